@@ -1,0 +1,66 @@
+# The two commands are `make bench` and `make test`; both set up everything they need.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+COMMITS ?= 5
+ASV := $(BIN)/asv
+RESULTS := .asv/results
+
+.DEFAULT_GOAL := help
+.PHONY: help setup bench bench-flash bench-matmul bench-all report demo test lint doctor upgrade-check clean
+
+help: ## Show what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+setup: $(STAMP) ## Make .venv with the pinned dependencies
+
+$(STAMP): constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "error: Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1); try make PYTHON=python3.12" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r constraints.txt
+	@touch $@
+
+bench: $(STAMP) ## Measure the newest commits that touch the kernels, then write the report
+	@$(BIN)/python -m benchmarks history --commits $(COMMITS)
+	@$(MAKE) --no-print-directory report
+
+bench-flash: $(STAMP) ## The attention benchmarks alone
+	@$(BIN)/python -m benchmarks history --commits $(COMMITS) --bench Attention
+	@$(MAKE) --no-print-directory report
+
+bench-matmul: $(STAMP) ## The matmul benchmarks alone
+	@$(BIN)/python -m benchmarks history --commits $(COMMITS) --bench Matmul
+	@$(MAKE) --no-print-directory report
+
+bench-all: $(STAMP) ## Every commit that touches the kernels
+	@$(BIN)/python -m benchmarks history --commits 0
+	@$(MAKE) --no-print-directory report
+
+report: $(STAMP) ## Write the report to reports/html
+	@$(BIN)/python -m reports build
+
+demo: $(STAMP) ## Plant changes in a git history and check that each is found (TRITON=3.6.0: with that one)
+	@$(BIN)/python -m examples.demo $(if $(TRITON),--triton $(TRITON))
+
+# Two test processes keep two cores busy. What times the host's work is alone on the machine.
+test: $(STAMP) lint ## Lint, types and tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/overhead
+	$(BIN)/python -m pytest tests/overhead
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+doctor: $(STAMP) ## Say what this machine can measure and what is missing
+	@$(BIN)/python -m benchmarks doctor
+
+upgrade-check: $(STAMP) ## Say what another Triton does to our kernels: make upgrade-check TRITON=3.9.0
+	@$(BIN)/python -m benchmarks upgrade $(or $(TRITON),$(error name it: make upgrade-check TRITON=3.9.0)) $(if $(FROM),--from $(FROM))
+
+clean: ## Remove what was built; results stay
+	rm -rf $(VENV) .asv/env reports/html
+
+-include docker/targets.mk

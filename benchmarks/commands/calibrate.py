@@ -1,0 +1,146 @@
+"""``calibrate``: how far this machine's readings can be trusted.
+
+The same commit is measured in several fresh processes (A/A): what differs is the instrument, and
+where the process's memory lies. The cold latency is held against ``ncu``'s own
+``gpu__time_duration``. Both time one call on cleared caches, so both meet the same fall of the
+clock within a heavy kernel, and neither is scaled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.configuration import workloads as load_workloads
+from benchmarks.instruments import commit, counters, ncu, presence
+from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.session import Session
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """One workload. ``cv`` is the standard deviation of the processes' medians over their mean,
+    a range their largest less their smallest; ``unstable`` the share of processes whose latency
+    came with a note. ``ncu_mhz`` is the clock within the kernel. NaN where nothing was read."""
+
+    workload: str
+    processes: int
+    us: float
+    us_cv_percent: float
+    us_range_percent: float
+    unstable: float
+    ncu_us: float
+    ncu_mhz: float
+    difference_percent: float
+    tensor_pipe: float
+    tensor_pipe_range: float
+    sm_cycles_cv_percent: float
+    sm_cycles_range_percent: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workload",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="these workloads (default: the history set)",
+    )
+    parser.add_argument("--processes", type=int, default=10, metavar="N", help="default 10")
+    parser.add_argument("--json", metavar="FILE", help="write the rows to FILE; - is stdout")
+
+
+def main(args: argparse.Namespace) -> int:
+    if args.processes < 2:
+        raise ValueError(f"--processes: expected 2 or more, got {args.processes}")
+    known = load_workloads()
+    names = [known.get(name).name for name in args.workload or commit.HISTORY]
+    if not presence.has_gpu():
+        print("no GPU: nothing measured", file=sys.stderr)
+        return 3
+    timed: list[dict[str, Outcome]] = []
+    counted: list[dict[str, Outcome]] = []
+    for number in range(args.processes):
+        print(f"process {number + 1} of {args.processes}", file=sys.stderr, flush=True)
+        timed.append(Session({"mode": "latency", "methods": ["cold"]}).run(names))
+        right = [name for name, outcome in timed[-1].items() if outcome.status == "ok"]
+        try:
+            counted.append(counters.by_ncu(right))
+        except ncu.CountersRefusedError as refused:
+            print(f"no hardware counters: {refused}", file=sys.stderr)
+            counted.append({})
+    rows = [row(name, timed, counted) for name in names]
+    if args.json:
+        text = json.dumps({"schema_version": SCHEMA_VERSION, "rows": [asdict(r) for r in rows]})
+        if args.json == "-":
+            print(text)
+        else:
+            Path(args.json).write_text(text + "\n", encoding="utf-8")
+    if args.json != "-":
+        print("\n".join(lines(rows)))
+    return 0 if any(not math.isnan(one.us) for one in rows) else 3
+
+
+def row(
+    name: str, timed: Sequence[dict[str, Outcome]], counted: Sequence[dict[str, Outcome]]
+) -> Row:
+    """What the processes say of one workload."""
+    right = [run[name] for run in timed if run[name].status == "ok"]
+    medians = [statistics.median(outcome.samples["latency_cold"]) for outcome in right]
+    notes = [float(outcome.evidence["latency_cold"]["unstable"]) for outcome in right]
+    by_ncu = [run[name] for run in counted if name in run and run[name].status == "ok"]
+    us = _median(medians)
+    ncu_us = _median([ncu.duration_us(outcome) for outcome in by_ncu])
+    pipes = [statistics.median(outcome.samples["tensor_pipe"]) for outcome in by_ncu]
+    cycles = [statistics.median(outcome.samples["sm_cycles"]) for outcome in by_ncu]
+    return Row(
+        name,
+        len(right),
+        us,
+        _cv_percent(medians),
+        100 * _range(medians) / us,
+        statistics.fmean(notes) if notes else math.nan,
+        ncu_us,
+        _median([ncu.mhz(outcome) for outcome in by_ncu]),
+        100 * (us / ncu_us - 1),
+        _median(pipes),
+        _range(pipes),
+        _cv_percent(cycles),
+        100 * _range(cycles) / _median(cycles),
+    )
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else math.nan
+
+
+def _cv_percent(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return math.nan
+    return 100 * statistics.stdev(values) / statistics.fmean(values)
+
+
+def _range(values: Sequence[float]) -> float:
+    return max(values) - min(values) if values else math.nan
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    head = (
+        f"{'workload':<44}{'us':>9}{'cv %':>6}{'range':>7}{'unstable':>9}{'ncu us':>9}"
+        f"{'MHz':>6}{'diff %':>7}{'pipe %':>7}{'range':>6}{'cycles cv':>10}{'range':>7}"
+    )
+    return [head] + [
+        f"{one.workload:<44}{one.us:>9.2f}{one.us_cv_percent:>6.2f}{one.us_range_percent:>7.2f}"
+        f"{one.unstable:>9.2f}{one.ncu_us:>9.2f}{one.ncu_mhz:>6.0f}{one.difference_percent:>7.2f}"
+        f"{one.tensor_pipe:>7.2f}{one.tensor_pipe_range:>6.2f}{one.sm_cycles_cv_percent:>10.3f}"
+        f"{one.sm_cycles_range_percent:>7.3f}"
+        for one in rows
+    ]

@@ -1,0 +1,220 @@
+"""``peers``: our kernels beside every implementation that can be imported here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import devices
+from benchmarks.configuration import workloads as load_workloads
+from benchmarks.instruments import counters, measuring, ncu, peers, presence
+from benchmarks.instruments.latency import METHOD_VERSION, relative_spread
+from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.session import Session
+from benchmarks.workloads.base import Workload
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """One implementation of one workload. Shares are of the datasheet's peak and of the peak at
+    the clock: that within the kernel where counters were read, else that right after it.
+    ``tensor_pipe`` is the hardware counter's word.
+    ``versus_best`` is the best peer's time over this one's: above 1 is faster than every peer."""
+
+    workload: str
+    by: str
+    status: str
+    detail: str = ""
+    us: float | None = None
+    noise_percent: float | None = None
+    tflops: float | None = None
+    peak_percent: float | None = None
+    clock_percent: float | None = None
+    tensor_pipe: float | None = None
+    peak_bytes: float | None = None
+    relative_error: float | None = None
+    versus_best: float | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--group", help="workloads of this group only")
+    parser.add_argument("--kernel", help="workloads of this kernel only")
+    parser.add_argument(
+        "--workload", action="append", default=[], metavar="NAME", help="these workloads only"
+    )
+    parser.add_argument(
+        "--peer", action="append", default=[], metavar="NAME", help="these peers only"
+    )
+    parser.add_argument(
+        "--counters", action="store_true", help="read tensor-core activity from counters as well"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the rows to FILE; - is stdout")
+
+
+def chosen(args: argparse.Namespace) -> list[Workload]:
+    """The workloads asked for; ``ValueError`` names what there is."""
+    yardstick = load_workloads()
+    if args.workload:
+        return [yardstick.get(name) for name in args.workload]
+    found: list[Workload] = list(yardstick.select(kernel=args.kernel, group=args.group))
+    if not found:
+        groups = sorted({workload.group for workload in yardstick.all_workloads()})
+        kernels = sorted({workload.kernel for workload in yardstick.all_workloads()})
+        raise ValueError(
+            f"no workload of kernel {args.kernel!r} in group {args.group!r}: groups are "
+            f"{' '.join(groups)}, kernels {' '.join(kernels)}"
+        )
+    return found
+
+
+def main(args: argparse.Namespace) -> int:
+    unknown = sorted(set(args.peer) - set(peers.NAMES))
+    if unknown:
+        raise ValueError(f"unknown peer {unknown[0]!r}: expected one of {' '.join(peers.NAMES)}")
+    bases = chosen(args)
+    if not presence.has_gpu():
+        print("no GPU: nothing measured", file=sys.stderr)
+        return 3
+    names = [
+        name
+        for base in bases
+        for name in (base.name, *(peer.name for peer in peers.beside(base)))
+        if not args.peer or name == base.name or name.partition(peers.SEPARATOR)[2] in args.peer
+    ]
+    session = Session({"mode": "beside"}, seconds_each=240)
+    outcomes = session.run(names, _say)
+    right = [name for name, outcome in outcomes.items() if outcome.status == "ok"]
+    counted: dict[str, Outcome] = {}
+    if args.counters and right:
+        counted = counters.read(right, lambda line: print(line, file=sys.stderr)).outcomes
+    card = session.card or {}
+    rows = table(bases, outcomes, counted, devices.identify(str(card.get("name"))))
+    if args.json:
+        text = json.dumps(document(rows, card), indent=1)
+        if args.json == "-":
+            print(text)
+        else:
+            Path(args.json).write_text(text + "\n", encoding="utf-8")
+    if args.json != "-":
+        print("\n".join(lines(rows)))
+    return 0 if any(row.status == "ok" for row in rows) else 3
+
+
+def _say(outcome: Outcome) -> None:
+    print(f"{outcome.workload}: {outcome.status} {outcome.detail}".rstrip(), file=sys.stderr)
+
+
+def table(
+    bases: Sequence[Workload],
+    outcomes: dict[str, Outcome],
+    counted: dict[str, Outcome],
+    device: devices.Device | None,
+) -> list[Row]:
+    """A row an implementation, a workload's fastest first."""
+    rows: list[Row] = []
+    for base in bases:
+        mine = [
+            _row(base, outcome, counted.get(name), device)
+            for name, outcome in outcomes.items()
+            if peers.base_name(name) == base.name
+        ]
+        rivals = [row.us for row in mine if row.us is not None and row.by != peers.OURS]
+        best = min(rivals, default=None)
+        ranked = sorted(mine, key=lambda row: row.us if row.us is not None else math.inf)
+        for row in ranked:
+            versus = best / row.us if best is not None and row.us is not None else None
+            rows.append(Row(**{**asdict(row), "versus_best": versus}))
+    return rows
+
+
+def _row(
+    base: Workload, outcome: Outcome, counted: Outcome | None, device: devices.Device | None
+) -> Row:
+    by = outcome.workload.partition(peers.SEPARATOR)[2] or peers.OURS
+    if outcome.status != "ok":
+        return Row(base.name, by, outcome.status, outcome.detail)
+    times = outcome.samples["latency_cold"]
+    us = statistics.median(times)
+    tflops = base.flops / us / 1e6
+    dtype = measuring.dtype_of(base)
+    peak = None
+    if device is not None and devices.canonical_dtype(dtype) in device.flop_per_clock:
+        peak = device.peak(dtype)
+    shares = outcome.samples.get("peak_share")
+    pipe = counted.samples.get("tensor_pipe") if counted is not None else None
+    at_clock = statistics.median(shares) if shares else None
+    if peak and counted is not None and counted.evidence.get("calls"):
+        assert device is not None
+        at_clock = 100 * tflops / device.peak(dtype, clock_ghz=ncu.mhz(counted) / 1000)
+    return Row(
+        base.name,
+        by,
+        "ok",
+        outcome.detail,
+        us,
+        100 * relative_spread(times),
+        tflops,
+        100 * tflops / peak if peak else None,
+        at_clock,
+        statistics.median(pipe) if pipe else None,
+        outcome.samples.get("peak_bytes", (None,))[0],
+        max(outcome.samples["relative_error"]),
+    )
+
+
+def geometric_mean(rows: Iterable[Row]) -> float | None:
+    """Of ours against the best peer, over the workloads that have both."""
+    ratios = [row.versus_best for row in rows if row.by == peers.OURS and row.versus_best]
+    return statistics.geometric_mean(ratios) if ratios else None
+
+
+def document(rows: Sequence[Row], card: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "card": card,
+        "method": METHOD_VERSION,
+        "geometric_mean_versus_best_peer": geometric_mean(rows),
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def lines(rows: Sequence[Row]) -> list[str]:
+    """The table as text, a block a workload."""
+    printed = []
+    workload = None
+    for row in rows:
+        if row.workload != workload:
+            workload = row.workload
+            printed += [
+                "",
+                workload,
+                f"  {'by':<16}{'us':>10}{'noise %':>9}{'TFLOP/s':>9}{'peak %':>8}{'at clock':>9}"
+                f"{'pipe %':>8}{'best/this':>11}",
+            ]
+        if row.us is None:
+            printed.append(f"  {row.by:<16}  {row.status}: {row.detail}")
+            continue
+        cells = (
+            f"{row.us:>10.2f}{row.noise_percent:>9.2f}{row.tflops:>9.1f}"
+            f"{_cell(row.peak_percent):>8}{_cell(row.clock_percent):>9}{_cell(row.tensor_pipe):>8}"
+            f"{_cell(row.versus_best, 3):>11}"
+        )
+        printed.append(f"  {row.by:<16}{cells}" + (f"  ({row.detail})" if row.detail else ""))
+    mean = geometric_mean(rows)
+    printed.append("")
+    if mean is not None:
+        printed.append(f"best peer's time over ours, geometric mean: {mean:.3f}")
+    return printed[1:]
+
+
+def _cell(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,58 @@
+"""``profile``: one workload under a profiler, which writes its own report."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.instruments import ncu, peers, presence
+from benchmarks.isolation import subprocess_environment
+
+SUFFIXES = {"ncu": ".ncu-rep", "nsys": ".nsys-rep", "torch": ".json", "proton": ".hatchet"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("workload", help="name of a workload, or 'WORKLOAD @ PEER'")
+    parser.add_argument("--with", dest="tool", choices=SUFFIXES, default="ncu", help="default ncu")
+    parser.add_argument("--output", metavar="FILE", help="the report (default: by the workload)")
+
+
+def main(args: argparse.Namespace) -> int:
+    workload = peers.get(args.workload)
+    name = re.sub(r"[^\w.-]+", "-", workload.name)
+    output = Path(args.output or f"{name}{SUFFIXES[args.tool]}")
+    if not presence.has_gpu():
+        print("no GPU: nothing profiled", file=sys.stderr)
+        return 3
+    done = subprocess.run(
+        command(args.tool, workload.name, output), env=subprocess_environment(), check=False
+    )
+    if done.returncode or not output.exists():
+        print(f"{args.tool} wrote no report (exit code {done.returncode})", file=sys.stderr)
+        return 3
+    print(output)
+    return 0
+
+
+def command(tool: str, workload: str, output: Path) -> list[str]:
+    """What runs the workload under ``tool``; ``ValueError`` where the tool is not installed."""
+    run = [sys.executable, "-m", "benchmarks.instruments.profiled", workload, tool, str(output)]
+    stem = str(output.with_suffix(""))
+    if tool == "ncu":
+        try:
+            found = ncu.find()
+        except ncu.CountersRefusedError as error:
+            raise ValueError(str(error)) from None
+        options = ["--set=full", "--import-source=yes", "--clock-control=none"]
+        return [found, *options, "--profile-from-start=off", "--force-overwrite", "-o", stem, *run]
+    if tool == "nsys":
+        nsys = shutil.which("nsys")
+        if nsys is None:
+            raise ValueError("nsys is not on the PATH: install Nsight Systems")
+        options = ["--capture-range=cudaProfilerApi", "--force-overwrite=true"]
+        return [nsys, "profile", *options, "-o", stem, *run]
+    return run

@@ -1,0 +1,62 @@
+"""``run``: one workload now, uncommitted edits included: its code on every target, and on the GPU
+that is here its time."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from benchmarks import targets
+from benchmarks.commands import inspect
+from benchmarks.configuration import workloads as load_workloads
+from benchmarks.instruments import presence
+from benchmarks.instruments.compiled import jobs, sides
+
+if TYPE_CHECKING:
+    from benchmarks.instruments.outcome import Outcome
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("workload", help="name of a workload")
+    parser.add_argument(
+        "--target", action="append", metavar="NAME", help="may be repeated; default: all"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write everything to FILE; - is stdout")
+
+
+def main(args: argparse.Namespace) -> int:
+    workload = load_workloads().get(args.workload)
+    chosen = [targets.get(name) for name in args.target or [one.name for one in targets.TARGETS]]
+    asked = [jobs.Job(workload.name, target.name, is_workload=True) for target in chosen]
+    with sides.opened(".") as side:
+        results = inspect.in_order(jobs.run(asked, side.environment), asked)
+    content: dict[str, object] = {
+        "command": "run",
+        "results": [inspect.document(one) for one in results],
+    }
+    measured = _on_this_gpu(args.workload)
+    if measured is not None:
+        content["measured"] = asdict(measured)
+    if args.json:
+        inspect.write(args.json, content)
+    if args.json != "-":
+        print(workload.name)
+        print("\n".join(inspect.table(results)))
+        if measured is None:
+            print("no GPU here: nothing was timed")
+        else:
+            print(f"on this GPU: {measured.status} {measured.detail}".rstrip())
+            for name, samples in measured.samples.items():
+                ordered = sorted(samples)
+                print(f"  {name} {ordered[len(ordered) // 2]:.4g} (median of {len(ordered)})")
+    return inspect.exit_code(results)
+
+
+def _on_this_gpu(name: str) -> Outcome | None:
+    if not presence.has_gpu():
+        return None
+    from benchmarks.instruments import measuring
+    from benchmarks.instruments.torch_gpu import TorchGpu
+
+    return measuring.measure(TorchGpu(), load_workloads().get(name))

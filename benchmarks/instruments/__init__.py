@@ -1,0 +1,1 @@
+"""Instruments: how a metric is read. Values of different instruments are never compared."""

@@ -1,0 +1,185 @@
+"""Anyone's function as a call that can be recorded: ``package.module:callable`` and its arguments.
+
+Arguments are written as ``bf16[4096,4096] bf16[4096,4096] 3 causal=True``: tensors as dtype and
+shape, anything else as a Python literal, keywords as ``name=value``. A function without required
+parameters needs none and makes its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import inspect
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_TENSOR = re.compile(r"^(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,\s]*)\]$")
+_DTYPES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8": "float8_e4m3fn",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "u8": "uint8",
+    "bool": "bool",
+}
+# A shell's user writes causal=true.
+_WORDS = {"true": True, "false": False, "none": None}
+
+
+class UsageError(ValueError):
+    """The call as it was asked for cannot be made: the user's mistake, not the code's."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor to be made: its dtype as torch calls it, and its shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def parse_arguments(text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments; ``ValueError`` lists every one that cannot be read."""
+    positional: list[Any] = []
+    keywords: dict[str, Any] = {}
+    mistakes = []
+    try:
+        words = shlex.split(text.replace(", ", ","))
+    except ValueError as error:
+        raise ValueError(f"--args {text}: {error}") from error
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (equals and name.isidentifier()):
+            name, value = "", word
+        try:
+            parsed = _argument(value)
+        except ValueError as error:
+            mistakes.append(str(error))
+            continue
+        if name:
+            keywords[name] = parsed
+        elif keywords:
+            mistakes.append(f"{word!r} follows a keyword argument: write it before")
+        else:
+            positional.append(parsed)
+    if mistakes:
+        raise ValueError("--args: " + "; ".join(mistakes))
+    return tuple(positional), keywords
+
+
+def _argument(text: str) -> Any:
+    match = _TENSOR.match(text)
+    if match:
+        dtype = _DTYPES.get(match["dtype"], match["dtype"])
+        if dtype not in {*_DTYPES.values(), "float8_e5m2", "complex64"}:
+            raise ValueError(f"{text!r}: unknown dtype, expected one of {' '.join(_DTYPES)}")
+        return TensorSpec(
+            dtype, tuple(int(one) for one in match["shape"].split(",") if one.strip())
+        )
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        if re.fullmatch(r"[\w.-]+", text):
+            return text  # a bare word is a string
+        raise ValueError(
+            f"{text!r}: expected a tensor such as bf16[64,128], or a Python literal"
+        ) from None
+
+
+def find(name: str) -> Callable[..., Any]:
+    """The callable called ``package.module:callable``; ``ValueError`` says what was not found."""
+    module_name, colon, path = name.partition(":")
+    if not colon or not module_name or not path:
+        raise UsageError(f"{name!r}: expected package.module:callable, such as kernels:matmul")
+    from triton.runtime import KernelInterface
+
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(f"{name!r}: cannot import {module_name}: {error}") from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            known = [one for one in dir(found) if one[0] != "_" and callable(getattr(found, one))]
+            near = difflib.get_close_matches(part, known, n=3)
+            hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(known[:20])}"
+            raise UsageError(
+                f"{name!r}: {module_name} has no {part}; {hint if known else 'nor any other'}"
+            )
+        found = getattr(found, part)
+    if not callable(found):
+        raise UsageError(f"{name!r} is no callable but {type(found).__name__}")
+    if isinstance(found, KernelInterface):
+        raise UsageError(
+            f"{name!r} is a Triton kernel, which has no grid of its own: name the function that "
+            "launches it"
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def prepare(name: str, arguments: str, *, backward: bool) -> Callable[[], Any]:
+    """A call without arguments. To be used under a recording driver: modules may ask at import
+    which GPU there is."""
+    import torch
+
+    function = find(name)
+    positional, keywords = parse_arguments(arguments)
+    _check(name, function, positional, keywords)
+
+    def make(value: Any) -> Any:
+        if not isinstance(value, TensorSpec):
+            return value
+        dtype = getattr(torch, value.dtype)
+        if not (dtype.is_floating_point or dtype.is_complex):
+            return torch.zeros(value.shape, dtype=dtype, device="cuda")
+        tensor = torch.empty(value.shape, dtype=dtype, device="cuda")
+        return tensor.requires_grad_() if backward else tensor
+
+    made = [make(value) for value in positional]
+    made_keywords = {key: make(value) for key, value in keywords.items()}
+
+    def call() -> Any:
+        output = function(*made, **made_keywords)
+        if backward:
+            _run_backward(output)
+        return output
+
+    return call
+
+
+def _check(name: str, function: Any, positional: Any, keywords: Any) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*positional, **keywords)
+    except TypeError as error:
+        raise UsageError(
+            f"{name}: {error}; give arguments with --args, tensors as in "
+            f"--args 'bf16[4096,4096] bf16[4096,4096]', for {name.partition(':')[2]}{signature}"
+        ) from error
+
+
+def _run_backward(output: Any) -> None:
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    outputs = [
+        one
+        for one in tree_flatten(output)[0]
+        if isinstance(one, torch.Tensor) and one.requires_grad
+    ]
+    if not outputs:
+        raise UsageError("--backward: no output depends on a tensor argument that requires grad")
+    torch.autograd.backward(outputs, [torch.empty_like(one) for one in outputs])

@@ -1,0 +1,78 @@
+"""Utilization from the best instrument that may be used here, with its name beside the value.
+
+Tiers, best first: ``ncu`` (hardware counters), ``gpm`` (the driver's sampling), then what needs no
+counter at all: the share of the peak at the clock of the samples (``latency``), the share of the
+datasheet's peak (derived in reports), and the compiled bound. Tiers are never compared.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.instruments import ncu
+from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.session import Report, Session
+
+TIERS = ("ncu", "gpm", "latency", "datasheet", "compiled")
+SECONDS_EACH = 180.0
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Readings:
+    """``outcomes`` by workload, all from one ``tier``; ``why`` the better tiers were not used."""
+
+    tier: str
+    outcomes: dict[str, Outcome]
+    why: str = ""
+
+
+def read(workloads: Sequence[str], tell: Tell, report: Report | None = None) -> Readings:
+    """Counters of ``workloads`` from the best tier. ``tell`` gets one line if a tier is missing."""
+    try:
+        return Readings("ncu", by_ncu(workloads, report))
+    except (ncu.CountersRefusedError, ValueError) as refused:
+        tell(f"no hardware counters, the driver's sampling instead: {refused}")
+        outcomes = Session({"mode": "sampled"}, seconds_each=SECONDS_EACH).run(workloads, report)
+        why = str(refused)
+    if any(outcome.status == "ok" for outcome in outcomes.values()):
+        return Readings("gpm", outcomes, why)
+    details = sorted({outcome.detail for outcome in outcomes.values() if outcome.detail})
+    tell(f"no sampling either, utilization is a share of the peak: {'; '.join(details)[:300]}")
+    return Readings("latency", {}, "; ".join([why, *details]))
+
+
+def by_ncu(
+    workloads: Sequence[str],
+    report: Report | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Outcome]:
+    """One profiled process over all workloads; one that hangs costs a second process."""
+    combined: dict[str, Outcome] = {}
+    left = list(workloads)
+    with tempfile.TemporaryDirectory() as folder:
+        for attempt in range(len(left)):
+            log = Path(folder) / f"counters-{attempt}.csv"
+            session = Session(
+                {"mode": "counters"},
+                seconds_each=SECONDS_EACH,
+                wrap=ncu.command(log),
+                environment=environment,
+            )
+            outcomes = session.run_once(left, report)
+            text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+            text += session.errors
+            if any(outcome.evidence.get("marks") for outcome in outcomes.values()):
+                combined |= ncu.combine(outcomes, text)
+            else:
+                if "ERR_NVGPUCTRPERM" in text:
+                    ncu.parse(text)
+                combined |= outcomes
+            left = [name for name in left if name not in combined]
+            if not left:
+                break
+    return combined

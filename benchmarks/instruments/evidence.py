@@ -1,0 +1,55 @@
+"""What a number cannot hold, kept beside it: raw samples, clocks, power, each launch's counters.
+
+One compressed file a measured commit, in ``evidence`` of asv's results folder, so that it goes
+where they go. A commit that is measured again replaces its file; the folder can be removed at any
+time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks import isolation
+from benchmarks.instruments.outcome import Outcome
+
+SCHEMA_VERSION = 1
+
+
+def folder() -> Path | None:
+    """Where this process's evidence belongs; ``None`` outside asv."""
+    results = os.environ.get(isolation.RESULTS_VARIABLE)
+    return Path(results) / "evidence" if results else None
+
+
+def write(
+    timed: Mapping[str, Outcome],
+    counted: Mapping[str, Outcome],
+    card: Mapping[str, Any] | None,
+    versions: Mapping[str, str],
+) -> Path | None:
+    """Keep the outcomes of the commit this process measures."""
+    measured, where = isolation.measured(), folder()
+    if measured is None or where is None:
+        return None
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "commit": measured.commit,
+        "tree": measured.tree,
+        "card": card,
+        "methods": dict(versions),
+        "timed": [asdict(outcome) for outcome in timed.values()],
+        "counted": [asdict(outcome) for outcome in counted.values()],
+    }
+    where.mkdir(parents=True, exist_ok=True)
+    file = where / f"gpu-{measured.commit[:12].replace(' ', '-')}.json.gz"
+    unfinished = file.with_suffix(".new")
+    with gzip.open(unfinished, "wt", encoding="utf-8") as out:
+        json.dump(document, out)
+    unfinished.replace(file)
+    return file

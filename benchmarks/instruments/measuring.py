@@ -1,0 +1,211 @@
+"""All that one process reads off a GPU for one workload: answer, latency, memory, derived shares.
+
+Everything derived (share of peak, bytes a second) comes from the one latency measured here.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import configuration, devices
+from benchmarks.instruments import accuracy, latency
+from benchmarks.instruments.gpu import Call, DeviceLostError, Gpu, OutOfMemoryError
+from benchmarks.instruments.latency import Latency, Limits, Method
+from benchmarks.instruments.outcome import Outcome, Status
+
+if TYPE_CHECKING:
+    from benchmarks.workloads.base import Workload
+
+
+def missing(workload: Workload) -> Outcome | None:
+    """Why the measured package cannot run ``workload`` at all, if so."""
+    if hasattr(workload, "missing"):  # a peer's, which comes from no commit
+        why = workload.missing
+        return Outcome(workload.name, "not applicable", why) if why else None
+    name = configuration.load().name
+    try:
+        package = importlib.import_module(name)
+    except Exception as error:  # a broken commit may raise anything on import
+        return Outcome(workload.name, "import failed", f"import {name}: {first_line(error)}")
+    if not hasattr(package, workload.kernel):
+        return Outcome(workload.name, "not applicable", f"{name} has no {workload.kernel}")
+    if workload.needs:
+        known = inspect.signature(getattr(package, workload.kernel)).parameters
+        for argument in workload.needs:
+            if argument not in known:
+                why = f"{name}.{workload.kernel} has no argument {argument}"
+                return Outcome(workload.name, "not applicable", why)
+    return None
+
+
+def measure(
+    gpu: Gpu,
+    workload: Workload,
+    *,
+    torch_device: str = "cuda",
+    methods: Sequence[Method] = latency.METHODS,
+    limits: Limits | None = None,
+) -> Outcome:
+    """Check, time and check again. Never raises for what the measured code does."""
+    if (absent := missing(workload)) is not None:
+        return absent
+    try:
+        return _measure(gpu, workload, torch_device, methods, limits)
+    except Exception as error:  # the code under test may raise anything
+        return Outcome(workload.name, status_of(error), first_line(error))
+    finally:
+        gc.collect()
+
+
+def status_of(error: Exception) -> Status:
+    """What an exception of the measured code means for its workload."""
+    text = str(error).lower()
+    if isinstance(error, DeviceLostError):
+        return "device lost"
+    if isinstance(error, OutOfMemoryError) or "out of memory" in text:
+        return "out of memory"
+    if isinstance(error, accuracy.WrongAnswerError):
+        return "wrong answer"
+    if isinstance(error, NotImplementedError):
+        return "not applicable"
+    if isinstance(error, TypeError) and "unexpected keyword argument" in text:
+        return "not applicable"  # the commit's kernel has no such option yet
+    lost = ("illegal memory access", "unspecified launch failure", "device-side assert")
+    return "device lost" if any(word in text for word in lost) else "failed"
+
+
+def first_line(error: Exception) -> str:
+    text = str(error).splitlines()[0] if str(error) else "no message"
+    return f"{type(error).__name__}: {text}"[:300]
+
+
+def _measure(
+    gpu: Gpu,
+    workload: Workload,
+    torch_device: str,
+    methods: Sequence[Method],
+    limits: Limits | None,
+) -> Outcome:
+    inputs = workload.inputs(torch_device, seed=0)
+    before = accuracy.check(workload, inputs, workload.call(inputs))
+
+    def call() -> object:
+        return workload.call(inputs)
+
+    taken = {method: latency.measure(gpu, call, method, limits) for method in methods}
+    return _checked(gpu, workload, call, taken, before, torch_device)
+
+
+def _checked(
+    gpu: Gpu,
+    workload: Workload,
+    call: Call,
+    taken: Mapping[Method, Latency],
+    error_before: float,
+    torch_device: str,
+) -> Outcome:
+    """The outcome of latencies whose call was right before, if it still is on fresh inputs."""
+    device = devices.identify(gpu.card.name)
+    samples: dict[str, tuple[float, ...]] = {}
+    evidence: dict[str, Any] = {}
+    notes: list[str] = []
+    for method, measured in taken.items():
+        if device is not None:
+            floor_us = device.floor_us(workload.flops, workload.bytes_moved, dtype_of(workload))
+            latency.check_floor(measured.us, floor_us, f"{workload.name} {method}")
+        samples[f"latency_{method}"] = tuple(sample.us for sample in measured.samples)
+        evidence[f"latency_{method}"] = summary(measured)
+        notes += [f"{method}: {remark}" for remark in measured.remarks]
+        if method == "cold" and device is not None:
+            samples["peak_share"] = peak_shares(workload, device, measured)
+    if hasattr(gpu, "peak_bytes"):
+        samples["peak_bytes"] = (float(gpu.peak_bytes(call)),)
+    fresh = workload.inputs(torch_device, seed=1)
+    error_after = accuracy.check(workload, fresh, workload.call(fresh))
+    samples["relative_error"] = (error_before, error_after)
+    return Outcome(workload.name, "ok", "; ".join(notes), samples, evidence)
+
+
+def measure_beside(
+    gpu: Gpu,
+    workloads: Sequence[Workload],
+    *,
+    torch_device: str = "cuda",
+    limits: Limits | None = None,
+    seed: int = 0,
+) -> list[Outcome]:
+    """One workload by several implementations, on the same inputs, interleaved, cold.
+
+    Who gives a wrong answer or fails is left out with one line; the others go on.
+    """
+    outcomes: dict[str, Outcome] = {}
+    ready: dict[str, tuple[Workload, Call, float]] = {}
+    inputs = workloads[0].inputs(torch_device, seed=0)
+    truth = workloads[0].reference(inputs, "float64")
+    for workload in workloads:
+        if (absent := missing(workload)) is not None:
+            outcomes[workload.name] = absent
+            continue
+        try:
+            error = accuracy.check(workload, inputs, workload.call(inputs), truth)
+        except Exception as raised:  # a peer may raise anything
+            outcomes[workload.name] = Outcome(workload.name, status_of(raised), first_line(raised))
+        else:
+            ready[workload.name] = workload, functools.partial(workload.call, inputs), error
+    del truth
+    try:
+        taken = latency.interleave(
+            gpu, {name: call for name, (_, call, _) in ready.items()}, "cold", limits, seed
+        )
+    except Exception as raised:
+        failed = {name: Outcome(name, status_of(raised), first_line(raised)) for name in ready}
+        return list((outcomes | failed).values())
+    for name, (workload, call, error) in ready.items():
+        try:
+            outcomes[name] = _checked(
+                gpu, workload, call, {"cold": taken[name]}, error, torch_device
+            )
+        except Exception as raised:
+            outcomes[name] = Outcome(name, status_of(raised), first_line(raised))
+    return [outcomes[workload.name] for workload in workloads]
+
+
+def dtype_of(workload: Workload) -> str:
+    """The dtype whose peak counts: fp32 inputs are multiplied as tf32 where that is asked for."""
+    return "tf32" if getattr(workload, "tf32", False) else workload.dtype
+
+
+def peak_shares(workload: Workload, device: devices.Device, measured: Latency) -> tuple[float, ...]:
+    """Percent of the peak at each sample's own clock; at the datasheet's where that is unknown."""
+    return tuple(
+        100
+        * workload.flops
+        / sample.us
+        / 1e6
+        / device.peak(
+            dtype_of(workload), clock_ghz=sample.mhz / 1000 if sample.mhz is not None else None
+        )
+        for sample in measured.samples
+    )
+
+
+def summary(measured: Latency) -> dict[str, Any]:
+    """What is kept beside a latency: how it was reached and the state of the card."""
+    return {
+        "us": measured.us,
+        "interval_us": measured.interval_us,
+        "spread": measured.spread,
+        "mhz": measured.mhz,
+        "timed_out": measured.timed_out,
+        "throttled": measured.throttled,
+        "unstable": measured.unstable,
+        "notes": measured.notes,
+        "samples": [asdict(sample) for sample in measured.samples],
+        "set_apart": [asdict(sample) for sample in measured.set_apart],
+    }

@@ -1,0 +1,223 @@
+"""Hardware counters through Nsight Compute: many workloads in one profiled process.
+
+``ncu`` costs seconds a process, so one worker runs all workloads; each call stands between two
+*marks*, launches of a spinning kernel that no workload has. Clocks are left alone
+(``--clock-control none``): counters in cycles need no fixed clock. ``ncu`` clears the caches before
+each kernel, so its times compare with the cold method.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.instruments import measuring
+from benchmarks.instruments.method import method_hash
+from benchmarks.instruments.outcome import Outcome
+
+if TYPE_CHECKING:
+    from benchmarks.workloads.base import Workload
+
+MARK = "spin_kernel"
+COLUMNS = {
+    "gpu__time_duration.sum": "duration_ns",
+    "sm__cycles_active.avg": "sm_cycles",
+    "smsp__inst_executed.sum": "instructions",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "tensor_pipe",
+    "sm__inst_executed_pipe_tensor.sum": "tensor_instructions",
+    "dram__bytes.sum": "dram_bytes",
+    "sm__cycles_elapsed.avg.per_second": "sm_hz",
+}
+REMEDY = (
+    "the driver lets only administrators read counters: set NVreg_RestrictProfilingToAdminUsers=0 "
+    "for the nvidia module on the host, or give a trusted container CAP_SYS_ADMIN"
+)
+
+
+class CountersRefusedError(RuntimeError):
+    """No counters are to be had; the message says why and what would help."""
+
+
+@dataclass(frozen=True)
+class KernelCounters:
+    """One launch as ``ncu`` counted it."""
+
+    kernel: str
+    duration_ns: float
+    sm_cycles: float
+    instructions: float
+    tensor_pipe: float
+    tensor_instructions: float
+    dram_bytes: float
+    sm_hz: float
+
+    @property
+    def is_mark(self) -> bool:
+        return MARK in self.kernel
+
+
+def find() -> str:
+    """The ``ncu`` program; ``CountersRefusedError`` names the places looked at."""
+    found = shutil.which("ncu")
+    if found:
+        return found
+    installed = sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"))
+    installed += sorted(Path("/usr/local").glob("cuda*/bin/ncu"))
+    if installed:
+        return str(installed[-1])
+    raise CountersRefusedError(
+        "ncu is not on the PATH, nor in /opt/nvidia/nsight-compute or /usr/local/cuda*/bin: "
+        "install Nsight Compute"
+    )
+
+
+def command(log: Path) -> tuple[str, ...]:
+    """What runs a process under ``ncu``; the counters go to ``log``."""
+    return (
+        find(),
+        "--csv",
+        "--page=raw",
+        "--print-units=base",
+        "--clock-control=none",
+        "--profile-from-start=off",
+        f"--metrics={','.join(COLUMNS)}",
+        f"--log-file={log}",
+    )
+
+
+def parse(text: str) -> list[KernelCounters]:
+    """The launches in ``ncu``'s log, in order.
+
+    ``CountersRefusedError`` if it says that counters may not be read; ``ValueError`` that lists
+    the missing columns if the log is no such table.
+    """
+    if "ERR_NVGPUCTRPERM" in text:
+        raise CountersRefusedError(f"ERR_NVGPUCTRPERM: {REMEDY}")
+    lines = text.splitlines()
+    start = next((at for at, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if start is None:
+        told = [line for line in lines if line.startswith(("==ERROR==", "==WARNING=="))]
+        raise CountersRefusedError("ncu counted nothing: " + (" ".join(told)[:300] or "empty log"))
+    rows = list(csv.DictReader(io.StringIO("\n".join(lines[start:]))))
+    missing = [name for name in ("Kernel Name", *COLUMNS) if not rows or name not in rows[0]]
+    if missing:
+        raise ValueError(f"ncu's log has no column {', '.join(missing)}")
+    # The row after the header holds the units.
+    return [
+        KernelCounters(
+            row["Kernel Name"], **{name: _number(row[column]) for column, name in COLUMNS.items()}
+        )
+        for row in rows
+        if row["ID"]
+    ]
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", "")) if text else 0.0
+
+
+def calls(launches: Sequence[KernelCounters]) -> list[list[KernelCounters]]:
+    """The launches of each marked call. What precedes the first mark belongs to none."""
+    found: list[list[KernelCounters]] = []
+    for launch in launches:
+        if launch.is_mark:
+            found.append([])
+        elif found:
+            found[-1].append(launch)
+    return found
+
+
+def combine(outcomes: Mapping[str, Outcome], text: str) -> dict[str, Outcome]:
+    """The worker's outcomes with the counters of the calls they stand for.
+
+    The worker tells how many marks each workload made, so a workload that failed half-way shifts
+    nobody else's counters.
+    """
+    marked = calls(parse(text))
+    expected = sum(int(outcome.evidence.get("marks", 0)) for outcome in outcomes.values())
+    if expected != len(marked):
+        raise ValueError(f"ncu's log has {len(marked)} marked calls, the worker made {expected}")
+    combined: dict[str, Outcome] = {}
+    for name, outcome in outcomes.items():
+        mine = [marked.pop(0) for _ in range(int(outcome.evidence.get("marks", 0)))]
+        if outcome.status != "ok":
+            combined[name] = outcome
+        elif not all(mine):
+            combined[name] = Outcome(name, "failed", "the call launched no kernel")
+        else:
+            combined[name] = Outcome(name, "ok", "", of_calls(mine), {"calls": _evidence(mine)})
+    return combined
+
+
+def of_calls(marked: Sequence[Sequence[KernelCounters]]) -> dict[str, tuple[float, ...]]:
+    """Metrics by name, a sample a call: sums over its launches; shares weighted by cycles."""
+    samples: dict[str, tuple[float, ...]] = {
+        name: tuple(sum(getattr(launch, name) for launch in call) for call in marked)
+        for name in ("sm_cycles", "instructions", "dram_bytes")
+    }
+    samples["tensor_pipe"] = tuple(
+        sum(launch.tensor_pipe * launch.sm_cycles for launch in call)
+        / max(sum(launch.sm_cycles for launch in call), 1.0)
+        for call in marked
+    )
+    return samples
+
+
+def _evidence(marked: Sequence[Sequence[KernelCounters]]) -> list[list[dict[str, object]]]:
+    return [[asdict(launch) for launch in call] for call in marked]
+
+
+def duration_us(outcome: Outcome) -> float:
+    """Median device time of a call as ``ncu`` timed it, to hold our own timing against."""
+    per_call = [
+        sum(float(launch["duration_ns"]) for launch in call) / 1000
+        for call in outcome.evidence["calls"]
+    ]
+    return statistics.median(per_call)
+
+
+def mhz(outcome: Outcome) -> float:
+    """Median SM clock of the longest launch of each call."""
+    longest = [
+        max(call, key=lambda launch: float(launch["duration_ns"]))
+        for call in outcome.evidence["calls"]
+    ]
+    return statistics.median(float(launch["sm_hz"]) for launch in longest) / 1e6
+
+
+def profile_between_marks(workload: Workload, repeats: int) -> Outcome:
+    """Runs in the profiled worker: each repeat is one marked call, on inputs made before."""
+    import torch
+
+    if (absent := measuring.missing(workload)) is not None:
+        return absent
+    marks = 0
+    try:
+        inputs = workload.inputs("cuda", seed=0)
+        workload.call(inputs)  # compiles, outside the profile
+        torch.cuda.synchronize()
+        profiler = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        for _ in range(repeats):
+            profiler.cudaProfilerStart()
+            torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
+            marks += 1
+            workload.call(inputs)
+            torch.cuda.synchronize()
+            profiler.cudaProfilerStop()
+    except Exception as error:  # the code under test may raise anything
+        return Outcome(
+            workload.name,
+            measuring.status_of(error),
+            measuring.first_line(error),
+            evidence={"marks": marks},
+        )
+    return Outcome(workload.name, "ok", evidence={"marks": marks})
+
+
+METHOD_VERSION = "ncu-" + method_hash(__file__)

@@ -1,0 +1,162 @@
+"""A kernel's configuration: which one a call chooses, what others there are, what they would do.
+
+The measured package chooses by functions ``choose*`` in modules called ``configs`` that return a
+frozen dataclass. For the time of a call another choice can be put in their place, so any
+configuration can be compiled, checked and timed without a change of the package.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass, replace
+from types import ModuleType
+from typing import Any
+
+from benchmarks import configuration
+from benchmarks.targets import Target
+from benchmarks.workloads.base import Workload
+
+Config = Any  # the measured package's own dataclass
+
+TILES = (16, 32, 64, 128, 256)
+WARPS = (4, 8)
+STAGES = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A configuration with the compiled instrument's word on it. ``condemned`` says why it is not
+    worth a run, or nothing."""
+
+    config: Config
+    values: Mapping[str, float]
+    condemned: str = ""
+
+    @property
+    def bound_us(self) -> float:
+        return self.values.get("bound_us", math.nan)
+
+
+def _modules() -> list[ModuleType]:
+    root = configuration.load().name
+    return [
+        module
+        for name, module in list(sys.modules.items())
+        if (name == root or name.startswith(f"{root}.")) and module is not None
+    ]
+
+
+@contextmanager
+def choosing(choice: Callable[[Config], Config]) -> Iterator[list[Config]]:
+    """While active, ``choice`` of what the package chooses is what it gets. Yields the list of
+    the package's own choices, filled call by call."""
+    seen: list[Config] = []
+
+    def instead(chooser: Callable[..., Config]) -> Callable[..., Config]:
+        def choose(*args: Any, **kwargs: Any) -> Config:
+            config = chooser(*args, **kwargs)
+            if not is_dataclass(config):
+                return config
+            seen.append(config)
+            return choice(config)
+
+        return choose
+
+    choosers = {
+        function: instead(function)
+        for module in _modules()
+        for name, function in vars(module).items()
+        if name.startswith("choose")
+        and callable(function)
+        and getattr(function, "__module__", None) == module.__name__
+    }
+    # A chooser may have been imported by name: it is replaced wherever the package holds it.
+    held = [
+        (module, name, value)
+        for module in _modules()
+        for name, value in vars(module).items()
+        if callable(value) and getattr(value, "__hash__", None) and value in choosers
+    ]
+    for module, name, value in held:
+        setattr(module, name, choosers[value])
+    try:
+        yield seen
+    finally:
+        for module, name, value in held:
+            setattr(module, name, value)
+
+
+def forced(call: Callable[[], object], config: Config) -> Callable[[], object]:
+    """``call`` with ``config`` wherever the package would choose one of its kind."""
+
+    def run() -> object:
+        with choosing(lambda own: config if type(own) is type(config) else own):
+            return call()
+
+    return run
+
+
+def space(base: Config, *, limit: int, seed: int = 0) -> list[Config]:
+    """At most ``limit`` configurations around ``base``, ``base`` first: every tile, number of
+    warps and of stages; what is left out is drawn at random, the same for a seed."""
+    axes: dict[str, Sequence[int]] = {}
+    for field in fields(base):
+        if field.name.startswith("block_"):
+            axes[field.name] = TILES
+        elif field.name == "num_warps":
+            axes[field.name] = WARPS
+        elif field.name in ("num_stages", "stages"):
+            axes[field.name] = STAGES
+    every = [
+        replace(base, **dict(zip(axes, values, strict=True)))
+        for values in itertools.product(*axes.values())
+    ]
+    others = [config for config in every if config != base]
+    random.Random(seed).shuffle(others)
+    return [base, *others[: limit - 1]]
+
+
+def own_choice(workload: Workload, target: Target) -> Config:
+    """What the package chooses for ``workload`` on ``target``; ``ValueError`` if it has no say."""
+    from benchmarks.instruments import compiled
+
+    __import__(configuration.load().name)
+    # Twice at most: a kernel for one architecture is loaded, with its table, at its first call.
+    for _ in range(2):
+        with choosing(lambda config: config) as seen:
+            measured = compiled.measure(workload, target)
+        if seen:
+            break
+    else:
+        why = measured.detail or "its package has no function choose*"
+        raise ValueError(f"{workload.name} chooses no configuration on {target.name}: {why}")
+    return seen[0]
+
+
+def judge(workload: Workload, target: Target, config: Config, level: float = 0.0) -> Candidate:
+    """Compile ``config`` for ``target`` and condemn it for what no run can mend: it does not
+    compile or fit, it spills, or it falls below ``level`` of tensor-core instructions."""
+    from benchmarks.instruments import compiled
+
+    with choosing(lambda own: config if type(own) is type(config) else own):
+        measured = compiled.measure(workload, target)
+    values = measured.values
+    condemned = ""
+    if measured.status != "ok":
+        condemned = measured.detail or measured.status
+    elif values.get("spilled_bytes", 0) > 0:
+        condemned = f"spills {values['spilled_bytes']:.0f} bytes a thread"
+    elif values.get("tensor_core_level", level) < level:
+        condemned = f"tensor-core level {values['tensor_core_level']:.0f} instead of {level:.0f}"
+    return Candidate(config, values, condemned)
+
+
+def describe(config: Config) -> str:
+    """A row for the package's table, as Python."""
+    inner = ", ".join(f"{field.name}={getattr(config, field.name)!r}" for field in fields(config))
+    return f"{type(config).__name__}({inner})"

@@ -1,0 +1,113 @@
+"""The measuring process: takes a request on stdin, writes one outcome a line to stdout.
+
+It is a process of its own so that a hanging kernel can be ended and a lost device left behind.
+``mode`` is ``latency``, ``beside`` (a workload and its peers, interleaved), ``counters`` (each
+workload's call between two marks, for a profiler that watches this process) or ``sampled``
+(repeats the call while the driver samples its counters).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TextIO
+
+from benchmarks import devices
+from benchmarks.instruments import latency, measuring, peers
+from benchmarks.instruments.fake import FakeGpu, Script
+from benchmarks.instruments.gpu import Gpu
+from benchmarks.instruments.latency import Limits
+from benchmarks.instruments.outcome import Outcome
+
+COUNTER_REPEATS = 3
+
+
+def main() -> int:
+    request: dict[str, Any] = json.loads(sys.stdin.readline())
+    # What the measured code prints must not come between the outcomes.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    measure = _scripted(request) if "scripts" in request else _real(request, answers)
+    for names in _groups(request):
+        for outcome in measure(names):
+            _tell(answers, {"outcome": outcome.to_json()})
+            if outcome.status == "device lost":
+                return 1  # the context is gone: a fresh process takes the next workload
+    return 0
+
+
+def _groups(request: dict[str, Any]) -> list[list[str]]:
+    """What is measured together: a workload with its peers, else each by itself."""
+    names: list[str] = request["workloads"]
+    if request["mode"] != "beside":
+        return [[name] for name in names]
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(peers.base_name(name), []).append(name)
+    return list(groups.values())
+
+
+def _tell(answers: TextIO, message: dict[str, Any]) -> None:
+    answers.write(json.dumps(message) + "\n")
+    answers.flush()
+
+
+Measure = Callable[[list[str]], Iterable[Outcome]]
+
+
+def _real(request: dict[str, Any], answers: TextIO) -> Measure:
+    from benchmarks.instruments.torch_gpu import TorchGpu
+
+    gpu = TorchGpu()
+    known = devices.identify(gpu.card.name)
+    if known is not None and known.cache_bytes > gpu.card.cache_bytes:
+        gpu = TorchGpu(cache_bytes=known.cache_bytes)
+    _tell(answers, {"card": vars(gpu.card)})
+    get = peers.get
+    limits = Limits(**request.get("limits", {}))
+    mode = request["mode"]
+    if mode == "latency":
+        return lambda names: (
+            measuring.measure(gpu, get(name), methods=request["methods"], limits=limits)
+            for name in names
+        )
+    if mode == "beside":
+        return lambda names: measuring.measure_beside(
+            gpu, [get(name) for name in names], limits=limits, seed=request.get("seed", 0)
+        )
+    if mode == "counters":
+        from benchmarks.instruments.ncu import profile_between_marks
+
+        return lambda names: (profile_between_marks(get(name), COUNTER_REPEATS) for name in names)
+    from benchmarks.instruments.gpm import sample_tensor_pipe
+
+    return lambda names: (sample_tensor_pipe(get(name), gpu.uuid) for name in names)
+
+
+def _scripted(request: dict[str, Any]) -> Measure:
+    """Workloads of a software GPU: what hangs here really hangs."""
+    scripts = {name: dict(script) for name, script in request["scripts"].items()}
+    limits = Limits(**request.get("limits", {}))
+
+    def measure(name: str) -> Outcome:
+        script = scripts[name]
+        if script.pop("hangs", False):
+            time.sleep(3600)
+        if script.pop("crashes", False):
+            os._exit(139)
+        gpu: Gpu = FakeGpu(Script(**script))
+        try:
+            measured = latency.measure(gpu, lambda: None, "cold", limits)
+        except Exception as error:
+            return Outcome(name, measuring.status_of(error), measuring.first_line(error))
+        row = tuple(sample.us for sample in measured.samples)
+        return Outcome(name, "ok", "; ".join(measured.notes), {"latency_cold": row})
+
+    return lambda names: map(measure, names)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Two versions of the measured package side by side, each measured in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import isolation
+from benchmarks.configuration import ROOT
+from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.session import Session
+
+WORKING_TREE = "."
+Pair = tuple[str, str]
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Version:
+    """``asked`` is what the user wrote; ``environment`` makes a process measure this version."""
+
+    asked: str
+    measured: isolation.Measured
+    environment: Mapping[str, str]
+
+    @property
+    def label(self) -> str:
+        commit = self.measured.commit
+        return commit if commit == "working tree" else commit[:10]
+
+
+def prepare(revision: str, folder: Path, repository: Path = ROOT) -> Version:
+    """Export the package of ``revision`` (``.``: the working tree) below ``folder``."""
+    if revision.startswith("-"):
+        raise ValueError(f"expected a commit, a branch or . (the working tree), got {revision!r}")
+    commit = None if revision == WORKING_TREE else revision
+    site = folder / "site"
+    measured = isolation.export(commit, site, repository)
+    harness = isolation.link_harness(folder / "harness")
+    # Triton may come from PYTHONPATH; the checkout may not: today's kernels lie in it.
+    beside = os.pathsep.join(
+        part
+        for part in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if part and Path(part).resolve() != ROOT
+    )
+    environment = {
+        **os.environ,
+        isolation.PATH_VARIABLE: isolation.search_path(site, harness, beside),
+        isolation.SITE_VARIABLE: str(site.resolve()),
+    }
+    return Version(revision, measured, environment)
+
+
+def same_package(base: Version, head: Version) -> bool:
+    """Whether both are one git tree: then no measurement can tell them apart."""
+    trees = (base.measured.tree, head.measured.tree)
+    return trees[0] == trees[1] and trees[0] != "working tree"
+
+
+def compiled(version: Version, pairs: Sequence[Pair], tell: Tell) -> dict[Pair, dict[str, Any]]:
+    """The compiled measurements of one version, as plain JSON objects."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.compiled_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=version.environment[isolation.SITE_VARIABLE],
+        env=isolation.subprocess_environment(version.environment),
+    )
+    assert process.stdin and process.stdout
+    process.stdin.write(json.dumps(list(pairs)))
+    process.stdin.close()
+    found: dict[Pair, dict[str, Any]] = {}
+    for line in process.stdout:
+        if line.startswith("{"):
+            row = json.loads(line)
+            found[row["workload"], row["target"]] = row
+            if len(found) % 20 == 0 or len(found) == len(pairs):
+                tell(f"{version.label}: compiled {len(found)} of {len(pairs)}")
+    if process.wait() != 0 or len(found) < len(pairs):
+        raise ValueError(
+            f"compiling {version.label} stopped after {len(found)} of {len(pairs)} workloads "
+            f"(exit code {process.returncode}); its last words are above"
+        )
+    return found
+
+
+def run_once(
+    version: Version, workloads: Sequence[str], request: Mapping[str, Any]
+) -> dict[str, Outcome]:
+    """One fresh process that measures these workloads once."""
+    session = Session(request, environment=version.environment)
+    return session.run(workloads)
+
+
+def order(rounds: int, seed: int) -> Iterator[bool]:
+    """For each round whether base runs first: balanced in blocks of four, random within."""
+    chance = random.Random(seed)
+    done = 0
+    while done < rounds:
+        block = [True, True, False, False]
+        chance.shuffle(block)
+        yield from block[: rounds - done]
+        done += len(block)

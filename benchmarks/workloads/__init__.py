@@ -1,0 +1,60 @@
+"""Every workload by name, and the fixed set of workload-target pairs a commit is compiled for."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+
+from ..targets import TARGETS
+from . import attention, attention_backward, attention_varlen, matmul
+from .base import Inputs, Values, Workload
+
+__all__ = ["Inputs", "Values", "Workload", "all_workloads", "fixed_set", "get", "select"]
+
+
+@cache
+def _by_name() -> dict[str, Workload]:
+    found: dict[str, Workload] = {}
+    for workload in (
+        *attention.workloads(),
+        *attention_backward.workloads(),
+        *attention_varlen.workloads(),
+        *matmul.workloads(),
+    ):
+        if workload.name in found:
+            raise ValueError(f"two workloads are called {workload.name!r}: names must be unique")
+        found[workload.name] = workload
+    return found
+
+
+def all_workloads() -> tuple[Workload, ...]:
+    return tuple(_by_name().values())
+
+
+def get(name: str) -> Workload:
+    """The workload called ``name``; ``ValueError`` names near matches."""
+    found = _by_name().get(name)
+    if found is None:
+        near = difflib.get_close_matches(name, _by_name(), n=3, cutoff=0.4)
+        hint = f"did you mean {', '.join(near)}?" if near else "none is alike"
+        raise ValueError(f"unknown workload {name!r}: {hint}")
+    return found
+
+
+def select(*, kernel: str | None = None, group: str | None = None) -> tuple[Workload, ...]:
+    """The workloads of one public kernel, of one group, or of both."""
+    return tuple(
+        workload
+        for workload in all_workloads()
+        if kernel in (None, workload.kernel) and group in (None, workload.group)
+    )
+
+
+def fixed_set() -> tuple[tuple[Workload, str], ...]:
+    """(workload, target name) pairs every commit is compiled for: small enough to be compiled
+    cold within a minute and a half, wide enough to meet every dtype, layout and target."""
+    return tuple(
+        (get(name), target.name)
+        for name in (*attention.FIXED, *attention_backward.FIXED, *matmul.FIXED)
+        for target in TARGETS
+    )

@@ -1,0 +1,45 @@
+# The compile lane: everything but a GPU. Build with `make image-cpu`; versions.toml has the values.
+ARG BASE
+
+FROM ${BASE} AS system
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+# git for asv; a C compiler because Triton builds its launchers at the first launch.
+# hadolint ignore=DL3008 # the base's digest already fixes which Debian this is
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends gcc git libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+
+FROM system AS environment
+ARG PYTHON=python3
+WORKDIR /build
+# Only what decides the dependencies: an edit to kernels/ leaves this layer alone.
+COPY constraints.txt ./
+# The pip settings of whoever builds (indexes, certificates) come as a secret and stay outside.
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
+    "${PYTHON}" -m venv /opt/venv \
+    && /opt/venv/bin/pip install --no-cache-dir --no-compile --requirement constraints.txt
+
+FROM environment AS runtime
+# The revision is a label of the build command: as an ARG it would not be part of the layer's key.
+LABEL org.opencontainers.image.title="warpwatch-cpu" \
+      org.opencontainers.image.description="Catches performance regressions of GPU kernels commit by commit" \
+      org.opencontainers.image.licenses="Apache-2.0"
+# The root is read-only at run time: whatever is written goes to /tmp, HOME included.
+ENV PATH=/opt/venv/bin:/usr/local/bin:/usr/bin:/bin \
+    HOME=/tmp \
+    XDG_CACHE_HOME=/tmp/cache \
+    TRITON_CACHE_DIR=/tmp/triton \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    WARPWATCH_BACKEND=cpu
+WORKDIR /opt/warpwatch
+COPY docker/entrypoint.sh /usr/local/bin/warpwatch-entrypoint
+COPY asv.conf.json pyproject.toml warpwatch.toml ./
+COPY reports reports
+COPY benchmarks benchmarks
+COPY kernels kernels
+USER 10001:10001
+ENTRYPOINT ["/usr/local/bin/warpwatch-entrypoint"]
+HEALTHCHECK --interval=5m --timeout=60s --start-period=10s \
+    CMD ["python", "-m", "benchmarks", "doctor"]
+CMD ["python", "-m", "benchmarks", "doctor"]

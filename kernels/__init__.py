@@ -1,0 +1,22 @@
+"""FlashAttention and matmul in Triton, for NVIDIA and AMD."""
+
+from .attention import (
+    flash_attention,
+    flash_attention_backward,
+    flash_attention_varlen,
+    scaled_dot_product_attention,
+)
+from .matmul import matmul
+from .targets import check_hopper_features
+
+triton_matmul = matmul
+
+__all__ = [
+    "check_hopper_features",
+    "flash_attention",
+    "flash_attention_backward",
+    "flash_attention_varlen",
+    "matmul",
+    "scaled_dot_product_attention",
+    "triton_matmul",
+]

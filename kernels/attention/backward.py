@@ -1,0 +1,167 @@
+"""The backward pass every target runs: rows, then keys and values, then queries; no atomics.
+
+Scores are computed twice instead of adding into the queries' gradient from many programs, so the
+gradients are the same bits at every run.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+
+from .. import targets
+from ..descriptors import TensorDescriptor, describable
+from .backward_kv import attention_backward_kv
+from .backward_q import attention_backward_q
+from .backward_rows import attention_backward_delta, attention_backward_rows
+from .configs import choose_backward, padded
+from .packed import Packed
+
+
+def launch(
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    scale: float,
+    packed: Packed | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients of q, k and v, contiguous, for what ``forward.launch`` filled; of packed sequences
+    without the batch axis."""
+    batch, seqlen_q, heads, head_dim = q.shape
+    seqlen_k, kv_heads = k.shape[1], k.shape[2]
+    dq, dk, dv = (
+        torch.empty_like(one if packed is None else one[0], memory_format=torch.contiguous_format)
+        for one in (q, k, v)
+    )
+    if not out.numel() or not k.numel():
+        return dq.zero_(), dk.zero_(), dv.zero_()
+    tokens = q.shape[1] if packed else None
+    sequences = (packed.cu_q, packed.cu_k) if packed else (None, None)
+    if packed is not None:
+        seqlen_q, seqlen_k = packed.max_q, packed.max_k
+    delta = torch.empty_like(lse)
+    head_dim_v = v.shape[3]
+    block_d, block_dv = padded(head_dim), padded(head_dim_v)
+    with targets.on_device_of(q):
+        seen = seqlen_k
+        if causal and left_offset is not None:
+            seen = min(seen, causal_offset - left_offset + 1)
+        exact = _exact(q.dtype, seen)
+        config = choose_backward(
+            targets.current(),
+            max(head_dim, head_dim_v),
+            q.dtype,
+            exact=exact,
+            packed=packed is not None,
+        )
+        values = {"HEAD_DIM_V": head_dim_v, "BLOCK_DV": block_dv}
+        shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, **values}
+        strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
+        limits = (tokens, causal_offset, left_offset, scale)
+        lengths = (heads, heads // kv_heads, seqlen_q, seqlen_k, *limits)
+        rows = config.q
+        total = torch.empty_like(lse) if exact else None
+        if exact:
+            attention_backward_rows[(triton.cdiv(seqlen_q, rows.block_m) * batch * heads,)](
+                q,
+                k,
+                v,
+                out,
+                dout,
+                lse,
+                delta,
+                total,
+                *sequences,
+                *strides,
+                *out.stride(),
+                *lengths,
+                BLOCK_M=rows.block_m,
+                BLOCK_N=rows.block_n,
+                CAUSAL=causal,
+                **shape,
+                **rows.options(),
+            )
+        else:
+            # A row alone tells its delta: packed sequences are one to this kernel.
+            count, length = (batch, seqlen_q) if packed is None else (1, q.shape[1])
+            attention_backward_delta[(triton.cdiv(length, config.delta_rows) * count * heads,)](
+                out,
+                dout,
+                dlse,
+                delta,
+                *out.stride(),
+                *dout.stride(),
+                heads,
+                length,
+                BLOCK_M=config.delta_rows,
+                HAS_DLSE=dlse is not None,
+                **values,
+            )
+        tma = config.tma and packed is None and all(describable(one) for one in (q, k, v, dout))
+        common = shape | {"CAUSAL": causal, "TMA": tma}
+
+        # What a program owns comes through pointers: wgmma then reads it from shared memory, where
+        # a tile out of a rank-4 descriptor would occupy registers for the whole loop.
+        def walked(tensor: torch.Tensor, rows: int) -> torch.Tensor | TensorDescriptor:
+            block = [1, rows, 1, padded(tensor.shape[3])]
+            return TensorDescriptor.from_tensor(tensor, block) if tma else tensor
+
+        kv = config.kv
+        attention_backward_kv[(triton.cdiv(seqlen_k, kv.block_n) * batch * kv_heads,)](
+            walked(q, kv.block_m),
+            k,
+            v,
+            walked(dout, kv.block_m),
+            lse,
+            delta,
+            total,
+            dlse if exact else None,
+            dk,
+            dv,
+            *sequences,
+            *strides,
+            kv_heads,
+            *lengths[1:],
+            BLOCK_M=kv.block_m,
+            BLOCK_N=kv.block_n,
+            EVEN=packed is None and seqlen_q % kv.block_m == 0,
+            **common,
+            **kv.options(),
+        )
+        attention_backward_q[(triton.cdiv(seqlen_q, rows.block_m) * batch * heads,)](
+            q,
+            walked(k, rows.block_n),
+            walked(v, rows.block_n),
+            dout,
+            lse,
+            delta,
+            total,
+            dlse if exact else None,
+            dq,
+            *sequences,
+            *strides,
+            *lengths,
+            BLOCK_M=rows.block_m,
+            BLOCK_N=rows.block_n,
+            EVEN=packed is None and seqlen_k % rows.block_n == 0,
+            **common,
+            **rows.options(),
+        )
+    return dq, dk, dv
+
+
+FEW_KEYS = 16
+
+
+def _exact(dtype: torch.dtype, keys_seen: int) -> bool:
+    """Whether the last place of dp - delta shows in the gradients: in fp32, and where a row sees so
+    few keys that its difference vanishes or nearly does."""
+    return dtype == torch.float32 or keys_seen <= FEW_KEYS

@@ -1,0 +1,210 @@
+"""Gradients of keys and values: a block of keys a program, walking the queries."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .backward_tiles import load_rows, weights
+from .packed import bounds
+from .products import head_product
+
+
+@triton.jit
+def accumulate_kv(
+    b_k,
+    b_v,
+    b_dk,
+    b_dv,
+    q,
+    dout,
+    lse,
+    delta,
+    total,
+    dlse,
+    i_b,
+    i_h,
+    o_bh,
+    o_first,
+    o_end,
+    o_column,
+    stride_qb,
+    stride_qs,
+    stride_qh,
+    stride_qd,
+    stride_gb,
+    stride_gs,
+    stride_gh,
+    stride_gd,
+    seqlen_q,
+    causal_offset,
+    left_offset,
+    scale,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    MASKED: tl.constexpr,
+    EVEN: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    """Add what the queries from ``o_first`` up to ``o_end`` give to a block of keys and values."""
+    o_m = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    EXACT: tl.constexpr = total is not None
+    for i_m in range(o_first, o_end, BLOCK_M):
+        # [BLOCK_M, BLOCK_D]
+        b_q = load_rows(
+            q, i_b, i_m, i_h, seqlen_q, stride_qb, stride_qs, stride_qh, stride_qd,
+            HEAD_DIM, BLOCK_M, BLOCK_D, TMA,
+        )  # fmt: skip
+        b_dout = load_rows(
+            dout, i_b, i_m, i_h, seqlen_q, stride_gb, stride_gs, stride_gh, stride_gd,
+            HEAD_DIM_V, BLOCK_M, BLOCK_DV, TMA,
+        )  # fmt: skip
+        in_m = i_m + o_m < seqlen_q
+        if EVEN:
+            b_lse = tl.load(lse + i_m + o_m)
+            b_delta = tl.load(delta + i_m + o_m)
+        else:
+            b_lse = tl.load(lse + i_m + o_m, mask=in_m, other=float("inf"))
+            b_delta = tl.load(delta + i_m + o_m, mask=in_m, other=0.0)
+        # [BLOCK_N, BLOCK_M]
+        # With EXACT as the queries' kernel multiplies them, so that both round alike.
+        b_s = head_product(b_q, b_k).T if EXACT else tl.dot(b_k, b_q.T, input_precision="ieee")
+        seen = o_column + o_n[:, None] <= i_m + o_m[None, :] + causal_offset
+        if left_offset is not None:
+            within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
+            seen = seen & within if MASKED else within
+        b_p = weights(b_s, b_lse[None, :], seen, scale, MASKED or left_offset is not None)
+        if EXACT:
+            b_total = tl.load(total + o_bh + i_m + o_m, mask=in_m, other=1.0)
+            b_p = tl.div_rn(b_p, b_total[None, :])
+        b_dv = tl.dot(b_p.to(b_dout.dtype), b_dout, b_dv, input_precision="ieee")
+        if EXACT:
+            b_ds = head_product(b_dout, b_v).T - b_delta[None, :]
+            if dlse is not None:
+                b_ds += tl.load(dlse + o_bh + i_m + o_m, mask=in_m, other=0.0)[None, :]
+            b_ds *= b_p
+        else:
+            b_dp = tl.dot(b_v, b_dout.T, input_precision="ieee")
+            b_ds = b_p * (b_dp - b_delta[None, :])
+        b_dk = tl.dot(b_ds.to(b_q.dtype), b_q, b_dk, input_precision="ieee")
+    return b_dk, b_dv
+
+
+@triton.jit
+def attention_backward_kv(
+    q,
+    k,
+    v,
+    dout,
+    lse,
+    delta,
+    total,
+    dlse,
+    dk,
+    dv,
+    cu_q,
+    cu_k,
+    stride_qb,
+    stride_qs,
+    stride_qh,
+    stride_qd,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    stride_gb,
+    stride_gs,
+    stride_gh,
+    stride_gd,
+    kv_heads,
+    heads_per_kv,
+    seqlen_q,
+    seqlen_k,
+    tokens,
+    causal_offset,
+    left_offset,
+    scale,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    EVEN: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    """Gradients of BLOCK_N keys and values of one head; dk and dv are contiguous.
+
+    ``total`` and ``dlse`` are told in backward_rows.py; without ``total``, delta holds dlse.
+    """
+    n_blocks = tl.cdiv(seqlen_k, BLOCK_N)
+    i_n = tl.program_id(0) % n_blocks * BLOCK_N
+    i_bk = tl.program_id(0) // n_blocks
+    i_b = i_bk // kv_heads
+    i_kv = i_bk % kv_heads
+    o_kv = i_b.to(tl.int64) * seqlen_k + i_n
+    if cu_q is not None:
+        o_q, seqlen_q = bounds(cu_q, i_b)
+        o_k, seqlen_k = bounds(cu_k, i_b)
+        if i_n >= seqlen_k:
+            return
+        q += o_q.to(tl.int64) * stride_qs
+        k += o_k.to(tl.int64) * stride_ks
+        v += o_k.to(tl.int64) * stride_vs
+        dout += o_q.to(tl.int64) * stride_gs
+        o_kv = o_k.to(tl.int64) + i_n
+        causal_offset += seqlen_k - seqlen_q
+        if left_offset is not None:
+            left_offset += seqlen_k - seqlen_q
+    # [BLOCK_N, BLOCK_D]
+    b_k = load_rows(
+        k, i_b, i_n, i_kv, seqlen_k, stride_kb, stride_ks, stride_kh, stride_kd,
+        HEAD_DIM, BLOCK_N, BLOCK_D, False,
+    )  # fmt: skip
+    b_v = load_rows(
+        v, i_b, i_n, i_kv, seqlen_k, stride_vb, stride_vs, stride_vh, stride_vd,
+        HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
+    )  # fmt: skip
+    b_dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
+    b_dv = tl.zeros([BLOCK_N, BLOCK_DV], dtype=tl.float32)
+
+    o_first = 0
+    if CAUSAL:
+        o_first = tl.maximum(i_n - causal_offset, 0) // BLOCK_M * BLOCK_M
+    o_end = seqlen_q
+    if left_offset is not None:
+        o_end = tl.minimum(seqlen_q, i_n + BLOCK_N - left_offset)
+    for i_g in range(0, heads_per_kv):
+        i_h = i_kv * heads_per_kv + i_g
+        o_bh = (i_b * kv_heads * heads_per_kv + i_h).to(tl.int64) * seqlen_q
+        if cu_q is not None:
+            o_bh = i_h.to(tl.int64) * tokens + o_q
+        b_dk, b_dv = accumulate_kv(
+            b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_b, i_h, o_bh,
+            o_first, o_end, i_n,
+            stride_qb, stride_qs, stride_qh, stride_qd,
+            stride_gb, stride_gs, stride_gh, stride_gd,
+            seqlen_q, causal_offset, left_offset, scale,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, TMA,
+        )  # fmt: skip
+
+    o_n = tl.arange(0, BLOCK_N)
+    o_d = tl.arange(0, BLOCK_D)
+    o_dv = tl.arange(0, BLOCK_DV)
+    o_kv = o_kv * kv_heads + i_kv
+    o_tile = o_n[:, None] * kv_heads * HEAD_DIM + o_d[None, :]
+    o_tile_v = o_n[:, None] * kv_heads * HEAD_DIM_V + o_dv[None, :]
+    inside = (o_n[:, None] < seqlen_k - i_n) & (o_d[None, :] < HEAD_DIM)
+    inside_v = (o_n[:, None] < seqlen_k - i_n) & (o_dv[None, :] < HEAD_DIM_V)
+    tl.store(dk + o_kv * HEAD_DIM + o_tile, (b_dk * scale).to(dk.dtype.element_ty), mask=inside)
+    tl.store(dv + o_kv * HEAD_DIM_V + o_tile_v, b_dv.to(dv.dtype.element_ty), mask=inside_v)

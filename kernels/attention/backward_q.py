@@ -1,0 +1,218 @@
+"""Gradients of queries: a block of queries a program, walking the keys."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .backward_tiles import load_rows, weights
+from .packed import bounds
+from .products import head_product
+
+
+@triton.jit
+def accumulate_q(
+    b_q,
+    b_dout,
+    b_dq,
+    b_lse,
+    b_delta,
+    b_total,
+    b_dlse,
+    k,
+    v,
+    i_b,
+    i_kv,
+    o_first,
+    o_end,
+    o_row,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    seqlen_k,
+    causal_offset,
+    left_offset,
+    scale,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    """Add what the keys from ``o_first`` up to ``o_end`` give to a block of queries."""
+    o_m = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    for i_n in range(o_first, o_end, BLOCK_N):
+        # [BLOCK_N, BLOCK_D]
+        b_k = load_rows(
+            k, i_b, i_n, i_kv, seqlen_k, stride_kb, stride_ks, stride_kh, stride_kd,
+            HEAD_DIM, BLOCK_N, BLOCK_D, TMA,
+        )  # fmt: skip
+        b_v = load_rows(
+            v, i_b, i_n, i_kv, seqlen_k, stride_vb, stride_vs, stride_vh, stride_vd,
+            HEAD_DIM_V, BLOCK_N, BLOCK_DV, TMA,
+        )  # fmt: skip
+        # [BLOCK_M, BLOCK_N]
+        b_s = head_product(b_q, b_k)
+        b_dp = head_product(b_dout, b_v)
+        seen = i_n + o_n[None, :] < seqlen_k
+        if CAUSAL:
+            seen = seen & (i_n + o_n[None, :] <= o_row + o_m[:, None] + causal_offset)
+        if left_offset is not None:
+            seen = seen & (i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset)
+        b_p = weights(b_s, b_lse[:, None], seen, scale, MASKED)
+        if b_total is not None:
+            b_p = tl.div_rn(b_p, b_total[:, None])
+        b_ds = b_dp - b_delta[:, None]
+        if b_dlse is not None:
+            b_ds += b_dlse[:, None]
+        b_ds = b_p * b_ds
+        b_dq = tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision="ieee")
+    return b_dq
+
+
+@triton.jit
+def attention_backward_q(
+    q,
+    k,
+    v,
+    dout,
+    lse,
+    delta,
+    total,
+    dlse,
+    dq,
+    cu_q,
+    cu_k,
+    stride_qb,
+    stride_qs,
+    stride_qh,
+    stride_qd,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    stride_gb,
+    stride_gs,
+    stride_gh,
+    stride_gd,
+    heads,
+    heads_per_kv,
+    seqlen_q,
+    seqlen_k,
+    tokens,
+    causal_offset,
+    left_offset,
+    scale,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    EVEN: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    """Gradient of BLOCK_M queries of one head, contiguous; the rest as in backward_kv.py."""
+    n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
+    i_m = tl.program_id(0) % n_blocks * BLOCK_M
+    i_bh = tl.program_id(0) // n_blocks
+    i_b = i_bh // heads
+    i_h = i_bh % heads
+    i_kv = i_h // heads_per_kv
+    o_row = i_b.to(tl.int64) * seqlen_q + i_m
+    o_bh = i_bh.to(tl.int64) * seqlen_q + i_m
+    if cu_q is not None:
+        o_q, seqlen_q = bounds(cu_q, i_b)
+        o_k, seqlen_k = bounds(cu_k, i_b)
+        if i_m >= seqlen_q:
+            return
+        q += o_q.to(tl.int64) * stride_qs
+        k += o_k.to(tl.int64) * stride_ks
+        v += o_k.to(tl.int64) * stride_vs
+        dout += o_q.to(tl.int64) * stride_gs
+        o_row = o_q.to(tl.int64) + i_m
+        o_bh = i_h.to(tl.int64) * tokens + o_row
+        causal_offset += seqlen_k - seqlen_q
+        if left_offset is not None:
+            left_offset += seqlen_k - seqlen_q
+    # [BLOCK_M, BLOCK_D]
+    b_q = load_rows(
+        q, i_b, i_m, i_h, seqlen_q, stride_qb, stride_qs, stride_qh, stride_qd,
+        HEAD_DIM, BLOCK_M, BLOCK_D, False,
+    )  # fmt: skip
+    b_dout = load_rows(
+        dout, i_b, i_m, i_h, seqlen_q, stride_gb, stride_gs, stride_gh, stride_gd,
+        HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+    )  # fmt: skip
+    o_m = tl.arange(0, BLOCK_M)
+    in_m = i_m + o_m < seqlen_q
+    b_lse = tl.load(lse + o_bh + o_m, mask=in_m, other=float("inf"))
+    b_delta = tl.load(delta + o_bh + o_m, mask=in_m, other=0.0)
+    b_dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
+    b_total = None
+    b_dlse = None
+    if total is not None:
+        b_total = tl.load(total + o_bh + o_m, mask=in_m, other=1.0)
+        if dlse is not None:
+            b_dlse = tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
+
+    # Keys any of these queries sees, and of those the whole blocks all of them see.
+    o_end = seqlen_k
+    o_full = seqlen_k // BLOCK_N * BLOCK_N
+    if CAUSAL:
+        o_end = tl.maximum(tl.minimum(seqlen_k, i_m + BLOCK_M + causal_offset), 0)
+        o_full = tl.minimum(seqlen_k, i_m + causal_offset + 1) // BLOCK_N * BLOCK_N
+        o_full = tl.maximum(o_full, 0)
+    o_inner = 0
+    if left_offset is not None:
+        # Before the whole blocks, those whose first keys some queries no longer see.
+        o_first = tl.maximum(i_m + left_offset, 0) // BLOCK_N * BLOCK_N
+        o_inner = tl.cdiv(tl.maximum(i_m + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
+        o_full = tl.maximum(o_full, o_inner)
+        b_dq = accumulate_q(
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, k, v, i_b, i_kv,
+            o_first, tl.minimum(o_inner, o_end), i_m,
+            stride_kb, stride_ks, stride_kh, stride_kd,
+            stride_vb, stride_vs, stride_vh, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
+        )  # fmt: skip
+    b_dq = accumulate_q(
+        b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, k, v, i_b, i_kv,
+        o_inner, o_full, i_m,
+        stride_kb, stride_ks, stride_kh, stride_kd,
+        stride_vb, stride_vs, stride_vh, stride_vd,
+        seqlen_k, causal_offset, left_offset, scale,
+        HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, TMA,
+    )  # fmt: skip
+    if CAUSAL or not EVEN:
+        b_dq = accumulate_q(
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, k, v, i_b, i_kv, o_full, o_end, i_m,
+            stride_kb, stride_ks, stride_kh, stride_kd,
+            stride_vb, stride_vs, stride_vh, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
+        )  # fmt: skip
+
+    o_d = tl.arange(0, BLOCK_D)
+    o_row = o_row * heads + i_h
+    tl.store(
+        dq + o_row * HEAD_DIM + (o_m[:, None] * heads * HEAD_DIM + o_d[None, :]),
+        (b_dq * scale).to(dq.dtype.element_ty),
+        mask=in_m[:, None] & (o_d[None, :] < HEAD_DIM),
+    )

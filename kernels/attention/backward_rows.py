@@ -1,0 +1,181 @@
+"""What the scores of a row have in common in the backward pass, in one sum or to the last place."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .backward_tiles import load_rows, weights
+from .packed import bounds
+from .products import head_product
+
+
+@triton.jit
+def attention_backward_delta(
+    out,
+    dout,
+    dlse,
+    delta,
+    stride_ob,
+    stride_os,
+    stride_oh,
+    stride_od,
+    stride_gb,
+    stride_gs,
+    stride_gh,
+    stride_gd,
+    heads,
+    seqlen_q,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    HAS_DLSE: tl.constexpr,
+):
+    """delta = rowsum(out * dout) - dlse: what every score of a row has in common."""
+    n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
+    i_row = tl.program_id(0) % n_blocks * BLOCK_M
+    i_bh = tl.program_id(0) // n_blocks
+    i_b = i_bh // heads
+    i_h = i_bh % heads
+    b_out = load_rows(
+        out, i_b, i_row, i_h, seqlen_q, stride_ob, stride_os, stride_oh, stride_od,
+        HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+    )  # fmt: skip
+    b_dout = load_rows(
+        dout, i_b, i_row, i_h, seqlen_q, stride_gb, stride_gs, stride_gh, stride_gd,
+        HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+    )  # fmt: skip
+    b_delta = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
+    o_m = i_row + tl.arange(0, BLOCK_M)
+    o_bh = i_bh.to(tl.int64) * seqlen_q
+    if HAS_DLSE:
+        b_delta -= tl.load(dlse + o_bh + o_m, mask=o_m < seqlen_q, other=0.0)
+    tl.store(delta + o_bh + o_m, b_delta, mask=o_m < seqlen_q)
+
+
+@triton.jit
+def attention_backward_rows(
+    q,
+    k,
+    v,
+    out,
+    dout,
+    lse,
+    delta,
+    total,
+    cu_q,
+    cu_k,
+    stride_qb,
+    stride_qs,
+    stride_qh,
+    stride_qd,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    stride_gb,
+    stride_gs,
+    stride_gh,
+    stride_gd,
+    stride_ob,
+    stride_os,
+    stride_oh,
+    stride_od,
+    heads,
+    heads_per_kv,
+    seqlen_q,
+    seqlen_k,
+    tokens,
+    causal_offset,
+    left_offset,
+    scale,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):
+    """delta and the sum of a row's weights, from the very products the gradients are made of.
+
+    The weights come back from a log-sum-exp whose last place they all have in common: divided by
+    their sum they are what softmax gave. And the softmax gradient p * (dp - delta) is a difference
+    that has to vanish where a row sees one key, so delta may not be rounded in another order than
+    dp is: rowsum(out * dout) is only the start, to which the weighted mean of what dp differs by is
+    added.
+    """
+    n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
+    i_row = tl.program_id(0) % n_blocks * BLOCK_M
+    i_bh = tl.program_id(0) // n_blocks
+    i_b = i_bh // heads
+    i_h = i_bh % heads
+    i_kv = i_h // heads_per_kv
+    o_bh = i_bh.to(tl.int64) * seqlen_q + i_row
+    if cu_q is not None:
+        o_q, seqlen_q = bounds(cu_q, i_b)
+        o_k, seqlen_k = bounds(cu_k, i_b)
+        if i_row >= seqlen_q:
+            return
+        q += o_q.to(tl.int64) * stride_qs
+        k += o_k.to(tl.int64) * stride_ks
+        v += o_k.to(tl.int64) * stride_vs
+        dout += o_q.to(tl.int64) * stride_gs
+        out += o_q.to(tl.int64) * stride_os
+        o_bh = i_h.to(tl.int64) * tokens + o_q + i_row
+        causal_offset += seqlen_k - seqlen_q
+        if left_offset is not None:
+            left_offset += seqlen_k - seqlen_q
+    # [BLOCK_M, BLOCK_D]
+    b_q = load_rows(
+        q, i_b, i_row, i_h, seqlen_q, stride_qb, stride_qs, stride_qh, stride_qd,
+        HEAD_DIM, BLOCK_M, BLOCK_D, False,
+    )  # fmt: skip
+    b_dout = load_rows(
+        dout, i_b, i_row, i_h, seqlen_q, stride_gb, stride_gs, stride_gh, stride_gd,
+        HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+    )  # fmt: skip
+    b_out = load_rows(
+        out, i_b, i_row, i_h, seqlen_q, stride_ob, stride_os, stride_oh, stride_od,
+        HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+    )  # fmt: skip
+    b_start = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
+    o_m = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    in_m = i_row + o_m < seqlen_q
+    b_lse = tl.load(lse + o_bh + o_m, mask=in_m, other=float("inf"))
+    b_total = tl.zeros([BLOCK_M], dtype=tl.float32)
+    b_more = tl.zeros([BLOCK_M], dtype=tl.float32)
+    o_end = seqlen_k
+    if CAUSAL:
+        o_end = tl.minimum(seqlen_k, i_row + BLOCK_M + causal_offset)
+    o_first = 0
+    if left_offset is not None:
+        o_first = tl.maximum(i_row + left_offset, 0) // BLOCK_N * BLOCK_N
+    for i_n in range(o_first, o_end, BLOCK_N):
+        # [BLOCK_N, BLOCK_D]
+        b_k = load_rows(
+            k, i_b, i_n, i_kv, seqlen_k, stride_kb, stride_ks, stride_kh, stride_kd,
+            HEAD_DIM, BLOCK_N, BLOCK_D, False,
+        )  # fmt: skip
+        b_v = load_rows(
+            v, i_b, i_n, i_kv, seqlen_k, stride_vb, stride_vs, stride_vh, stride_vd,
+            HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
+        )  # fmt: skip
+        b_s = head_product(b_q, b_k)
+        b_dp = head_product(b_dout, b_v)
+        seen = i_n + o_n[None, :] < seqlen_k
+        if CAUSAL:
+            seen = seen & (i_n + o_n[None, :] <= i_row + o_m[:, None] + causal_offset)
+        if left_offset is not None:
+            seen = seen & (i_n + o_n[None, :] >= i_row + o_m[:, None] + left_offset)
+        b_p = weights(b_s, b_lse[:, None], seen, scale, True)
+        b_total += tl.sum(b_p, 1)
+        b_more += tl.sum(b_p * (b_dp - b_start[:, None]), 1)
+    b_total = tl.where(b_total == 0.0, 1.0, b_total)
+    tl.store(delta + o_bh + o_m, b_start + b_more / b_total, mask=in_m)
+    tl.store(total + o_bh + o_m, b_total, mask=in_m)

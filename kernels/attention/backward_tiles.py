@@ -1,0 +1,46 @@
+"""What the kernels of the backward pass share: tiles of rows, softmax weights."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def load_rows(
+    tensor,
+    i_b,
+    i_row,
+    i_h,
+    rows,
+    stride_b,
+    stride_s,
+    stride_h,
+    stride_d,
+    HEAD_DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    """[BLOCK, BLOCK_D]: rows from ``i_row`` on of one head, zeros beyond the tensor."""
+    if TMA:
+        return tensor.load([i_b, i_row, i_h, 0]).reshape(BLOCK, BLOCK_D)
+    else:
+        o_r = tl.arange(0, BLOCK)
+        o_d = tl.arange(0, BLOCK_D)
+        tensor += i_b.to(tl.int64) * stride_b + i_h.to(tl.int64) * stride_h
+        tensor += tl.cast(i_row, tl.int64) * stride_s
+        return tl.load(
+            tensor + (o_r[:, None] * stride_s + o_d[None, :] * stride_d),
+            mask=(o_r[:, None] < rows - i_row) & (o_d[None, :] < HEAD_DIM),
+            other=0.0,
+        )
+
+
+@triton.jit
+def weights(b_s, b_lse, seen, scale, MASKED: tl.constexpr):
+    """Softmax from scores and log-sum-exp, which broadcasts along the rows; queries beyond the
+    tensor have +inf there, so their weights are 0."""
+    LOG2_E: tl.constexpr = 1.4426950408889634
+    b_p = tl.exp2(b_s * (scale * LOG2_E) - b_lse * LOG2_E)
+    return tl.where(seen, b_p, 0.0) if MASKED else b_p

@@ -1,0 +1,353 @@
+"""The forward pass every target runs: one block of query rows a program, online softmax."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from .. import targets
+from ..descriptors import TensorDescriptor, describable
+from .configs import choose_forward, padded
+from .packed import Packed, bounds
+from .products import head_product
+
+LOG2_E = 1.4426950408889634
+
+
+@triton.jit
+def attend(
+    b_q,
+    b_out,
+    b_max,
+    b_sum,
+    k,
+    v,
+    i_b,
+    i_kv,
+    o_first,
+    o_end,
+    o_row,
+    stride_ks,
+    stride_kd,
+    stride_vs,
+    stride_vd,
+    seqlen_k,
+    causal_offset,
+    left_offset,
+    scale_log,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+    PRESCALE: tl.constexpr,
+    NATURAL: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    """Let the rows from ``o_row`` on see the keys from ``o_first`` up to ``o_end``.
+
+    ``k`` and ``v`` are pointers to the first of them or, with TMA, descriptors of the whole
+    tensors.
+
+    Without MASKED every row sees every one of them, and no comparison is spent on that.
+    """
+    o_m = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    o_d = tl.arange(0, BLOCK_D)
+    o_dv = tl.arange(0, BLOCK_DV)
+    in_d = o_d < HEAD_DIM
+    in_dv = o_dv < HEAD_DIM_V
+    # Only the scalar base advances: a tile of offsets costs half the registers of one of pointers.
+    o_k = o_d[:, None] * stride_kd + o_n[None, :] * stride_ks
+    o_v = o_n[:, None] * stride_vs + o_dv[None, :] * stride_vd
+    for i_n in range(o_first, o_end, BLOCK_N):
+        in_n = o_n < seqlen_k - i_n
+        # [BLOCK_D, BLOCK_N]
+        if TMA:
+            b_k = k.load([i_b, i_n, i_kv, 0]).reshape(BLOCK_N, BLOCK_D).T
+        elif MASKED:
+            b_k = tl.load(k + o_k, mask=in_d[:, None] & in_n[None, :], other=0.0)
+        elif BLOCK_D == HEAD_DIM:
+            b_k = tl.load(k + o_k)
+        else:
+            b_k = tl.load(k + o_k, mask=in_d[:, None], other=0.0)
+        b_s = head_product(b_q, b_k.T) if NATURAL else tl.dot(b_q, b_k, input_precision="ieee")
+        if PRESCALE:
+            b_s *= scale_log
+        if MASKED:
+            seen = in_n[None, :]
+            if CAUSAL:
+                seen = seen & (i_n + o_n[None, :] <= o_row + o_m[:, None] + causal_offset)
+            if left_offset is not None:
+                seen = seen & (i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset)
+            b_s = tl.where(seen, b_s, float("-inf"))
+
+        # A positive scale commutes with the maximum: one fused multiply-add a score.
+        scale = 1.0 if PRESCALE else scale_log
+        b_max_new = tl.maximum(b_max, tl.max(b_s, 1) * scale)
+        b_shift = b_max_new
+        if MASKED:
+            # A row that has seen no key yet has -inf as maximum: subtract 0, or NaN would arise.
+            b_shift = tl.where(b_max_new == float("-inf"), 0.0, b_max_new)
+        if NATURAL:
+            b_p = tl.exp(b_s * scale - b_shift[:, None])
+            b_alpha = tl.exp(b_max - b_shift)
+        else:
+            b_p = tl.exp2(b_s * scale - b_shift[:, None])
+            b_alpha = tl.exp2(b_max - b_shift)
+        b_sum = b_sum * b_alpha + tl.sum(b_p, 1)
+        b_out = b_out * b_alpha[:, None]
+        b_max = b_max_new
+        # [BLOCK_N, BLOCK_DV]
+        if TMA:
+            b_v = v.load([i_b, i_n, i_kv, 0]).reshape(BLOCK_N, BLOCK_DV)
+        elif MASKED:
+            b_v = tl.load(v + o_v, mask=in_n[:, None] & in_dv[None, :], other=0.0)
+        elif BLOCK_DV == HEAD_DIM_V:
+            b_v = tl.load(v + o_v)
+        else:
+            b_v = tl.load(v + o_v, mask=in_dv[None, :], other=0.0)
+        b_out = tl.dot(b_p.to(b_v.dtype), b_v, b_out, input_precision="ieee")
+        if not TMA:
+            k += BLOCK_N * stride_ks
+            v += BLOCK_N * stride_vs
+    return b_out, b_max, b_sum
+
+
+@triton.jit
+def attention_forward(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    cu_q,
+    cu_k,
+    stride_qb,
+    stride_qs,
+    stride_qh,
+    stride_qd,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    stride_ob,
+    stride_os,
+    stride_oh,
+    stride_od,
+    heads,
+    heads_per_kv,
+    seqlen_q,
+    seqlen_k,
+    tokens,
+    causal_offset,
+    left_offset,
+    scale_log,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    EVEN: tl.constexpr,
+    PRESCALE: tl.constexpr,
+    NATURAL: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
+    left_offset unless that is None; blocks that no row sees are not read.
+
+    k and v are pointers or, with TMA, descriptors; their strides are then not used.
+    EVEN says that seqlen_k is a multiple of BLOCK_N, PRESCALE that the scale is not positive.
+    Powers of 2 serve and ``scale_log`` holds log2(e); with NATURAL, for fp32, it does not, and
+    powers of e serve: a rounding less in the log-sum-exp.
+
+    With ``cu_q`` and ``cu_k`` the sequences are packed (packed.py): the lengths are then those of
+    the longest, both offsets count from the bottom-right corner, lse is (heads, tokens).
+    """
+    n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
+    i_m = tl.program_id(0) % n_blocks
+    i_bh = tl.program_id(0) // n_blocks
+    i_b = i_bh // heads
+    i_h = i_bh % heads
+    i_kv = i_h // heads_per_kv
+
+    o_lse = i_bh.to(tl.int64) * seqlen_q
+    if cu_q is not None:
+        o_q, seqlen_q = bounds(cu_q, i_b)
+        o_k, seqlen_k = bounds(cu_k, i_b)
+        if i_m * BLOCK_M >= seqlen_q:
+            return
+        q += o_q.to(tl.int64) * stride_qs
+        k += o_k.to(tl.int64) * stride_ks
+        v += o_k.to(tl.int64) * stride_vs
+        out += o_q.to(tl.int64) * stride_os
+        o_lse = i_h.to(tl.int64) * tokens + o_q
+        causal_offset += seqlen_k - seqlen_q
+        if left_offset is not None:
+            left_offset += seqlen_k - seqlen_q
+
+    # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
+    i_row = (i_m * BLOCK_M).to(tl.int64)
+    out += i_b.to(tl.int64) * stride_ob + i_h.to(tl.int64) * stride_oh + i_row * stride_os
+    lse += o_lse + i_row
+
+    o_m = tl.arange(0, BLOCK_M)
+    o_d = tl.arange(0, BLOCK_D)
+    in_m = o_m < seqlen_q - i_m * BLOCK_M
+    o_dv = tl.arange(0, BLOCK_DV)
+    in_d = o_d < HEAD_DIM
+    in_dv = o_dv < HEAD_DIM_V
+
+    if not TMA:
+        k += i_b.to(tl.int64) * stride_kb + i_kv.to(tl.int64) * stride_kh
+        v += i_b.to(tl.int64) * stride_vb + i_kv.to(tl.int64) * stride_vh
+    # [BLOCK_M, BLOCK_D]; through pointers even with TMA: wgmma then reads it from shared memory,
+    # where a tile out of a rank-4 descriptor would occupy registers for the whole loop.
+    q += i_b.to(tl.int64) * stride_qb + i_h.to(tl.int64) * stride_qh + i_row * stride_qs
+    b_q = tl.load(
+        q + (o_m[:, None] * stride_qs + o_d[None, :] * stride_qd),
+        mask=in_m[:, None] & in_d[None, :],
+        other=0.0,
+    )
+
+    b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    b_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
+    b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=tl.float32)
+
+    # Keys any row of this block sees, and of those the whole blocks every row sees.
+    o_row = i_m * BLOCK_M
+    o_end = seqlen_k
+    o_full = seqlen_k // BLOCK_N * BLOCK_N
+    if CAUSAL:
+        o_end = tl.maximum(tl.minimum(seqlen_k, o_row + BLOCK_M + causal_offset), 0)
+        o_full = tl.minimum(seqlen_k, o_row + causal_offset + 1) // BLOCK_N * BLOCK_N
+        o_full = tl.maximum(o_full, 0)
+    o_inner = 0
+    k_inner = k
+    v_inner = v
+    if left_offset is not None:
+        # Before the whole blocks, those whose first keys some rows no longer see.
+        o_first = tl.maximum(o_row + left_offset, 0) // BLOCK_N * BLOCK_N
+        o_inner = tl.cdiv(tl.maximum(o_row + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
+        o_full = tl.maximum(o_full, o_inner)
+        k_first = k
+        v_first = v
+        if not TMA:
+            k_first += o_first.to(tl.int64) * stride_ks
+            v_first += o_first.to(tl.int64) * stride_vs
+            k_inner += o_inner.to(tl.int64) * stride_ks
+            v_inner += o_inner.to(tl.int64) * stride_vs
+        b_out, b_max, b_sum = attend(
+            b_q, b_out, b_max, b_sum, k_first, v_first, i_b, i_kv,
+            o_first, tl.minimum(o_inner, o_end), o_row,
+            stride_ks, stride_kd, stride_vs, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale_log,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
+            CAUSAL, True, PRESCALE, NATURAL, TMA,
+        )  # fmt: skip
+    b_out, b_max, b_sum = attend(
+        b_q, b_out, b_max, b_sum, k_inner, v_inner, i_b, i_kv,
+        o_inner, o_full, o_row,
+        stride_ks, stride_kd, stride_vs, stride_vd,
+        seqlen_k, causal_offset, left_offset, scale_log,
+        HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
+        CAUSAL, False, PRESCALE, NATURAL, TMA,
+    )  # fmt: skip
+    if CAUSAL or not EVEN:
+        if not TMA:
+            k += o_full.to(tl.int64) * stride_ks
+            v += o_full.to(tl.int64) * stride_vs
+        b_out, b_max, b_sum = attend(
+            b_q, b_out, b_max, b_sum, k, v, i_b, i_kv,
+            o_full, o_end, o_row,
+            stride_ks, stride_kd, stride_vs, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale_log,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
+            CAUSAL, True, PRESCALE, NATURAL, TMA,
+        )  # fmt: skip
+
+    # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
+    b_out = b_out / tl.where(b_sum == 0.0, 1.0, b_sum)[:, None]
+    b_log = tl.log(b_sum) if NATURAL else tl.log2(b_sum)
+    b_lse = (b_max + b_log) * (1.0 if NATURAL else 0.6931471805599453)
+    b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)
+    tl.store(lse + o_m, b_lse, mask=in_m)
+    tl.store(
+        out + o_m[:, None] * stride_os + o_dv[None, :] * stride_od,
+        b_out.to(out.dtype.element_ty),
+        mask=in_m[:, None] & in_dv[None, :],
+    )
+
+
+def launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None = None,
+    scale: float,
+    packed: Packed | None = None,
+) -> None:
+    """Fill ``out`` and ``lse`` for checked arguments of layout (batch, seqlen, heads, head_dim)."""
+    batch, seqlen_q, heads, head_dim = q.shape
+    seqlen_k = k.shape[1]
+    if packed is not None:
+        seqlen_q, seqlen_k = packed.max_q, packed.max_k
+    natural = q.dtype == torch.float32
+    block_d, block_dv = padded(head_dim), padded(v.shape[3])
+    with targets.on_device_of(q):
+        config = choose_forward(
+            targets.current(),
+            max(head_dim, v.shape[3]),
+            q.dtype,
+            plain=left_offset is None and packed is None,
+        )
+        grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
+        tma = config.tma and packed is None and describable(k) and describable(v)
+        attention_forward[grid](
+            q,
+            TensorDescriptor.from_tensor(k, [1, config.block_n, 1, block_d]) if tma else k,
+            TensorDescriptor.from_tensor(v, [1, config.block_n, 1, block_dv]) if tma else v,
+            out,
+            lse,
+            packed.cu_q if packed else None,
+            packed.cu_k if packed else None,
+            *q.stride(),
+            *k.stride(),
+            *v.stride(),
+            *out.stride(),
+            heads,
+            heads // k.shape[2],
+            seqlen_q,
+            seqlen_k,
+            q.shape[1] if packed else None,
+            causal_offset,
+            left_offset,
+            scale if natural else scale * LOG2_E,
+            HEAD_DIM=head_dim,
+            HEAD_DIM_V=v.shape[3],
+            BLOCK_M=config.block_m,
+            BLOCK_N=config.block_n,
+            BLOCK_D=block_d,
+            BLOCK_DV=block_dv,
+            CAUSAL=causal,
+            EVEN=packed is None and seqlen_k % config.block_n == 0,
+            PRESCALE=not scale > 0.0,
+            NATURAL=natural,
+            TMA=tma,
+            **config.options(),
+        )

@@ -1,0 +1,372 @@
+"""The attention forward pass of Hopper GPUs in Gluon: a producer warp, consumer warpgroups.
+
+A program owns one multiprocessor and walks blocks of query rows. Its producer warp brings Q and
+rings of K and V blocks through the bulk copy engine (TMA); every consumer warpgroup owns 64 rows.
+Within a warpgroup the scores of one block are multiplied beside the values of the block before;
+between warpgroups a turn goes round, so that one multiplies while another exponentiates.
+docs/hopper.md tells how this shape came about. forward.py computes the same and is its twin in
+tests.
+
+Aggregates read their annotations when they are built, so nothing here postpones them.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.language.core import _aggregate as aggregate
+
+from ..hopper import ROWS, Ring, new_ring
+from .hopper_problem import Problem
+
+
+@aggregate
+class Memory:
+    """The rings the producer fills, and where each consumer leaves its output to be copied."""
+
+    q: Ring
+    k: Ring
+    v: Ring
+    out: gl.shared_memory_descriptor
+
+    @gluon.constexpr_function
+    def __init__(self, q, k, v, out):
+        self.q = q
+        self.k = k
+        self.v = v
+        self.out = out
+
+
+@gluon.jit
+def _produce(q, k, v, memory, problem):
+    q_ring = memory.q
+    k_ring = memory.k
+    v_ring = memory.v
+    Q_BYTES: gl.constexpr = ROWS * problem.HEAD_DIM * 2
+    KV_BYTES: gl.constexpr = problem.BLOCK_N * problem.HEAD_DIM * 2
+    q_at = q_ring.first_to_fill()
+    k_at = k_ring.first_to_fill()
+    v_at = v_ring.first_to_fill()
+    for i_turn in range(problem.turns()):
+        i_m, i_h, i_b, exists = problem.tile(i_turn)
+        if exists:
+            i_kv = i_h // problem.heads_per_kv
+            row = i_m * problem.BLOCK_M
+            n_blocks, _ = problem.blocks(row, problem.BLOCK_M)
+            # From the last block to the first: the masked ones come first.
+            for i in range(n_blocks + 1):
+                if i < n_blocks:
+                    ready = k_ring.acquire(k_at, KV_BYTES)
+                    at = [i_b, i_kv, (n_blocks - 1 - i) * problem.BLOCK_N, 0]
+                    tma.async_copy_global_to_shared(k, at, ready, k_ring.memory.index(k_at.stage))
+                    k_at = k_at.next()
+                if i == 0:
+                    for j in gl.static_range(problem.CONSUMERS):
+                        ready = q_ring.acquire(q_at, Q_BYTES)
+                        at = [i_b, i_h, row + j * ROWS, 0]
+                        to = q_ring.memory.index(q_at.stage)
+                        tma.async_copy_global_to_shared(q, at, ready, to)
+                        q_at = q_at.next()
+                else:
+                    ready = v_ring.acquire(v_at, KV_BYTES)
+                    at = [i_b, i_kv, (n_blocks - i) * problem.BLOCK_N, 0]
+                    tma.async_copy_global_to_shared(v, at, ready, v_ring.memory.index(v_at.stage))
+                    v_at = v_at.next()
+
+
+@gluon.constexpr_function
+def _named_barrier(operation, i_consumer, consumers):
+    """PTX for the barrier that gives consumer i_consumer its turn; Triton itself uses 0 to 4."""
+    return f"bar.{operation} {8 + i_consumer % consumers}, 256; mov.b32 $0, 0;"
+
+
+@gluon.jit
+def _turn(OPERATION: gl.constexpr, I_CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr):
+    """Wait for the turn of a consumer to start matrix work (sync), or give it one (arrive)."""
+    ASM: gl.constexpr = _named_barrier(OPERATION, I_CONSUMER, CONSUMERS)
+    ONE_A_THREAD: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    nothing = gl.full([128], 0, gl.int32, ONE_A_THREAD)
+    gl.inline_asm_elementwise(ASM, "=r,r", [nothing], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def _pack(p, DTYPE: gl.constexpr):
+    """Pairs of neighbours as 16-bit values in one register.
+
+    A 16-bit value that a loop carries takes a whole register, and two more instructions to be
+    joined with its neighbour again.
+    """
+    even, odd = p.reshape([p.shape[0], p.shape[1] // 2, 2]).split()
+    NAME: gl.constexpr = "f16x2" if DTYPE == gl.float16 else "bf16x2"  # noqa: SIM300
+    return gl.inline_asm_elementwise(
+        "cvt.rn." + NAME + ".f32 $0, $2, $1;",
+        "=r,r,r",
+        [even, odd],
+        dtype=gl.uint32,
+        is_pure=True,
+        pack=1,
+    )
+
+
+@gluon.jit
+def _unpack(packed, DTYPE: gl.constexpr, LAYOUT: gl.constexpr):
+    """What ``_pack`` packed, as left operand of a multiplication."""
+    even = (packed & 0xFFFF).to(gl.uint16).to(DTYPE, bitcast=True)
+    odd = (packed >> 16).to(gl.uint16).to(DTYPE, bitcast=True)
+    p = gl.join(even, odd).reshape([packed.shape[0], packed.shape[1] * 2])
+    return gl.convert_layout(p, LAYOUT)
+
+
+@gluon.jit
+def _scores(q, k_ring, k_at, problem):
+    """Start q @ k^T of one block."""
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, 16])
+    k = k_ring.memory.index(k_at.stage).reshape([problem.BLOCK_N, problem.HEAD_DIM])
+    s = gl.zeros([ROWS, problem.BLOCK_N], gl.float32, LAYOUT)
+    return warpgroup_mma(q, k.permute((1, 0)), s, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def _values(p, v_ring, v_at, acc, problem):
+    """Start acc + p @ v of one block."""
+    LAYOUT: gl.constexpr = gl.DotOperandLayout(0, acc.type.layout, 2)
+    v = v_ring.memory.index(v_at.stage).reshape([problem.BLOCK_N, problem.HEAD_DIM])
+    return warpgroup_mma(_unpack(p, v.dtype, LAYOUT), v, acc, is_async=True)
+
+
+@gluon.jit
+def _mask(s, row, i_block, problem):
+    LAYOUT: gl.constexpr = s.type.layout
+    # A column is what its lane adds (bits 1 and 2) and a constant. Only the constant stays on the
+    # left: it becomes part of an instruction, where 32 sums would each take a register.
+    o_n = gl.arange(0, problem.BLOCK_N, gl.SliceLayout(0, LAYOUT))
+    constant = (o_n & ~6)[None, :]
+    last = problem.seqlen_k - 1 - i_block * problem.BLOCK_N
+    if problem.CAUSAL:
+        diagonal = row + problem.causal_offset - i_block * problem.BLOCK_N
+        last = gl.minimum(diagonal + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT)), last)
+        return gl.where(constant <= last[:, None] - (o_n & 6)[None, :], s, float("-inf"))
+    else:
+        return gl.where(constant <= last - (o_n & 6)[None, :], s, float("-inf"))
+
+
+@gluon.jit
+def _softmax(s, maximum, total, scale_log2, MASKED: gl.constexpr):
+    """One step of the online softmax: exponentials, maximum and sum, and the old ones' factor."""
+    new = gl.maximum(maximum, gl.max(s, 1))
+    shift = new * scale_log2
+    if MASKED:
+        # A row that has seen no key yet keeps -inf as maximum: subtract 0, or NaN would arise.
+        shift = gl.where(new == float("-inf"), 0.0, shift)
+    factor = gl.exp2(maximum * scale_log2 - shift)
+    p = gl.exp2(s * scale_log2 - shift[:, None])
+    return p, new, total * factor + gl.sum(p, 1), factor
+
+
+@gluon.jit
+def _steps(
+    acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, first, end, n_blocks, row, problem,
+    I_CONSUMER: gl.constexpr, MASKED: gl.constexpr,
+):  # fmt: skip
+    """Blocks [first, end) of a tile: scores of this block beside values of the one before."""
+    for i in range(first, end):
+        k_ring.wait(k_at)
+        if problem.IN_TURNS:
+            _turn("sync", I_CONSUMER, problem.CONSUMERS)
+        s = _scores(q, k_ring, k_at, problem)
+        v_ring.wait(v_at)
+        acc = _values(p, v_ring, v_at, acc, problem)
+        if problem.IN_TURNS:
+            _turn("arrive", I_CONSUMER + 1, problem.CONSUMERS)
+        s = warpgroup_mma_wait(1, deps=[s])
+        k_ring.release(k_at.stage)
+        k_at = k_at.next()
+        if MASKED:
+            s = _mask(s, row, n_blocks - 1 - i, problem)
+        b_p, maximum, total, factor = _softmax(s, maximum, total, problem.scale_log2, MASKED)
+        acc = warpgroup_mma_wait(0, deps=[acc])
+        v_ring.release(v_at.stage)
+        v_at = v_at.next()
+        acc = acc * gl.convert_layout(factor, gl.SliceLayout(1, acc.type.layout))[:, None]
+        p = _pack(b_p, k_ring.memory.dtype)
+    return acc, p, maximum, total, k_at, v_at
+
+
+@gluon.jit
+def _consume(out, lse, memory, problem, I_CONSUMER: gl.constexpr):
+    q_ring = memory.q
+    k_ring = memory.k
+    v_ring = memory.v
+    scale_log2 = problem.scale_log2
+    IN_TURNS: gl.constexpr = problem.IN_TURNS
+    OUT_IN_Q: gl.constexpr = problem.OUT_IN_Q
+    HEAD_DIM: gl.constexpr = problem.HEAD_DIM
+    CONSUMERS: gl.constexpr = problem.CONSUMERS
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, 16])
+    O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    S_ROWS: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
+    q_at = q_ring.first_to_use()
+    for _ in gl.static_range(I_CONSUMER):
+        q_at = q_at.next()
+    k_at = k_ring.first_to_use()
+    v_at = v_ring.first_to_use()
+    if IN_TURNS and I_CONSUMER == CONSUMERS - 1:
+        _turn("arrive", 0, CONSUMERS)  # consumer 0 has the first turn
+    for i_turn in range(problem.turns()):
+        i_m, i_h, i_b, exists = problem.tile(i_turn)
+        if exists:
+            row = i_m * problem.BLOCK_M + I_CONSUMER * ROWS
+            n_loaded, _ = problem.blocks(i_m * problem.BLOCK_M, problem.BLOCK_M)
+            if problem.SKIP:
+                n_blocks, n_whole = problem.blocks(row, ROWS)
+            else:
+                n_blocks, n_whole = problem.blocks(i_m * problem.BLOCK_M, problem.BLOCK_M)
+            # Blocks that only the rows of later consumers see.
+            if problem.SKIP:
+                for _ in range(n_loaded - n_blocks):
+                    k_ring.wait(k_at)
+                    if IN_TURNS:
+                        _turn("sync", I_CONSUMER, CONSUMERS)
+                        _turn("arrive", I_CONSUMER + 1, CONSUMERS)
+                    k_ring.release(k_at.stage)
+                    k_at = k_at.next()
+                    v_ring.wait(v_at)
+                    v_ring.release(v_at.stage)
+                    v_at = v_at.next()
+
+            q_ring.wait(q_at)
+            q = q_ring.memory.index(q_at.stage).reshape([ROWS, HEAD_DIM])
+            k_ring.wait(k_at)
+            if IN_TURNS:
+                _turn("sync", I_CONSUMER, CONSUMERS)
+            s = _scores(q, k_ring, k_at, problem)
+            if IN_TURNS:
+                _turn("arrive", I_CONSUMER + 1, CONSUMERS)
+            s = warpgroup_mma_wait(0, deps=[s])
+            k_ring.release(k_at.stage)
+            k_at = k_at.next()
+            s = _mask(s, row, n_blocks - 1, problem)
+            maximum = gl.full([ROWS], float("-inf"), gl.float32, S_ROWS)
+            total = gl.zeros([ROWS], gl.float32, S_ROWS)
+            b_p, maximum, total, _ = _softmax(s, maximum, total, scale_log2, True)
+            p = _pack(b_p, k_ring.memory.dtype)
+            acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
+
+            # The masked blocks, then those that every row sees in full.
+            n_masked = max(1, n_blocks - n_whole)
+            acc, p, maximum, total, k_at, v_at = _steps(
+                acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, 1, n_masked, n_blocks, row,
+                problem, I_CONSUMER, True,
+            )  # fmt: skip
+            acc, p, maximum, total, k_at, v_at = _steps(
+                acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, n_masked, n_blocks,
+                n_blocks, row, problem, I_CONSUMER, False,
+            )  # fmt: skip
+            if not OUT_IN_Q:
+                q_ring.release(q_at.stage)
+
+            v_ring.wait(v_at)
+            acc = _values(p, v_ring, v_at, acc, problem)
+            # A row that saw no key: its output is 0 and its log-sum-exp -inf.
+            empty = total == 0.0
+            b_lse = (maximum * scale_log2 + gl.log2(total)) * 0.6931471805599453
+            b_lse = gl.where(empty, float("-inf"), b_lse)
+            o_m = row + gl.arange(0, ROWS, S_ROWS)
+            p_lse = lse + (i_b * problem.heads + i_h).to(gl.int64) * problem.seqlen_q + o_m
+            gl.store(p_lse, b_lse, mask=o_m < problem.seqlen_q)
+            inverse = gl.convert_layout(
+                1.0 / gl.where(empty, 1.0, total), gl.SliceLayout(1, O_LAYOUT)
+            )
+            acc = warpgroup_mma_wait(0, deps=[acc])
+            v_ring.release(v_at.stage)
+            v_at = v_at.next()
+            staging = q_ring.memory.index(q_at.stage) if OUT_IN_Q else memory.out.index(I_CONSUMER)
+            tma.store_wait(0)
+            staging.reshape([ROWS, HEAD_DIM]).store((acc * inverse[:, None]).to(out.dtype))
+            fence_async_shared()
+            tma.async_copy_shared_to_global(out, [i_b, i_h, row, 0], staging)
+            if OUT_IN_Q:
+                tma.store_wait(0)
+                q_ring.release(q_at.stage)
+            for _ in gl.static_range(CONSUMERS):
+                q_at = q_at.next()
+    if IN_TURNS and I_CONSUMER == 0:
+        _turn("sync", 0, CONSUMERS)  # takes the turn nobody waits for
+    tma.store_wait(0)
+
+
+@gluon.jit(
+    do_not_specialize=["heads", "heads_per_kv", "batch", "seqlen_q", "seqlen_k", "causal_offset"]
+)
+def attention_forward_hopper(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    heads,
+    heads_per_kv,
+    batch,
+    seqlen_q,
+    seqlen_k,
+    causal_offset,
+    scale_log2,
+    CONSUMERS: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    HEAD_DIM: gl.constexpr,
+    STAGES: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    PAIRS: gl.constexpr,
+    IN_TURNS: gl.constexpr,
+    OUT_IN_Q: gl.constexpr,
+    Q_STAGES: gl.constexpr,
+    SKIP: gl.constexpr,
+    CONSUMER_REGISTERS: gl.constexpr,
+    PRODUCER_REGISTERS: gl.constexpr,
+):
+    """Row i sees key j when j < seqlen_k and, with CAUSAL, j <= i + causal_offset.
+
+    q, k, v, out: (batch, heads, seqlen, head_dim) as descriptors of one head's boxes.
+    """
+    problem = Problem(
+        heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset, scale_log2,
+        CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP,
+    )  # fmt: skip
+    k_ring = new_ring(k, STAGES, CONSUMERS)
+    v_ring = new_ring(v, STAGES, CONSUMERS)
+    if OUT_IN_Q:
+        q_ring = new_ring(q, CONSUMERS, 1)
+        staging = q_ring.memory
+    else:
+        q_ring = new_ring(q, Q_STAGES * CONSUMERS, 1)
+        shape: gl.constexpr = [CONSUMERS] + out.block_shape  # noqa: RUF005
+        staging = gl.allocate_shared_memory(out.dtype, shape, out.layout)
+    memory = Memory(q_ring, k_ring, v_ring, staging)
+    fence_async_shared()
+
+    # Constexprs survive only in tuples written in place, hence the repetition.
+    if CONSUMERS == 2:
+        gl.warp_specialize(
+            [
+                (_consume, (out, lse, memory, problem, 0)),
+                (_consume, (out, lse, memory, problem, 1)),
+                (_produce, (q, k, v, memory, problem)),
+            ],
+            [4, 1],
+            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (_consume, (out, lse, memory, problem, 0)),
+                (_consume, (out, lse, memory, problem, 1)),
+                (_consume, (out, lse, memory, problem, 2)),
+                (_produce, (q, k, v, memory, problem)),
+            ],
+            [4, 4, 1],
+            [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+        )

@@ -1,0 +1,108 @@
+"""What Hopper's attention computes and in which order: sizes, tiles, and blocks of keys (Gluon).
+
+Aggregates read their annotations when they are built, so nothing here postpones them.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.language.core import _aggregate as aggregate
+
+
+@aggregate
+class Problem:
+    """Sizes, and how they are cut."""
+
+    heads: gl.tensor
+    heads_per_kv: gl.tensor
+    batch: gl.tensor
+    seqlen_q: gl.tensor
+    seqlen_k: gl.tensor
+    causal_offset: gl.tensor
+    scale_log2: gl.tensor
+    CONSUMERS: gl.constexpr
+    BLOCK_M: gl.constexpr
+    BLOCK_N: gl.constexpr
+    HEAD_DIM: gl.constexpr
+    CAUSAL: gl.constexpr
+    PAIRS: gl.constexpr
+    IN_TURNS: gl.constexpr
+    OUT_IN_Q: gl.constexpr
+    SKIP: gl.constexpr
+
+    @gluon.constexpr_function
+    def __init__(
+        self, heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset, scale_log2,
+        CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP,
+    ):  # fmt: skip
+        self.heads = heads
+        self.heads_per_kv = heads_per_kv
+        self.batch = batch
+        self.seqlen_q = seqlen_q
+        self.seqlen_k = seqlen_k
+        self.causal_offset = causal_offset
+        self.scale_log2 = scale_log2
+        self.CONSUMERS = gl.constexpr(CONSUMERS)
+        self.BLOCK_M = gl.constexpr(64 * CONSUMERS)
+        self.BLOCK_N = gl.constexpr(BLOCK_N)
+        self.HEAD_DIM = gl.constexpr(HEAD_DIM)
+        self.CAUSAL = gl.constexpr(CAUSAL)
+        self.PAIRS = gl.constexpr(PAIRS)
+        self.IN_TURNS = gl.constexpr(IN_TURNS)
+        self.OUT_IN_Q = gl.constexpr(OUT_IN_Q)
+        self.SKIP = gl.constexpr(SKIP)
+
+    @gluon.jit
+    def turns(self):
+        """How many blocks of rows a program walks at most."""
+        n_m = gl.cdiv(self.seqlen_q, self.BLOCK_M)
+        n_heads = self.heads * self.batch
+        if self.PAIRS:
+            return 2 * gl.cdiv((n_m + 1) // 2 * n_heads, gl.num_programs(0))
+        else:
+            return gl.cdiv(n_m * n_heads, gl.num_programs(0))
+
+    @gluon.jit
+    def tile(self, i_turn):
+        """Block of rows, head and batch of this program's turn, and whether it exists.
+
+        Full attention walks the blocks of a head side by side. Causal rows come longest first
+        over all heads, every other turn backwards, so that no program collects the longer tile
+        of each; or, with PAIRS, a long and a short block of one head follow each other: programs
+        stay equally busy and a head's keys stay in L2.
+        """
+        n_m = gl.cdiv(self.seqlen_q, self.BLOCK_M)
+        n_heads = self.heads * self.batch
+        n_programs = gl.num_programs(0)
+        i_program = gl.program_id(0)
+        if self.PAIRS:
+            n_pairs = (n_m + 1) // 2
+            i_pair = (i_turn // 2) * n_programs + i_program
+            i_short = i_pair % n_pairs
+            i_bh = i_pair // n_pairs
+            second = i_turn % 2 == 1
+            i_m = gl.where(second, i_short, n_m - 1 - i_short)
+            exists = (i_bh < n_heads) & ((i_short * 2 != n_m - 1) | (i_turn % 2 == 0))
+        elif self.CAUSAL:
+            i_program = gl.where(i_turn % 2 == 0, i_program, n_programs - 1 - i_program)
+            i_tile = i_turn * n_programs + i_program
+            i_m = n_m - 1 - i_tile // n_heads
+            i_bh = i_tile % n_heads
+            exists = i_tile < n_m * n_heads
+        else:
+            i_tile = i_turn * n_programs + i_program
+            i_m = i_tile % n_m
+            i_bh = i_tile // n_m
+            exists = i_bh < n_heads
+        return i_m, i_bh % self.heads, i_bh // self.heads, exists
+
+    @gluon.jit
+    def blocks(self, row, N_ROWS: gl.constexpr):
+        """Blocks of keys that rows [row, row + N_ROWS) need, at least one; and how many of them
+        every row sees in full. Rows past the end need one, which keeps the pipeline in step."""
+        end = self.seqlen_k
+        whole = self.seqlen_k
+        if self.CAUSAL:
+            end = min(end, min(row + N_ROWS, self.seqlen_q) + self.causal_offset)
+            whole = max(0, min(whole, row + self.causal_offset + 1))
+        end = gl.where(row < self.seqlen_q, end, 1)
+        return max(1, (end + self.BLOCK_N - 1) // self.BLOCK_N), whole // self.BLOCK_N

@@ -1,0 +1,206 @@
+"""The public attention operations: what they accept and which kernel runs them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from .. import autocast, checks
+from . import backward, operators
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+MAX_HEAD_DIM = 256
+
+
+def flash_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softmax_scale: float | None = None,
+    return_lse: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """``softmax(q @ k^T * softmax_scale) @ v``, one launch, no score matrix in memory.
+
+    q: (batch, seqlen_q, heads, head_dim); k: (batch, seqlen_k, kv_heads, head_dim) and v: (batch,
+    seqlen_k, kv_heads, head_dim_v) of the same dtype, fp16, bf16 or fp32, with any strides: a
+    transposed view costs no copy. ``heads`` is a multiple of ``kv_heads``: query head h reads key
+    head h // (heads // kv_heads).
+
+    ``causal`` is aligned bottom-right: the last query sees every key, so query i sees key j when
+    j <= i + seqlen_k - seqlen_q. A row that sees no key gives 0, and -inf as log-sum-exp.
+    ``window_size`` (left, right) lets it see that many keys before and after its own alone, -1 for
+    all of them; what no query sees is not read, forward or backward.
+    ``softmax_scale`` is 1 / sqrt(head_dim) by default. ``return_lse`` adds the log-sum-exp of
+    every row: (batch, heads, seqlen_q), fp32. Both are differentiable; gradients are the same bits
+    at every run. Under ``torch.autocast`` q, k and v are cast to its dtype first.
+    """
+    q, k, v = autocast.lowered(q, k, v)
+    check(q, k, v, layout="(batch, seqlen, heads, head_dim)", head_axis=2)
+    reach = limits(k.shape[1] - q.shape[1], causal, window_size)
+    checks.launchable("q", q)
+    out, lse = _attend(q, k, v, *reach, softmax_scale)
+    return (out, lse) if return_lse else out
+
+
+def flash_attention_backward(
+    dout: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softmax_scale: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients of q, k and v for ``out, lse = flash_attention(..., return_lse=True)``.
+
+    What autograd runs, for who keeps outputs himself. The same bits at every run.
+    """
+    layout = "(batch, seqlen, heads, head_dim)"
+    check(q, k, v, layout=layout, head_axis=2)
+    checks.tensor("out", out, rank=4, layout=layout)
+    checks.tensor("dout", dout, rank=4, layout=layout)
+    checks.same_dtype_and_device("q", q, out=out, dout=dout)
+    checks.tensor("lse", lse, rank=3, layout="(batch, heads, seqlen)")
+    checks.dtype("lse", lse, (torch.float32,))
+    checks.same_device("q", q, lse=lse)
+    for name, value in (("out", out), ("dout", dout)):
+        if tuple(value.shape) != (*q.shape[:3], v.shape[3]):
+            raise ValueError(
+                f"{name}: expected shape {(*q.shape[:3], v.shape[3])} as q and v ask for, got "
+                f"{tuple(value.shape)}"
+            )
+    rows = (q.shape[0], q.shape[2], q.shape[1])
+    if tuple(lse.shape) != rows or not lse.is_contiguous():
+        raise ValueError(
+            f"lse: expected contiguous {rows} as flash_attention returns it, got "
+            f"{tuple(lse.shape)} with strides {lse.stride()}"
+        )
+    causal, causal_offset, left_offset = limits(k.shape[1] - q.shape[1], causal, window_size)
+    checks.launchable("q", q)
+    scale = 1.0 / math.sqrt(q.shape[3]) if softmax_scale is None else float(softmax_scale)
+    return backward.launch(
+        dout,
+        None,
+        q,
+        k,
+        v,
+        out,
+        lse,
+        causal=causal,
+        causal_offset=causal_offset,
+        left_offset=left_offset,
+        scale=scale,
+    )
+
+
+def scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """``torch.nn.functional.scaled_dot_product_attention`` for (batch, heads, seqlen, head_dim).
+
+    As torch's, ``is_causal`` is aligned top-left (query i sees key j when j <= i), where
+    ``flash_attention`` aligns bottom-right; the two agree when the lengths do. Heads may differ
+    only with ``enable_gqa``. Inputs are read through transposed views, never copied. ``attn_mask``
+    and ``dropout_p`` above 0 are not supported.
+    """
+    if attn_mask is not None:
+        raise NotImplementedError(
+            "attn_mask: expected None, got a mask; use is_causal=True, or "
+            "torch.nn.functional.scaled_dot_product_attention for other masks"
+        )
+    if dropout_p != 0.0:
+        raise NotImplementedError(
+            f"dropout_p: expected 0.0, got {dropout_p}; use "
+            "torch.nn.functional.scaled_dot_product_attention to drop scores"
+        )
+    names = ("query", "key", "value")
+    query, key, value = autocast.lowered(query, key, value)
+    check(query, key, value, names, layout="(batch, heads, seqlen, head_dim)", head_axis=1)
+    if not enable_gqa and query.shape[1] != key.shape[1]:
+        raise ValueError(
+            f"key: expected {query.shape[1]} heads as query has, got {key.shape[1]}; pass "
+            "enable_gqa=True for grouped query heads"
+        )
+    checks.launchable("query", query)
+    q, k, v = (one.transpose(1, 2) for one in (query, key, value))
+    out, _ = _attend(q, k, v, is_causal, 0, None, scale)
+    return out.transpose(1, 2)
+
+
+def _attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    scale: float | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    scale = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
+    return operators.flash_attention(q, k, v, causal, causal_offset, left_offset, scale)
+
+
+def limits(offset: int, causal: bool, window_size: Any) -> tuple[bool, int, int | None]:
+    """Of the diagonal j = i + ``offset``: whether late keys are hidden; query i sees key j up to
+    i + the second and, unless it is None, from i + the third on."""
+    sizes = window_size if isinstance(window_size, (tuple, list)) else ()
+    if len(sizes) != 2 or any(not isinstance(size, int) or size < -1 for size in sizes):
+        raise ValueError(
+            "window_size: expected (left, right), each a number of keys or -1 for all, got "
+            f"{window_size!r}"
+        )
+    left, right = sizes
+    if causal:
+        right = 0
+    return right >= 0, offset + max(right, 0), None if left < 0 else offset - left
+
+
+def check(
+    q: Any,
+    k: Any,
+    v: Any,
+    names: tuple[str, str, str] = ("q", "k", "v"),
+    *,
+    layout: str,
+    head_axis: int,
+) -> None:
+    for name, value in zip(names, (q, k, v), strict=True):
+        checks.tensor(name, value, rank=4, layout=layout)
+    q_name, k_name, v_name = names
+    checks.dtype(q_name, q, DTYPES)
+    checks.same_dtype_and_device(q_name, q, **{k_name: k, v_name: v})
+    if k.shape[0] != q.shape[0]:
+        raise ValueError(f"{k_name}: expected batch {q.shape[0]} as {q_name} has, got {k.shape[0]}")
+    head_dim = q.shape[3]
+    if not 1 <= head_dim <= MAX_HEAD_DIM:
+        raise ValueError(f"{q_name}: expected head_dim 1 to {MAX_HEAD_DIM}, got {head_dim}")
+    if k.shape[3] != head_dim:
+        raise ValueError(f"{k_name}: expected head_dim {head_dim} as {q_name}, got {k.shape[3]}")
+    if v.shape[:3] != k.shape[:3]:
+        raise ValueError(
+            f"{v_name}: expected shape {(*k.shape[:3], v.shape[3])} as {k_name} has, got "
+            f"{tuple(v.shape)}"
+        )
+    if not 1 <= v.shape[3] <= MAX_HEAD_DIM:
+        raise ValueError(f"{v_name}: expected head_dim 1 to {MAX_HEAD_DIM}, got {v.shape[3]}")
+    heads, kv_heads = q.shape[head_axis], k.shape[head_axis]
+    if kv_heads == 0 or heads % kv_heads:
+        raise ValueError(
+            f"{k_name}: expected a number of heads that divides the {heads} of {q_name}, got "
+            f"{kv_heads}; layout is {layout}"
+        )

@@ -1,0 +1,190 @@
+"""Attention over packed sequences: what it accepts, and its operators for torch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from .. import autocast, checks, targets
+from . import backward, forward, interface
+from .packed import Packed
+
+LAYOUT = "(tokens, heads, head_dim)"
+
+
+def flash_attention_varlen(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_k: torch.Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softmax_scale: float | None = None,
+    return_lse: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """``flash_attention`` of every sequence of a packed batch, in one launch.
+
+    q: (tokens_q, heads, head_dim), k: (tokens_k, kv_heads, head_dim), v: (tokens_k, kv_heads,
+    head_dim_v). ``cu_seqlens_q``, ``cu_seqlens_k``: int32, (batch + 1,), from 0 up to the number of
+    tokens: sequence i owns the rows from entry i up to entry i + 1, and may be empty.
+    ``max_seqlen_q``, ``max_seqlen_k``: the longest sequence; rows beyond it are left unwritten.
+    Neither is checked against the entries, which would wait for the GPU.
+
+    ``causal`` and ``window_size`` are aligned bottom-right in each sequence. ``return_lse`` adds
+    the log-sum-exp, (heads, tokens_q). Differentiable, with the same bits at every run. Portable
+    kernels on every target; not timed on a card yet.
+    """
+    q, k, v = autocast.lowered(q, k, v)
+    _check(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    causal, right, left = interface.limits(0, causal, window_size)
+    checks.launchable("q", q)
+    scale = 1.0 / math.sqrt(q.shape[2]) if softmax_scale is None else float(softmax_scale)
+    out, lse = flash_attention_varlen_op(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal, right, left, scale
+    )
+    return (out, lse) if return_lse else out
+
+
+@torch.library.custom_op("warpwatch::flash_attention_varlen", mutates_args=())
+def flash_attention_varlen_op(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_q: torch.Tensor,
+    cu_k: torch.Tensor,
+    max_q: int,
+    max_k: int,
+    causal: bool,
+    right: int,
+    left: int | None,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp) for checked arguments."""
+    out, lse = _outputs(q, k, v)
+    packed = Packed(cu_q, cu_k, max_q, max_k)
+    if out.numel() and max_q:
+        with targets.on_device_of(q):
+            forward.launch(
+                packed.spread(q),
+                packed.spread(k),
+                packed.spread(v),
+                packed.spread(out),
+                lse,
+                causal=causal,
+                causal_offset=right,
+                left_offset=left,
+                scale=scale,
+                packed=packed,
+            )
+    return out, lse
+
+
+@flash_attention_varlen_op.register_fake
+def _outputs(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens, heads = q.shape[:2]
+    out = torch.empty((tokens, heads, v.shape[2]), dtype=q.dtype, device=q.device)
+    return out, torch.empty((heads, tokens), dtype=torch.float32, device=q.device)
+
+
+@torch.library.custom_op("warpwatch::flash_attention_varlen_backward", mutates_args=())
+def flash_attention_varlen_backward_op(
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    cu_q: torch.Tensor,
+    cu_k: torch.Tensor,
+    max_q: int,
+    max_k: int,
+    causal: bool,
+    right: int,
+    left: int | None,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    packed = Packed(cu_q, cu_k, max_q, max_k)
+    wide = {
+        name: packed.spread(one)
+        for name, one in {"dout": dout, "q": q, "k": k, "v": v, "out": out}.items()
+    }
+    return backward.launch(
+        **wide,
+        dlse=dlse,
+        lse=lse,
+        causal=causal,
+        causal_offset=right,
+        left_offset=left,
+        scale=scale,
+        packed=packed,
+    )
+
+
+@flash_attention_varlen_backward_op.register_fake
+def _gradients(
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *_: Any,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    dq, dk, dv = (torch.empty_like(one, memory_format=torch.contiguous_format) for one in (q, k, v))
+    return dq, dk, dv
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    q, k, v, cu_q, cu_k, *ctx.options = inputs
+    ctx.save_for_backward(q, k, v, *output, cu_q, cu_k)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(
+    ctx: Any, dout: torch.Tensor | None, dlse: torch.Tensor | None
+) -> tuple[torch.Tensor | None, ...]:
+    q, k, v, out, lse, cu_q, cu_k = ctx.saved_tensors
+    if dout is None:
+        dout = torch.zeros_like(out)
+    if dlse is not None:
+        dlse = dlse.contiguous()
+    gradients = flash_attention_varlen_backward_op(
+        dout, dlse, q, k, v, out, lse, cu_q, cu_k, *ctx.options
+    )
+    return (*gradients, *[None] * 8)
+
+
+flash_attention_varlen_op.register_autograd(_differentiate, setup_context=_remember)
+
+
+def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, max_q: Any, max_k: Any) -> None:
+    for name, value in (("q", q), ("k", k), ("v", v)):
+        checks.tensor(name, value, rank=3, layout=LAYOUT)
+    interface.check(*(one.unsqueeze(0) for one in (q, k, v)), layout=LAYOUT, head_axis=2)
+    for name, value in (("cu_seqlens_q", cu_q), ("cu_seqlens_k", cu_k)):
+        checks.tensor(name, value, rank=1, layout="(batch + 1,)")
+        checks.dtype(name, value, (torch.int32,))
+        checks.same_device("q", q, **{name: value})
+        if value.numel() < 1 or not value.is_contiguous():
+            raise ValueError(
+                f"{name}: expected batch + 1 contiguous entries, got {value.numel()} with stride "
+                f"{value.stride(0)}"
+            )
+    if cu_q.numel() != cu_k.numel():
+        raise ValueError(
+            f"cu_seqlens_k: expected {cu_q.numel()} entries as cu_seqlens_q has, got {cu_k.numel()}"
+        )
+    for name, longest in (("max_seqlen_q", max_q), ("max_seqlen_k", max_k)):
+        if not isinstance(longest, int) or longest < 0:
+            raise ValueError(
+                f"{name}: expected the longest sequence as an int, got {longest!r}; a tensor's "
+                ".item() once, where the lengths are made, is enough"
+            )

@@ -1,0 +1,62 @@
+"""What every public operation asks of its tensors; each failure is one sentence with its remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import targets
+
+
+def tensor(name: str, value: Any, *, rank: int, layout: str) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"{name}: expected a torch.Tensor of shape {layout}, got {type(value).__name__}"
+        )
+    if value.dim() != rank:
+        raise ValueError(
+            f"{name}: expected {rank} dimensions {layout}, got {value.dim()} with shape "
+            f"{tuple(value.shape)}; reshape it"
+        )
+
+
+def dtype(name: str, value: torch.Tensor, allowed: tuple[torch.dtype, ...]) -> None:
+    if value.dtype not in allowed:
+        known = ", ".join(str(one).removeprefix("torch.") for one in allowed)
+        raise ValueError(
+            f"{name}: expected dtype {known}, got {str(value.dtype).removeprefix('torch.')}; "
+            f"convert it with {name}.to(...)"
+        )
+
+
+def same_dtype_and_device(first: str, lead: torch.Tensor, **others: torch.Tensor) -> None:
+    for name, value in others.items():
+        if value.dtype != lead.dtype:
+            raise ValueError(
+                f"{name}: expected dtype {lead.dtype} as {first} has, got {value.dtype}; "
+                f"convert it with {name}.to({first}.dtype)"
+            )
+        same_device(first, lead, **{name: value})
+
+
+def same_device(first: str, lead: torch.Tensor, **others: torch.Tensor) -> None:
+    for name, value in others.items():
+        if value.device != lead.device:
+            raise ValueError(
+                f"{name}: expected device {lead.device} as {first} has, got {value.device}; "
+                f"move it with {name}.to({first}.device)"
+            )
+
+
+def launchable(name: str, value: torch.Tensor) -> None:
+    """Refuse tensors no kernel can reach."""
+    if value.is_cuda or torch.compiler.is_compiling():
+        return
+    if value.device.type == "cpu" and targets.accepts_cpu_tensors():
+        return
+    raise ValueError(
+        f"{name}: expected a tensor on a GPU (device cuda), got device {value.device}; move it "
+        f"with {name}.cuda(), or set TRITON_INTERPRET=1 before Python starts to interpret on the "
+        "CPU"
+    )

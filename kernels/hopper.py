@@ -1,0 +1,116 @@
+"""Rings of shared memory between a producer warp and the warps that use what it copies (Gluon).
+
+Aggregates read their annotations when they are built, so nothing here postpones them.
+"""
+
+from functools import lru_cache
+
+import torch
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
+from triton.language.core import _aggregate as aggregate
+
+ROWS = gl.constexpr(64)  # that one warpgroup accumulates: the M of wgmma
+
+if not str(triton.__version__).startswith(("3.6.", "3.7.")):
+    raise ImportError(f"Gluon kernels are tested on Triton 3.6 and 3.7, got {triton.__version__}")
+
+
+@aggregate
+class Cursor:
+    """A place in a ring: a stage, and the parity with which its barrier completes next."""
+
+    stage: gl.tensor
+    phase: gl.tensor
+    STAGES: gl.constexpr
+
+    @gluon.constexpr_function
+    def __init__(self, stage, phase, STAGES):
+        self.stage = stage
+        self.phase = phase
+        self.STAGES = gl.constexpr(STAGES)
+
+    @gluon.jit
+    def next(self):
+        stage = self.stage + 1
+        wrapped = stage == self.STAGES
+        phase = gl.where(wrapped, self.phase ^ 1, self.phase)
+        return Cursor(gl.where(wrapped, 0, stage), phase, self.STAGES)
+
+    @gluon.jit
+    def previous_stage(self):
+        return gl.where(self.stage == 0, self.STAGES - 1, self.stage - 1)
+
+
+@aggregate
+class Ring:
+    """Stages of shared memory, each with a barrier for 'full' and one for 'empty'."""
+
+    memory: gl.shared_memory_descriptor
+    full: gl.shared_memory_descriptor
+    empty: gl.shared_memory_descriptor
+    STAGES: gl.constexpr
+
+    @gluon.constexpr_function
+    def __init__(self, memory, full, empty, STAGES):
+        self.memory = memory
+        self.full = full
+        self.empty = empty
+        self.STAGES = gl.constexpr(STAGES)
+
+    @gluon.jit
+    def first_to_fill(self):
+        """Where a producer starts: nothing is in the ring, so its first round never waits."""
+        return Cursor(gl.to_tensor(0), gl.to_tensor(1), self.STAGES)
+
+    @gluon.jit
+    def first_to_use(self):
+        return Cursor(gl.to_tensor(0), gl.to_tensor(0), self.STAGES)
+
+    @gluon.jit
+    def acquire(self, at, BYTES: gl.constexpr):
+        """Wait until a stage is empty and expect BYTES in it; the barrier to copy them with."""
+        mbarrier.wait(self.empty.index(at.stage), at.phase)
+        ready = self.full.index(at.stage)
+        mbarrier.expect(ready, BYTES)
+        return ready
+
+    @gluon.jit
+    def wait(self, at):
+        """Wait until a stage is full."""
+        mbarrier.wait(self.full.index(at.stage), at.phase)
+
+    @gluon.jit
+    def release(self, stage):
+        mbarrier.arrive(self.empty.index(stage))
+
+
+@gluon.jit
+def barriers(N: gl.constexpr, COUNT: gl.constexpr):
+    """N barriers that complete at COUNT arrivals."""
+    bars = gl.allocate_shared_memory(gl.int64, [N, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(N):
+        mbarrier.init(bars.index(i), count=COUNT)
+    return bars
+
+
+@gluon.jit
+def new_ring(desc, STAGES: gl.constexpr, READERS: gl.constexpr):
+    """A ring of what ``desc`` copies at a time; READERS release each stage."""
+    shape: gl.constexpr = [STAGES] + desc.block_shape  # noqa: RUF005
+    memory = gl.allocate_shared_memory(desc.dtype, shape, desc.layout)
+    return Ring(memory, barriers(STAGES, 1), barriers(STAGES, READERS), STAGES)
+
+
+def registers(consumers: int) -> tuple[int, int]:
+    """Registers a thread of a consumer and of the producer may use."""
+    return (160, 32) if consumers == 3 else (240, 24)
+
+
+@lru_cache
+def layout(block: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayout:
+    """How the copy engine lays out a box in shared memory."""
+    element = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}[dtype]
+    return gl.NVMMASharedLayout.get_default_for(list(block), element)

@@ -1,0 +1,5 @@
+"""Matrix multiplication with fused epilogues."""
+
+from .interface import matmul
+
+__all__ = ["matmul"]

@@ -1,0 +1,104 @@
+"""Tile sizes of the matmul, by target and problem: a commit's speed is a function of the commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..targets import Target
+
+
+@dataclass(frozen=True)
+class MatmulConfig:
+    """How one problem is cut: tile sizes, the rows of tiles that share columns of B in L2, and
+    the compiler's options. ``tma`` fetches tiles through descriptors where the operands allow."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    num_warps: int
+    num_stages: int
+    group_m: int = 8
+    tma: bool = False
+
+    def options(self) -> dict[str, Any]:
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages}
+
+
+C = MatmulConfig
+
+# Columns: block_m, block_n, block_k, num_warps, num_stages; the largest tile first. A problem
+# takes the first one that gives most of the processors a tile.
+TILES: dict[tuple[str, str], tuple[MatmulConfig, ...]] = {
+    # 64 deep, 128x256 spills with transposed B: 32 deep with one more stage hides as much.
+    ("sm_80", "16-bit"): (C(128, 256, 32, 8, 4), C(128, 128, 32, 4, 4), C(64, 64, 64, 4, 4)),
+    ("sm_90", "16-bit"): (
+        C(128, 256, 64, 8, 4, tma=True),
+        C(128, 128, 64, 8, 3, tma=True),
+        C(64, 128, 64, 4, 4, tma=True),
+        C(64, 64, 64, 4, 4, tma=True),
+    ),
+    ("sm_100", "16-bit"): (
+        C(128, 256, 64, 8, 4, tma=True),
+        C(128, 128, 64, 4, 3, tma=True),
+        C(64, 128, 64, 4, 4, tma=True),
+    ),
+    ("gfx90a", "16-bit"): (C(256, 128, 32, 8, 2), C(128, 128, 32, 4, 2), C(64, 64, 64, 4, 2)),
+    # Exactly the 64 KiB of shared memory a CU has.
+    ("gfx942", "16-bit"): (C(256, 256, 64, 8, 2), C(128, 128, 64, 4, 2), C(64, 64, 64, 4, 2)),
+    # 64 deep, later compilers pad the tiles and spill.
+    ("gfx950", "16-bit"): (C(256, 256, 32, 8, 2), C(128, 128, 64, 4, 2), C(64, 64, 64, 4, 2)),
+    ("sm_80", "tf32"): (C(128, 128, 32, 8, 3), C(64, 64, 32, 4, 4)),
+    ("sm_90", "tf32"): (C(128, 128, 32, 8, 4, tma=True), C(64, 64, 32, 4, 4, tma=True)),
+    ("sm_100", "tf32"): (C(128, 128, 32, 4, 4, tma=True), C(64, 64, 32, 4, 4, tma=True)),
+    ("gfx942", "tf32"): (C(128, 128, 32, 4, 2), C(64, 64, 32, 4, 2)),
+    ("gfx90a", "fp32"): (C(128, 128, 16, 4, 2), C(64, 64, 32, 4, 2)),
+    ("gfx942", "fp32"): (C(128, 128, 16, 4, 2), C(64, 64, 32, 4, 2)),
+    ("gfx950", "fp32"): (C(128, 128, 16, 4, 2), C(64, 64, 32, 4, 2)),
+}
+
+# Few rows: the time is that of reading B, so the tiles are narrow for there to be many. 64 rows
+# are the fewest wgmma and tcgen05 take.
+SKINNY: dict[str, MatmulConfig] = {
+    "sm_80": C(16, 64, 128, 4, 4),
+    # Through pointers 13.6 us at 16x4096x4096 on an H200, through TMA 25.6.
+    "sm_90": C(64, 32, 128, 4, 4),
+    "sm_100": C(64, 32, 128, 4, 4, tma=True),
+    "gfx90a": C(16, 32, 128, 2, 2),
+    "gfx942": C(16, 32, 128, 2, 2),
+    "gfx950": C(16, 64, 128, 4, 2),
+}
+SKINNY_ROWS = 16
+
+# Multiprocessors of the smallest common card of the target (one die of a gfx90a card).
+PROCESSORS = {
+    "sm_80": 108,
+    "sm_90": 132,
+    "sm_100": 148,
+    "gfx90a": 104,
+    "gfx942": 304,
+    "gfx950": 256,
+}
+
+# Targets without a row of their own, such as consumer cards, and plain fp32.
+DEFAULT = C(64, 64, 32, 4, 2)
+INTERPRETED = C(32, 32, 32, 4, 1)
+
+
+def choose(
+    target: Target, M: int, N: int, dtype: torch.dtype, *, use_tf32: bool = False
+) -> MatmulConfig:
+    """The configuration ``matmul`` launches for this problem."""
+    if target.backend == "interpreter":
+        return INTERPRETED
+    kind = "16-bit" if dtype.itemsize == 2 else "tf32" if use_tf32 else "fp32"
+    if kind == "16-bit" and M <= SKINNY_ROWS and target.name in SKINNY:
+        return SKINNY[target.name]
+    candidates = TILES.get((target.name, kind), (DEFAULT,))
+    for config in candidates:
+        tiles = -(-M // config.block_m) * -(-N // config.block_n)
+        if 4 * tiles >= 3 * PROCESSORS.get(target.name, 1):
+            return config
+    return candidates[-1]

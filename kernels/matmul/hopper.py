@@ -1,0 +1,117 @@
+"""Which matmuls Hopper's kernel takes, how they are cut, and its launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from .. import hopper as ring
+from .. import targets
+from .hopper_kernel import matmul_hopper
+
+ROWS = 64  # of C that one warpgroup accumulates: the M of wgmma
+
+
+@dataclass(frozen=True)
+class HopperConfig:
+    """A tile of ``64 * consumers`` rows and ``block_n`` columns, the ring that feeds it, and the
+    columns written at a time."""
+
+    consumers: int
+    block_n: int
+    block_k: int = 64
+    stages: int = 4
+    store_n: int = 64
+    group_m: int = 8
+
+
+WIDE = HopperConfig(consumers=2, block_n=256, stages=4)
+SMALL = HopperConfig(consumers=1, block_n=128, block_k=128, stages=4, store_n=128)
+TINY = HopperConfig(consumers=1, block_n=64, block_k=128, stages=4)
+
+
+def choose(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
+    """The largest tile that still gives most multiprocessors one; docs/hopper.md measures it."""
+    for config in (WIDE, SMALL):
+        tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
+        if tiles * 10 >= multiprocessors * 9:
+            return config
+    return TINY
+
+
+def supported(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> bool:
+    """Whether this kernel takes the problem: 16-bit, on Hopper, strides the copy engine takes."""
+    return (
+        targets.current().has_wgmma
+        and a.dtype in (torch.float16, torch.bfloat16)
+        and a.shape[1] > 0
+        and (_copyable(a) or _copyable(a.t()))
+        and (_copyable(b) or _copyable(b.t()))
+        and _copyable(out)
+    )
+
+
+def _copyable(x: torch.Tensor) -> bool:
+    """TMA wants neighbours in a row and whole 16 bytes from row to row."""
+    return (
+        x.stride(1) == 1
+        and x.data_ptr() % 16 == 0
+        and x.stride(0) >= x.shape[1]
+        and x.stride(0) % 8 == 0
+    )
+
+
+def _descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+    block = (rows, columns)
+    return TensorDescriptor(
+        x, list(x.shape), list(x.stride()), list(block), ring.layout(block, x.dtype)
+    )
+
+
+def launch(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    config: HopperConfig | None = None,
+) -> None:
+    """``out = activation(a @ b + bias)`` for arguments that ``supported`` accepts."""
+    M, K = a.shape
+    N = b.shape[1]
+    a_major_m, b_major_n = not _copyable(a), _copyable(b)
+    with targets.on_device_of(a):
+        multiprocessors = targets.multiprocessors()
+        config = config or choose(M, N, K, multiprocessors)
+        consumer_registers, producer_registers = ring.registers(config.consumers)
+        tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
+        matmul_hopper[(min(tiles, multiprocessors),)](
+            _descriptor(a.t(), config.block_k, ROWS)
+            if a_major_m
+            else _descriptor(a, ROWS, config.block_k),
+            _descriptor(b, config.block_k, config.block_n)
+            if b_major_n
+            else _descriptor(b.t(), config.block_n, config.block_k),
+            _descriptor(out, ROWS, min(config.store_n, config.block_n)),
+            bias,
+            M,
+            N,
+            K,
+            CONSUMERS=config.consumers,
+            BLOCK_N=config.block_n,
+            BLOCK_K=config.block_k,
+            STAGES=config.stages,
+            GROUP_M=config.group_m,
+            A_MAJOR_M=a_major_m,
+            B_MAJOR_N=b_major_n,
+            HAS_BIAS=bias is not None,
+            ACTIVATION=activation or "none",
+            CONSUMER_REGISTERS=consumer_registers,
+            PRODUCER_REGISTERS=producer_registers,
+            num_warps=4,
+            # One consumer leaves more registers than the assembler takes for a limit.
+            maxnreg=240 if config.consumers == 1 else None,
+        )

@@ -1,0 +1,94 @@
+"""Matmul as an operator torch knows: fake tensors, autograd, torch.compile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import specialised, targets
+from . import portable
+
+
+def product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    allow_tf32: bool,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """``activation(a @ b + bias)`` for checked arguments."""
+    if out is None:
+        out = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
+    if out.numel():
+        _launch(a, b, out, bias, activation, allow_tf32)
+    return out
+
+
+def _launch(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    allow_tf32: bool,
+) -> None:
+    with targets.on_device_of(a):
+        hopper = specialised.load("matmul.hopper") if targets.current().has_wgmma else None
+        if hopper is not None and hopper.supported(a, b, out):
+            try:
+                return hopper.launch(a, b, out, bias, activation)
+            except specialised.COMPILE_ERRORS as error:
+                specialised.give_up("matmul.hopper", error)
+        portable.launch(a, b, out, bias, activation, allow_tf32)
+
+
+@torch.library.custom_op("warpwatch::matmul", mutates_args=())
+def matmul_op(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    allow_tf32: bool,
+) -> torch.Tensor:
+    return product(a, b, bias, activation, allow_tf32)
+
+
+@matmul_op.register_fake
+def _output(a: torch.Tensor, b: torch.Tensor, *_: Any) -> torch.Tensor:
+    return torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    a, b, bias, ctx.activation, ctx.allow_tf32 = inputs
+    ctx.save_for_backward(a, b, bias, output if ctx.activation == "relu" else None)
+
+
+def _through(activation: str, dout: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """The gradient of what the activation was applied to."""
+    aten = torch.ops.aten
+    if activation == "relu":
+        gradient = aten.threshold_backward(dout, before, 0)
+    elif activation == "gelu":
+        gradient = aten.gelu_backward(dout, before)
+    else:
+        gradient = aten.silu_backward(dout, before)
+    assert isinstance(gradient, torch.Tensor)
+    return gradient
+
+
+def _differentiate(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    a, b, bias, out = ctx.saved_tensors
+    if ctx.activation is not None:
+        # Where relu passes, its output tells; the others need what they were applied to again.
+        before = out if out is not None else matmul_op(a, b, bias, None, ctx.allow_tf32)
+        dout = _through(ctx.activation, dout, before)
+    needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
+    da = matmul_op(dout, b.t(), None, None, ctx.allow_tf32) if needs_a else None
+    db = matmul_op(a.t(), dout, None, None, ctx.allow_tf32) if needs_b else None
+    dbias = dout.sum(0) if bias is not None and needs_bias else None
+    return da, db, dbias, None, None
+
+
+matmul_op.register_autograd(_differentiate, setup_context=_remember)

@@ -1,0 +1,105 @@
+"""Which GPU this is and what it can do; the only place that knows vendors apart."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+import triton
+
+
+@dataclass(frozen=True)
+class Target:
+    """An architecture kernels are compiled for.
+
+    ``name`` is ``sm_90`` or ``gfx942``, or ``interpreter`` where Triton interprets on the CPU.
+    """
+
+    name: str
+    backend: str
+    capability: int = 0
+
+    @property
+    def is_amd(self) -> bool:
+        return self.backend == "hip"
+
+    @property
+    def has_tma(self) -> bool:
+        return self.backend == "cuda" and self.capability >= 90
+
+    @property
+    def has_wgmma(self) -> bool:
+        return self.backend == "cuda" and self.capability // 10 == 9
+
+    @property
+    def has_tf32(self) -> bool:
+        """Whether a matrix unit multiplies fp32 inputs at reduced precision."""
+        return (self.backend == "cuda" and self.capability >= 80) or self.name == "gfx942"
+
+    @property
+    def has_fp8(self) -> bool:
+        if self.backend == "cuda":
+            return self.capability >= 89
+        return self.name in ("gfx942", "gfx950")
+
+
+INTERPRETER = Target("interpreter", "interpreter")
+
+
+def interpreting() -> bool:
+    """Whether Triton runs kernels in its interpreter, on CPU tensors."""
+    return bool(triton.knobs.runtime.interpret)
+
+
+def current() -> Target:
+    """The target of the active driver; a ``RuntimeError`` says so where there is none."""
+    if interpreting():
+        return INTERPRETER
+    found = triton.runtime.driver.active.get_current_target()
+    if found.backend == "cuda":
+        return Target(f"sm_{found.arch}", "cuda", int(found.arch))
+    return Target(str(found.arch).split(":")[0], found.backend)
+
+
+def accepts_cpu_tensors() -> bool:
+    """True exactly where a launch on CPU tensors means something: interpreted or recorded."""
+    if interpreting():
+        return True
+    try:
+        return bool(getattr(triton.runtime.driver.active, "records_launches", False))
+    except RuntimeError:  # no driver can be active: there is no GPU
+        return False
+
+
+def on_device_of(tensor: torch.Tensor) -> AbstractContextManager[Any]:
+    """Launches inside run on the GPU that holds ``tensor``."""
+    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
+
+
+def multiprocessors() -> int:
+    """How many multiprocessors the current device has: the size of a persistent grid."""
+    return _multiprocessors(triton.runtime.driver.active.get_current_device())
+
+
+@lru_cache
+def _multiprocessors(device: int) -> int:
+    properties = triton.runtime.driver.active.utils.get_device_properties(device)
+    return int(properties["multiprocessor_count"])
+
+
+def check_hopper_features() -> dict[str, bool | str]:
+    """What the active GPU offers of the features that came with Hopper; all False without a GPU."""
+    try:
+        target = current()
+    except RuntimeError:
+        target = Target("none", "none")
+    return {
+        "target": target.name,
+        "tma_available": target.has_tma,
+        "wgmma_available": target.has_wgmma,
+        "warp_specialization_available": target.has_tma,
+        "fp8_available": target.has_fp8,
+    }

@@ -1,0 +1,335 @@
+"""What an asv results folder holds: machines, benchmarks and result files, strictly read.
+
+Nothing in a file is executed or evaluated: parameters, which asv stores as Python reprs, stay
+text. A file that breaks the schema is rejected with every mistake in it; a wrong row is left out
+and named, and the other rows of its file stay.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from reports import pytest_benchmark, quick_json
+from reports.result_file import (
+    COMMIT,
+    FAILED,
+    Floats,
+    Layout,
+    Narrow,
+    ResultFile,
+    Row,
+    shared,
+    taken_params,
+)
+from reports.strict import (
+    MAX_TEXT,
+    Fields,
+    RejectedError,
+    is_params,
+    is_text,
+    load,
+    parse,
+    parse_first,
+    read_bytes,
+    text,
+)
+
+RESULT_VERSION = 2
+MAX_POINTS_PER_ROW = 100_000
+MAX_POINTS_PER_FILE = 1_000_000
+MAX_ROWS = 50_000
+
+_COLUMN = re.compile(r"[a-z_0-9]{1,40}")
+_LIST = re.compile(rb"\s*:\s*(?=\[)")
+_NUMBERS = frozenset((int, float, type(None)))
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What ``benchmarks.json`` says of one benchmark; ``attributes`` are the author's own."""
+
+    name: str
+    params: tuple[tuple[str, ...], ...] = ()
+    param_names: tuple[str, ...] = ()
+    unit: str = ""
+    version: str = ""
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+def read_result(path: Path) -> ResultFile:
+    """The result file at ``path``, of asv or pytest-benchmark, else ``RejectedError`` with all that
+    is wrong."""
+    data, quick, marked = _document(path)
+    if pytest_benchmark.is_pytest_benchmark(data):
+        return pytest_benchmark.parse(path, data)
+    version = data.get("version")
+    if version != RESULT_VERSION:
+        remedy = "run `asv update`" if version == 1 else "it was not written by asv 0.4 to 0.6"
+        raise RejectedError(
+            path, [f"is asv result version {text(version)}, expected {RESULT_VERSION}: {remedy}"]
+        )
+    problems: list[str] = []
+    fields = Fields(data, problems)
+    fields.need("commit_hash", "env_name", "params", "result_columns", "results")
+    commit = fields.take(
+        "commit_hash",
+        lambda v: isinstance(v, str) and COMMIT.fullmatch(v) is not None,
+        "40 or 64 hexadecimal digits",
+        "",
+    )
+    environment = fields.string("env_name")
+    date_ms = fields.take("date", _is_time, "milliseconds since 1970", 0)
+    columns = fields.take(
+        "result_columns",
+        lambda v: (
+            isinstance(v, list)
+            and len(v) <= 32
+            and all(isinstance(c, str) and _COLUMN.fullmatch(c) for c in v)
+        ),
+        "at most 32 column names",
+        [],
+    )
+    if "result" not in columns or "params" not in columns:
+        problems.append("result_columns: expected `result` and `params` among the columns")
+    results = fields.take(
+        "results",
+        lambda v: isinstance(v, dict) and len(v) <= MAX_ROWS,
+        f"an object of at most {MAX_ROWS:,} benchmarks",
+        {},
+    )
+    machine = fields.texts("params")
+    python = fields.string("python")
+    requirements = fields.texts("requirements")
+    if problems:
+        raise RejectedError(path, problems)
+    cells = _Cells(columns, problems, quick, marked)
+    for name, row in results.items():
+        cells.add(name, row)
+        if len(cells.values) > MAX_POINTS_PER_FILE:
+            raise RejectedError(path, [f"holds more than {MAX_POINTS_PER_FILE:,} values"])
+    return ResultFile(
+        path,
+        commit,
+        environment,
+        date_ms,
+        machine,
+        python,
+        requirements,
+        cells.started_ms,
+        cells.layout(),
+        *cells.arrays(),
+        tuple(problems),
+    )
+
+
+def read_samples(path: Path, benchmark: str, values: tuple[str, ...]) -> tuple[float, ...]:
+    """The stored samples of one value, empty where asv kept none or the file is not readable."""
+    try:
+        columns, row = _row(path, benchmark)
+        cells = dict(zip(columns, row, strict=False))
+        params = cells["params"] or []
+        if taken_params(params) is None or prod(map(len, params)) > MAX_POINTS_PER_ROW:
+            return ()
+        samples = cells["samples"][combinations(params).index(values)]
+    except (RejectedError, KeyError, IndexError, TypeError, ValueError):
+        return ()
+    if not isinstance(samples, list) or not _is_numbers(samples, len(samples)):
+        return ()
+    array = _numbers(samples)
+    return tuple(array[np.isfinite(array)].tolist())
+
+
+def read_benchmarks(path: Path) -> dict[str, Benchmark]:
+    """``benchmarks.json``: what every benchmark is, by name; ``RejectedError`` otherwise."""
+    data = _object(path)
+    problems: list[str] = []
+    benchmarks: dict[str, Benchmark] = {}
+    for name, entry in data.items():
+        if name == "version":
+            continue
+        if not is_text(name) or not isinstance(entry, dict):
+            problems.append(f"{text(name)}: expected an object, got {text(entry)}")
+            continue
+        fields = Fields(entry, problems, f"{text(name)} ")
+        params = fields.take("params", is_params, "lists of texts", [])
+        names = fields.take(
+            "param_names", lambda v: isinstance(v, list) and all(map(is_text, v)), "texts", []
+        )
+        known = {"name", "params", "param_names", "unit", "version", "code"}
+        benchmarks[name] = Benchmark(
+            name,
+            tuple(tuple(values) for values in params),
+            tuple(names),
+            fields.string("unit"),
+            fields.string("version"),
+            {k: v for k, v in entry.items() if k not in known and isinstance(k, str)},
+        )
+    if problems:
+        raise RejectedError(path, problems)
+    return benchmarks
+
+
+def read_machine(path: Path) -> dict[str, str]:
+    """``machine.json``: the machine's fields as texts."""
+    return Fields({"machine": _object(path)}, []).texts("machine")
+
+
+def combinations(params: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Every combination of the parameters, in asv's order, each value readable."""
+    return list(product(*(tuple(unquoted(v) for v in values) for values in params)))
+
+
+def unquoted(representation: str) -> str:
+    """A repr of a plain string without its quotes; any other repr as it stands."""
+    if len(representation) >= 2 and representation[0] == representation[-1]:
+        inner = representation[1:-1]
+        quote = representation[0]
+        if quote in "'\"" and quote not in inner and "\\" not in inner:
+            return inner
+    return representation
+
+
+def _row(path: Path, benchmark: str) -> tuple[Any, Any]:
+    """The columns of a file and one of its rows: from where they stand, if that is clear, because
+    a page needs a few samples and parsing a file takes as long as drawing ten pages."""
+    data = read_bytes(path)
+    places = [_list_after(data, name) for name in ("result_columns", benchmark)]
+    if None not in places:
+        columns, row = (parse_first(path, data[at:]) for at in places)
+        return columns, row
+    document = parse(path, data)
+    return document["result_columns"], document["results"][benchmark]
+
+
+def _list_after(data: bytes, name: str) -> int | None:
+    """Where the only list called ``name`` begins; ``None`` unless there is exactly one."""
+    written, found, at = json.dumps(name).encode(), [], -1
+    while (at := data.find(written, at + 1)) >= 0:
+        # No text can hold this: quotes within one are escaped.
+        match = _LIST.match(data, at + len(written))
+        if match:
+            found.append(match.end())
+    return found[0] if len(found) == 1 else None
+
+
+def _document(path: Path) -> tuple[dict[str, Any], bool, bool]:
+    """A file's content, whether its numbers are known to be some, and whether they hold marks."""
+    content = read_bytes(path)
+    quick = quick_json.decode(content)
+    if quick is not None:
+        return quick[0], True, quick[1]
+    return _expect_object(path, parse(path, content)), False, False
+
+
+def _object(path: Path) -> dict[str, Any]:
+    return _expect_object(path, load(path))
+
+
+def _expect_object(path: Path, data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise RejectedError(path, [f"expected an object, got {text(data)}"])
+    return data
+
+
+class _Cells:
+    """Collects the rows of one file."""
+
+    def __init__(self, columns: list[str], problems: list[str], quick: bool, marked: bool):
+        self.values: list[float | None] = []
+        self.started_ms = 0
+        self._rows: list[Row] = []
+        self._low: list[float | None] = []
+        self._high: list[float | None] = []
+        self._problems = problems
+        self._is_numbers = _is_length if quick else _is_numbers
+        self._marked = marked
+        self._width = len(columns)
+        wanted = ("result", "params", "version", "started_at", "stats_ci_99_a", "stats_ci_99_b")
+        self._places = [columns.index(c) if c in columns else self._width for c in wanted]
+
+    def add(self, name: Any, cells: Any) -> None:
+        if not is_text(name) or not isinstance(cells, list) or len(cells) > self._width:
+            self._problems.append(f"{text(name)}: expected a list of at most {self._width} columns")
+            return
+        # asv drops trailing nulls.
+        padded = cells + [None] * (self._width + 1 - len(cells))
+        stored, params, version, started, low, high = (padded[place] for place in self._places)
+        params = taken_params(params or ())
+        if params is None:
+            self._problems.append(f"{text(name)}: params: expected lists of texts")
+            return
+        size = prod(map(len, params))
+        if size > MAX_POINTS_PER_ROW:
+            self._problems.append(
+                f"{text(name)}: {size:,} combinations of parameters, more than the limit of "
+                f"{MAX_POINTS_PER_ROW:,}"
+            )
+            return
+        if stored is None:
+            stored = [None] * size
+        if not self._is_numbers(stored, size):
+            self._problems.append(f"{text(name)}: expected {size} numbers, got {text(stored)}")
+            return
+        if not self._is_numbers(low, size) or not self._is_numbers(high, size):
+            low, high = [None] * size, [None] * size
+        if _is_time(started):
+            self.started_ms = max(self.started_ms, started)
+        named = version[:MAX_TEXT] if isinstance(version, str) else ""
+        self._rows.append(Row(name, params, len(self.values), size, named))
+        self.values += stored
+        self._low += low
+        self._high += high
+
+    def layout(self) -> Layout:
+        return shared(tuple(self._rows))
+
+    def arrays(self) -> tuple[Floats, Narrow, Narrow]:
+        values = self._array(self.values)
+        # An infinity is no measurement, and ABSENT must not come out of a file.
+        values[np.isinf(values)] = FAILED
+        if None in self.values:
+            values[[value is None for value in self.values]] = FAILED
+        with np.errstate(over="ignore"):
+            low, high = self._array(self._low), self._array(self._high)
+            return values, low.astype(np.float32), high.astype(np.float32)
+
+    def _array(self, stored: list[float | None]) -> Floats:
+        numbers = _numbers(stored)
+        return quick_json.restored(numbers) if self._marked else numbers
+
+
+def _is_numbers(stored: Any, size: int) -> TypeGuard[list[float | None]]:
+    return (
+        isinstance(stored, list) and len(stored) == size and _NUMBERS.issuperset(map(type, stored))
+    )
+
+
+def _is_length(stored: Any, size: int) -> TypeGuard[list[float | None]]:
+    return stored is not None and len(stored) == size
+
+
+def _numbers(stored: list[Any]) -> Floats:
+    """Numbers as an array: nulls become NaN, integers beyond 1e308 infinite."""
+    try:
+        return np.array(stored, dtype=np.float64)
+    except OverflowError:
+        return np.array(
+            [
+                v if isinstance(v, float) or v is None or abs(v) < 2**1000 else np.inf
+                for v in stored
+            ],
+            dtype=np.float64,
+        )
+
+
+def _is_time(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53

@@ -1,0 +1,1 @@
+"""Continuous integration, the trusted side: artifacts in, one verdict out; no code is run."""

@@ -1,0 +1,62 @@
+"""What a change of code did to a kernel, in words: from the metrics that moved together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Moves = Mapping[str, tuple[float, float]]
+
+
+def explain(moves: Moves) -> list[str]:
+    """Sentences for what moved, the likeliest cause first.
+
+    ``moves`` are before and after of every metric that changed on one workload: verdict metrics
+    and evidence, compiled and measured. Nothing that did not move is mentioned.
+    """
+    sentences = [
+        text.format(*map(_amount, moves[name]))
+        for name, text in _SENTENCES
+        if name in moves and _worse(name, moves[name])
+    ]
+    pipe = moves.get("tensor_pipe")
+    cycles = moves.get("sm_cycles")
+    if "instructions" in moves and _worse("instructions", moves["instructions"]):
+        if "dram_bytes" in moves and _worse("dram_bytes", moves["dram_bytes"]):
+            sentences.append("more instructions and more memory traffic: work was added")
+        else:
+            sentences.append("more instructions on the same data: the inner loop does more")
+    elif "dram_bytes" in moves and _worse("dram_bytes", moves["dram_bytes"]):
+        sentences.append("more memory traffic for the same instructions: reuse in the L2 was lost")
+    elif pipe and cycles and _worse("tensor_pipe", pipe) and _worse("sm_cycles", cycles):
+        sentences.append("the tensor cores wait longer: latency is no longer hidden")
+    if not sentences and "latency_cold" in moves and not cycles and not pipe:
+        sentences.append("only the time moved, no counter: host, clock or machine")
+    return sentences
+
+
+_HIGHER_IS_BETTER = frozenset(
+    ("tensor_core_level", "async_copy_level", "blocks_in_flight", "tensor_pipe")
+)
+# Most specific first; {0} is before, {1} after.
+_SENTENCES: tuple[tuple[str, str], ...] = (
+    ("compile_failures", "{1} launches no longer compile (before: {0})"),
+    ("relative_error", "the answer is less exact: relative error {0} -> {1}"),
+    ("launches", "{1} launches a call instead of {0}"),
+    ("copied_bytes", "copies of {1} bytes a call instead of {0}: a transpose or contiguous()"),
+    ("peak_bytes", "{1} bytes of memory a call instead of {0}: a scratch tensor"),
+    ("spilled_bytes", "registers spill: {0} -> {1} bytes a thread"),
+    ("tensor_core_level", "a slower flavour of tensor-core instruction: level {0} -> {1}"),
+    ("async_copy_level", "copies to shared memory wait: level {0} -> {1}"),
+    ("advisories", "the compiler serialises: {0} -> {1} advisories"),
+    ("blocks_in_flight", "fewer blocks in flight: {0} -> {1}"),
+    ("host_us", "the host takes longer: {0} -> {1} us until the call is queued"),
+)
+
+
+def _worse(name: str, move: tuple[float, float]) -> bool:
+    before, after = move
+    return after < before if name in _HIGHER_IS_BETTER else after > before
+
+
+def _amount(value: float) -> str:
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:.4g}"

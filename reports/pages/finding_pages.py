@@ -1,0 +1,134 @@
+"""The page of a finding: what changed, since when, why, and what to do about it."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import numpy as np
+
+from reports import triage
+from reports.changes import ends
+from reports.history import Table
+from reports.model import Finding
+from reports.pages import beside, words
+from reports.pages.data import inline
+from reports.pages.rendering import render
+from reports.pages.series_pages import chart_data, chart_of
+from reports.pages.view import View
+from reports.result_file import ABSENT
+
+_SHOWN_CHANGES, _SHOWN_COMMITS = 60, 100
+_NOTABLE = 0.03
+
+
+def finding_page(view: View, finding: Finding, common: dict[str, Any]) -> str:
+    judgement = view.judgement
+    first = finding.changes[0]
+    table, row = judgement.places[first.series]
+    changes = judgement.by_series[first.series]
+    columns = tuple(view.measured[commit.hash] for commit in table.commits)
+    commits = [judgement.commit(name) for name in finding.commits]
+    shown = commits[-_SHOWN_COMMITS:]
+    return render(
+        "finding.html",
+        **common,
+        root="../",
+        title=view.headline(finding),
+        finding=finding,
+        chart=chart_of(table, row, changes, view.detail.drawn),
+        data=inline(chart_data(table, row, columns, changes, view.detail.intervals)),
+        samples=beside.samples(judgement, finding),
+        status=judgement.status(finding),
+        accepted=triage.word(view.acceptances.get(finding.identity)),
+        commits=shown[::-1],
+        more_commits=len(commits) - len(shown),
+        measured=view.measured,
+        shown=_SHOWN_CHANGES,
+        ends=ends(table, row, first),
+        evidence=_evidence(view, finding),
+        code=beside.code_changes(judgement, finding),
+        most_lines=beside.MOST_CODE_LINES,
+        on_card=beside.measured_on_a_card(judgement, finding),
+        cards=beside.cards(judgement, finding),
+        environments=beside.environments(judgement, finding),
+        refused=judgement.evidence.rejected,
+        commands=_commands(view, finding),
+    )
+
+
+def _evidence(view: View, finding: Finding) -> list[dict[str, Any]]:
+    """Every other metric of the finding's workloads that differs between the two commits."""
+    judgement = view.judgement
+    shown, seen = [], {change.series for change in finding.changes}
+    for change in finding.changes[:20]:
+        info = judgement.info(change.series)
+        for table, row in judgement.workloads[info.workload]:
+            other = table.series[row]
+            # A measured series has no target: every one its workload is compiled for explains it.
+            if other.key in seen or (info.target and other.target != info.target):
+                continue
+            seen.add(other.key)
+            pair = [
+                _value_at(table, row, c) for c in ends(*judgement.places[change.series], change)
+            ]
+            if pair[0] is None or pair[1] is None or pair[0] == pair[1]:
+                continue
+            if not other.meaning.exact and not _differs(pair[0], pair[1]):
+                continue
+            before, after = (words.quantity(value, other.meaning.unit) for value in pair)
+            shown.append(
+                {
+                    "key": other.key,
+                    "metric": other.meaning.metric or other.key.benchmark,
+                    "place": " @ ".join(filter(None, (other.workload, other.target))),
+                    "home": words.home(other.key),
+                    "before": before,
+                    "after": after,
+                }
+            )
+    return shown[:_SHOWN_CHANGES]
+
+
+def _differs(before: float, after: float) -> bool:
+    """Whether noisy values lie further apart than noise mostly carries them."""
+    return abs(after - before) > _NOTABLE * max(abs(before), abs(after))
+
+
+def _value_at(table: Table, row: int, commit: str) -> float | None:
+    column = table.column_of(commit)
+    value = ABSENT if column is None else float(table.values[row, column])
+    return value if np.isfinite(value) else None
+
+
+def _commands(view: View, finding: Finding) -> list[tuple[str, str]]:
+    """What to type next; our own tools where the series are of our instruments."""
+    first = finding.changes[0]
+    base, newer = (commit[:10] for commit in ends(*view.judgement.places[first.series], first))
+    pattern = first.series.benchmark.replace(".", r"\.")
+    found = [("judge the stored results again", f"python -m reports compare {base} {newer}")]
+    info = view.info(first.series)
+    if info.meaning.instrument:
+        name = shlex.quote(info.workload)
+        found.append(
+            (
+                "measure both commits side by side",
+                f"python -m benchmarks compare {base} {newer} --workload {name}",
+            )
+        )
+        found.append(("find the commit", f"python -m benchmarks bisect {finding.identity}"))
+    else:
+        found.append(("find the commit", f"asv find {base}..{newer} '^{pattern}'"))
+    found.append(
+        (
+            "measure every commit of the range, for the history",
+            f"asv run --skip-existing --bench '^{pattern}' {base}..{newer}",
+        )
+    )
+    found.append(
+        (
+            "accept it: an owner, a reason and an expiry, in git",
+            f'python -m reports accept {finding.identity} --owner NAME --reason "..."',
+        )
+    )
+    return found

@@ -1,0 +1,287 @@
+"""Every page but those of the series: index, findings, workloads, commits, machines, data."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from reports.history import Table
+from reports.judging import Judgement
+from reports.machine_readable import atom, regressions
+from reports.model import Commit, SeriesKey
+from reports.pages import utilization, words
+from reports.pages.data import spans
+from reports.pages.finding_pages import finding_page
+from reports.pages.grid import side_by_side, workload_grid
+from reports.pages.overview import heat_map
+from reports.pages.rendering import (
+    HERE,
+    commit_path,
+    finding_path,
+    machine_path,
+    render,
+    roofline_path,
+    series_path,
+    workload_path,
+)
+from reports.pages.roofline_chart import roofline_chart
+from reports.pages.view import View
+from reports.pages.write import FreshSite
+from reports.result_file import ABSENT, FAILED
+from reports.rooflines import rooflines
+
+MOST_FINDING_PAGES = 400
+_SHOWN_FINDINGS, _SHOWN_CHANGES = 25, 60
+
+
+def write_site(
+    judgement: Judgement, cells: dict[SeriesKey, str], fresh: FreshSite, project: str
+) -> None:
+    """Writes everything that is not a series page; ``cells`` are the series' cells of tables."""
+    view = View(judgement)
+    common = {"view": view, "project": project, "url": judgement.history.url, "scripts": True}
+    for name in ("report.css", "report.js"):
+        fresh.write(name, (HERE / "static" / name).read_bytes())
+    fresh.write("regressions.json", regressions(judgement))
+    fresh.write("feed.atom", atom(judgement, project, view.headline))
+    fresh.write("data/commits.js", _script("commits", _commits(judgement)))
+    fresh.write("data/series.js", _script("series", _search(judgement, view)))
+    _index(view, fresh, common)
+    _findings(view, fresh, common)
+    _workloads(view, cells, fresh, common)
+    _commit_pages(view, fresh, common)
+    _machines(view, fresh, common)
+    _rooflines(view, fresh, common)
+    _comparison(view, fresh, common)
+
+
+def _index(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
+    judgement = view.judgement
+    history = judgement.history
+    commits = []
+    for commit in reversed(history.measured):
+        groups = view.groups(commit)
+        commits.append((commit, [(name, len(found)) for name, found in groups.items() if found]))
+    page = render(
+        "index.html",
+        **common,
+        root="",
+        title=f"{common['project'] or 'Warpwatch'}: performance report",
+        newest=history.measured[-1] if history.measured else None,
+        measured=len(history.measured),
+        series=len(judgement.places),
+        attention=view.attention,
+        other=view.other,
+        accepted=view.accepted,
+        recovered=view.recovered,
+        shown=_SHOWN_FINDINGS,
+        heat=heat_map(view),
+        utilization=utilization.machines(view),
+        bounds=utilization.compiled(view),
+        machines=[_state(table, judgement) for table in history.tables],
+        workloads=sorted((name, len(found)) for name, found in judgement.workloads.items()),
+        commits=commits,
+        rooflines=[(roofline_path(r.name, r.home), r) for r in rooflines(history)],
+        notices=history.notices,
+    )
+    fresh.write("index.html", page)
+
+
+def _findings(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
+    ordered = [*view.attention, *view.accepted, *view.recovered, *view.other]
+    drawn = ordered[:MOST_FINDING_PAGES]
+    page = render(
+        "findings.html",
+        **common,
+        root="",
+        title=f"{len(ordered)} findings",
+        findings=drawn,
+        left=len(ordered) - len(drawn),
+    )
+    fresh.write("findings.html", page)
+    for finding in drawn:
+        fresh.write(finding_path(finding.identity), finding_page(view, finding, common))
+
+
+def _workloads(
+    view: View, cells: dict[SeriesKey, str], fresh: FreshSite, common: dict[str, Any]
+) -> None:
+    for name, members in view.judgement.workloads.items():
+        homes: dict[tuple[str, str], list[tuple[Table, int]]] = {}
+        for table, row in members:
+            homes.setdefault((table.machine, table.environment), []).append((table, row))
+        page = render(
+            "workload.html",
+            **common,
+            root="../",
+            title=name,
+            count=len(members),
+            homes=[workload_grid(home, found, cells) for home, found in homes.items()],
+            together=[chart for found in homes.values() for chart in side_by_side(view, found)],
+        )
+        fresh.write(workload_path(name), page)
+
+
+def _commit_pages(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
+    measured = view.judgement.history.measured
+    for index, commit in enumerate(measured):
+        page = render(
+            "commit.html",
+            **common,
+            root="../",
+            title=f"{commit.hash[:10]} {commit.subject}",
+            commit=commit,
+            before=measured[index - 1] if index else None,
+            after=measured[index + 1] if index + 1 < len(measured) else None,
+            findings=view.finding_of.get(commit.hash, [])[:20],
+            groups=view.groups(commit),
+            shown=_SHOWN_CHANGES,
+        )
+        fresh.write(commit_path(commit.hash), page)
+
+
+def _machines(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
+    for table in view.judgement.history.tables:
+        state = _state(table, view.judgement)
+        changed = np.flatnonzero(np.diff(table.platforms)) + 1
+        starts = [0, *changed.tolist()]
+        page = render(
+            "machine.html",
+            **common,
+            root="../",
+            title=f"{table.machine or 'Compiled, no machine'} / {table.environment}",
+            table=table,
+            behind=state["behind"],
+            fields=sorted(table.machine_fields.items()),
+            platforms=[
+                (table.commits[c], table.platform_names[table.platforms[c]]) for c in starts
+            ],
+            missing=[table.series[row] for row in state["rows"]],
+            workloads=sorted(Counter(info.workload for info in table.series).items())[:500],
+        )
+        fresh.write(machine_path(table.machine, table.environment), page)
+
+
+def _rooflines(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
+    for roofline in rooflines(view.judgement.history):
+        page = render(
+            "roofline.html",
+            **common,
+            root="../",
+            title=f"Roofline of {roofline.name}",
+            roofline=roofline,
+            chart=roofline_chart(roofline),
+            dots=sorted(roofline.dots, key=roofline.roof_share),
+        )
+        fresh.write(roofline_path(roofline.name, roofline.home), page)
+
+
+def _comparison(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
+    """A page that compares any two of the newest commits; their values are loaded one by one."""
+    history = view.judgement.history
+    newest = history.measured[-view.detail.compared :]
+    for commit in newest:
+        values = [
+            _short(float(table.values[row, column])) if column is not None else None
+            for table in history.tables
+            for column in [table.column_of(commit.hash)]
+            for row in range(len(table.series))
+        ]
+        name = f"v{commit.hash[:12]}"
+        fresh.write(f"data/{name}.js", _script(name, {"values": values}))
+    page = render(
+        "compare.html",
+        **common,
+        root="",
+        title="Compare two commits",
+        commits=newest[::-1],
+        older=len(history.measured) - len(newest),
+    )
+    fresh.write("compare.html", page)
+
+
+def _short(value: float) -> float | str | None:
+    """A value in few characters; failed and not applicable as in the charts' data."""
+    if value == ABSENT:
+        return None
+    if not np.isfinite(value):
+        return "f" if value == FAILED else "s"
+    return value if value == int(value) and abs(value) < 1e9 else float(f"{value:.5g}")
+
+
+def _state(table: Table, judgement: Judgement) -> dict[str, Any]:
+    """A table's newest commit, and which series that had a value before lack one there."""
+    values = table.values
+    recent = np.isfinite(values[:, -2:]).any(axis=1) & ~np.isfinite(values[:, -1])
+    # What fails stays missing until it works again, however long that takes.
+    broken = (values[:, -1] == FAILED) & np.isfinite(values).any(axis=1)
+    rows = np.flatnonzero(recent | broken).tolist()
+    commit = table.commits[-1]
+    return {
+        "table": table,
+        "commit": commit,
+        "behind": _behind(table, commit, judgement),
+        "measured_s": int(table.started_ms.max()) // 1000 or commit.time_s,
+        "missing": len(rows),
+        "rows": rows,
+    }
+
+
+def _behind(table: Table, commit: Commit, judgement: Judgement) -> int:
+    """How many later commits could change what is measured here."""
+    later = judgement.history.commits[commit.position + 1 :]
+    folders = {info.meaning.sources for info in table.series}
+    if "" in folders or not folders <= judgement.history.touching.keys():
+        return len(later)
+    touching = [judgement.history.touching[folder] for folder in folders]
+    return sum(any(one.hash in found for found in touching) for one in later)
+
+
+def _commits(judgement: Judgement) -> dict[str, Any]:
+    column_of = {c.hash: i for i, c in enumerate(judgement.history.measured)}
+    return {
+        "commits": [
+            [c.hash[:12], words.day(c.time_s), c.subject[:80], c.author[:40]]
+            for c in judgement.history.measured
+        ],
+        "tables": {
+            machine_path(t.machine, t.environment)[2:-5]: spans(
+                [column_of[c.hash] for c in t.commits]
+            )
+            for t in judgement.history.tables
+        },
+    }
+
+
+def _search(judgement: Judgement, view: View) -> dict[str, Any]:
+    return {
+        "workloads": [[name, workload_path(name)[2:-5]] for name in sorted(judgement.workloads)],
+        "series": [
+            [
+                view.title(info),
+                words.home(info.key),
+                series_path(info.key)[2:-5],
+                info.meaning.unit,
+                # What the comparison judges by: exact, direction, and where it changed or may not
+                # be compared across. Nothing but these makes a verdict there.
+                int(info.meaning.exact),
+                (info.meaning.better or "") if info.meaning.role == "verdict" else "",
+                [
+                    [view.measured[change.first_commit], change.verdict]
+                    for change in judgement.by_series.get(info.key, ())
+                ],
+                [view.measured[commit] for commit in table.border_commits(row)],
+            ]
+            for table in judgement.history.tables
+            for row, info in enumerate(table.series)
+        ],
+    }
+
+
+def _script(name: str, content: dict[str, Any]) -> str:
+    """Data as a script, because a page opened from a file may not fetch. ASCII alone."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return f'"use strict";(globalThis.WW??={{}}).{name}={text};\n'

@@ -1,0 +1,509 @@
+// Charts, linked cursors and search. Pages are complete without this script. It runs from a file
+// too, so it never fetches: data comes as scripts of the site. Text is only ever set as text.
+"use strict";
+(() => {
+  const ROOT = new URL(".", document.currentScript.src);
+  const SVG = "http://www.w3.org/2000/svg";
+  const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+  const CODE = new Int8Array(128);
+  for (let i = 0; i < 64; i++) CODE[LETTERS.charCodeAt(i)] = i;
+  const store = (globalThis.WW ??= {});
+  const loading = {};
+
+  const load = (name) =>
+    (loading[name] ??= new Promise((resolve, reject) => {
+      if (store[name]) return resolve(store[name]);
+      const script = document.createElement("script");
+      script.src = new URL(`data/${name}.js`, ROOT);
+      script.onload = () => resolve(store[name]);
+      script.onerror = reject;
+      document.head.append(script);
+    }));
+
+  const make = (name, attributes = {}, text = "") => {
+    const element = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (text) element.textContent = text;
+    return element;
+  };
+  const html = (name, properties = {}, ...children) => {
+    const element = Object.assign(document.createElement(name), properties);
+    element.append(...children);
+    return element;
+  };
+
+  // ---- values as the site stores them -------------------------------------------------------
+  const decode = (stored) => {
+    if (stored.runs) return stored.runs.flatMap(([count, value]) => Array(count).fill(value));
+    const { letters, width, lo, hi } = stored;
+    const top = 64 ** width - 3;
+    const values = new Array(letters.length / width);
+    for (let i = 0; i < values.length; i++) {
+      let code = 0;
+      for (let k = 0; k < width; k++) code = code * 64 + CODE[letters.charCodeAt(i * width + k)];
+      values[i] = code > top ? (code === top + 1 ? "f" : "s") : lo + ((hi - lo) * code) / top;
+    }
+    return values;
+  };
+  const expand = (spans) =>
+    spans.flatMap(([first, count]) => Array.from({ length: count }, (_, i) => first + i));
+
+  const plain = (text) => {
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return "";
+    }
+  };
+
+  const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+  const SHORT = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 4 });
+  const number = (v) => {
+    const size = Math.abs(v);
+    if (size < 1e12 && (Number.isInteger(v) || size >= 1e4)) return WHOLE.format(v);
+    return size >= 1e-3 && size < 1e4 ? SHORT.format(v) : v.toExponential(3);
+  };
+  const SCALES = {
+    seconds: [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]],
+    bytes: [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]],
+  };
+  SCALES.s = SCALES.seconds;
+  SCALES.B = SCALES.bytes;
+  const quantity = (v, unit) => {
+    if (v === "f") return "failed";
+    if (v === "s") return "not applicable";
+    const scale = SCALES[unit];
+    if (scale) {
+      const [factor, prefix] = scale.find(([f]) => Math.abs(v) >= f) ?? scale.at(-1);
+      return `${number(v / factor)} ${prefix}`;
+    }
+    if (["", "unit", "count", "level", "ratio"].includes(unit)) return number(v);
+    return `${number(v)} ${unit === "us" ? "µs" : unit}`;
+  };
+
+  const LETTER = 6.7; // the width of one in a chart, near enough to make room for a text
+  const COMPACT = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 4 });
+  // What stands beside an axis has little room: long units are in the readout.
+  const tickText = (v, unit) =>
+    SCALES[unit] || Math.abs(v) < 1e5
+      ? quantity(v, !SCALES[unit] && unit.length > 3 ? "" : unit)
+      : COMPACT.format(v);
+
+  // ---- one chart ---------------------------------------------------------------------------
+  const charts = [];
+  class Chart {
+    constructor(figure, data) {
+      this.figure = figure;
+      this.data = data;
+      this.values = decode(data.v);
+      this.low = data.low && decode(data.low);
+      this.high = data.high && decode(data.high);
+      this.at = expand(data.at);
+      this.range = [0, Math.max(this.values.length - 1, 1)];
+      this.cursor = null;
+      this.old = figure.querySelector("svg");
+      this.readout = html("p", { className: "readout" });
+      this.readout.setAttribute("aria-live", "polite");
+      this.old.insertAdjacentElement("afterend", this.readout);
+      this.draw();
+      charts.push(this);
+      addEventListener("resize", () => this.draw());
+    }
+
+    draw() {
+      const width = Math.max(this.figure.clientWidth, 280);
+      const height = Math.min(300, Math.max(200, width * 0.4));
+      const [right, bottom] = [12, 26];
+      const [first, last] = this.range;
+      let lo = Infinity, hi = -Infinity;
+      for (let i = Math.ceil(first); i <= last; i++) {
+        const v = this.values[i];
+        if (typeof v === "number") {
+          lo = Math.min(lo, v);
+          hi = Math.max(hi, v);
+        }
+      }
+      if (lo > hi) [lo, hi] = [0, 1];
+      const room = Math.max(0.01 * Math.max(Math.abs(lo), Math.abs(hi)) - (hi - lo), 0) / 2 ||
+        (hi - lo) * 0.05 || 0.5;
+      lo -= room;
+      hi += room;
+      const scale = ticks(lo, hi, 5).map((tick) => [tick, tickText(tick, this.data.unit)]);
+      const left = Math.max(48, 12 + LETTER * Math.max(...scale.map(([, text]) => text.length), 0));
+      // An exact metric takes no value between two commits: each is a tread of its own.
+      const tread = this.data.stairs ? 0.5 : 0;
+      const unit = (width - left - right) / (last - first + 2 * tread);
+      this.x = (i) => left + (i - first + tread) * unit;
+      this.index = (x) => first - tread + (x - left) / unit;
+      // The words of steps stand above the chart, in as many rows as they need beside each other.
+      const inside = (i) => i >= first && i <= last;
+      const ends = [];
+      const words = this.data.steps.filter(([index]) => inside(index)).map(([index, , , word, size]) => {
+        const text = `${word} ${size}`.trim();
+        const wide = LETTER * 1.1 * text.length;
+        const at = Math.min(this.x(index) + 3, width - right - wide);
+        const row = (ends.findIndex((end) => end < at) + 1 || ends.length + 1) - 1;
+        ends[row] = at + wide + 6;
+        return { text, at, row };
+      });
+      const top = 12 + 15 * ends.length;
+      this.top = top;
+      const y = (v) => top + (1 - (v - lo) / (hi - lo)) * (height - top - bottom);
+      this.y = y;
+      this.floor = height - bottom;
+      const svg = make("svg", {
+        class: "history live", viewBox: `0 0 ${width} ${height}`, width, height, tabindex: 0,
+        role: "application",
+        "aria-label": `${this.old.getAttribute("aria-label")}: arrow keys move the cursor, plus ` +
+          "and minus zoom, Enter opens the commit",
+      });
+      for (const [tick, text] of scale) {
+        svg.append(
+          make("path", { class: "axis", d: `M${left} ${y(tick)}H${width - right}` }),
+          make("text", { x: left - 6, y: y(tick) + 4, "text-anchor": "end" }, text),
+        );
+      }
+      for (const border of this.data.borders) {
+        if (!inside(border)) continue;
+        const line = make("path", { class: "border", d: `M${this.x(border - 0.5)} ${top}V${this.floor}` });
+        line.append(make("title", {}, "the method or the platform changed here"));
+        svg.append(line);
+      }
+      if (this.low) svg.append(make("path", { class: "band", d: this.band(first, last, y) }));
+      svg.append(make("path", { class: "line", d: this.line(first, last, y) }));
+      if (last - first <= 120) {
+        for (let i = Math.ceil(first); i <= last; i++) {
+          const v = this.values[i];
+          if (typeof v === "number") {
+            svg.append(make("circle", { class: "dot", cx: this.x(i), cy: y(v), r: 2.5 }));
+          } else if (v === "f") {
+            svg.append(make("text", { class: "v-missing", x: this.x(i), y: this.floor - 4, "text-anchor": "middle" }, "✕"));
+          }
+        }
+      }
+      for (const [index, interval, verdict] of this.data.steps) {
+        if (!inside(index)) continue;
+        const group = make("g", { class: `v-${verdict.replace(" ", "-")}` });
+        const [a, b] = interval.map((i) => this.x(Math.min(Math.max(i, first), last)));
+        group.append(make("rect", { class: "interval", x: Math.min(a, b) - 3, y: top, width: Math.abs(b - a) + 6, height: this.floor - top }));
+        group.append(make("path", { class: "step", d: `M${this.x(index)} ${top}V${this.floor}` }));
+        const { text, at, row } = words.shift();
+        group.append(make("text", { x: at, y: 11 + 15 * row }, text));
+        svg.append(group);
+      }
+      this.line_ = make("path", { class: "cursor" });
+      this.spot = make("circle", { class: "spot", r: 4.5, cx: -9 });
+      this.brush = make("rect", { class: "brush", y: top, height: this.floor - top });
+      svg.append(this.brush, this.line_, this.spot);
+      this.labels(svg, first, last, width, height, left, right);
+      this.old.replaceWith(svg);
+      this.old = svg;
+      this.listen(svg);
+      if (this.cursor !== null) this.show(this.cursor, false, true);
+    }
+
+    async labels(svg, first, last, width, height, left, right) {
+      const { commits } = await load("commits");
+      const label = (i) => {
+        const commit = commits[this.at[Math.min(Math.max(Math.round(i), 0), this.at.length - 1)]];
+        return commit ? `${commit[0].slice(0, 8)} ${commit[1]}` : "";
+      };
+      svg.append(
+        make("text", { x: left, y: height - 8 }, label(first)),
+        make("text", { x: width - right, y: height - 8, "text-anchor": "end" }, label(last)),
+      );
+    }
+
+    line(first, last, y) {
+      let path = "", pen = false;
+      for (let i = Math.floor(first); i <= Math.ceil(last); i++) {
+        const v = this.values[i];
+        const good = typeof v === "number";
+        const half = this.data.stairs ? 0.5 : 0;
+        if (good) path += `${pen ? "L" : "M"}${this.x(i - half).toFixed(1)} ${y(v).toFixed(1)}`;
+        if (good && half) path += `H${this.x(i + half).toFixed(1)}`;
+        pen = good;
+      }
+      return path;
+    }
+
+    band(first, last, y) {
+      let there = "", back = "";
+      for (let i = Math.ceil(first); i <= last; i++) {
+        const a = this.low[i], b = this.high[i];
+        if (typeof a !== "number" || typeof b !== "number") continue;
+        there += `${there ? "L" : "M"}${this.x(i).toFixed(1)} ${y(a).toFixed(1)}`;
+        back = `L${this.x(i).toFixed(1)} ${y(b).toFixed(1)}${back}`;
+      }
+      return there && `${there}${back}Z`;
+    }
+
+    listen(svg) {
+      const place = (event) => {
+        const box = svg.getBoundingClientRect();
+        return this.index(((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width);
+      };
+      let start = null;
+      svg.addEventListener("pointerdown", (event) => {
+        start = place(event);
+        svg.setPointerCapture(event.pointerId);
+      });
+      svg.addEventListener("pointermove", (event) => {
+        const here = place(event);
+        this.show(Math.round(here));
+        if (start === null) return;
+        const [a, b] = [this.x(Math.min(start, here)), this.x(Math.max(start, here))];
+        this.brush.setAttribute("x", a);
+        this.brush.setAttribute("width", Math.max(b - a, 0));
+      });
+      svg.addEventListener("pointerup", (event) => {
+        const here = place(event);
+        const range = [Math.min(start, here), Math.max(start, here)];
+        start = null;
+        this.brush.removeAttribute("width");
+        if (range[1] - range[0] >= 3) this.zoom(...range);
+        else this.mark();
+      });
+      svg.addEventListener("dblclick", () => this.zoom(0, this.values.length - 1));
+      svg.addEventListener("keydown", (event) => {
+        const step = event.shiftKey ? 10 : 1;
+        const here = this.cursor ?? this.values.length - 1;
+        const [first, last] = this.range;
+        const half = (last - first) / 4;
+        if (event.key === "ArrowLeft") this.show(here - step, true);
+        else if (event.key === "ArrowRight") this.show(here + step, true);
+        else if (event.key === "Home") this.show(0, true);
+        else if (event.key === "End") this.show(this.values.length - 1, true);
+        else if (event.key === "+") this.zoom(here - half, here + half);
+        else if (event.key === "-") this.zoom(first - 2 * half, last + 2 * half);
+        else if (event.key === "0" || event.key === "Escape") this.zoom(0, this.values.length - 1);
+        else if (event.key === "Enter") this.open();
+        else return;
+        event.preventDefault();
+        this.old.focus();
+      });
+    }
+
+    zoom(first, last) {
+      const end = Math.max(this.values.length - 1, 1);
+      this.range = [Math.max(first, 0), Math.min(last, end)];
+      if (this.range[1] - this.range[0] < 2) this.range = [0, end];
+      this.draw();
+    }
+
+    async show(index, mark = false, alone = false) {
+      const i = Math.min(Math.max(index, 0), this.values.length - 1);
+      this.cursor = i;
+      // The charts of a page show the same commit.
+      for (const other of alone ? [] : charts) {
+        const there = other === this ? -1 : other.at.indexOf(this.at[i]);
+        if (there >= 0) other.show(there, false, true);
+      }
+      const v = this.values[i];
+      this.line_.setAttribute("d", `M${this.x(i)} ${this.top}V${this.floor}`);
+      this.spot.setAttribute("cx", this.x(i));
+      this.spot.setAttribute("cy", typeof v === "number" ? this.y(v) : this.floor);
+      const { commits } = await load("commits");
+      if (this.cursor !== i) return;
+      const commit = commits[this.at[i]];
+      const before = this.values[i - 1];
+      const ratio = typeof v === "number" && typeof before === "number" && before
+        ? ` (${v >= before ? "+" : "−"}${Math.abs(100 * (v / before - 1)).toPrecision(3)} %)` : "";
+      const link = html("a", { href: new URL(`c/${commit[0]}.html`, ROOT), textContent: commit[0].slice(0, 10) });
+      this.readout.replaceChildren(
+        html("b", { textContent: quantity(v, this.data.unit) }), `${ratio} at `, link, ` ${commit[1]} ${commit[2]}`);
+      if (mark) this.mark();
+    }
+
+    async mark() {
+      const { commits } = await load("commits");
+      const commit = commits[this.at[this.cursor ?? -1]];
+      if (commit) history.replaceState(null, "", `#c=${commit[0]}`);
+    }
+
+    async open() {
+      const { commits } = await load("commits");
+      const commit = commits[this.at[this.cursor ?? -1]];
+      if (commit) location.href = new URL(`c/${commit[0]}.html`, ROOT);
+    }
+
+    async follow() {
+      const wanted = /^#c=([0-9a-f]{12})$/.exec(location.hash);
+      if (!wanted) return;
+      const { commits } = await load("commits");
+      const index = this.at.findIndex((at) => commits[at]?.[0] === wanted[1]);
+      if (index >= 0) this.show(index, false, true);
+    }
+  }
+
+  const ticks = (lo, hi, count) => {
+    const rough = (hi - lo) / count;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough) ?? rough;
+    const found = [];
+    for (let v = Math.ceil(lo / step) * step; v <= hi && found.length < 20; v += step) {
+      found.push(Math.abs(v) < step / 1e6 ? 0 : v);
+    }
+    return found;
+  };
+
+  for (const figure of document.querySelectorAll("figure.chart")) {
+    const block = figure.querySelector("script[type='application/json']");
+    if (block && figure.querySelector("svg.history")) {
+      new Chart(figure, JSON.parse(block.textContent)).follow();
+    }
+  }
+
+  // ---- small charts of one table share a cursor ----------------------------------------------
+  for (const table of document.querySelectorAll("table.linked")) {
+    const readout = document.getElementById("cursor");
+    table.addEventListener("pointermove", async (event) => {
+      const svg = event.target.closest?.("svg.spark");
+      if (!svg) return;
+      const { commits, tables } = await load("commits");
+      const columns = (row) => (row.columns_ ??= expand(tables[row.dataset.m] ?? []));
+      const row = svg.closest("tr");
+      const box = svg.getBoundingClientRect();
+      const share = (event.clientX - box.left - 2) / (box.width - 4);
+      const mine = columns(row);
+      const half = svg.classList.contains("stairs") ? 0.5 : 0;
+      const index = Math.round(share * (mine.length - 1 + 2 * half) - half);
+      const at = mine[Math.min(Math.max(index, 0), mine.length - 1)];
+      if (at === undefined) return;
+      readout.textContent = `${commits[at][0].slice(0, 10)} ${commits[at][1]} ${commits[at][2]}`;
+      for (const other of table.querySelectorAll("svg.spark")) {
+        const theirs = columns(other.closest("tr"));
+        const index = theirs.indexOf(at);
+        const tread = other.classList.contains("stairs") ? 0.5 : 0;
+        let line = other.querySelector(".cursor");
+        if (!line) other.append((line = make("path", { class: "cursor" })));
+        const share = (index + tread) / Math.max(theirs.length - 1 + 2 * tread, 1);
+        const x = 2 + share * (other.viewBox.baseVal.width - 4);
+        line.setAttribute("d", index < 0 ? "" : `M${x} 0V${other.viewBox.baseVal.height}`);
+      }
+    });
+  }
+
+  // ---- any two commits -----------------------------------------------------------------------
+  const form = document.getElementById("compare");
+  if (form) {
+    const [base, head, narrow] = ["base", "head", "narrow"].map((id) => document.getElementById(id));
+    const shown = document.getElementById("compared");
+    const ORDER = ["missing", "regressed", "inconclusive", "improved", "not applicable", "unchanged"];
+    const SHAPE = { missing: "✕", regressed: "▼", inconclusive: "◇", improved: "▲", "not applicable": "○", unchanged: "●" };
+    // The judgement itself was made when the site was built: here it is only looked up.
+    const judge = ([, , , , exact, better, steps, borders], before, after, from, to) => {
+      if (before === null || after === null) return "inconclusive";
+      if (after === "f") return before === "f" ? "unchanged" : "missing";
+      if (after === "s" || before === "s") return "not applicable";
+      if (before === "f") return "improved";
+      const between = (at) => at > Math.min(from, to) && at <= Math.max(from, to);
+      if (borders.some(between)) return "inconclusive";
+      if (!better || before === after) return "unchanged";
+      if (!exact && !steps.some(([at]) => between(at))) return "unchanged";
+      return after < before === (better === "lower") ? "improved" : "regressed";
+    };
+    const update = async () => {
+      const names = [`v${base.value}`, `v${head.value}`];
+      const [{ series }, { commits }, old, fresh] = await Promise.all(
+        [load("series"), load("commits"), load(names[0]), load(names[1])]);
+      const at = (hash) => commits.findIndex(([name]) => name === hash);
+      const [from, to] = [at(base.value), at(head.value)];
+      const terms = narrow.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const rows = [];
+      const counts = {};
+      let alone = 0;
+      series.forEach((one, i) => {
+        const [before, after] = [old.values[i], fresh.values[i]];
+        if (before === null && after === null) return;
+        const verdict = judge(one, before, after, from, to);
+        const lonely = before === null || after === null;
+        if (lonely) alone += 1;
+        else if (one[5]) counts[verdict] = (counts[verdict] ?? 0) + 1;
+        const folded = `${one[0]} ${one[1]}`.toLowerCase();
+        const wanted = terms.length ? true : one[5] && verdict !== "unchanged" && !lonely;
+        if (wanted && terms.every((term) => folded.includes(term))) rows.push([verdict, one, before, after]);
+      });
+      const size = ([, , a, b]) => typeof a === "number" && typeof b === "number" && a > 0 && b > 0 ? Math.abs(Math.log(b / a)) : 1e9;
+      rows.sort((a, b) => ORDER.indexOf(a[0]) - ORDER.indexOf(b[0]) || size(b) - size(a));
+      const labelled = (label, value) => {
+        const cell = html("td", { className: "num", textContent: value });
+        cell.dataset.label = label;
+        return cell;
+      };
+      const text = (v, unit) => (v === null ? "—" : quantity(v, unit));
+      const change = (a, b) => `${b > a ? "+" : ""}${(100 * (b / a - 1)).toPrecision(3)} %`;
+      const body = rows.slice(0, 300).map(([verdict, one, a, b]) =>
+        html("tr", {},
+          html("td", {}, html("b", { className: `verdict v-${verdict.replace(" ", "-")}`, textContent: `${SHAPE[verdict]} ${verdict}` })),
+          html("td", { className: "whole" }, html("a", { href: new URL(`s/${one[2]}.html`, ROOT), textContent: one[0] })),
+          html("td", { className: "whole", textContent: one[1] }),
+          labelled("base", text(a, one[3])),
+          labelled("head", text(b, one[3])),
+          html("td", { className: "num", textContent: typeof a === "number" && typeof b === "number" && a ? change(a, b) : "" })));
+      const summary = ORDER.filter((word) => counts[word]).map((word) => `${counts[word]} ${word}`);
+      if (alone) summary.push(`${alone} measured at one of the two alone`);
+      const heads = ["verdict", "what", "where", "base", "head", "change"].map((word, i) => html("th", { textContent: word, className: i > 2 ? "num" : "" }));
+      shown.replaceChildren(
+        html("p", { className: "lead", textContent: summary.join(", ") || "nothing was measured at either commit" }),
+        html("div", { className: "scroll", hidden: !rows.length }, html("table", { className: "cards" }, html("thead", {}, html("tr", {}, ...heads)), html("tbody", {}, ...body))),
+        html("p", { className: "quiet", textContent: rows.length > 300 ? `and ${rows.length - 300} more: narrow them down` : rows.length ? "" : "Nothing that counts changed; words in the name list what did not." }));
+      const only = narrow.value && `&q=${encodeURIComponent(narrow.value)}`;
+      history.replaceState(null, "", `#${base.value}..${head.value}${only}`);
+    };
+    const given = /^#([0-9a-f]{12})\.\.([0-9a-f]{12})(?:&q=(.+))?$/.exec(location.hash);
+    if (given) [base.value, head.value, narrow.value] = [given[1], given[2], plain(given[3] ?? "")];
+    form.hidden = false;
+    form.addEventListener("input", update);
+    form.addEventListener("submit", (event) => event.preventDefault());
+    if (base.options.length) update();
+  }
+
+  // ---- paper has nothing to unfold ------------------------------------------------------------
+  addEventListener("beforeprint", () => {
+    for (const fold of document.querySelectorAll("details:not(.code):not([open])")) {
+      fold.open = true;
+      addEventListener("afterprint", () => (fold.open = false), { once: true });
+    }
+  });
+
+  // ---- search ------------------------------------------------------------------------------
+  const find = document.getElementById("find");
+  if (find) {
+    const list = document.getElementById("found");
+    const update = async () => {
+      const terms = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+      history.replaceState(null, "", terms.length ? `#q=${encodeURIComponent(find.value)}` : location.pathname);
+      if (!terms.length) return list.replaceChildren();
+      const [{ workloads, series }, { commits }] = await Promise.all([load("series"), load("commits")]);
+      const fits = (text) => {
+        const folded = text.toLowerCase();
+        return terms.every((term) => folded.includes(term));
+      };
+      const found = [];
+      const add = (kind, text, path) => {
+        if (found.length < 40 && fits(text)) {
+          found.push(html("li", {}, html("a", { href: new URL(path, ROOT), textContent: text }), ` ${kind}`));
+        }
+      };
+      for (const [name, id] of workloads) add("workload", name, `w/${id}.html`);
+      for (const [hash, day, subject, author] of commits) add("commit", `${hash.slice(0, 10)} ${subject} ${author} ${day}`, `c/${hash}.html`);
+      for (const [title, where, id] of series) add("series", `${title} ${where}`, `s/${id}.html`);
+      list.replaceChildren(...(found.length ? found : [html("li", { textContent: "nothing found" })]));
+    };
+    find.addEventListener("input", update);
+    find.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      list.querySelector("a")?.click();
+    });
+    addEventListener("keydown", (event) => {
+      if (event.key === "/" && !/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) {
+        event.preventDefault();
+        find.focus();
+      }
+    });
+    const asked = /^#q=(.+)$/.exec(location.hash);
+    if (asked) find.value = plain(asked[1]);
+    if (find.value) update();
+  }
+})();

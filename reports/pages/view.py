@@ -1,0 +1,145 @@
+"""What templates ask of a judgement: titles, sparks, headlines, the verdict line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from markupsafe import Markup
+
+from reports import triage
+from reports.changes import Kind, kind
+from reports.history import SeriesInfo
+from reports.judging import Judgement
+from reports.model import Change, Commit, Finding, SeriesKey
+from reports.pages.series_pages import detail_for, spark_of, title_of
+
+Groups = dict[Kind, list[Change]]
+
+
+class View:
+    """A judgement with what is computed for display, each once."""
+
+    def __init__(self, judgement: Judgement):
+        self.judgement = judgement
+        self.info = judgement.info
+        self.commit = judgement.commit
+        self.detail = detail_for(judgement.history.tables)
+        self._sparks: dict[SeriesKey, Markup] = {}
+
+    def title(self, info: SeriesInfo) -> str:
+        return title_of(info)
+
+    def spark(self, key: SeriesKey) -> Markup:
+        if key not in self._sparks:
+            table, row = self.judgement.places[key]
+            self._sparks[key] = spark_of(table, row, self.judgement.by_series.get(key, ()))
+        return self._sparks[key]
+
+    def headline(self, finding: Finding) -> str:
+        """What changed, in as few words as say it: shared metric, workload and targets."""
+        infos = [self.info(change.series) for change in finding.changes]
+        if len(infos) == 1:
+            return title_of(infos[0])
+        metrics = list(dict.fromkeys(info.meaning.metric or info.key.benchmark for info in infos))
+        what = ", ".join(metrics[:3]) + (f" and {len(metrics) - 3} more" * (len(metrics) > 3))
+        of = _shared(info.workload for info in infos if info.workload != info.key.benchmark)
+        targets = _shared(info.target for info in infos if info.target)
+        parts = [what]
+        if of or any(info.workload != info.key.benchmark for info in infos):
+            count = len({info.workload for info in infos})
+            parts.append(f"of {of or f'{count} workloads'}")
+        if any(info.target for info in infos):
+            count = len({info.target for info in infos})
+            parts.append(f"on {targets or f'{count} targets'}")
+        return f"{' '.join(parts)} ({len(infos)} series)"
+
+    @cached_property
+    def acceptances(self) -> dict[str, triage.Acceptance]:
+        """By finding, those that hold today."""
+        return triage.holding()
+
+    def owner(self, finding: Finding) -> str:
+        """Who accepted a finding, else who wrote the commits that may hold its cause."""
+        if finding.identity in self.acceptances:
+            return self.acceptances[finding.identity].owner
+        authors = dict.fromkeys(self.commit(name).author for name in finding.commits)
+        return ", ".join(authors) if len(authors) <= 2 else f"{len(authors)} authors"
+
+    @cached_property
+    def attention(self) -> list[Finding]:
+        return [one for one in self._with("open") if one.identity not in self.acceptances]
+
+    @cached_property
+    def accepted(self) -> list[Finding]:
+        """What is worse, and somebody answers for."""
+        return [one for one in self._with("open") if one.identity in self.acceptances]
+
+    @cached_property
+    def recovered(self) -> list[Finding]:
+        """What got worse and is as it was: on record, but nobody has to act."""
+        return self._with("recovered")
+
+    @cached_property
+    def other(self) -> list[Finding]:
+        return self._with("improved")
+
+    def _with(self, status: str) -> list[Finding]:
+        return [f for f in self.judgement.findings if self.judgement.status(f) == status]
+
+    @cached_property
+    def verdict_line(self) -> str:
+        """The whole report in one sentence."""
+        measured = self.judgement.history.measured
+        if not measured:
+            return "Nothing was measured: this is no clean bill"
+        if not self.attention:
+            but = f"; {_many(len(self.accepted), 'finding')} accepted" if self.accepted else ""
+            return f"No open regression in {_many(len(measured), 'measured commit')}{but}"
+        series = sum(len(finding.changes) for finding in self.attention)
+        commits = len({finding.since for finding in self.attention})
+        return (
+            f"{_many(len(self.attention), 'finding')} to look at: {_many(series, 'series change')}"
+            f" for the worse at {_many(commits, 'commit')}"
+        )
+
+    @cached_property
+    def measured(self) -> dict[str, int]:
+        """The place of every measured commit, oldest first."""
+        return {c.hash: i for i, c in enumerate(self.judgement.history.measured)}
+
+    def groups(self, commit: Commit) -> Groups:
+        """A commit's changes in shader-db's words, a lost workload once for each target."""
+        found: Groups = {"hurt": [], "lost": [], "helped": [], "gained": []}
+        seen = set()
+        for change in self.judgement.by_commit.get(commit.hash, ()):
+            name = kind(change)
+            if name in ("lost", "gained"):
+                info = self.info(change.series)
+                identity = (name, info.workload, info.target, info.key.machine)
+                if identity in seen:
+                    continue
+                seen.add(identity)
+            found[name].append(change)
+        return found
+
+    @cached_property
+    def finding_of(self) -> dict[str, list[Finding]]:
+        """The findings that name a commit."""
+        found: dict[str, list[Finding]] = {}
+        for finding in self.judgement.findings:
+            found.setdefault(finding.since, []).append(finding)
+        return found
+
+
+def _shared(names: Iterable[str]) -> str:
+    """The name all have, or "" where they differ or there is none."""
+    found = set(names)
+    return found.pop() if len(found) == 1 else ""
+
+
+def _many(count: int, noun: str) -> str:
+    if count == 1:
+        return f"1 {noun}"
+    plural = {"series change": "series changed"}.get(noun, f"{noun}s")
+    return f"{count:,} {plural}"

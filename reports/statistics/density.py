@@ -1,0 +1,228 @@
+"""The shape of a series' noise, learned from its own residuals, and the likelihood of a level."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+# The density lives on a grid of residuals: cells a sigma, and how far it reaches to each side.
+_CELLS_A_SIGMA = 5
+_REACH_SIGMA = 24
+_SIDE = _CELLS_A_SIGMA * _REACH_SIGMA
+_CELLS = 2 * _SIDE + 1
+_GRID: Floats = np.arange(-_SIDE, _SIDE + 1) / float(_CELLS_A_SIGMA)
+
+_MOST_CELLS = 1e12  # a place beyond is no longer exact
+
+_TINY = 1e-200  # no measurement differs by less
+_FLOOR_SHARE = 0.02  # of all points may lie anywhere: what one spike can say is bounded by this
+_SPARSE = 0.1  # cells below this share of the peak are smoothed widely: spikes are no modes
+_ONE_MODE_WIDTH, _MODAL_WIDTH, _SPARSE_WIDTH, _MODE_WIDTH = 0.35, 0.22, 3.0, 0.20
+_LEAST_MODE = 0.15  # a mode is at least this high, beside the highest
+_VALLEY = 0.8  # and the valley before it at most this deep, beside the lower of the two
+_MIXTURE_SHARE = 0.7
+_MIXTURE_ROUNDS = 10
+
+
+def robust_sigma(residuals: Floats) -> float:
+    """1.4826 times the median absolute residual: the deviation of a normal core.
+
+    Where more than half of the points sit exactly on the level (counts, quantised clocks) the
+    90th percentile stands in, then the smallest difference there is: never zero unless every
+    residual is.
+    """
+    size = np.abs(residuals)
+    sigma = 1.4826 * median(size)
+    if sigma > _TINY:
+        return sigma
+    sigma = float(np.quantile(size, 0.9)) / 1.645
+    if sigma > _TINY:
+        return sigma
+    some = size[size > _TINY]
+    return float(some.min()) if len(some) else 0.0
+
+
+def median(values: Floats) -> float:
+    """The median of at least one finite value: as ``numpy.median``, in a fifth of its time."""
+    middle, order = len(values) // 2, np.sort(values)
+    if len(values) % 2:
+        return float(order[middle])
+    return (float(order[middle - 1]) + float(order[middle])) / 2.0
+
+
+@dataclass(frozen=True)
+class NoiseShape:
+    """A smooth density of the noise around a level, heavy-tailed by construction.
+
+    No single point can say more than the log of the floor, so spikes carry bounded evidence;
+    modes are part of the shape, so a point in the second mode is no evidence at all.
+    """
+
+    sigma: float
+    log_density: Floats
+    modes: int
+
+    def log_likelihood(self, residuals: Floats) -> Floats:
+        return self.log_density.take(_cells(residuals, self.sigma))
+
+
+def learn(residuals: Floats, sigma: float) -> NoiseShape:
+    """The density of ``residuals``: a kernel estimate, narrow where there are modes and wide
+    where points are sparse; with modes, blended with a mixture of normals."""
+    n, widen = len(residuals), _widen(residuals)
+    counts = _counted(residuals, sigma)
+    centres = _modes(_smoothed(counts, _MODE_WIDTH * widen))
+    width = (_ONE_MODE_WIDTH if len(centres) == 1 else _MODAL_WIDTH) * widen
+    pilot = _smoothed(counts, width)
+    dense = pilot >= _SPARSE * pilot.max()
+    smooth = _smoothed(np.where(dense, counts, 0.0), width)
+    smooth += _smoothed(np.where(dense, 0.0, counts), _SPARSE_WIDTH)
+    smooth *= _CELLS_A_SIGMA / n
+    floor_share = max(_FLOOR_SHARE, 2.0 / n)
+    floor = floor_share / (2.0 * _REACH_SIGMA)
+    if 2 <= len(centres) <= 3:
+        mixture = _mixture(counts, centres, floor_share, floor)
+        smooth = (1.0 - _MIXTURE_SHARE) * smooth + _MIXTURE_SHARE * mixture
+    density = (1.0 - floor_share) * smooth + floor
+    return NoiseShape(sigma=sigma, log_density=np.log(density), modes=len(centres))
+
+
+def count_modes(residuals: Floats, sigma: float) -> int:
+    """How many separate peaks the density of ``residuals`` has, as ``learn`` sees it."""
+    counts = _counted(residuals, sigma)
+    return len(_modes(_smoothed(counts, _MODE_WIDTH * _widen(residuals))))
+
+
+def _counted(residuals: Floats, sigma: float) -> Floats:
+    counts = np.bincount(_cells(residuals, sigma), minlength=_CELLS).astype(np.float64)
+    counts[0] = counts[-1] = 0.0
+    return counts
+
+
+def _widen(residuals: Floats) -> float:
+    """Few points are smoothed widely."""
+    return float((200.0 / len(residuals)) ** 0.2)
+
+
+class _Scratch(threading.local):
+    """Arrays that are used again: giving large ones back to the system and asking for them anew
+    costs more than filling them."""
+
+    def __init__(self) -> None:
+        self._size = -1
+
+    def of(self, rows: int, columns: int) -> tuple[Floats, NDArray[np.intp], Floats]:
+        size = rows * columns
+        if size > self._size:
+            self._size = size
+            self._buffers = np.empty(size), np.empty(size, dtype=np.intp), np.empty(size)
+        first, second, third = self._buffers
+        shape = rows, columns
+        return (
+            first[:size].reshape(shape),
+            second[:size].reshape(shape),
+            third[:size].reshape(shape),
+        )
+
+
+_scratch = _Scratch()
+
+
+def best_shift(
+    shape: NoiseShape, residuals: Floats, low: float, high: float, weights: Floats | None = None
+) -> tuple[float, float]:
+    """The common shift in ``low`` to ``high`` under which ``residuals`` are likeliest, and that
+    log-likelihood."""
+    steps = max(2, min(60, int((high - low) / shape.sigma * _CELLS_A_SIGMA) + 2))
+    shifts = np.linspace(low, high, steps)
+    scale, span = _CELLS_A_SIGMA / shape.sigma, high - low
+    if span * scale < _MOST_CELLS:
+        # In cells from the start, cut off by the look-up: this is the innermost loop of all.
+        far = span + 2.0 * _REACH_SIGMA * shape.sigma
+        places = np.minimum(np.maximum(residuals - low, -far), far)
+        places *= scale
+        places += _SIDE + 0.5
+        apart, cells, each = _scratch.of(steps, len(places))
+        np.subtract(places, ((shifts - low) * scale)[:, None], out=apart)
+        np.copyto(cells, apart, casting="unsafe")
+        shape.log_density.take(cells, mode="clip", out=each)
+    else:
+        each = shape.log_likelihood(residuals[None, :] - shifts[:, None])
+    totals = each.sum(axis=1) if weights is None else each @ weights
+    best = int(totals.argmax())
+    return float(shifts[best]), float(totals[best])
+
+
+def _cells(residuals: Floats, sigma: float) -> NDArray[np.int64]:
+    reach = _REACH_SIGMA * sigma
+    place = np.maximum(residuals, -reach)
+    np.minimum(place, reach, out=place)
+    place *= _CELLS_A_SIGMA / sigma
+    place += _SIDE + 0.5  # cut off instead of rounded: the same, and faster
+    return place.astype(np.int64)
+
+
+def _modes(density: Floats) -> list[int]:
+    """Cells of the separate peaks of a smooth density."""
+    inner = density[1:-1]
+    least = _LEAST_MODE * density.max()
+    peaks = np.flatnonzero((inner > density[:-2]) & (inner >= density[2:]) & (inner > least)) + 1
+    kept: list[int] = []
+    for peak in peaks.tolist():
+        if kept:
+            lower = min(density[kept[-1]], density[peak])
+            if density[kept[-1] : peak].min() > _VALLEY * lower:
+                if density[peak] > density[kept[-1]]:
+                    kept[-1] = peak
+                continue
+        kept.append(peak)
+    return kept or [int(density.argmax())]
+
+
+def _mixture(counts: Floats, centres: list[int], floor_share: float, floor: float) -> Floats:
+    """Normals at ``centres``, fitted to the cell counts by expectation and maximisation; their
+    widths are drawn half-way to the common one, which few points estimate better."""
+    middle = _GRID[centres]
+    width = np.full(len(centres), 0.5)
+    weight = np.full(len(centres), 1.0 / len(centres))
+    total = max(float(counts.sum()), 1.0)
+
+    def parts() -> Floats:
+        distance = (_GRID - middle[:, None]) / width[:, None]
+        each: Floats = (weight / width / 2.5066)[:, None] * np.exp(-0.5 * distance * distance)
+        return each
+
+    for _ in range(_MIXTURE_ROUNDS):
+        each = parts()
+        share = each / (each.sum(axis=0) + floor) * counts
+        mass = share.sum(axis=1) + 1e-9
+        middle = (share @ _GRID) / mass
+        variance = (share * (_GRID - middle[:, None]) ** 2).sum(axis=1) / mass
+        common = float(variance @ mass) / float(mass.sum())
+        width = np.sqrt(np.maximum(0.5 * (variance + common), 0.04))
+        weight = mass / total * (1.0 - floor_share)
+        weight /= max(float(weight.sum()), 1e-9)
+    out: Floats = parts().sum(axis=0)
+    return out
+
+
+@cache
+def _kernel(hundredths: int) -> Floats:
+    width = hundredths / 100.0 * _CELLS_A_SIGMA
+    reach = int(3.5 * width) + 1
+    grid = np.arange(-reach, reach + 1) / width
+    weights = np.exp(-0.5 * grid * grid)
+    out: Floats = weights / weights.sum()
+    return out
+
+
+def _smoothed(counts: Floats, width_sigma: float) -> Floats:
+    """``counts`` under a normal kernel, at most a quarter of the grid wide."""
+    kernel = _kernel(round(min(width_sigma, _REACH_SIGMA / 4.0) * 100))
+    return np.convolve(counts, kernel, mode="same").astype(np.float64, copy=False)

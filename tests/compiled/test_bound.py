@@ -1,0 +1,178 @@
+"""The bound says what the field knows, and sees work that only run-time values decide."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from benchmarks import configuration, targets
+from benchmarks.instruments.compiled import measure, reading, record
+from benchmarks.instruments.compiled.measure import measure_call
+from kernels import specialised
+
+_PATH = Path(__file__).with_name("attention_kernel.py")
+_SPEC = importlib.util.spec_from_file_location("attention_kernel", _PATH)
+assert _SPEC is not None and _SPEC.loader is not None
+attention_kernel = importlib.util.module_from_spec(_SPEC)
+sys.modules["attention_kernel"] = attention_kernel
+_SPEC.loader.exec_module(attention_kernel)
+
+
+def bound_of(target: str, **shape: Any) -> reading.Reading:
+    recording = record(lambda: attention_kernel.forward(**shape), targets.get(target))
+    assert recording.failures == ()
+    (found,) = reading.read(recording.launches)
+    return found
+
+
+def own(workload: str) -> Mapping[str, Any]:
+    """The bound of one launch of our own kernels, from the evidence of a measured workload."""
+    found = measure(configuration.workloads().get(workload), targets.get("sm_90"))
+    assert (found.status, found.detail) == ("ok", "")
+    (launch,) = found.evidence["launches"]
+    assert launch["kernel"] == "attention_forward_hopper"
+    return launch["bound"]
+
+
+def test_head_dim_64_on_hopper_ties_special_functions_with_tensor_cores() -> None:
+    units = own("attention-bf16-B4-S4096-H32-D64")["units_us"]
+    assert units["special"] == pytest.approx(units["tensor"], rel=0.05)
+    for other in ("fma", "shared", "memory"):
+        assert 2 * units[other] <= min(units["special"], units["tensor"]), other
+
+
+def test_head_dim_256_is_bound_by_the_tensor_cores() -> None:
+    bounded = own("attention-bf16-B4-S4096-H8-D256")
+    assert bounded["limited_by"] == "tensor"
+    assert bounded["tensor_utilization"] == 100
+    # 4 S^2 D flops a head at 132 x 4096 flops a clock and 1.83 GHz. Its 1024 tiles are 7.76 for
+    # each of the 132 programs, and the last to end has 8.
+    flops = 4 * 4096**2 * 256 * 8 * 4
+    assert bounded["us"] == pytest.approx(flops / (132 * 4096 * 1.83e3) * 8 * 132 / 1024, rel=0.01)
+
+
+def test_decode_is_bound_by_memory() -> None:
+    queries, keys = "bf16[8,1,32,128]", "bf16[8,16384,32,128]"
+    found = measure_call(
+        "kernels:flash_attention", targets.get("sm_90"), arguments=f"{queries} {keys} {keys}"
+    )
+    assert (found.status, found.detail) == ("ok", "")
+    heaviest = max(found.evidence["launches"], key=lambda one: one["bound"]["us"])
+    assert heaviest["bound"]["limited_by"] == "memory"
+    keys_and_values = 2 * 8 * 16384 * 32 * 128 * 2
+    assert heaviest["bound"]["us"] == pytest.approx(keys_and_values / 4.8e6, rel=0.01)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942"])
+def test_skipped_blocks_are_seen(target: str) -> None:
+    shape: dict[str, Any] = {"rows": 2048, "keys": 2048, "heads": 8, "D": 64}
+    shape |= {"M": 64, "N": 64, "warps": 4}
+    full, skipping = (bound_of(target, skip=skip, **shape).bound for skip in (False, True))
+    # 32 blocks of rows see 1, 2, ... 32 blocks of keys.
+    assert skipping.asked_flops / full.asked_flops == pytest.approx(33 / 64, rel=0.02)
+    # Some compilers move one iteration out of the loop.
+    iterations = [sum(one.iterations) for one in (full, skipping)]
+    assert iterations[1] / iterations[0] == pytest.approx(33 / 64, rel=0.04)
+
+
+def test_products_that_warps_repeat_are_counted() -> None:
+    # Eight warps of 16 rows each share 64 rows: the scores, half of the work, are computed twice.
+    shared = bound_of("sm_90", rows=2048, keys=2048, heads=8, D=64, M=64, N=64, warps=8).bound
+    alone = bound_of("sm_90", rows=2048, keys=2048, heads=8, D=64, M=64, N=64, warps=4).bound
+    assert alone.repeated == pytest.approx(1.0)
+    assert shared.repeated == pytest.approx(1.5)
+    assert shared.units_us["tensor"] / alone.units_us["tensor"] == pytest.approx(shared.repeated)
+
+
+@triton.jit
+def add(x, y, out, n, N: tl.constexpr):
+    o = tl.program_id(0) * N + tl.arange(0, N)
+    tl.store(out + o, tl.load(x + o, mask=o < n) + tl.load(y + o, mask=o < n), mask=o < n)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "gfx950"])
+def test_an_elementwise_kernel_is_bound_by_its_three_streams(target: str) -> None:
+    x = torch.empty(1 << 24, dtype=torch.float16)
+
+    def call() -> None:
+        add[(x.numel() // 1024,)](x, torch.empty_like(x), torch.empty_like(x), x.numel(), N=1024)
+
+    (found,) = reading.read(record(call, targets.get(target)).launches)
+    assert found.bound.limited_by == "memory"
+    bandwidth = {"sm_80": 2039, "gfx950": 8000}[target]
+    assert found.bound.us == pytest.approx(3 * 2 * x.numel() / (bandwidth * 1e3), rel=0.01)
+
+
+def test_arguments_read_many_times_cross_the_memory_bus_once() -> None:
+    x = torch.empty(1024, dtype=torch.float32)
+
+    @triton.jit
+    def broadcast(x, out, N: tl.constexpr):
+        o = tl.arange(0, N)
+        tl.store(out + tl.program_id(0) * N + o, tl.load(x + o))
+
+    def call() -> None:
+        broadcast[(4096,)](x, torch.empty(4096, 1024), N=1024)
+
+    (found,) = reading.read(record(call, targets.get("sm_90")).launches)
+    expected = (4096 + 1) * 4096 / 4.8e6
+    assert found.bound.units_us["memory"] == pytest.approx(expected)
+
+
+def test_so_does_an_expanded_argument() -> None:
+    @triton.jit
+    def gather(x, out, stride, N: tl.constexpr):
+        o, row = tl.arange(0, N), tl.program_id(0)
+        tl.store(out + row * N + o, tl.load(x + row * stride + o))
+
+    def call() -> None:
+        x = torch.empty(1, 1024).expand(4096, 1024)
+        gather[(4096,)](x, torch.empty(4096, 1024), x.stride(0), N=1024)
+
+    (found,) = reading.read(record(call, targets.get("sm_90")).launches)
+    assert found.bound.units_us["memory"] == pytest.approx((4096 + 1) * 4096 / 4.8e6)
+
+
+# What the code itself forbids to overlap ----------------------------------------------------------
+
+
+def test_softmax_that_waits_for_its_products_is_a_chain() -> None:
+    shape: dict[str, Any] = {"rows": 4096, "keys": 4096, "heads": 16, "D": 128, "stages": 3}
+    alone = bound_of("sm_90", **shape, M=128, N=128, warps=8)
+    units = alone.bound.units_us
+    assert alone.occupancy.blocks == 1
+    assert alone.bound.limited_by == "tensor"  # a better schedule of the same work could be so fast
+    assert alone.bound.active_us == alone.bound.chain_us
+    # Products and exponentials one after the other, and no longer than everything in turn.
+    assert units["tensor"] + units["special"] <= alone.bound.chain_us
+    assert alone.bound.chain_us <= sum(units[one] for one in ("tensor", "special", "fma", "shared"))
+    # A second block an SM may fill the gaps.
+    shared = bound_of("sm_90", **shape, M=64, N=64, warps=4)
+    assert shared.occupancy.blocks > 1
+    assert shared.bound.utilization > 1.2 * alone.bound.utilization
+
+
+def test_pipelined_products_are_hardly_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The portable kernel: that for Hopper orders its warps by itself, and has no chain at all.
+    monkeypatch.setattr(specialised, "_given_up", {"matmul.hopper"})
+    workload = configuration.workloads().get("matmul-fp16-4096x4096x4096")
+    found = measure(workload, targets.get("sm_90"))
+    (launch,) = found.evidence["launches"]
+    assert launch["kernel"] == "matmul_kernel"
+    assert 90 < launch["bound"]["tensor_utilization"] < 100
+
+
+def test_an_sm_without_work_is_not_active() -> None:
+    few = bound_of("sm_90", rows=128 * 11, keys=4096, heads=6, D=128)  # 66 blocks, 132 SMs
+    many = bound_of("sm_90", rows=128 * 11, keys=4096, heads=12, D=128)
+    assert few.bound.us == pytest.approx(many.bound.us, rel=0.01)
+    assert few.bound.utilization == pytest.approx(many.bound.utilization, rel=0.01)
+    assert few.bound.tensor_us == pytest.approx(many.bound.tensor_us / 2)

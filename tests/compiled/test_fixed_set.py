@@ -1,0 +1,96 @@
+"""Every kernel of the fixed set, on every target: compiled, read without a gap, and bounded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import configuration, devices, targets, workers
+from benchmarks.instruments.compiled import Measurement, evidence
+from reports import kept_evidence
+
+# What the set must hold: both hand-written kernels of Hopper, and every pass of attention.
+HOPPER = {"attention_forward_hopper", "matmul_hopper"}
+BACKWARD = {"attention_backward_delta", "attention_backward_kv", "attention_backward_q"}
+PORTABLE = {"attention_forward", "matmul_kernel"}
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[tuple[str, str], Measurement]:
+    pairs = [(workload.name, target) for workload, target in configuration.workloads().fixed_set()]
+    return dict(workers.compiled_pairs(pairs))
+
+
+def launches(found: Measurement) -> list[dict[str, Any]]:
+    return list(found.evidence["launches"])
+
+
+@pytest.mark.slow
+def test_every_pair_compiles_on_all_six_targets(
+    measured: dict[tuple[str, str], Measurement],
+) -> None:
+    names = {name for name, _ in measured}
+    assert set(measured) == {(name, one.name) for name in names for one in targets.TARGETS}
+    assert len(measured) == 108
+    failed = [f"{pair}: {one.detail}" for pair, one in measured.items() if one.status != "ok"]
+    assert failed == []
+    for target in (one.name for one in targets.TARGETS):
+        kernels = {
+            str(launch["kernel"])
+            for (_, on), found in measured.items()
+            if on == target
+            for launch in launches(found)
+        }
+        assert kernels >= BACKWARD | (HOPPER if target == "sm_90" else PORTABLE), target
+
+
+@pytest.mark.slow
+def test_every_instruction_is_recognised(measured: dict[tuple[str, str], Measurement]) -> None:
+    unknown = {
+        f"{target}: {mnemonic}"
+        for (_, target), found in measured.items()
+        for launch in launches(found)
+        for mnemonic in launch["unknown_instructions"]
+    }
+    assert sorted(unknown) == []
+    for pair, found in measured.items():
+        for launch in launches(found):
+            assert "unknown" not in launch["instructions"], pair
+            # Every kernel does something: a listing that was not understood counts nothing.
+            assert sum(launch["instructions"].values()) > 50, pair
+            if launch["multiplies"]:
+                assert launch["instructions"]["tensor"] > 0, pair
+                assert any(loop.get("tensor", 0) for loop in launch["hot_loops"]), pair
+
+
+@pytest.mark.slow
+def test_all_evidence_is_kept_as_it_is_specified(
+    measured: dict[tuple[str, str], Measurement], tmp_path: Path
+) -> None:
+    kept = kept_evidence.read(evidence.store(tmp_path, "a" * 40, measured.values()))
+    assert set(kept.results) == set(measured)
+    for pair, found in measured.items():
+        assert kept.results[pair]["evidence"] == found.evidence
+    surveyed = evidence.survey(tmp_path, ["a" * 40])
+    assert (surveyed.missing, surveyed.unwanted) == ((), ())
+    total = sum(path.stat().st_size for path in (*surveyed.evidence, *surveyed.listings))
+    assert total < 2_000_000  # of a commit whose every kernel is new
+
+
+@pytest.mark.slow
+def test_no_bound_is_below_the_workloads_own_arithmetic(
+    measured: dict[tuple[str, str], Measurement],
+) -> None:
+    too_fast = []
+    for (name, target), found in measured.items():
+        workload = configuration.workloads().get(name)
+        device = devices.load(targets.get(target).device)
+        # fp32 may run as tf32.
+        dtype = "tf32" if workload.dtype == "fp32" else workload.dtype
+        if dtype in device.flop_per_clock:
+            least_us = workload.flops / (device.peak(dtype) * 1e6)
+            if found.values["bound_us"] < 0.99 * least_us:
+                too_fast.append(f"{name} {target}: {found.values['bound_us']} < {least_us}")
+    assert too_fast == []

@@ -1,0 +1,137 @@
+"""Jobs share nothing, and what goes wrong in one is one clear row: it costs that job, no other."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import isolation, workers
+from benchmarks.instruments.compiled import Measurement, jobs
+
+CASES = """
+from benchmarks.workloads.base import Workload
+
+
+class Case(Workload):
+    name = property(lambda self: self.group)
+    flops = bytes_moved = property(lambda self: 1)
+
+    def inputs(self, device, seed=0, values="random"):
+        if self.group == "no_inputs":
+            raise KeyError("shape")
+        return {}
+
+    def call(self, inputs):
+        import measured
+
+        measured.run(self.group)
+
+    def reference(self, inputs, dtype=None):
+        return None
+
+
+def get(name):
+    return Case(kernel="run", group=name, dtype="fp32")
+"""
+
+# What it copies says which GPU it saw at its import, and which one it remembers.
+MEASURED = """
+import functools, os, subprocess, sys, torch
+
+AT_IMPORT = torch.cuda.get_device_capability()
+
+
+@functools.lru_cache
+def capability():
+    return torch.cuda.get_device_capability()
+
+
+def run(what):
+    if what == "aborts":
+        os.abort()
+    if what == "exits":
+        sys.exit("no such GPU")
+    if what == "hangs":
+        subprocess.run(["sleep", "300"])
+    if what == "no_memory":
+        raise MemoryError("out of it")
+    for major, minor in (AT_IMPORT, capability()):
+        torch.empty(10 * major + minor, dtype=torch.int8).clone()
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "cases.py").write_text(CASES)
+    (tmp_path / "measured.py").write_text(MEASURED)
+    config = tmp_path / "warpwatch.toml"
+    config.write_text('[package]\nname = "measured"\npath = "measured"\nworkloads = "cases"\n')
+    monkeypatch.setenv("WARPWATCH_CONFIG", str(config))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
+
+
+def test_what_a_package_knows_of_one_target_never_reaches_another(package: Path) -> None:
+    targets = {"sm_80": 80, "sm_90": 90, "sm_100": 100, "gfx90a": 90, "gfx950": 95}
+    pairs = [(name, target) for name in ("once", "again") for target in targets]
+    found = dict(workers.compiled_pairs(pairs))
+    assert {one.detail for one in found.values()} == {""}
+    copied = {pair: one.values["copied_bytes"] for pair, one in found.items()}
+    assert copied == {(name, target): 2 * targets[target] for name, target in pairs}
+
+
+def test_what_goes_wrong_is_one_row_and_names_who_is_to_blame(package: Path) -> None:
+    wrong = ("aborts", "exits", "no_inputs", "no_memory")
+    pairs = [(name, "sm_90") for name in ("fine", *wrong, "also_fine")]
+    found = {name: one for (name, _), one in workers.compiled_pairs(pairs)}
+    assert len(found) == len(pairs)
+    assert found["fine"].status == found["also_fine"].status == "ok"
+
+    def row(name: str) -> tuple[str, str, bool]:
+        one: Measurement = found[name]
+        return one.status, one.detail.split(":")[0], one.values["compile_failures"] == 1
+
+    # The kernel's fault: an alarm. Not the kernel's: no value at all.
+    assert row("aborts") == ("compile failed", "the compiler ended its process (SIGABRT)", True)
+    assert row("exits") == ("compile failed", "SystemExit", True)
+    assert row("no_inputs") == ("not measured", "harness error", False)
+    assert row("no_memory") == ("not measured", "harness error", False)
+
+
+def test_a_compiler_that_hangs_is_ended_with_what_it_started(package: Path) -> None:
+    asked = [jobs.Job(name, "sm_90", is_workload=True) for name in ("fine", "hangs", "also_fine")]
+    started = time.monotonic()
+    found = {
+        job.name: one
+        for job, one in jobs.measure(asked, isolation.subprocess_environment(), job_seconds=8)
+    }
+    assert time.monotonic() - started < 60
+    assert found["fine"].status == found["also_fine"].status == "ok"
+    assert found["hangs"].status == "not measured"
+    assert found["hangs"].detail == (
+        "timeout: no result after 8 s, the compiler or host code hangs"
+    )
+    assert not _sleepers()
+
+
+def _sleepers() -> list[str]:
+    """Processes of this user that still sleep for the hanging job."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if command == b"sleep\x00300\x00" and folder.stat().st_uid == os.getuid():
+            found.append(folder.name)
+    return found
+
+
+def test_a_process_that_cannot_start_is_named_for_every_job(package: Path) -> None:
+    (package / "torch.py").write_text("raise ImportError('half an installation')\n")
+    found = dict(workers.compiled_pairs([("fine", "sm_90"), ("fine", "gfx942")]))
+    assert [one.status for one in found.values()] == ["not measured"] * 2
+    assert all("half an installation" in one.detail for one in found.values())

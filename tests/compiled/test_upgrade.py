@@ -1,0 +1,164 @@
+"""What another Triton does: the command with two real Tritons, and its page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import triton
+
+from benchmarks.__main__ import main
+from benchmarks.instruments.compiled import sides
+from benchmarks.instruments.compiled.comparison import Change, Compared
+from benchmarks.instruments.compiled.jobs import Job, Result
+from benchmarks.instruments.compiled.upgrade_page import markdown, unknown_of
+
+OTHER = "3.6.0"
+
+
+@pytest.fixture(scope="module")
+def upgradable(project: Any) -> Any:
+    """The project, with another Triton beside the installed one."""
+    try:
+        folder = sides.triton_folder(OTHER)
+    except ValueError as error:
+        pytest.skip(f"Triton {OTHER} cannot be had here: {error}")
+    assert folder is not None, f"Triton {OTHER} is the installed one"
+    place = project.folder / ".asv" / "triton" / OTHER
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(folder)
+    # A kernel that only the other version runs, as a package would choose it.
+    file = project.folder / "own" / "__init__.py"
+    committed = file.read_text()
+    file.write_text(
+        committed
+        + "\n\nimport warnings\n\n"
+        + "renamed_kernel = triton.jit(scale_kernel.fn)\n"
+        + f"if triton.__version__ != {OTHER!r}:\n"
+        + "    two_launches = scale\n\n"
+        + "    def scale(x):\n"
+        + "        warnings.warn('own: the slow scale serves', RuntimeWarning)\n"
+        + "        y = two_launches(x)\n"
+        + "        scale_kernel[(1,)](x, y, x.numel(), BLOCK=64)\n"
+        + "        return y\n"
+    )
+    yield project
+    file.write_text(committed)
+
+
+def test_two_tritons_are_compared_kernel_by_kernel(upgradable: Any, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    installed = triton.__version__
+    arguments = ("upgrade", installed, "--from", OTHER, "--page", page, "--json", "-")
+    done = upgradable.benchmarks(*arguments)
+    assert done.returncode == 1, done.stderr
+    assert f"compiling 3 pairs with triton {OTHER}" in done.stderr
+    found = json.loads(done.stdout)
+    assert (found["schema_version"], found["old"], found["new"]) == (1, OTHER, installed)
+    assert found["unknown_instructions"] == []
+    words = {(one["name"], one["target"]): one["word"] for one in found["compared"]}
+    assert words["scale-5000", "sm_90"] == words["scale-5000", "gfx942"] == "HURT"
+    assert words["gram-64x256", "sm_90"] not in ("LOST", "nothing")
+    text = page.read_text()
+    assert f"# Triton {OTHER} to {installed}" in text
+    assert "| more launches | 2 | gfx942 (1), sm_90 (1) |" in text
+    assert "- own: the slow scale serves" in text
+    assert "| scale_kernel, scale_kernel -> scale_kernel, scale_kernel, scale_kernel |" in text
+
+
+def test_inspect_compares_two_tritons_too(upgradable: Any) -> None:
+    sides_asked = ("--diff", OTHER, triton.__version__)
+    done = upgradable.benchmarks("inspect", "own:gram", "--args", "fp16[64,128]", *sides_asked,
+                                 "--target", "sm_80", "--code", "--json", "-")  # fmt: skip
+    assert done.returncode in (0, 1), done.stderr
+    found = json.loads(done.stdout)
+    assert [one["label"] for one in found["sides"]] == [
+        f"triton {OTHER}",
+        f"triton {triton.__version__}",
+    ]
+    (compared,) = found["compared"]
+    assert compared["word"] != "nothing"
+    assert bool(found["code"]) == (compared["word"] != "same")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("newest",), "expected a version of Triton such as 3.9.0, got 'newest'"),
+        (("3.9.0", "--from", "old"), "expected a version of Triton such as 3.9.0, got 'old'"),
+        (("3.9.0", "--match", "zzz"), "no workload of the fixed set holds 'zzz'"),
+        ((triton.__version__,), "name another version"),
+    ],
+)
+def test_mistakes_are_said_before_anything_is_compiled(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["upgrade", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+# The page -----------------------------------------------------------------------------------------
+
+
+def row(name: str, word: Any, *changes: Change, target: str = "sm_80", **more: Any) -> Compared:
+    return Compared(name, target, word, changes, **more)
+
+
+def test_the_page_ranks_what_got_worse_and_names_target_and_cause() -> None:
+    small = Change("spilled_bytes", 0, 20, False)
+    large = Change("spilled_bytes", 0, 144, False)
+    flavour = Change("tensor_core_level", 2, 1, False)
+    better = Change("bound_us", 100.0, 90.0, True)
+    text = markdown(
+        [
+            row("gone", "LOST", causes=("CompilationError: no | such",), target="gfx90a"),
+            row("serial", "HURT", flavour, causes=("k: wgmma -> mma",), target="sm_90"),
+            row("much", "HURT", large, better, causes=("k: spilled bytes 0 -> 144", "k: why")),
+            row("little", "HURT", small),
+            row("fast", "helped", better),
+            row("x", "other code", target="gfx942"),
+            row("y", "same", target="gfx942"),
+            row("z", "nothing", target="gfx942"),
+        ],
+        "3.6.0",
+        "3.9.0",
+        "python -m benchmarks upgrade 3.9.0 --from 3.6.0",
+    )
+    first = text.index("## What got worse")
+    summary = text[first : text.index("## Compiled before")].splitlines()
+    assert [line.split(" | ")[0] for line in summary if line.startswith("| ")][1:] == [
+        "| compiled before, does not now",
+        "| tensor-core flavour lost",
+        "| registers spill",
+    ]
+    assert "| registers spill | 2 | sm_80 (2) | much on sm_80: spilled_bytes 0 -> 144 |" in text
+    assert r"| gfx90a | gone | - | CompilationError: no \| such |" in text
+    assert "tensor_core_level wgmma -> mma.sync or MFMA" in text
+    assert "| sm_80 | much | **spilled_bytes 0 -> 144**; bound_us 100 -> 90 | k: why |" in text
+    order = [text.index(f"| {name} |") for name in ("gone", "serial", "much", "little", "fast")]
+    assert order == sorted(order)
+    assert "- gfx942: x\n" in text
+    assert "- gfx942: y\n" in text
+
+
+def test_a_page_without_losses_says_so() -> None:
+    text = markdown([row("w", "same")], "3.6.0", "3.9.0", "c")
+    assert "Nothing got worse." in text
+    assert "Other kernels" not in text
+
+
+def test_instructions_no_reader_knows_are_named_with_their_targets() -> None:
+    evidence = {"launches": [{"unknown_instructions": ["v_frob_b32"]}]}
+    result = Result(Job("w", "gfx942"), "ok", evidence=evidence)
+    assert list(unknown_of([result])) == ["gfx942: v_frob_b32"]
+    text = markdown([row("w", "same")], "3.6.0", "3.9.0", "c", unknown=list(unknown_of([result])))
+    assert "## Instructions that no reader knows" not in markdown([], "3.6.0", "3.9.0", "c")
+    assert "- gfx942: v_frob_b32\n" in text
+
+
+def test_the_gravest_of_one_row_decides_its_place() -> None:
+    one = row("w", "HURT", Change("bound_us", 1, 2, False), Change("launches", 1, 2, False))
+    assert one.worst == Change("launches", 1, 2, False)
+    assert row("w", "helped", Change("launches", 2, 1, True)).worst is None

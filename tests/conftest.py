@@ -1,0 +1,55 @@
+"""What every test shares: skips that say why, and the markers that must run under CI."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator
+
+import pytest
+
+# .ci/run names here the markers whose tests must run where it runs: a skip is then a failure.
+MUST_RUN = frozenset(os.environ.get("WARPWATCH_MUST_RUN", "").split())
+
+
+def _gpu_missing() -> str | None:
+    import torch
+
+    return None if torch.cuda.is_available() else "no GPU that torch can use"
+
+
+def _browser_missing() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return None if any(map(shutil.which, names)) else f"none of {', '.join(names)} on the PATH"
+
+
+def _container_missing() -> str | None:
+    lacking = [name for name in ("buildah", "podman", "runc") if shutil.which(name) is None]
+    return f"not on the PATH: {', '.join(lacking)}" if lacking else None
+
+
+_CHECKS = {"gpu": _gpu_missing, "browser": _browser_missing, "container": _container_missing}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for marker, check in _CHECKS.items():
+        marked = [item for item in items if item.get_closest_marker(marker)]
+        reason = check() if marked else None
+        for item in marked:
+            if reason is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    must_run = [marker for marker in MUST_RUN if item.get_closest_marker(marker)]
+    if report.skipped and must_run:
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{item.nodeid} is marked {must_run[0]!r} and must run here, but it was skipped: "
+            f"{report.longrepr}"
+        )
+    return report

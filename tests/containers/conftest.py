@@ -1,0 +1,226 @@
+"""A real engine without a daemon: podman serves the Docker API, buildah builds on a local base.
+
+The base is made once by debootstrap and kept in the engine's store, as are the layers; where the
+store already has them, a test run takes seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import images
+
+BASE = "localhost/warpwatch-test-base:bookworm-1"
+CONTAINERS_CONF = """
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A podman service on a socket of its own."""
+
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes]
+    before: frozenset[str] = frozenset()
+    """What killed runs of earlier days left in the store: not this engine's."""
+
+    def podman(self, *arguments: str) -> str:
+        command = ["podman", *arguments]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def warpwatch(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """``python -m benchmarks container`` against this engine."""
+        return subprocess.run(
+            [sys.executable, "-m", "benchmarks", "container", *arguments],
+            cwd=images.ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=1200,  # the kernel tests, where others work on the machine too
+        )
+
+    def left_over(self) -> list[str]:
+        """Containers that no run in progress owns: other tests may share the engine's store."""
+        form = '{{.ID}} {{index .Labels "warpwatch.run"}}'
+        listing = self.podman("ps", "--all", "--filter", "label=warpwatch.run", "--format", form)
+        owners = dict(line.split() for line in listing.splitlines())
+        return [
+            identity
+            for identity, owner in owners.items()
+            if identity not in self.before
+            and (int(owner) == os.getpid() or not Path(f"/proc/{owner}").exists())
+        ]
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(timeout=20)
+
+
+def start(environment: dict[str, str], folder: Path) -> Engine:
+    """An engine that listens in ``folder``."""
+    socket = folder / "engine.sock"
+    with (folder / "engine.log").open("wb") as log:
+        process = subprocess.Popen(
+            ["podman", "system", "service", "--time", "0", f"unix://{socket}"],
+            cwd=folder,  # where containers run out of memory, a file that says so is left
+            env=environment,
+            stdout=log,
+            stderr=log,
+        )
+    deadline = time.monotonic() + 30
+    while not socket.exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)
+    assert socket.exists(), (folder / "engine.log").read_text()
+    engine = Engine({**environment, "DOCKER_HOST": f"unix://{socket}"}, process)
+    return replace(engine, before=frozenset(engine.left_over()))
+
+
+@pytest.fixture(scope="session")
+def container_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What podman and buildah need where there is no systemd."""
+    if os.getuid() != 0:
+        pytest.skip("the container tests build and run as root: no subordinate ids are set up")
+    path = tmp_path_factory.mktemp("engine") / "containers.conf"
+    path.write_text(CONTAINERS_CONF)
+    return {**os.environ, "CONTAINERS_CONF": str(path)}
+
+
+@pytest.fixture(scope="session")
+def engine(
+    container_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    engine = start(container_environment, tmp_path_factory.mktemp("socket"))
+    yield engine
+    engine.stop()
+
+
+def buildah(environment: dict[str, str], *arguments: str) -> str:
+    command = ["buildah", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout.strip()
+
+
+def pip_volumes() -> list[str]:
+    """The folders that this machine's pip settings name: certificates and local wheels."""
+    folders = set()
+    for word in images.pip_settings().split():
+        path = Path(word.removeprefix("file://"))
+        if path.is_absolute() and path.exists():
+            # The links of a local index lead to files beside it.
+            folders.add(path.parent if word.startswith("file:") or path.is_file() else path)
+    return [f"{folder}:{folder}:ro" for folder in sorted(folders)]
+
+
+def build(
+    environment: dict[str, str], backend: str, base: str, tag: str
+) -> subprocess.CompletedProcess[str]:
+    """``container build`` with buildah on a stand-in base."""
+    command = [sys.executable, "-m", "benchmarks", "container", "build", "--backend", backend]
+    command += ["--builder", "buildah", "--base", base, "--tag", tag]
+    command += [argument for volume in pip_volumes() for argument in ("--volume", volume)]
+    return subprocess.run(
+        command, cwd=images.ROOT, env=environment, capture_output=True, text=True, timeout=900
+    )
+
+
+@pytest.fixture(scope="session")
+def base_image(
+    container_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """Debian 12 with Python: what the pinned bases are to a machine that can reach none."""
+    environment = container_environment
+    look = ["buildah", "inspect", "--type", "image", BASE]
+    if subprocess.run(look, env=environment, capture_output=True).returncode == 0:
+        return BASE
+    if "container" not in os.environ.get("WARPWATCH_MUST_RUN", ""):
+        pytest.skip("the base image is not built yet, which takes minutes: make test-containers")
+    if shutil.which("debootstrap") is None:
+        pytest.skip("debootstrap is not on the PATH: it makes the base image")
+    root = tmp_path_factory.mktemp("base") / "root"
+    packages = "--include=ca-certificates,python3-dev,python3-venv"
+    command = ["debootstrap", "--variant=minbase", packages, "bookworm", str(root)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    shutil.rmtree(root / "var/cache/apt/archives", ignore_errors=True)
+    container = buildah(environment, "from", "scratch")
+    buildah(environment, "add", "--quiet", container, str(root), "/")
+    buildah(environment, "config", "--cmd", "/bin/bash", container)
+    buildah(environment, "commit", "--quiet", "--rm", container, BASE)
+    shutil.rmtree(root)
+    return BASE
+
+
+@pytest.fixture(scope="session")
+def cpu_image(container_environment: dict[str, str], base_image: str) -> str:
+    tag = "localhost/warpwatch-test:cpu"
+    done = build(container_environment, "cpu", base_image, tag)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return tag
+
+
+def gpu_stand_in(environment: dict[str, str], base: str, torch: str, tag: str) -> str:
+    """A stand-in of the vendors' bases: the versions they promise, and an ncu that says so.
+
+    torch's and triton's files are left out: what is tested is the Dockerfile, not a GPU.
+    """
+    container = buildah(environment, "from", base)
+    root = Path(buildah(environment, "mount", container))
+    for name, version in (("torch", f"{torch}+base"), ("triton", images.get("cuda").triton)):
+        info = root / "usr/lib/python3/dist-packages" / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True)
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (info / "METADATA").write_text(text)
+    for release in ("2024.9.0", "2025.3.1"):
+        ncu = root / "opt/nvidia/nsight-compute" / release / "ncu"
+        ncu.parent.mkdir(parents=True)
+        ncu.write_text(f"#!/bin/sh\necho Version {release}\n")
+        ncu.chmod(0o755)
+    buildah(environment, "umount", container)
+    buildah(environment, "commit", "--quiet", "--rm", "--timestamp", "0", container, tag)
+    return tag
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A small git repository to mount."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    (folder / "file").write_text("here\n")
+    for command in (
+        ["init", "--quiet"],
+        ["add", "file"],
+        ["-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "--quiet", "-m", "one"],
+    ):
+        subprocess.run(["git", "-C", str(folder), *command], check=True)
+    return folder
+
+
+def newcomer(home: Path) -> dict[str, str]:
+    """The environment of somebody who has set up nothing yet."""
+    names = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
+    home.mkdir()
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("WARPWATCH", "MAKE"))}
+    return {**kept, **dict.fromkeys(names, "newcomer@localhost"), "HOME": str(home)}
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return newcomer(tmp_path / "home")

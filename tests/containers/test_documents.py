@@ -1,0 +1,92 @@
+"""The newcomer's pages do what they say: a foreign package is under the harness by its section."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks import images
+from tests.containers.documents import blocks, carry_out, make_targets
+from tests.containers.foreign import TWO_LAUNCHES, foreign_repository, git, virtual_environment
+
+DOCS = images.ROOT / "docs"
+PAGES = [DOCS / name for name in ("newcomer.md", "own-kernels.md", "runners.md", "security.md")]
+
+
+@pytest.mark.slow
+def test_a_foreign_package_is_under_the_harness_after_its_section_alone(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    repository = foreign_repository(tmp_path)
+    package = repository / "src" / "fastops" / "__init__.py"
+    carry_out(DOCS / "own-kernels.md", repository, environment)
+    assert (repository / "reports" / "html" / "index.html").is_file()
+    package.write_text(TWO_LAUNCHES)
+    git(repository, "commit", "--quiet", "--all", "--message", "a second launch")
+    bench = ["make", "bench", "COMMITS=1"]
+    subprocess.run(bench, cwd=repository, env=environment, check=True, capture_output=True)
+    compare = [".venv/bin/python", "-m", "reports", "compare", "HEAD~2", "HEAD", "--json"]
+    done = subprocess.run(compare, cwd=repository, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    found = [s for s in json.loads(done.stdout)["series"] if s["verdict"] == "regressed"]
+    told = {(s["metric"], s["workload"], s["before"], s["after"]) for s in found}
+    sizes = (4096, 1 << 20)
+    assert {("launches", f"gelu-float16-{size}", 1.0, 2.0) for size in sizes} <= told
+    assert {s["target"] for s in found} == {
+        *("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx950")
+    }
+
+
+def test_the_newcomer_s_commands_run(tmp_path: Path, environment: dict[str, str]) -> None:
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "--quiet", str(images.ROOT), str(clone))
+    virtual_environment(clone)
+    doctor, command, plan = carry_out(
+        *(DOCS / "newcomer.md", clone, environment),
+        leave=("make lane-cpu",),  # test_lane.py runs it on a pull request
+    )
+    assert "the main job can run" in doctor
+    assert command.startswith("docker run --rm --hostname") and "--network none" in command
+    assert json.loads(plan)["include"][0]["backend"] == "cuda"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_target_a_page_names_exists(page: Path) -> None:
+    makefile = "".join(
+        (images.ROOT / name).read_text() for name in ("Makefile", "docker/targets.mk")
+    )
+    known = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, re.MULTILINE))
+    assert make_targets(page) <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_link_and_file_a_page_names_exists(page: Path) -> None:
+    text = page.read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    assert all((page.parent / link).is_file() for link in links)
+    files = re.findall(r"`((?:docker|tests|benchmarks|reports|docs)/[\w./-]+\.\w+)`", text)
+    made = {"reports/html/index.html"}
+    assert not [name for name in files if not (images.ROOT / name).exists() and name not in made]
+
+
+def test_every_threat_names_tests_that_exist() -> None:
+    text = (DOCS / "security.md").read_text()
+    threats = text.split("\n### ")[1:]
+    assert len(threats) >= 8
+    known = {
+        name
+        for path in (images.ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+    }
+    for threat in threats:
+        named = set(re.findall(r"`(test_\w+)`", threat))
+        assert named and named <= known, threat.splitlines()[0]
+
+
+def test_no_block_of_a_page_is_left_out_by_accident() -> None:
+    languages = {block.language for page in PAGES for block in blocks(page)}
+    assert languages <= {"bash", "console", "toml", "python"}

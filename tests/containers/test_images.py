@@ -1,0 +1,185 @@
+"""The Dockerfiles build without a daemon, and the images hold what they promise."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks import images
+from tests.containers.conftest import BASE, Engine, build, buildah, gpu_stand_in, pip_volumes
+
+pytestmark = [pytest.mark.container, pytest.mark.slow]
+IGNORED = (".git", ".asv", ".venv", ".tools", "__pycache__", "html", "*_cache")
+
+
+def inspect(engine: Engine, image: str) -> dict[str, Any]:
+    description: dict[str, Any] = json.loads(engine.podman("image", "inspect", image))[0]
+    return description
+
+
+def test_the_cpu_image_is_small_and_says_what_it_is(engine: Engine, cpu_image: str) -> None:
+    image = inspect(engine, cpu_image)
+    assert image["Size"] < 3e9
+    assert image["User"] == "10001:10001"
+    assert image["Labels"]["org.opencontainers.image.title"] == "warpwatch-cpu"
+    revision = ["git", "-C", str(images.ROOT), "rev-parse", "HEAD"]
+    head = subprocess.run(revision, capture_output=True, text=True, check=True).stdout.strip()
+    assert image["Labels"][images.REVISION_LABEL] == head
+    assert image["Healthcheck"]["Test"] == ["CMD", "python", "-m", "benchmarks", "doctor"]
+
+
+def test_no_pip_setting_no_history_and_no_second_kernels_stay_in_it(
+    engine: Engine, cpu_image: str
+) -> None:
+    look = (
+        "import importlib.util, pathlib, sys\n"
+        "sys.path = [x for x in sys.path if 'venv' in x or 'lib/python' in x]\n"
+        "conf = pathlib.Path('/etc/pip.conf')\n"
+        "print(conf.read_text() if conf.exists() else '', importlib.util.find_spec('kernels'),\n"
+        "      pathlib.Path('/opt/warpwatch/.git').exists())"
+    )
+    out = engine.podman("run", "--rm", "--network", "none", cpu_image, "python", "-c", look)
+    assert out.split() == ["None", "False"]
+
+
+def test_another_revision_of_the_same_files_is_named_by_the_image(
+    container_environment: dict[str, str], engine: Engine, cpu_image: str
+) -> None:
+    """Every layer is there already; the label must not come from it."""
+    tag = "localhost/warpwatch-test:revision"
+    for revision in ("1" * 40, "2" * 40):
+        command = images.build_command(
+            images.get("cpu"),
+            builder="buildah",
+            base=BASE,
+            tag=tag,
+            revision=revision,
+            pip_config=Path("/dev/null"),
+            volumes=pip_volumes(),
+        )
+        done = subprocess.run(
+            command, cwd=images.ROOT, env=container_environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert "Successfully installed" not in done.stdout, "the layers were not used again"
+        assert inspect(engine, tag)["Labels"][images.REVISION_LABEL] == revision
+    assert inspect(engine, cpu_image)["Labels"][images.REVISION_LABEL] not in ("1" * 40, "2" * 40)
+
+
+def test_a_rebuild_after_an_edit_to_kernels_takes_seconds(
+    container_environment: dict[str, str], cpu_image: str, tmp_path: Path
+) -> None:
+    """In a copy of the checkout, so that the edit touches nobody's files."""
+    copy = tmp_path / "checkout"
+    shutil.copytree(images.ROOT, copy, ignore=shutil.ignore_patterns(*IGNORED))
+    pip_config = tmp_path / "pip.conf"
+    pip_config.write_text(images.pip_settings())
+    command = images.build_command(
+        images.get("cpu"),
+        builder="buildah",
+        base=BASE,
+        tag="localhost/warpwatch-test:edit",
+        pip_config=pip_config,
+        volumes=pip_volumes(),
+    )
+
+    def rebuild() -> tuple[float, str]:
+        started = time.monotonic()
+        done = subprocess.run(
+            command, cwd=copy, env=container_environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return time.monotonic() - started, done.stdout + done.stderr
+
+    rebuild()
+    with (copy / "kernels" / "__init__.py").open("a") as file:
+        file.write("\n# an edit\n")
+    seconds, said = rebuild()
+    assert seconds < 20
+    assert "Successfully installed" not in said
+
+
+def test_the_kernel_tests_pass_in_the_hardened_cpu_image(
+    engine: Engine, cpu_image: str, tmp_path: Path
+) -> None:
+    """No network, read-only root, no capability, not root: as `container run` always is."""
+    done = engine.warpwatch(
+        *("run", "--backend", "cpu", "--image", cpu_image, "--machine", "test"),
+        *("--results", str(tmp_path), "--", "python", "-m", "pytest", "-p", "no:cacheprovider"),
+        *("tests/kernels", "-m", "not slow", "--junitxml", "/src/.asv/kernels.xml"),
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    (suite,) = ElementTree.parse(tmp_path / "kernels.xml").getroot()
+    counts = {key: int(suite.get(key, -1)) for key in ("failures", "errors", "skipped")}
+    assert counts == dict.fromkeys(counts, 0), "a skip would hide what did not run"
+    ran = {str(case.get("classname")).rpartition(".")[2] for case in suite.iter("testcase")}
+    assert ran == {path.stem for path in (images.ROOT / "tests" / "kernels").glob("test_*.py")}
+    assert int(suite.get("tests", 0)) > 100
+
+
+@pytest.fixture(scope="module")
+def gpu_base(container_environment: dict[str, str], base_image: str) -> str:
+    tag = "localhost/warpwatch-test-base:gpu"
+    return gpu_stand_in(container_environment, base_image, images.get("cuda").torch, tag)
+
+
+@pytest.mark.parametrize("backend", ["cuda", "rocm"])
+def test_the_gpu_dockerfiles_build_on_stand_in_bases(
+    container_environment: dict[str, str], engine: Engine, gpu_base: str, backend: str
+) -> None:
+    tag = f"localhost/warpwatch-test:{backend}"
+    done = build(container_environment, backend, gpu_base, tag)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    image = inspect(engine, tag)
+    assert image["User"] == "10001:10001"
+    assert image["Labels"]["org.opencontainers.image.title"] == f"warpwatch-{backend}"
+    assert image["Healthcheck"]["Test"][-1] == "doctor"
+    run = (
+        "run",
+        "--rm",
+        "--network",
+        "none",
+        "--read-only",
+        "--cap-drop",
+        "all",
+        "--tmpfs",
+        "/tmp",
+    )
+    look = "import asv, docker, importlib.metadata as m; print(m.version('torch'))"
+    out = engine.podman(*run, tag, "python", "-c", look)
+    assert out == f"{images.get(backend).torch}+base", "the base's torch is kept"
+    if backend == "cuda":
+        assert engine.podman(*run, tag, "ncu") == "Version 2025.3.1", "the newest ncu is used"
+
+
+def test_a_base_with_another_torch_is_refused_when_built(
+    container_environment: dict[str, str], base_image: str
+) -> None:
+    other = "localhost/warpwatch-test-base:other-torch"
+    gpu_stand_in(container_environment, base_image, "1.0.0", other)
+    done = build(container_environment, "rocm", other, "localhost/warpwatch-test:other")
+    buildah(container_environment, "rmi", "--force", other)
+    assert done.returncode == 3
+    assert "base has torch 1.0.0; versions.toml says" in done.stdout + done.stderr
+
+
+def test_a_builder_that_is_not_installed_is_one_clear_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "container", "build", "--backend", "cpu"],
+        cwd=images.ROOT,
+        env={"PATH": f"{tmp_path}:/usr/bin"} if not shutil.which("docker", path="/usr/bin") else {},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 3
+    assert done.stderr == (
+        "error: docker is not installed: install it, or choose another --builder\n"
+    )

@@ -1,0 +1,192 @@
+"""The lanes of a pull request with real measurements: asv, containers, shards, judge, verdict."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from benchmarks import images
+from reports.__main__ import main as reports
+from reports.ci import branch
+from reports.kept_evidence import SUFFIX, read
+from tests.containers.conftest import Engine, newcomer
+from tests.containers.documents import blocks
+from tests.containers.foreign import TWO_LAUNCHES, foreign_repository, git
+from tests.workflows import stand_in
+
+pytestmark = [pytest.mark.slow]
+HARNESS = (".dockerignore", "asv.conf.json", "benchmarks", "constraints.txt", "docker")
+HARNESS += ("Makefile", "pyproject.toml", "reports", "warpwatch.toml")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A team's repository under this checkout's harness; its newest commit is a regression."""
+    repository = foreign_repository(tmp_path_factory.mktemp("team"))
+    skip = shutil.ignore_patterns("__pycache__", "html", "published")
+    for name in HARNESS:
+        source = images.ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, repository / name, ignore=skip)
+        else:
+            shutil.copy(source, repository / name)
+    for block in blocks(images.ROOT / "docs" / "own-kernels.md"):
+        if block.file:
+            (repository / block.file).parent.mkdir(exist_ok=True)
+            (repository / block.file).write_text(block.text)
+    (repository / ".gitignore").write_text("/.asv/\n/.lane*/\n/.venv/\n/reports/html/\n")
+    (repository / "src" / "fastops" / "notes.txt").write_text("under Warpwatch\n")
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "--message", "Warpwatch")
+    git(repository, "branch", "base")
+    (repository / "src" / "fastops" / "__init__.py").write_text(TWO_LAUNCHES)
+    git(repository, "commit", "--quiet", "--all", "--message", "a second launch")
+    return repository
+
+
+@pytest.fixture(scope="module")
+def lane(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the compile lane hands over of base and head, by the newcomer's page."""
+    folder = tmp_path_factory.mktemp("lane")
+    git(repository, "update-ref", "refs/remotes/origin/main", "base")
+    measure, compare = newcomer_s_check()
+    environment = newcomer(folder / "home")
+    run = partial(subprocess.run, cwd=repository, env=environment, capture_output=True, text=True)
+    done = run(shlex.split(measure))
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    said = run(shlex.split(compare))
+    assert said.returncode == 1, said.stderr
+    assert "▼ regressed" in said.stdout and "launches" in said.stdout
+    shutil.copytree(repository / ".lane", folder / "lane")
+    return folder / "lane"
+
+
+def newcomer_s_check() -> list[str]:
+    """The two commands with which the newcomer's page sees a verdict before pushing."""
+    page = blocks(images.ROOT / "docs" / "newcomer.md")
+    (block,) = (b for b in page if b.language == "bash" and b.text.startswith("make lane-cpu"))
+    return block.text.splitlines()
+
+
+def make(repository: Path, environment: dict[str, str], target: str, **values: str) -> None:
+    done = subprocess.run(
+        ["make", "--silent", target],
+        cwd=repository,
+        env=environment | values,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def test_a_pull_request_that_launches_twice_fails_its_check(
+    repository: Path, lane: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `make lane-cpu` writes goes through the judge as GitHub would hand it over."""
+    base, head = (git(repository, "rev-parse", name).strip() for name in ("base", "HEAD"))
+    files = {str(p.relative_to(lane)): p.read_bytes() for p in lane.rglob("*") if p.is_file()}
+    trusted = tmp_path / "trusted"
+    trusted.mkdir()
+    shutil.copy(lane / "results" / "benchmarks.json", trusted)
+    monkeypatch.setattr(stand_in, "BASE", base)
+    with stand_in.serve() as github:
+        github.pull_request(head=head)
+        github.artifacts["results-cpu-1-of-1"] = stand_in.zipped(files)
+        monkeypatch.setenv("GITHUB_API_URL", github.url)
+        monkeypatch.setenv("GITHUB_TOKEN", "secret")
+        event = stand_in.write_event(tmp_path, head_sha=head)
+        arguments = ["judge", "--event", str(event), "--lane", "cpu", "--trusted", str(trusted)]
+        arguments += ["--versions", str(images.VERSIONS), "--out", str(tmp_path / "verdict.json")]
+        assert reports(arguments) == 0
+    (check,) = github.checks
+    assert check["conclusion"] == "failure", check["output"]
+    (comment,) = github.comments
+    assert "▼ regressed | 1 | 2 | `launches` | `gelu-float16-4096 @ sm_90` |" in comment["body"]
+    assert json.loads((tmp_path / "verdict.json").read_text())["missing_shards"] == []
+
+
+def test_a_night_fills_gaps_measures_suspects_again_and_rewrites_nothing(
+    repository: Path, lane: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Of the two newest commits one has a gap on record; an older one is suspected."""
+    name, machine = "compiled.Gelu.track_launches", images.get("cpu").machine
+    commits = git(repository, "log", "-3", "--format=%H", "--", "src/fastops").split()
+    well, gap, suspect = commits
+    known = tmp_path / "known"
+    shutil.copytree(lane / "results", known)
+    (path,) = (known / machine).glob(f"{gap[:8]}-*.json")
+    document = json.loads(path.read_text())
+    measured = list(document["results"][name][0])
+    document["results"][name][0][:2] = [7.0, None]  # what is on record, and a dead shard's part
+    path.write_text(json.dumps(document))
+    one = {"machine": machine, "benchmark": name, "series": name, "commits": [suspect]}
+    other = {**one, "machine": "another", "commits": [well]}
+    suspects = tmp_path / "suspects.json"
+    suspects.write_text(json.dumps({"schema_version": 1, "suspects": [one, other]}))
+    remote = str(tmp_path / "remote.git")
+    git(tmp_path, "init", "--quiet", "--bare", remote)
+    branch.record(remote, [known], message="on record")
+
+    shutil.rmtree(repository / ".asv")  # a container's is empty at first
+    command = [".venv/bin/python", "-m", "benchmarks", "lane", "--lane", "cpu", "--commits", "2"]
+    command += ["--bench", "track_(launches|spilled_bytes)"]
+    command += ["--known", str(known), "--again", str(suspects)]
+    done = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (repository / ".asv" / "shard.json").is_file()
+    results = repository / ".asv" / "results"
+    found = {path.name[:8]: path for path in (results / machine).glob("*-*.json")}
+    assert found.keys() == {gap[:8], suspect[:8]}, "what was known and is well is not handed over"
+    again = json.loads(found[suspect[:8]].read_text())["results"]
+    assert set(again) == {name}, "only what is suspected is measured again"
+    branch.record(remote, [results], message="a night")
+    branch.fetch(remote, tmp_path / "out")
+    (path,) = (tmp_path / "out" / "results" / machine).glob(f"{gap[:8]}-*.json")
+    assert json.loads(path.read_text())["results"][name][0] == [7.0, *measured[1:]]
+    evidence = {p.name[:8] for p in (tmp_path / "out" / "results" / "evidence").glob("*.xz")}
+    assert evidence == {commit[:8] for commit in commits}
+
+    shutil.rmtree(repository / ".asv")
+    command = [*command[:10], "--known", str(tmp_path / "out" / "results")]
+    done = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, "a night without anything to do is a good one"
+    assert list((results / machine).glob("*-*.json")) == []
+
+
+@pytest.mark.container
+def test_shards_measured_in_containers_merge_whatever_their_order(
+    repository: Path, environment: dict[str, str], engine: Engine, cpu_image: str, tmp_path: Path
+) -> None:
+    """The GPU lane's own target, with the one backend that needs no GPU."""
+    engine.podman("tag", cpu_image, images.get("cpu").tag)
+    values = {"BACKEND": "cpu", "MACHINE": "box", "BASE": "HEAD", "HEAD": "HEAD", "SHARDS": "2"}
+    environment = environment | engine.environment | {"HOME": environment["HOME"]}
+    folders = []
+    for shard in (1, 2):
+        make(repository, environment, "lane-gpu", **values, SHARD=str(shard))
+        folder = tmp_path / f"results-cpu-{shard}-of-2"
+        shutil.copytree(repository / ".lane", folder, ignore=shutil.ignore_patterns("env"))
+        folders.append(folder)
+    knows = [
+        {workload for path in folder.rglob(f"*{SUFFIX}") for workload, _ in read(path).results}
+        for folder in folders
+    ]
+    assert sorted(map(list, knows)) == [["gelu-float16-1048576"], ["gelu-float16-4096"]], (
+        "each shard compiled its own half"
+    )
+    merged = []
+    for name, parts in (("a", folders), ("b", folders[::-1])):
+        assert reports(["merge", *map(str, parts), "--out", str(tmp_path / name)]) == 0
+        paths = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
+        merged.append({str(p.relative_to(tmp_path / name)): p.read_bytes() for p in paths})
+    assert merged[0] == merged[1]
+    (result,) = (tmp_path / "a" / "cpu" / "box").glob("*-kernels-overlay-*.json")
+    rows = json.loads(result.read_text())["results"]
+    launches = rows["compiled.Gelu.track_launches"]
+    assert launches[0] == [2.0] * 12, "two workloads on six targets, half of them from each shard"

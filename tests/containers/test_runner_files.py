@@ -1,0 +1,95 @@
+"""What is installed on runners: the clock command of root's, and values for the cluster."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks import images
+
+FOLDER = images.ROOT / "docker" / "runner"
+
+
+@pytest.fixture
+def hook(tmp_path: Path) -> Path:
+    """The script with its two absolute places moved, and an nvidia-smi that writes down calls."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n')
+    tool.chmod(0o755)
+    text = (FOLDER / "clock-hook.sh").read_text()
+    moved = re.sub(r"^PATH=.*$", f"PATH={tmp_path}:/usr/bin:/bin", text, flags=re.MULTILINE)
+    moved = moved.replace("/etc/warpwatch/clock-mhz", f"{tmp_path}/clock-mhz")
+    script = tmp_path / "hook.sh"
+    script.write_text(moved)
+    return script
+
+
+def calls(hook: Path, *arguments: str, clock: str | None) -> tuple[int, list[str]]:
+    if clock is not None:
+        (hook.parent / "clock-mhz").write_text(clock)
+    environment = {"PATH": "/nowhere", "CLOCK": "9999", "WARPWATCH_CLOCK_FILE": "/etc/passwd"}
+    done = subprocess.run(["/bin/sh", str(hook), *arguments], env=environment, capture_output=True)
+    log = hook.parent / "calls"
+    return done.returncode, log.read_text().splitlines() if log.exists() else []
+
+
+def test_the_clock_is_reset_before_it_is_locked(hook: Path) -> None:
+    expected = ["--reset-gpu-clocks", "--lock-gpu-clocks=1395,1395"]
+    assert calls(hook, "lock", clock="1395\n") == (0, expected)
+
+
+def test_the_end_of_a_job_resets(hook: Path) -> None:
+    assert calls(hook, "reset", clock="1395\n") == (0, ["--reset-gpu-clocks"])
+
+
+def test_without_a_clock_of_root_s_nothing_is_locked(hook: Path) -> None:
+    assert calls(hook, "lock", clock=None) == (0, ["--reset-gpu-clocks"])
+
+
+@pytest.mark.parametrize("clock", ["", "1395; reboot", "$(reboot)", "-1"])
+def test_what_is_no_clock_is_refused(hook: Path, clock: str) -> None:
+    assert calls(hook, "lock", clock=clock) == (2, ["--reset-gpu-clocks"])
+
+
+@pytest.mark.parametrize("arguments", [[], ["unlock"], ["lock;reboot"]])
+def test_only_two_words_are_known(hook: Path, arguments: list[str]) -> None:
+    assert calls(hook, *arguments, clock="1395") == (2, [])
+
+
+def test_nothing_in_the_harness_sets_a_clock() -> None:
+    words = re.compile(r"lock-gpu-clocks|-lgc\b|nvmlDeviceSetGpuLockedClocks|--setperfdeterminism")
+    sources = [
+        path
+        for folder in ("benchmarks", "kernels", "reports", ".github")
+        for path in (images.ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".yml", ".sh")
+    ]
+    assert len(sources) > 50
+    assert not [path for path in sources if words.search(path.read_text())]
+
+
+@pytest.mark.parametrize(
+    ("backend", "resource"), [("cuda", "nvidia.com/gpu"), ("rocm", "amd.com/gpu")]
+)
+def test_a_scale_set_holds_one_gpu_and_no_token(backend: str, resource: str) -> None:
+    """The chart's own schema cannot be had offline: the fields relied on are checked here."""
+    text = (FOLDER / f"values-{backend}.yaml").read_text()
+    values = yaml.safe_load(text)
+    assert values["runnerScaleSetName"] == images.get(backend).runner[-1]
+    assert isinstance(values["githubConfigSecret"], str), "the name of a secret, not its content"
+    assert values["minRunners"] == 0
+    spec = values["template"]["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    runner, engine = spec["containers"]
+    assert runner["securityContext"]["capabilities"]["drop"] == ["ALL"]
+    assert "privileged" not in runner["securityContext"]
+    assert engine["resources"]["limits"][resource] == 1
+    (line,) = engine["args"]
+    assert "chown 1001 /engine/engine.sock" in line, "podman's own mode lets nobody else connect"
+    assert line.endswith(runner["env"][0]["value"])
+    mounted = {m["name"] for c in (runner, engine) for m in c["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in spec["volumes"]}

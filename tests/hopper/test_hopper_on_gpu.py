@@ -1,0 +1,105 @@
+"""On a Hopper GPU: the Gluon kernels agree with their portable twins and with fp64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from kernels.targets import current
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def _on_hopper() -> None:
+    if not current().has_wgmma:
+        pytest.skip(f"the kernels are for Hopper, this GPU is {current().name}")
+
+
+def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
+
+
+def stored(order: str, rows: int, columns: int) -> torch.Tensor:
+    if order == "t":
+        return torch.randn((columns, rows), device="cuda").t()
+    return torch.randn((rows, columns), device="cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize(
+    "shape",
+    [(8, 8, 8), (64, 512, 512), (304, 520, 136), (1024, 1024, 1024), (2000, 1000, 1000)],
+    ids=lambda shape: "x".join(map(str, shape)),
+)
+def test_matmul_agrees_with_its_twin(
+    shape: tuple[int, int, int], layout: str, dtype: torch.dtype
+) -> None:
+    from kernels.matmul import hopper, portable
+
+    M, N, K = shape
+    a = stored(layout[0], M, K).to(dtype)
+    b = stored(layout[1], K, N).to(dtype)
+    bias = torch.randn(N, device="cuda").to(dtype)
+    found, twin = (torch.full((M, N), math.nan, device="cuda", dtype=dtype) for _ in range(2))
+    assert hopper.supported(a, b, found)
+    hopper.launch(a, b, found, bias, "gelu")
+    portable.launch(a, b, twin, bias, "gelu", False)
+    exact = torch.nn.functional.gelu(a.double() @ b.double() + bias.double())
+    assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-5
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("head_dim", [40, 64, 96, 128, 192, 256], ids="D{}".format)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (1, 1, 1, 1, 1),
+        (2, 4, 2, 333, 500),
+        (1, 2, 1, 700, 300),
+        (2, 40, 8, 515, 515),
+        (3, 8, 8, 640, 1280),
+    ],
+    ids=lambda shape: "B{}-H{}-KV{}-S{}-K{}".format(*shape),
+)
+def test_attention_agrees_with_its_twin(
+    shape: tuple[int, int, int, int, int], head_dim: int, causal: bool
+) -> None:
+    from kernels.attention import forward, hopper
+
+    B, H, KV, S, K = shape
+    q = torch.randn((B, S, H, head_dim), device="cuda").bfloat16()
+    k = torch.randn((B, K, KV, head_dim), device="cuda").bfloat16()
+    v = torch.randn((B, KV, K, head_dim), device="cuda").bfloat16().transpose(1, 2)
+    options = {"causal": causal, "causal_offset": K - S, "scale": head_dim**-0.5}
+    results = []
+    for launch in (hopper.launch, forward.launch):
+        out = torch.full_like(q, math.nan)
+        lse = torch.full((B, H, S), math.nan, device="cuda")
+        launch(q, k, v, out, lse, **options)
+        results.append((out, lse))
+    (found, found_lse), (twin, twin_lse) = results
+    assert relative(found, twin) < 4e-3
+    torch.testing.assert_close(found_lse, twin_lse, atol=1e-4, rtol=1e-4)
+
+
+def test_ten_thousand_launches_beside_a_second_stream() -> None:
+    from kernels.attention import hopper
+
+    q, k, v = (torch.randn((1, 512, 4, 64), device="cuda").bfloat16() for _ in range(3))
+    out, lse = torch.empty_like(q), torch.empty((1, 4, 512), device="cuda")
+    options = {"causal": True, "causal_offset": 0, "scale": 0.125}
+    hopper.launch(q, k, v, out, lse, **options)
+    expected = out.clone()
+    other = torch.cuda.Stream()
+    load = torch.randn((2048, 2048), device="cuda")
+    for i in range(10_000):
+        if i % 10 == 0:
+            with torch.cuda.stream(other):
+                load = (load @ load).tanh_()
+        hopper.launch(q, k, v, out, lse, **options)
+    torch.cuda.synchronize()
+    assert torch.equal(out, expected)

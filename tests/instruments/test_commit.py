@@ -1,0 +1,162 @@
+"""asv's view of a commit on a GPU: one measuring process, values by metric, nothing without one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import isolation, metrics
+from benchmarks.configuration import workloads as load_workloads
+from benchmarks.instruments import commit, counters, presence
+from benchmarks.instruments.counters import Readings
+from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.session import Session
+from benchmarks.suite import attention, matmul, peers
+
+FAST, SLOW = "matmul-fp16-1024x1024x1024", "matmul-fp16-4096x4096x4096"
+SUITES = (attention, matmul, peers)
+
+
+def functions() -> list[tuple[str, Any, list[str]]]:
+    return [
+        (f"{module.__name__}.{name}.{key}", function, vars(one)["params"][0])
+        for module in SUITES
+        for name, one in vars(module).items()
+        if isinstance(one, type) and "params" in vars(one)
+        for key, function in vars(one).items()
+        if key.startswith("track_")
+    ]
+
+
+def test_importing_the_suites_imports_no_torch():
+    code = (
+        "import sys; from benchmarks.suite import attention, matmul, peers, host;"
+        "sys.exit('torch' in sys.modules or 'triton' in sys.modules)"
+    )
+    import subprocess
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_workload_is_a_parameter_of_exactly_one_kernel():
+    named: list[str] = []
+    for key, _, params in functions():
+        if key.endswith("track_latency_cold") and ".peers." not in key:
+            named += params
+    assert sorted(named) == sorted(one.name for one in load_workloads().all_workloads())
+
+
+def test_one_run_serves_all_suites():
+    caches = {
+        vars(module)[name].setup_cache
+        for module, name in (
+            (attention, "FlashAttention"),
+            (matmul, "Matmul"),
+            (peers, "FlashAttention"),
+        )
+    }
+    assert len(caches) == 1
+
+
+def test_every_benchmark_says_what_a_report_needs():
+    found = functions()
+    assert len(found) > 20
+    for name, function, params in found:
+        metric = metrics.get(function.metric)
+        assert function.unit == metric.unit, name
+        assert function.better in ("lower", "higher"), name
+        assert function.role == ("evidence" if ".peers." in name else metric.role), name
+        assert function.instrument and function.version, name
+        assert len(function.flops) == len(function.bytes_moved) == len(params), name
+        if metric.name == "latency_cold":
+            assert len(function.peaks["h200"]) == len(params)
+
+
+def test_without_a_gpu_nothing_is_measured_and_every_value_is_not_applicable(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(presence, "has_gpu", lambda: False)
+    cache = commit.measure([FAST])
+    assert cache == {}
+    for _, function, params in functions():
+        assert math.isnan(function(None, cache, params[0]))
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
+    """A GPU is there, its workers follow this script, and counters are read for who was right."""
+    scripts: dict[str, dict[str, Any]] = {}
+
+    def make(request: dict[str, Any], **options: Any) -> Session:
+        quick = {"warm_up_seconds": 0.002}
+        return Session({**request, "scripts": scripts, "limits": quick}, **options)
+
+    def read(names: list[str], *_: object) -> Readings:
+        return Readings(
+            "ncu", {name: Outcome(name, "ok", samples={"tensor_pipe": (56.6,)}) for name in names}
+        )
+
+    monkeypatch.setattr(presence, "has_gpu", lambda: True)
+    monkeypatch.setattr(commit, "Session", make)
+    monkeypatch.setattr(counters, "read", read)
+    return scripts
+
+
+def track(metric: str, cache: commit.Cache, workload: str) -> Any:
+    yardstick = load_workloads()
+    function = commit.tracker(metrics.get(metric), [yardstick.get(workload)])
+    return function(None, cache, workload)
+
+
+def test_all_metrics_of_a_commit_come_from_one_measurement(scripted: dict[str, dict[str, Any]]):
+    scripted[FAST] = {"us": 20}
+    scripted[SLOW] = {"out_of_memory_at": 0}
+    cache = commit.measure([FAST, SLOW])
+    timed = track("latency_cold", cache, FAST)
+    assert timed["number"] == 1
+    assert sorted(timed["samples"])[7] == pytest.approx(20, rel=0.01)
+    assert track("tensor_pipe", cache, FAST) == {"samples": [56.6], "number": 1}
+    assert math.isnan(track("dram_bytes", cache, FAST)), "the tier that read it has no such counter"
+    with pytest.raises(RuntimeError, match="12 GiB asked for, 3 GiB free"):
+        track("latency_cold", cache, SLOW)
+
+
+def test_the_history_set_is_a_part_of_the_workloads(monkeypatch: pytest.MonkeyPatch):
+    names = [one.name for one in load_workloads().all_workloads()]
+    assert set(commit.HISTORY) <= set(names)
+    monkeypatch.setenv(commit.SET_VARIABLE, "history")
+    assert set(commit.wanted(names)) == set(commit.HISTORY)
+    assert set(commit.HISTORY_PEERS) <= {one.name for one in commit.canaries()}
+    monkeypatch.setenv(commit.SET_VARIABLE, "some")
+    with pytest.raises(ValueError, match="expected full or history"):
+        commit.wanted(names)
+
+
+def test_a_hidden_gpu_is_no_gpu(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(presence, "_NODES", (presence.Path("/dev/null"),))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
+    assert presence.has_gpu()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert not presence.has_gpu()
+
+
+def test_raw_samples_are_kept_beside_the_results(
+    scripted: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv(isolation.RESULTS_VARIABLE, str(tmp_path / "asv" / "results"))
+    monkeypatch.setattr(isolation, "measured", lambda: isolation.Measured("k", "a" * 40, "t", ""))
+    scripted[FAST] = {"us": 20}
+    cache = commit.measure([FAST])
+    (file,) = (tmp_path / "asv" / "results" / "evidence").iterdir()
+    document = json.loads(gzip.decompress(file.read_bytes()))
+    assert (document["schema_version"], document["commit"]) == (1, "a" * 40)
+    (timed,) = document["timed"]
+    assert timed["samples"]["latency_cold"] == cache[FAST]["samples"]["latency_cold"]
+    assert document["methods"]["latency"] == commit.latency.METHOD_VERSION

@@ -1,0 +1,209 @@
+"""Counter tables of ncu, GPM and rocprofv3: whose launch is whose, and what a refusal says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks import devices
+from benchmarks.instruments import counters, gpm, ncu, rocprof
+from benchmarks.instruments.outcome import Outcome
+
+FIXED = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream"'
+HEADER = (
+    FIXED + ',"Block Size","Grid Size","Device","CC",' + ",".join(f'"{c}"' for c in ncu.COLUMNS)
+)
+UNITS = '"","","","","","","","","","","","ns","cycle","inst","%","inst","byte","hz"'
+
+
+def row(
+    number: int, kernel: str, cycles: float = 1000, tensor: float = 50, ns: float = 2000
+) -> str:
+    fixed = f'"{number}","77","python3.12","127.0.0.1","{kernel}","1","7",'
+    fixed += '"(128, 1, 1)","(132, 1, 1)","0","9.0",'
+    return (
+        fixed
+        + f'"{ns:,.0f}","{cycles:,.2f}","123,456","{tensor}","4,096","1,048,576","1,980,000,000"'
+    )
+
+
+def table(*kernels: str) -> str:
+    lines = ["==PROF== Connected to process 77", HEADER, UNITS]
+    return "\n".join([*lines, *(row(at, kernel) for at, kernel in enumerate(kernels))])
+
+
+def marked(name: str, marks: int, status: Any = "ok") -> Outcome:
+    return Outcome(name, status, evidence={"marks": marks})
+
+
+def test_launches_belong_to_the_call_they_were_marked_for():
+    text = table("spin_kernel(long)", "preprocess", "backward", "spin_kernel(long)", "forward")
+    found = ncu.combine({"backward": marked("backward", 1), "forward": marked("forward", 1)}, text)
+    assert found["backward"].samples["sm_cycles"] == (2000,)
+    assert found["backward"].samples["instructions"] == (2 * 123_456,)
+    assert found["forward"].samples["dram_bytes"] == (1_048_576,)
+    assert ncu.duration_us(found["backward"]) == 4.0
+    assert ncu.mhz(found["backward"]) == 1980
+
+
+def test_utilization_of_a_call_is_weighted_by_cycles():
+    text = "\n".join(
+        [HEADER, UNITS, row(0, "spin_kernel"), row(1, "a", 3000, 80), row(2, "b", 1000, 0)]
+    )
+    found = ncu.combine({"w": marked("w", 1)}, text)
+    assert found["w"].samples["tensor_pipe"] == (60.0,)
+
+
+def test_a_workload_that_failed_half_way_shifts_nobody():
+    text = table("spin_kernel", "bad", "spin_kernel", "good", "spin_kernel", "good")
+    found = ncu.combine({"bad": marked("bad", 1, "failed"), "good": marked("good", 2)}, text)
+    assert found["bad"].status == "failed"
+    assert found["good"].samples["sm_cycles"] == (1000, 1000)
+
+
+def test_a_call_without_a_launch_is_no_measurement():
+    found = ncu.combine({"w": marked("w", 1)}, table("spin_kernel"))
+    assert (found["w"].status, found["w"].detail) == ("failed", "the call launched no kernel")
+
+
+def test_a_log_that_does_not_match_the_worker_is_refused():
+    with pytest.raises(ValueError, match="has 1 marked calls, the worker made 2"):
+        ncu.combine({"w": marked("w", 2)}, table("spin_kernel", "k"))
+
+
+def test_a_missing_right_is_named_with_its_remedy():
+    text = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access counters"
+    with pytest.raises(ncu.CountersRefusedError, match="NVreg_RestrictProfilingToAdminUsers=0"):
+        ncu.parse(text)
+
+
+def test_an_empty_log_says_what_ncu_said():
+    with pytest.raises(ncu.CountersRefusedError, match="No kernels were profiled"):
+        ncu.parse("==PROF== Connected\n==WARNING== No kernels were profiled.\n")
+
+
+def test_a_counter_the_card_does_not_have_is_named():
+    text = table("k").replace("dram__bytes.sum", "dram__bytes.max")
+    with pytest.raises(ValueError, match=r"no column dram__bytes\.sum"):
+        ncu.parse(text)
+
+
+def test_without_the_right_the_next_tier_is_used_and_said_once(monkeypatch: pytest.MonkeyPatch):
+    def refused(*_: object) -> dict[str, Outcome]:
+        raise ncu.CountersRefusedError(f"ERR_NVGPUCTRPERM: {ncu.REMEDY}")
+
+    said: list[str] = []
+    monkeypatch.setattr(counters, "by_ncu", refused)
+    # The real next tier: on a machine without a GPU its worker says so for each workload.
+    readings = counters.read(["matmul-fp16-1024x1024x1024"], said.append)
+    assert readings.tier == "latency"
+    assert "ERR_NVGPUCTRPERM" in said[0] and "CAP_SYS_ADMIN" in said[0]
+    assert len(said) == 2 and "no sampling either" in said[1]
+
+
+class FakeNvml:
+    """Answers NVML's GPM calls for one card, as its bindings do."""
+
+    NVML_GPM_METRICS_GET_VERSION = 1
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, supported: bool, percent: float) -> None:
+        self.supported, self.percent, self.freed = supported, percent, 0
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        pass
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+        return uuid
+
+    def nvmlGpmQueryDeviceSupport(self, handle: str) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(isSupportedDevice=int(self.supported))
+
+    def nvmlGpmSampleAlloc(self) -> object:  # noqa: N802
+        return object()
+
+    def nvmlGpmSampleGet(self, handle: str, sample: object) -> None:  # noqa: N802
+        pass
+
+    def nvmlGpmSampleFree(self, sample: object) -> None:  # noqa: N802
+        self.freed += 1
+
+    def c_nvmlGpmMetricsGet_t(self) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(metrics=[SimpleNamespace(metricId=0, value=0.0)])
+
+    def nvmlGpmMetricsGet(self, wanted: SimpleNamespace) -> None:  # noqa: N802
+        assert wanted.metrics[0].metricId == 5
+        wanted.metrics[0].value = self.percent
+
+
+def test_the_drivers_sampling_is_read_and_its_samples_freed():
+    nvml = FakeNvml(supported=True, percent=72.5)
+    assert gpm.Sampler("GPU-1", nvml).over(lambda: None) == 72.5
+    assert nvml.freed == 2
+
+
+def test_a_card_before_hopper_is_refused_with_the_reason():
+    with pytest.raises(gpm.GpmRefusedError, match="came with Hopper"):
+        gpm.Sampler("GPU-1", FakeNvml(supported=False, percent=0))
+
+
+def dispatch(counter: str, value: int) -> str:
+    """A row as rocprofv3 documents it."""
+    return (
+        '1,1,"Agent 4",1,99,99,131072,12,"flash_forward",256,32768,0,128,64,48,'
+        f'"{counter}",{value}.000000,10,20'
+    )
+
+
+ROCPROF = "\n".join(
+    [
+        '"Correlation_Id","Dispatch_Id","Agent_Id","Queue_Id","Process_Id","Thread_Id",'
+        '"Grid_Size","Kernel_Id","Kernel_Name","Workgroup_Size","LDS_Block_Size","Scratch_Size",'
+        '"VGPR_Count","Accum_VGPR_Count","SGPR_Count","Counter_Name","Counter_Value",'
+        '"Start_Timestamp","End_Timestamp"',
+        dispatch("SQ_VALU_MFMA_BUSY_CYCLES", 60_800_000),
+        dispatch("SQ_VALU_MFMA_BUSY_CYCLES", 60_800_000),
+        dispatch("GRBM_GUI_ACTIVE", 200_000),
+        dispatch("GRBM_GUI_ACTIVE", 190_000),
+        dispatch("SQ_INSTS", 5000),
+    ]
+)
+
+
+def test_mfma_utilization_of_an_amd_dispatch():
+    (found,) = rocprof.parse(ROCPROF, devices.load("mi300x"))
+    assert found.kernel == "flash_forward"
+    assert found.mfma_percent == pytest.approx(100 * 121.6e6 / (200_000 * 304 * 4))
+    assert found.instructions == 5000
+
+
+def test_a_counter_rocprof_did_not_collect_is_named():
+    text = "\n".join(line for line in ROCPROF.splitlines() if "SQ_INSTS" not in line)
+    with pytest.raises(rocprof.RocprofError, match="did not collect SQ_INSTS"):
+        rocprof.parse(text, devices.load("mi300x"))
+
+
+def test_a_table_of_something_else_is_refused():
+    with pytest.raises(rocprof.RocprofError, match="no column Dispatch_Id"):
+        rocprof.parse("a,b\n1,2\n", devices.load("mi300x"))
+
+
+RECORDED = Path(__file__).parent / "data" / "ncu_2025_3_h200.csv"
+
+
+def test_a_log_recorded_on_an_h200_is_read():
+    """Nsight Compute 2025.3.1; the columns that nobody reads were taken out."""
+    names = ("matmul", "attention", "matmul @ cublas", "attention @ torch-cudnn")
+    found = ncu.combine(
+        {name: marked(name, 3) for name in names}, RECORDED.read_text(encoding="utf-8")
+    )
+    assert found["matmul"].samples["tensor_pipe"] == pytest.approx((90.52, 90.42, 90.43))
+    assert found["attention @ torch-cudnn"].samples["tensor_pipe"] == pytest.approx((75.97,) * 3)
+    assert found["attention"].samples["instructions"] == (270_417_920,) * 3
+    assert ncu.duration_us(found["matmul @ cublas"]) == 182.368
+    assert ncu.mhz(found["matmul @ cublas"]) == pytest.approx(1548.4, abs=0.1)

@@ -1,0 +1,174 @@
+"""Peers: they compute what our kernels compute, stand beside them, and fail one at a time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from benchmarks import devices
+from benchmarks.__main__ import main
+from benchmarks.commands import peers as command
+from benchmarks.instruments import accuracy, measuring, peers, presence
+from benchmarks.instruments.fake import FakeGpu, Script
+from benchmarks.instruments.latency import Limits
+from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.peers import Peer, PeerWorkload
+from benchmarks.workloads.attention import (
+    AttentionWorkload,
+    SdpaWorkload,
+)
+from benchmarks.workloads.attention_backward import BackwardWorkload
+from benchmarks.workloads.base import Workload
+from benchmarks.workloads.matmul import MatmulWorkload
+
+QUICK = Limits(warm_up_seconds=0.002, min_samples=8, max_samples=10)
+ATTENTION = AttentionWorkload(group="t", dtype="fp32", B=1, S=48, H=4, G=2, D=32, causal=True)
+BACKWARD = BackwardWorkload(group="t", dtype="fp32", B=2, S=40, H=2, D=32, causal=True)
+SDPA = SdpaWorkload(group="t", dtype="fp32", B=1, S=40, H=2, D=32)
+PRODUCT = MatmulWorkload(
+    group="t", dtype="fp32", M=32, N=48, K=64, layout="nt", bias=True, activation="gelu"
+)
+
+
+@pytest.mark.parametrize(
+    ("workload", "name"),
+    [
+        (ATTENTION, "torch-flash"),
+        (SDPA, "torch-flash"),
+        (BACKWARD, "torch-flash"),
+        (PRODUCT, "cublas"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_a_peer_computes_the_workloads_formula(workload: Workload, name: str):
+    (peer,) = (one for one in peers.PEERS if one.name == name)
+    inputs = workload.inputs("cpu")
+    accuracy.check(workload, inputs, peer.run(workload, inputs))
+
+
+def test_gradients_are_those_of_the_inputs_given_and_the_forward_pass_is_done_once():
+    runs: list[Any] = []
+
+    def forward(workload: Any, inputs: Any) -> Any:
+        runs.append(inputs)
+        return inputs["q"] * inputs["k"] + inputs["v"]
+
+    run = peers._with_gradients(forward)
+    for seed in (0, 1):
+        inputs = BACKWARD.inputs("cpu", seed)
+        for _ in range(3):
+            dq, dk, dv = run(BACKWARD, inputs)
+        assert dq.equal(inputs["k"] * inputs["dout"]) and dk.equal(inputs["q"] * inputs["dout"])
+        assert dv.equal(inputs["dout"])
+    assert len(runs) == 2
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+def test_flex_computes_the_workloads_formula_uncompiled(monkeypatch: pytest.MonkeyPatch):
+    from torch.nn.attention.flex_attention import flex_attention
+
+    monkeypatch.setattr(peers, "_compiled_flex", lambda: flex_attention)
+    (peer,) = (one for one in peers.PEERS if one.name == "flex")
+    inputs = SDPA.inputs("cpu")
+    accuracy.check(SDPA, inputs, peer.run(SDPA, inputs))
+
+
+def test_a_workload_is_found_by_name_with_and_without_a_peer():
+    found = peers.get("matmul-fp16-1024x1024x1024 @ cublas")
+    assert isinstance(found, PeerWorkload)
+    assert found.name == "matmul-fp16-1024x1024x1024 @ cublas"
+    assert found.flops == 2 * 1024**3
+    assert peers.get("matmul-fp16-1024x1024x1024 @ ours").name == "matmul-fp16-1024x1024x1024"
+    with pytest.raises(ValueError, match="unknown peer 'cudnn': expected one of torch-flash"):
+        peers.get("matmul-fp16-1024x1024x1024 @ cudnn")
+
+
+def test_only_peers_with_the_same_mask_stand_beside():
+    square = AttentionWorkload(group="t", dtype="bf16", B=1, S=64, H=1, D=64, causal=True)
+    ragged = AttentionWorkload(group="t", dtype="bf16", B=1, S=64, KV=96, H=1, D=64, causal=True)
+    assert "torch-cudnn" in {one.peer.name for one in peers.beside(square)}
+    assert peers.beside(ragged) == []
+    assert [one.peer.name for one in peers.beside(PRODUCT)] == ["cublas"]
+
+
+def peer_of(base: Workload, name: str, run: Any, needs: str = "torch") -> PeerWorkload:
+    return peers.of(base, Peer(name, needs, lambda _: True, run))
+
+
+def test_implementations_stand_beside_each_other_and_fail_one_at_a_time():
+    def fails(*_: object) -> None:
+        raise RuntimeError("No available kernel. Aborting execution.")
+
+    rivals = [
+        peer_of(SDPA, "right", lambda w, i: w.reference(i)),
+        peer_of(SDPA, "wrong", lambda w, i: w.reference(i) * 2),
+        peer_of(SDPA, "fails", fails),
+        peer_of(SDPA, "absent", fails, needs="no_such_module"),
+    ]
+    found = measuring.measure_beside(
+        FakeGpu(Script(us=30)), rivals, torch_device="cpu", limits=QUICK
+    )
+    assert [outcome.status for outcome in found] == [
+        "ok",
+        "wrong answer",
+        "failed",
+        "not applicable",
+    ]
+    assert found[0].samples["latency_cold"]
+    assert found[2].detail == "RuntimeError: No available kernel. Aborting execution."
+    assert found[3].detail.startswith("absent: import no_such_module: ModuleNotFoundError")
+
+
+def outcome(name: str, *times: float) -> Outcome:
+    samples = {"latency_cold": times, "relative_error": (1e-3, 2e-3), "peak_share": (50.0, 52.0)}
+    return Outcome(name, "ok", samples=samples)
+
+
+def test_the_table_ranks_by_time_and_compares_with_the_best_peer():
+    base = MatmulWorkload(group="t", dtype="bf16", M=4096, N=4096, K=4096)
+    outcomes = {
+        one.workload: one
+        for one in (
+            outcome(base.name, 250.0, 251.0, 249.0),
+            outcome(f"{base.name} @ cublas", 200.0),
+            outcome(f"{base.name} @ slow", 300.0),
+            Outcome(f"{base.name} @ lost", "failed", "it broke"),
+        )
+    }
+    calls = [[{"duration_ns": 250_000.0, "sm_hz": 1.55e9}]]
+    counted = {
+        base.name: Outcome(
+            base.name, "ok", samples={"tensor_pipe": (80.0,)}, evidence={"calls": calls}
+        )
+    }
+    rows = command.table([base], outcomes, counted, devices.load("h200"))
+    assert [row.by for row in rows] == ["cublas", "ours", "slow", "lost"]
+    ours = rows[1]
+    assert ours.versus_best == pytest.approx(0.8)
+    assert ours.tflops == pytest.approx(2 * 4096**3 / 250e-6 / 1e12)
+    assert ours.peak_percent == pytest.approx(100 * 549.76 / 989.43, rel=1e-3)
+    assert ours.clock_percent == pytest.approx(100 * 549.76e12 / (132 * 4096 * 1.55e9), rel=1e-3)
+    assert (ours.tensor_pipe, ours.relative_error) == (80, 2e-3)
+    assert rows[0].clock_percent == 51
+    assert command.geometric_mean(rows) == pytest.approx(0.8)
+    text = "\n".join(command.lines(rows))
+    assert "lost              failed: it broke" in text
+    assert text.endswith("best peer's time over ours, geometric mean: 0.800")
+    assert json.loads(json.dumps(command.document(rows, {})))["schema_version"] == 1
+
+
+def test_without_a_gpu_the_command_says_so_and_measures_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(presence, "has_gpu", lambda: False)
+    assert main(["peers", "--group", "guide"]) == 3
+    assert capsys.readouterr().err == "no GPU: nothing measured\n"
+
+
+def test_an_unknown_group_is_answered_with_the_known_ones(capsys: pytest.CaptureFixture[str]):
+    assert main(["peers", "--group", "guides"]) == 2
+    assert "groups are amd fa3 gemm guide" in capsys.readouterr().err
+    assert main(["peers", "--peer", "blas"]) == 2
+    assert "expected one of torch-flash" in capsys.readouterr().err

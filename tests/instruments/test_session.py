@@ -1,0 +1,83 @@
+"""Worker processes: what hangs is ended, what is lost is left behind, results come one by one."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.session import Session
+
+QUICK = {"warm_up_seconds": 0.002, "max_samples": 16}
+
+
+def session(scripts: dict[str, dict[str, object]], seconds_each: float = 30) -> Session:
+    request = {"mode": "latency", "scripts": scripts, "limits": QUICK}
+    return Session(request, seconds_each=seconds_each, start_seconds=30)
+
+
+def test_every_failure_costs_its_own_workload_only():
+    scripts: dict[str, dict[str, object]] = {
+        "good": {"us": 50},
+        "bad-launch": {"fails_at": 3},
+        "too-big": {"out_of_memory_at": 0},
+        "crashes": {"crashes": True},
+        "after-crash": {"us": 60},
+        "loses-device": {"lost_at": 5},
+        "after-loss": {"us": 70},
+    }
+    seen: list[str] = []
+    outcomes = session(scripts).run(list(scripts), lambda outcome: seen.append(outcome.workload))
+    assert {name: outcome.status for name, outcome in outcomes.items()} == {
+        "good": "ok",
+        "bad-launch": "failed",
+        "too-big": "out of memory",
+        "crashes": "failed",
+        "after-crash": "ok",
+        "loses-device": "device lost",
+        "after-loss": "ok",
+    }
+    assert seen == list(scripts)
+    assert statistics.median(outcomes["after-loss"].samples["latency_cold"]) == pytest.approx(
+        70, rel=0.02
+    )
+    assert outcomes["bad-launch"].detail == "GpuError: too many resources requested for launch"
+    assert outcomes["crashes"].detail.startswith("the measuring process ended: ")
+
+
+def test_a_hanging_workload_is_ended_and_the_next_one_measured():
+    scripts: dict[str, dict[str, object]] = {"hangs": {"hangs": True}, "next": {"us": 10}}
+    one = session(scripts, seconds_each=1.0)
+    one.start_seconds = 4.0
+    outcomes = one.run(list(scripts))
+    assert outcomes["hangs"].status == "hung"
+    assert outcomes["hangs"].detail == "no answer within 5 s: ended"
+    assert outcomes["next"].status == "ok"
+
+
+def test_a_device_lost_again_and_again_ends_the_session():
+    scripts: dict[str, dict[str, object]] = {f"w{i}": {"lost_at": 0} for i in range(5)}
+    outcomes = session(scripts).run(list(scripts))
+    assert all(outcome.status == "device lost" for outcome in outcomes.values())
+    assert outcomes["w4"].detail == (
+        "not tried after DeviceLostError: the GPU has fallen off the bus"
+    )
+
+
+def test_an_outcome_survives_its_journey():
+    sent = Outcome("w", "ok", "cold: drift", {"latency_cold": (1.0, 2.0)}, {"mhz": 1980})
+    assert Outcome.from_json(sent.to_json()) == sent
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"workload": "w"}',
+        '{"workload":"w","status":"fine","detail":"","samples":{},"evidence":{}}',
+    ],
+    ids=["fields-missing", "unknown-status"],
+)
+def test_a_line_that_is_no_outcome_is_refused(text: str):
+    with pytest.raises(ValueError, match=r"expected an outcome|unknown status"):
+        Outcome.from_json(text)

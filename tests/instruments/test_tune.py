@@ -1,0 +1,130 @@
+"""Tuning: the package's own choice is found, replaced and judged by the compilers."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+
+from benchmarks import targets
+from benchmarks.__main__ import main
+from benchmarks.commands import profile, tune
+from benchmarks.configuration import workloads as load_workloads
+from benchmarks.instruments import latency, presence, tuning
+from benchmarks.instruments.latency import Sample
+
+NAME = "matmul-fp16-1024x1024x1024"
+SM_90 = targets.get("sm_90")
+
+
+@dataclass(frozen=True)
+class Config:
+    """As a package would define it."""
+
+    block_m: int
+    block_n: int
+    num_warps: int
+    num_stages: int
+    group_m: int = 8
+
+
+def test_the_space_starts_with_the_packages_choice_and_varies_only_what_is_tunable():
+    base = Config(64, 128, 4, 3)
+    found = tuning.space(base, limit=30, seed=1)
+    assert found[0] == base
+    assert len(set(found)) == 30
+    assert {config.group_m for config in found} == {8}
+    assert found == tuning.space(base, limit=30, seed=1) != tuning.space(base, limit=30, seed=2)
+    assert len(tuning.space(base, limit=10_000)) == 5 * 5 * 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("target", "has", "sizes"),
+    [
+        ("sm_80", "a100 has 166912", {"block_m": 128, "block_k": 128, "num_stages": 6}),
+        ("sm_90", "h200 has 232448", {"stages": 16}),  # Hopper's kernel has a table of its own
+    ],
+)
+def test_our_own_choice_is_found_replaced_and_put_back(
+    target: str, has: str, sizes: dict[str, int]
+):
+    workload = load_workloads().get(NAME)
+    own = tuning.own_choice(workload, targets.get(target))
+    judged = tuning.judge(workload, targets.get(target), replace(own, **sizes))
+    assert f"bytes of shared memory a block, {has}" in judged.condemned
+    assert tuning.own_choice(workload, targets.get(target)) == own
+
+
+def test_a_sweep_without_a_gpu_ranks_what_the_compilers_let_pass(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(presence, "has_gpu", lambda: False)
+    assert main(["tune", NAME, "--target", "gfx942", "--limit", "3", "--json", "-"]) == 0
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert (document["schema_version"], document["target"]) == (1, "gfx942")
+    assert len(document["rows"]) == 3
+    assert sum(row["own"] for row in document["rows"]) == 1
+    condemned = [bool(row["condemned"]) for row in document["rows"]]
+    assert condemned == sorted(condemned)
+    assert printed.err.count("MatmulConfig(") == 3
+
+
+def test_a_timed_configuration_ranks_by_time_before_any_bound():
+    slow, fast = Config(64, 64, 4, 2), Config(128, 64, 4, 2)
+    taken = {
+        config: latency.summarize("cold", [Sample(us)] * 9)
+        for config, us in ((slow, 20.0), (fast, 10.0))
+    }
+    rows = sorted(
+        (
+            tune._row(tuning.Candidate(config, {"bound_us": bound}), slow, taken.get(config))
+            for config, bound in ((slow, 1.0), (fast, 2.0))
+        ),
+        key=tune._rank,
+    )
+    assert [row.us for row in rows] == [10, 20]
+    text = tune.lines(rows, SM_90)
+    assert text[-1].startswith("best on sm_90 (timed): Config(block_m=128, block_n=64")
+    assert "(chosen now)" in text[2]
+
+
+def test_a_configuration_that_failed_on_the_card_keeps_its_reason():
+    row = tune._row(tuning.Candidate(Config(1, 1, 1, 1), {}), None, "WrongAnswerError: 0.5")
+    assert row.condemned == "WrongAnswerError: 0.5" and math.isnan(row.us)
+
+
+def test_a_workload_that_chooses_nothing_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tuning, "_modules", lambda: [])
+    with pytest.raises(ValueError, match="chooses no configuration on sm_90"):
+        tuning.own_choice(load_workloads().get(NAME), SM_90)
+
+
+def test_bad_arguments_are_one_line(capsys: pytest.CaptureFixture[str]):
+    assert main(["tune", NAME, "--limit", "1"]) == 2
+    assert main(["tune", "matmul-fp16-1024"]) == 2
+    assert "did you mean matmul-fp16-1024x1024x1024" in capsys.readouterr().err
+
+
+def test_profilers_are_started_on_one_call(monkeypatch: pytest.MonkeyPatch):
+    from pathlib import Path
+
+    monkeypatch.setattr(profile.ncu, "find", lambda: "/opt/ncu")
+    ncu = profile.command("ncu", NAME, Path("out.ncu-rep"))
+    assert ncu[0] == "/opt/ncu" and "--profile-from-start=off" in ncu
+    assert ncu[ncu.index("-o") + 1] == "out"
+    assert ncu[-3:] == [NAME, "ncu", "out.ncu-rep"]
+    monkeypatch.setattr(profile.shutil, "which", lambda _: None)
+    with pytest.raises(ValueError, match="install Nsight Systems"):
+        profile.command("nsys", NAME, Path("out.nsys-rep"))
+    assert profile.command("torch", NAME, Path("t.json"))[-2:] == ["torch", "t.json"]
+
+
+def test_profile_without_a_gpu_profiles_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(presence, "has_gpu", lambda: False)
+    assert main(["profile", NAME]) == 3
+    assert capsys.readouterr().err == "no GPU: nothing profiled\n"

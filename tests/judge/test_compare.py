@@ -1,0 +1,178 @@
+"""``benchmarks compare``: measured in real processes on a software GPU, compiled for real."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks import duel, versions
+from benchmarks.commands import compare
+from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.session import Session
+from reports import thresholds
+from reports.gate import Plan
+from reports.run_verdict import Judged, RunVerdict, settle
+
+LIMITS = thresholds.load()
+
+
+def software_gpu(
+    base: Mapping[str, Mapping[str, object]], head: Mapping[str, Mapping[str, object]]
+) -> duel.Measure:
+    """Real worker processes over scripted workloads."""
+
+    def measure(side: duel.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
+        scripts = base if side == "base" else head
+        request = {"mode": "latency", "scripts": {name: scripts[name] for name in workloads}}
+        return Session(request, seconds_each=20.0).run(workloads)
+
+    return measure
+
+
+def test_a_slower_kernel_and_a_broken_one_are_told_from_an_equal_one() -> None:
+    base = {name: {"us": 100.0} for name in ("equal", "slower", "broken", "new")}
+    head: dict[str, dict[str, object]] = {**base, "slower": {"us": 110.0}}
+    head["broken"] = {"us": 100.0, "fails_at": 0}
+    base["new"] = {"us": 100.0, "fails_at": 0}
+    fought = duel.Duel("latency", software_gpu(base, head), Plan(), seconds=300.0)
+    judged = duel.fight(fought, list(base), LIMITS, lambda _: None)
+    found = {one.subject: one.judgement for one in judged}
+    assert {name: one.verdict for name, one in found.items()} == {
+        "equal": "unchanged",
+        "slower": "regressed",
+        "broken": "missing",
+        "new": "not applicable",
+    }
+    assert found["slower"].ratio == pytest.approx(1.1, abs=0.01)
+    assert found["slower"].pairs == 8
+    assert "head: failed" in found["broken"].reason
+    assert settle(judged, 0.05).exit_code == 1
+
+
+def test_when_the_time_is_up_open_series_are_inconclusive() -> None:
+    def measure(side: duel.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
+        us = 100.0 if side == "base" else 101.5
+        return {name: Outcome(name, "ok", "", {"latency_cold": (us,)}) for name in workloads}
+
+    fought = duel.Duel("latency", measure, Plan(), seconds=-1.0)
+    assert duel.fight(fought, ["one"], LIMITS, lambda _: None) == []
+    brief = duel.Duel("latency", measure, Plan(), seconds=math.inf)
+    (one,) = duel.fight(brief, ["one"], LIMITS, lambda _: None)
+    assert one.judgement.verdict == "regressed"
+
+
+def test_the_order_is_balanced_and_random() -> None:
+    order = list(versions.order(24, seed=3))
+    assert sum(order) == 12
+    assert all(sum(order[i : i + 4]) == 2 for i in range(0, 24, 4))
+    assert order != list(versions.order(24, seed=4))
+
+
+def alarm(verdict: str, p_value: float, head: float = 1.05) -> Judged:
+    judgement = compare.judge_exact(1.0, head, "lower", LIMITS.default)
+    changed = type(judgement)(**{**vars(judgement), "verdict": verdict, "p_value": p_value})
+    return Judged("latency_cold", "w", "us", 1.0, head, changed, False, "latency")
+
+
+def test_false_discoveries_are_bounded_over_the_run() -> None:
+    quiet = [alarm("unchanged", 0.5)] * 999
+    assert settle([*quiet, alarm("regressed", 1e-3)], 0.05).exit_code == 3
+    clear = settle([*quiet, alarm("regressed", 1e-6)], 0.05)
+    assert clear.exit_code == 1
+    assert 0.0 < clear.expected_false <= 1.0
+
+
+def test_as_many_improvements_as_regressions_are_noise() -> None:
+    both = [alarm("regressed", 1e-9)] * 5 + [alarm("improved", 1e-9)] * 5
+    verdict = settle(both, 0.05)
+    assert verdict.symmetric
+    assert verdict.exit_code == 3
+    one_way = settle([alarm("regressed", 1e-9)] * 9 + [alarm("improved", 1e-9)], 0.05)
+    assert not one_way.symmetric
+    assert one_way.exit_code == 1
+
+
+def test_a_change_no_machine_makes_counts_whatever_the_others_do() -> None:
+    """Tiles by head dim made some workloads 3.4 times as fast and others a fifth slower."""
+    large = [alarm("regressed", 1e-9, 1.2)] * 5 + [alarm("improved", 1e-9, 0.3)] * 5
+    verdict = settle(large, 0.05)
+    assert not verdict.symmetric
+    assert verdict.exit_code == 1
+    small = [alarm("regressed", 1e-9)] * 4 + [alarm("improved", 1e-9)] * 4
+    mixed = settle([*small, *large], 0.05)
+    assert mixed.symmetric
+    words = [one.judgement.verdict for one in mixed.judged]
+    assert words == ["inconclusive"] * 8 + ["regressed"] * 5 + ["improved"] * 5
+    assert mixed.expected_false > 0.0
+
+
+def row(status: str, **values: float) -> dict[str, object]:
+    names = [metric.name for metric in compare.metrics.COMPILED]
+    return {
+        "status": status,
+        "detail": "" if status == "ok" else "no such kernel",
+        "values": {name: values.get(name, math.nan) for name in names},
+    }
+
+
+def test_compiled_metrics_are_judged_exactly_and_explained() -> None:
+    good = row("ok", launches=1, spilled_bytes=0, bound_us=10.0)
+    bad = row("ok", launches=2, spilled_bytes=64, bound_us=10.01)
+    judged = compare.judge_compiled({("w", "sm_90"): good}, {("w", "sm_90"): bad}, LIMITS)
+    verdicts = {one.metric: one.judgement.verdict for one in judged}
+    assert verdicts == {
+        "launches": "regressed",
+        "spilled_bytes": "regressed",
+        "bound_us": "unchanged",
+    }
+    text = "\n".join(compare.lines("a", "b", settle(judged, 0.05), show_all=False))
+    assert "HURT" in text
+    assert "why w: 2 launches a call instead of 1; registers spill: 0 -> 64 bytes" in text
+    gone = compare.judge_compiled(
+        {("w", "sm_90"): good}, {("w", "sm_90"): row("not applicable")}, LIMITS
+    )
+    assert [one.judgement.verdict for one in gone] == ["missing"]
+    json.dumps(compare.document("a", "b", settle(gone, 0.05)), allow_nan=False)
+
+
+def test_nothing_measured_is_not_clean() -> None:
+    assert RunVerdict((), 0.0, False).exit_code == 3
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository whose second commit doubles the launches of its kernel."""
+    root = tmp_path_factory.mktemp("repository")
+
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"]
+        subprocess.run(["git", *identity, *arguments], cwd=root, check=True, capture_output=True)
+
+    git("init", "-q")
+    (root / "kernels").mkdir()
+    for text in ("LAUNCHES = 1\n", "LAUNCHES = 2\n"):
+        (root / "kernels" / "__init__.py").write_text(text)
+        git("add", ".")
+        git("commit", "-qm", text)
+    return root
+
+
+def test_each_version_sees_its_own_package(repository: Path, tmp_path: Path) -> None:
+    for revision, launches in (("HEAD~1", "1"), ("HEAD", "2"), (".", "2")):
+        version = versions.prepare(revision, tmp_path / revision, repository)
+        done = subprocess.run(
+            [sys.executable, "-c", "import kernels; print(kernels.LAUNCHES)"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=versions.isolation.subprocess_environment(version.environment),
+        )
+        assert done.stdout.strip() == launches, done.stderr
+    with pytest.raises(ValueError, match="expected a commit"):
+        versions.prepare("--output=x", tmp_path / "x", repository)

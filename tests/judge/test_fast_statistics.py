@@ -1,0 +1,118 @@
+"""What makes the judge fast changes no verdict: its inner loops against their plain formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from reports import steps
+from reports.statistics import contrast, density, synthetic
+
+Floats = NDArray[np.float64]
+
+
+def plain_ranks(values: Floats) -> Floats:
+    order = np.sort(values)
+    below, up_to = np.searchsorted(order, values), np.searchsorted(order, values, "right")
+    return (below + up_to) / (2.0 * len(values))
+
+
+def plain_strongest(values: Floats, least: int) -> tuple[int, float]:
+    """Shares above each quantile left and right of every place, as floating-point numbers."""
+    n = len(values)
+    if n < 2 * least:
+        return 0, 0.0
+    count = min(14, n)
+    places = ((np.arange(count) + 0.5) / count * n).astype(np.int64)
+    above = values[:, None] > np.unique(np.sort(values)[places])
+    share = above.mean(axis=0)
+    use = (share > 0.0) & (share < 1.0)
+    if not use.any():
+        return 0, 0.0
+    weight = np.where(use, 1.0 / np.where(use, share * (1.0 - share), 1.0), 0.0) / use.sum()
+    total = np.concatenate((np.zeros((1, above.shape[1])), np.cumsum(above, axis=0)))
+    best = (0, 0.0)
+    for at in range(least, n - least + 1):
+        left = total[at] - at * share
+        height = float(left**2 @ weight) * n / (at * (n - at))
+        best = (at, height) if height > best[1] * (1 + 1e-12) else best
+    width = 8
+    while width * 3 <= n:
+        for at in range(width, n - width + 1):
+            apart = total[at + width] - 2 * total[at] + total[at - width]
+            height = float(apart**2 @ weight) / (2 * width)
+            best = (at, height) if height > best[1] * (1 + 1e-12) else best
+        width *= 2
+    return best
+
+
+def plain_shift(
+    shape: density.NoiseShape,
+    residuals: Floats,
+    low: float,
+    high: float,
+    weights: Floats | None = None,
+) -> tuple[float, float]:
+    count = max(2, min(60, int((high - low) / shape.sigma * 5) + 2))
+    shifts = np.linspace(low, high, count)
+    weight = np.ones(len(residuals)) if weights is None else weights
+    totals = np.array([shape.log_likelihood(residuals - shift) @ weight for shift in shifts])
+    best = int(totals.argmax())
+    return float(shifts[best]), float(totals[best])
+
+
+def series(count: int) -> Iterator[Floats]:
+    random = np.random.default_rng(71)
+    kinds = ("lognormal", "bimodal", "autocorrelated", "drifting")
+    for number in range(count):
+        points, step = int(random.integers(40, 260)), float(random.choice([0.0, 0.02, 0.05, 0.3]))
+        values = synthetic.series(kinds[number % 4], points, 0.01, random, step=step).values
+        match number % 6:
+            case 1:  # ties
+                values = np.round(values, 2)
+            case 2:  # counts
+                values = np.round(values * 200)
+            case 3:  # of both signs, judged as they are
+                values = values - np.median(values)
+            case 4:  # spikes
+                values = np.where(random.random(points) < 0.03, 5 * values, values)
+        yield values
+
+
+def test_the_fast_judge_finds_what_the_plain_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = list(series(144))
+    fast = [steps.changes(values) for values in every]
+    assert sum(map(len, fast)) > 60
+    monkeypatch.setattr(contrast, "_ranks", plain_ranks)
+    monkeypatch.setattr(contrast, "strongest", plain_strongest)
+    monkeypatch.setattr(steps, "strongest", plain_strongest)
+    monkeypatch.setattr(steps, "best_shift", plain_shift)
+    monkeypatch.setattr(steps, "median", lambda values: float(np.median(values)))
+    for values, found in zip(every, fast, strict=True):
+        plain = steps.changes(values)
+        assert [(s.index, s.before, s.after, s.interval) for s in found] == [
+            (s.index, s.before, s.after, s.interval) for s in plain
+        ]
+        assert [s.confidence for s in found] == pytest.approx([s.confidence for s in plain])
+
+
+def test_a_glance_passes_over_no_step() -> None:
+    random = np.random.default_rng(72)
+    for step in (0.0, 0.01, 0.02):
+        for points in (120, 300):
+            for _ in range(10):
+                values = synthetic.series("lognormal", points, 0.01, random, step=step).values
+                assert steps.find_steps(values, glance=True) == steps.find_steps(values)
+
+
+@pytest.mark.parametrize("apart", [1e-9, 1.0, 1e9, 1e140])
+def test_levels_far_apart_are_told_apart(apart: float) -> None:
+    random = np.random.default_rng(73)
+    shape = density.learn(random.normal(0, 1, 200), 1.0)
+    values = np.concatenate((random.normal(0, 1, 50), random.normal(apart, 1, 50)))
+    assert density.best_shift(shape, values, 0.0, apart) == pytest.approx(
+        plain_shift(shape, values, 0.0, apart)
+    )

@@ -1,0 +1,101 @@
+"""A small scorecard: fails when an error rate of the judge worsens. ``python -m reports
+scorecard`` is the large one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reports import rates
+from reports.__main__ import main
+from reports.statistics.recorded import recordings
+from reports.statistics.synthetic import Kind
+from reports.suspicion import slide, suspect_newest, suspicions
+
+SERIES = 120
+LOGNORMAL = rates.made("lognormal", 0.01)
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "precision", "recall"),
+    [
+        ("lognormal", 0.02, 0.92, 0.90),
+        ("lognormal", 0.05, 0.98, 0.98),
+        ("bimodal", 0.02, 0.82, 0.70),
+        ("bimodal", 0.05, 0.96, 0.96),
+        ("autocorrelated", 0.05, 0.95, 0.97),
+        ("gpu-like", 0.05, 0.90, 0.93),
+    ],
+)
+def test_steps_are_found_where_they_are(
+    kind: Kind, step: float, precision: float, recall: float
+) -> None:
+    found = rates.steps_found(rates.ours, rates.made(kind, 0.01), step, SERIES, seed=7)
+    assert found.precision >= precision, found
+    assert found.recall >= recall, found
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [("lognormal", 0.1), ("bimodal", 0.15), ("autocorrelated", 0.3), ("gpu-like", 0.8)],
+)
+def test_false_alarms_are_rare(kind: Kind, most: float) -> None:
+    assert rates.false_alarms(rates.ours, rates.made(kind, 0.01), 150, seed=7) <= most
+
+
+def test_steps_in_the_noise_of_a_real_gpu() -> None:
+    recorded = recordings()
+    assert len(recorded) >= 8
+    calm = [one for one in recorded if 0.005 <= one.spread <= 0.015]
+    assert calm
+    for one in calm:
+        found = rates.steps_found(rates.ours, one.resampled, 0.05, 40, seed=7)
+        assert found.precision >= 0.9, one.workload
+        assert found.recall >= 0.9, one.workload
+    alarms = [rates.false_alarms(rates.ours, one.resampled, 30, seed=7) for one in recorded]
+    assert np.mean(alarms) <= 0.3
+
+
+def test_suspicions_come_within_three_commits() -> None:
+    assert rates.suspected(LOGNORMAL, 0.05, 3, 100, seed=7, runs=1) >= 0.95
+    assert rates.suspected(LOGNORMAL, 0.02, 3, 100, seed=7, runs=4) >= 0.90
+    assert rates.needless_suspicions(LOGNORMAL, 4, seed=7) <= 8.0
+
+
+def test_a_slide_is_seen_against_the_anchor_and_a_step_is_none() -> None:
+    random = np.random.default_rng(5)
+    flat = 100.0 * np.exp(random.normal(0.0, 0.01, 200))
+    sliding = flat * np.linspace(1.0, 1.04, 200)
+    found = slide(sliding.tolist())
+    assert found is not None
+    assert found.ratio == pytest.approx(1.035, abs=0.01)
+    assert slide(flat.tolist()) is None
+    flat[100:] *= 1.05
+    assert slide(flat.tolist()) is None
+
+
+def test_a_spike_is_no_suspicion() -> None:
+    values = [100.0 + i % 3 * 0.5 for i in range(60)]
+    assert suspect_newest([*values, 150.0]) is None
+    found = suspect_newest([*values, 110.0, 110.5, None, 110.0])
+    assert found is not None
+    assert (found.first, found.last) == (59, 63)
+    assert suspicions([]) == suspicions([1.0, 2.0]) == []
+
+
+def test_a_recording_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text('{"schema_version": 1}')
+    with pytest.raises(ValueError, match=r"bad\.json"):
+        recordings(tmp_path)
+
+
+def test_the_scorecard_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "docs" / "scorecard.md"
+    assert main(["scorecard", "--series", "20", "--gates", "20", "--out", str(page)]) == 0
+    text = page.read_text()
+    for part in ("asv step_detect", "apache-otava", "recorded H200", "Processor seconds"):
+        assert part in text
+    assert main(["scorecard", "--series", "1"]) == 2
+    assert "expected at least 20" in capsys.readouterr().err

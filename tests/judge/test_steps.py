@@ -1,0 +1,145 @@
+"""Steps are found where they are, nowhere else, and no input is too odd."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reports.statistics import synthetic
+from reports.steps import changes, exact_steps, find_steps
+from reports.thresholds import Threshold
+
+
+def found_places(values: object) -> list[int]:
+    return [step.index for step in find_steps(values)]
+
+
+def noisy(level: float, points: int, seed: int, sigma: float = 0.01) -> list[float]:
+    random = np.random.default_rng(seed)
+    return (level * np.exp(random.normal(0.0, sigma, points))).tolist()
+
+
+def test_a_plain_step_is_found_with_its_levels_and_interval() -> None:
+    values = noisy(100.0, 60, seed=1) + noisy(110.0, 40, seed=2)
+    (step,) = find_steps(values)
+    assert step.index == 60
+    assert step.before == pytest.approx(100.0, rel=0.01)
+    assert step.after == pytest.approx(110.0, rel=0.01)
+    assert step.interval[0] <= 60 <= step.interval[1]
+    assert step.confidence > 0.95
+
+
+def test_a_regression_that_recovered_stays_on_record() -> None:
+    values = noisy(100.0, 60, seed=3) + noisy(110.0, 10, seed=4) + noisy(100.0, 60, seed=5)
+    assert found_places(values) == [60, 70]
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_spike_is_no_step(length: int) -> None:
+    values = noisy(100.0, 100, seed=6)
+    values[50 : 50 + length] = [140.0] * length
+    assert found_places(values) == []
+
+
+def test_gaps_are_skipped_and_keep_their_index() -> None:
+    values: list[float | None] = [*noisy(100.0, 40, seed=7), *noisy(110.0, 40, seed=8)]
+    values[10], values[41], values[70] = None, math.nan, math.inf
+    assert found_places(values) == [40]
+
+
+def test_higher_values_and_lower_ones_are_found_by_the_same_rule() -> None:
+    values = noisy(100.0, 50, seed=9) + noisy(106.0, 50, seed=10)
+    up = [s.index for s in find_steps(values)]
+    down = [s.index for s in find_steps([1e4 / v for v in values])]
+    assert up == down == [50]
+
+
+def test_counts_that_are_mostly_equal() -> None:
+    random = np.random.default_rng(11)
+    before = 12 + (random.random(60) < 0.1)
+    assert found_places([*before, *(before + 3)]) == [60]
+    assert found_places([7.0] * 100) == []
+    assert found_places([3.0] * 30 + [9.0] + [3.0] * 30) == []
+
+
+def test_a_slow_slide_is_no_step() -> None:
+    random = np.random.default_rng(12)
+    false = sum(
+        len(find_steps(synthetic.series("drifting", 200, 0.01, random).values)) for _ in range(60)
+    )
+    assert false <= 8
+
+
+def test_a_commit_that_ran_again_weighs_more() -> None:
+    # A 2 % step at 1 % noise; the ten commits around it ran four times each.
+    random = np.random.default_rng(13)
+    once, again = [], []
+    for _ in range(20):
+        runs = [4 if 45 <= i < 55 else 1 for i in range(100)]
+        level = [100.0 if i < 50 else 102.0 for i in range(100)]
+        samples = [list(v + random.normal(0, 1, n)) for v, n in zip(level, runs, strict=True)]
+        values = [float(np.mean(s)) for s in samples]
+        once += [s.confidence for s in changes(values)]
+        again += [s.confidence for s in changes(values, samples=samples)]
+    assert len(once) == len(again) == 20
+    assert np.mean(again) > np.mean(once) + 0.02
+
+
+def test_samples_must_match_the_values() -> None:
+    with pytest.raises(ValueError, match="one list for each of the 3 values"):
+        find_steps([1.0, 2.0, 3.0], samples=[[1.0]])
+
+
+def test_an_exact_instrument_needs_one_point() -> None:
+    steps = exact_steps([4, 4, None, 4, 5, 5, 4])
+    assert [(s.index, s.before, s.after) for s in steps] == [(4, 4.0, 5.0), (6, 5.0, 4.0)]
+    (step,) = exact_steps([4, None, 5])
+    assert step.interval == (1, 2)
+
+
+def test_an_exact_series_with_a_threshold_steps_when_it_has_left_its_level() -> None:
+    one_percent = Threshold(relative=0.01, absolute=0.0, resolve=0.03)
+    assert exact_steps([100.0, 100.4, 100.0, 99.6, 100.9], one_percent) == []
+    # Slowly: the third change is the one that counts, from where the series began.
+    (step,) = exact_steps([100.0, 100.4, 100.8, 101.2, 101.6, 102.0], one_percent)
+    assert (step.index, step.before, step.after) == (3, 100.0, 101.2)
+
+
+anything = st.one_of(
+    st.none(),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.sampled_from([0.0, 1.0, -1.0, 2.0, 1e-300]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(anything, max_size=60))
+def test_no_series_is_too_odd(values: list[float | None]) -> None:
+    with np.errstate(all="raise", under="ignore"):
+        for step in (*changes(values), *exact_steps(values)):
+            assert 0 < step.index < len(values)
+            assert step.interval[0] <= step.index <= step.interval[1]
+            assert 0.0 <= step.confidence <= 1.0
+            assert step.before != step.after or math.isnan(step.before)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.floats(1e-6, 1e6))
+def test_the_unit_does_not_matter(seed: int, unit: float) -> None:
+    random = np.random.default_rng(seed)
+    values = synthetic.series("lognormal", 80, 0.01, random, step=0.06).values
+    assert found_places(values) == found_places(values * unit)
+
+
+def test_a_thousand_series_take_seconds() -> None:
+    random = np.random.default_rng(15)
+    pool = [synthetic.series("lognormal", 500, 0.01, random, step=0.05).values for _ in range(50)]
+    begin = time.process_time()
+    for values in pool:
+        find_steps(values)
+    assert (time.process_time() - begin) * 1000 / 50 < 8.0

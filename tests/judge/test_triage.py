@@ -1,0 +1,83 @@
+"""Accepted findings: written, read back, refused with every mistake, and expiring."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reports import triage
+from reports.__main__ import main
+from reports.model import Finding
+
+TODAY = datetime.date.today()
+ID = "0123456789ab"
+FINDING = Finding(ID, "regressed", ("c",), (), 1.0)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "triage.toml"
+    path.write_text("schema_version = 1\n")
+    return path
+
+
+def test_the_shipped_file_is_read() -> None:
+    triage.load()
+
+
+def test_an_accepted_finding_counts_again_when_it_expires(file: Path) -> None:
+    command = ["accept", ID, "--owner", "ada", "--reason", "traded for memory", "--days", "30"]
+    assert main([*command, "--file", str(file)]) == 0
+    accepted = triage.load(file)
+    assert triage.remaining([FINDING], accepted, TODAY) == []
+    later = TODAY + datetime.timedelta(days=31)
+    assert triage.remaining([FINDING], accepted, later) == [FINDING]
+    assert main([*command, "--file", str(file)]) == 2  # twice
+
+
+def test_a_reason_is_required(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = file.read_text()
+    arguments = ["accept", ID, "--owner", "ada", "--reason", " ", "--file", str(file)]
+    assert main(arguments) == 2
+    assert "reason: expected some text" in capsys.readouterr().err
+    assert file.read_text() == before
+
+
+def test_every_mistake_is_named(file: Path) -> None:
+    file.write_text(
+        "schema_version = 3\nnonsense = 1\n[[accepted]]\nfinding = 'x'\nowner = 1\n"
+        "accepted = 2026-01-01\nexpires = 2028-01-01\nwhy = 'no'\n"
+    )
+    with pytest.raises(ValueError) as caught:
+        triage.load(file)
+    for part in (
+        "schema_version",
+        "nonsense: unknown key",
+        "finding: expected 12",
+        "owner: expected some text",
+        "reason: is missing",
+        "why: unknown key",
+        "expires: expected 1 to 366 days",
+    ):
+        assert part in str(caught.value)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_any_text_is_written_so_that_it_reads_back(
+    tmp_path_factory: pytest.TempPathFactory, owner: str, reason: str
+) -> None:
+    file = tmp_path_factory.mktemp("triage") / "triage.toml"
+    file.write_text("schema_version = 1\n")
+    expires = TODAY + datetime.timedelta(days=1)
+    acceptance = triage.Acceptance(ID, owner, reason, TODAY, expires)
+    try:
+        triage.accept(file, acceptance)
+    except ValueError:
+        assert triage.load(file) == ()
+    else:
+        assert triage.load(file) == (acceptance,)

@@ -1,0 +1,153 @@
+"""Runs kernels in Triton's interpreter, in a process of its own, and measures their errors.
+
+Triton decides at import whether it interprets, so the process that runs the other tests cannot.
+Everything here that takes a case runs in that worker; ``Worker.run`` hands the result back.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors against fp64 of a kernel and of the plain formula PyTorch computes in its dtype."""
+
+    max_error: float
+    max_excess: float
+    rms: float
+    plain_max_error: float
+    plain_rms: float
+    count: int
+
+    def check(self, what: str) -> None:
+        """Maximum within 2x the plain formula's plus one unit in the last place, RMS within 1.1x.
+
+        Below a thousand values the RMS of two roundings of the same truth scatters by itself: only
+        there the bar widens, by one over the square root of their count.
+        """
+        bar = 1.1 if self.count >= 1000 else 1.1 + 1.0 / math.sqrt(self.count)
+        assert self.max_excess <= 0.0, f"{what}: maximum error beyond the bar: {self}"
+        assert self.rms <= bar * self.plain_rms, f"{what}: RMS error above {bar:.2f}x: {self}"
+
+
+def measure(got: torch.Tensor, plain: torch.Tensor, truth: torch.Tensor) -> Errors:
+    """Compare where the truth is finite; elsewhere the kernel must give the same value."""
+    assert got.shape == truth.shape, f"expected shape {truth.shape}, got {got.shape}"
+    finite = torch.isfinite(truth)
+    assert torch.equal(got[~finite].double(), truth[~finite]), "infinities differ"
+    value, plain_value, true = got[finite].double(), plain[finite].double(), truth[finite]
+    error, plain_error = (value - true).abs(), (plain_value - true).abs()
+    info = torch.finfo(got.dtype)
+    ulp = info.eps * torch.exp2(torch.floor(torch.log2(true.abs().clamp_min(info.tiny))))
+    excess = error - (2.0 * plain_error.max() + ulp)
+    return Errors(
+        # NaN compares false with everything: a NaN the kernel left behind fails the bar.
+        max_error=float(error.max()),
+        max_excess=float(excess.max()),
+        rms=float(error.square().mean().sqrt()),
+        plain_max_error=float(plain_error.max()),
+        plain_rms=float(plain_error.square().mean().sqrt()),
+        count=int(finite.sum()),
+    )
+
+
+def strided(shape: tuple[int, ...], view: str, dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """Random values of ``shape`` in memory order ``view``.
+
+    ``contiguous``; ``transposed`` swaps axes 1 and 2 in memory; ``padded`` leaves gaps of NaN
+    after each row that a kernel must not read; ``skipping`` takes every second element, so that
+    no axis has stride 1.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(shape, generator=generator).to(dtype)
+    if view == "transposed":
+        first, second = (1, 2) if len(shape) > 2 else (0, 1)
+        return drawn.transpose(first, second).contiguous().transpose(first, second)
+    if view == "padded":
+        room = torch.full((*shape[:-1], shape[-1] + 3), float("nan"), dtype=dtype)
+        room[..., : shape[-1]] = drawn
+        return room[..., : shape[-1]]
+    if view == "skipping":
+        room = torch.full((*shape[:-1], 2 * shape[-1]), float("nan"), dtype=dtype)
+        room[..., ::2] = drawn
+        return room[..., ::2]
+    assert view == "contiguous", view
+    return drawn
+
+
+class Worker:
+    """One process in which Triton interprets; functions given to ``run`` are pickled by name."""
+
+    def __init__(self) -> None:
+        before = os.environ.get("TRITON_INTERPRET")
+        os.environ["TRITON_INTERPRET"] = "1"
+        try:
+            self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_prepare)
+            self._pool.submit(_answer).result()
+        finally:
+            if before is None:
+                del os.environ["TRITON_INTERPRET"]
+            else:
+                os.environ["TRITON_INTERPRET"] = before
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self._pool.submit(function, *arguments).result()
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+def _answer() -> None:
+    """The pool starts its process on the first task."""
+
+
+def _prepare() -> None:
+    torch.set_num_threads(1)
+    # torch.empty then gives NaN: what a kernel fails to write shows.
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    _mend_bfloat16()
+
+
+def _mend_bfloat16() -> None:
+    """Make the interpreter's bf16 what the hardware's is.
+
+    It keeps bf16 as raw uint16: dot products multiply the bits, and casts from fp32 truncate
+    instead of rounding to nearest even. Without this, errors of any bf16 kernel reach 1e9.
+    """
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    builder = interpreter.InterpreterBuilder
+    plain_dot, plain_cast = builder.create_dot, builder.cast_impl
+
+    def widen(handle: Any) -> Any:
+        if handle.dtype.scalar != tl.bfloat16:
+            return handle
+        bits = handle.data.view(np.uint16).astype(np.uint32) << 16
+        return interpreter.TensorHandle(bits.view(np.float32), tl.float32)
+
+    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return plain_dot(self, widen(a), widen(b), *rest)
+
+    def cast_impl(self: Any, source: Any, kind: Any) -> Any:
+        if source.dtype.scalar == tl.float32 and kind.scalar == tl.bfloat16:
+            wide = np.ascontiguousarray(source.data, dtype=np.float32)
+            rounded = torch.from_numpy(wide).to(torch.bfloat16).view(torch.int16).numpy()
+            return interpreter.TensorHandle(rounded.view(np.uint16), tl.bfloat16)
+        return plain_cast(self, widen(source), kind)
+
+    builder.create_dot = create_dot
+    builder.cast_impl = cast_impl
+    for name in ("create_fp_ext", "create_fp_trunc", "create_fp_to_si", "create_si_to_fp"):
+        setattr(builder, name, cast_impl)

@@ -1,0 +1,126 @@
+"""Gradients of flash_attention against fp64, in Triton's interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks.workloads.attention import plain_attention
+from tests.kernels.interpreted import Errors, Worker, measure
+from tests.kernels.test_attention_forward import VALUES, WINDOWS, Case
+
+BASE = Case(S=70, KV=70)
+CASES = [
+    *(replace(BASE, dtype=d, causal=c) for d in ("float16", "bfloat16") for c in (False, True)),
+    *(replace(BASE, dtype="float32", causal=True, D=D) for D in (40, 64, 80)),
+    replace(BASE, dtype="float32", H=4, G=2, B=1, S=130, KV=70),
+    replace(BASE, H=4, G=2, causal=True),
+    replace(BASE, B=1, H=3, G=1, dtype="bfloat16"),
+    *(
+        replace(BASE, B=1, S=S, KV=KV, causal=True)
+        for S, KV in ((1, 100), (40, 130), (130, 40), (2, 2))
+    ),
+    *(replace(BASE, B=1, S=S, KV=KV) for S, KV in ((64, 128), (65, 33), (3, 17))),
+    # Rows of one key, whose gradient has to vanish, and of few. A row of two keys holds one
+    # rounding: it takes many of them for a mean that says something.
+    *(
+        replace(BASE, S=S, KV=KV, dtype=dtype)
+        for S, KV in ((1, 1), (70, 1), (200, 2), (200, 3))
+        for dtype in ("float16", "bfloat16", "float32")
+    ),
+    *(
+        replace(BASE, B=16, H=16, G=16, S=3, KV=2, causal=True, dtype=dtype)
+        for dtype in ("float16", "float32")
+    ),
+    *(replace(BASE, B=1, H=1, G=1, D=D, causal=True) for D in (16, 80, 128)),
+    *(replace(BASE, view=view) for view in ("transposed", "skipping")),
+    replace(BASE, scale=-0.2, B=1),
+    replace(BASE, tma=True, H=4, causal=True),
+    replace(BASE, tma=True, view="transposed", dtype="bfloat16"),
+    *WINDOWS,
+    *VALUES,
+]
+
+
+def gradients(case: Case, dtype: str | None, lse_too: bool) -> list[torch.Tensor]:
+    """Gradients by the kernel (dtype None), or by PyTorch through the plain formula."""
+    import kernels
+
+    leaves = [one.detach().requires_grad_() for one in case.tensors()]
+    generator = torch.Generator().manual_seed(4)
+    if dtype is None:
+        out, lse = kernels.flash_attention(*leaves, **case.options, return_lse=True)
+    else:
+        if dtype == "float64":
+            leaves = [one.detach().double().requires_grad_() for one in leaves]
+        out, lse = plain_attention(*leaves, **case.formula, dtype=dtype)
+    dout = torch.randn(out.shape, generator=generator)
+    dlse = torch.randn(lse.shape, generator=generator)
+    loss = (out * dout.to(getattr(torch, case.dtype)).to(out.dtype)).sum()
+    if lse_too:
+        loss = loss + (lse * dlse).sum()
+    return list(torch.autograd.grad(loss, leaves))
+
+
+def run(case: Case, lse_too: bool) -> list[Errors]:
+    from kernels.attention import configs
+
+    configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma)
+    configs.INTERPRETED_BACKWARD = replace(configs.INTERPRETED_BACKWARD, tma=case.tma)
+    triple = zip(
+        gradients(case, None, lse_too),
+        gradients(case, case.dtype, lse_too),
+        gradients(case, "float64", lse_too),
+        strict=True,
+    )
+    return [measure(*each) for each in triple]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_gradients_match_fp64(interpreter: Worker, case: Case) -> None:
+    for name, errors in zip(("dq", "dk", "dv"), interpreter.run(run, case, False), strict=True):
+        errors.check(name)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        replace(BASE, causal=True, S=50),
+        *(replace(BASE, KV=KV, dtype="float32", causal=KV > 1) for KV in (1, 70)),
+    ],
+    ids=str,
+)
+def test_log_sum_exp_is_differentiable(interpreter: Worker, case: Case) -> None:
+    for name, errors in zip(("dq", "dk", "dv"), interpreter.run(run, case, True), strict=True):
+        errors.check(name)
+
+
+def run_masked() -> list[torch.Tensor]:
+    import kernels
+
+    q, k, v = (one.requires_grad_() for one in Case(B=1, S=100, KV=30).tensors())
+    out = kernels.flash_attention(q, k, v, causal=True)
+    return list(torch.autograd.grad(out.sum(), (q, k, v)))
+
+
+def test_rows_that_see_no_key_have_zero_gradient(interpreter: Worker) -> None:
+    dq, dk, dv = interpreter.run(run_masked)
+    assert torch.equal(dq[:, :70], torch.zeros_like(dq[:, :70]))
+    assert all(torch.isfinite(one).all() for one in (dq, dk, dv))
+
+
+def run_opcheck(left: int | None) -> dict[str, str]:
+    import kernels  # noqa: F401  (registers the operators)
+
+    q, k, v = (one.float().requires_grad_() for one in Case(B=1, S=20, KV=20, D=16).tensors())
+    return torch.library.opcheck(
+        torch.ops.warpwatch.flash_attention, (q, k, v, True, 0, left, 0.25)
+    )
+
+
+@pytest.mark.parametrize("left", [None, -3])
+def test_operator_passes_opcheck(interpreter: Worker, left: int | None) -> None:
+    outcome = interpreter.run(run_opcheck, left)
+    assert set(outcome.values()) == {"SUCCESS"}

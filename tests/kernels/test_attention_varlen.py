@@ -1,0 +1,150 @@
+"""flash_attention_varlen against each sequence's own formula in fp64, in Triton's interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.workloads.attention import plain_attention
+from tests.kernels.interpreted import Errors, Worker, measure, strided
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    q: tuple[int, ...] = (70, 1, 0, 33)
+    k: tuple[int, ...] = (70, 90, 5, 20)
+    H: int = 2
+    G: int = 2
+    D: int = 64
+    DV: int = 64
+    dtype: str = "float16"
+    causal: bool = False
+    window: tuple[int, int] = (-1, -1)
+    view: str = "contiguous"
+
+    def __str__(self) -> str:
+        lengths = "+".join(map(str, self.q)), "+".join(map(str, self.k))
+        mask = "causal" if self.causal else "full"
+        window = "" if self.window == (-1, -1) else f"-window{self.window[0]},{self.window[1]}"
+        shape = f"H{self.H}-G{self.G}-D{self.D}-DV{self.DV}"
+        return f"{self.dtype}-q{lengths[0]}-k{lengths[1]}-{shape}-{mask}{window}-{self.view}"
+
+    def tensors(self) -> list[torch.Tensor]:
+        dtype = getattr(torch, self.dtype)
+        shapes = (
+            (sum(self.q), self.H, self.D),
+            (sum(self.k), self.G, self.D),
+            (sum(self.k), self.G, self.DV),
+        )
+        return [strided(shape, self.view, dtype, seed) for seed, shape in enumerate(shapes)]
+
+
+CASES = [
+    Case(),
+    Case(causal=True, dtype="bfloat16"),
+    Case(causal=True, dtype="float32", D=40, DV=40),
+    Case(H=4, G=2, causal=True, D=32, DV=16, view="transposed"),
+    Case(window=(10, 4), k=(90, 90, 5, 0)),
+    Case(window=(70, -1), causal=True, q=(200, 3), k=(200, 60), H=1, G=1, view="skipping"),
+    Case(q=(1, 1, 1), k=(130, 7, 64), causal=True),
+    Case(q=(40, 20, 9), k=(130, 20, 64), causal=True, dtype="float32"),
+]
+
+
+def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every sequence by itself; (out, lse) packed as the kernel returns them."""
+    left, right = case.window
+    right = 0 if case.causal else right
+    outs, lses = [], []
+    ends = zip(accumulate(case.q), accumulate(case.k), case.q, case.k, strict=True)
+    for end_q, end_k, n_q, n_k in ends:
+        out, lse = plain_attention(
+            *(
+                one[None, end - n : end]
+                for one, end, n in ((q, end_q, n_q), (k, end_k, n_k), (v, end_k, n_k))
+            ),
+            causal_offset=None if right < 0 else n_k - n_q + right,
+            left_offset=None if left < 0 else n_k - n_q - left,
+            dtype=dtype,
+        )
+        outs.append(out[0])
+        lses.append(lse[0])
+    return torch.cat(outs), torch.cat(lses, 1)
+
+
+def run(case: Case) -> list[Errors]:
+    """Of out, lse, dq, dk and dv; the log-sum-exp has a gradient too."""
+    import kernels
+
+    cu_q, cu_k = (
+        torch.tensor([0, *accumulate(lengths)], dtype=torch.int32) for lengths in (case.q, case.k)
+    )
+
+    def everything(dtype: str | None) -> list[torch.Tensor]:
+        leaves = [one.detach() for one in case.tensors()]
+        if dtype == "float64":
+            leaves = [one.double() for one in leaves]
+        for leaf in leaves:
+            leaf.requires_grad_()
+        if dtype is None:
+            out, lse = kernels.flash_attention_varlen(
+                *leaves,
+                cu_q,
+                cu_k,
+                max(case.q),
+                max(case.k),
+                causal=case.causal,
+                window_size=case.window,
+                return_lse=True,
+            )
+        else:
+            out, lse = formula(case, *leaves, dtype)
+        generator = torch.Generator().manual_seed(4)
+        dout = torch.randn(out.shape, generator=generator).to(getattr(torch, case.dtype))
+        dlse = torch.randn(lse.shape, generator=generator)
+        loss = (out * dout.to(out.dtype)).sum()
+        loss = loss + (lse * dlse)[lse > float("-inf")].sum()
+        return [out.detach(), lse.detach(), *torch.autograd.grad(loss, leaves)]
+
+    return [
+        measure(*each)
+        for each in zip(
+            everything(None), everything(case.dtype), everything("float64"), strict=True
+        )
+    ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_outputs_and_gradients_match_fp64(interpreter: Worker, case: Case) -> None:
+    names = ("out", "lse", "dq", "dk", "dv")
+    for name, errors in zip(names, interpreter.run(run, case), strict=True):
+        errors.check(name)
+
+
+def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
+    import kernels
+
+    q, k, v = (one.requires_grad_() for one in Case(dtype="float32", D=16, DV=16).tensors())
+    cu_q, cu_k = (
+        torch.tensor(each, dtype=torch.int32) for each in ((0, 70, 71, 104), (0, 80, 90, 185))
+    )
+    outcome = torch.library.opcheck(
+        torch.ops.warpwatch.flash_attention_varlen,
+        (q, k, v, cu_q, cu_k, 70, 95, True, 0, -3, 0.25),
+    )
+
+    def model(q: Any, k: Any, v: Any) -> Any:
+        return kernels.flash_attention_varlen(q, k, v, cu_q, cu_k, 70, 95, causal=True) * 2.0
+
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")(q, k, v)
+    return outcome, compiled.detach(), model(q, k, v).detach()
+
+
+def test_operator_passes_opcheck_and_compiles_in_one_graph(interpreter: Worker) -> None:
+    outcome, compiled, eager = interpreter.run(run_operator)
+    assert set(outcome.values()) == {"SUCCESS"}
+    assert torch.equal(compiled, eager)

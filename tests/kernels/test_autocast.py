@@ -1,0 +1,65 @@
+"""torch.autocast lowers the operands of the public operations, gradients come back as given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tests.kernels.interpreted import Worker
+
+
+def run() -> dict[str, list[torch.Tensor]]:
+    import kernels
+
+    generator = torch.Generator().manual_seed(1)
+
+    def make(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).requires_grad_()
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return kernels.flash_attention(q, k, v, causal=True)
+
+    def linear(a: Any, b: Any, bias: Any) -> Any:
+        return kernels.matmul(a, b, bias=bias)
+
+    found: dict[str, list[torch.Tensor]] = {}
+    for name, operation, given in (
+        ("attend", attend, [make(1, 20, 2, 16) for _ in range(3)]),
+        ("sdpa", kernels.scaled_dot_product_attention, [make(1, 2, 20, 16) for _ in range(3)]),
+        ("linear", linear, [make(20, 16), make(16, 24), make(24)]),
+    ):
+        # Mixed, as a layer's fp32 weights and 16-bit activations are.
+        given[0] = given[0].detach().half().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = operation(*given)
+            compiled = torch.compile(operation, fullgraph=True, backend="aot_eager")(*given)
+        want = operation(*(one.bfloat16() for one in given))
+        found[name] = [
+            out,
+            want,
+            compiled,
+            want,
+            *(
+                each
+                for pair in zip(
+                    torch.autograd.grad(out.sum(), given),
+                    torch.autograd.grad(want.sum(), given),
+                    strict=True,
+                )
+                for each in pair
+            ),
+        ]
+    double = torch.ones(4, 4, dtype=torch.float64)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        kept = kernels.matmul(double.float(), double.float(), out=torch.empty(4, 4))
+    found["out"] = [kept, 4 * torch.ones(4, 4)]
+    return {name: [one.detach() for one in tensors] for name, tensors in found.items()}
+
+
+def test_autocast_lowers_operands_and_keeps_the_dtypes_of_gradients(interpreter: Worker) -> None:
+    for name, tensors in interpreter.run(run).items():
+        assert name == "out" or tensors[0].dtype == torch.bfloat16
+        for got, want in zip(tensors[::2], tensors[1::2], strict=True):
+            assert got.dtype == want.dtype, name
+            assert torch.equal(got, want), name

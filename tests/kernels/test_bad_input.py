@@ -1,0 +1,160 @@
+"""Every wrong argument is one error that names it, what was expected, what came and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import kernels
+
+HALF = torch.float16
+Q = torch.empty(2, 8, 4, 64, dtype=HALF)
+K = torch.empty(2, 8, 2, 64, dtype=HALF)
+LSE = torch.empty(2, 4, 8)
+A = torch.empty(4, 6, dtype=HALF)
+B = torch.empty(6, 8, dtype=HALF)
+
+
+def attend(q: Any = Q, k: Any = K, v: Any = K) -> Any:
+    return kernels.flash_attention(q, k, v)
+
+
+CU = torch.tensor([0, 8], dtype=torch.int32)
+
+
+def varlen(q: Any = Q[0], k: Any = K[0], v: Any = K[0], cu_k: Any = CU, longest: Any = 8) -> Any:
+    return kernels.flash_attention_varlen(q, k, v, CU, cu_k, longest, 8)
+
+
+def sdpa(**options: Any) -> Any:
+    q = Q.transpose(1, 2)
+    return kernels.scaled_dot_product_attention(q, q, q, **options)
+
+
+MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "attention-no-tensor": (lambda: attend(q=[1]), TypeError, r"^q: expected a torch.Tensor.*list"),
+    "attention-rank": (
+        lambda: attend(k=K[0]),
+        ValueError,
+        r"^k: expected 4 dim.*got 3.*\(8, 2, 64",
+    ),
+    "attention-dtype": (
+        lambda: attend(q=Q.double()),
+        ValueError,
+        r"^q: .*float16.*float64.*\.to\(",
+    ),
+    "attention-mixed": (
+        lambda: attend(v=K.bfloat16()),
+        ValueError,
+        r"^v: .*float16.*bfloat16.*\.to",
+    ),
+    "attention-batch": (lambda: attend(k=K[:1]), ValueError, r"^k: expected batch 2.*got 1"),
+    "attention-head-dim": (lambda: attend(k=K[..., :32]), ValueError, r"^k: .*head_dim 64.*got 32"),
+    "attention-wide": (
+        lambda: attend(*[torch.empty(1, 1, 1, 512, dtype=HALF)] * 3),
+        ValueError,
+        r"^q: expected head_dim 1 to 256, got 512",
+    ),
+    "attention-v-shape": (lambda: attend(v=K[:, :4]), ValueError, r"^v: expected shape \(2, 8, 2"),
+    "attention-v-wide": (
+        lambda: attend(v=torch.empty(2, 8, 2, 264, dtype=HALF)),
+        ValueError,
+        r"^v: expected head_dim 1 to 256, got 264",
+    ),
+    "attention-heads": (
+        lambda: attend(k=Q[:, :, :3], v=Q[:, :, :3]),
+        ValueError,
+        r"^k: .*divides the 4 of q, got 3; layout is \(batch, seqlen",
+    ),
+    "attention-window": (
+        lambda: kernels.flash_attention(Q, K, K, window_size=(4, -2)),
+        ValueError,
+        r"^window_size: expected \(left, right\).*-1 for all, got \(4, -2\)",
+    ),
+    "attention-device": (lambda: attend(k=K.to("meta")), ValueError, r"^k: .*cpu.*meta.*\.to\("),
+    "attention-cpu": (attend, ValueError, r"^q: expected a tensor on a GPU.*cpu.*\.cuda\(\)"),
+    "sdpa-mask": (lambda: sdpa(attn_mask=Q), NotImplementedError, r"^attn_mask: expected None"),
+    "sdpa-dropout": (lambda: sdpa(dropout_p=0.1), NotImplementedError, r"^dropout_p: .*0\.1"),
+    "sdpa-heads": (
+        lambda: kernels.scaled_dot_product_attention(
+            Q.transpose(1, 2), K.transpose(1, 2), K.transpose(1, 2)
+        ),
+        ValueError,
+        r"^key: expected 4 heads.*got 2.*enable_gqa=True",
+    ),
+    "varlen-rank": (lambda: varlen(q=Q), ValueError, r"^q: expected 3 dim.*tokens.*got 4"),
+    "varlen-lengths": (
+        lambda: varlen(cu_k=CU.long()),
+        ValueError,
+        r"^cu_seqlens_k: expected dtype int32, got int64; convert",
+    ),
+    "varlen-batch": (
+        lambda: varlen(cu_k=CU[:1]),
+        ValueError,
+        r"^cu_seqlens_k: expected 2 entries as cu_seqlens_q has, got 1",
+    ),
+    "varlen-longest": (
+        lambda: varlen(longest=torch.tensor(8)),
+        ValueError,
+        r"^max_seqlen_q: expected the longest.*int, got tensor\(8\).*item",
+    ),
+    "varlen-heads": (
+        lambda: varlen(k=Q[0, :, :3], v=Q[0, :, :3]),
+        ValueError,
+        r"^k: .*divides the 4 of q, got 3; layout is \(tokens",
+    ),
+    "matmul-no-tensor": (lambda: kernels.matmul(A, None), TypeError, r"^b: .*NoneType"),
+    "matmul-rank": (lambda: kernels.matmul(Q, B), ValueError, r"^a: expected 2 dim.*got 4"),
+    "matmul-dtype": (lambda: kernels.matmul(A.int(), B), ValueError, r"^a: .*float16.*int32"),
+    "matmul-mixed": (lambda: kernels.matmul(A, B.float()), ValueError, r"^b: .*float16.*float32"),
+    "matmul-inner": (
+        lambda: kernels.matmul(A, B.t()),
+        ValueError,
+        r"^b: expected 6 rows.*b\.t\(\)",
+    ),
+    "matmul-bias": (
+        lambda: kernels.matmul(A, B, bias=A[0]),
+        ValueError,
+        r"^bias: expected 8 values.*got 6",
+    ),
+    "matmul-activation": (
+        lambda: kernels.matmul(A, B, activation="tanh"),
+        ValueError,
+        r"^activation: .*relu, gelu, silu.*'tanh'",
+    ),
+    "matmul-out": (
+        lambda: kernels.matmul(A, B, out=A),
+        ValueError,
+        r"^out: expected shape \(4, 8\), got \(4, 6\)",
+    ),
+    "matmul-gradient": (
+        lambda: kernels.matmul(A.clone().requires_grad_(), B, out=torch.empty(4, 8, dtype=HALF)),
+        NotImplementedError,
+        r"^out: expected None where a gradient.*torch\.no_grad",
+    ),
+    "backward-dout": (
+        lambda: kernels.flash_attention_backward(K, Q, K, K, Q, LSE),
+        ValueError,
+        r"^dout: expected shape \(2, 8, 4, 64\) as q and v ask for, got \(2, 8, 2, 64\)",
+    ),
+    "backward-lse": (
+        lambda: kernels.flash_attention_backward(Q, Q, K, K, Q, LSE.transpose(1, 2)),
+        ValueError,
+        r"^lse: expected contiguous \(2, 4, 8\) as flash_attention returns it, got \(2, 8, 4\)",
+    ),
+    "matmul-cpu": (lambda: kernels.matmul(A, B), ValueError, r"^a: expected a tensor on a GPU"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_names_argument_expectation_and_remedy(
+    mistake: tuple[Callable[[], Any], type[Exception], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, error, message = mistake
+    monkeypatch.setattr("kernels.targets.accepts_cpu_tensors", lambda: False)
+    with pytest.raises(error, match=message) as raised:
+        call()
+    assert "\n" not in str(raised.value)

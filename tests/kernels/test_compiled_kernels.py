@@ -1,0 +1,98 @@
+"""What the compilers of six targets make of the kernels: nothing spills, tensor cores are used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchmarks.instruments.compiled import measure
+from benchmarks.targets import TARGETS, Target, get
+from benchmarks.workloads.attention import AttentionWorkload
+from benchmarks.workloads.attention_backward import BackwardWorkload
+from benchmarks.workloads.attention_varlen import VarlenWorkload
+from benchmarks.workloads.base import Workload
+from benchmarks.workloads.matmul import MatmulWorkload
+
+# As benchmarks.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
+LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
+
+
+def attention(**options: object) -> Workload:
+    shape = {"dtype": "bf16", "B": 4, "S": 1024, "H": 16, "D": 128} | options
+    return AttentionWorkload(group="test", **shape)
+
+
+def matmul(**options: object) -> Workload:
+    shape = {"dtype": "bf16", "M": 4096, "N": 4096, "K": 1024} | options
+    return MatmulWorkload(group="test", **shape)
+
+
+VARLEN = VarlenWorkload(group="test", dtype="bf16", pack="mixed", H=16, G=16, D=128)
+WORKLOADS = (
+    attention(D=64),
+    attention(D=64, causal=True),
+    attention(dtype="fp16"),
+    attention(causal=True, bhsd=True),
+    attention(causal=True, window=300),
+    attention(D=128, DV=64, causal=True),
+    VARLEN,
+    matmul(),
+    matmul(layout="nt", bias=True, activation="gelu"),
+    matmul(layout="tn", N=512, dtype="fp16", bias=True, activation="silu"),
+    matmul(M=16, layout="nt"),
+)
+
+
+BACKWARD: tuple[Workload, ...] = (
+    replace(VARLEN, backward=True),
+    replace(VARLEN, backward=True, D=64),
+    *(
+        BackwardWorkload(
+            group="test", dtype="bf16", B=4, S=1024, H=16, D=D, causal=causal, window=w, DV=v
+        )
+        for D, causal, w, v in (
+            (64, False, 0, 0),
+            (64, True, 0, 0),
+            (128, False, 0, 0),
+            (128, True, 0, 0),
+            (128, True, 300, 0),
+            (128, True, 0, 64),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("workload", BACKWARD, ids=lambda workload: workload.name)
+def test_backward_takes_three_launches_and_spills_nothing(
+    workload: Workload, target: Target
+) -> None:
+    measured = measure(workload, target)
+    assert measured.status == "ok", measured.detail
+    values = measured.values
+    assert values["launches"] == 3
+    assert values["copied_bytes"] == 0
+    assert values["spilled_bytes"] == 0
+    assert values["tensor_core_level"] == LEVEL[target.name]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
+def test_one_launch_no_spill_and_the_best_tensor_cores(workload: Workload, target: Target) -> None:
+    measured = measure(workload, target)
+    assert measured.status == "ok", measured.detail
+    values = measured.values
+    assert values["launches"] == 1
+    assert values["copied_bytes"] == 0
+    assert values["spilled_bytes"] == 0
+    assert values["tensor_core_level"] == LEVEL[target.name]
+
+
+@pytest.mark.parametrize("target", [get("sm_80"), get("gfx90a")], ids=lambda target: target.name)
+def test_fp32_gradients_fit_the_smallest_of_each_vendor(target: Target) -> None:
+    shape: dict[str, Any] = {"dtype": "fp32", "B": 4, "S": 1024, "H": 16, "D": 64, "causal": True}
+    measured = measure(BackwardWorkload(group="test", **shape), target)
+    assert measured.status == "ok", measured.detail
+    assert measured.values["launches"] == 3

@@ -1,0 +1,168 @@
+"""matmul against fp64, in Triton's interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from tests.kernels.interpreted import Errors, Worker, measure, strided
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    M: int = 70
+    N: int = 50
+    K: int = 90
+    dtype: str = "float16"
+    a_view: str = "contiguous"
+    b_view: str = "contiguous"
+    bias: bool = False
+    activation: str | None = None
+    tf32: bool = False
+    tma: bool = False
+
+    def __str__(self) -> str:
+        parts = [self.dtype, f"{self.M}x{self.N}x{self.K}"]
+        if (self.a_view, self.b_view) != ("contiguous", "contiguous"):
+            parts += [self.a_view, self.b_view]
+        parts += ["bias"] * self.bias + [self.activation or "linear"] + ["tf32"] * self.tf32
+        parts += ["tma"] * self.tma
+        return "-".join(parts)
+
+
+BASE = Case()
+DTYPES = ("float16", "bfloat16", "float32")
+CASES = [
+    *(replace(BASE, dtype=dtype) for dtype in DTYPES),
+    *(replace(BASE, M=M, N=N, K=K) for M, N, K in ((1, 1, 1), (1, 130, 64), (64, 64, 128))),
+    replace(BASE, M=257, N=33, K=17),
+    *(
+        replace(BASE, a_view=a, b_view=b)
+        for a, b in (
+            ("transposed", "contiguous"),
+            ("contiguous", "transposed"),
+            ("transposed", "transposed"),
+            ("padded", "skipping"),
+        )
+    ),
+    *(replace(BASE, dtype=d, bias=True, activation="gelu") for d in DTYPES),
+    *(replace(BASE, bias=bias, activation=a) for bias, a in ((True, "relu"), (False, "silu"))),
+    replace(BASE, dtype="float32", tf32=True),
+    *(
+        replace(BASE, M=72, N=56, K=88, a_view=a, b_view=b, dtype="bfloat16", tma=True)
+        for a in ("contiguous", "transposed")
+        for b in ("contiguous", "transposed")
+    ),
+    replace(BASE, tma=True, bias=True, activation="silu"),
+]
+
+
+def run(case: Case) -> Errors:
+    import kernels
+    from kernels.matmul import configs
+
+    # The interpreter has no architecture whose table would choose between the two ways to load.
+    configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma)
+    dtype = getattr(torch, case.dtype)
+    a = strided((case.M, case.K), case.a_view, dtype, 1)
+    b = strided((case.K, case.N), case.b_view, dtype, 2)
+    bias = strided((case.N,), "contiguous", dtype, 3) if case.bias else None
+
+    def plain(kind: torch.dtype) -> torch.Tensor:
+        out = a.to(kind) @ b.to(kind)
+        out = out if bias is None else out + bias.to(kind)
+        return (
+            out if case.activation is None else getattr(torch.nn.functional, case.activation)(out)
+        )
+
+    got = kernels.matmul(a, b, bias=bias, activation=case.activation, allow_tf32=case.tf32)
+    return measure(got, plain(dtype), plain(torch.float64))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_product_matches_fp64(interpreter: Worker, case: Case) -> None:
+    interpreter.run(run, case).check("out")
+
+
+def run_edges() -> tuple[torch.Tensor, tuple[int, ...], torch.Tensor, int, int]:
+    import kernels
+
+    bias = torch.arange(5.0)
+    no_k = kernels.matmul(torch.empty(3, 0), torch.empty(0, 5), bias=bias)
+    no_rows = kernels.triton_matmul(torch.empty(0, 4), torch.empty(4, 5))
+    out = torch.full((4, 4), float("nan")).t()
+    got = kernels.matmul(torch.eye(4), torch.eye(4), out=out)
+    return no_k, tuple(no_rows.shape), out, got.data_ptr(), out.data_ptr()
+
+
+def test_empty_operands_and_a_given_output(interpreter: Worker) -> None:
+    no_k, no_rows, out, got, given = interpreter.run(run_edges)
+    assert torch.equal(no_k, torch.arange(5.0).expand(3, 5))
+    assert no_rows == (0, 5)
+    assert torch.equal(out, torch.eye(4))
+    assert got == given
+
+
+def run_gradients(dtype: str, activation: str | None) -> list[Errors]:
+    import kernels
+
+    kind = getattr(torch, dtype)
+    shapes = ((70, 90), (90, 50), (50,))
+    values = [strided(shape, "contiguous", kind, seed) for seed, shape in enumerate(shapes)]
+    dout = strided((70, 50), "contiguous", kind, 9)
+
+    def gradients(kind: torch.dtype | None) -> tuple[torch.Tensor, ...]:
+        leaves = [one.to(kind or one.dtype).detach().requires_grad_() for one in values]
+        a, b, bias = leaves
+        if kind is None:
+            out = kernels.matmul(a, b, bias=bias, activation=activation)
+        else:
+            out = a @ b + bias
+            out = out if activation is None else getattr(torch.nn.functional, activation)(out)
+        return torch.autograd.grad(out, leaves, dout.to(out.dtype))
+
+    return [
+        measure(*each)
+        for each in zip(gradients(None), gradients(kind), gradients(torch.float64), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_gradients_match_fp64(interpreter: Worker, dtype: str, activation: str | None) -> None:
+    for name, errors in zip(
+        ("da", "db", "dbias"), interpreter.run(run_gradients, dtype, activation), strict=True
+    ):
+        errors.check(name)
+
+
+def run_opcheck(activation: str | None) -> dict[str, str]:
+    import kernels  # noqa: F401  (registers the operators)
+
+    a, b = (torch.randn(16, 16, requires_grad=True) for _ in range(2))
+    return torch.library.opcheck(torch.ops.warpwatch.matmul, (a, b, None, activation, False))
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "silu"])
+def test_operator_passes_opcheck(interpreter: Worker, activation: str | None) -> None:
+    assert set(interpreter.run(run_opcheck, activation).values()) == {"SUCCESS"}
+
+
+def run_compiled() -> tuple[torch.Tensor, torch.Tensor]:
+    import kernels
+
+    def model(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = kernels.matmul(x, w, activation="relu").view(1, 32, 2, 16)
+        y = kernels.flash_attention(y, y, y, causal=True)
+        return kernels.flash_attention(y, y, y, window_size=(5, 2)) * 2.0
+
+    x, w = torch.randn(32, 16), torch.randn(16, 32)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    return compiled(x, w), model(x, w)
+
+
+def test_torch_compile_takes_both_kernels_in_one_graph(interpreter: Worker) -> None:
+    compiled, eager = interpreter.run(run_compiled)
+    assert torch.equal(compiled, eager)

@@ -1,0 +1,145 @@
+"""The yardstick: stable names, honest arithmetic, references that mean what torch means."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import workloads
+from benchmarks.targets import TARGETS
+from benchmarks.workloads import attention_varlen
+from benchmarks.workloads.attention import AttentionWorkload, SdpaWorkload
+from benchmarks.workloads.attention_backward import BackwardWorkload
+from benchmarks.workloads.attention_varlen import VarlenWorkload
+from benchmarks.workloads.matmul import MatmulWorkload
+
+GROUPS = {"sdpa", "guide", "tensor-core", "amd", "fa3", "llm", "gemm"}
+
+
+def test_every_named_group_has_workloads() -> None:
+    assert {one.group for one in workloads.all_workloads()} >= GROUPS
+    for group in GROUPS:
+        assert all(one.group == group for one in workloads.select(group=group))
+    assert {one.kernel for one in workloads.select(kernel="matmul")} == {"matmul"}
+
+
+def test_fixed_set_covers_both_kernels_on_every_target() -> None:
+    pairs = workloads.fixed_set()
+    assert len(pairs) == len(set(pairs)) >= 80
+    assert sum(workload.kernel == "matmul" for workload, _ in pairs) >= 40
+    assert sum(workload.kernel != "matmul" for workload, _ in pairs) >= 40
+    assert {target for _, target in pairs} == {target.name for target in TARGETS}
+
+
+def test_listing_imports_neither_torch_nor_triton_nor_kernels() -> None:
+    code = (
+        "import sys, benchmarks.workloads as w; w.fixed_set(); "
+        "print(sorted({'torch', 'triton', 'kernels'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_unknown_name_suggests_near_ones() -> None:
+    with pytest.raises(ValueError, match=r"unknown workload 'matmul-fp16-4096'.*matmul-fp16-"):
+        workloads.get("matmul-fp16-4096")
+
+
+def test_causal_flops_count_visible_scores_only() -> None:
+    case = AttentionWorkload(group="test", dtype="fp16", B=2, S=3, KV=5, H=4, G=2, D=8, causal=True)
+    visible = 3 + 4 + 5  # bottom-right: the last query sees all five keys
+    assert case.flops == 4 * 2 * 4 * 8 * visible
+    assert case.bytes_moved == 2 * (2 * 3 * 4 + 2 * 5 * 2) * 8 * 2
+    assert case.name == "attention-fp16-B2-S3-KV5-H4-G2-D8-causal"
+
+
+def test_window_flops_count_the_keys_within() -> None:
+    case = AttentionWorkload(group="test", dtype="fp16", B=1, S=6, H=1, D=8, causal=True, window=2)
+    assert case.visible_scores == 1 + 2 + 4 * 3
+    assert case.name == "attention-fp16-B1-S6-H1-D8-causal-window2"
+    made = case.inputs("cpu", seed=3)
+    rows, columns = torch.arange(6)[:, None], torch.arange(6)[None, :]
+    seen = (columns <= rows) & (columns >= rows - 2)
+    want = torch.nn.functional.scaled_dot_product_attention(
+        *(made[name].double().transpose(1, 2) for name in "qkv"), attn_mask=seen
+    )
+    assert torch.allclose(case.reference(made, "float64"), want.transpose(1, 2), atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+def test_sdpa_reference_is_torch(dtype: str, causal: bool) -> None:
+    case = SdpaWorkload(group="test", dtype=dtype, B=2, S=7, KV=9, H=4, G=2, D=8, causal=causal)
+    made = case.inputs("cpu", seed=3)
+    want = torch.nn.functional.scaled_dot_product_attention(
+        *(made[name].double() for name in "qkv"), is_causal=causal, enable_gqa=True
+    )
+    assert torch.allclose(case.reference(made, "float64"), want, atol=1e-12)
+    own = case.reference(made)
+    assert own.dtype == made["q"].dtype
+    assert torch.allclose(own.double(), want, atol=3e-2)
+
+
+def test_matmul_inputs_follow_layout_and_seed() -> None:
+    case = MatmulWorkload(
+        group="test", dtype="bf16", M=4, N=6, K=8, layout="tn", bias=True, activation="silu"
+    )
+    made = case.inputs("cpu", seed=5)
+    assert made["a"].shape == (4, 8) and made["a"].stride() == (1, 4)
+    assert made["b"].is_contiguous()
+    again = case.inputs("cpu", seed=5)
+    assert torch.equal(made["a"], again["a"]) and not torch.equal(made["a"][:, :6], made["b"][:4])
+    want = torch.nn.functional.silu(made["a"].double() @ made["b"].double() + made["bias"].double())
+    assert torch.allclose(case.reference(made, "float64"), want)
+    assert case.inputs("cpu", values="none")["a"].shape == (4, 8)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_backward_reference_is_autograd_through_torch(causal: bool) -> None:
+    case = BackwardWorkload(group="test", dtype="fp32", B=2, S=7, H=4, G=2, D=8, causal=causal)
+    made = case.inputs("cpu", seed=3)
+    leaves = [made[name].double().transpose(1, 2).requires_grad_() for name in "qkv"]
+    out = torch.nn.functional.scaled_dot_product_attention(
+        *leaves, is_causal=causal, enable_gqa=True
+    )
+    assert torch.allclose(made["out"].double(), out.transpose(1, 2), atol=1e-5)
+    want = torch.autograd.grad(out, leaves, made["dout"].double().transpose(1, 2))
+    for got, expected in zip(case.reference(made, "float64"), want, strict=True):
+        assert torch.allclose(got, expected.transpose(1, 2), atol=1e-10)
+
+
+def test_a_value_dim_of_its_own_counts_in_flops_and_bytes() -> None:
+    shape: dict[str, Any] = {"dtype": "fp16", "B": 1, "S": 3, "H": 2, "G": 1, "D": 8, "DV": 4}
+    case = AttentionWorkload(group="test", **shape)
+    assert case.flops == 2 * (8 + 4) * 2 * 3 * 3
+    assert case.bytes_moved == 2 * (3 * 2 + 3) * (8 + 4)
+    backward = BackwardWorkload(group="test", **shape)
+    assert backward.flops == 2 * (3 * 8 + 2 * 4) * 2 * 3 * 3
+    made = backward.inputs("cpu", seed=1)
+    assert made["dout"].shape == made["out"].shape == (1, 3, 2, 4)
+    assert [one.shape[3] for one in backward.reference(made, "float64")] == [8, 8, 4]
+
+
+def test_packed_reference_is_torch_of_each_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(attention_varlen.PACKS, "few", (5, 1, 3))
+    shape: dict[str, Any] = {"dtype": "fp32", "pack": "few", "H": 4, "G": 2, "D": 8}
+    case = VarlenWorkload(group="test", **shape)
+    assert case.flops == 4 * 4 * 8 * (15 + 1 + 6)
+    made = case.inputs("cpu", seed=3)
+    assert made["cu"].tolist() == [0, 5, 6, 9]
+    want = torch.nn.functional.scaled_dot_product_attention(
+        *(made[name][6:].double().transpose(0, 1) for name in "qkv"),
+        is_causal=True,
+        enable_gqa=True,
+    )
+    got = case.reference(made, "float64")
+    assert torch.allclose(got[6:], want.transpose(0, 1), atol=1e-12)
+    backward = VarlenWorkload(group="test", backward=True, **shape)
+    given = backward.inputs("cpu", seed=3)
+    assert torch.allclose(given["out"].double(), got, atol=1e-5)
+    gradients = backward.reference(given, "float64")
+    assert [one.shape for one in gradients] == [given[name].shape for name in "qkv"]

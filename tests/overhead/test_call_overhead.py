@@ -1,0 +1,52 @@
+"""Host overhead of a call with pytest-benchmark, against the driver that only records launches.
+
+``python -m pytest tests/overhead --benchmark-json overhead.json`` writes figures to compare; the
+tests themselves only hold that a call is one launch and stays far from a millisecond of host time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from benchmarks import targets
+from benchmarks.configuration import workloads as load_workloads
+from benchmarks.instruments.compiled import driver, torch_cuda
+
+TARGET = targets.get("sm_90")
+LIMIT_US = 1000.0
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Iterator[Any]:
+    with driver.active(TARGET) as active, torch_cuda.answered(TARGET):
+        yield active
+
+
+@pytest.mark.benchmark(timer=time.process_time, group="host overhead of a call")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attention-fp16-B4-S1024-H8-D64",
+        "sdpa-fp16-B12-S256-H64-D64",
+        "matmul-fp16-1024x1024x1024",
+        "matmul-bf16-16x4096x4096-nt",
+    ],
+)
+def test_a_call_costs_the_host_less_than_a_millisecond(benchmark: Any, recorder: Any, name: str):
+    workload = load_workloads().get(name)
+    inputs = workload.inputs("cpu", values="none")
+    workload.call(inputs)  # compiles
+    assert not recorder.failures
+    recorder.launches.clear()
+    workload.call(inputs)
+    assert len(recorder.launches) == 1
+
+    benchmark.pedantic(
+        lambda: (recorder.launches.clear(), workload.call(inputs)), rounds=20, iterations=10
+    )
+    if benchmark.stats is not None:  # None with --benchmark-disable
+        assert benchmark.stats.stats.median * 1e6 < LIMIT_US

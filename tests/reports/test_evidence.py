@@ -1,0 +1,111 @@
+"""Evidence beside result files: found by commit, compared, and refused where it is not what it
+says."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from reports import evidence
+from reports.evidence import Evidence
+from tests.reports import keeping
+from tests.reports.test_fuzz import MUTANTS, SEED, mutants
+
+OLD, NEW = "a" * 40, "b" * 40
+PLACE = ("attention", "sm_90")
+FAST, SLOW = "  HGMMA R0\n  MUFU.EX2 R1\n", "  HMMA R0\n  HMMA R2\n  MUFU.EX2 R1\n"
+
+
+def test_code_is_compared_by_commit_and_triton(tmp_path: Path) -> None:
+    keeping.write_compiled(tmp_path, OLD, "3.7.1", {PLACE: [FAST]})
+    keeping.write_compiled(tmp_path, NEW, "3.7.1", {PLACE: [SLOW]})
+    keeping.write_compiled(tmp_path, NEW, "3.6.0", {PLACE: [FAST]})
+    found = Evidence([tmp_path])
+    ((kernel, diff),) = found.differences(OLD, NEW, "3.7.1", *PLACE)
+    assert kernel == "_attention"
+    assert "-  HGMMA R0\n+  HMMA R0\n+  HMMA R2\n   MUFU.EX2 R1" in diff
+    assert found.differences(OLD, NEW, "3.6.0", *PLACE) == []  # never compiled there before
+    assert found.launches(NEW, "3.7.1")[PLACE][0].instructions == {"tensor": 2, "special": 1}
+
+
+def test_equal_code_is_known_as_such_on_all_targets_or_not_at_all(tmp_path: Path) -> None:
+    other = ("attention", "gfx942")
+    keeping.write_compiled(tmp_path, OLD, "3.7.1", {PLACE: [FAST], other: [FAST]})
+    keeping.write_compiled(tmp_path, NEW, "3.7.1", {PLACE: [FAST], other: [SLOW]})
+    keeping.write_compiled(tmp_path, "c" * 40, "3.7.1", {PLACE: [FAST], other: [FAST]})
+    found = Evidence([tmp_path])
+    assert found.same_code(OLD, NEW, "attention") is False
+    assert found.same_code(OLD, "c" * 40, "attention") is True
+    assert found.same_code(OLD, NEW, "matmul") is None
+    assert found.same_code(OLD, "d" * 40, "attention") is None
+
+
+def test_the_state_of_the_card_is_found_beside_the_results(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    keeping.write_card(results, OLD, "attention", mhz=1500.0, watts=690.0)
+    state = Evidence([results]).states(OLD)["attention", "latency_cold"]
+    assert (len(state.us), state.mhz[0], state.power_w[0]) == (9, 1500.0, 690.0)
+    assert state.throttled == ("power cap",)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"not gzip", "is not gzip"),
+        (gzip.compress(b"{}")[:-9], "is cut short"),
+        (gzip.compress(b"0" * 1_000_001), "unpacks to more than the limit"),
+        (gzip.compress(b"[" * 100_000), "nested too deeply"),
+        (gzip.compress(b'{"schema_version": 2}'), "expected evidence of schema 1, got 2"),
+        (gzip.compress(b'{"schema_version": 1, "commit": "c"}'), "is not the evidence of commit"),
+    ],
+    ids=["other", "cut", "bomb", "deep", "newer", "foreign"],
+)
+def test_what_is_no_evidence_is_named_and_nothing_of_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, reason: str
+) -> None:
+    monkeypatch.setattr(evidence, "MAX_BYTES", 1_000_000)
+    results = tmp_path / "results"
+    results.mkdir()
+    path = keeping.write_card(results, OLD, "attention", 1.0, 1.0)
+    path.write_bytes(content)
+    found = Evidence([results])
+    assert found.states(OLD) == {}
+    (rejected,) = found.rejected
+    assert str(path) in rejected
+    assert reason in rejected
+
+
+def test_odd_values_are_left_out(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    path = keeping.write_card(results, OLD, "attention", 1.0, 1.0)
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    summary = document["timed"][0]["evidence"]["latency_cold"]
+    summary["samples"] = [{"us": "<b>"}, 7, {"us": 1e999, "clocks": 3}, {"us": 5}, {"us": True}]
+    document["timed"] += [None, {"workload": 3, "evidence": {}}, {"workload": "x", "evidence": []}]
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    states = Evidence([results]).states(OLD)
+    assert list(states) == [("attention", "latency_cold")]
+    assert states["attention", "latency_cold"].us == (5.0,)
+
+
+def test_no_mutant_of_a_cards_state_does_more_than_be_refused(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    path = keeping.write_card(results, OLD, "attention", 1500.0, 690.0)
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    taken = 0
+    for mutant in mutants(document, MUTANTS // 2, SEED):
+        path.write_bytes(gzip.compress(mutant, compresslevel=1))
+        found = Evidence([results])
+        for state in found.states(OLD).values():
+            taken += 1
+            numbers = (*state.us, *state.mhz, *state.power_w, *state.temperature_c)
+            assert all(map(math.isfinite, numbers))
+        assert all(str(path) in reason for reason in found.rejected)
+    assert taken > MUTANTS // 20

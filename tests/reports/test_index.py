@@ -1,0 +1,166 @@
+"""The index: what needs attention and whose it is, machines, and every kernel beside its bound."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from reports import triage
+from reports.__main__ import main
+from tests.reports import trees
+
+ATTENTION, MATMUL = "attention-fp16-B1", "matmul-fp16-64"
+
+
+def index_of(tree: trees.Tree, out: Path) -> str:
+    arguments = ["--results", str(tree.results), "--repo", str(tree.repo), "--out", str(out)]
+    assert main(["build", *arguments]) == 0
+    return (out / "index.html").read_text()
+
+
+def words_of(page: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
+
+
+def test_a_kernel_stands_against_its_bound_and_its_peers(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 2)
+    measured = {"param_names": ["workload"], "unit": "%", "better": "higher"}
+    tree.add_benchmark(
+        "own.track_tensor_pipe", [[ATTENTION, MATMUL]], metric="tensor_pipe", **measured
+    )
+    peers = [f"{ATTENTION} @ torch-cudnn", f"{MATMUL} @ cublas"]
+    tree.add_benchmark("peers.track_tensor_pipe", [peers], metric="tensor_pipe", **measured)
+    compiled = {"param_names": ["workload", "target"], "instrument": "compiled", "exact": True}
+    both = [[ATTENTION], ["sm_90", "gfx942"]]
+    tree.add_benchmark(
+        "compiled.track_bound_utilization", both, metric="bound_utilization", unit="%", **compiled
+    )
+    tree.add_benchmark(
+        "compiled.track_bound_us",
+        both,
+        metric="bound_us",
+        unit="us",
+        flops=[1e9],
+        bytes_moved=[1e6],
+        peaks={"sm_90": [989.0], "gfx942": [1307.0]},
+        bandwidths={"sm_90": 4800, "gfx942": 5300},
+        devices={"sm_90": "NVIDIA H200 SXM", "gfx942": "AMD MI300X"},
+        **compiled,
+    )
+    tree.write_benchmarks()
+    tree.write_machine("rig", gpu="NVIDIA H200")
+    for commit in range(2):
+        tree.write_result(
+            commit,
+            {
+                "own.track_tensor_pipe": [47.0, 91.0],
+                "peers.track_tensor_pipe": [76.0, 95.0],
+                "compiled.track_bound_utilization": [98.0, 88.0],
+                "compiled.track_bound_us": [10.0, 12.0],
+            },
+        )
+    page = index_of(tree, tmp_path / "html")
+    said = words_of(page)
+    assert "rig (NVIDIA H200), tensor_pipe" in said
+    assert "bound on sm_90" in said
+    # Half of what is possible comes before nine tenths.
+    assert f"{ATTENTION} 47 % torch-cudnn 76 % 98 % {MATMUL} 91 % cublas 95 % not compiled" in said
+    assert 'aria-label="this package 47 %, torch-cudnn 76 %, bound 98 %"' in page
+    assert f"on 2 targets workload gfx942 sm_90 {ATTENTION} 88 % 98 %" in said
+
+
+def test_a_finding_has_an_owner_and_one_that_is_accepted_needs_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 2], "spilled_bytes": [0, 64, 64]})
+    page = words_of(index_of(tree, tmp_path / "html"))
+    assert "2 findings to look at" in page
+    assert "verdict finding costs largest since owner history" in page
+    assert page.count("Ada Lovelace") == 2
+    findings = json.loads((tmp_path / "html/regressions.json").read_text())["findings"]
+    file = tmp_path / "triage.toml"
+    file.write_text("schema_version = 1\n")
+    monkeypatch.setattr(triage, "DEFAULT_FILE", file)
+    today = datetime.date.today()
+    for finding in findings:
+        triage.accept(
+            file,
+            triage.Acceptance(
+                finding["id"], "grace", "for <b>memory</b>", today, today + datetime.timedelta(3)
+            ),
+        )
+    page = words_of(index_of(tree, tmp_path / "html"))
+    assert "No open regression in 3 measured commits; 2 findings accepted" in page
+    assert "Needs attention" not in page
+    assert page.index("Accepted") < page.index("grace")
+    findings = json.loads((tmp_path / "html/regressions.json").read_text())["findings"]
+    assert {one["accepted"][:17] for one in findings} == {"accepted by grace"}
+
+
+def test_what_is_missing_at_a_machine_is_named_in_red_until_it_works_again(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 6)
+    for name in ("steady", "broken", "gone"):
+        tree.add_benchmark(f"bench.time_{name}")
+    tree.write_benchmarks()
+    for commit in range(5):
+        values: dict[str, list[float | None]] = {"bench.time_steady": [1.0]}
+        values["bench.time_broken"] = [1.0 if commit < 1 else None]
+        if commit < 4:
+            values["bench.time_gone"] = [1.0]
+        tree.write_result(commit, values)
+    page = index_of(tree, tmp_path / "html")
+    state = page[page.index("State of the machines") : page.index("<h2>Workloads")]
+    assert re.findall(r'class="v-missing"[^>]*>([^<]*)<', state) == [
+        "bench.time_broken",
+        "bench.time_gone",
+    ]
+    said = words_of(state)
+    assert "rig env-py3.11" in said
+    assert f"{tree.commits[4][:10]} 2023-11-14 2023-11-14 1 3 ✕ 2 :" in said
+
+
+def test_a_machine_is_behind_by_the_commits_that_touch_what_it_measures(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1]}, sources="kernels")
+
+    def commit(path: str) -> None:
+        (tree.repo / path).parent.mkdir(exist_ok=True)
+        (tree.repo / path).write_text("x")
+        name = ["-c", "user.name=a", "-c", "user.email=a@example.invalid"]
+        for command in (["add", path], [*name, "commit", "-qm", path]):
+            subprocess.run(["git", "-C", str(tree.repo), *command], check=True)
+
+    subprocess.run(["git", "-C", str(tree.repo), "reset", "-q", "--hard"], check=True)
+    for path in ("docs/a", "kernels/a", "docs/b"):
+        commit(path)
+    page = index_of(tree, tmp_path / "html")
+    state = words_of(page[page.index("State of the machines") : page.index("<h2>Workloads")])
+    assert re.search(r"2023-11-14 2023-11-14 1 1 none", state), state
+
+
+def test_a_workload_that_memory_holds_is_judged_by_its_own_roof(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 1)
+    tree.add_benchmark(
+        "own.track_latency_cold",
+        [["skinny", "square"]],
+        param_names=["workload"],
+        unit="us",
+        metric="latency_cold",
+        flops=[1e9, 1e12],
+        bytes_moved=[1e8, 1e8],
+        peaks={"h200": [1000.0, 1000.0]},
+        bandwidths={"h200": 5000},
+        devices={"h200": "NVIDIA H200"},
+    )
+    tree.write_benchmarks()
+    tree.write_machine("h200")
+    tree.write_result(0, {"own.track_latency_cold": [25.0, 2000.0]}, machine="h200")
+    index_of(tree, tmp_path / "html")
+    (page,) = (tmp_path / "html/r").iterdir()
+    said = words_of(page.read_text())
+    # 40 TFLOP/s are 4 % of the peak, and 80 % of what 5 TB/s allow at ten operations a byte.
+    assert "square 10,000 500 50 % 50 % skinny 10 40 4 % 80 %" in said

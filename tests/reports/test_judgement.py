@@ -1,0 +1,392 @@
+"""From result files to verdicts: order of the graph, borders, directions, the two commands."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import math
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from reports import thresholds, triage
+from reports.__main__ import main
+from reports.assembly import assemble
+from reports.changes import kind, series_changes
+from reports.directions import Directions, read_directions
+from reports.history import History
+from reports.judging import judge
+from reports.model import Change
+from reports.reading import Results, list_folders, read_folders
+from reports.steps import find_steps
+from reports.work import Workers
+from tests.reports import trees
+
+FAIL = None
+NONE = math.nan
+
+
+def results_of(tree: trees.Tree) -> Results:
+    with Workers(1) as workers:
+        return read_folders([tree.results], list_folders([tree.results]), workers)
+
+
+def history_of(tree: trees.Tree, directions: Directions | None = None) -> History:
+    return assemble(results_of(tree), tree.repo, directions or Directions())
+
+
+def changes_of(history: History) -> list[Change]:
+    return [
+        change
+        for table in history.tables
+        for row in range(len(table.series))
+        for change in series_changes(table, row)
+    ]
+
+
+def judged(tree: trees.Tree) -> list[tuple[str, int]]:
+    """Kind and commit number of every change."""
+    changes = changes_of(history_of(tree))
+    return [(kind(c), tree.commits.index(c.first_commit)) for c in changes]
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ([0, 0, 0], []),
+        ([0, 0, 128, 128], [("hurt", 2)]),
+        ([4, 2, 2], [("helped", 1)]),
+        ([1, 2, 1], [("hurt", 1), ("helped", 2)]),
+        ([1, FAIL, 1], [("lost", 1), ("gained", 2)]),
+        ([NONE, NONE, 7, 7], [("gained", 2)]),
+        ([7, NONE, NONE], [("lost", 1)]),
+        ([NONE, FAIL], []),
+    ],
+    ids=["flat", "worse", "better", "recovered", "failed-once", "new", "removed", "never"],
+)
+def test_any_difference_of_an_exact_metric_is_a_change(
+    tmp_path: Path, levels: list[float | None], expected: list[tuple[str, int]]
+) -> None:
+    assert judged(trees.compiled_tree(tmp_path, {"spilled_bytes": levels})) == expected
+
+
+def test_more_is_better_where_the_benchmark_says_so(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"blocks_in_flight": [2, 1, 3]}, better="higher")
+    assert judged(tree) == [("hurt", 1), ("helped", 2)]
+
+
+def test_evidence_never_alarms(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"registers": [2, 100]}, role="evidence")
+    assert judged(tree) == []
+
+
+def test_a_new_benchmark_version_is_a_border(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"spilled_bytes": [0, 0]})
+    tree.write_result(1, {"compiled.Attention.track_spilled_bytes": [64.0]}, version="2")
+    history = history_of(tree)
+    assert changes_of(history) == []
+    assert history.tables[0].model(0).borders == (1,)
+
+
+def test_a_driver_is_a_border_and_memory_is_not(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 4)
+    tree.add_benchmark("bench.track_it", exact=True)
+    tree.write_benchmarks()
+    machines = [{"ram": "1"}, {"ram": "2"}, {"ram": "2", "driver": "9"}, {"driver": "9"}]
+    for commit, fields in enumerate(machines):
+        tree.write_result(commit, {"bench.track_it": [float(commit)]}, machine_fields=fields)
+    history = history_of(tree)
+    assert len(history.tables) == 1
+    assert history.tables[0].model(0).borders == (2,)
+    assert [tree.commits.index(c.first_commit) for c in changes_of(history)] == [1, 3]
+
+
+def test_compiled_results_of_two_machines_are_one_series(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 2]})
+    tree.write_result(2, {"compiled.Attention.track_launches": [2.0]}, machine="other")
+    history = history_of(tree)
+    assert [table.machine for table in history.tables] == [""]
+    assert judged(tree) == [("hurt", 2)]
+
+
+@pytest.mark.parametrize(
+    ("levels", "kind_of", "at"),
+    [
+        # Measured on an H200: one commit far faster, then all slower than before.
+        ([64.5, 63.9, 64.6, 64.6, 64.7, 51.4, 77.4, 77.6, 79.8, 80.2, 80.3], "hurt", 6),
+        # The new level itself moves: its median lies far from where it began.
+        ([6661, 6675, 6668, 6667, 6662, 6465, 1920, 1917, 2320, 2326, 2321], "helped", 6),
+    ],
+    ids=["after-a-fast-one", "between-two-levels"],
+)
+def test_no_commit_is_named_whose_own_value_denies_it(
+    tmp_path: Path, levels: list[float], kind_of: str, at: int
+) -> None:
+    tree = trees.make_repository(tmp_path, len(levels))
+    tree.add_benchmark("bench.time_it")
+    tree.write_benchmarks()
+    for commit, level in enumerate(levels):
+        tree.write_result(commit, {"bench.time_it": [level]})
+    assert judged(tree) == [(kind_of, at)]
+    (finding,) = judge(history_of(tree)).findings
+    assert finding.since == tree.commits[at]
+    # A range that the measured folder narrows to others names one of them.
+    assert dataclasses.replace(finding, commits=tuple(tree.commits[:3])).since == tree.commits[2]
+
+
+def test_measured_noise_is_quiet_and_a_step_is_named(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 40)
+    tree.add_benchmark("bench.time_steady")
+    tree.add_benchmark("bench.time_stepped")
+    tree.write_benchmarks()
+    for commit in range(40):
+        noise = 1 + 0.01 * math.sin(7.3 * commit)
+        level = 1.2 if commit >= 25 else 1.0
+        tree.write_result(
+            commit, {"bench.time_steady": [noise], "bench.time_stepped": [level * noise]}
+        )
+    assert judged(tree) == [("hurt", 25)]
+
+
+@pytest.mark.parametrize(
+    ("unit", "better"),
+    [
+        ("seconds", "lower"),
+        ("TFLOP/s", "higher"),
+        ("GB/s", "higher"),
+        ("tokens/s", "higher"),
+        ("MiB/s", "higher"),
+        ("bytes", "lower"),
+        ("% of peak (higher)", "higher"),
+        ("s/op", "lower"),
+        ("", "lower"),
+    ],
+)
+def test_directions_from_units(tmp_path: Path, unit: str, better: str) -> None:
+    tree = trees.make_repository(tmp_path, 1)
+    tree.add_benchmark("bench.track_it", unit=unit)
+    tree.write_benchmarks()
+    tree.write_result(0, {"bench.track_it": [1.0]})
+    assert history_of(tree).tables[0].series[0].meaning.better == better
+
+
+def test_a_project_can_say_directions_in_toml(tmp_path: Path) -> None:
+    (tmp_path / "d.toml").write_text(
+        '[benchmarks]\n"*.track_x" = "higher"\n[units]\nfoo = "lower"\n'
+    )
+    directions = read_directions(tmp_path / "d.toml")
+    assert dict(directions.benchmarks) == {"*.track_x": "higher"}
+    (tmp_path / "d.toml").write_text('[benchmark]\n[units]\nfoo = "up"\nbar = 3\n')
+    with pytest.raises(ValueError, match=r"\[benchmark\] is unknown.*foo.*bar"):
+        read_directions(tmp_path / "d.toml")
+    (tmp_path / "d.toml").write_text('[weights]\n"llm-*" = 10\n')
+    weighed = read_directions(tmp_path / "d.toml")
+    assert [weighed.weight_of(name) for name in ("llm-decode", "other")] == [10, 1]
+    (tmp_path / "d.toml").write_text('[weights]\nx = "much"\ny = -1\n')
+    with pytest.raises(ValueError, match=r"'x': expected a number.*'y': expected a number"):
+        read_directions(tmp_path / "d.toml")
+
+
+def test_without_git_the_dates_order_the_commits(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 2]})
+    other = trees.make_repository(tmp_path / "other", 1, subjects=["unrelated"])
+    history = assemble(results_of(tree), other.repo, Directions())
+    assert [commit.hash for commit in history.commits] == tree.commits
+    assert "knows none of the measured commits" in history.notices[-1]
+
+
+def test_a_clone_that_was_cut_short_loses_no_history(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 2, 2]})
+    shallow = tmp_path / "shallow"
+    clone = ["git", "clone", "--quiet", "--depth", "2", tree.repo.as_uri(), str(shallow)]
+    subprocess.run(clone, check=True)
+    history = assemble(results_of(tree), shallow, Directions())
+    assert [commit.hash for commit in history.commits] == tree.commits
+    assert [commit.position for commit in history.commits] == [0, 1, 2, 3]
+    assert "2 measured commits are older than the first commit" in history.notices[-1]
+    found = [(kind(c), tree.commits.index(c.first_commit)) for c in changes_of(history)]
+    assert found == [("hurt", 2)]
+
+
+def test_a_commit_of_another_branch_is_left_out(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 2]})
+    kept = ["git", "-C", str(tree.repo), "update-ref", "refs/heads/main", tree.commits[1]]
+    subprocess.run(kept, check=True)
+    history = assemble(results_of(tree), tree.repo, Directions(), "main")
+    assert [commit.hash for commit in history.commits] == tree.commits[:2]
+    assert "1 measured commits are not on the branch and are left out" in history.notices[-1]
+
+
+def run(tree: trees.Tree, *arguments: str) -> int:
+    return main(
+        [*arguments[:1], "--results", str(tree.results), "--repo", str(tree.repo), *arguments[1:]]
+    )
+
+
+def test_build_names_the_commit_that_hurt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = trees.compiled_tree(tmp_path, {"spilled_bytes": [0, 0, 128], "launches": [3, 1, 1]})
+    assert run(tree, "build", "--out", str(tmp_path / "html")) == 0
+    document = json.loads((tmp_path / "html/regressions.json").read_text())
+    assert {(f["verdict"], *f["commits"]) for f in document["findings"]} == {
+        ("regressed", tree.commits[2]),
+        ("improved", tree.commits[1]),
+    }
+    page = (tmp_path / f"html/c/{tree.commits[2][:12]}.html").read_text()
+    assert "HURT" in page
+    assert "from 0 to 128" in page
+    assert str(tmp_path / "html/index.html") in capsys.readouterr().out
+
+
+def test_build_never_replaces_a_folder_that_is_not_a_report(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1]})
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years of work")
+    assert run(tree, "build", "--out", str(tmp_path / "mine")) == 2
+    assert (tmp_path / "mine/thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    ("levels", "code", "word"),
+    [
+        ([1, 2], 1, "regressed"),
+        ([2, 1], 0, "improved"),
+        ([1, 1], 0, "unchanged"),
+        ([1, FAIL], 1, "missing"),
+        ([1], 3, "inconclusive"),
+    ],
+    ids=["worse", "better", "same", "failed", "unmeasured"],
+)
+def test_compare_says_it_in_word_and_exit_code(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    levels: list[float | None],
+    code: int,
+    word: str,
+) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": levels})
+    if len(levels) == 1:
+        tree = trees.compiled_tree(tmp_path / "second", {"launches": [1, 1]})
+        (tree.results / "rig" / f"{tree.commits[1][:8]}-env-py3.11.json").unlink()
+    assert run(tree, "compare", *tree.commits, "--json") == code
+    document = json.loads(capsys.readouterr().out)
+    assert [series["verdict"] for series in document["series"]] == [word]
+
+
+def test_the_quick_look_hides_no_step(tmp_path: Path) -> None:
+    """Series are first looked at quickly; what the judge finds in full must pass that look."""
+    tree = trees.large_tree(
+        tmp_path, commits=300, homes=[("rig", "py3.11")], benchmarks=4, params=[10], seed=11
+    )
+    table = history_of(tree).tables[0]
+    for row in range(len(table.series)):
+        quick = [change.step.index for change in series_changes(table, row)]
+        assert quick == [step.index for step in find_steps(table.values[row].tolist())]
+
+
+def noisy_tree(root: Path, wander: float, last: float, version: str = "1") -> trees.Tree:
+    """Twelve commits of one noisy benchmark with narrow intervals; only the last may differ."""
+    tree = trees.make_repository(root, 12)
+    tree.add_benchmark("bench.time_it", [["1", "2"]])
+    tree.write_benchmarks()
+    for commit in range(12):
+        level = (last if commit == 11 else 1.0) * (1 + wander * math.sin(7.3 * commit))
+        tree.write_result(commit, {"bench.time_it": [level, level]}, intervals=0.001)
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("wander", "last", "code"), [(0.0005, 1.1, 1), (0.0005, 1.0, 0), (0.05, 1.05, 3)]
+)
+def test_compare_knows_how_far_results_wander(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wander: float, last: float, code: int
+) -> None:
+    """A narrow interval within one process is no proof where processes lie apart."""
+    tree = noisy_tree(tmp_path, wander, last)
+    assert run(tree, "compare", tree.commits[10], tree.commits[11]) == code
+    assert "of 2 noisy series" in capsys.readouterr().out
+
+
+def test_compare_takes_the_thresholds_of_the_gate(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"bound_us": [100.0, 100.5]})
+    assert run(tree, "compare", *tree.commits) == 0
+    strict = "[metric.bound_us]\nrelative = 0.001"
+    text = thresholds.DEFAULT_FILE.read_text().replace("[metric.bound_us]\nrelative = 0.01", strict)
+    (tmp_path / "t.toml").write_text(text)
+    assert run(tree, "compare", *tree.commits, "--thresholds", str(tmp_path / "t.toml")) == 1
+
+
+def test_an_accepted_finding_fails_no_comparison_until_it_expires(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 2], "spilled_bytes": [0, 0, 64]})
+    (finding,) = judge(history_of(tree)).findings
+    accepted = tmp_path / "triage.toml"
+    today = datetime.date.today()
+    accepted.write_text("schema_version = 1\n")
+    monkeypatch.setattr(triage, "DEFAULT_FILE", accepted)
+    command = ("compare", tree.commits[1], tree.commits[2])
+    assert run(tree, *command) == 1
+    assert capsys.readouterr().out.count(f"finding {finding.identity}") == 2
+    assert run(tree, "comment", tree.commits[1], tree.commits[2]) == 1
+    assert f"`python -m reports accept {finding.identity} --owner" in capsys.readouterr().out
+    past = triage.Acceptance(
+        finding.identity, "ada", "for memory", today - datetime.timedelta(9), today
+    )
+    triage.accept(accepted, past)
+    capsys.readouterr()
+    assert run(tree, *command) == 0
+    assert f"accepted by ada until {today}: for memory" in capsys.readouterr().out
+    assert run(tree, "comment", tree.commits[1], tree.commits[2]) == 0
+    assert "regressed, `accepted by ada" in capsys.readouterr().out
+    text = accepted.read_text().replace(str(today), str(today - datetime.timedelta(1)))
+    accepted.write_text(text)
+    assert run(tree, *command) == 1
+
+
+def test_the_comment_folds_what_is_only_noise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = trees.make_repository(tmp_path, 2)
+    tree.add_benchmark("bench.track_launches", exact=True, metric="launches")
+    tree.add_benchmark("bench.time_clear")
+    tree.add_benchmark("bench.time_noisy")
+    tree.add_benchmark("bench.time_warm", role="evidence", better="lower")
+    tree.write_benchmarks()
+    for commit, (launches, clear, noisy, warm) in enumerate(((1, 1, 1, 1), (2, 1.5, 1.02, 1.3))):
+        tree.write_result(
+            commit,
+            {
+                "bench.track_launches": [launches],
+                "bench.time_clear": [clear],
+                "bench.time_noisy": [noisy],
+                "bench.time_warm": [warm],
+            },
+            cells=lambda name, values: {
+                "stats_ci_99_a": [v * (0.9 if "noisy" in name else 0.999) for v in values if v],
+                "stats_ci_99_b": [v * (1.1 if "noisy" in name else 1.001) for v in values if v],
+            },
+        )
+    assert run(tree, "comment", *tree.commits) == 1
+    text = capsys.readouterr().out
+    shown, _, folded = text.partition("<details><summary>2 noisy metrics")
+    assert shown.index("**Warpwatch: regressed") < shown.index("`launches`")
+    assert "`bench.time_clear`" in shown
+    assert "time_noisy" not in shown
+    assert "time_warm" not in shown
+    assert "◇ inconclusive" in folded
+    assert "`bench.time_warm`" in folded
+    assert folded.rstrip().endswith("</details>")
+
+
+def test_the_comment_says_what_to_do_where_nothing_could_be_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = noisy_tree(tmp_path, 0.05, 1.05)
+    assert run(tree, "comment", tree.commits[10], tree.commits[11]) == 3
+    comment = capsys.readouterr().out
+    pair = f"{tree.commits[10][:10]} {tree.commits[11][:10]}"
+    assert f"`asv continuous {pair}`" in comment.partition("| verdict")[0]

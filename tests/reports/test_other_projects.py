@@ -1,0 +1,105 @@
+"""Results of projects that never heard of us: pytest-benchmark's files, and comments on any."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reports.__main__ import main
+from reports.asv_results import read_result
+from reports.strict import RejectedError
+from tests.reports import trees
+
+TEST = "def test_sum(benchmark):\n    benchmark(lambda: sum(range({count})))\n"
+
+
+def test_what_pytest_benchmark_writes_becomes_a_report(tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.invalid"]
+    subprocess.run(["git", "init", "-q", "-b", "main", str(repo)], check=True)
+    for number, count in enumerate((200, 20_000)):
+        (repo / "test_it.py").write_text(TEST.format(count=count))
+        subprocess.run(["git", "-C", str(repo), "add", "."], check=True)
+        subprocess.run(
+            ["git", "-C", str(repo), *identity, "commit", "-qm", f"commit {number}"], check=True
+        )
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"),
+                *("--benchmark-autosave", "--benchmark-max-time=0.05", "--rootdir=."),
+            ],
+            cwd=repo,
+            check=True,
+            capture_output=True,
+            env={
+                # pytest-benchmark measures nothing where it believes to be one of many processes.
+                **{k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
+        )
+    arguments = ["--results", str(repo / ".benchmarks"), "--repo", str(repo)]
+    assert main(["build", *arguments, "--out", str(tmp_path / "html")]) == 0
+    pages = [path.read_text() for path in (tmp_path / "html/s").iterdir()]
+    assert len(pages) == 1
+    assert "test_it.py::test_sum" in pages[0]
+    assert "µs" in pages[0]
+    assert main(["compare", *arguments, "HEAD~", "HEAD"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"commit_info": {"id": "dirty"}}, "commit_info.id"),
+        ({"commit_info": None}, "commit_info"),
+        ({"datetime": 7}, "datetime"),
+        ({"machine_info": []}, "machine_info"),
+    ],
+    ids=["commit", "no-commit", "date", "machine"],
+)
+def test_a_wrong_pytest_benchmark_file_is_named(
+    tmp_path: Path, change: dict[str, object], named: str
+) -> None:
+    good = {
+        "machine_info": {},
+        "commit_info": {"id": "a" * 40},
+        "benchmarks": [],
+        "datetime": "2025-01-01T00:00:00+00:00",
+    }
+    path = tmp_path / "0001.json"
+    path.write_text(json.dumps({**good, **change}))
+    with pytest.raises(RejectedError, match=named):
+        read_result(path)
+
+
+@pytest.mark.parametrize(
+    ("levels", "code", "line"),
+    [([1, 3], 1, "regressed: 1 regressed"), ([3, 1], 0, "no regression: 1 improved")],
+    ids=["worse", "better"],
+)
+def test_the_comment_opens_with_the_verdict(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    levels: list[float | None],
+    code: int,
+    line: str,
+) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": levels})
+    arguments = ["--results", str(tree.results), "--repo", str(tree.repo), *tree.commits]
+    assert main(["comment", *arguments]) == code
+    comment = capsys.readouterr().out
+    assert line in comment.splitlines()[1]
+    assert len(comment.encode()) <= 60_000
+    assert main(["comment", *arguments, "--as", "check"]) == code
+    check = json.loads(capsys.readouterr().out)
+    assert check["conclusion"] == ("failure" if code else "success")
+    assert check["title"] in comment
+    assert main(["comment", *arguments, "--as", "summary"]) == code
+    summary = capsys.readouterr().out
+    assert summary.splitlines()[0] == f"## {check['title']}"
+    assert "| `launches` | `flash B1-H8-S512-D64 @ sm_90` |" in summary

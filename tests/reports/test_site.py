@@ -1,0 +1,324 @@
+"""The site on disk: complete, valid, linked, rebuilt only where something changed, never torn."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import html5lib
+import numpy as np
+import pytest
+
+from reports import thresholds
+from reports.__main__ import main
+from reports.pages import builder, series_pages
+from reports.pages.write import FreshSite
+from reports.store import code_version
+from reports.work import Workers
+from tests.reports import trees
+
+
+def build(tree: trees.Tree, out: Path) -> int:
+    arguments = ["--results", str(tree.results), "--repo", str(tree.repo), "--out", str(out)]
+    return main(["build", *arguments])
+
+
+def noisy_tree(root: Path, *, series: int = 6, commits: int = 24) -> trees.Tree:
+    """One noisy benchmark with a step in its first series, and one exact metric that changes."""
+    tree = trees.make_repository(root, commits)
+    tree.add_benchmark("bench.time_it", [[str(number) for number in range(series)]])
+    tree.add_benchmark("bench.track_size", unit="bytes", exact=True)
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit in range(commits - 1):
+        write(tree, commit, series)
+    return tree
+
+
+def write(tree: trees.Tree, commit: int, series: int = 6) -> None:
+    noise = [1 + 0.005 * math.sin(12.9 * commit + 7 * number) for number in range(series)]
+    noise[0] *= 1.5 if commit >= 12 else 1.0
+    tree.write_result(
+        commit, {"bench.time_it": list(noise), "bench.track_size": [float(commit // 8)]}
+    )
+
+
+def contents(site: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(site)): path.read_bytes()
+        for path in sorted(site.rglob("*"))
+        if path.is_file() and path.name != ".warpwatch-site"
+    }
+
+
+class Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.targets: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.targets += [value for name, value in attrs if name in ("href", "src") and value]
+
+
+def test_every_link_of_the_site_resolves(tmp_path: Path) -> None:
+    assert build(noisy_tree(tmp_path), tmp_path / "html") == 0
+    pages = list((tmp_path / "html").rglob("*.html"))
+    assert len(pages) > 30
+    for page in pages:
+        links = Links()
+        links.feed(page.read_text())
+        for target in links.targets:
+            if target == "#main":
+                assert 'id="main"' in page.read_text()
+                continue
+            assert (page.parent / target.partition("#")[0]).is_file(), (page, target)
+
+
+def test_every_page_is_valid_html(tmp_path: Path) -> None:
+    build(noisy_tree(tmp_path), tmp_path / "html")
+    for page in (tmp_path / "html").rglob("*.html"):
+        text = page.read_text()
+        html5lib.HTMLParser(strict=True).parse(text)
+        identities = re.findall(r'\bid="([^"]*)"', text)
+        assert len(identities) == len(set(identities))
+        assert text.count("<h1") == 1
+        assert "style=" not in text
+        assert " on" not in re.sub(r">[^<]*<", "><", text).replace('" content="', "")
+
+
+def test_a_second_build_has_nothing_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = noisy_tree(tmp_path)
+    build(tree, tmp_path / "html")
+    before = contents(tmp_path / "html")
+    capsys.readouterr()
+    assert build(tree, tmp_path / "html") == 0
+    assert "nothing changed" in capsys.readouterr().err
+    assert contents(tmp_path / "html") == before
+
+
+def test_an_incremental_build_equals_a_fresh_one(tmp_path: Path) -> None:
+    tree = noisy_tree(tmp_path)
+    build(tree, tmp_path / "html")
+    write(tree, 23)
+    build(tree, tmp_path / "html")
+    build(tree, tmp_path / "fresh")
+    assert contents(tmp_path / "html") == contents(tmp_path / "fresh")
+
+
+def test_a_series_without_news_is_taken_over(tmp_path: Path) -> None:
+    tree = noisy_tree(tmp_path)
+    tree.write_result(3, {"bench.track_size": [5.0]}, machine="other")
+    build(tree, tmp_path / "html")
+    before = {path.name: path.stat().st_ino for path in (tmp_path / "html/s").iterdir()}
+    tree.write_result(3, {"bench.track_size": [7.0]}, machine="other")
+    build(tree, tmp_path / "html")
+    after = {path.name: path.stat().st_ino for path in (tmp_path / "html/s").iterdir()}
+    assert sum(before[name] != after[name] for name in before) == 1
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "other", "gone"])
+def test_a_broken_memory_is_no_obstacle(tmp_path: Path, damage: str) -> None:
+    tree = noisy_tree(tmp_path)
+    build(tree, tmp_path / "html")
+    expected = contents(tmp_path / "html")
+    for path in (tmp_path / ".html.cache").iterdir():
+        data = path.read_bytes()
+        {
+            "cut": lambda p=path, d=data: p.write_bytes(d[: len(d) // 2]),
+            "empty": lambda p=path: p.write_bytes(b""),
+            "other": lambda p=path: p.write_bytes(b'{"code": 1, "content": [1]}'),
+            "gone": lambda p=path: p.unlink(),
+        }[damage]()
+    (tmp_path / "html/.warpwatch-site").write_text("stale")
+    assert build(tree, tmp_path / "html") == 0
+    assert contents(tmp_path / "html") == expected
+
+
+def test_a_site_drawn_by_several_processes_is_that_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = noisy_tree(tmp_path)
+    sources = builder.Sources((tree.results,), tree.repo)
+    monkeypatch.setattr(builder, "_BATCH_SERIES", 2)
+    with Workers(1) as alone:
+        builder.build(sources, tmp_path / "one", workers=alone)
+    monkeypatch.setattr(builder, "_WORTH_SERIES", 0)
+
+    def fail(*_: object) -> None:
+        raise AssertionError("a page was drawn in this process")
+
+    monkeypatch.setattr(series_pages, "_draw", fail)
+    with Workers(2) as several:
+        builder.build(sources, tmp_path / "two", workers=several)
+    assert contents(tmp_path / "two") == contents(tmp_path / "one")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_build_leaves_the_old_site_whole(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    tree = noisy_tree(tmp_path, series=310)
+    build(tree, tmp_path / "html")
+    before = contents(tmp_path / "html")
+    names = sorted(tmp_path.iterdir())
+    for commit in range(23):
+        write(tree, commit, 310)
+    tree.write_result(23, {"bench.time_it": [9.0] * 310})
+    command = [sys.executable, "-m", "reports", "build", "--results", str(tree.results)]
+    process = subprocess.Popen(
+        [*command, "--repo", str(tree.repo), "--out", str(tmp_path / "html")],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if any(tmp_path.glob(".html.new-*/s/*.html")):
+            break
+        time.sleep(0.005)
+    os.killpg(process.pid, how)
+    said = process.communicate()[1]
+    assert contents(tmp_path / "html") == before
+    if how is signal.SIGINT:
+        assert (process.returncode, said) == (130, "interrupted\n")
+        assert sorted(tmp_path.iterdir()) == names
+    assert build(tree, tmp_path / "html") == 0
+    assert contents(tmp_path / "html") != before
+
+
+def test_a_failure_while_drawing_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = noisy_tree(tmp_path)
+    build(tree, tmp_path / "html")
+    before = contents(tmp_path / "html")
+    write(tree, 23)
+
+    def fail(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(builder, "write_site", fail)
+    with pytest.raises(OSError, match="no space left"):
+        build(tree, tmp_path / "html")
+    assert contents(tmp_path / "html") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".html.cache",
+        "html",
+        "repo",
+        "results",
+    ]
+
+
+def test_a_new_site_takes_the_old_ones_place_at_once(tmp_path: Path) -> None:
+    for content in ("one", "two"):
+        with FreshSite(tmp_path / "html") as fresh:
+            fresh.write("index.html", content)
+            fresh.publish("stamp")
+        assert (tmp_path / "html/index.html").read_text() == content
+        assert [path.name for path in tmp_path.iterdir()] == ["html"]
+
+
+def test_the_verdict_file_and_the_feed_say_the_same(tmp_path: Path) -> None:
+    tree = noisy_tree(tmp_path)
+    build(tree, tmp_path / "html")
+    document = json.loads((tmp_path / "html/regressions.json").read_text())
+    assert document["schema_version"] == 1
+    worse = {
+        change["first_commit"]
+        for finding in document["findings"]
+        for change in finding["changes"]
+        if change["kind"] == "hurt"
+    }
+    assert worse == {tree.commits[8], tree.commits[12], tree.commits[16]}
+    feed = ElementTree.parse(tmp_path / "html/feed.atom").getroot()
+    space = {"a": "http://www.w3.org/2005/Atom"}
+    assert 'type="application/atom+xml"' in (tmp_path / "html/index.html").read_text()
+    entries = feed.findall("a:entry", space)
+    assert len(entries) == len(document["findings"])
+    for link in feed.findall(".//a:link", space):
+        assert (tmp_path / "html" / link.attrib["href"]).is_file()
+
+
+def test_a_regression_that_recovered_is_on_record_but_not_open(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 3, 1], "spilled_bytes": [0, 0, 8]})
+    build(tree, tmp_path / "html")
+    index = (tmp_path / "html/index.html").read_text()
+    assert "1 finding to look at" in index
+    assert index.index("Needs attention") < index.index("spilled_bytes of")
+    assert index.index("Recovered") < index.index("launches of", index.index("Recovered"))
+
+
+def test_results_without_a_single_value_are_not_a_clean_bill(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = trees.make_repository(tmp_path, 2)
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    (tree.results / "rig" / "x.json").write_text('{"version": 2')
+    assert build(tree, tmp_path / "html") == 3
+    assert "Nothing was measured" in (tmp_path / "html/index.html").read_text()
+    assert "cut short" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    assert main(["build", "--results", str(tmp_path / "absent"), "--out", str(tmp_path / "h")]) == 2
+    assert not (tmp_path / "h").exists()
+
+
+def test_the_page_of_a_series_says_what_noise_it_has(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 60)
+    tree.add_benchmark("bench.time_it", [["wandering", "quiet", "few"]])
+    tree.add_benchmark("bench.track_size", exact=True)
+    tree.write_benchmarks()
+    random = np.random.default_rng(3)
+    wander = np.cumsum(random.normal(0, 0.01, 60))
+    for commit in range(60):
+        quiet = float(np.exp(random.normal(0, 0.01)))
+        tree.write_result(
+            commit,
+            {
+                "bench.time_it": [
+                    float(np.exp(wander[commit])),
+                    quiet,
+                    quiet if commit > 52 else math.nan,
+                ],
+                "bench.track_size": [1.0],
+            },
+        )
+    build(tree, tmp_path / "html")
+    said = {}
+    for page in (tmp_path / "html/s").iterdir():
+        text = page.read_text()
+        title = re.search(r"<title>(.*)</title>", text)
+        noise = re.search(r"Noise: (.*)</p>", text)
+        assert title
+        said[title[1]] = noise[1] if noise else ""
+    assert said["bench.time_it (wandering)"].startswith("autocorrelated (neighbours are alike")
+    assert said["bench.time_it (wandering)"].endswith("a gate compares pairs of neighbours.")
+    assert said["bench.time_it (quiet)"].startswith("quiet (symmetric")
+    assert said["bench.time_it (few)"].startswith("7 commits are too few")
+    assert said["bench.track_size"] == ""
+
+
+def test_what_counts_is_part_of_what_a_build_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = code_version()
+    assert code_version() == before
+    read = Path.read_bytes
+    monkeypatch.setattr(
+        Path,
+        "read_bytes",
+        lambda path: read(path) + b"#" * (path == thresholds.DEFAULT_FILE),
+    )
+    assert code_version() != before

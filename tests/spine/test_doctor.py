@@ -1,0 +1,43 @@
+"""``doctor`` tells a usable machine from an unusable one, with a remedy for each lack."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as cli
+from benchmarks.commands import doctor
+
+
+def test_a_machine_that_runs_the_tests_can_do_the_main_job(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["schema"] == doctor.SCHEMA_VERSION
+    states = {check["name"]: check["state"] for check in report["checks"]}
+    assert all(states[f"target {name}"] == "ok" for name in ("sm_80", "sm_90", "sm_100", "gfx942"))
+
+
+def test_another_package_of_the_same_name_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "warpwatch.toml"
+    # `json` is importable from the standard library, and `kernels` is a folder of the checkout.
+    config.write_text('[package]\nname = "json"\npath = "kernels"\nworkloads = "w"\n')
+    monkeypatch.setenv("WARPWATCH_CONFIG", str(config))
+    assert cli.main(["doctor"]) == 2
+    out = capsys.readouterr().out
+    assert "missing  measured package" in out
+    assert "uninstall the other package called json" in out
+    assert out.endswith("the main job cannot run\n")
+
+
+def test_every_lack_comes_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    monkeypatch.setattr(doctor.sys, "version_info", (3, 10, 0))
+    lacks = [check for check in doctor.checks() if check.state != "ok"]
+    assert {"python", "git", "hardware counters"} <= {check.name for check in lacks}
+    assert all(check.remedy for check in lacks)

@@ -1,0 +1,86 @@
+"""Every kernel compiles for every target under the oldest and the newest Triton supported.
+
+The fixed set as a whole is compiled under the installed Triton by ``tests/compiled``, and between
+any two by ``make upgrade-check``: here each kernel function meets each target once.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import workloads
+from benchmarks.configuration import ROOT
+from benchmarks.instruments.compiled import jobs, sides
+from benchmarks.targets import TARGETS
+
+NAMES = (
+    "sdpa-fp16-B12-S256-H64-D64",
+    "attention-backward-bf16-B4-S4096-H32-D64",
+    "matmul-fp16-2048x2048x2048-bias-gelu",
+)
+# Kernels of their own for exact gradients, and the portable ones where Hopper's serve 16 bits.
+FP32 = jobs.Job("kernels:flash_attention", "", " ".join(["fp32[1,64,2,16]"] * 3), backward=True)
+FP32_MATMUL = jobs.Job("kernels:matmul", "sm_90", "fp32[512,512] fp32[512,512]")
+
+
+def launched_kernels() -> Iterator[str]:
+    """Names of kernels the package launches: ``name[grid](...)`` in its source."""
+    for path in (ROOT / "kernels").rglob("*.py"):
+        for node in ast.walk(ast.parse(Path(path).read_text(encoding="utf-8"))):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Subscript)
+                and isinstance(node.func.value, ast.Name)
+                and isinstance(node.func.slice, ast.Tuple | ast.Name)
+            ):
+                yield node.func.value.id
+
+
+def expected(version: str) -> set[tuple[str, str]]:
+    """Every kernel on every target; those for Hopper on Hopper, up to the Triton they are for."""
+    specialised = {"sm_90"} if version < "3.8" else set()
+    every = {target.name for target in TARGETS}
+    return {
+        (kernel, target)
+        for kernel in launched_kernels()
+        for target in (specialised if "hopper" in kernel else every)
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.tritons
+@pytest.mark.parametrize("version", ["3.6.0", "3.9.0"])
+def test_every_kernel_compiles(version: str) -> None:
+    assert set(NAMES) <= {workload.name for workload, _ in workloads.fixed_set()}
+    asked = [jobs.Job(name, target.name, is_workload=True) for target in TARGETS for name in NAMES]
+    asked += [replace(FP32, target=target.name) for target in TARGETS]
+    asked.append(FP32_MATMUL)
+    try:
+        folder = sides.triton_folder(version)
+    except ValueError as error:
+        pytest.skip(f"Triton {version} cannot be had here: {error}")
+    assert folder is not None, "the installed Triton is neither the oldest nor the newest"
+    with sides.opened(version) as side:
+        done = list(jobs.run(asked, side.environment))
+    wrong = [
+        f"{one.job.name} {one.job.target}: {one.status} {one.detail}"
+        for one in done
+        if one.status != "ok"
+    ]
+    assert not wrong
+    unknown = {
+        f"{one.job.target}: {mnemonic}"
+        for one in done
+        for launch in one.evidence["launches"]
+        for mnemonic in launch["unknown_instructions"]
+    }
+    assert sorted(unknown) == [], "name them in the readers' tables"
+    compiled = {
+        (launch["kernel"], one.job.target) for one in done for launch in one.evidence["launches"]
+    }
+    assert expected(version) - compiled == set()

