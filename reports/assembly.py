@@ -49,9 +49,10 @@ def assemble(
             builders[home].add(position, file)
     tables = tuple(builders[home].table(commits.ordered) for home in sorted(builders))
     folders = {info.meaning.sources for table in tables for info in table.series} - {""}
-    if repo is None or not positions.keys() & {file.commit for _, file in results.files}:
-        folders = set()
-    touched = {folder: touching(repo, folder, revision) for folder in folders if repo}
+    # What a commit changed that git does not have is not known: it may be the cause.
+    touched = dict.fromkeys(folders, commits.absent)
+    if repo is not None and commits.absent != positions.keys():
+        touched = {folder: touching(repo, folder, revision) | commits.absent for folder in folders}
     return History(commits.ordered, tables, tuple(notices), commits.url, touched)
 
 
@@ -130,16 +131,16 @@ def _with_earlier(commits: Commits, dates: dict[str, int], notices: list[str]) -
         return commits
     known = commits.by_hash()
     begins_ms = 1000 * min(commit.time_s for commit in commits.ordered)
-    earlier = by_date({k: v for k, v in dates.items() if k not in known and v < begins_ms}).ordered
-    if not earlier:
+    before = by_date({k: v for k, v in dates.items() if k not in known and v < begins_ms})
+    if not before.ordered:
         return commits
     notices.append(
-        f"{len(earlier)} measured commits are older than the first commit of this clone and stand "
-        "before it in the order of their dates; where it is a shallow one, `git fetch --unshallow` "
-        "brings their subjects and authors"
+        f"{len(before.ordered)} measured commits are older than the first commit of this clone and "
+        "stand before it in the order of their dates; where it is a shallow one, "
+        "`git fetch --unshallow` brings their subjects and authors"
     )
-    behind = (replace(c, position=c.position + len(earlier)) for c in commits.ordered)
-    return Commits((*earlier, *behind), commits.url)
+    behind = (replace(c, position=c.position + len(before.ordered)) for c in commits.ordered)
+    return Commits((*before.ordered, *behind), commits.url, before.absent)
 
 
 def _platform(machine: dict[str, str], result: ResultFile) -> str:

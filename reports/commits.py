@@ -19,6 +19,8 @@ class Commits:
 
     ordered: tuple[Commit, ...]
     url: str = ""
+    absent: frozenset[str] = frozenset()
+    """Those known from results alone: git cannot say what they changed."""
 
     def by_hash(self) -> dict[str, Commit]:
         return {commit.hash: commit for commit in self.ordered}
@@ -67,9 +69,10 @@ def by_date(dates_ms: dict[str, int]) -> Commits:
     ordered = sorted(dates_ms.items(), key=lambda item: (item[1], item[0]))
     return Commits(
         tuple(
-            Commit(commit, (), date_ms // 1000, "", "", position)
+            Commit(commit, (), date_ms // 1000, "author unknown", "(not in this clone)", position)
             for position, (commit, date_ms) in enumerate(ordered)
-        )
+        ),
+        absent=frozenset(dates_ms),
     )
 
 

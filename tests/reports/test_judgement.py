@@ -210,6 +210,16 @@ def test_a_clone_that_was_cut_short_loses_no_history(tmp_path: Path) -> None:
     assert found == [("hurt", 2)]
 
 
+@pytest.mark.parametrize(("depth", "cause"), [(2, "kernel"), (4, "dependency")])
+def test_an_absent_commit_may_be_the_cause(tmp_path: Path, depth: int, cause: str) -> None:
+    """The commits are empty: those that git has are cleared, of the others nothing is known."""
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 2, 2, 2]}, sources="kernels")
+    clone = ["git", "clone", "--quiet", "--depth", str(depth), tree.repo.as_uri()]
+    subprocess.run([*clone, str(tmp_path / "clone")], check=True)
+    judgement = judge(assemble(results_of(tree), tmp_path / "clone", Directions()))
+    assert [finding.cause for finding in judgement.findings] == [cause]
+
+
 def test_a_commit_of_another_branch_is_left_out(tmp_path: Path) -> None:
     tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 2]})
     kept = ["git", "-C", str(tree.repo), "update-ref", "refs/heads/main", tree.commits[1]]
