@@ -1,11 +1,15 @@
-"""What the tests of workflows share: a remote that can be pushed to."""
+"""What the tests of workflows share: a remote that can be pushed to, and an API."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.workflows import stand_in
+from tests.workflows.stand_in import StandIn
 
 
 @pytest.fixture
@@ -13,3 +17,13 @@ def remote(tmp_path: Path) -> str:
     path = tmp_path / "remote.git"
     subprocess.run(["git", "init", "--quiet", "--bare", str(path)], check=True)
     return str(path)
+
+
+@pytest.fixture
+def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    with stand_in.serve() as served:
+        served.pull_request()
+        monkeypatch.setenv("GITHUB_API_URL", served.url)
+        monkeypatch.setenv("GITHUB_TOKEN", "secret")
+        monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+        yield served
