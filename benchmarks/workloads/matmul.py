@@ -16,7 +16,7 @@ BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 
 @dataclass(frozen=True, kw_only=True)
 class MatmulWorkload(Workload):
-    """``activation(a @ b + bias)``.
+    """``activation(a @ b + bias) + residual``.
 
     ``layout`` gives a and b a letter each as BLAS does: ``n`` for rows in memory one after the
     other, ``t`` for a transposed view.
@@ -29,6 +29,7 @@ class MatmulWorkload(Workload):
     layout: str = "nn"
     bias: bool = False
     activation: str | None = None
+    residual: bool = False
     tf32: bool = False
 
     @property
@@ -42,7 +43,13 @@ class MatmulWorkload(Workload):
             parts.append("bias")
         if self.activation:
             parts.append(self.activation)
+        if self.residual:
+            parts.append("residual")
         return "-".join(parts)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("residual",) if self.residual else ()
 
     @property
     def flops(self) -> int:
@@ -51,6 +58,7 @@ class MatmulWorkload(Workload):
     @property
     def bytes_moved(self) -> int:
         values = self.M * self.K + self.K * self.N + self.M * self.N + self.N * self.bias
+        values += self.M * self.N * self.residual
         return values * BYTES[self.dtype]
 
     def inputs(self, device: str, seed: int = 0, values: Values = "random") -> Inputs:
@@ -68,7 +76,8 @@ class MatmulWorkload(Workload):
 
         a = make(self.M, self.K) if self.layout[0] == "n" else make(self.K, self.M).t()
         b = make(self.K, self.N) if self.layout[1] == "n" else make(self.N, self.K).t()
-        return {"a": a, "b": b, "bias": make(self.N) if self.bias else None}
+        made = {"a": a, "b": b, "bias": make(self.N) if self.bias else None}
+        return made | {"residual": make(self.M, self.N)} if self.residual else made
 
     def call(self, inputs: Inputs) -> Any:
         import kernels
@@ -80,6 +89,8 @@ class MatmulWorkload(Workload):
             options["bias"] = inputs["bias"]
         if self.activation:
             options["activation"] = self.activation
+        if self.residual:
+            options["residual"] = inputs["residual"]
         if self.tf32:
             options["allow_tf32"] = True
         return kernels.matmul(inputs["a"], inputs["b"], **options)
@@ -93,7 +104,7 @@ class MatmulWorkload(Workload):
             out = out + inputs["bias"].to(kind)
         if self.activation is not None:
             out = getattr(torch.nn.functional, self.activation)(out)
-        return out
+        return out + inputs["residual"].to(kind) if self.residual else out
 
 
 def _cube(size: int) -> tuple[int, int, int]:
@@ -124,6 +135,8 @@ def workloads() -> tuple[MatmulWorkload, ...]:
         _make("gemm", "bf16", _cube(4096), layout="tn"),
         _make("gemm", "bf16", (4096, 14336, 4096), layout="nt", bias=True, activation="silu"),
         _make("gemm", "fp16", _cube(2048), bias=True, activation="gelu"),
+        # The projection back onto the residual stream.
+        _make("gemm", "bf16", (4096, 4096, 14336), layout="nt", residual=True),
         _make("gemm", "fp16", (1000, 1000, 1000)),
         _make("gemm", "fp32", _cube(1024)),
         _make("gemm", "fp32", _cube(2048), tf32=True),

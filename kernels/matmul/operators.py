@@ -16,13 +16,14 @@ def product(
     bias: torch.Tensor | None,
     activation: str | None,
     allow_tf32: bool,
+    residual: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``activation(a @ b + bias)`` for checked arguments."""
+    """``activation(a @ b + bias) + residual`` for checked arguments."""
     if out is None:
         out = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
     if out.numel():
-        _launch(a, b, out, bias, activation, allow_tf32)
+        _launch(a, b, out, bias, activation, allow_tf32, residual)
     return out
 
 
@@ -33,15 +34,16 @@ def _launch(
     bias: torch.Tensor | None,
     activation: str | None,
     allow_tf32: bool,
+    residual: torch.Tensor | None,
 ) -> None:
     with targets.on_device_of(a):
         hopper = specialised.load("matmul.hopper") if targets.current().has_wgmma else None
-        if hopper is not None and hopper.supported(a, b, out):
+        if hopper is not None and residual is None and hopper.supported(a, b, out):
             try:
                 return hopper.launch(a, b, out, bias, activation)
             except specialised.COMPILE_ERRORS as error:
                 specialised.give_up("matmul.hopper", error)
-        portable.launch(a, b, out, bias, activation, allow_tf32)
+        portable.launch(a, b, out, bias, activation, allow_tf32, residual)
 
 
 @torch.library.custom_op("warpwatch::matmul", mutates_args=())
@@ -51,8 +53,9 @@ def matmul_op(
     bias: torch.Tensor | None,
     activation: str | None,
     allow_tf32: bool,
+    residual: torch.Tensor | None,
 ) -> torch.Tensor:
-    return product(a, b, bias, activation, allow_tf32)
+    return product(a, b, bias, activation, allow_tf32, residual)
 
 
 @matmul_op.register_fake
@@ -61,8 +64,10 @@ def _output(a: torch.Tensor, b: torch.Tensor, *_: Any) -> torch.Tensor:
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    a, b, bias, ctx.activation, ctx.allow_tf32 = inputs
-    ctx.save_for_backward(a, b, bias, output if ctx.activation == "relu" else None)
+    a, b, bias, ctx.activation, ctx.allow_tf32, residual = inputs
+    # The output tells where relu passed, unless a residual was added to it.
+    tells = ctx.activation == "relu" and residual is None
+    ctx.save_for_backward(a, b, bias, output if tells else None)
 
 
 def _through(activation: str, dout: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
@@ -80,15 +85,16 @@ def _through(activation: str, dout: torch.Tensor, before: torch.Tensor) -> torch
 
 def _differentiate(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     a, b, bias, out = ctx.saved_tensors
+    dresidual = dout if ctx.needs_input_grad[5] else None
     if ctx.activation is not None:
-        # Where relu passes, its output tells; the others need what they were applied to again.
-        before = out if out is not None else matmul_op(a, b, bias, None, ctx.allow_tf32)
+        # Without relu's output, what the activation was applied to is computed again.
+        before = out if out is not None else matmul_op(a, b, bias, None, ctx.allow_tf32, None)
         dout = _through(ctx.activation, dout, before)
     needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
-    da = matmul_op(dout, b.t(), None, None, ctx.allow_tf32) if needs_a else None
-    db = matmul_op(a.t(), dout, None, None, ctx.allow_tf32) if needs_b else None
+    da = matmul_op(dout, b.t(), None, None, ctx.allow_tf32, None) if needs_a else None
+    db = matmul_op(a.t(), dout, None, None, ctx.allow_tf32, None) if needs_b else None
     dbias = dout.sum(0) if bias is not None and needs_bias else None
-    return da, db, dbias, None, None
+    return da, db, dbias, None, None, dresidual
 
 
 matmul_op.register_autograd(_differentiate, setup_context=_remember)

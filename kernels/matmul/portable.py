@@ -9,84 +9,7 @@ import triton.language as tl
 from .. import targets
 from ..descriptors import TensorDescriptor, describable
 from .configs import choose
-
-
-@triton.jit
-def apply_activation(x, ACTIVATION: tl.constexpr):
-    if ACTIVATION == "relu":
-        x = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    elif ACTIVATION == "gelu":
-        x = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
-    elif ACTIVATION == "silu":
-        x = x / (1.0 + tl.exp(-x))
-    return x
-
-
-@triton.jit
-def tile_of_program(i_program, n_tiles_m, n_tiles_n, GROUP_M: tl.constexpr):
-    """Walk GROUP_M rows of tiles together, so that they find B's columns in L2."""
-    per_group = GROUP_M * n_tiles_n
-    i_group = i_program // per_group
-    first_m = i_group * GROUP_M
-    rows = min(n_tiles_m - first_m, GROUP_M)
-    i_m = first_m + (i_program % per_group) % rows
-    i_n = (i_program % per_group) // rows
-    return i_m, i_n
-
-
-@triton.jit
-def store_tile(
-    c,
-    bias,
-    b_c,
-    o_first,
-    in_m,
-    N,
-    stride_cm,
-    stride_cn,
-    HAS_BIAS: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-):
-    """Write columns ``o_first`` and on of C, whose rows ``c`` begins at, through the epilogue."""
-    o_m = tl.arange(0, b_c.shape[0])
-    o_n = tl.arange(0, b_c.shape[1])
-    in_n = o_n < N - o_first
-    if HAS_BIAS:
-        b_bias = tl.load(bias + o_first + o_n, mask=in_n, other=0.0)
-        b_c += b_bias[None, :].to(tl.float32)
-    b_c = apply_activation(b_c, ACTIVATION)
-    p_c = (
-        c + o_first.to(tl.int64) * stride_cn + (o_m[:, None] * stride_cm + o_n[None, :] * stride_cn)
-    )
-    tl.store(p_c, b_c.to(c.dtype.element_ty), mask=in_m[:, None] & in_n[None, :])
-
-
-@triton.jit
-def store_parts(
-    c,
-    bias,
-    b_c,
-    o_first,
-    in_m,
-    N,
-    stride_cm,
-    stride_cn,
-    HAS_BIAS: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """``store_tile`` for PARTS column parts in turn, a power of two."""
-    if PARTS == 1:
-        store_tile(c, bias, b_c, o_first, in_m, N, stride_cm, stride_cn, HAS_BIAS, ACTIVATION)
-    else:
-        HALF: tl.constexpr = b_c.shape[1] // 2
-        REST: tl.constexpr = PARTS // 2
-        b_0, b_1 = tl.split(tl.trans(tl.reshape(b_c, [b_c.shape[0], 2, HALF]), 0, 2, 1))
-        o_1 = o_first + HALF
-        store_parts(
-            c, bias, b_0, o_first, in_m, N, stride_cm, stride_cn, HAS_BIAS, ACTIVATION, REST
-        )
-        store_parts(c, bias, b_1, o_1, in_m, N, stride_cm, stride_cn, HAS_BIAS, ACTIVATION, REST)
+from .epilogue import store_parts, tile_of_program
 
 
 @triton.jit
@@ -95,6 +18,7 @@ def matmul_kernel(
     b,
     c,
     bias,
+    residual,
     M,
     N,
     K,
@@ -104,11 +28,14 @@ def matmul_kernel(
     stride_bn,
     stride_cm,
     stride_cn,
+    stride_rm,
+    stride_rn,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr,
     ACTIVATION: tl.constexpr,
     PRECISION: tl.constexpr,
     TMA: tl.constexpr,
@@ -120,6 +47,8 @@ def matmul_kernel(
     i_m, i_n = tile_of_program(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
     c += (i_m * BLOCK_M).to(tl.int64) * stride_cm
+    if HAS_RESIDUAL:
+        residual += (i_m * BLOCK_M).to(tl.int64) * stride_rm
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
     o_k = tl.arange(0, BLOCK_K)
@@ -153,10 +82,31 @@ def matmul_kernel(
             p_b += BLOCK_K * stride_bk
         b_c = tl.dot(b_a, b_b, b_c, input_precision=PRECISION)
 
-    # The error function needs registers that a large tile leaves none of: parts in turn.
-    PARTS: tl.constexpr = max(BLOCK_M * BLOCK_N // 16384, 2) if ACTIVATION == "gelu" else 1
+    # The error function, and the residual beside the largest tile, need registers that a large
+    # tile leaves none of: parts in turn.
+    PARTS: tl.constexpr = (
+        max(BLOCK_M * BLOCK_N // 16384, 2)
+        if ACTIVATION == "gelu"
+        else max(BLOCK_M * BLOCK_N // 32768, 1)
+        if HAS_RESIDUAL
+        else 1
+    )
     store_parts(
-        c, bias, b_c, i_n * BLOCK_N, in_m, N, stride_cm, stride_cn, HAS_BIAS, ACTIVATION, PARTS
+        c,
+        bias,
+        residual,
+        b_c,
+        i_n * BLOCK_N,
+        in_m,
+        N,
+        stride_cm,
+        stride_cn,
+        stride_rm,
+        stride_rn,
+        HAS_BIAS,
+        HAS_RESIDUAL,
+        ACTIVATION,
+        PARTS,
     )
 
 
@@ -167,8 +117,9 @@ def launch(
     bias: torch.Tensor | None,
     activation: str | None,
     allow_tf32: bool,
+    residual: torch.Tensor | None = None,
 ) -> None:
-    """``out = activation(a @ b + bias)`` for checked arguments."""
+    """``out = activation(a @ b + bias) + residual`` for checked arguments."""
     M, K = a.shape
     N = b.shape[1]
     with targets.on_device_of(a):
@@ -184,17 +135,20 @@ def launch(
             b_rows if tma else b,
             out,
             bias,
+            residual,
             M,
             N,
             K,
             *a.stride(),
             *b.stride(),
             *out.stride(),
+            *(residual.stride() if residual is not None else (None, None)),
             BLOCK_M=config.block_m,
             BLOCK_N=config.block_n,
             BLOCK_K=config.block_k,
             GROUP_M=config.group_m,
             HAS_BIAS=bias is not None,
+            HAS_RESIDUAL=residual is not None,
             ACTIVATION=activation or "none",
             PRECISION="tf32" if use_tf32 else "ieee",
             TMA=tma,

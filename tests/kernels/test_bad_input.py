@@ -130,6 +130,16 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         r"^out: expected shape \(4, 8\), got \(4, 6\)",
     ),
+    "matmul-residual": (
+        lambda: kernels.matmul(A, B, residual=B),
+        ValueError,
+        r"^residual: expected shape \(4, 8\), got \(6, 8\)",
+    ),
+    "matmul-residual-dtype": (
+        lambda: kernels.matmul(A, B, residual=torch.empty(4, 8)),
+        ValueError,
+        r"^residual: expected dtype torch.float16 as a has, got torch.float32; convert",
+    ),
     "matmul-gradient": (
         lambda: kernels.matmul(A.clone().requires_grad_(), B, out=torch.empty(4, 8, dtype=HALF)),
         NotImplementedError,

@@ -41,6 +41,7 @@ WORKLOADS = (
     matmul(),
     matmul(layout="nt", bias=True, activation="gelu"),
     matmul(layout="tn", N=512, dtype="fp16", bias=True, activation="silu"),
+    matmul(layout="nt", residual=True),
     matmul(M=16, layout="nt"),
 )
 

@@ -20,6 +20,7 @@ class Case:
     b_view: str = "contiguous"
     bias: bool = False
     activation: str | None = None
+    residual: str | None = None
     tf32: bool = False
     tma: bool = False
 
@@ -28,6 +29,7 @@ class Case:
         if (self.a_view, self.b_view) != ("contiguous", "contiguous"):
             parts += [self.a_view, self.b_view]
         parts += ["bias"] * self.bias + [self.activation or "linear"] + ["tf32"] * self.tf32
+        parts += [] if self.residual is None else ["residual", self.residual]
         parts += ["tma"] * self.tma
         return "-".join(parts)
 
@@ -56,7 +58,18 @@ CASES = [
         for b in ("contiguous", "transposed")
     ),
     replace(BASE, tma=True, bias=True, activation="silu"),
+    *(replace(BASE, dtype=d, bias=True, activation="relu", residual="padded") for d in DTYPES),
+    replace(BASE, activation="gelu", residual="transposed"),
+    replace(BASE, tma=True, residual="expanded"),
 ]
+
+
+def added(case: Case, dtype: torch.dtype) -> torch.Tensor | None:
+    if case.residual is None:
+        return None
+    if case.residual == "expanded":
+        return strided((case.N,), "contiguous", dtype, 4).expand(case.M, case.N)
+    return strided((case.M, case.N), case.residual, dtype, 4)
 
 
 def run(case: Case) -> Errors:
@@ -69,15 +82,23 @@ def run(case: Case) -> Errors:
     a = strided((case.M, case.K), case.a_view, dtype, 1)
     b = strided((case.K, case.N), case.b_view, dtype, 2)
     bias = strided((case.N,), "contiguous", dtype, 3) if case.bias else None
+    residual = added(case, dtype)
 
     def plain(kind: torch.dtype) -> torch.Tensor:
         out = a.to(kind) @ b.to(kind)
         out = out if bias is None else out + bias.to(kind)
-        return (
-            out if case.activation is None else getattr(torch.nn.functional, case.activation)(out)
-        )
+        if case.activation is not None:
+            out = getattr(torch.nn.functional, case.activation)(out)
+        return out if residual is None else out + residual.to(kind)
 
-    got = kernels.matmul(a, b, bias=bias, activation=case.activation, allow_tf32=case.tf32)
+    got = kernels.matmul(
+        a,
+        b,
+        bias=bias,
+        activation=case.activation,
+        residual=residual,
+        allow_tf32=case.tf32,
+    )
     return measure(got, plain(dtype), plain(torch.float64))
 
 
@@ -94,6 +115,7 @@ def run_edges() -> tuple[torch.Tensor, tuple[int, ...], torch.Tensor, int, int]:
     no_rows = kernels.triton_matmul(torch.empty(0, 4), torch.empty(4, 5))
     out = torch.full((4, 4), float("nan")).t()
     got = kernels.matmul(torch.eye(4), torch.eye(4), out=out)
+    assert kernels.matmul(torch.eye(4), torch.eye(4), residual=got, out=got) is got  # in place
     return no_k, tuple(no_rows.shape), out, got.data_ptr(), out.data_ptr()
 
 
@@ -101,26 +123,28 @@ def test_empty_operands_and_a_given_output(interpreter: Worker) -> None:
     no_k, no_rows, out, got, given = interpreter.run(run_edges)
     assert torch.equal(no_k, torch.arange(5.0).expand(3, 5))
     assert no_rows == (0, 5)
-    assert torch.equal(out, torch.eye(4))
+    assert torch.equal(out, 2 * torch.eye(4))
     assert got == given
 
 
-def run_gradients(dtype: str, activation: str | None) -> list[Errors]:
+def run_gradients(dtype: str, activation: str | None, residual: bool) -> list[Errors]:
     import kernels
 
     kind = getattr(torch, dtype)
-    shapes = ((70, 90), (90, 50), (50,))
+    shapes = ((70, 90), (90, 50), (50,), (70, 50))[: 4 if residual else 3]
     values = [strided(shape, "contiguous", kind, seed) for seed, shape in enumerate(shapes)]
     dout = strided((70, 50), "contiguous", kind, 9)
 
     def gradients(kind: torch.dtype | None) -> tuple[torch.Tensor, ...]:
         leaves = [one.to(kind or one.dtype).detach().requires_grad_() for one in values]
-        a, b, bias = leaves
+        a, b, bias, *rest = leaves
         if kind is None:
-            out = kernels.matmul(a, b, bias=bias, activation=activation)
+            options = {"residual": rest[0]} if rest else {}
+            out = kernels.matmul(a, b, bias=bias, activation=activation, **options)
         else:
             out = a @ b + bias
             out = out if activation is None else getattr(torch.nn.functional, activation)(out)
+            out = out + rest[0] if rest else out
         return torch.autograd.grad(out, leaves, dout.to(out.dtype))
 
     return [
@@ -129,32 +153,45 @@ def run_gradients(dtype: str, activation: str | None) -> list[Errors]:
     ]
 
 
-@pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_gradients_match_fp64(interpreter: Worker, dtype: str, activation: str | None) -> None:
-    for name, errors in zip(
-        ("da", "db", "dbias"), interpreter.run(run_gradients, dtype, activation), strict=True
-    ):
+GRADIENTS = [
+    *((dtype, kind, False) for dtype in DTYPES for kind in (None, "relu", "gelu", "silu")),
+    *(("bfloat16", kind, True) for kind in (None, "relu", "silu")),
+]
+
+
+@pytest.mark.parametrize(("dtype", "activation", "residual"), GRADIENTS)
+def test_gradients_match_fp64(
+    interpreter: Worker, dtype: str, activation: str | None, residual: bool
+) -> None:
+    found = interpreter.run(run_gradients, dtype, activation, residual)
+    names = ("da", "db", "dbias", "dresidual")
+    assert len(found) == 3 + residual
+    for name, errors in zip(names, found, strict=False):
         errors.check(name)
 
 
-def run_opcheck(activation: str | None) -> dict[str, str]:
+def run_opcheck(activation: str | None, residual: bool) -> dict[str, str]:
     import kernels  # noqa: F401  (registers the operators)
 
-    a, b = (torch.randn(16, 16, requires_grad=True) for _ in range(2))
-    return torch.library.opcheck(torch.ops.warpwatch.matmul, (a, b, None, activation, False))
+    a, b, more = (torch.randn(16, 16, requires_grad=True) for _ in range(3))
+    given = (a, b, None, activation, False, more if residual else None)
+    return torch.library.opcheck(torch.ops.warpwatch.matmul, given)
 
 
-@pytest.mark.parametrize("activation", [None, "relu", "silu"])
-def test_operator_passes_opcheck(interpreter: Worker, activation: str | None) -> None:
-    assert set(interpreter.run(run_opcheck, activation).values()) == {"SUCCESS"}
+@pytest.mark.parametrize(
+    ("activation", "residual"), [(None, False), ("relu", False), ("relu", True), ("silu", True)]
+)
+def test_operator_passes_opcheck(
+    interpreter: Worker, activation: str | None, residual: bool
+) -> None:
+    assert set(interpreter.run(run_opcheck, activation, residual).values()) == {"SUCCESS"}
 
 
 def run_compiled() -> tuple[torch.Tensor, torch.Tensor]:
     import kernels
 
     def model(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        y = kernels.matmul(x, w, activation="relu").view(1, 32, 2, 16)
+        y = kernels.matmul(x, w, activation="relu", residual=x.repeat(1, 2)).view(1, 32, 2, 16)
         y = kernels.flash_attention(y, y, y, causal=True)
         return kernels.flash_attention(y, y, y, window_size=(5, 2)) * 2.0
 

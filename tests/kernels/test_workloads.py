@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,6 +97,11 @@ def test_matmul_inputs_follow_layout_and_seed() -> None:
     want = torch.nn.functional.silu(made["a"].double() @ made["b"].double() + made["bias"].double())
     assert torch.allclose(case.reference(made, "float64"), want)
     assert case.inputs("cpu", values="none")["a"].shape == (4, 8)
+    more = replace(case, residual=True)
+    given = more.inputs("cpu", seed=5)
+    assert torch.allclose(more.reference(given, "float64"), want + given["residual"].double())
+    assert more.name == case.name + "-residual" and more.needs == ("residual",)
+    assert more.bytes_moved == case.bytes_moved + 2 * 4 * 6
 
 
 @pytest.mark.parametrize("causal", [False, True])
