@@ -3,6 +3,7 @@
 from .attention import (
     flash_attention,
     flash_attention_backward,
+    flash_attention_kvcache,
     flash_attention_varlen,
     scaled_dot_product_attention,
 )
@@ -15,6 +16,7 @@ __all__ = [
     "check_hopper_features",
     "flash_attention",
     "flash_attention_backward",
+    "flash_attention_kvcache",
     "flash_attention_varlen",
     "matmul",
     "scaled_dot_product_attention",

@@ -6,7 +6,7 @@ import difflib
 from functools import cache
 
 from ..targets import TARGETS
-from . import attention, attention_backward, attention_varlen, matmul
+from . import attention, attention_backward, attention_kvcache, attention_varlen, matmul
 from .base import Inputs, Values, Workload
 
 __all__ = ["Inputs", "Values", "Workload", "all_workloads", "fixed_set", "get", "select"]
@@ -19,6 +19,7 @@ def _by_name() -> dict[str, Workload]:
         *attention.workloads(),
         *attention_backward.workloads(),
         *attention_varlen.workloads(),
+        *attention_kvcache.workloads(),
         *matmul.workloads(),
     ):
         if workload.name in found:
@@ -55,6 +56,11 @@ def fixed_set() -> tuple[tuple[Workload, str], ...]:
     cold within a minute and a half, wide enough to meet every dtype, layout and target."""
     return tuple(
         (get(name), target.name)
-        for name in (*attention.FIXED, *attention_backward.FIXED, *matmul.FIXED)
+        for name in (
+            *attention.FIXED,
+            *attention_backward.FIXED,
+            *attention_kvcache.FIXED,
+            *matmul.FIXED,
+        )
         for target in TARGETS
     )

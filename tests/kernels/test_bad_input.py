@@ -29,6 +29,15 @@ def varlen(q: Any = Q[0], k: Any = K[0], v: Any = K[0], cu_k: Any = CU, longest:
     return kernels.flash_attention_varlen(q, k, v, CU, cu_k, longest, 8)
 
 
+LENGTHS = torch.tensor([3, 8], dtype=torch.int32)
+PAGES = torch.empty(5, 16, 2, 64, dtype=HALF)
+TABLE = torch.zeros(2, 4, dtype=torch.int32)
+
+
+def decode(q: Any = Q, k: Any = K, v: Any = K, **options: Any) -> Any:
+    return kernels.flash_attention_kvcache(q, k, v, **options)
+
+
 def sdpa(**options: Any) -> Any:
     q = Q.transpose(1, 2)
     return kernels.scaled_dot_product_attention(q, q, q, **options)
@@ -106,6 +115,72 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         r"^k: .*divides the 4 of q, got 3; layout is \(tokens",
     ),
+    "kvcache-rank": (
+        lambda: decode(k=K[0]),
+        ValueError,
+        r"^k_cache: expected 4 dim.*seqlen_cache.*got 3",
+    ),
+    "kvcache-dtype": (
+        lambda: decode(v=K.bfloat16()),
+        ValueError,
+        r"^v_cache: .*float16.*bfloat16.*\.to\(",
+    ),
+    "kvcache-batch": (
+        lambda: decode(k=K[:1], v=K[:1]),
+        ValueError,
+        r"^k_cache: expected batch 2.*got 1",
+    ),
+    "kvcache-heads": (
+        lambda: decode(k=Q[:, :, :3], v=Q[:, :, :3]),
+        ValueError,
+        r"^k_cache: .*divides the 4 of q, got 3; layout is \(batch, seqlen_cache",
+    ),
+    "kvcache-lengths": (
+        lambda: decode(cache_seqlens=LENGTHS.long()),
+        ValueError,
+        r"^cache_seqlens: expected dtype int32, got int64; convert",
+    ),
+    "kvcache-lengths-list": (
+        lambda: decode(cache_seqlens=[3, 8]),
+        TypeError,
+        r"^cache_seqlens: expected an int32 tensor.*got \[3, 8\]",
+    ),
+    "kvcache-lengths-batch": (
+        lambda: decode(cache_seqlens=LENGTHS[:1]),
+        ValueError,
+        r"^cache_seqlens: expected 2 entries as q has sequences, got 1",
+    ),
+    "kvcache-page-size": (
+        lambda: decode(k=PAGES[:, :12], v=PAGES[:, :12], block_table=TABLE),
+        ValueError,
+        r"^k_cache: expected a page_size.*power of two from 16 on, got 12.*num_pages",
+    ),
+    "kvcache-pages": (
+        lambda: decode(k=PAGES, v=PAGES[:4], block_table=TABLE),
+        ValueError,
+        r"^v_cache: expected as many pages.*got 4 and 5",
+    ),
+    "kvcache-table": (
+        lambda: decode(k=PAGES, v=PAGES, block_table=TABLE[0]),
+        ValueError,
+        r"^block_table: expected 2 dim.*max_pages.*got 1",
+    ),
+    "kvcache-rows-and-pages": (
+        lambda: decode(k=PAGES, v=PAGES, block_table=TABLE, cache_batch_idx=LENGTHS),
+        ValueError,
+        r"^cache_batch_idx: expected None with block_table",
+    ),
+    "kvcache-splits": (
+        lambda: decode(num_splits=-1),
+        ValueError,
+        r"^num_splits: expected 1 to 128, or 0 to have it chosen, got -1",
+    ),
+    "kvcache-gradient": (
+        lambda: decode(q=Q.clone().requires_grad_()),
+        NotImplementedError,
+        r"^q: expected no gradient.*torch\.no_grad\(\)",
+    ),
+    "kvcache-cpu": (decode, ValueError, r"^q: expected a tensor on a GPU.*cpu.*\.cuda\(\)"),
     "matmul-no-tensor": (lambda: kernels.matmul(A, None), TypeError, r"^b: .*NoneType"),
     "matmul-rank": (lambda: kernels.matmul(Q, B), ValueError, r"^a: expected 2 dim.*got 4"),
     "matmul-dtype": (lambda: kernels.matmul(A.int(), B), ValueError, r"^a: .*float16.*int32"),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from benchmarks import devices
 from benchmarks.instruments.compiled import measure
 from benchmarks.targets import TARGETS, Target, get
 from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.attention_backward import BackwardWorkload
+from benchmarks.workloads.attention_kvcache import KvcacheWorkload
 from benchmarks.workloads.attention_varlen import VarlenWorkload
 from benchmarks.workloads.base import Workload
 from benchmarks.workloads.matmul import MatmulWorkload
@@ -97,3 +99,29 @@ def test_fp32_gradients_fit_the_smallest_of_each_vendor(target: Target) -> None:
     measured = measure(BackwardWorkload(group="test", **shape), target)
     assert measured.status == "ok", measured.detail
     assert measured.values["launches"] == 3
+
+
+DECODE: dict[str, Any] = {"group": "test", "dtype": "bf16", "B": 16, "KV": 4096, "H": 32, "G": 8}
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    "workload",
+    [KvcacheWorkload(**DECODE, D=64, S=2), KvcacheWorkload(**DECODE, D=128, page=64)],
+    ids=lambda workload: workload.name,
+)
+def test_decode_is_bound_by_the_memory_it_must_read(
+    workload: KvcacheWorkload, target: Target
+) -> None:
+    measured = measure(workload, target)
+    assert measured.status == "ok", measured.detail
+    values = measured.values
+    assert values["launches"] == 2  # the parts, and their sum
+    assert values["spilled_bytes"] == 0
+    assert values["tensor_core_level"] == LEVEL[target.name]
+    parts, _combined = cast("list[dict[str, Any]]", measured.evidence["launches"])
+    assert parts["bound"]["limited_by"] == "memory"
+    read_us = workload.bytes_moved / devices.load(target.device).kernel_bandwidth_gbps / 1e3
+    assert values["bound_us"] < 1.05 * read_us
+    # The lengths stay on the device: host code never waits for one.
+    assert measured.evidence["torch_ops"] == []

@@ -15,6 +15,7 @@ from benchmarks.targets import TARGETS
 from benchmarks.workloads import attention_varlen
 from benchmarks.workloads.attention import AttentionWorkload, SdpaWorkload
 from benchmarks.workloads.attention_backward import BackwardWorkload
+from benchmarks.workloads.attention_kvcache import KvcacheWorkload
 from benchmarks.workloads.attention_varlen import VarlenWorkload
 from benchmarks.workloads.matmul import MatmulWorkload
 
@@ -149,3 +150,23 @@ def test_packed_reference_is_torch_of_each_sequence(monkeypatch: pytest.MonkeyPa
     assert torch.allclose(given["out"].double(), got, atol=1e-5)
     gradients = backward.reference(given, "float64")
     assert [one.shape for one in gradients] == [given[name].shape for name in "qkv"]
+
+
+@pytest.mark.parametrize("page", [0, 16])
+def test_decode_reference_is_torch_of_the_cached_keys(page: int) -> None:
+    shape: dict[str, Any] = {"dtype": "fp32", "B": 2, "KV": 40, "S": 2, "H": 4, "G": 2, "D": 8}
+    case = KvcacheWorkload(group="test", page=page, **shape)
+    assert case.name == f"attention-kvcache-fp32-B2-S2-KV40-H4-G2-D8{'-page16' * (page > 0)}-causal"
+    assert case.flops == 4 * 2 * 4 * 8 * (39 + 40)
+    assert case.bytes_moved == 2 * 2 * (40 * 2 + 2 * 4) * 8 * 4
+    made = case.inputs("cpu", seed=3)
+    keys, values = made["k"], made["v"]
+    if page:
+        assert sorted(made["table"].flatten().tolist()) == list(range(6))
+        keys, values = (one[made["table"]].reshape(2, 48, 2, 8)[:, :40] for one in (keys, values))
+    want = torch.nn.functional.scaled_dot_product_attention(
+        *(one.double().transpose(1, 2) for one in (made["q"], keys, values)),
+        attn_mask=torch.ones(2, 40, dtype=torch.bool).tril(38),
+        enable_gqa=True,
+    )
+    assert torch.allclose(case.reference(made, "float64"), want.transpose(1, 2), atol=1e-12)

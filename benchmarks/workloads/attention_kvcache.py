@@ -1,0 +1,115 @@
+"""Workloads of decoding over a key-value cache, paged and contiguous, and their formula."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .attention import plain_attention
+from .base import Inputs, Values, Workload
+from .matmul import BYTES, DTYPE_NAMES
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvcacheWorkload(Workload):
+    """``B`` sequences of ``KV`` keys each, ``S`` new queries a sequence that come after them.
+
+    ``page`` rows a page, in shuffled order, or 0 for a contiguous cache.
+    """
+
+    kernel: str = "flash_attention_kvcache"
+    B: int
+    KV: int
+    H: int
+    G: int
+    D: int
+    S: int = 1
+    page: int = 0
+    causal: bool = True
+
+    @property
+    def name(self) -> str:
+        shape = f"B{self.B}-S{self.S}-KV{self.KV}-H{self.H}-G{self.G}-D{self.D}"
+        paged = f"-page{self.page}" if self.page else ""
+        return f"attention-kvcache-{self.dtype}-{shape}{paged}" + "-causal" * self.causal
+
+    @property
+    def flops(self) -> int:
+        hidden = self.S * (self.S - 1) // 2 if self.causal else 0
+        return 4 * self.B * self.H * self.D * (self.S * self.KV - hidden)
+
+    @property
+    def bytes_moved(self) -> int:
+        rows = self.KV * self.G + self.S * self.H
+        return 2 * self.B * rows * self.D * BYTES[self.dtype]
+
+    def inputs(self, device: str, seed: int = 0, values: Values = "random") -> Inputs:
+        import torch
+
+        kind = getattr(torch, DTYPE_NAMES[self.dtype])
+        generator = torch.Generator(device=device).manual_seed(seed)
+
+        def make(*shape: int) -> torch.Tensor:
+            if values == "none":
+                return torch.empty(shape, dtype=kind, device=device)
+            return torch.randn(shape, generator=generator, device=device).to(kind)
+
+        made: dict[str, Any] = {"q": make(self.B, self.S, self.H, self.D), "table": None}
+        rows = (self.B, self.KV)
+        if self.page:
+            pages = math.ceil(self.KV / self.page)
+            rows = (self.B * pages, self.page)
+            # On the CPU, so that the order is known wherever the tensors are.
+            order = torch.randperm(self.B * pages, generator=torch.Generator().manual_seed(seed))
+            made["table"] = order.reshape(self.B, pages).to(device, torch.int32)
+        for name in ("k", "v"):
+            made[name] = make(*rows, self.G, self.D)
+        made["seqlens"] = torch.full((self.B,), self.KV, dtype=torch.int32, device=device)
+        return made
+
+    def call(self, inputs: Inputs) -> Any:
+        import kernels
+
+        return kernels.flash_attention_kvcache(
+            inputs["q"],
+            inputs["k"],
+            inputs["v"],
+            cache_seqlens=inputs["seqlens"],
+            block_table=inputs["table"],
+            causal=self.causal,
+        )
+
+    def reference(self, inputs: Inputs, dtype: str | None = None) -> Any:
+        import torch
+
+        table, outs = inputs["table"], []
+        for b in range(self.B):  # one sequence at a time, so that the copies fit in memory
+            k, v = (
+                inputs[name][b]
+                if table is None
+                else inputs[name][table[b].long()].flatten(0, 1)[: self.KV]
+                for name in ("k", "v")
+            )
+            q = inputs["q"][b : b + 1]
+            offset = self.KV - self.S if self.causal else None
+            outs.append(plain_attention(q, k[None], v[None], causal_offset=offset, dtype=dtype)[0])
+        return torch.cat(outs)
+
+
+def workloads() -> tuple[KvcacheWorkload, ...]:
+    llama_8b: dict[str, Any] = {"group": "llm", "dtype": "bf16", "H": 32, "G": 8, "D": 128}
+    return (
+        # 64 and 256 MB of keys and values, then the long contexts of one sequence.
+        KvcacheWorkload(**llama_8b, B=8, KV=2048),
+        KvcacheWorkload(**llama_8b, B=16, KV=4096),
+        KvcacheWorkload(**llama_8b, B=8, KV=2048, page=64),
+        KvcacheWorkload(**llama_8b, B=16, KV=4096, page=64),
+        KvcacheWorkload(**llama_8b, B=16, KV=4096, page=16),
+        KvcacheWorkload(**llama_8b, B=16, KV=4096, S=4, page=64),
+        *(KvcacheWorkload(**llama_8b, B=1, KV=k << 10, page=64) for k in (16, 32, 64, 128)),
+        KvcacheWorkload(**llama_8b | {"H": 64}, B=16, KV=4096, page=64),
+    )
+
+
+FIXED = ("attention-kvcache-bf16-B16-S1-KV4096-H32-G8-D128-page64-causal",)

@@ -1,0 +1,96 @@
+"""Tile sizes of attention over a key-value cache, and into how many parts its keys are split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+
+from .. import targets
+from ..targets import Target
+
+
+@dataclass(frozen=True)
+class KvcacheConfig:
+    """Keys a program reads at a time, the fewest and most rows of queries it owns, the compiler's
+    options, and how many programs an SM is given before the keys are split further."""
+
+    block_n: int
+    min_m: int
+    max_m: int
+    num_warps: int
+    num_stages: int
+    waves_per_eu: int = 0
+    per_sm: int = 2
+
+    def options(self) -> dict[str, Any]:
+        options = {"num_warps": self.num_warps, "num_stages": self.num_stages}
+        return options | ({"waves_per_eu": self.waves_per_eu} if self.waves_per_eu else {})
+
+    def block_m(self, rows: int) -> int:
+        return min(self.max_m, max(self.min_m, triton.next_power_of_2(rows)))
+
+
+C = KvcacheConfig
+
+# Columns: block_n, min_m, max_m, num_warps, num_stages, for head dims up to the key. 64 rows are
+# the fewest wgmma and tcgen05 take; elsewhere each warp multiplies all the keys by 16 rows. Found
+# with the compiler; not measured on a card yet.
+TILES: dict[str, dict[int, KvcacheConfig]] = {
+    "sm_80": {64: C(64, 16, 64, 4, 3), 128: C(64, 16, 64, 4, 3), 256: C(32, 16, 32, 4, 2)},
+    "sm_90": {64: C(64, 64, 64, 4, 4), 128: C(64, 64, 64, 4, 3), 256: C(32, 64, 64, 4, 3)},
+    "sm_100": {64: C(64, 64, 64, 4, 4), 128: C(64, 64, 64, 4, 3), 256: C(32, 64, 64, 4, 3)},
+    "gfx90a": {64: C(64, 16, 32, 4, 2), 128: C(32, 16, 32, 4, 2), 256: C(32, 16, 32, 4, 1)},
+    "gfx942": {64: C(64, 16, 32, 4, 2), 128: C(32, 16, 32, 4, 2), 256: C(32, 16, 32, 4, 1)},
+    "gfx950": {64: C(64, 16, 32, 4, 2), 128: C(64, 16, 32, 4, 2), 256: C(32, 16, 32, 4, 1)},
+}
+
+DEFAULT = C(32, 16, 32, 4, 2)
+WIDE_DEFAULT = C(16, 16, 16, 4, 1)
+INTERPRETED = C(32, 16, 32, 4, 1)
+
+# Partial results are read back by the combining kernel: more parts than this cost more than they
+# bring, and its table of weights has to fit registers.
+MAX_SPLITS = 128
+# A part is given at least so many blocks of keys, or starting it costs more than it reads.
+BLOCKS_A_SPLIT = 2
+# The fewest parts that fill the processors to this share of what the best number does.
+ENOUGH = 0.97
+
+
+def choose(target: Target, head_dim: int, dtype: torch.dtype) -> KvcacheConfig:
+    """The tiles for queries of ``dtype``."""
+    if target.backend == "interpreter":
+        return INTERPRETED
+    if dtype.itemsize == 2 and target.name in TILES:
+        rows = TILES[target.name]
+        return rows[next(limit for limit in rows if head_dim <= limit)]
+    return WIDE_DEFAULT if head_dim * dtype.itemsize > 256 else DEFAULT
+
+
+def choose_splits(tiles: int, key_blocks: int, processors: int) -> int:
+    """Into how many parts to split the keys of each of ``tiles`` programs.
+
+    The fewest that keep ``processors`` (places for a program) nearly as busy as the best number
+    does: the last wave is seldom full. From the shapes alone: the lengths are on the device, and a
+    captured graph serves all of them.
+    """
+    most = min(MAX_SPLITS, key_blocks // BLOCKS_A_SPLIT, 2 * processors // max(tiles, 1))
+    if most <= 1:
+        return 1
+
+    def filled(splits: int) -> float:
+        waves = tiles * splits / processors
+        return waves / -(-tiles * splits // processors)
+
+    best = max(filled(splits) for splits in range(1, most + 1))
+    return next(s for s in range(1, most + 1) if filled(s) >= ENOUGH * best)
+
+
+def processors(target: Target, config: KvcacheConfig) -> int:
+    """How many programs the device of ``target`` runs at a time."""
+    if target.backend == "interpreter":
+        return 4
+    return targets.multiprocessors() * config.per_sm

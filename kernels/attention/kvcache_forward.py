@@ -1,0 +1,407 @@
+"""Attention over a key-value cache: few query rows, the keys split over programs, a combine step.
+
+A program owns the queries of all heads that share one key head, and reads one part of that head's
+keys: every key is read once. The parts keep their running maximum, sum and unnormalised output in
+fp32; the combine step brings them to one maximum and adds them, as the loop inside a part does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from .. import targets
+from .configs import padded
+from .kvcache_configs import choose, choose_splits, processors
+from .products import head_product
+
+LOG2_E = 1.4426950408889634
+COMBINED_SPLITS = 16
+
+
+@triton.jit
+def keys_in_cache(seqlens, length, stride_l, i_b, capacity):
+    """How many keys the cache of sequence ``i_b`` holds before this call's are appended."""
+    if seqlens is not None:
+        length = tl.load(seqlens + i_b.to(tl.int64) * stride_l)
+    # A length that does not fit must not lead outside the cache.
+    return tl.minimum(tl.maximum(length, 0), capacity)
+
+
+@triton.jit(do_not_specialize=["length"])
+def attention_kvcache(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    part,
+    stats,
+    seqlens,
+    batch_idx,
+    table,
+    length,
+    stride_qb,
+    stride_qs,
+    stride_qh,
+    stride_qd,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    stride_ob,
+    stride_os,
+    stride_oh,
+    stride_od,
+    stride_l,
+    stride_i,
+    stride_tb,
+    stride_tp,
+    kv_heads,
+    splits,
+    seqlen_q,
+    capacity,
+    right,
+    left,
+    scale,
+    GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    NATURAL: tl.constexpr,
+):
+    """Row r of a tile is query token r // GROUP of head r % GROUP of those that share a key head.
+
+    Token i of ``seqlen_q`` sees key j of n when, with d = n - seqlen_q, j <= i + d + ``right``
+    (CAUSAL) and j >= i + d + ``left`` (unless that is None). With ``table`` key j is row
+    j % PAGE_SIZE of page ``table[sequence, j // PAGE_SIZE]``. With ``part`` this program's share
+    of the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then sum), else to out and
+    lse. NATURAL: powers of e, else of 2, with log2(e) in ``scale``.
+    """
+    n_rows = seqlen_q * GROUP
+    n_m = tl.cdiv(n_rows, BLOCK_M)
+    i_m = tl.program_id(0) % n_m
+    i_s = tl.program_id(0) // n_m % splits
+    i_tile = tl.program_id(0) // n_m // splits
+    i_b = i_tile // kv_heads
+    i_kv = i_tile % kv_heads
+
+    seqlen_k = keys_in_cache(seqlens, length, stride_l, i_b, capacity)
+    diagonal = seqlen_k - seqlen_q
+
+    # Keys any row of this block sees, in whole blocks, and this program's share of them.
+    o_end = seqlen_k
+    o_first = 0
+    if CAUSAL:
+        i_last = tl.minimum(i_m * BLOCK_M + BLOCK_M - 1, n_rows - 1) // GROUP
+        o_end = tl.maximum(tl.minimum(o_end, i_last + diagonal + right + 1), 0)
+    if left is not None:
+        o_first = tl.maximum(i_m * BLOCK_M // GROUP + diagonal + left, 0) // BLOCK_N * BLOCK_N
+    share = tl.cdiv(tl.cdiv(tl.maximum(o_end - o_first, 0), BLOCK_N), splits) * BLOCK_N
+    o_first += i_s * share
+    o_end = tl.minimum(o_end, o_first + share)
+
+    o_m = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    o_d = tl.arange(0, BLOCK_D)
+    o_dv = tl.arange(0, BLOCK_DV)
+    in_d = o_d < HEAD_DIM
+    in_dv = o_dv < HEAD_DIM_V
+    o_row = i_m * BLOCK_M + o_m
+    in_m = o_row < n_rows
+    o_token = o_row // GROUP
+    o_head = i_kv * GROUP + o_row % GROUP
+
+    # [BLOCK_M, BLOCK_D]
+    q += i_b.to(tl.int64) * stride_qb
+    o_q = o_token.to(tl.int64) * stride_qs + o_head.to(tl.int64) * stride_qh
+    b_q = tl.load(
+        q + o_q[:, None] + o_d[None, :] * stride_qd,
+        mask=in_m[:, None] & in_d[None, :],
+        other=0.0,
+    )
+
+    k += i_kv.to(tl.int64) * stride_kh
+    v += i_kv.to(tl.int64) * stride_vh
+    if table is not None:
+        table += i_b.to(tl.int64) * stride_tb
+    else:
+        i_cache = i_b
+        if batch_idx is not None:
+            i_cache = tl.load(batch_idx + i_b.to(tl.int64) * stride_i)
+        k += i_cache.to(tl.int64) * stride_kb
+        v += i_cache.to(tl.int64) * stride_vb
+
+    b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    b_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
+    b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=tl.float32)
+    for i_n in range(o_first, o_end, BLOCK_N):
+        in_n = o_n < o_end - i_n
+        # Where one scalar leads to the whole block, the offsets within it fit 32 bits.
+        if table is None:
+            k_block = k + tl.cast(i_n, tl.int64) * stride_ks
+            v_block = v + tl.cast(i_n, tl.int64) * stride_vs
+            o_k = o_n * stride_ks
+            o_v = o_n * stride_vs
+        elif PAGE_SIZE >= BLOCK_N:
+            i_page = tl.load(table + i_n // PAGE_SIZE * stride_tp).to(tl.int64)
+            k_block = k + i_page * stride_kb + tl.cast(i_n % PAGE_SIZE, tl.int64) * stride_ks
+            v_block = v + i_page * stride_vb + tl.cast(i_n % PAGE_SIZE, tl.int64) * stride_vs
+            o_k = o_n * stride_ks
+            o_v = o_n * stride_vs
+        else:
+            o_key = i_n + o_n
+            i_page = tl.load(table + o_key // PAGE_SIZE * stride_tp, mask=in_n, other=0)
+            k_block = k
+            v_block = v
+            o_k = i_page.to(tl.int64) * stride_kb + o_key % PAGE_SIZE * stride_ks
+            o_v = i_page.to(tl.int64) * stride_vb + o_key % PAGE_SIZE * stride_vs
+        # [BLOCK_N, BLOCK_D]
+        b_k = tl.load(
+            k_block + (o_k[:, None] + o_d[None, :] * stride_kd),
+            mask=in_n[:, None] & in_d[None, :],
+            other=0.0,
+        )
+        b_s = head_product(b_q, b_k) * scale
+        seen = in_n[None, :]
+        if CAUSAL:
+            seen = seen & (i_n + o_n[None, :] <= o_token[:, None] + (diagonal + right))
+        if left is not None:
+            seen = seen & (i_n + o_n[None, :] >= o_token[:, None] + (diagonal + left))
+        b_s = tl.where(seen, b_s, float("-inf"))
+        b_max_new = tl.maximum(b_max, tl.max(b_s, 1))
+        # A row that has seen no key yet has -inf as maximum: subtract 0, or NaN would arise.
+        b_shift = tl.where(b_max_new == float("-inf"), 0.0, b_max_new)
+        if NATURAL:
+            b_p = tl.exp(b_s - b_shift[:, None])
+            b_alpha = tl.exp(b_max - b_shift)
+        else:
+            b_p = tl.exp2(b_s - b_shift[:, None])
+            b_alpha = tl.exp2(b_max - b_shift)
+        b_sum = b_sum * b_alpha + tl.sum(b_p, 1)
+        b_out = b_out * b_alpha[:, None]
+        b_max = b_max_new
+        # [BLOCK_N, BLOCK_DV]
+        b_v = tl.load(
+            v_block + (o_v[:, None] + o_dv[None, :] * stride_vd),
+            mask=in_n[:, None] & in_dv[None, :],
+            other=0.0,
+        )
+        b_out = tl.dot(b_p.to(b_v.dtype), b_v, b_out, input_precision="ieee")
+
+    mask = in_m[:, None] & in_dv[None, :]
+    if part is not None:
+        o_part = (i_tile * splits + i_s).to(tl.int64) * n_rows
+        n_stats = (tl.num_programs(0) // n_m).to(tl.int64) * n_rows
+        tl.store(stats + o_part + o_row, b_max, mask=in_m)
+        tl.store(stats + n_stats + o_part + o_row, b_sum, mask=in_m)
+        p_part = part + o_part * HEAD_DIM_V + o_row[:, None] * HEAD_DIM_V + o_dv[None, :]
+        tl.store(p_part, b_out, mask=mask)
+        return
+    b_out, b_lse = finished(b_out, b_max, b_sum[:, None], b_sum, NATURAL)
+    o_lse = (i_b * kv_heads * GROUP + o_head).to(tl.int64) * seqlen_q + o_token
+    tl.store(lse + o_lse, b_lse, mask=in_m)
+    out += i_b.to(tl.int64) * stride_ob
+    o_out = o_token.to(tl.int64) * stride_os + o_head.to(tl.int64) * stride_oh
+    p_out = out + o_out[:, None] + o_dv[None, :] * stride_od
+    tl.store(p_out, b_out.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def finished(b_out, b_max, b_divisor, b_sum, NATURAL: tl.constexpr):
+    """Output and log-sum-exp; a row that has seen no key gives 0 and -inf."""
+    b_out = b_out / tl.where(b_divisor == 0.0, 1.0, b_divisor)
+    b_log = tl.log(b_sum) if NATURAL else tl.log2(b_sum)
+    b_lse = (b_max + b_log) * (1.0 if NATURAL else 0.6931471805599453)
+    return b_out, tl.where(b_sum == 0.0, float("-inf"), b_lse)
+
+
+@triton.jit
+def attention_kvcache_combine(
+    part,
+    stats,
+    out,
+    lse,
+    stride_ob,
+    stride_os,
+    stride_oh,
+    stride_od,
+    kv_heads,
+    seqlen_q,
+    splits,
+    GROUP: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+    CHUNK: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    NATURAL: tl.constexpr,
+):
+    """One row of queries a program: adds what its ``splits`` parts of the keys gave."""
+    n_rows = seqlen_q * GROUP
+    i_row = tl.program_id(0) % n_rows
+    i_tile = tl.program_id(0) // n_rows
+    i_b = i_tile // kv_heads
+    i_head = i_tile % kv_heads * GROUP + i_row % GROUP
+    i_token = i_row // GROUP
+
+    o_first = i_tile.to(tl.int64) * splits * n_rows + i_row
+    n_stats = tl.num_programs(0).to(tl.int64) * splits
+    o_s = tl.arange(0, BLOCK_S)
+    p_max = stats + o_first + o_s.to(tl.int64) * n_rows
+    b_max = tl.load(p_max, mask=o_s < splits, other=float("-inf"))
+    b_sum = tl.load(p_max + n_stats, mask=o_s < splits, other=0.0)
+    row_max = tl.max(b_max, 0)
+    shift = tl.where(row_max == float("-inf"), 0.0, row_max)
+    b_weight = tl.exp(b_max - shift) if NATURAL else tl.exp2(b_max - shift)
+    row_sum = tl.sum(b_sum * b_weight, 0)
+
+    o_dv = tl.arange(0, BLOCK_DV)
+    in_dv = o_dv < HEAD_DIM_V
+    o_c = tl.arange(0, CHUNK)
+    b_out = tl.zeros([BLOCK_DV], dtype=tl.float32)
+    for i_s in range(0, splits, CHUNK):
+        o_part = o_first + (i_s + o_c).to(tl.int64) * n_rows
+        in_s = i_s + o_c < splits
+        b_top = tl.load(stats + o_part, mask=in_s, other=float("-inf"))
+        b_weight = tl.exp(b_top - shift) if NATURAL else tl.exp2(b_top - shift)
+        # [CHUNK, BLOCK_DV]
+        b_part = tl.load(
+            part + o_part[:, None] * HEAD_DIM_V + o_dv[None, :],
+            mask=in_s[:, None] & in_dv[None, :],
+            other=0.0,
+        )
+        b_out += tl.sum(b_part * b_weight[:, None], 0)
+
+    b_out, row_lse = finished(b_out, row_max, row_sum, row_sum, NATURAL)
+    o_lse = (i_b * kv_heads * GROUP + i_head).to(tl.int64) * seqlen_q + i_token
+    tl.store(lse + o_lse, row_lse)
+    out += i_b.to(tl.int64) * stride_ob + i_token.to(tl.int64) * stride_os
+    out += i_head.to(tl.int64) * stride_oh
+    tl.store(out + o_dv * stride_od, b_out.to(out.dtype.element_ty), mask=in_dv)
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Where the keys and values of each sequence are, and how many: ``seqlens`` (on the device) or
+    ``length`` of each, in the row ``batch_idx`` of the cache or the pages ``table`` names."""
+
+    k: torch.Tensor
+    v: torch.Tensor
+    seqlens: torch.Tensor | None
+    length: int
+    batch_idx: torch.Tensor | None
+    table: torch.Tensor | None
+
+    @property
+    def page_size(self) -> int:
+        return 0 if self.table is None else self.k.shape[1]
+
+    @property
+    def capacity(self) -> int:
+        """Keys a sequence has room for."""
+        return self.k.shape[1] * (1 if self.table is None else self.table.shape[1])
+
+
+def launch(
+    q: torch.Tensor,
+    cache: Cache,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    causal: bool,
+    right: int,
+    left: int | None,
+    scale: float,
+    num_splits: int,
+) -> None:
+    """Fill ``out`` and ``lse`` for checked arguments."""
+    batch, seqlen_q, heads, head_dim = q.shape
+    kv_heads, head_dim_v = cache.v.shape[2:]
+    group = heads // kv_heads
+    rows = seqlen_q * group
+    natural = q.dtype == torch.float32
+    block_dv = padded(head_dim_v)
+    with targets.on_device_of(q):
+        target = targets.current()
+        config = choose(target, max(head_dim, head_dim_v), q.dtype)
+        block_m = config.block_m(rows)
+        blocks = triton.cdiv(rows, block_m)
+        tiles = batch * kv_heads
+        if not num_splits:
+            seen = cache.capacity if left is None else min(cache.capacity, seqlen_q + right - left)
+            num_splits = choose_splits(
+                tiles * blocks, triton.cdiv(seen, config.block_n), processors(target, config)
+            )
+        part = stats = None
+        if num_splits > 1:
+            part = q.new_empty((tiles, num_splits, rows, head_dim_v), dtype=torch.float32)
+            stats = q.new_empty((2, tiles, num_splits, rows), dtype=torch.float32)
+        attention_kvcache[(blocks * num_splits * tiles,)](
+            q,
+            cache.k,
+            cache.v,
+            out,
+            lse,
+            part,
+            stats,
+            cache.seqlens,
+            cache.batch_idx,
+            cache.table,
+            cache.length,
+            *q.stride(),
+            *cache.k.stride(),
+            *cache.v.stride(),
+            *out.stride(),
+            None if cache.seqlens is None else cache.seqlens.stride(0),
+            None if cache.batch_idx is None else cache.batch_idx.stride(0),
+            *((None, None) if cache.table is None else cache.table.stride()),
+            kv_heads,
+            num_splits,
+            seqlen_q,
+            cache.capacity,
+            right,
+            left,
+            scale if natural else scale * LOG2_E,
+            GROUP=group,
+            HEAD_DIM=head_dim,
+            HEAD_DIM_V=head_dim_v,
+            BLOCK_M=block_m,
+            BLOCK_N=config.block_n,
+            BLOCK_D=padded(head_dim),
+            BLOCK_DV=block_dv,
+            PAGE_SIZE=cache.page_size,
+            CAUSAL=causal,
+            NATURAL=natural,
+            **config.options(),
+        )
+        if part is None:
+            return
+        attention_kvcache_combine[(tiles * rows,)](
+            part,
+            stats,
+            out,
+            lse,
+            *out.stride(),
+            kv_heads,
+            seqlen_q,
+            num_splits,
+            GROUP=group,
+            HEAD_DIM_V=head_dim_v,
+            BLOCK_S=max(16, triton.next_power_of_2(num_splits)),
+            CHUNK=COMBINED_SPLITS,
+            BLOCK_DV=block_dv,
+            NATURAL=natural,
+            num_warps=4,
+        )

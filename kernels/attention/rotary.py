@@ -1,0 +1,52 @@
+"""Rotary position embedding of rows as they are loaded."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def load_rotated(
+    rows,
+    o_position,
+    in_rows,
+    cos,
+    sin,
+    stride_d,
+    stride_cs,
+    stride_cd,
+    stride_ss,
+    stride_sd,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    ROTARY: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+):
+    """[R, BLOCK_D] in fp32 from pointers ``rows`` [R], each rotated to ``o_position`` [R].
+
+    Of each pair (x, y) of the first ROTARY columns, x becomes x cos - y sin and y becomes
+    y cos + x sin (Su et al., 2021). A pair is two neighbours with INTERLEAVED, else column i and
+    i + ROTARY / 2. Row p of cos and sin, ROTARY / 2 wide, holds the angles of position p.
+    """
+    HALF: tl.constexpr = ROTARY // 2
+    o_d = tl.arange(0, BLOCK_D)
+    mask = in_rows[:, None] & (o_d < HEAD_DIM)[None, :]
+    # Pointers of a tile of another dtype than q's must not be shared: the cast is where it loads.
+    b_x = tl.load(rows[:, None] + o_d[None, :] * stride_d, mask=mask, other=0.0).to(tl.float32)
+    turned = o_d < ROTARY
+    if INTERLEAVED:
+        first = o_d % 2 == 0
+        o_angle = o_d // 2
+        o_pair = tl.where(first, o_d + 1, o_d - 1)
+    else:
+        first = o_d < HALF
+        o_angle = o_d % HALF
+        o_pair = tl.where(first, o_d + HALF, o_d - HALF)
+    mask = in_rows[:, None] & turned[None, :]
+    b_y = tl.load(rows[:, None] + o_pair[None, :] * stride_d, mask=mask, other=0.0)
+    p_cos = cos + o_position[:, None] * stride_cs + o_angle[None, :] * stride_cd
+    p_sin = sin + o_position[:, None] * stride_ss + o_angle[None, :] * stride_sd
+    b_cos = tl.load(p_cos, mask=mask, other=1.0).to(tl.float32)
+    b_sin = tl.load(p_sin, mask=mask, other=0.0).to(tl.float32)
+    return b_x * b_cos + b_y.to(tl.float32) * tl.where(first[None, :], -b_sin, b_sin)

@@ -1,0 +1,222 @@
+"""flash_attention_kvcache against each sequence's own formula in fp64, in Triton's interpreter.
+
+What a sequence does not own is NaN: rows of the cache beyond its keys, and pages of no sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.workloads.attention import plain_attention
+from kernels.attention.kvcache_configs import choose_splits
+from tests.kernels.interpreted import Errors, Worker, measure, strided
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """``keys`` of each sequence in a cache of ``room`` rows, or with ``page`` in shuffled pages."""
+
+    keys: tuple[int, ...] = (70, 1, 0, 33)
+    S: int = 1
+    H: int = 4
+    G: int = 2
+    D: int = 64
+    DV: int = 0
+    dtype: str = "float16"
+    causal: bool = False
+    window: tuple[int, int] = (-1, -1)
+    view: str = "contiguous"
+    page: int = 0
+    splits: int = 0
+    room: int = 100
+    rows_elsewhere: bool = False
+
+    def __str__(self) -> str:
+        parts = [self.dtype, "+".join(map(str, self.keys)), f"S{self.S}-H{self.H}-G{self.G}"]
+        parts.append(f"D{self.D}-DV{self.DV}" if self.DV else f"D{self.D}")
+        parts += [name for name in ("causal", "rows_elsewhere") if getattr(self, name)]
+        if self.window != (-1, -1):
+            parts.append(f"window{self.window[0]},{self.window[1]}")
+        parts += [f"{name}{value}" for name in ("page", "splits") if (value := getattr(self, name))]
+        return "-".join([*parts, self.view])
+
+    def drawn(self) -> list[torch.Tensor]:
+        """q, and the keys and values of every sequence, (batch, room, heads, dim)."""
+        batch, dtype = len(self.keys), getattr(torch, self.dtype)
+        shapes = (
+            (batch, self.S, self.H, self.D),
+            (batch, self.room, self.G, self.D),
+            (batch, self.room, self.G, self.DV or self.D),
+        )
+        return [strided(shape, self.view, dtype, seed) for seed, shape in enumerate(shapes)]
+
+    def cache(self, rows: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """``rows`` of each sequence where the kernel is to find them, and which pages or rows of
+        the cache they are."""
+        kept = torch.full_like(rows, float("nan"))  # keeps strides
+        for b, n in enumerate(self.keys):
+            kept[b, :n] = rows[b, :n]
+        if self.rows_elsewhere:
+            order = torch.tensor([2 * b + 1 for b in range(len(self.keys))][::-1])
+            room = torch.full((2 * len(self.keys), *rows.shape[1:]), float("nan"), dtype=rows.dtype)
+            room[order] = kept
+            return room, order.to(torch.int32)
+        if not self.page:
+            return kept, None
+        batch, pages = len(self.keys), -(-self.room // self.page)
+        generator = torch.Generator().manual_seed(9)
+        order = torch.randperm(2 * batch * pages, generator=generator)[: batch * pages]
+        shape = (2 * batch * pages, self.page, *rows.shape[2:])
+        room = strided(shape, self.view, rows.dtype, seed)
+        room.fill_(float("nan"))
+        table = order.reshape(batch, pages).to(torch.int32)
+        for b, n in enumerate(self.keys):
+            for j in range(n):
+                room[table[b, j // self.page], j % self.page] = rows[b, j]
+            # What lies beyond the last page must not be looked up.
+            table[b, -(-n // self.page) :] = 1 << 30
+        return room, table
+
+
+CASES = [
+    Case(),
+    Case(dtype="bfloat16", H=8, G=1, S=2, causal=True, D=128),
+    Case(dtype="float32", D=40, causal=True, S=2, splits=3),
+    Case(S=16, H=6, G=2, D=16, causal=True, keys=(40, 5, 0, 16)),
+    Case(S=37, H=2, G=2, D=32, causal=True, keys=(90, 37)),
+    Case(H=2, G=2, D=80, DV=48, view="transposed", splits=2),
+    Case(D=256, keys=(33,), view="padded", splits=4, room=33),
+    Case(D=32, view="skipping", rows_elsewhere=True, S=2, causal=True),
+    Case(D=32, S=3, window=(20, 0), keys=(99, 3, 40), splits=2),
+    Case(D=32, S=4, window=(5, 2), keys=(99, 3, 0), page=16),
+    Case(D=32, page=16, S=2, causal=True),
+    Case(D=32, page=32, splits=2, dtype="bfloat16", view="transposed"),
+    Case(D=32, page=64, S=2, causal=True, splits=3, view="skipping"),
+    Case(D=72, dtype="float32", page=16, splits=2, keys=(99, 18)),
+    Case(keys=(0, 0), splits=2, D=16, page=16),
+    Case(keys=(3,), H=1, G=1, D=16, dtype="float32"),
+    *(Case(D=16, S=2, H=2, G=1, causal=True, splits=n, keys=(99, 34)) for n in range(1, 9)),
+]
+
+
+def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every sequence by itself."""
+    left, right = case.window
+    right = 0 if case.causal else right
+    outs, lses = [], []
+    for b, n in enumerate(case.keys):
+        out, lse = plain_attention(
+            q[b : b + 1],
+            *(one[b : b + 1, :n] for one in (k, v)),
+            causal_offset=None if right < 0 else n - case.S + right,
+            left_offset=None if left < 0 else n - case.S - left,
+            dtype=dtype,
+        )
+        outs.append(out)
+        lses.append(lse)
+    return torch.cat(outs), torch.cat(lses)
+
+
+def run(case: Case) -> list[Errors]:
+    import kernels
+
+    q, k, v = case.drawn()
+    k_cache, places = case.cache(k, 11)
+    v_cache, _ = case.cache(v, 12)
+    got = kernels.flash_attention_kvcache(
+        q,
+        k_cache,
+        v_cache,
+        cache_seqlens=torch.tensor(case.keys, dtype=torch.int32),
+        block_table=places if case.page else None,
+        cache_batch_idx=places if case.rows_elsewhere else None,
+        causal=case.causal,
+        window_size=case.window,
+        num_splits=case.splits,
+        return_lse=True,
+    )
+    plain = formula(case, q, k, v, case.dtype)
+    truth = formula(case, *(one.double() for one in (q, k, v)), "float64")
+    if not any(case.keys):
+        assert torch.equal(got[0], torch.zeros_like(got[0]))
+        assert torch.equal(got[1], torch.full_like(got[1], -math.inf))
+        return []
+    return [measure(*each) for each in zip(got, plain, truth, strict=True)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_outputs_match_fp64(interpreter: Worker, case: Case) -> None:
+    for name, errors in zip(("out", "lse"), interpreter.run(run, case), strict=False):
+        errors.check(name)
+
+
+def run_lengths() -> list[torch.Tensor]:
+    """One length for all as an int, as a tensor, and by default that of the cache."""
+    import kernels
+
+    q, k, v = Case(D=16, keys=(20, 20), room=20).drawn()
+    lengths = torch.full((4,), 20, dtype=torch.int32)[::2]
+    # No length may lead outside the cache: the rows around it are another's.
+    far = torch.tensor([-3, 1000], dtype=torch.int32)
+    return [
+        *(
+            kernels.flash_attention_kvcache(q, k, v, cache_seqlens=each)
+            for each in (20, lengths, None)
+        ),
+        kernels.flash_attention_kvcache(q, k, v, cache_seqlens=far),
+    ]
+
+
+def test_lengths_come_as_tensor_int_or_not_at_all(interpreter: Worker) -> None:
+    as_int, as_tensor, by_default, far = interpreter.run(run_lengths)
+    assert torch.equal(as_int, as_tensor) and torch.equal(as_int, by_default)
+    assert torch.equal(far[0], torch.zeros_like(far[0])) and torch.equal(far[1], as_int[1])
+
+
+def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
+    import kernels
+
+    case = Case(dtype="float32", D=16, S=2, H=2, page=16, keys=(20, 3), room=32)
+    q, k, v = case.drawn()
+    (k_cache, table), (v_cache, _) = case.cache(k, 1), case.cache(v, 2)
+    lengths = torch.tensor(case.keys, dtype=torch.int32)
+    outcome = torch.library.opcheck(
+        torch.ops.warpwatch.flash_attention_kvcache,
+        (q, k_cache, v_cache, lengths, 0, None, table, True, 0, None, 0.25, 2),
+    )
+
+    def model(q: Any, lengths: Any) -> Any:
+        return 2.0 * kernels.flash_attention_kvcache(
+            q, k_cache, v_cache, cache_seqlens=lengths, block_table=table, causal=True
+        )
+
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")(q, lengths)
+    return outcome, compiled, model(q, lengths)
+
+
+def test_operator_passes_opcheck_and_compiles_in_one_graph(interpreter: Worker) -> None:
+    outcome, compiled, eager = interpreter.run(run_operator)
+    assert set(outcome.values()) == {"SUCCESS"}
+    assert torch.equal(compiled, eager)
+
+
+@pytest.mark.parametrize(
+    ("tiles", "key_blocks", "processors", "expected"),
+    [
+        (1, 0, 264, 1),
+        (512, 1000, 264, 1),  # more than a wave of programs, and the second is nearly full
+        (8, 2048, 264, 33),  # exactly one wave
+        (128, 64, 264, 2),
+        (1, 4096, 264, 125),  # all there may be, less what changes nothing,
+        (8, 10, 264, 5),  # not less than two blocks a part
+    ],
+)
+def test_splits_fill_the_processors(
+    tiles: int, key_blocks: int, processors: int, expected: int
+) -> None:
+    assert choose_splits(tiles, key_blocks, processors) == expected
