@@ -61,6 +61,24 @@ def test_an_unknown_mnemonic_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("mnemonic", "dtype"),
+    [
+        ("v_mfma_f32_32x32x16_fp8_fp8", "fp8"),
+        ("v_mfma_f32_16x16x32_bf8_fp8", "fp8"),
+        ("v_mfma_f32_32x32x16_bf8_bf8", "fp8"),
+        ("v_mfma_f32_32x32x64_f8f6f4", "fp8"),
+        ("v_mfma_f32_32x32x8_bf16_1k", "bf16"),
+        ("v_mfma_f32_32x32x8_f16", "fp16"),
+    ],
+)
+def test_an_amd_matrix_instruction_is_counted_at_the_rate_of_its_dtype(
+    mnemonic: str, dtype: str
+) -> None:
+    (found,) = amdgcn.read(f"\t{mnemonic} a[0:15], v[0:1], v[2:3], a[0:15]\n").instructions
+    assert (found.kind, found.dtype) == ("tensor", dtype)
+
+
+@pytest.mark.parametrize(
     "mnemonic",
     [
         "v_addfoo_u32",

@@ -182,7 +182,8 @@ def _dtype(opcode: str) -> str:
         ("xf32", "tf32"),
         ("bf16", "bf16"),
         ("f16", "fp16"),
-        ("f8", "fp8"),
+        ("fp8", "fp8"),  # CDNA3: _fp8_fp8, _bf8_fp8
+        ("f8", "fp8"),  # CDNA3: _bf8_bf8; CDNA4: _f8f6f4
         ("f64", "fp64"),
         ("i8", "int8"),
         ("f32", "fp32"),
