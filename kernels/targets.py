@@ -41,9 +41,20 @@ class Target:
 
     @property
     def has_fp8(self) -> bool:
-        if self.backend == "cuda":
-            return self.capability >= 89
-        return self.name in ("gfx942", "gfx950")
+        """Whether a matrix unit multiplies fp8."""
+        return bool(self.fp8_dtypes) and self.backend != "interpreter"
+
+    @property
+    def fp8_dtypes(self) -> tuple[torch.dtype, ...]:
+        """The e4m3 its matrix units multiply: OCP's, or on gfx942 the one of no negative zero.
+
+        The interpreter takes both."""
+        if self.backend == "interpreter":
+            return torch.float8_e4m3fn, torch.float8_e4m3fnuz
+        if self.name == "gfx942":
+            return (torch.float8_e4m3fnuz,)
+        ocp = self.capability >= 89 if self.backend == "cuda" else self.name == "gfx950"
+        return (torch.float8_e4m3fn,) if ocp else ()
 
 
 INTERPRETER = Target("interpreter", "interpreter")

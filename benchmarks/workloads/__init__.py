@@ -6,7 +6,14 @@ import difflib
 from functools import cache
 
 from ..targets import TARGETS
-from . import attention, attention_backward, attention_kvcache, attention_varlen, matmul
+from . import (
+    attention,
+    attention_backward,
+    attention_fp8,
+    attention_kvcache,
+    attention_varlen,
+    matmul,
+)
 from .base import Inputs, Values, Workload
 
 __all__ = ["Inputs", "Values", "Workload", "all_workloads", "fixed_set", "get", "select"]
@@ -18,6 +25,7 @@ def _by_name() -> dict[str, Workload]:
     for workload in (
         *attention.workloads(),
         *attention_backward.workloads(),
+        *attention_fp8.workloads(),
         *attention_varlen.workloads(),
         *attention_kvcache.workloads(),
         *matmul.workloads(),
@@ -54,13 +62,13 @@ def select(*, kernel: str | None = None, group: str | None = None) -> tuple[Work
 def fixed_set() -> tuple[tuple[Workload, str], ...]:
     """(workload, target name) pairs every commit is compiled for: small enough to be compiled
     cold within a minute and a half, wide enough to meet every dtype, layout and target."""
-    return tuple(
-        (get(name), target.name)
-        for name in (
-            *attention.FIXED,
-            *attention_backward.FIXED,
-            *attention_kvcache.FIXED,
-            *matmul.FIXED,
-        )
-        for target in TARGETS
+    everywhere = (
+        *attention.FIXED,
+        *attention_backward.FIXED,
+        *attention_kvcache.FIXED,
+        *matmul.FIXED,
+    )
+    return (
+        *((get(name), target.name) for name in everywhere for target in TARGETS),
+        *((get(attention_fp8.FIXED), target) for target in attention_fp8.FIXED_TARGETS),
     )

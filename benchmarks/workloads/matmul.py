@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 DTYPE_NAMES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
-BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
+BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp8": 1}
 
 
 @dataclass(frozen=True, kw_only=True)

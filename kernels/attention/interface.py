@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import autocast, checks
-from . import backward, operators
+from . import backward, fp8_interface, operators
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 256
@@ -23,6 +23,10 @@ def flash_attention(
     window_size: tuple[int, int] = (-1, -1),
     softmax_scale: float | None = None,
     return_lse: bool = False,
+    q_scale: torch.Tensor | None = None,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """``softmax(q @ k^T * softmax_scale) @ v``, one launch, no score matrix in memory.
 
@@ -38,11 +42,23 @@ def flash_attention(
     ``softmax_scale`` is 1 / sqrt(head_dim) by default. ``return_lse`` adds the log-sum-exp of
     every row: (batch, heads, seqlen_q), fp32. Both are differentiable; gradients are the same bits
     at every run. Under ``torch.autocast`` q, k and v are cast to its dtype first.
+
+    q, k and v may also be e4m3 in the flavour of the hardware (float8_e4m3fn on sm_89 and later
+    and gfx950, float8_e4m3fnuz on gfx942), forward alone. ``q_scale``, ``k_scale`` and ``v_scale``
+    are then what they are multiplied by, positive fp32 tensors of shape () or of one value a head
+    of theirs, 1 by default, and ``out_dtype`` is bf16 by default. Weights are rounded to e4m3.
     """
+    low: dict[str, Any] = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
+    low["out_dtype"] = out_dtype
+    in_fp8 = fp8_interface.asked(q, **low)
     q, k, v = autocast.lowered(q, k, v)
-    check(q, k, v, layout="(batch, seqlen, heads, head_dim)", head_axis=2)
+    dtypes = fp8_interface.DTYPES if in_fp8 else DTYPES
+    check(q, k, v, layout="(batch, seqlen, heads, head_dim)", head_axis=2, dtypes=dtypes)
     reach = limits(k.shape[1] - q.shape[1], causal, window_size)
     checks.launchable("q", q)
+    if in_fp8:
+        out, lse = fp8_interface.attend(q, k, v, *reach, softmax_scale, **low)
+        return (out, lse) if return_lse else out
     out, lse = _attend(q, k, v, *reach, softmax_scale)
     return (out, lse) if return_lse else out
 
@@ -178,11 +194,12 @@ def check(
     *,
     layout: str,
     head_axis: int,
+    dtypes: tuple[torch.dtype, ...] = DTYPES,
 ) -> None:
     for name, value in zip(names, (q, k, v), strict=True):
         checks.tensor(name, value, rank=4, layout=layout)
     q_name, k_name, v_name = names
-    checks.dtype(q_name, q, DTYPES)
+    checks.dtype(q_name, q, dtypes)
     checks.same_dtype_and_device(q_name, q, **{k_name: k, v_name: v})
     if k.shape[0] != q.shape[0]:
         raise ValueError(f"{k_name}: expected batch {q.shape[0]} as {q_name} has, got {k.shape[0]}")

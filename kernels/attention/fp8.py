@@ -1,0 +1,342 @@
+"""The forward pass in fp8 (e4m3): both products on the fp8 tensor cores, the softmax in fp32.
+
+Weights are rounded to e4m3 before they meet the values. They lie between 0 and 1, where e4m3 has
+few steps, so they are computed 2^OFFSET times as large: the largest is then the largest power of
+two the flavour holds, and what rounds to zero is at most 2^-18 of it. The row sum carries the same
+factor, so that it cancels in the output and costs one subtraction in the log-sum-exp.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from .. import targets
+from .configs import padded
+from .forward import LOG2_E
+from .fp8_configs import choose_fp8
+
+# The largest power of two each flavour holds: 448 is the largest e4m3fn, 240 the largest e4m3fnuz.
+OFFSET = {torch.float8_e4m3fn: 8, torch.float8_e4m3fnuz: 7}
+
+
+@triton.jit
+def attend_fp8(
+    b_q,
+    b_out,
+    b_max,
+    b_sum,
+    k,
+    v,
+    o_first,
+    o_end,
+    o_row,
+    stride_ks,
+    stride_kd,
+    stride_vs,
+    stride_vd,
+    seqlen_k,
+    causal_offset,
+    left_offset,
+    scale_log,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+    PRESCALE: tl.constexpr,
+    OFFSET: tl.constexpr,
+):
+    """Let the rows from ``o_row`` on see the keys from ``o_first`` up to ``o_end``.
+
+    As ``forward.attend``; without MASKED every row sees every one of them.
+    """
+    o_m = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    o_d = tl.arange(0, BLOCK_D)
+    o_dv = tl.arange(0, BLOCK_DV)
+    in_d = o_d < HEAD_DIM
+    in_dv = o_dv < HEAD_DIM_V
+    o_k = o_d[:, None] * stride_kd + o_n[None, :] * stride_ks
+    o_v = o_n[:, None] * stride_vs + o_dv[None, :] * stride_vd
+    for i_n in range(o_first, o_end, BLOCK_N):
+        in_n = o_n < seqlen_k - i_n
+        # [BLOCK_D, BLOCK_N]
+        if MASKED:
+            b_k = tl.load(k + o_k, mask=in_d[:, None] & in_n[None, :], other=0.0)
+        elif BLOCK_D == HEAD_DIM:
+            b_k = tl.load(k + o_k)
+        else:
+            b_k = tl.load(k + o_k, mask=in_d[:, None], other=0.0)
+        b_s = tl.dot(b_q, b_k)
+        if PRESCALE:
+            b_s *= scale_log
+        if MASKED:
+            seen = in_n[None, :]
+            if CAUSAL:
+                seen = seen & (i_n + o_n[None, :] <= o_row + o_m[:, None] + causal_offset)
+            if left_offset is not None:
+                seen = seen & (i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset)
+            b_s = tl.where(seen, b_s, float("-inf"))
+
+        scale = 1.0 if PRESCALE else scale_log
+        b_max_new = tl.maximum(b_max, tl.max(b_s, 1) * scale)
+        b_shift = b_max_new
+        if MASKED:
+            # A row that has seen no key yet has -inf as maximum: subtract 0, or NaN would arise.
+            b_shift = tl.where(b_max_new == float("-inf"), 0.0, b_max_new)
+        b_p = tl.exp2(b_s * scale - (b_shift - OFFSET)[:, None])
+        b_alpha = tl.exp2(b_max - b_shift)
+        # Of the weights before they are rounded: the log-sum-exp does not see fp8.
+        b_sum = b_sum * b_alpha + tl.sum(b_p, 1)
+        b_out = b_out * b_alpha[:, None]
+        b_max = b_max_new
+        # [BLOCK_N, BLOCK_DV]
+        if MASKED:
+            b_v = tl.load(v + o_v, mask=in_n[:, None] & in_dv[None, :], other=0.0)
+        elif BLOCK_DV == HEAD_DIM_V:
+            b_v = tl.load(v + o_v)
+        else:
+            b_v = tl.load(v + o_v, mask=in_dv[None, :], other=0.0)
+        # Not as the product's accumulator: while Hopper's fp8 products add, they keep 14 bits. So
+        # the keys of a block are added there, and the blocks in fp32.
+        b_out += tl.dot(b_p.to(b_v.dtype), b_v)
+        k += BLOCK_N * stride_ks
+        v += BLOCK_N * stride_vs
+    return b_out, b_max, b_sum
+
+
+@triton.jit
+def attention_forward_fp8(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    q_scale,
+    k_scale,
+    v_scale,
+    stride_q_scale,
+    stride_k_scale,
+    stride_v_scale,
+    stride_qb,
+    stride_qs,
+    stride_qh,
+    stride_qd,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    stride_ob,
+    stride_os,
+    stride_oh,
+    stride_od,
+    heads,
+    heads_per_kv,
+    seqlen_q,
+    seqlen_k,
+    causal_offset,
+    left_offset,
+    scale_log,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    EVEN: tl.constexpr,
+    PRESCALE: tl.constexpr,
+    OFFSET: tl.constexpr,
+):
+    """Masks, blocks and options as ``forward.attention_forward`` has them.
+
+    A scale is None or a pointer to fp32; its stride is 0 where one value serves all heads. They
+    are read here, never on the host: a launch does not wait for what computed them.
+    """
+    n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
+    i_m = tl.program_id(0) % n_blocks
+    i_bh = tl.program_id(0) // n_blocks
+    i_b = i_bh // heads
+    i_h = i_bh % heads
+    i_kv = i_h // heads_per_kv
+
+    if q_scale is not None:
+        scale_log *= tl.load(q_scale + i_h * stride_q_scale)
+    if k_scale is not None:
+        scale_log *= tl.load(k_scale + i_kv * stride_k_scale)
+
+    # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
+    i_row = (i_m * BLOCK_M).to(tl.int64)
+    out += i_b.to(tl.int64) * stride_ob + i_h.to(tl.int64) * stride_oh + i_row * stride_os
+    lse += i_bh.to(tl.int64) * seqlen_q + i_row
+
+    o_m = tl.arange(0, BLOCK_M)
+    o_d = tl.arange(0, BLOCK_D)
+    o_dv = tl.arange(0, BLOCK_DV)
+    in_m = o_m < seqlen_q - i_m * BLOCK_M
+    in_d = o_d < HEAD_DIM
+    in_dv = o_dv < HEAD_DIM_V
+
+    k += i_b.to(tl.int64) * stride_kb + i_kv.to(tl.int64) * stride_kh
+    v += i_b.to(tl.int64) * stride_vb + i_kv.to(tl.int64) * stride_vh
+    # [BLOCK_M, BLOCK_D]
+    q += i_b.to(tl.int64) * stride_qb + i_h.to(tl.int64) * stride_qh + i_row * stride_qs
+    b_q = tl.load(
+        q + (o_m[:, None] * stride_qs + o_d[None, :] * stride_qd),
+        mask=in_m[:, None] & in_d[None, :],
+        other=0.0,
+    )
+
+    b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    b_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
+    b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=tl.float32)
+
+    # Keys any row of this block sees, and of those the whole blocks every row sees.
+    o_row = i_m * BLOCK_M
+    o_end = seqlen_k
+    o_full = seqlen_k // BLOCK_N * BLOCK_N
+    if CAUSAL:
+        o_end = tl.maximum(tl.minimum(seqlen_k, o_row + BLOCK_M + causal_offset), 0)
+        o_full = tl.minimum(seqlen_k, o_row + causal_offset + 1) // BLOCK_N * BLOCK_N
+        o_full = tl.maximum(o_full, 0)
+    o_inner = 0
+    k_inner = k
+    v_inner = v
+    if left_offset is not None:
+        # Before the whole blocks, those whose first keys some rows no longer see.
+        o_first = tl.maximum(o_row + left_offset, 0) // BLOCK_N * BLOCK_N
+        o_inner = tl.cdiv(tl.maximum(o_row + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
+        o_full = tl.maximum(o_full, o_inner)
+        k_first = k + o_first.to(tl.int64) * stride_ks
+        v_first = v + o_first.to(tl.int64) * stride_vs
+        k_inner += o_inner.to(tl.int64) * stride_ks
+        v_inner += o_inner.to(tl.int64) * stride_vs
+        b_out, b_max, b_sum = attend_fp8(
+            b_q, b_out, b_max, b_sum, k_first, v_first,
+            o_first, tl.minimum(o_inner, o_end), o_row,
+            stride_ks, stride_kd, stride_vs, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale_log,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
+            CAUSAL, True, PRESCALE, OFFSET,
+        )  # fmt: skip
+    b_out, b_max, b_sum = attend_fp8(
+        b_q, b_out, b_max, b_sum, k_inner, v_inner,
+        o_inner, o_full, o_row,
+        stride_ks, stride_kd, stride_vs, stride_vd,
+        seqlen_k, causal_offset, left_offset, scale_log,
+        HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
+        CAUSAL, False, PRESCALE, OFFSET,
+    )  # fmt: skip
+    if CAUSAL or not EVEN:
+        k += o_full.to(tl.int64) * stride_ks
+        v += o_full.to(tl.int64) * stride_vs
+        b_out, b_max, b_sum = attend_fp8(
+            b_q, b_out, b_max, b_sum, k, v,
+            o_full, o_end, o_row,
+            stride_ks, stride_kd, stride_vs, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale_log,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
+            CAUSAL, True, PRESCALE, OFFSET,
+        )  # fmt: skip
+
+    # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
+    b_factor = 1.0 / tl.where(b_sum == 0.0, 1.0, b_sum)
+    if v_scale is not None:
+        b_factor *= tl.load(v_scale + i_kv * stride_v_scale)
+    b_out = b_out * b_factor[:, None]
+    b_lse = (b_max + (tl.log2(b_sum) - OFFSET)) * 0.6931471805599453
+    b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)
+    tl.store(lse + o_m, b_lse, mask=in_m)
+    tl.store(
+        out + o_m[:, None] * stride_os + o_dv[None, :] * stride_od,
+        b_out.to(out.dtype.element_ty),
+        mask=in_m[:, None] & in_dv[None, :],
+    )
+
+
+def launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    q_scale: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    scale: float,
+) -> None:
+    """Fill ``out`` and ``lse`` for checked arguments of layout (batch, seqlen, heads, head_dim).
+
+    A ``NotImplementedError`` says so where the hardware has no fp8, a ``ValueError`` where it has
+    another flavour of it.
+    """
+    batch, seqlen_q, heads, head_dim = q.shape
+    seqlen_k, head_dim_v = k.shape[1], v.shape[3]
+    # The tensor cores take 32 values of fp8 at a time.
+    block_d, block_dv = max(32, padded(head_dim)), max(32, padded(head_dim_v))
+    with targets.on_device_of(q):
+        target = targets.current()
+        refuse_other_flavours(q, target)
+        config = choose_fp8(target, max(head_dim, head_dim_v))
+        grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
+        scales = (q_scale, k_scale, v_scale)
+        attention_forward_fp8[grid](
+            q,
+            k,
+            v,
+            out,
+            lse,
+            *scales,
+            *(0 if one is None or one.dim() == 0 else one.stride(0) for one in scales),
+            *q.stride(),
+            *k.stride(),
+            *v.stride(),
+            *out.stride(),
+            heads,
+            heads // k.shape[2],
+            seqlen_q,
+            seqlen_k,
+            causal_offset,
+            left_offset,
+            scale * LOG2_E,
+            HEAD_DIM=head_dim,
+            HEAD_DIM_V=head_dim_v,
+            BLOCK_M=config.block_m,
+            BLOCK_N=config.block_n,
+            BLOCK_D=block_d,
+            BLOCK_DV=block_dv,
+            CAUSAL=causal,
+            EVEN=seqlen_k % config.block_n == 0,
+            PRESCALE=not scale > 0.0,
+            OFFSET=OFFSET[q.dtype],
+            **config.options(),
+        )
+
+
+def refuse_other_flavours(q: torch.Tensor, target: targets.Target) -> None:
+    """One sentence where ``target`` has no tensor cores for the dtype of ``q``."""
+    name = str(q.dtype).removeprefix("torch.")
+    if not target.fp8_dtypes:
+        raise NotImplementedError(
+            f"q: expected fp16, bf16 or fp32 on {target.name}, which has no fp8 tensor cores, got "
+            f"{name}; multiply by the scales and convert with q.to(torch.bfloat16)"
+        )
+    if q.dtype not in target.fp8_dtypes:
+        known = " or ".join(str(one).removeprefix("torch.") for one in target.fp8_dtypes)
+        raise ValueError(
+            f"q: expected dtype {known}, the fp8 that {target.name} has, got {name}; convert from "
+            f"the unquantised tensor with .to(torch.{known}), with scales for its range"
+        )

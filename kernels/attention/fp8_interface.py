@@ -1,0 +1,150 @@
+"""Attention in fp8 as flash_attention offers it: what it accepts, and the operator torch knows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from .. import checks
+from . import fp8
+
+DTYPES = tuple(fp8.OFFSET)
+OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def asked(q: Any, **options: Any) -> bool:
+    """Whether ``q`` is fp8; a ``ValueError`` where it is not and ``options`` of fp8 are given."""
+    if isinstance(q, torch.Tensor) and q.dtype in DTYPES:
+        return True
+    for name, value in options.items():
+        if value is not None:
+            kind = q.dtype if isinstance(q, torch.Tensor) else type(q).__name__
+            raise ValueError(
+                f"{name}: expected None unless q, k and v are float8_e4m3fn or float8_e4m3fnuz, "
+                f"and q is {str(kind).removeprefix('torch.')}; fold scales into the tensors"
+            )
+    return False
+
+
+def attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    softmax_scale: float | None,
+    *,
+    q_scale: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp) for tensors whose shapes are checked; the scales are checked here."""
+    scales = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
+    for (name, value), lead in zip(scales.items(), (q, k, v), strict=True):
+        _check_scale(name, value, lead)
+    if out_dtype not in (None, *OUT_DTYPES):
+        known = ", ".join(str(one).removeprefix("torch.") for one in OUT_DTYPES)
+        raise ValueError(f"out_dtype: expected {known} or None for bfloat16, got {out_dtype}")
+    named = {"q": q, "k": k, "v": v, **scales}
+    wanted = [name for name, one in named.items() if one is not None and one.requires_grad]
+    if wanted and torch.is_grad_enabled():
+        raise NotImplementedError(
+            f"{wanted[0]}: expected no gradient where q is fp8, which has a forward pass alone, "
+            "got requires_grad=True; call it within torch.no_grad(), or on bf16 tensors"
+        )
+    scale = 1.0 / math.sqrt(q.shape[3]) if softmax_scale is None else float(softmax_scale)
+    out_dtype = torch.bfloat16 if out_dtype is None else out_dtype
+    traced = torch.compiler.is_compiling() or type(q) is not torch.Tensor
+    run: Any = flash_attention_fp8_op if traced else _forward
+    masks = (causal, causal_offset, left_offset)
+    outputs: tuple[torch.Tensor, torch.Tensor]
+    outputs = run(q, k, v, q_scale, k_scale, v_scale, *masks, scale, out_dtype)
+    return outputs
+
+
+def _check_scale(name: str, value: Any, lead: torch.Tensor) -> None:
+    if value is None:
+        return
+    heads = lead.shape[2]
+    expected = f"a float32 tensor of shape () or ({heads},), one value a head of {name[0]}"
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"{name}: expected {expected}, got {type(value).__name__}; torch.tensor({name}, "
+            "device=q.device) makes one"
+        )
+    if value.dtype != torch.float32 or tuple(value.shape) not in ((), (heads,)):
+        got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+        raise ValueError(f"{name}: expected {expected}, got {got}")
+    checks.same_device(name[0], lead, **{name: value})
+
+
+@torch.library.custom_op("warpwatch::flash_attention_fp8", mutates_args=())
+def flash_attention_fp8_op(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    q_scale: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    scale: float,
+    out_dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
+    return _forward(
+        q, k, v, q_scale, k_scale, v_scale, causal, causal_offset, left_offset, scale, out_dtype
+    )
+
+
+def _forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    q_scale: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    scale: float,
+    out_dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    out, lse = _outputs(q, k, v, out_dtype=out_dtype)
+    if out.numel():
+        fp8.launch(
+            q,
+            k,
+            v,
+            out,
+            lse,
+            q_scale=q_scale,
+            k_scale=k_scale,
+            v_scale=v_scale,
+            causal=causal,
+            causal_offset=causal_offset,
+            left_offset=left_offset,
+            scale=scale,
+        )
+    return out, lse
+
+
+@flash_attention_fp8_op.register_fake
+def _fake(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return _outputs(q, k, v, out_dtype=rest[-1])
+
+
+def _outputs(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, out_dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    batch, seqlen_q, heads = q.shape[:3]
+    out = torch.empty((batch, seqlen_q, heads, v.shape[3]), dtype=out_dtype, device=q.device)
+    lse = torch.empty((batch, heads, seqlen_q), dtype=torch.float32, device=q.device)
+    return out, lse
