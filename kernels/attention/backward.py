@@ -15,6 +15,7 @@ from .backward_kv import attention_backward_kv
 from .backward_q import attention_backward_q
 from .backward_rows import attention_backward_delta, attention_backward_rows
 from .configs import choose_backward, padded
+from .options import PLAIN, Options
 from .packed import Packed
 
 
@@ -32,9 +33,10 @@ def launch(
     left_offset: int | None,
     scale: float,
     packed: Packed | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    options: Options = PLAIN,
+) -> list[torch.Tensor]:
     """Gradients of q, k and v, contiguous, for what ``forward.launch`` filled; of packed sequences
-    without the batch axis."""
+    without the batch axis. After them those of the sinks, if there are any."""
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     dq, dk, dv = (
@@ -42,7 +44,12 @@ def launch(
         for one in (q, k, v)
     )
     if not out.numel() or not k.numel():
-        return dq.zero_(), dk.zero_(), dv.zero_()
+        gradients = [dq.zero_(), dk.zero_(), dv.zero_()]
+        if options.sinks is not None:
+            # A row without a key weighs its sink alone.
+            delta = torch.zeros_like(lse) if dlse is None else -dlse
+            gradients.append(_of_sinks(options.sinks, lse, delta))
+        return gradients
     tokens = q.shape[1] if packed else None
     sequences = (packed.cu_q, packed.cu_k) if packed else (None, None)
     if packed is not None:
@@ -61,11 +68,12 @@ def launch(
             q.dtype,
             exact=exact,
             packed=packed is not None,
+            scored=not options.plain,
         )
         values = {"HEAD_DIM_V": head_dim_v, "BLOCK_DV": block_dv}
         shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, **values}
         strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
-        limits = (tokens, causal_offset, left_offset, scale)
+        limits = (tokens, causal_offset, left_offset, scale, *options.arguments(scale))
         lengths = (heads, heads // kv_heads, seqlen_q, seqlen_k, *limits)
         rows = config.q
         total = torch.empty_like(lse) if exact else None
@@ -155,7 +163,26 @@ def launch(
             **common,
             **rows.options(),
         )
-    return dq, dk, dv
+    gradients = [dq, dk, dv]
+    if options.sinks is not None:
+        if exact:
+            delta = delta if dlse is None else delta - dlse
+        gradients.append(_of_sinks(options.sinks, lse, delta, total))
+    return gradients
+
+
+def _of_sinks(
+    sinks: torch.Tensor,
+    lse: torch.Tensor,
+    delta: torch.Tensor,
+    total: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """(heads,): the weight of a row's sink times -delta, whose dp is 0, summed over rows."""
+    weights = torch.exp(sinks[:, None] - lse).masked_fill_(lse == float("-inf"), 0.0)
+    if total is not None:
+        weights /= total
+    rows = -(weights * delta).sum(-1)
+    return rows if rows.dim() == 1 else rows.sum(0)
 
 
 FEW_KEYS = 16

@@ -8,6 +8,7 @@ import triton.language as tl
 from .backward_tiles import load_rows, weights
 from .packed import bounds
 from .products import head_product
+from .scores import Scores, modified
 
 
 @triton.jit
@@ -40,6 +41,7 @@ def accumulate_kv(
     causal_offset,
     left_offset,
     scale,
+    scores,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -74,6 +76,9 @@ def accumulate_kv(
         # [BLOCK_N, BLOCK_M]
         # With EXACT as the queries' kernel multiplies them, so that both round alike.
         b_s = head_product(b_q, b_k).T if EXACT else tl.dot(b_k, b_q.T, input_precision="ieee")
+        b_s, b_slope = modified(
+            b_s, scores, i_m, o_m[None, :], o_column, o_n[:, None], b_k.dtype == tl.float32
+        )
         seen = o_column + o_n[:, None] <= i_m + o_m[None, :] + causal_offset
         if left_offset is not None:
             within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
@@ -91,7 +96,7 @@ def accumulate_kv(
         else:
             b_dp = tl.dot(b_v, b_dout.T, input_precision="ieee")
             b_ds = b_p * (b_dp - b_delta[None, :])
-        b_dk = tl.dot(b_ds.to(b_q.dtype), b_q, b_dk, input_precision="ieee")
+        b_dk = tl.dot((b_ds * b_slope).to(b_q.dtype), b_q, b_dk, input_precision="ieee")
     return b_dk, b_dv
 
 
@@ -133,6 +138,12 @@ def attention_backward_kv(
     causal_offset,
     left_offset,
     scale,
+    factor,
+    softcap,
+    slopes,
+    stride_ab,
+    stride_ah,
+    sinks,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -189,12 +200,14 @@ def attention_backward_kv(
         o_bh = (i_b * kv_heads * heads_per_kv + i_h).to(tl.int64) * seqlen_q
         if cu_q is not None:
             o_bh = i_h.to(tl.int64) * tokens + o_q
+        b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
+        scores = Scores(factor, softcap, b_slope, seqlen_k - seqlen_q)
         b_dk, b_dv = accumulate_kv(
             b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_b, i_h, o_bh,
             o_first, o_end, i_n,
             stride_qb, stride_qs, stride_qh, stride_qd,
             stride_gb, stride_gs, stride_gh, stride_gd,
-            seqlen_q, causal_offset, left_offset, scale,
+            seqlen_q, causal_offset, left_offset, scale if factor is None else 1.0, scores,
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, TMA,
         )  # fmt: skip
 

@@ -8,6 +8,7 @@ import triton.language as tl
 from .backward_tiles import load_rows, weights
 from .packed import bounds
 from .products import head_product
+from .scores import Scores, modified
 
 
 @triton.jit
@@ -38,6 +39,7 @@ def accumulate_q(
     causal_offset,
     left_offset,
     scale,
+    scores,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -63,6 +65,9 @@ def accumulate_q(
         )  # fmt: skip
         # [BLOCK_M, BLOCK_N]
         b_s = head_product(b_q, b_k)
+        b_s, b_slope = modified(
+            b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], b_k.dtype == tl.float32
+        )
         b_dp = head_product(b_dout, b_v)
         seen = i_n + o_n[None, :] < seqlen_k
         if CAUSAL:
@@ -76,7 +81,7 @@ def accumulate_q(
         if b_dlse is not None:
             b_ds += b_dlse[:, None]
         b_ds = b_p * b_ds
-        b_dq = tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision="ieee")
+        b_dq = tl.dot((b_ds * b_slope).to(b_k.dtype), b_k, b_dq, input_precision="ieee")
     return b_dq
 
 
@@ -117,6 +122,12 @@ def attention_backward_q(
     causal_offset,
     left_offset,
     scale,
+    factor,
+    softcap,
+    slopes,
+    stride_ab,
+    stride_ah,
+    sinks,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -150,6 +161,8 @@ def attention_backward_q(
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
+    b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
+    scores = Scores(factor, softcap, b_slope, seqlen_k - seqlen_q)
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(
         q, i_b, i_m, i_h, seqlen_q, stride_qb, stride_qs, stride_qh, stride_qd,
@@ -189,7 +202,7 @@ def attention_backward_q(
             o_first, tl.minimum(o_inner, o_end), i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
-            seqlen_k, causal_offset, left_offset, scale,
+            seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
         )  # fmt: skip
     b_dq = accumulate_q(
@@ -197,7 +210,7 @@ def attention_backward_q(
         o_inner, o_full, i_m,
         stride_kb, stride_ks, stride_kh, stride_kd,
         stride_vb, stride_vs, stride_vh, stride_vd,
-        seqlen_k, causal_offset, left_offset, scale,
+        seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
         HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, TMA,
     )  # fmt: skip
     if CAUSAL or not EVEN:
@@ -205,7 +218,7 @@ def attention_backward_q(
             b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, k, v, i_b, i_kv, o_full, o_end, i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
-            seqlen_k, causal_offset, left_offset, scale,
+            seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
         )  # fmt: skip
 

@@ -8,6 +8,7 @@ import triton.language as tl
 from .backward_tiles import load_rows, weights
 from .packed import bounds
 from .products import head_product
+from .scores import Scores, modified
 
 
 @triton.jit
@@ -93,6 +94,12 @@ def attention_backward_rows(
     causal_offset,
     left_offset,
     scale,
+    factor,
+    softcap,
+    slopes,
+    stride_ab,
+    stride_ah,
+    sinks,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -130,6 +137,8 @@ def attention_backward_rows(
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
+    b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
+    scores = Scores(factor, softcap, b_slope, seqlen_k - seqlen_q)
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(
         q, i_b, i_row, i_h, seqlen_q, stride_qb, stride_qs, stride_qh, stride_qd,
@@ -150,6 +159,12 @@ def attention_backward_rows(
     b_lse = tl.load(lse + o_bh + o_m, mask=in_m, other=float("inf"))
     b_total = tl.zeros([BLOCK_M], dtype=tl.float32)
     b_more = tl.zeros([BLOCK_M], dtype=tl.float32)
+    if sinks is not None:
+        # A score of its own, whose dp is 0.
+        LOG2_E: tl.constexpr = 1.4426950408889634
+        b_total += tl.exp2((tl.load(sinks + i_h) - b_lse) * LOG2_E)
+        b_total = tl.where(b_lse == float("-inf"), 0.0, b_total)
+        b_more -= b_total * b_start
     o_end = seqlen_k
     if CAUSAL:
         o_end = tl.minimum(seqlen_k, i_row + BLOCK_M + causal_offset)
@@ -167,13 +182,16 @@ def attention_backward_rows(
             HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
         )  # fmt: skip
         b_s = head_product(b_q, b_k)
+        b_s, _ = modified(
+            b_s, scores, i_row, o_m[:, None], i_n, o_n[None, :], b_k.dtype == tl.float32
+        )
         b_dp = head_product(b_dout, b_v)
         seen = i_n + o_n[None, :] < seqlen_k
         if CAUSAL:
             seen = seen & (i_n + o_n[None, :] <= i_row + o_m[:, None] + causal_offset)
         if left_offset is not None:
             seen = seen & (i_n + o_n[None, :] >= i_row + o_m[:, None] + left_offset)
-        b_p = weights(b_s, b_lse[:, None], seen, scale, True)
+        b_p = weights(b_s, b_lse[:, None], seen, scale if factor is None else 1.0, True)
         b_total += tl.sum(b_p, 1)
         b_more += tl.sum(b_p * (b_dp - b_start[:, None]), 1)
     b_total = tl.where(b_total == 0.0, 1.0, b_total)

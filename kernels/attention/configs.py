@@ -130,6 +130,35 @@ ROOMY_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     },
 }
 
+# Where scores are changed on their way to weights (softcap, ALiBi, bias, dropout), which needs
+# registers of its own. Found with the compiler; not measured on a card yet.
+SCORED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
+    "sm_100": {
+        64: C(128, 64, 8, 2, tma=True),
+        128: C(128, 64, 8, 2, tma=True),
+        256: C(128, 64, 8, 2, tma=True),
+    },
+    "gfx90a": {64: C(128, 64, 4, 1, 2), 128: C(64, 32, 4, 1, 2), 256: C(64, 32, 4, 1, 2)},
+    "gfx942": {64: C(128, 64, 4, 1, 2), 128: C(64, 32, 4, 1, 2), 256: C(64, 32, 4, 1, 2)},
+}
+SCORED_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
+    "sm_80": {
+        64: B(C(64, 128, 8, 2), C(128, 64, 8, 2)),
+        128: B(C(32, 64, 8, 2), C(64, 64, 8, 2)),
+        256: B(C(32, 32, 8, 1), C(32, 32, 8, 1)),
+    },
+    "sm_90": {
+        64: B(C(64, 128, 8, 2), C(128, 64, 8, 3)),
+        128: B(C(32, 64, 8, 1), C(64, 64, 8, 1)),
+        256: B(C(32, 64, 8, 2), C(64, 64, 8, 2)),
+    },
+    "gfx90a": {
+        64: B(C(32, 128, 8, 1, 2), C(128, 32, 8, 1, 2)),
+        128: B(C(32, 64, 4, 1, 1), C(64, 32, 4, 1, 1)),
+        256: B(C(32, 32, 4, 1, 1), C(32, 32, 4, 1, 1)),
+    },
+}
+
 # Targets without a row of their own, and fp32, whose tiles are twice as large.
 DEFAULT = C(64, 64, 4, 2)
 WIDE_DEFAULT = C(64, 32, 8, 1)
@@ -155,14 +184,17 @@ def choose_backward(
     *,
     exact: bool = False,
     packed: bool = False,
+    scored: bool = False,
 ) -> BackwardConfig:
-    """The configuration the backward pass launches for this problem; ``exact`` is told there."""
+    """The configuration the backward pass launches for this problem; ``exact`` is told there,
+    ``scored`` where more is asked of scores than a mask."""
     if exact:
         return WIDE_EXACT_BACKWARD if head_dim * dtype.itemsize > 256 else EXACT_BACKWARD
     if target.backend == "interpreter":
         return INTERPRETED_BACKWARD
     if dtype.itemsize == 2 and target.name in BACKWARD:
-        rows = (BACKWARD | ROOMY_BACKWARD if packed else BACKWARD)[target.name]
+        tables = BACKWARD | ROOMY_BACKWARD if packed or scored else BACKWARD
+        rows = (tables | SCORED_BACKWARD if scored else tables)[target.name]
         return rows[next(limit for limit in rows if head_dim <= limit)]
     if head_dim * dtype.itemsize > 256:
         return WIDE_DEFAULT_BACKWARD
@@ -170,13 +202,20 @@ def choose_backward(
 
 
 def choose_forward(
-    target: Target, head_dim: int, dtype: torch.dtype, *, plain: bool = True
+    target: Target,
+    head_dim: int,
+    dtype: torch.dtype,
+    *,
+    plain: bool = True,
+    scored: bool = False,
 ) -> ForwardConfig:
-    """The configuration the forward pass launches; ``plain`` where nothing but causal is asked."""
+    """The configuration the forward pass launches; ``plain`` where nothing but causal is asked,
+    ``scored`` where more is asked of scores than a mask."""
     if target.backend == "interpreter":
         return INTERPRETED
     if dtype.itemsize == 2 and target.name in FORWARD:
-        rows = FORWARD[target.name] if plain else (FORWARD | ROOMY_FORWARD)[target.name]
+        tables = FORWARD if plain and not scored else FORWARD | ROOMY_FORWARD
+        rows = (tables | SCORED_FORWARD if scored else tables)[target.name]
         return rows[next(limit for limit in rows if head_dim <= limit)]
     if head_dim * dtype.itemsize > 256 or dtype == torch.float32:
         return WIDE_DEFAULT

@@ -9,8 +9,10 @@ import triton.language as tl
 from .. import targets
 from ..descriptors import TensorDescriptor, describable
 from .configs import choose_forward, padded
+from .options import PLAIN, Options
 from .packed import Packed, bounds
 from .products import head_product
+from .scores import Scores, modified
 
 LOG2_E = 1.4426950408889634
 
@@ -36,6 +38,7 @@ def attend(
     causal_offset,
     left_offset,
     scale_log,
+    scores,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -78,6 +81,7 @@ def attend(
         b_s = head_product(b_q, b_k.T) if NATURAL else tl.dot(b_q, b_k, input_precision="ieee")
         if PRESCALE:
             b_s *= scale_log
+        b_s, _ = modified(b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], NATURAL)
         if MASKED:
             seen = in_n[None, :]
             if CAUSAL:
@@ -151,6 +155,12 @@ def attention_forward(
     causal_offset,
     left_offset,
     scale_log,
+    factor,
+    softcap,
+    slopes,
+    stride_ab,
+    stride_ah,
+    sinks,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -171,6 +181,7 @@ def attention_forward(
     Powers of 2 serve and ``scale_log`` holds log2(e); with NATURAL, for fp32, it does not, and
     powers of e serve: a rounding less in the log-sum-exp.
 
+    From ``factor`` on follows what options.py hands over, None where nothing is asked of scores.
     With ``cu_q`` and ``cu_k`` the sequences are packed (packed.py): the lengths are then those of
     the longest, both offsets count from the bottom-right corner, lse is (heads, tokens).
     """
@@ -195,6 +206,8 @@ def attention_forward(
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
+    b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
+    scores = Scores(factor, softcap, b_slope, seqlen_k - seqlen_q)
 
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
     i_row = (i_m * BLOCK_M).to(tl.int64)
@@ -222,6 +235,11 @@ def attention_forward(
 
     b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     b_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
+    if sinks is not None:
+        # One more score, without a value.
+        b_sink = tl.load(sinks + i_h) * (1.0 if NATURAL else 1.4426950408889634)
+        b_max = tl.zeros([BLOCK_M], dtype=tl.float32) + b_sink
+        b_sum += tl.where(b_sink == float("-inf"), 0.0, 1.0)
     b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=tl.float32)
 
     # Keys any row of this block sees, and of those the whole blocks every row sees.
@@ -251,7 +269,7 @@ def attention_forward(
             b_q, b_out, b_max, b_sum, k_first, v_first, i_b, i_kv,
             o_first, tl.minimum(o_inner, o_end), o_row,
             stride_ks, stride_kd, stride_vs, stride_vd,
-            seqlen_k, causal_offset, left_offset, scale_log,
+            seqlen_k, causal_offset, left_offset, scale_log, scores,
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
             CAUSAL, True, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
@@ -259,7 +277,7 @@ def attention_forward(
         b_q, b_out, b_max, b_sum, k_inner, v_inner, i_b, i_kv,
         o_inner, o_full, o_row,
         stride_ks, stride_kd, stride_vs, stride_vd,
-        seqlen_k, causal_offset, left_offset, scale_log,
+        seqlen_k, causal_offset, left_offset, scale_log, scores,
         HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
         CAUSAL, False, PRESCALE, NATURAL, TMA,
     )  # fmt: skip
@@ -271,7 +289,7 @@ def attention_forward(
             b_q, b_out, b_max, b_sum, k, v, i_b, i_kv,
             o_full, o_end, o_row,
             stride_ks, stride_kd, stride_vs, stride_vd,
-            seqlen_k, causal_offset, left_offset, scale_log,
+            seqlen_k, causal_offset, left_offset, scale_log, scores,
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
             CAUSAL, True, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
@@ -301,6 +319,7 @@ def launch(
     left_offset: int | None = None,
     scale: float,
     packed: Packed | None = None,
+    options: Options = PLAIN,
 ) -> None:
     """Fill ``out`` and ``lse`` for checked arguments of layout (batch, seqlen, heads, head_dim)."""
     batch, seqlen_q, heads, head_dim = q.shape
@@ -315,6 +334,7 @@ def launch(
             max(head_dim, v.shape[3]),
             q.dtype,
             plain=left_offset is None and packed is None,
+            scored=not options.plain,
         )
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
         tma = config.tma and packed is None and describable(k) and describable(v)
@@ -337,7 +357,8 @@ def launch(
             q.shape[1] if packed else None,
             causal_offset,
             left_offset,
-            scale if natural else scale * LOG2_E,
+            (1.0 if options.modifies else scale) * (1.0 if natural else LOG2_E),
+            *options.arguments(scale),
             HEAD_DIM=head_dim,
             HEAD_DIM_V=v.shape[3],
             BLOCK_M=config.block_m,
@@ -346,7 +367,7 @@ def launch(
             BLOCK_DV=block_dv,
             CAUSAL=causal,
             EVEN=packed is None and seqlen_k % config.block_n == 0,
-            PRESCALE=not scale > 0.0,
+            PRESCALE=not (scale > 0.0 or options.modifies),
             NATURAL=natural,
             TMA=tma,
             **config.options(),

@@ -9,6 +9,7 @@ import torch
 
 from .. import autocast, checks
 from . import backward, fp8_interface, operators
+from .options import checked
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 256
@@ -22,6 +23,9 @@ def flash_attention(
     causal: bool = False,
     window_size: tuple[int, int] = (-1, -1),
     softmax_scale: float | None = None,
+    softcap: float | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
     return_lse: bool = False,
     q_scale: torch.Tensor | None = None,
     k_scale: torch.Tensor | None = None,
@@ -39,9 +43,18 @@ def flash_attention(
     j <= i + seqlen_k - seqlen_q. A row that sees no key gives 0, and -inf as log-sum-exp.
     ``window_size`` (left, right) lets it see that many keys before and after its own alone, -1 for
     all of them; what no query sees is not read, forward or backward.
-    ``softmax_scale`` is 1 / sqrt(head_dim) by default. ``return_lse`` adds the log-sum-exp of
-    every row: (batch, heads, seqlen_q), fp32. Both are differentiable; gradients are the same bits
-    at every run. Under ``torch.autocast`` q, k and v are cast to its dtype first.
+    ``softmax_scale`` is 1 / sqrt(head_dim) by default.
+
+    What else a score goes through, in this order, on portable kernels: ``softcap`` above 0 makes
+    it softcap * tanh(score / softcap) (Gemma 2). ``alibi_slopes``, fp32 (heads,) or (batch, heads),
+    takes slope * |i + seqlen_k - seqlen_q - j| away (ALiBi, bottom-right as in FlashAttention-2);
+    they get no gradient. ``sinks``, fp32 (heads,), is one more score of every row that has no value
+    (gpt-oss): it takes weight, counts in the log-sum-exp, which is the sink where a row sees no
+    key, and gets a gradient.
+
+    ``return_lse`` adds the log-sum-exp of every row: (batch, heads, seqlen_q), fp32. Both are
+    differentiable; gradients are the same bits at every run. Under ``torch.autocast`` q, k and v
+    are cast to its dtype first.
 
     q, k and v may also be e4m3 in the flavour of the hardware (float8_e4m3fn on sm_89 and later
     and gfx950, float8_e4m3fnuz on gfx942), forward alone. ``q_scale``, ``k_scale`` and ``v_scale``
@@ -55,11 +68,17 @@ def flash_attention(
     dtypes = fp8_interface.DTYPES if in_fp8 else DTYPES
     check(q, k, v, layout="(batch, seqlen, heads, head_dim)", head_axis=2, dtypes=dtypes)
     reach = limits(k.shape[1] - q.shape[1], causal, window_size)
+    options = checked(q, (q.shape[0], q.shape[2]), softcap, alibi_slopes, sinks)
+    if in_fp8 and any(one is not None for one in options):
+        raise NotImplementedError(
+            "q: expected float16, bfloat16 or float32 where more is asked of scores than a mask, "
+            f"got {q.dtype}; convert q, k and v with .bfloat16()"
+        )
     checks.launchable("q", q)
     if in_fp8:
         out, lse = fp8_interface.attend(q, k, v, *reach, softmax_scale, **low)
         return (out, lse) if return_lse else out
-    out, lse = _attend(q, k, v, *reach, softmax_scale)
+    out, lse = _attend(q, k, v, *reach, softmax_scale, *options)
     return (out, lse) if return_lse else out
 
 
@@ -77,7 +96,8 @@ def flash_attention_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of q, k and v for ``out, lse = flash_attention(..., return_lse=True)``.
 
-    What autograd runs, for who keeps outputs himself. The same bits at every run.
+    What autograd runs, for who keeps outputs himself; without softcap and the like. The same bits
+    at every run.
     """
     layout = "(batch, seqlen, heads, head_dim)"
     check(q, k, v, layout=layout, head_axis=2)
@@ -102,7 +122,7 @@ def flash_attention_backward(
     causal, causal_offset, left_offset = limits(k.shape[1] - q.shape[1], causal, window_size)
     checks.launchable("q", q)
     scale = 1.0 / math.sqrt(q.shape[3]) if softmax_scale is None else float(softmax_scale)
-    return backward.launch(
+    dq, dk, dv = backward.launch(
         dout,
         None,
         q,
@@ -115,6 +135,7 @@ def flash_attention_backward(
         left_offset=left_offset,
         scale=scale,
     )
+    return dq, dk, dv
 
 
 def scaled_dot_product_attention(
@@ -166,9 +187,10 @@ def _attend(
     causal_offset: int,
     left_offset: int | None,
     scale: float | None,
+    *options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     scale = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
-    return operators.flash_attention(q, k, v, causal, causal_offset, left_offset, scale)
+    return operators.flash_attention(q, k, v, causal, causal_offset, left_offset, scale, *options)
 
 
 def limits(offset: int, causal: bool, window_size: Any) -> tuple[bool, int, int | None]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from .. import specialised, targets
 from . import backward, forward
+from .options import NAMES, Options
 
 
 @torch.library.custom_op("warpwatch::flash_attention", mutates_args=())
@@ -19,9 +21,12 @@ def flash_attention_op(
     causal_offset: int,
     left_offset: int | None,
     scale: float,
+    softcap: float | None = None,
+    slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
-    return _forward(q, k, v, causal, causal_offset, left_offset, scale)
+    return _forward(q, k, v, causal, causal_offset, left_offset, scale, softcap, slopes, sinks)
 
 
 def _forward(
@@ -32,6 +37,7 @@ def _forward(
     causal_offset: int,
     left_offset: int | None,
     scale: float,
+    *options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     out, lse = _outputs(q, k, v)
     if out.numel():
@@ -41,6 +47,7 @@ def _forward(
             v,
             out,
             lse,
+            Options(*options),
             causal=causal,
             causal_offset=causal_offset,
             left_offset=left_offset,
@@ -55,21 +62,24 @@ def _launch(
     v: torch.Tensor,
     out: torch.Tensor,
     lse: torch.Tensor,
+    options: Options,
     *,
     left_offset: int | None,
     scale: float,
-    **options: Any,
+    **mask: Any,
 ) -> None:
     """The kernel of this architecture where there is one and it takes the problem."""
     with targets.on_device_of(q):
         hopper = specialised.load("attention.hopper") if targets.current().has_wgmma else None
-        alike = left_offset is None and v.shape[3] == q.shape[3]
+        alike = left_offset is None and v.shape[3] == q.shape[3] and options.plain
         if hopper is not None and alike and hopper.supported(q, k, v, scale):
             try:
-                return hopper.launch(q, k, v, out, lse, scale=scale, **options)
+                return hopper.launch(q, k, v, out, lse, scale=scale, **mask)
             except specialised.COMPILE_ERRORS as error:
                 specialised.give_up("attention.hopper", error)
-        forward.launch(q, k, v, out, lse, left_offset=left_offset, scale=scale, **options)
+        forward.launch(
+            q, k, v, out, lse, left_offset=left_offset, scale=scale, options=options, **mask
+        )
 
 
 @flash_attention_op.register_fake
@@ -86,16 +96,20 @@ def _outputs(
 def flash_attention_backward_op(
     dout: torch.Tensor,
     dlse: torch.Tensor | None,
+    out: torch.Tensor,
+    lse: torch.Tensor,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
     causal: bool,
     causal_offset: int,
     left_offset: int | None,
     scale: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    softcap: float | None = None,
+    slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+) -> list[torch.Tensor]:
+    """As ``backward.launch`` returns them."""
     return backward.launch(
         dout,
         dlse,
@@ -108,51 +122,54 @@ def flash_attention_backward_op(
         causal_offset=causal_offset,
         left_offset=left_offset,
         scale=scale,
+        options=Options(softcap, slopes, sinks),
     )
 
 
-@flash_attention_backward_op.register_fake
-def _gradients(
-    dout: torch.Tensor,
-    dlse: torch.Tensor | None,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *_: Any,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    dq, dk, dv = (torch.empty_like(one, memory_format=torch.contiguous_format) for one in (q, k, v))
-    return dq, dk, dv
+def differentiable(operator: Any, backward_operator: Any, leading: int) -> None:
+    """Give ``operator`` its gradients: the other takes (dout, dlse, out, lse) and the same
+    arguments, which are q, k and v, others up to ``leading``, and those of ``Options``."""
+    names = ("q", "k", "v", *[""] * (leading - 3), *NAMES)
+
+    def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        ctx.arguments = [None if isinstance(one, torch.Tensor) else one for one in inputs]
+        ctx.places = [i for i, one in enumerate(inputs) if isinstance(one, torch.Tensor)]
+        ctx.save_for_backward(*output, *(inputs[i] for i in ctx.places))
+        ctx.set_materialize_grads(False)
+
+    def differentiate(ctx: Any, dout: Any, dlse: Any) -> tuple[torch.Tensor | None, ...]:
+        out, lse, *saved = ctx.saved_tensors
+        arguments = list(ctx.arguments)
+        for i, tensor in zip(ctx.places, saved, strict=True):
+            arguments[i] = tensor
+        found = backward_operator(
+            torch.zeros_like(out) if dout is None else dout,
+            None if dlse is None else dlse.contiguous(),
+            out,
+            lse,
+            *arguments,
+        )
+        gradients = dict(zip(wanted(arguments), found, strict=True))
+        return tuple(gradients.get(name) for name in names[: len(arguments)])
+
+    def wanted(arguments: Sequence[Any]) -> dict[str, torch.Tensor]:
+        given = dict(zip(names, arguments, strict=False))
+        return {name: given[name] for name in DIFFERENTIABLE if given.get(name) is not None}
+
+    def fake(dout: Any, dlse: Any, out: Any, lse: Any, *arguments: Any) -> list[torch.Tensor]:
+        return [
+            torch.empty_like(one, memory_format=torch.contiguous_format)
+            for one in wanted(arguments).values()
+        ]
+
+    operator.register_autograd(differentiate, setup_context=remember)
+    backward_operator.register_fake(fake)
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    q, k, v, ctx.causal, ctx.causal_offset, ctx.left_offset, ctx.scale = inputs
-    ctx.save_for_backward(q, k, v, *output)
-    ctx.set_materialize_grads(False)
+# In the order of backward.launch.
+DIFFERENTIABLE = ("q", "k", "v", "sinks")
 
-
-def _differentiate(
-    ctx: Any, dout: torch.Tensor | None, dlse: torch.Tensor | None
-) -> tuple[torch.Tensor | None, ...]:
-    q, k, v, out, lse = ctx.saved_tensors
-    if dout is None:
-        dout = torch.zeros_like(out)
-    gradients = flash_attention_backward_op(
-        dout,
-        None if dlse is None else dlse.contiguous(),
-        q,
-        k,
-        v,
-        out,
-        lse,
-        ctx.causal,
-        ctx.causal_offset,
-        ctx.left_offset,
-        ctx.scale,
-    )
-    return (*gradients, None, None, None, None)
-
-
-flash_attention_op.register_autograd(_differentiate, setup_context=_remember)
+differentiable(flash_attention_op, flash_attention_backward_op, leading=7)
 
 
 def flash_attention(
@@ -163,12 +180,13 @@ def flash_attention(
     causal_offset: int,
     left_offset: int | None,
     scale: float,
+    *options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp): the operator where torch has to know of it, else the launch itself,
-    which saves the dispatcher's time on the host."""
-    differentiable = torch.is_grad_enabled() and (
-        q.requires_grad or k.requires_grad or v.requires_grad
+    which saves the dispatcher's time on the host. ``options`` as ``Options`` takes them."""
+    needs_grad = torch.is_grad_enabled() and any(
+        isinstance(one, torch.Tensor) and one.requires_grad for one in (q, k, v, *options)
     )
-    if differentiable or torch.compiler.is_compiling() or type(q) is not torch.Tensor:
-        return flash_attention_op(q, k, v, causal, causal_offset, left_offset, scale)
-    return _forward(q, k, v, causal, causal_offset, left_offset, scale)
+    if needs_grad or torch.compiler.is_compiling() or type(q) is not torch.Tensor:
+        return flash_attention_op(q, k, v, causal, causal_offset, left_offset, scale, *options)
+    return _forward(q, k, v, causal, causal_offset, left_offset, scale, *options)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from .. import autocast, checks, targets
-from . import backward, forward, interface
+from . import backward, forward, interface, operators
+from .options import Options, checked
 from .packed import Packed
 
 LAYOUT = "(tokens, heads, head_dim)"
@@ -26,6 +27,9 @@ def flash_attention_varlen(
     causal: bool = False,
     window_size: tuple[int, int] = (-1, -1),
     softmax_scale: float | None = None,
+    softcap: float | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
     return_lse: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """``flash_attention`` of every sequence of a packed batch, in one launch.
@@ -36,17 +40,31 @@ def flash_attention_varlen(
     ``max_seqlen_q``, ``max_seqlen_k``: the longest sequence; rows beyond it are left unwritten.
     Neither is checked against the entries, which would wait for the GPU.
 
-    ``causal`` and ``window_size`` are aligned bottom-right in each sequence. ``return_lse`` adds
+    ``causal``, ``window_size`` and ALiBi are aligned bottom-right in each sequence; ``softcap``,
+    ``alibi_slopes`` and ``sinks`` are as ``flash_attention`` takes them. ``return_lse`` adds
     the log-sum-exp, (heads, tokens_q). Differentiable, with the same bits at every run. Portable
     kernels on every target; not timed on a card yet.
     """
     q, k, v = autocast.lowered(q, k, v)
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     causal, right, left = interface.limits(0, causal, window_size)
+    batch = cu_seqlens_q.numel() - 1
+    options = checked(q, (batch, q.shape[1]), softcap, alibi_slopes, sinks)
     checks.launchable("q", q)
     scale = 1.0 / math.sqrt(q.shape[2]) if softmax_scale is None else float(softmax_scale)
     out, lse = flash_attention_varlen_op(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal, right, left, scale
+        q,
+        k,
+        v,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        max_seqlen_q,
+        max_seqlen_k,
+        causal,
+        right,
+        left,
+        scale,
+        *options,
     )
     return (out, lse) if return_lse else out
 
@@ -64,6 +82,9 @@ def flash_attention_varlen_op(
     right: int,
     left: int | None,
     scale: float,
+    softcap: float | None = None,
+    slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments."""
     out, lse = _outputs(q, k, v)
@@ -81,6 +102,7 @@ def flash_attention_varlen_op(
                 left_offset=left,
                 scale=scale,
                 packed=packed,
+                options=Options(softcap, slopes, sinks),
             )
     return out, lse
 
@@ -98,11 +120,11 @@ def _outputs(
 def flash_attention_varlen_backward_op(
     dout: torch.Tensor,
     dlse: torch.Tensor | None,
+    out: torch.Tensor,
+    lse: torch.Tensor,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
     cu_q: torch.Tensor,
     cu_k: torch.Tensor,
     max_q: int,
@@ -111,7 +133,10 @@ def flash_attention_varlen_backward_op(
     right: int,
     left: int | None,
     scale: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    softcap: float | None = None,
+    slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+) -> list[torch.Tensor]:
     packed = Packed(cu_q, cu_k, max_q, max_k)
     wide = {
         name: packed.spread(one)
@@ -126,43 +151,11 @@ def flash_attention_varlen_backward_op(
         left_offset=left,
         scale=scale,
         packed=packed,
+        options=Options(softcap, slopes, sinks),
     )
 
 
-@flash_attention_varlen_backward_op.register_fake
-def _gradients(
-    dout: torch.Tensor,
-    dlse: torch.Tensor | None,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *_: Any,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    dq, dk, dv = (torch.empty_like(one, memory_format=torch.contiguous_format) for one in (q, k, v))
-    return dq, dk, dv
-
-
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    q, k, v, cu_q, cu_k, *ctx.options = inputs
-    ctx.save_for_backward(q, k, v, *output, cu_q, cu_k)
-    ctx.set_materialize_grads(False)
-
-
-def _differentiate(
-    ctx: Any, dout: torch.Tensor | None, dlse: torch.Tensor | None
-) -> tuple[torch.Tensor | None, ...]:
-    q, k, v, out, lse, cu_q, cu_k = ctx.saved_tensors
-    if dout is None:
-        dout = torch.zeros_like(out)
-    if dlse is not None:
-        dlse = dlse.contiguous()
-    gradients = flash_attention_varlen_backward_op(
-        dout, dlse, q, k, v, out, lse, cu_q, cu_k, *ctx.options
-    )
-    return (*gradients, *[None] * 8)
-
-
-flash_attention_varlen_op.register_autograd(_differentiate, setup_context=_remember)
+operators.differentiable(flash_attention_varlen_op, flash_attention_varlen_backward_op, leading=11)
 
 
 def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, max_q: Any, max_k: Any) -> None:

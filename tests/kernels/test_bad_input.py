@@ -83,6 +83,31 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         r"^window_size: expected \(left, right\).*-1 for all, got \(4, -2\)",
     ),
+    "attention-softcap": (
+        lambda: kernels.flash_attention(Q, K, K, softcap=-1.0),
+        ValueError,
+        r"^softcap: expected a finite number above 0, or None, got -1.0",
+    ),
+    "attention-slopes": (
+        lambda: kernels.flash_attention(Q, K, K, alibi_slopes=LSE),
+        ValueError,
+        r"^alibi_slopes: expected shape \(4,\) or \(2, 4\) for q of 4 heads, got \(2, 4, 8\)",
+    ),
+    "attention-sinks": (
+        lambda: kernels.flash_attention(Q, K, K, sinks=LSE[0, :, 0].half()),
+        ValueError,
+        r"^sinks: expected dtype float32, got float16",
+    ),
+    "attention-fp8-softcap": (
+        lambda: kernels.flash_attention(*[Q.to(torch.float8_e4m3fn)] * 3, softcap=9.0),
+        NotImplementedError,
+        r"^q: expected float16.*got torch.float8_e4m3fn; convert",
+    ),
+    "varlen-sinks": (
+        lambda: kernels.flash_attention_varlen(Q[0], K[0], K[0], CU, CU, 8, 8, sinks=[1.0]),
+        TypeError,
+        r"^sinks: expected a torch.Tensor of shape \(4,\), got list",
+    ),
     "attention-device": (lambda: attend(k=K.to("meta")), ValueError, r"^k: .*cpu.*meta.*\.to\("),
     "attention-cpu": (attend, ValueError, r"^q: expected a tensor on a GPU.*cpu.*\.cuda\(\)"),
     "sdpa-mask": (lambda: sdpa(attn_mask=Q), NotImplementedError, r"^attn_mask: expected None"),

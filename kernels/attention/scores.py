@@ -1,0 +1,62 @@
+"""What may be asked of a score between its product and its weight, in every kernel alike.
+
+Each field of ``Scores`` is None where nothing is asked of it; the kernels are then the machine
+code they are without.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+
+class Scores(NamedTuple):
+    """What one program, of one head, does with its scores.
+
+    ``factor`` is what the product of a query and a key is multiplied by first, None where scores
+    stay products and the kernel scales them where it is cheapest. The rest in the order of its
+    use: ``softcap`` s becomes softcap * tanh(s / softcap); ``slope`` of ALiBi, with ``diagonal``
+    the key that lies under query 0, bottom-right.
+    """
+
+    factor: Any
+    softcap: Any
+    slope: Any
+    diagonal: Any
+
+
+@triton.jit
+def modified(b_s, scores, i_row, o_r, i_col, o_c, PRECISE: tl.constexpr):
+    """Scores from products, and what the first is differentiated by the second, without factor.
+
+    ``o_r`` counts queries from ``i_row`` on and ``o_c`` keys from ``i_col`` on; they broadcast to
+    the tile, whichever of its axes is which. PRECISE asks for the last places of fp32.
+    """
+    b_slope = 1.0
+    if scores.softcap is not None:
+        b_tanh = tanh(b_s * (scores.factor / scores.softcap), PRECISE)
+        b_s = b_tanh * scores.softcap
+        b_slope = 1.0 - b_tanh * b_tanh
+    elif scores.factor is not None:
+        b_s *= scores.factor
+    if scores.slope is not None:
+        b_s -= scores.slope * tl.abs(o_r - o_c + (i_row - i_col + scores.diagonal)).to(tl.float32)
+    return b_s, b_slope
+
+
+@triton.jit
+def tanh(b_x, PRECISE: tl.constexpr):
+    """Of fp32. PRECISE to 2 units in the last place, else to 1e-7 of 1."""
+    b_far = tl.abs(b_x) if PRECISE else b_x
+    b_far = 1.0 - 2.0 / (tl.exp(b_far + b_far) + 1.0)
+    if PRECISE:
+        # Near 0 the difference above cancels: x + x^3 P(x^2), P fitted to the relative error.
+        b_z = b_x * b_x
+        b_p = -0.005704978480935097 * b_z + 0.020639078691601753
+        b_p = (b_p * b_z - 0.05373971164226532) * b_z + 0.13331441581249237
+        b_near = b_x + b_x * b_z * (b_p * b_z - 0.3333328068256378)
+        b_far = tl.where(b_x < 0.0, -b_far, b_far)
+        b_far = tl.where(tl.abs(b_x) < 0.625, b_near, b_far)
+    return b_far

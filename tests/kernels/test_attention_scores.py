@@ -1,0 +1,232 @@
+"""What may be asked of a score between product and weight, against fp64, in Triton's interpreter.
+
+The reference is the plain formula below, in fp64 and as PyTorch computes it in the same dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.kernels.interpreted import Errors, Worker, measure
+from tests.kernels.test_attention_forward import Case as Plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(Plain):
+    B: int = 1
+    S: int = 70
+    KV: int = 70
+    D: int = 32
+    softcap: float | None = None
+    alibi: str = ""
+    sinks: bool = False
+
+    def __str__(self) -> str:
+        text = super().__str__() + (f"-softcap{self.softcap}" if self.softcap else "")
+        return text + (f"-alibi-{self.alibi}" if self.alibi else "") + "-sinks" * self.sinks
+
+    def extras(self) -> dict[str, torch.Tensor]:
+        """The tensors beside q, k and v, by the name flash_attention gives them."""
+        generator = torch.Generator().manual_seed(7)
+        found = {}
+        if self.alibi:
+            shape = (self.H,) if self.alibi == "heads" else (self.B, self.H)
+            found["alibi_slopes"] = torch.rand(shape, generator=generator) / 4.0
+        if self.sinks:
+            found["sinks"] = 2.0 * torch.randn(self.H, generator=generator)
+        return found
+
+    @property
+    def scalars(self) -> dict[str, Any]:
+        return self.options | ({"softcap": self.softcap} if self.softcap else {})
+
+
+def formula(
+    case: Case, q: Any, k: Any, v: Any, extras: dict[str, Any], dtype: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, lse): matmuls in ``dtype``, what is between them in fp32, or all in fp64."""
+    kind = getattr(torch, dtype)
+    wide = torch.float64 if kind == torch.float64 else torch.float32
+    heads = case.H // case.G
+    q, k, v = (one.to(kind).transpose(1, 2) for one in (q, k, v))
+    k, v = (one.repeat_interleave(heads, 1) for one in (k, v))
+    scale = case.D**-0.5 if case.scale is None else case.scale
+    scores = (q @ k.transpose(2, 3)).to(wide) * scale
+    rows = torch.arange(case.S)[:, None] + case.KV - case.S
+    columns = torch.arange(case.KV)
+    if case.softcap:
+        scores = case.softcap * torch.tanh(scores / case.softcap)
+    if "alibi_slopes" in extras:
+        slopes = extras["alibi_slopes"].to(wide).expand(case.B, case.H)
+        scores = scores - slopes[:, :, None, None] * (rows - columns).abs()
+    left, right = case.window
+    right = 0 if case.causal else right
+    hidden = torch.zeros(case.S, case.KV, dtype=torch.bool)
+    if right >= 0:
+        hidden |= columns > rows + right
+    if left >= 0:
+        hidden |= columns < rows - left
+    scores = scores.masked_fill(hidden, float("-inf"))
+    if "sinks" in extras:
+        sink = extras["sinks"].to(wide)[None, :, None, None].expand(case.B, -1, case.S, 1)
+        scores = torch.cat((scores, sink), 3)
+    lse = torch.logsumexp(scores, 3)
+    weights = torch.softmax(scores, 3)[..., : case.KV]
+    weights = weights.masked_fill((lse == float("-inf"))[..., None], 0.0)
+    return (weights.to(kind) @ v).transpose(1, 2), lse
+
+
+def everything(case: Case, dtype: str | None) -> dict[str, torch.Tensor]:
+    """Outputs and gradients by the kernel (dtype None), or by PyTorch through the formula."""
+    import kernels
+
+    leaves = dict(zip("qkv", case.tensors(), strict=True)) | case.extras()
+    leaves = {name: one.detach() for name, one in leaves.items()}
+    if dtype == "float64":
+        leaves = {name: one.double() for name, one in leaves.items()}
+    wanted = [name for name in leaves if name != "alibi_slopes"]
+    for name in wanted:
+        leaves[name].requires_grad_()
+    extras = {name: one for name, one in leaves.items() if name not in "qkv"}
+    q, k, v = (leaves[name] for name in "qkv")
+    if dtype is None:
+        out, lse = kernels.flash_attention(q, k, v, **case.scalars, **extras, return_lse=True)
+    else:
+        out, lse = formula(case, q, k, v, extras, dtype)
+    generator = torch.Generator().manual_seed(4)
+    dout = torch.randn(out.shape, generator=generator).to(getattr(torch, case.dtype))
+    dlse = torch.randn(lse.shape, generator=generator)
+    loss = (out * dout.to(out.dtype)).sum() + (lse * dlse)[lse > float("-inf")].sum()
+    gradients = torch.autograd.grad(loss, [leaves[name] for name in wanted])
+    named = {f"d{name}": one for name, one in zip(wanted, gradients, strict=True)}
+    return {"out": out.detach(), "lse": lse.detach(), **named}
+
+
+def run(case: Case) -> dict[str, Errors]:
+    got, plain, truth = (everything(case, dtype) for dtype in (None, case.dtype, "float64"))
+    return {name: measure(got[name], plain[name], truth[name]) for name in truth}
+
+
+BASE = Case()
+FP32 = replace(BASE, dtype="float32")
+SOFTCAP = [
+    replace(BASE, softcap=2.0),
+    replace(BASE, softcap=1.5, causal=True, window=(20, -1), dtype="bfloat16"),
+    replace(FP32, softcap=0.7, causal=True),
+    replace(FP32, softcap=50.0, scale=3.0, D=40),
+    replace(BASE, softcap=1.0, scale=-0.5, view="skipping", KV=33),
+]
+ALIBI = [
+    replace(BASE, alibi="heads", H=4, G=2, KV=100),
+    replace(BASE, alibi="batch", B=2, causal=True, dtype="bfloat16", view="transposed"),
+    replace(FP32, alibi="heads", S=40, window=(50, 9)),
+    replace(BASE, alibi="heads", softcap=3.0, S=33, KV=2),
+]
+SINKS = [
+    replace(BASE, sinks=True, H=8, G=2, S=33, causal=True),
+    replace(FP32, sinks=True, H=4, G=4),
+    replace(BASE, sinks=True, S=40, H=8, G=1, window=(9, 0), dtype="bfloat16"),
+    # Of 70 queries the first 40 see their sink alone.
+    replace(BASE, sinks=True, H=8, G=8, KV=30, causal=True),
+    replace(FP32, sinks=True, H=4, G=4, KV=30, causal=True, softcap=2.0, alibi="heads"),
+]
+
+
+@pytest.mark.parametrize("case", [*SOFTCAP, *ALIBI, *SINKS], ids=str)
+def test_outputs_and_gradients_match_fp64(interpreter: Worker, case: Case) -> None:
+    for name, errors in interpreter.run(run, case).items():
+        errors.check(name)
+
+
+def run_varlen(options: dict[str, Any]) -> list[Errors]:
+    """Packed sequences against each by itself, whose scores are tested above."""
+    import kernels
+
+    case = Case(B=2, S=25, KV=40, H=4, G=2, dtype="float32", causal=True, **options)
+    q, k, v = case.tensors()
+    extras = case.extras()
+    leaves = [one.detach().requires_grad_() for one in (q, k, v)]
+    sinks = extras["sinks"].requires_grad_()
+    ends_q, ends_k = (torch.tensor([0, n, 2 * n], dtype=torch.int32) for n in (case.S, case.KV))
+    out, lse = kernels.flash_attention_varlen(
+        *(one.flatten(0, 1) for one in leaves),
+        ends_q,
+        ends_k,
+        case.S,
+        case.KV,
+        **case.scalars,
+        **extras,
+        return_lse=True,
+    )
+    out = out.unflatten(0, (2, case.S))
+    lse = lse.unflatten(1, (2, case.S)).transpose(0, 1)
+    found = [out, lse, *torch.autograd.grad(out.sum() + lse.square().sum(), [*leaves, sinks])]
+
+    def by_formula(dtype: str) -> list[torch.Tensor]:
+        kind = getattr(torch, dtype)
+        wide = [one.detach().to(kind).requires_grad_() for one in (*leaves, sinks)]
+        slopes = extras["alibi_slopes"].to(kind)
+        given = {"alibi_slopes": slopes, "sinks": wide[3]}
+        out, lse = formula(case, *wide[:3], given, dtype)
+        return [out, lse, *torch.autograd.grad(out.sum() + lse.square().sum(), wide)]
+
+    triples = zip(found, by_formula("float32"), by_formula("float64"), strict=True)
+    return [measure(*(one.detach() for one in each)) for each in triples]
+
+
+def test_packed_sequences_take_softcap_alibi_and_sinks(interpreter: Worker) -> None:
+    options = {"softcap": 2.0, "alibi": "batch", "sinks": True}
+    names = ("out", "lse", "dq", "dk", "dv", "dsinks")
+    for name, errors in zip(names, interpreter.run(run_varlen, options), strict=True):
+        errors.check(name)
+
+
+def run_operator() -> tuple[dict[str, str], list[torch.Tensor], list[torch.Tensor]]:
+    import kernels
+
+    case = Case(S=20, KV=30, D=16, dtype="float32", softcap=2.0, alibi="heads", sinks=True)
+    q, k, v = (one.requires_grad_() for one in case.tensors())
+    extras = case.extras()
+    slopes, sinks = extras["alibi_slopes"].expand(1, -1), extras["sinks"].requires_grad_()
+    outcome = torch.library.opcheck(
+        torch.ops.warpwatch.flash_attention,
+        (q, k, v, True, 10, None, 0.25, 2.0, slopes, sinks),
+    )
+
+    def model(q: Any, k: Any, v: Any, sinks: Any) -> Any:
+        return kernels.flash_attention(q, k, v, softcap=2.0, sinks=sinks) * 2.0
+
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    results = [
+        [out.detach(), *torch.autograd.grad(out.sum(), (q, k, v, sinks))]
+        for out in (one(q, k, v, sinks) for one in (compiled, model))
+    ]
+    return outcome, *results
+
+
+def test_operator_passes_opcheck_and_compiles_in_one_graph(interpreter: Worker) -> None:
+    outcome, compiled, eager = interpreter.run(run_operator)
+    assert set(outcome.values()) == {"SUCCESS"}
+    for one, other in zip(compiled, eager, strict=True):
+        assert torch.equal(one, other)
+
+
+def run_no_key() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    import kernels
+
+    case = Case(KV=30, causal=True, sinks=True)
+    q, k, v = case.tensors()
+    sinks = case.extras()["sinks"]
+    sinks[1] = float("-inf")
+    out, lse = kernels.flash_attention(q, k, v, causal=True, sinks=sinks, return_lse=True)
+    return out[0, :40], lse[0, :, :40], sinks
+
+
+def test_rows_that_see_no_key_weigh_their_sink_alone(interpreter: Worker) -> None:
+    out, lse, sinks = interpreter.run(run_no_key)
+    assert torch.equal(out, torch.zeros_like(out))
+    assert torch.equal(lse, sinks[:, None].expand_as(lse))
