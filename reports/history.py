@@ -97,13 +97,17 @@ class Table:
 
     @cached_property
     def _names(self) -> NDArray[np.uint64]:
-        return np.array([int(commit.hash[:16], 16) for commit in self.commits], dtype=np.uint64)
+        """What a page says of each commit."""
+        said = (f"{c.hash} {c.time_s} {c.subject}".encode("utf-8", "replace") for c in self.commits)
+        names = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in said)
+        return np.frombuffer(names, dtype=np.uint64)
 
     def digest(self, row: int) -> str:
         """Equal for equal histories of one series, whatever else the table holds."""
         present = self.present(row)
         info, borders = self.series[row], self.borders(row)
-        state = hashlib.blake2b(repr((info.key, info.meaning, borders)).encode(), digest_size=12)
+        what = (info.key, info.meaning, info.workload, info.target, borders)
+        state = hashlib.blake2b(repr(what).encode(), digest_size=12)
         for array in (self.values[row], self.low[row], self.high[row], self._names):
             state.update(array[present].tobytes())
         return state.hexdigest()

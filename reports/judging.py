@@ -16,6 +16,7 @@ from reports.evidence import Evidence
 from reports.findings import group
 from reports.history import History, SeriesInfo, Table
 from reports.model import Change, Commit, Finding, SeriesKey
+from reports.pages.addresses import Addresses
 from reports.reading import list_folders, read_folders
 from reports.work import Workers
 
@@ -55,6 +56,10 @@ class Judgement:
             for table in self.history.tables
             for row, info in enumerate(table.series)
         }
+
+    @cached_property
+    def addresses(self) -> Addresses:
+        return Addresses(self.history.tables)
 
     @cached_property
     def workloads(self) -> dict[str, list[tuple[Table, int]]]:

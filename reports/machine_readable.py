@@ -13,7 +13,7 @@ from reports import triage
 from reports.changes import kind
 from reports.judging import Judgement
 from reports.model import Change, Finding
-from reports.pages.rendering import finding_path, series_path
+from reports.pages.rendering import finding_path
 
 SCHEMA_VERSION = 1
 _FEED_ENTRIES = 50
@@ -72,7 +72,7 @@ def _change(judgement: Judgement, change: Change) -> dict[str, Any]:
         "last_good": change.last_good,
         "first_commit": change.first_commit,
         "confidence": change.step.confidence,
-        "page": series_path(change.series),
+        "page": judgement.addresses.of(change.series),
     }
 
 

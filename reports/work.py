@@ -5,15 +5,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
+Given = TypeVar("Given")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 MOST_PROCESSES = 8
+_given: Any = None  # in a process of a pool: what ``map_with`` gave it
 
 
 def processors() -> int:
@@ -40,22 +45,65 @@ class Workers:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-            self._pool = None
+        self._end()
 
     def map(
         self, function: Callable[[Task], Result], tasks: Sequence[Task], *, worth: bool
     ) -> Iterator[Result]:
         """The results in the order of the tasks; in other processes if that is ``worth`` it."""
-        if not worth or self._count < 2 or len(tasks) < 2:
+        if not self._shares(tasks, worth):
             return map(function, tasks)
         if self._pool is None:
-            # Not fork: libraries underneath may have started threads.
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._count, mp_context=context)
+            self._start(None)
+        return self._mapped(function, tasks)
+
+    def map_with(
+        self,
+        given: Given,
+        function: Callable[[Given, Task], Result],
+        tasks: Sequence[Task],
+        *,
+        worth: bool,
+    ) -> Iterator[Result]:
+        """The same for functions that look at something large: each process gets it once, and where
+        processes are forked they share this one's."""
+        if not self._shares(tasks, worth):
+            return map(partial(function, given), tasks)
+        self._end()
+        self._start(given)
+        return self._mapped(partial(_with_given, function), tasks)
+
+    def _shares(self, tasks: Sequence[Task], worth: bool) -> bool:
+        return worth and self._count > 1 and len(tasks) > 1
+
+    def _start(self, given: Any) -> None:
+        # A fork knows all that was imported and read; with other threads it could hang.
+        may_fork = sys.platform == "linux" and threading.active_count() == 1
+        context = multiprocessing.get_context("fork" if may_fork else "spawn")
+        self._pool = ProcessPoolExecutor(
+            self._count, mp_context=context, initializer=_take, initargs=(given,)
+        )
+
+    def _mapped(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task]
+    ) -> Iterator[Result]:
+        assert self._pool is not None
         with _interrupts_held():
             return self._pool.map(function, tasks)
+
+    def _end(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+
+def _take(given: Any) -> None:
+    global _given
+    _given = given
+
+
+def _with_given(function: Callable[[Any, Task], Result], task: Task) -> Result:
+    return function(_given, task)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from reports.model import Finding
 from reports.pages import beside, words
 from reports.pages.data import inline
 from reports.pages.rendering import render
-from reports.pages.series_pages import chart_data, chart_of
+from reports.pages.series_charts import chart_data, chart_of
 from reports.pages.view import View
 from reports.result_file import ABSENT
 
@@ -27,7 +27,7 @@ def finding_page(view: View, finding: Finding, common: dict[str, Any]) -> str:
     first = finding.changes[0]
     table, row = judgement.places[first.series]
     changes = judgement.by_series[first.series]
-    columns = tuple(view.measured[commit.hash] for commit in table.commits)
+    columns = view.columns(table)
     commits = [judgement.commit(name) for name in finding.commits]
     shown = commits[-_SHOWN_COMMITS:]
     return render(

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from reports.history import Table
-from reports.model import SeriesKey
+from reports.model import Change
 from reports.pages import words
 from reports.pages.data import inline
-from reports.pages.rendering import machine_path, series_path
-from reports.pages.series_pages import chart_data, chart_of
+from reports.pages.rendering import machine_path
+from reports.pages.series_charts import chart_data, chart_of, is_flat, spark_of
 from reports.pages.view import View
 
 OWN = "this package"  # the column beside those of peers
@@ -43,16 +43,26 @@ def side_by_side(view: View, members: list[tuple[Table, int]]) -> list[Drawn]:
         table, row = found[metric]
         key = table.series[row].key
         changes = view.judgement.by_series.get(key, ())
-        columns = tuple(view.measured[commit.hash] for commit in table.commits)
+        columns = view.columns(table)
         drawn.append(
             Drawn(
                 f"{metric}, {key.machine}",
-                series_path(key),
+                view.address(key),
                 chart_of(table, row, changes, view.detail.drawn),
                 inline(chart_data(table, row, columns, changes, view.detail.intervals)),
             )
         )
     return drawn
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One series in a table: its newest value, its last change, and a line."""
+
+    path: str
+    now: str
+    last: Change | None
+    spark: Markup
 
 
 @dataclass(frozen=True)
@@ -64,14 +74,12 @@ class Grid:
     identity: str
     heading: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Markup, ...]], ...]
+    rows: tuple[tuple[str, tuple[Cell | None, ...]], ...]
 
 
-def workload_grid(
-    home: tuple[str, str], members: list[tuple[Table, int]], cells: dict[SeriesKey, str]
-) -> Grid:
-    """``members`` are series of one machine and environment, ``cells`` their rendered values."""
-    found: dict[str, dict[str, Markup]] = {}
+def workload_grid(view: View, home: tuple[str, str], members: list[tuple[Table, int]]) -> Grid:
+    """``members`` are series of one machine and environment."""
+    found: dict[str, dict[str, Cell]] = {}
     columns: dict[str, None] = {}
     evidence = set()
     for table, row in members:
@@ -84,8 +92,7 @@ def workload_grid(
         if info.meaning.role == "evidence":
             evidence.add(line)
         columns[column] = None
-        # Rendered with escaping when the series was drawn.
-        found.setdefault(line, {})[column] = Markup(cells[info.key])
+        found.setdefault(line, {})[column] = _cell(view, table, row)
     ordered = sorted(found, key=lambda line: line in evidence)
     path = machine_path(*home)
     return Grid(
@@ -94,8 +101,17 @@ def workload_grid(
         path[2:-5],
         "metric" if members[0][0].series[members[0][1]].meaning.metric else "parameters",
         tuple("value" if len(columns) == 1 else column for column in columns),
-        tuple(
-            (line, tuple(found[line].get(column, Markup("")) for column in columns))
-            for line in ordered
-        ),
+        tuple((line, tuple(found[line].get(column) for column in columns)) for line in ordered),
+    )
+
+
+def _cell(view: View, table: Table, row: int) -> Cell:
+    info = table.series[row]
+    changes = view.judgement.by_series.get(info.key, ())
+    return Cell(
+        view.address(info.key),
+        words.quantity(table.latest(row), info.meaning.unit),
+        changes[-1] if changes else None,
+        # What never moved needs no picture.
+        Markup("") if is_flat(table, row) else spark_of(table, row, changes, view.detail.spark),
     )

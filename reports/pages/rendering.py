@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from functools import cache
@@ -13,8 +12,8 @@ import jinja2
 from markupsafe import Markup
 
 from reports.changes import kind
-from reports.model import SeriesKey
 from reports.pages import words
+from reports.pages.addresses import digest
 
 HERE = Path(__file__).parent
 # No inline script or style runs, and nothing is loaded but the site's own files.
@@ -54,7 +53,6 @@ def _environment() -> jinja2.Environment:
         words=words,
         shapes=words.SHAPES,
         kind=kind,
-        series_path=series_path,
         workload_path=workload_path,
         commit_path=commit_path,
         finding_path=finding_path,
@@ -67,14 +65,8 @@ def render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(**values)
 
 
-# Addresses are hashes: a name of any origin can neither collide nor leave the site's folder.
-def series_path(key: SeriesKey) -> str:
-    identity = json.dumps([key.machine, key.environment, key.benchmark, *key.params])
-    return f"s/{_digest(identity, 6)}.html"
-
-
 def workload_path(name: str) -> str:
-    return f"w/{_digest(name, 6)}.html"
+    return f"w/{digest(name, 6)}.html"
 
 
 def commit_path(commit: str) -> str:
@@ -82,16 +74,12 @@ def commit_path(commit: str) -> str:
 
 
 def finding_path(identity: str) -> str:
-    return f"f/{_digest(identity, 6)}.html"
+    return f"f/{digest(identity, 6)}.html"
 
 
 def machine_path(machine: str, environment: str) -> str:
-    return f"m/{_digest(json.dumps([machine, environment]), 6)}.html"
+    return f"m/{digest(json.dumps([machine, environment]), 6)}.html"
 
 
 def roofline_path(name: str, home: str) -> str:
-    return f"r/{_digest(json.dumps([name, home]), 6)}.html"
-
-
-def _digest(text: str, size: int) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
+    return f"r/{digest(json.dumps([name, home]), 6)}.html"

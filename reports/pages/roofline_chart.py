@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from markupsafe import Markup, escape
 
-from reports.pages.rendering import series_path
+from reports.model import SeriesKey
 from reports.rooflines import Dot, Roofline
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 880, 494, 84, 34, 48, 72
 
 
-def roofline_chart(roofline: Roofline) -> Markup:
+def roofline_chart(roofline: Roofline, address: Callable[[SeriesKey], str]) -> Markup:
     """Every workload as a linked dot, the memory roof, and one roof for each peak."""
     dots = roofline.dots
     peaks = sorted({dot.peak_tflops for dot in dots})
@@ -67,12 +68,12 @@ def roofline_chart(roofline: Roofline) -> Markup:
         f"{roofline.bandwidth_gbps:,.0f} GB/s</text>"
     )
     for dot in sorted(dots, key=lambda d: d.share):
-        parts.append(_dot(dot, x(dot.intensity), y(dot.tflops)))
+        parts.append(_dot(dot, x(dot.intensity), y(dot.tflops), address(dot.key)))
     parts.append("</svg>")
     return Markup("".join(parts))
 
 
-def _dot(dot: Dot, x: float, y: float) -> str:
+def _dot(dot: Dot, x: float, y: float, address: str) -> str:
     """Squares for matmul, circles for anything else: told apart without colour."""
     shape = (
         f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"/>'
@@ -81,7 +82,7 @@ def _dot(dot: Dot, x: float, y: float) -> str:
     )
     label = f"{dot.workload}: {dot.tflops:,.4g} TFLOP/s, {dot.share:.0f} % of peak"
     return (
-        f'<a href="../{series_path(dot.key)}" aria-label="{escape(label)}">{shape}'
+        f'<a href="../{address}" aria-label="{escape(label)}">{shape}'
         f"<title>{escape(label)}</title></a>"
     )
 

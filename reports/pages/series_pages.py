@@ -1,234 +1,130 @@
-"""Judges series and draws their pages, a batch at a time and in any process."""
+"""The pages of series: what one benchmark measures of one workload, a section a series."""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from reports.changes import series_changes
 from reports.history import SeriesInfo, Table
-from reports.model import Change
-from reports.noise import Noise, classify
-from reports.pages import charts, words
-from reports.pages.data import encode, inline, spans
-from reports.pages.rendering import render, series_path
+from reports.model import Change, Commit
+from reports.noise import Noise
+from reports.pages import words
+from reports.pages.addresses import SeriesPage
+from reports.pages.data import inline, spans
+from reports.pages.rendering import render
+from reports.pages.series_charts import chart_data, chart_of, noise_of, title_of
+from reports.pages.view import View
 
 
 @dataclass(frozen=True)
-class Detail:
-    """How much is written; a large site shows less, to stay small.
+class Section:
+    """One series of a page."""
 
-    Newest ``values`` listed, points ``drawn`` in charts and in ``spark`` lines without scripts,
-    commits that can be ``compared`` in the browser, and whether charts have ``intervals``.
-    """
-
-    values: int
-    drawn: int
-    spark: int
-    compared: int
-    intervals: bool
-
-
-FULL = Detail(values=20, drawn=400, spark=70, compared=30, intervals=True)
-LEAN = Detail(values=2, drawn=50, spark=32, compared=8, intervals=False)
-_MANY_POINTS = 300_000
+    info: SeriesInfo
+    anchor: str
+    name: str
+    now: str
+    chart: str
+    data: Markup
+    noise: Noise | None
+    changes: tuple[tuple[Change, Commit], ...]
+    borders: tuple[Commit, ...]
+    points: tuple[tuple[Commit, str], ...]
+    left: int
 
 
-def detail_for(tables: Iterable[Table]) -> Detail:
-    return LEAN if sum(table.values.size for table in tables) > _MANY_POINTS else FULL
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Series to draw, and to judge where the changes are not ``known``. ``columns`` are the
-    table's commits as indexes into the site's commit list."""
-
-    table: Table
-    columns: tuple[int, ...]
-    known: tuple[tuple[Change, ...] | None, ...]
-    folder: Path
-    detail: Detail
-    project: str
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One series, judged, with its cell for the page of its workload."""
-
-    changes: tuple[Change, ...]
-    cell: str
-
-
-def draw_batch(batch: Batch) -> list[Judged]:
-    """Writes the page of every series of the batch; returns them judged, in order."""
-    columns = np.asarray(batch.columns)
-    return [_draw(batch, row, columns) for row in range(len(batch.known))]
-
-
-def title_of(info: SeriesInfo) -> str:
-    """A series in the fewest words: metric, workload and target, or benchmark and params."""
-    if info.meaning.metric:
-        place = f" @ {info.target}" if info.target else ""
-        return f"{info.meaning.metric} of {info.workload}{place}"
-    key = info.key
-    return f"{key.benchmark} ({words.params(key)})" if key.params else key.benchmark
-
-
-def marks_of(changes: Iterable[Change]) -> list[charts.Mark]:
-    return [
-        charts.Mark(
-            change.step.index,
-            change.verdict,
-            f"{words.word(change)} {words.size(change)}".rstrip()
-            + f" at {change.first_commit[:10]}",
-        )
-        for change in changes
-        if _is_event(change)
+def series_page(view: View, page: SeriesPage, common: Mapping[str, Any]) -> str:
+    """The page of series that share one: each with its chart, noise, changes, newest values."""
+    table, first = page.table, page.table.series[page.rows[0]]
+    columns = view.columns(table)
+    shared = {
+        "at": spans(columns),
+        "unit": first.meaning.unit,
+        "better": first.meaning.better or "",
+        "stairs": first.meaning.exact,
+    }
+    sections = [
+        _section(view, table, row, anchor, name, columns, shared)
+        for row, anchor, name in zip(page.rows, page.anchors, _names(page), strict=True)
     ]
-
-
-def _is_event(change: Change) -> bool:
-    """Whether a chart marks it: that a series begins is seen anyway."""
-    return change.verdict != "unchanged"
-
-
-def chart_of(table: Table, row: int, changes: Iterable[Change], drawn: int) -> str:
-    """The chart of a series as SVG, for its own page and for those of its findings."""
-    present = table.present(row)
-    values = table.values[row, present]
-    limits = charts.bounds(values)
-    unit = table.series[row].meaning.unit
-    ends = [table.commits[present[0]], table.commits[present[-1]]] if len(present) else []
-    return charts.history(
-        values,
-        [f"{c.hash[:8]} {words.day(c.time_s)}" for c in ends],
-        [words.quantity(v, unit) for v in limits] if limits else ["", ""],
-        "History",
-        marks_of(changes),
-        table.borders(row),
-        drawn,
-        table.series[row].meaning.exact,
+    return render(
+        "series.html",
+        **common,
+        root="../",
+        title=title_of(first) if len(sections) == 1 else _common_title(first),
+        info=first,
+        home=words.home(first.key),
+        sections=sections,
+        shared=inline(shared),
+        brief=not view.detail.intervals,
     )
 
 
-def chart_data(
+def _section(
+    view: View,
     table: Table,
     row: int,
-    columns: tuple[int, ...] | NDArray[np.intp],
-    changes: Iterable[Change],
-    intervals: bool,
-) -> dict[str, Any]:
-    """The same for the chart script, with every point."""
-    present = table.present(row)
-    values = table.values[row, present]
-    meaning = table.series[row].meaning
-    data: dict[str, Any] = {
-        "at": spans(np.asarray(columns)[present]),
-        "v": encode(values),
-        "unit": meaning.unit,
-        "better": meaning.better or "",
-        "stairs": meaning.exact,
-        "steps": [
-            [c.step.index, c.step.interval, c.verdict, words.word(c), words.size(c)]
-            for c in changes
-            if _is_event(c)
-        ],
-        "borders": table.borders(row),
-    }
-    low, high = table.low[row, present], table.high[row, present]
-    if intervals and np.isfinite(low).any():
-        data["low"] = encode(_bounded(low, values))
-        data["high"] = encode(_bounded(high, values))
-    return data
-
-
-def _bounded(edge: np.ndarray[Any, np.dtype[np.float32]], values: np.ndarray[Any, Any]) -> Any:
-    wide = edge.astype(np.float64)
-    return np.where(np.isfinite(wide), wide, values)
-
-
-def noise_of(table: Table, row: int, changes: Iterable[Change]) -> Noise | None:
-    """The noise of a measured series since its last border; exact ones have none."""
-    if table.series[row].meaning.exact:
-        return None
-    start = max(table.borders(row), default=0)
-    values = table.values[row, table.present(row)[start:]]
-    steps = [
-        replace(change.step, index=change.step.index - start)
-        for change in changes
-        if change.step.index >= start
-    ]
-    return classify(values, steps)
-
-
-def _draw(batch: Batch, row: int, columns: NDArray[np.intp]) -> Judged:
-    table, info = batch.table, batch.table.series[row]
-    known = batch.known[row]
-    changes = tuple(series_changes(table, row)) if known is None else known
-    present = table.present(row)
+    anchor: str,
+    name: str,
+    columns: NDArray[np.intp],
+    shared: dict[str, Any],
+) -> Section:
+    info = table.series[row]
     unit = info.meaning.unit
-    path, now = series_path(info.key), words.quantity(table.latest(row), unit)
-    newest = present[::-1][: batch.detail.values].tolist()
-    page = render(
-        "series.html",
-        root="../",
-        project=batch.project,
-        title=title_of(info),
-        info=info,
-        home=words.home(info.key),
-        now=now,
-        chart=chart_of(table, row, changes, batch.detail.drawn),
-        data=inline(chart_data(table, row, columns, changes, batch.detail.intervals)),
-        noise=noise_of(table, row, changes),
-        brief=not batch.detail.intervals,
-        changes=[(c, _commit(table, c.first_commit)) for c in reversed(changes)],
-        borders=[table.commits[present[index]] for index in table.borders(row)],
-        points=[
+    changes = view.judgement.by_series.get(info.key, ())
+    present = table.present(row)
+    newest = present[::-1][: view.detail.values].tolist()
+    data = chart_data(table, row, columns, changes, view.detail.intervals)
+    return Section(
+        info,
+        anchor,
+        name,
+        words.quantity(table.latest(row), unit),
+        chart_of(table, row, changes, view.detail.drawn),
+        inline({name: value for name, value in data.items() if shared.get(name) != value}),
+        noise_of(table, row, changes),
+        tuple((change, view.commit(change.first_commit)) for change in reversed(changes)),
+        tuple(table.commits[present[index]] for index in table.borders(row)),
+        tuple(
             (table.commits[column], words.quantity(_number(table.values[row, column]), unit))
             for column in newest
-        ],
-        left=len(present) - len(newest),
-        scripts=True,
+        ),
+        len(present) - len(newest),
     )
-    (batch.folder / path).write_bytes(page.encode("utf-8", "replace"))
-    cell = render(
-        "series_cell.html",
-        path=path,
-        now=now,
-        # What never moved needs no picture.
-        spark="" if _flat(table, row) else spark_of(table, row, changes, batch.detail.spark),
-        last=changes[-1] if changes else None,
-    )
-    return Judged(changes, cell)
 
 
-def spark_of(table: Table, row: int, changes: Iterable[Change], drawn: int = 70) -> Markup:
-    """Sparks share the table's columns, so that those below each other can share a cursor."""
-    present = table.present(row)
-    marks = [
-        charts.Mark(int(present[c.step.index]), c.verdict, "") for c in changes if _is_event(c)
-    ]
-    return charts.spark(table.values[row], marks, drawn, stairs=table.series[row].meaning.exact)
+def _common_title(info: SeriesInfo) -> str:
+    """What the series of one page have in common."""
+    metric = info.meaning.metric
+    return f"{metric} of {info.workload}" if metric else info.key.benchmark
 
 
-def _flat(table: Table, row: int) -> bool:
-    values = table.values[row]
-    finite = values[np.isfinite(values)]
-    return len(finite) == 0 or bool((finite == finite[0]).all())
-
-
-def _commit(table: Table, commit: str) -> Any:
-    column = table.column_of(commit)
-    assert column is not None, "a change is at a commit of its own table"
-    return table.commits[column]
+def _names(page: SeriesPage) -> list[str]:
+    """What tells the series of a page from each other: targets, or parameters."""
+    infos = [page.table.series[row] for row in page.rows]
+    targets = [info.target for info in infos]
+    if all(targets) and len(set(targets)) == len(targets):
+        return targets
+    return [words.params(info.key) for info in infos]
 
 
 def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+def identity_of(
+    page: SeriesPage, digests: Sequence[str], columns: NDArray[np.intp], look: str
+) -> str:
+    """Equal for equal pages: ``digests`` are those of its series, ``look`` is what all pages share,
+    ``columns`` are the table's commits as places in the site's list of commits."""
+    state = hashlib.blake2b(f"{look} {page.path} {digests}".encode(), digest_size=12)
+    for row in page.rows:
+        state.update(columns[page.table.present(row)].tobytes())
+    return state.hexdigest()

@@ -1,9 +1,12 @@
-"""Every page but those of the series: index, findings, workloads, commits, machines, data."""
+"""What a site has once: index, findings, machines, rooflines, comparison, and data for scripts."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,20 +14,16 @@ import numpy as np
 from reports.history import Table
 from reports.judging import Judgement
 from reports.machine_readable import atom, regressions
-from reports.model import Commit, SeriesKey
+from reports.model import Commit, Finding
 from reports.pages import utilization, words
+from reports.pages.addresses import SeriesPage
 from reports.pages.data import spans
-from reports.pages.finding_pages import finding_page
-from reports.pages.grid import side_by_side, workload_grid
 from reports.pages.overview import heat_map
 from reports.pages.rendering import (
     HERE,
-    commit_path,
-    finding_path,
     machine_path,
     render,
     roofline_path,
-    series_path,
     workload_path,
 )
 from reports.pages.roofline_chart import roofline_chart
@@ -34,32 +33,32 @@ from reports.result_file import ABSENT, FAILED
 from reports.rooflines import rooflines
 
 MOST_FINDING_PAGES = 400
-_SHOWN_FINDINGS, _SHOWN_CHANGES = 25, 60
+_SHOWN_FINDINGS = 25
 
 
-def write_site(
-    judgement: Judgement, cells: dict[SeriesKey, str], fresh: FreshSite, project: str
-) -> None:
-    """Writes everything that is not a series page; ``cells`` are the series' cells of tables."""
-    view = View(judgement)
-    common = {"view": view, "project": project, "url": judgement.history.url, "scripts": True}
-    for name in ("report.css", "report.js"):
-        fresh.write(name, (HERE / "static" / name).read_bytes())
-    fresh.write("regressions.json", regressions(judgement))
-    fresh.write("feed.atom", atom(judgement, project, view.headline))
-    fresh.write("data/commits.js", _script("commits", _commits(judgement)))
-    fresh.write("data/series.js", _script("series", _search(judgement, view)))
-    _index(view, fresh, common)
-    _findings(view, fresh, common)
-    _workloads(view, cells, fresh, common)
-    _commit_pages(view, fresh, common)
-    _machines(view, fresh, common)
-    _rooflines(view, fresh, common)
-    _comparison(view, fresh, common)
+@dataclass(frozen=True, eq=False)
+class Site:
+    """All there is to draw; ``series`` are the pages of series that are not taken over."""
+
+    view: View
+    fresh: FreshSite
+    project: str
+    series: Sequence[SeriesPage]
+
+    @cached_property
+    def common(self) -> dict[str, Any]:
+        """What every template is told."""
+        url = self.view.judgement.history.url
+        return {"view": self.view, "project": self.project, "url": url, "scripts": True}
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        view = self.view
+        return [*view.attention, *view.accepted, *view.recovered, *view.other]
 
 
-def _index(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
-    judgement = view.judgement
+def _index(site: Site) -> None:
+    view, judgement = site.view, site.view.judgement
     history = judgement.history
     commits = []
     for commit in reversed(history.measured):
@@ -67,9 +66,9 @@ def _index(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
         commits.append((commit, [(name, len(found)) for name, found in groups.items() if found]))
     page = render(
         "index.html",
-        **common,
+        **site.common,
         root="",
-        title=f"{common['project'] or 'Warpwatch'}: performance report",
+        title=f"{site.project or 'Warpwatch'}: performance report",
         newest=history.measured[-1] if history.measured else None,
         measured=len(history.measured),
         series=len(judgement.places),
@@ -87,70 +86,31 @@ def _index(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
         rooflines=[(roofline_path(r.name, r.home), r) for r in rooflines(history)],
         notices=history.notices,
     )
-    fresh.write("index.html", page)
+    site.fresh.write("index.html", page)
 
 
-def _findings(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
-    ordered = [*view.attention, *view.accepted, *view.recovered, *view.other]
-    drawn = ordered[:MOST_FINDING_PAGES]
+def _findings(site: Site) -> None:
+    drawn = site.findings[:MOST_FINDING_PAGES]
     page = render(
         "findings.html",
-        **common,
+        **site.common,
         root="",
-        title=f"{len(ordered)} findings",
+        title=f"{len(site.findings)} findings",
         findings=drawn,
-        left=len(ordered) - len(drawn),
+        left=len(site.findings) - len(drawn),
     )
-    fresh.write("findings.html", page)
-    for finding in drawn:
-        fresh.write(finding_path(finding.identity), finding_page(view, finding, common))
+    site.fresh.write("findings.html", page)
 
 
-def _workloads(
-    view: View, cells: dict[SeriesKey, str], fresh: FreshSite, common: dict[str, Any]
-) -> None:
-    for name, members in view.judgement.workloads.items():
-        homes: dict[tuple[str, str], list[tuple[Table, int]]] = {}
-        for table, row in members:
-            homes.setdefault((table.machine, table.environment), []).append((table, row))
-        page = render(
-            "workload.html",
-            **common,
-            root="../",
-            title=name,
-            count=len(members),
-            homes=[workload_grid(home, found, cells) for home, found in homes.items()],
-            together=[chart for found in homes.values() for chart in side_by_side(view, found)],
-        )
-        fresh.write(workload_path(name), page)
-
-
-def _commit_pages(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
-    measured = view.judgement.history.measured
-    for index, commit in enumerate(measured):
-        page = render(
-            "commit.html",
-            **common,
-            root="../",
-            title=f"{commit.hash[:10]} {commit.subject}",
-            commit=commit,
-            before=measured[index - 1] if index else None,
-            after=measured[index + 1] if index + 1 < len(measured) else None,
-            findings=view.finding_of.get(commit.hash, [])[:20],
-            groups=view.groups(commit),
-            shown=_SHOWN_CHANGES,
-        )
-        fresh.write(commit_path(commit.hash), page)
-
-
-def _machines(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
+def _machines(site: Site) -> None:
+    view = site.view
     for table in view.judgement.history.tables:
         state = _state(table, view.judgement)
         changed = np.flatnonzero(np.diff(table.platforms)) + 1
         starts = [0, *changed.tolist()]
         page = render(
             "machine.html",
-            **common,
+            **site.common,
             root="../",
             title=f"{table.machine or 'Compiled, no machine'} / {table.environment}",
             table=table,
@@ -162,24 +122,26 @@ def _machines(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
             missing=[table.series[row] for row in state["rows"]],
             workloads=sorted(Counter(info.workload for info in table.series).items())[:500],
         )
-        fresh.write(machine_path(table.machine, table.environment), page)
+        site.fresh.write(machine_path(table.machine, table.environment), page)
 
 
-def _rooflines(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
+def _rooflines(site: Site) -> None:
+    view = site.view
     for roofline in rooflines(view.judgement.history):
         page = render(
             "roofline.html",
-            **common,
+            **site.common,
             root="../",
             title=f"Roofline of {roofline.name}",
             roofline=roofline,
-            chart=roofline_chart(roofline),
+            chart=roofline_chart(roofline, view.address),
             dots=sorted(roofline.dots, key=roofline.roof_share),
         )
-        fresh.write(roofline_path(roofline.name, roofline.home), page)
+        site.fresh.write(roofline_path(roofline.name, roofline.home), page)
 
 
-def _comparison(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
+def _comparison(site: Site) -> None:
+    view = site.view
     """A page that compares any two of the newest commits; their values are loaded one by one."""
     history = view.judgement.history
     newest = history.measured[-view.detail.compared :]
@@ -191,16 +153,16 @@ def _comparison(view: View, fresh: FreshSite, common: dict[str, Any]) -> None:
             for row in range(len(table.series))
         ]
         name = f"v{commit.hash[:12]}"
-        fresh.write(f"data/{name}.js", _script(name, {"values": values}))
+        site.fresh.write(f"data/{name}.js", _script(name, {"values": values}))
     page = render(
         "compare.html",
-        **common,
+        **site.common,
         root="",
         title="Compare two commits",
         commits=newest[::-1],
         older=len(history.measured) - len(newest),
     )
-    fresh.write("compare.html", page)
+    site.fresh.write("compare.html", page)
 
 
 def _short(value: float) -> float | str | None:
@@ -263,7 +225,7 @@ def _search(judgement: Judgement, view: View) -> dict[str, Any]:
             [
                 view.title(info),
                 words.home(info.key),
-                series_path(info.key)[2:-5],
+                _short_address(view.address(info.key)),
                 info.meaning.unit,
                 # What the comparison judges by: exact, direction, and where it changed or may not
                 # be compared across. Nothing but these makes a verdict there.
@@ -285,3 +247,26 @@ def _script(name: str, content: dict[str, Any]) -> str:
     """Data as a script, because a page opened from a file may not fetch. ASCII alone."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return f'"use strict";(globalThis.WW??={{}}).{name}={text};\n'
+
+
+def _short_address(path: str) -> str:
+    """Without what all addresses of series share."""
+    return path.removeprefix("s/").replace(".html", "")
+
+
+def _data(site: Site) -> None:
+    """The style, the script and what it looks up."""
+    for name in ("report.css", "report.js"):
+        site.fresh.write(name, (HERE / "static" / name).read_bytes())
+    site.fresh.write("data/commits.js", _script("commits", _commits(site.view.judgement)))
+    site.fresh.write("data/series.js", _script("series", _search(site.view.judgement, site.view)))
+
+
+def _for_machines(site: Site) -> None:
+    judgement = site.view.judgement
+    site.fresh.write("regressions.json", regressions(judgement))
+    site.fresh.write("feed.atom", atom(judgement, site.project, site.view.headline))
+
+
+# What is there once, or a few times.
+ALONE = (_comparison, _data, _index, _for_machines, _findings, _machines, _rooflines)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
+import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from reports import triage
 from reports.changes import Kind, kind
-from reports.history import SeriesInfo
+from reports.history import SeriesInfo, Table
 from reports.judging import Judgement
 from reports.model import Change, Commit, Finding, SeriesKey
-from reports.pages.series_pages import detail_for, spark_of, title_of
+from reports.pages.series_charts import detail_for, spark_of, title_of
 
 Groups = dict[Kind, list[Change]]
 
@@ -24,6 +26,7 @@ class View:
         self.judgement = judgement
         self.info = judgement.info
         self.commit = judgement.commit
+        self.address = judgement.addresses.of
         self.detail = detail_for(judgement.history.tables)
         self._sparks: dict[SeriesKey, Markup] = {}
 
@@ -107,6 +110,10 @@ class View:
     def measured(self) -> dict[str, int]:
         """The place of every measured commit, oldest first."""
         return {c.hash: i for i, c in enumerate(self.judgement.history.measured)}
+
+    def columns(self, table: Table) -> NDArray[np.intp]:
+        """The table's commits as places among the measured ones."""
+        return np.array([self.measured[commit.hash] for commit in table.commits], dtype=np.intp)
 
     def groups(self, commit: Commit) -> Groups:
         """A commit's changes in shader-db's words, a lost workload once for each target."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -223,11 +224,12 @@ def test_the_chart_is_driven_by_keys_and_remembers_the_commit(browser: Browser, 
         browser.call("Input.dispatchKeyEvent", type="keyDown", key=key)
     says = "document.querySelector('.readout').textContent.includes('Change number 28')"
     browser.until(says)
-    browser.until("location.hash.startsWith('#c=')")
+    browser.until("/^#s[0-9a-f]+&c=[0-9a-f]{12}$/.test(location.hash)")
     address = browser.run("location.href")
     browser.open("about:blank")
     browser.open(address)
     browser.until(says)
+    assert browser.run("scrollY") > 0  # the section of that chart
 
 
 def search(browser: Browser, text: str) -> None:
@@ -399,9 +401,12 @@ def test_ten_thousand_series_and_five_thousand_points_open_at_once(
 
 def test_the_page_data_is_no_markup(site: Path) -> None:
     for page in (site / "s").iterdir():
-        block = page.read_text().split('type="application/json">')[1].split("</script>")[0]
-        assert "<" not in block
-        assert json.loads(block)["v"]
+        blocks = re.findall(r'type="application/json"[^>]*>(.*?)</script>', page.read_text())
+        assert all("<" not in block for block in blocks)
+        shared, *each = map(json.loads, blocks)
+        assert shared["at"]
+        assert len(each) == page.read_text().count("<figure")
+        assert all(one["v"] for one in each)
 
 
 def test_cold_and_warm_cycles_and_time_stand_side_by_side_and_share_a_cursor(

@@ -11,16 +11,20 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import html5lib
 import numpy as np
 import pytest
 
-from reports import thresholds
+from reports import rejudging, thresholds
 from reports.__main__ import main
-from reports.pages import builder, series_pages
+from reports.changes import series_changes
+from reports.pages import builder, drawing
+from reports.pages.series_pages import series_page
 from reports.pages.write import FreshSite
 from reports.store import code_version
 from reports.work import Workers
@@ -77,10 +81,10 @@ def test_every_link_of_the_site_resolves(tmp_path: Path) -> None:
         links = Links()
         links.feed(page.read_text())
         for target in links.targets:
-            if target == "#main":
-                assert 'id="main"' in page.read_text()
-                continue
-            assert (page.parent / target.partition("#")[0]).is_file(), (page, target)
+            path, _, anchor = target.partition("#")
+            led_to = page.parent / path if path else page
+            assert led_to.is_file(), (page, target)
+            assert not anchor or f'id="{anchor}"' in led_to.read_text(), (page, target)
 
 
 def test_every_page_is_valid_html(tmp_path: Path) -> None:
@@ -150,15 +154,23 @@ def test_a_site_drawn_by_several_processes_is_that_of_one(
 ) -> None:
     tree = noisy_tree(tmp_path)
     sources = builder.Sources((tree.results,), tree.repo)
-    monkeypatch.setattr(builder, "_BATCH_SERIES", 2)
     with Workers(1) as alone:
         builder.build(sources, tmp_path / "one", workers=alone)
-    monkeypatch.setattr(builder, "_WORTH_SERIES", 0)
+    monkeypatch.setattr(rejudging, "_WORTH_ROWS", 0)
+    monkeypatch.setattr(rejudging, "_BATCH_ROWS", 2)
+    monkeypatch.setattr(drawing, "_WORTH_PAGES", 0)
+    monkeypatch.setattr(drawing, "_SERIES", 1)
+    here = os.getpid()
 
-    def fail(*_: object) -> None:
-        raise AssertionError("a page was drawn in this process")
+    def elsewhere(function: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(*given: Any) -> Any:
+            assert os.getpid() != here
+            return function(*given)
 
-    monkeypatch.setattr(series_pages, "_draw", fail)
+        return checked
+
+    monkeypatch.setattr(rejudging, "series_changes", elsewhere(series_changes))
+    monkeypatch.setattr(drawing, "series_page", elsewhere(series_page))
     with Workers(2) as several:
         builder.build(sources, tmp_path / "two", workers=several)
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
@@ -298,18 +310,18 @@ def test_the_page_of_a_series_says_what_noise_it_has(tmp_path: Path) -> None:
             },
         )
     build(tree, tmp_path / "html")
-    said = {}
-    for page in (tmp_path / "html/s").iterdir():
-        text = page.read_text()
-        title = re.search(r"<title>(.*)</title>", text)
-        noise = re.search(r"Noise: (.*)</p>", text)
-        assert title
-        said[title[1]] = noise[1] if noise else ""
-    assert said["bench.time_it (wandering)"].startswith("autocorrelated (neighbours are alike")
-    assert said["bench.time_it (wandering)"].endswith("a gate compares pairs of neighbours.")
-    assert said["bench.time_it (quiet)"].startswith("quiet (symmetric")
-    assert said["bench.time_it (few)"].startswith("7 commits are too few")
-    assert said["bench.track_size"] == ""
+    pages = [page.read_text() for page in (tmp_path / "html/s").iterdir()]
+    size, times = sorted(pages, key=lambda page: "<title>bench.time_it</title>" in page)
+    assert "<title>bench.track_size</title>" in size
+    assert "Noise: " not in size
+    said = {
+        name: re.findall(r"Noise: (.*)</p>", section)
+        for name, section in re.findall(r"<h2>'?(\w+).*?</h2>(.*?)</section>", times, re.DOTALL)
+    }
+    assert said["wandering"][0].startswith("autocorrelated (neighbours are alike")
+    assert said["wandering"][0].endswith("a gate compares pairs of neighbours.")
+    assert said["quiet"][0].startswith("quiet (symmetric")
+    assert said["few"][0].startswith("7 commits are too few")
 
 
 def test_what_counts_is_part_of_what_a_build_remembers(monkeypatch: pytest.MonkeyPatch) -> None:

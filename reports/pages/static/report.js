@@ -48,6 +48,9 @@
   const expand = (spans) =>
     spans.flatMap(([first, count]) => Array.from({ length: count }, (_, i) => first + i));
 
+  // Of a page, or of a section on it: "1a2b" or "1a2b#s3c4d".
+  const seriesPath = (id) => `s/${id.replace(/#|$/, ".html$&")}`;
+
   const plain = (text) => {
     try {
       return decodeURIComponent(text);
@@ -94,6 +97,7 @@
   class Chart {
     constructor(figure, data) {
       this.figure = figure;
+      this.section = figure.closest("section[id]")?.id;
       this.data = data;
       this.values = decode(data.v);
       this.low = data.low && decode(data.low);
@@ -318,7 +322,8 @@
     async mark() {
       const { commits } = await load("commits");
       const commit = commits[this.at[this.cursor ?? -1]];
-      if (commit) history.replaceState(null, "", `#c=${commit[0]}`);
+      const section = this.section ? `${this.section}&` : "";
+      if (commit) history.replaceState(null, "", `#${section}c=${commit[0]}`);
     }
 
     async open() {
@@ -327,11 +332,9 @@
       if (commit) location.href = new URL(`c/${commit[0]}.html`, ROOT);
     }
 
-    async follow() {
-      const wanted = /^#c=([0-9a-f]{12})$/.exec(location.hash);
-      if (!wanted) return;
+    async follow(wanted) {
       const { commits } = await load("commits");
-      const index = this.at.findIndex((at) => commits[at]?.[0] === wanted[1]);
+      const index = this.at.findIndex((at) => commits[at]?.[0] === wanted);
       if (index >= 0) this.show(index, false, true);
     }
   }
@@ -347,11 +350,26 @@
     return found;
   };
 
-  for (const figure of document.querySelectorAll("figure.chart")) {
+  // What the series of a page share stands there once. A chart is drawn when it comes near: a page
+  // may hold dozens.
+  const shared = JSON.parse(document.getElementById("shared")?.textContent ?? "{}");
+  const asked = /^#(?:(s[0-9a-f]+)&)?c=([0-9a-f]{12})$/.exec(location.hash);
+  const start = (figure) => {
+    near.unobserve(figure);
     const block = figure.querySelector("script[type='application/json']");
-    if (block && figure.querySelector("svg.history")) {
-      new Chart(figure, JSON.parse(block.textContent)).follow();
-    }
+    if (!block || !figure.querySelector("svg.history:not(.live)")) return;
+    const chart = new Chart(figure, { ...shared, ...JSON.parse(block.textContent) });
+    if (asked && (asked[1] ?? chart.section) === chart.section) chart.follow(asked[2]);
+  };
+  const near = new IntersectionObserver(
+    (seen) => seen.forEach((one) => one.isIntersecting && start(one.target)), { rootMargin: "50%" });
+  const AT_ONCE = 4;
+  [...document.querySelectorAll("figure.chart")].forEach((figure, i) =>
+    i < AT_ONCE ? start(figure) : near.observe(figure));
+  const section = asked?.[1] && document.getElementById(asked[1]);
+  if (section) {
+    start(section.querySelector("figure.chart"));
+    section.scrollIntoView();
   }
 
   // ---- small charts of one table share a cursor ----------------------------------------------
@@ -436,7 +454,7 @@
       const body = rows.slice(0, 300).map(([verdict, one, a, b]) =>
         html("tr", {},
           html("td", {}, html("b", { className: `verdict v-${verdict.replace(" ", "-")}`, textContent: `${SHAPE[verdict]} ${verdict}` })),
-          html("td", { className: "whole" }, html("a", { href: new URL(`s/${one[2]}.html`, ROOT), textContent: one[0] })),
+          html("td", { className: "whole" }, html("a", { href: new URL(seriesPath(one[2]), ROOT), textContent: one[0] })),
           html("td", { className: "whole", textContent: one[1] }),
           labelled("base", text(a, one[3])),
           labelled("head", text(b, one[3])),
@@ -488,7 +506,7 @@
       };
       for (const [name, id] of workloads) add("workload", name, `w/${id}.html`);
       for (const [hash, day, subject, author] of commits) add("commit", `${hash.slice(0, 10)} ${subject} ${author} ${day}`, `c/${hash}.html`);
-      for (const [title, where, id] of series) add("series", `${title} ${where}`, `s/${id}.html`);
+      for (const [title, where, id] of series) add("series", `${title} ${where}`, seriesPath(id));
       list.replaceChildren(...(found.length ? found : [html("li", { textContent: "nothing found" })]));
     };
     find.addEventListener("input", update);
@@ -502,8 +520,8 @@
         find.focus();
       }
     });
-    const asked = /^#q=(.+)$/.exec(location.hash);
-    if (asked) find.value = plain(asked[1]);
+    const given = /^#q=(.+)$/.exec(location.hash);
+    if (given) find.value = plain(given[1]);
     if (find.value) update();
   }
 })();
