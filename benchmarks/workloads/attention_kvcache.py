@@ -15,7 +15,9 @@ from .matmul import BYTES, DTYPE_NAMES
 class KvcacheWorkload(Workload):
     """``B`` sequences of ``KV`` keys each, ``S`` new queries a sequence that come after them.
 
-    ``page`` rows a page, in shuffled order, or 0 for a contiguous cache.
+    ``page`` rows a page, in shuffled order, or 0 for a contiguous cache. With ``append`` the keys
+    and values of the queries' own tokens come with the call, which turns queries and keys to their
+    positions and writes the keys into the cache.
     """
 
     kernel: str = "flash_attention_kvcache"
@@ -26,13 +28,15 @@ class KvcacheWorkload(Workload):
     D: int
     S: int = 1
     page: int = 0
+    append: bool = False
     causal: bool = True
 
     @property
     def name(self) -> str:
         shape = f"B{self.B}-S{self.S}-KV{self.KV}-H{self.H}-G{self.G}-D{self.D}"
         paged = f"-page{self.page}" if self.page else ""
-        return f"attention-kvcache-{self.dtype}-{shape}{paged}" + "-causal" * self.causal
+        suffix = "-append" * self.append + "-causal" * self.causal
+        return f"attention-kvcache-{self.dtype}-{shape}{paged}{suffix}"
 
     @property
     def flops(self) -> int:
@@ -41,7 +45,7 @@ class KvcacheWorkload(Workload):
 
     @property
     def bytes_moved(self) -> int:
-        rows = self.KV * self.G + self.S * self.H
+        rows = self.KV * self.G + self.S * self.H + self.append * self.S * self.G
         return 2 * self.B * rows * self.D * BYTES[self.dtype]
 
     def inputs(self, device: str, seed: int = 0, values: Values = "random") -> Inputs:
@@ -65,8 +69,20 @@ class KvcacheWorkload(Workload):
             made["table"] = order.reshape(self.B, pages).to(device, torch.int32)
         for name in ("k", "v"):
             made[name] = make(*rows, self.G, self.D)
-        made["seqlens"] = torch.full((self.B,), self.KV, dtype=torch.int32, device=device)
+        before = self.KV - self.S if self.append else self.KV
+        made["seqlens"] = torch.full((self.B,), before, dtype=torch.int32, device=device)
+        if self.append:
+            for name in ("k_new", "v_new"):
+                made[name] = make(self.B, self.S, self.G, self.D)
+            positions = torch.arange(math.ceil(self.KV / max(self.page, 1)) * max(self.page, 1))
+            rates = 5e5 ** -(torch.arange(0, self.D, 2) / self.D)  # Llama-3's base
+            angles = positions[:, None] * rates
+            made["cos"], made["sin"] = angles.cos().to(device), angles.sin().to(device)
         return made
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("k", "v") if self.append else ()
 
     def call(self, inputs: Inputs) -> Any:
         import kernels
@@ -78,7 +94,19 @@ class KvcacheWorkload(Workload):
             cache_seqlens=inputs["seqlens"],
             block_table=inputs["table"],
             causal=self.causal,
+            **self._new(inputs),
         )
+
+    def _new(self, inputs: Inputs) -> dict[str, Any]:
+        if not self.append:
+            return {}
+        return {
+            "k": inputs["k_new"],
+            "v": inputs["v_new"],
+            "rotary_cos": inputs["cos"],
+            "rotary_sin": inputs["sin"],
+            "rotary_interleaved": False,
+        }
 
     def reference(self, inputs: Inputs, dtype: str | None = None) -> Any:
         import torch
@@ -92,9 +120,27 @@ class KvcacheWorkload(Workload):
                 for name in ("k", "v")
             )
             q = inputs["q"][b : b + 1]
+            if self.append:
+                new = (_turned(inputs["k_new"][b], inputs, self.KV, dtype), inputs["v_new"][b])
+                k, v = (
+                    torch.cat((one[: self.KV - self.S].to(last.dtype), last))
+                    for one, last in zip((k, v), new, strict=True)
+                )
+                q = _turned(q[0], inputs, self.KV, dtype)[None]
             offset = self.KV - self.S if self.causal else None
             outs.append(plain_attention(q, k[None], v[None], causal_offset=offset, dtype=dtype)[0])
         return torch.cat(outs)
+
+
+def _turned(rows: Any, inputs: Inputs, end: int, dtype: str | None) -> Any:
+    """``rows`` (tokens, heads, dim) as the last ones before position ``end``."""
+    import torch
+
+    kind = getattr(torch, dtype) if dtype else rows.dtype
+    wide = torch.promote_types(kind, torch.float32)
+    cos, sin = (inputs[name][end - len(rows) : end, None].to(wide) for name in ("cos", "sin"))
+    x, y = rows.to(wide).chunk(2, -1)
+    return torch.cat((x * cos - y * sin, y * cos + x * sin), -1).to(kind)
 
 
 def workloads() -> tuple[KvcacheWorkload, ...]:
@@ -107,6 +153,7 @@ def workloads() -> tuple[KvcacheWorkload, ...]:
         KvcacheWorkload(**llama_8b, B=16, KV=4096, page=64),
         KvcacheWorkload(**llama_8b, B=16, KV=4096, page=16),
         KvcacheWorkload(**llama_8b, B=16, KV=4096, S=4, page=64),
+        KvcacheWorkload(**llama_8b, B=16, KV=4096, page=64, append=True),
         *(KvcacheWorkload(**llama_8b, B=1, KV=k << 10, page=64) for k in (16, 32, 64, 128)),
         KvcacheWorkload(**llama_8b | {"H": 64}, B=16, KV=4096, page=64),
     )

@@ -1,4 +1,4 @@
-"""Attention of few queries over a key-value cache: what it accepts, and its operator for torch."""
+"""Attention of few queries over a key-value cache: what it accepts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from .. import autocast, checks
-from . import interface, kvcache_forward
+from . import interface
+from . import kvcache_operators as operators
 from .kvcache_configs import MAX_SPLITS
-from .kvcache_forward import Cache
 
 LAYOUT = "(batch, seqlen_q, heads, head_dim)"
 CACHE_LAYOUT = "(batch, seqlen_cache, kv_heads, head_dim)"
@@ -21,13 +21,18 @@ def flash_attention_kvcache(
     q: torch.Tensor,
     k_cache: torch.Tensor,
     v_cache: torch.Tensor,
+    k: torch.Tensor | None = None,
+    v: torch.Tensor | None = None,
     *,
+    rotary_cos: torch.Tensor | None = None,
+    rotary_sin: torch.Tensor | None = None,
     cache_seqlens: torch.Tensor | int | None = None,
     cache_batch_idx: torch.Tensor | None = None,
     block_table: torch.Tensor | None = None,
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: tuple[int, int] = (-1, -1),
+    rotary_interleaved: bool = True,
     num_splits: int = 0,
     return_lse: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
@@ -46,6 +51,13 @@ def flash_attention_kvcache(
     pages of each sequence in order; entries beyond its keys are not read. Neither pages nor rows
     are checked against the cache, which would wait for the GPU; lengths are held within its room.
 
+    ``k``, ``v``: (batch, seqlen_new, kv_heads, ...), written in place behind the keys the cache
+    holds and then seen like them; ``cache_seqlens`` is not changed, and what finds no room is not
+    written. ``rotary_cos``, ``rotary_sin``: (positions, rotary_dim / 2), a position for each key
+    there is room for, turn the first rotary_dim columns: of k at the positions it is written to; of
+    q from cache_seqlens on, one position a token if ``causal`` or with a window, else all at that
+    one. ``rotary_interleaved`` pairs columns 2i and 2i + 1, else i and i + rotary_dim / 2.
+
     ``causal`` and ``window_size`` as in ``flash_attention``, aligned bottom-right: the last query
     sees all keys. No key gives 0, and -inf as log-sum-exp. ``num_splits``: into how many parts the
     keys of a sequence are split, each a program, 0 for a number that fills the device, chosen from
@@ -53,103 +65,26 @@ def flash_attention_kvcache(
 
     Nothing waits for the device, so CUDA graphs can hold it. Not differentiable.
     """
-    (q,) = autocast.lowered(q)
+    q, k, v = autocast.lowered(q, k, v)
     _check(q, k_cache, v_cache, cache_seqlens, cache_batch_idx, block_table, num_splits)
+    _check_new(q, k_cache, v_cache, k, v, cache_seqlens)
+    rows = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
+    _check_rotary(q, k, rotary_cos, rotary_sin, rows)
     causal, right, left = interface.limits(0, causal, window_size)
     checks.launchable("q", q)
     scale = 1.0 / math.sqrt(q.shape[3]) if softmax_scale is None else float(softmax_scale)
-    rows = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
     seqlens = cache_seqlens if isinstance(cache_seqlens, torch.Tensor) else None
     length = cache_seqlens if isinstance(cache_seqlens, int) else rows
-    arguments = (
-        q,
-        k_cache,
-        v_cache,
-        seqlens,
-        length,
-        cache_batch_idx,
-        block_table,
-        causal,
-        right,
-        left,
-        scale,
-        num_splits,
+    where = (seqlens, length, cache_batch_idx, block_table)
+    turned = (rotary_cos, rotary_sin, rotary_interleaved)
+    added = 0
+    if k is not None and v is not None:
+        added = k.shape[1]
+        operators.append(k, v, k_cache, v_cache, *where, *turned)
+    out, lse = operators.attend(
+        q, k_cache, v_cache, *where, added, *turned, causal, right, left, scale, num_splits
     )
-    # The launch itself saves the dispatcher's time on the host.
-    as_operator = torch.compiler.is_compiling() or type(q) is not torch.Tensor
-    out, lse = (flash_attention_kvcache_op if as_operator else _forward)(*arguments)
     return (out, lse) if return_lse else out
-
-
-@torch.library.custom_op("warpwatch::flash_attention_kvcache", mutates_args=())
-def flash_attention_kvcache_op(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    seqlens: torch.Tensor | None,
-    length: int,
-    batch_idx: torch.Tensor | None,
-    table: torch.Tensor | None,
-    causal: bool,
-    right: int,
-    left: int | None,
-    scale: float,
-    num_splits: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, log-sum-exp) for checked arguments."""
-    return _forward(
-        q,
-        k_cache,
-        v_cache,
-        seqlens,
-        length,
-        batch_idx,
-        table,
-        causal,
-        right,
-        left,
-        scale,
-        num_splits,
-    )
-
-
-def _forward(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    seqlens: torch.Tensor | None,
-    length: int,
-    batch_idx: torch.Tensor | None,
-    table: torch.Tensor | None,
-    causal: bool,
-    right: int,
-    left: int | None,
-    scale: float,
-    num_splits: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    out, lse = _outputs(q, k_cache, v_cache)
-    if out.numel():
-        kvcache_forward.launch(
-            q,
-            Cache(k_cache, v_cache, seqlens, length, batch_idx, table),
-            out,
-            lse,
-            causal=causal,
-            right=right,
-            left=left,
-            scale=scale,
-            num_splits=num_splits,
-        )
-    return out, lse
-
-
-@flash_attention_kvcache_op.register_fake
-def _outputs(
-    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, *_: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    batch, seqlen_q, heads = q.shape[:3]
-    out = torch.empty((batch, seqlen_q, heads, v_cache.shape[3]), dtype=q.dtype, device=q.device)
-    return out, torch.empty((batch, heads, seqlen_q), dtype=torch.float32, device=q.device)
 
 
 def _check(
@@ -158,11 +93,7 @@ def _check(
     layout = CACHE_LAYOUT if table is None else PAGED_LAYOUT
     for name, value, shape in (("q", q, LAYOUT), ("k_cache", k, layout), ("v_cache", v, layout)):
         checks.tensor(name, value, rank=4, layout=shape)
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        raise NotImplementedError(
-            "q: expected no gradient to be asked for, got requires_grad; decode under "
-            "torch.no_grad(), or call flash_attention, which is differentiable"
-        )
+    _without_gradient(q=q, k_cache=k, v_cache=v)
     if table is not None:
         integers("block_table", table, q, rank=2, layout="(batch, max_pages)")
         if k.shape[1] < 16 or k.shape[1] & (k.shape[1] - 1):
@@ -198,6 +129,65 @@ def _check(
         raise ValueError(
             f"num_splits: expected 1 to {MAX_SPLITS}, or 0 to have it chosen, got {num_splits!r}"
         )
+
+
+def _check_new(q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, seqlens: Any) -> None:
+    if (k is None) != (v is None):
+        raise ValueError(
+            f"{'k' if k is None else 'v'}: expected both k and v or neither, got None beside the "
+            "other"
+        )
+    if k is None:
+        return
+    layout = "(batch, seqlen_new, kv_heads, head_dim)"
+    for name, value, cache in (("k", k, k_cache), ("v", v, v_cache)):
+        checks.tensor(name, value, rank=4, layout=layout)
+        checks.same_dtype_and_device("q", q, **{name: value})
+        want = (q.shape[0], k.shape[1], *cache.shape[2:])
+        if tuple(value.shape) != want:
+            raise ValueError(
+                f"{name}: expected shape {want} as q and {name}_cache ask for, got "
+                f"{tuple(value.shape)}; layout is {layout}"
+            )
+    _without_gradient(k=k, v=v)
+    if seqlens is None:
+        raise ValueError(
+            "cache_seqlens: expected how many keys the cache holds where k is given, got None; by "
+            "default the cache is full"
+        )
+
+
+def _check_rotary(q: Any, k: Any, cos: Any, sin: Any, rows: int) -> None:
+    if cos is None and sin is None:
+        return
+    layout = "(positions, rotary_dim / 2)"
+    for name, value in (("rotary_cos", cos), ("rotary_sin", sin)):
+        checks.tensor(name, value, rank=2, layout=layout)
+        checks.dtype(name, value, interface.DTYPES)
+        checks.same_device("q", q, **{name: value})
+        if value.shape[0] < rows or not 1 <= value.shape[1] <= q.shape[3] // 2:
+            raise ValueError(
+                f"{name}: expected {rows} positions at least, as the cache has room for, and at "
+                f"most {q.shape[3] // 2} angles, got {tuple(value.shape)}; layout is {layout}"
+            )
+    if sin.shape[1] != cos.shape[1]:
+        raise ValueError(
+            f"rotary_sin: expected {cos.shape[1]} angles as rotary_cos has, got {sin.shape[1]}"
+        )
+    if k is None:
+        raise ValueError(
+            "rotary_cos: expected None without new keys, got a tensor; pass k and v, which are "
+            "turned as well, or turn q beforehand"
+        )
+
+
+def _without_gradient(**values: torch.Tensor) -> None:
+    for name, value in values.items():
+        if torch.is_grad_enabled() and value.requires_grad:
+            raise NotImplementedError(
+                f"{name}: expected no gradient to be asked for, got requires_grad; decode under "
+                "torch.no_grad(), or call flash_attention, which is differentiable"
+            )
 
 
 def integers(name: str, value: Any, q: torch.Tensor, *, rank: int, layout: str) -> None:

@@ -7,8 +7,6 @@ fp32; the combine step brings them to one maximum and adds them, as the loop ins
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
@@ -16,22 +14,15 @@ import triton.language as tl
 from .. import targets
 from .configs import padded
 from .kvcache_configs import choose, choose_splits, processors
+from .kvcache_layout import Cache, keys_in_cache
 from .products import head_product
+from .rotary import Rotary, load_rotated
 
 LOG2_E = 1.4426950408889634
 COMBINED_SPLITS = 16
 
 
-@triton.jit
-def keys_in_cache(seqlens, length, stride_l, i_b, capacity):
-    """How many keys the cache of sequence ``i_b`` holds before this call's are appended."""
-    if seqlens is not None:
-        length = tl.load(seqlens + i_b.to(tl.int64) * stride_l)
-    # A length that does not fit must not lead outside the cache.
-    return tl.minimum(tl.maximum(length, 0), capacity)
-
-
-@triton.jit(do_not_specialize=["length"])
+@triton.jit(do_not_specialize=["length", "added"])
 def attention_kvcache(
     q,
     k,
@@ -40,10 +31,13 @@ def attention_kvcache(
     lse,
     part,
     stats,
+    cos,
+    sin,
     seqlens,
     batch_idx,
     table,
     length,
+    added,
     stride_qb,
     stride_qs,
     stride_qh,
@@ -64,6 +58,10 @@ def attention_kvcache(
     stride_i,
     stride_tb,
     stride_tp,
+    stride_cs,
+    stride_cd,
+    stride_ss,
+    stride_sd,
     kv_heads,
     splits,
     seqlen_q,
@@ -81,6 +79,8 @@ def attention_kvcache(
     PAGE_SIZE: tl.constexpr,
     CAUSAL: tl.constexpr,
     NATURAL: tl.constexpr,
+    ROTARY: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
 ):
     """Row r of a tile is query token r // GROUP of head r % GROUP of those that share a key head.
 
@@ -88,7 +88,8 @@ def attention_kvcache(
     (CAUSAL) and j >= i + d + ``left`` (unless that is None). With ``table`` key j is row
     j % PAGE_SIZE of page ``table[sequence, j // PAGE_SIZE]``. With ``part`` this program's share
     of the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then sum), else to out and
-    lse. NATURAL: powers of e, else of 2, with log2(e) in ``scale``.
+    lse. NATURAL: powers of e, else of 2, with log2(e) in ``scale``. ``added`` of the keys came
+    with this call, behind the ``length`` others: queries are turned to the positions from there on.
     """
     n_rows = seqlen_q * GROUP
     n_m = tl.cdiv(n_rows, BLOCK_M)
@@ -98,7 +99,8 @@ def attention_kvcache(
     i_b = i_tile // kv_heads
     i_kv = i_tile % kv_heads
 
-    seqlen_k = keys_in_cache(seqlens, length, stride_l, i_b, capacity)
+    n_before = keys_in_cache(seqlens, length, stride_l, i_b, capacity)
+    seqlen_k = tl.minimum(n_before + added, capacity)
     diagonal = seqlen_k - seqlen_q
 
     # Keys any row of this block sees, in whole blocks, and this program's share of them.
@@ -127,11 +129,22 @@ def attention_kvcache(
     # [BLOCK_M, BLOCK_D]
     q += i_b.to(tl.int64) * stride_qb
     o_q = o_token.to(tl.int64) * stride_qs + o_head.to(tl.int64) * stride_qh
-    b_q = tl.load(
-        q + o_q[:, None] + o_d[None, :] * stride_qd,
-        mask=in_m[:, None] & in_d[None, :],
-        other=0.0,
-    )
+    if ROTARY:
+        o_position = n_before + tl.zeros([BLOCK_M], dtype=tl.int32)
+        if CAUSAL or left is not None:
+            o_position += o_token
+        o_position = tl.minimum(o_position, capacity - 1).to(tl.int64)
+        b_q = load_rotated(
+            q + o_q, o_position, in_m, cos, sin,
+            stride_qd, stride_cs, stride_cd, stride_ss, stride_sd,
+            HEAD_DIM, BLOCK_D, ROTARY, INTERLEAVED,
+        ).to(q.dtype.element_ty)  # fmt: skip
+    else:
+        b_q = tl.load(
+            q + o_q[:, None] + o_d[None, :] * stride_qd,
+            mask=in_m[:, None] & in_d[None, :],
+            other=0.0,
+        )
 
     k += i_kv.to(tl.int64) * stride_kh
     v += i_kv.to(tl.int64) * stride_vh
@@ -292,41 +305,22 @@ def attention_kvcache_combine(
     tl.store(out + o_dv * stride_od, b_out.to(out.dtype.element_ty), mask=in_dv)
 
 
-@dataclass(frozen=True)
-class Cache:
-    """Where the keys and values of each sequence are, and how many: ``seqlens`` (on the device) or
-    ``length`` of each, in the row ``batch_idx`` of the cache or the pages ``table`` names."""
-
-    k: torch.Tensor
-    v: torch.Tensor
-    seqlens: torch.Tensor | None
-    length: int
-    batch_idx: torch.Tensor | None
-    table: torch.Tensor | None
-
-    @property
-    def page_size(self) -> int:
-        return 0 if self.table is None else self.k.shape[1]
-
-    @property
-    def capacity(self) -> int:
-        """Keys a sequence has room for."""
-        return self.k.shape[1] * (1 if self.table is None else self.table.shape[1])
-
-
 def launch(
     q: torch.Tensor,
     cache: Cache,
     out: torch.Tensor,
     lse: torch.Tensor,
     *,
+    added: int,
+    rotary: Rotary | None,
     causal: bool,
     right: int,
     left: int | None,
     scale: float,
     num_splits: int,
 ) -> None:
-    """Fill ``out`` and ``lse`` for checked arguments."""
+    """Fill ``out`` and ``lse`` for checked arguments. Behind the lengths of ``cache`` are ``added``
+    keys more, and ``rotary`` turns the queries."""
     batch, seqlen_q, heads, head_dim = q.shape
     kv_heads, head_dim_v = cache.v.shape[2:]
     group = heads // kv_heads
@@ -356,17 +350,18 @@ def launch(
             lse,
             part,
             stats,
+            *(rotary.tables if rotary else (None, None)),
             cache.seqlens,
             cache.batch_idx,
             cache.table,
             cache.length,
+            added,
             *q.stride(),
             *cache.k.stride(),
             *cache.v.stride(),
             *out.stride(),
-            None if cache.seqlens is None else cache.seqlens.stride(0),
-            None if cache.batch_idx is None else cache.batch_idx.stride(0),
-            *((None, None) if cache.table is None else cache.table.stride()),
+            *cache.strides,
+            *(rotary.strides if rotary else (None,) * 4),
             kv_heads,
             num_splits,
             seqlen_q,
@@ -384,6 +379,8 @@ def launch(
             PAGE_SIZE=cache.page_size,
             CAUSAL=causal,
             NATURAL=natural,
+            ROTARY=rotary.columns if rotary else 0,
+            INTERLEAVED=rotary is not None and rotary.interleaved,
             **config.options(),
         )
         if part is None:

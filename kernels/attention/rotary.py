@@ -2,8 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import torch
 import triton
 import triton.language as tl
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Row p of ``cos`` and ``sin`` holds the angles of position p, one of each pair of columns."""
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+    interleaved: bool
+
+    @property
+    def columns(self) -> int:
+        """How many columns are turned, from the first on."""
+        return 2 * self.cos.shape[1]
+
+    @property
+    def tables(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.cos, self.sin
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return (*self.cos.stride(), *self.sin.stride())
 
 
 @triton.jit
@@ -27,12 +52,11 @@ def load_rotated(
 
     Of each pair (x, y) of the first ROTARY columns, x becomes x cos - y sin and y becomes
     y cos + x sin (Su et al., 2021). A pair is two neighbours with INTERLEAVED, else column i and
-    i + ROTARY / 2. Row p of cos and sin, ROTARY / 2 wide, holds the angles of position p.
+    i + ROTARY / 2.
     """
     HALF: tl.constexpr = ROTARY // 2
     o_d = tl.arange(0, BLOCK_D)
     mask = in_rows[:, None] & (o_d < HEAD_DIM)[None, :]
-    # Pointers of a tile of another dtype than q's must not be shared: the cast is where it loads.
     b_x = tl.load(rows[:, None] + o_d[None, :] * stride_d, mask=mask, other=0.0).to(tl.float32)
     turned = o_d < ROTARY
     if INTERLEAVED:

@@ -6,7 +6,7 @@ What a sequence does not own is NaN: rows of the cache beyond its keys, and page
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -19,7 +19,8 @@ from tests.kernels.interpreted import Errors, Worker, measure, strided
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """``keys`` of each sequence in a cache of ``room`` rows, or with ``page`` in shuffled pages."""
+    """``keys`` of each sequence in a cache of ``room`` rows, or with ``page`` in shuffled pages;
+    the last ``new`` of them are appended, and of all columns the first ``rotary`` are turned."""
 
     keys: tuple[int, ...] = (70, 1, 0, 33)
     S: int = 1
@@ -35,6 +36,9 @@ class Case:
     splits: int = 0
     room: int = 100
     rows_elsewhere: bool = False
+    new: int = 0
+    rotary: int = 0
+    interleaved: bool = True
 
     def __str__(self) -> str:
         parts = [self.dtype, "+".join(map(str, self.keys)), f"S{self.S}-H{self.H}-G{self.G}"]
@@ -42,7 +46,11 @@ class Case:
         parts += [name for name in ("causal", "rows_elsewhere") if getattr(self, name)]
         if self.window != (-1, -1):
             parts.append(f"window{self.window[0]},{self.window[1]}")
-        parts += [f"{name}{value}" for name in ("page", "splits") if (value := getattr(self, name))]
+        parts += [
+            f"{name}{value}"
+            for name in ("page", "splits", "new", "rotary")
+            if (value := getattr(self, name))
+        ]
         return "-".join([*parts, self.view])
 
     def drawn(self) -> list[torch.Tensor]:
@@ -55,12 +63,18 @@ class Case:
         )
         return [strided(shape, self.view, dtype, seed) for seed, shape in enumerate(shapes)]
 
+    def angles(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """cos and sin of every position, of another dtype and stride than the queries."""
+        rate = 1e4 ** -(torch.arange(0, self.rotary, 2) / self.rotary)
+        angles = torch.arange(2 * self.room)[:, None] * rate
+        return angles.cos(), angles.sin().t().contiguous().t()
+
     def cache(self, rows: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """``rows`` of each sequence where the kernel is to find them, and which pages or rows of
         the cache they are."""
         kept = torch.full_like(rows, float("nan"))  # keeps strides
         for b, n in enumerate(self.keys):
-            kept[b, :n] = rows[b, :n]
+            kept[b, : n - self.new] = rows[b, : n - self.new]
         if self.rows_elsewhere:
             order = torch.tensor([2 * b + 1 for b in range(len(self.keys))][::-1])
             room = torch.full((2 * len(self.keys), *rows.shape[1:]), float("nan"), dtype=rows.dtype)
@@ -76,7 +90,7 @@ class Case:
         room.fill_(float("nan"))
         table = order.reshape(batch, pages).to(torch.int32)
         for b, n in enumerate(self.keys):
-            for j in range(n):
+            for j in range(n - self.new):
                 room[table[b, j // self.page], j % self.page] = rows[b, j]
             # What lies beyond the last page must not be looked up.
             table[b, -(-n // self.page) :] = 1 << 30
@@ -100,6 +114,11 @@ CASES = [
     Case(D=72, dtype="float32", page=16, splits=2, keys=(99, 18)),
     Case(keys=(0, 0), splits=2, D=16, page=16),
     Case(keys=(3,), H=1, G=1, D=16, dtype="float32"),
+    Case(D=32, new=2, S=2, causal=True, keys=(40, 2, 3), rotary=32),
+    Case(D=48, new=3, S=3, keys=(40, 3), rotary=16, page=16, splits=2, view="skipping"),
+    Case(D=32, DV=16, new=1, causal=True, keys=(20, 1), rotary=20, interleaved=False, page=16),
+    Case(D=16, new=5, S=4, H=8, window=(9, -1), keys=(50, 9, 31), rotary=16, dtype="float32"),
+    Case(D=16, new=4, H=8, G=8, keys=(50, 4), rows_elsewhere=True, dtype="bfloat16"),
     *(Case(D=16, S=2, H=2, G=1, causal=True, splits=n, keys=(99, 34)) for n in range(1, 9)),
 ]
 
@@ -122,26 +141,67 @@ def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tenso
     return torch.cat(outs), torch.cat(lses)
 
 
+def turned(case: Case, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Rows (tokens, heads, dim) at their ``positions``, by complex numbers, in fp32 or fp64."""
+    if not case.rotary:
+        return rows
+    wide = rows.to(torch.float64 if rows.dtype == torch.float64 else torch.float32)
+    cos, sin = (one[positions][:, None].to(wide) for one in case.angles())
+    pairs = wide[..., : case.rotary]
+    pairs = pairs.unflatten(-1, (-1, 2) if case.interleaved else (2, -1))
+    x, y = pairs.unbind(-1 if case.interleaved else -2)
+    both = torch.stack((x * cos - y * sin, y * cos + x * sin), -1 if case.interleaved else -2)
+    return torch.cat((both.flatten(-2), wide[..., case.rotary :]), -1).to(rows.dtype)
+
+
+def appended(case: Case, q: Any, k: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """q and k as attention sees them."""
+    q, k = q.clone(), k.clone()
+    for b, n in enumerate(case.keys):
+        first = n - case.new
+        each = case.causal or case.window != (-1, -1)
+        q[b] = turned(case, q[b], first + torch.arange(case.S) * each)
+        k[b, first:n] = turned(case, k[b, first:n], torch.arange(first, n))
+    return q, k
+
+
 def run(case: Case) -> list[Errors]:
     import kernels
 
     q, k, v = case.drawn()
     k_cache, places = case.cache(k, 11)
     v_cache, _ = case.cache(v, 12)
+    options: dict[str, Any] = {}
+    if case.new:
+        ends = [(b, slice(n - case.new, n)) for b, n in enumerate(case.keys)]
+        options["k"], options["v"] = (torch.stack([one[at] for at in ends]) for one in (k, v))
+    if case.rotary:
+        options["rotary_cos"], options["rotary_sin"] = case.angles()
+        options["rotary_interleaved"] = case.interleaved
     got = kernels.flash_attention_kvcache(
         q,
         k_cache,
         v_cache,
-        cache_seqlens=torch.tensor(case.keys, dtype=torch.int32),
+        cache_seqlens=torch.tensor(case.keys, dtype=torch.int32) - case.new,
         block_table=places if case.page else None,
         cache_batch_idx=places if case.rows_elsewhere else None,
         causal=case.causal,
         window_size=case.window,
         num_splits=case.splits,
         return_lse=True,
+        **options,
     )
-    plain = formula(case, q, k, v, case.dtype)
-    truth = formula(case, *(one.double() for one in (q, k, v)), "float64")
+    plain_q, plain_k = appended(case, q, k)
+    plain = formula(case, plain_q, plain_k, v, case.dtype)
+    q, k, v = (one.double() for one in (q, k, v))
+    true_q, true_k = appended(case, q, k)
+    truth = formula(case, true_q, true_k, v, "float64")
+    if case.new:
+        after = replace(case, new=0)
+        for found, rows in ((k_cache, plain_k), (v_cache, v.to(v_cache.dtype))):
+            # What was there, the new rows, and NaN as before everywhere else.
+            want = after.cache(rows.contiguous(), 0)[0]
+            torch.testing.assert_close(found, want, rtol=2e-3, atol=1e-5, equal_nan=True)
     if not any(case.keys):
         assert torch.equal(got[0], torch.zeros_like(got[0]))
         assert torch.equal(got[1], torch.full_like(got[1], -math.inf))
@@ -181,22 +241,34 @@ def test_lengths_come_as_tensor_int_or_not_at_all(interpreter: Worker) -> None:
 def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
     import kernels
 
-    case = Case(dtype="float32", D=16, S=2, H=2, page=16, keys=(20, 3), room=32)
+    case = Case(dtype="float32", D=16, S=2, page=16, keys=(20, 3), room=32, rotary=8)
     q, k, v = case.drawn()
     (k_cache, table), (v_cache, _) = case.cache(k, 1), case.cache(v, 2)
     lengths = torch.tensor(case.keys, dtype=torch.int32)
     outcome = torch.library.opcheck(
         torch.ops.warpwatch.flash_attention_kvcache,
-        (q, k_cache, v_cache, lengths, 0, None, table, True, 0, None, 0.25, 2),
+        (q, k_cache, v_cache, lengths, 0, None, table, 0, None, None, True, True, 0, None, 0.25, 2),
+    )
+    cos, sin = case.angles()
+    new = q[:, :, :2].clone()
+    outcome |= torch.library.opcheck(
+        torch.ops.warpwatch.kvcache_append,
+        (new, new, k_cache.clone(), v_cache.clone(), lengths, 0, None, table, cos, sin, True),
     )
 
-    def model(q: Any, lengths: Any) -> Any:
+    def model(q: Any, k_cache: Any, v_cache: Any, lengths: Any) -> Any:
         return 2.0 * kernels.flash_attention_kvcache(
-            q, k_cache, v_cache, cache_seqlens=lengths, block_table=table, causal=True
-        )
+            q, k_cache, v_cache, new, new, rotary_cos=cos, rotary_sin=sin,
+            cache_seqlens=lengths, block_table=table, causal=True,
+        )  # fmt: skip
 
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")(q, lengths)
-    return outcome, compiled, model(q, lengths)
+    caches = [(k_cache.clone(), v_cache.clone()) for _ in range(2)]
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")(q, *caches[0], lengths)
+    eager = model(q, *caches[1], lengths)
+    for mine, other in zip(*caches, strict=True):
+        assert not torch.equal(mine.nan_to_num(), k_cache.nan_to_num())
+        torch.testing.assert_close(mine, other, rtol=0.0, atol=0.0, equal_nan=True)
+    return outcome, compiled, eager
 
 
 def test_operator_passes_opcheck_and_compiles_in_one_graph(interpreter: Worker) -> None:

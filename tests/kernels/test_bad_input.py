@@ -34,8 +34,10 @@ PAGES = torch.empty(5, 16, 2, 64, dtype=HALF)
 TABLE = torch.zeros(2, 4, dtype=torch.int32)
 
 
-def decode(q: Any = Q, k: Any = K, v: Any = K, **options: Any) -> Any:
-    return kernels.flash_attention_kvcache(q, k, v, **options)
+def decode(
+    q: Any = Q, k: Any = K, v: Any = K, k_new: Any = None, v_new: Any = None, **options: Any
+) -> Any:
+    return kernels.flash_attention_kvcache(q, k, v, k_new, v_new, **options)
 
 
 def sdpa(**options: Any) -> Any:
@@ -199,6 +201,36 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: decode(num_splits=-1),
         ValueError,
         r"^num_splits: expected 1 to 128, or 0 to have it chosen, got -1",
+    ),
+    "kvcache-k-alone": (
+        lambda: decode(k_new=Q[:, :1, :2]),
+        ValueError,
+        r"^v: expected both k and v or neither, got None",
+    ),
+    "kvcache-k-shape": (
+        lambda: decode(k_new=Q[:, :1], v_new=Q[:, :1], cache_seqlens=3),
+        ValueError,
+        r"^k: expected shape \(2, 1, 2, 64\) as q and k_cache ask for, got \(2, 1, 4, 64\)",
+    ),
+    "kvcache-full": (
+        lambda: decode(k_new=K[:, :1], v_new=K[:, :1]),
+        ValueError,
+        r"^cache_seqlens: expected how many keys.*got None",
+    ),
+    "kvcache-rotary-alone": (
+        lambda: decode(rotary_cos=A.new_empty(8, 32), rotary_sin=A.new_empty(8, 32)),
+        ValueError,
+        r"^rotary_cos: expected None without new keys",
+    ),
+    "kvcache-rotary-positions": (
+        lambda: decode(rotary_cos=A.new_empty(7, 32), rotary_sin=A.new_empty(7, 32)),
+        ValueError,
+        r"^rotary_cos: expected 8 positions at least.*at most 32 angles, got \(7, 32\)",
+    ),
+    "kvcache-rotary-half": (
+        lambda: decode(rotary_cos=A.new_empty(8, 32)),
+        TypeError,
+        r"^rotary_sin: expected a torch.Tensor.*positions.*NoneType",
     ),
     "kvcache-gradient": (
         lambda: decode(q=Q.clone().requires_grad_()),

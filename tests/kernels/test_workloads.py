@@ -170,3 +170,29 @@ def test_decode_reference_is_torch_of_the_cached_keys(page: int) -> None:
         enable_gqa=True,
     )
     assert torch.allclose(case.reference(made, "float64"), want.transpose(1, 2), atol=1e-12)
+
+
+def test_decode_reference_turns_and_appends_the_newest_tokens() -> None:
+    shape: dict[str, Any] = {"dtype": "fp32", "B": 2, "KV": 20, "S": 2, "H": 2, "G": 1, "D": 8}
+    case = KvcacheWorkload(group="test", append=True, **shape)
+    assert case.bytes_moved == 2 * 2 * (20 + 2 * 2 + 2) * 8 * 4
+    made = dict(case.inputs("cpu", seed=3))
+    assert made["seqlens"].tolist() == [18, 18]
+    got = case.reference(made, "float64")
+    angles = torch.arange(20)[:, None] * 5e5 ** -(torch.arange(4) / 4)
+    late = torch.polar(torch.ones_like(angles), angles).to(torch.complex128)
+    assert torch.allclose(made["cos"].double(), late.real, atol=1e-5)
+    q, new = (
+        torch.view_as_real(torch.complex(*made[name].double().chunk(2, -1)) * late[18:, None])
+        .transpose(-1, -2)
+        .flatten(-2)
+        for name in ("q", "k_new")
+    )
+    keys = torch.cat((made["k"][:, :18].double(), new), 1)
+    values = torch.cat((made["v"][:, :18], made["v_new"]), 1)
+    want = torch.nn.functional.scaled_dot_product_attention(
+        *(one.double().transpose(1, 2) for one in (q, keys, values)),
+        attn_mask=torch.ones(2, 20, dtype=torch.bool).tril(18),
+        enable_gqa=True,
+    )
+    assert torch.allclose(got, want.transpose(1, 2), atol=1e-5)

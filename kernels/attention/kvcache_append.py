@@ -1,0 +1,145 @@
+"""Writes new keys and values into a key-value cache, the keys rotated to their positions."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from .. import targets
+from .configs import padded
+from .kvcache_layout import Cache, keys_in_cache
+from .rotary import Rotary, load_rotated
+
+ROWS = 16
+
+
+@triton.jit(do_not_specialize=["length"])
+def kvcache_append(
+    k,
+    v,
+    k_cache,
+    v_cache,
+    cos,
+    sin,
+    seqlens,
+    batch_idx,
+    table,
+    length,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    stride_kcb,
+    stride_kcs,
+    stride_kch,
+    stride_kcd,
+    stride_vcb,
+    stride_vcs,
+    stride_vch,
+    stride_vcd,
+    stride_l,
+    stride_i,
+    stride_tb,
+    stride_tp,
+    stride_cs,
+    stride_cd,
+    stride_ss,
+    stride_sd,
+    kv_heads,
+    tokens,
+    capacity,
+    page_size,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    ROTARY: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+):
+    """Row r of a sequence is new token r // kv_heads of head r % kv_heads; token i becomes key
+    ``length`` + i, unless the cache has no room for it."""
+    n_rows = tokens * kv_heads
+    n_blocks = tl.cdiv(n_rows, BLOCK_R)
+    i_b = tl.program_id(0) // n_blocks
+    o_row = tl.program_id(0) % n_blocks * BLOCK_R + tl.arange(0, BLOCK_R)
+    o_token = (o_row // kv_heads).to(tl.int64)
+    o_head = (o_row % kv_heads).to(tl.int64)
+    o_key = keys_in_cache(seqlens, length, stride_l, i_b, capacity) + o_token
+    in_rows = (o_row < n_rows) & (o_key < capacity)
+
+    if table is not None:
+        p_page = table + i_b.to(tl.int64) * stride_tb + o_key // page_size * stride_tp
+        o_block = tl.load(p_page, mask=in_rows, other=0).to(tl.int64)
+        o_place = o_key % page_size
+    else:
+        i_cache = i_b
+        if batch_idx is not None:
+            i_cache = tl.load(batch_idx + i_b.to(tl.int64) * stride_i)
+        o_block = i_cache.to(tl.int64)
+        o_place = o_key
+
+    o_d = tl.arange(0, BLOCK_D)
+    k += i_b.to(tl.int64) * stride_kb
+    rows = k + o_token * stride_ks + o_head * stride_kh
+    # [BLOCK_R, BLOCK_D]
+    mask = in_rows[:, None] & (o_d < HEAD_DIM)[None, :]
+    if ROTARY:
+        b_k = load_rotated(
+            rows, o_key, in_rows, cos, sin, stride_kd, stride_cs, stride_cd, stride_ss, stride_sd,
+            HEAD_DIM, BLOCK_D, ROTARY, INTERLEAVED,
+        )  # fmt: skip
+    else:
+        b_k = tl.load(rows[:, None] + o_d[None, :] * stride_kd, mask=mask, other=0.0)
+    p_k = k_cache + o_block * stride_kcb + o_place * stride_kcs + o_head * stride_kch
+    p_k = p_k[:, None] + o_d[None, :] * stride_kcd
+    tl.store(p_k, b_k.to(k_cache.dtype.element_ty), mask=mask)
+
+    o_dv = tl.arange(0, BLOCK_DV)
+    v += i_b.to(tl.int64) * stride_vb
+    rows = v + o_token * stride_vs + o_head * stride_vh
+    mask = in_rows[:, None] & (o_dv < HEAD_DIM_V)[None, :]
+    b_v = tl.load(rows[:, None] + o_dv[None, :] * stride_vd, mask=mask, other=0.0)
+    p_v = v_cache + o_block * stride_vcb + o_place * stride_vcs + o_head * stride_vch
+    tl.store(p_v[:, None] + o_dv[None, :] * stride_vcd, b_v, mask=mask)
+
+
+def launch(k: torch.Tensor, v: torch.Tensor, cache: Cache, rotary: Rotary | None) -> None:
+    """Write ``k`` and ``v`` behind what ``cache`` holds, for checked arguments."""
+    batch, tokens, kv_heads, head_dim = k.shape
+    head_dim_v = v.shape[3]
+    with targets.on_device_of(k):
+        kvcache_append[(triton.cdiv(tokens * kv_heads, ROWS) * batch,)](
+            k,
+            v,
+            cache.k,
+            cache.v,
+            *(rotary.tables if rotary else (None, None)),
+            cache.seqlens,
+            cache.batch_idx,
+            cache.table,
+            cache.length,
+            *k.stride(),
+            *v.stride(),
+            *cache.k.stride(),
+            *cache.v.stride(),
+            *cache.strides,
+            *(rotary.strides if rotary else (None,) * 4),
+            kv_heads,
+            tokens,
+            cache.capacity,
+            cache.page_size,
+            HEAD_DIM=head_dim,
+            HEAD_DIM_V=head_dim_v,
+            BLOCK_R=ROWS,
+            BLOCK_D=padded(head_dim),
+            BLOCK_DV=padded(head_dim_v),
+            ROTARY=rotary.columns if rotary else 0,
+            INTERLEAVED=rotary is not None and rotary.interleaved,
+            num_warps=4,
+        )

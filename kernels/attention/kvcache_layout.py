@@ -1,0 +1,49 @@
+"""Where the keys and values of each sequence are, contiguous or in pages, and how many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+
+@dataclass(frozen=True)
+class Cache:
+    """``seqlens`` keys (on the device), or ``length`` of each sequence, in the row ``batch_idx`` of
+    the cache or in the pages ``table`` names."""
+
+    k: torch.Tensor
+    v: torch.Tensor
+    seqlens: torch.Tensor | None
+    length: int
+    batch_idx: torch.Tensor | None
+    table: torch.Tensor | None
+
+    @property
+    def page_size(self) -> int:
+        return 0 if self.table is None else self.k.shape[1]
+
+    @property
+    def capacity(self) -> int:
+        """Keys a sequence has room for."""
+        return self.k.shape[1] * (1 if self.table is None else self.table.shape[1])
+
+    @property
+    def strides(self) -> tuple[int | None, ...]:
+        """Of seqlens, of batch_idx and the two of table."""
+        return (
+            None if self.seqlens is None else self.seqlens.stride(0),
+            None if self.batch_idx is None else self.batch_idx.stride(0),
+            *((None, None) if self.table is None else self.table.stride()),
+        )
+
+
+@triton.jit
+def keys_in_cache(seqlens, length, stride_l, i_b, capacity):
+    """How many keys the cache of sequence ``i_b`` holds before this call's are appended."""
+    if seqlens is not None:
+        length = tl.load(seqlens + i_b.to(tl.int64) * stride_l)
+    # A length that does not fit must not lead outside the cache.
+    return tl.minimum(tl.maximum(length, 0), capacity)

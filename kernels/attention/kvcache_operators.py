@@ -1,0 +1,102 @@
+"""Decoding over a key-value cache as operators torch knows: one reads the cache, one appends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import kvcache_append, kvcache_forward
+from .kvcache_layout import Cache
+from .rotary import Rotary
+
+
+def _attend(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    seqlens: torch.Tensor | None,
+    length: int,
+    batch_idx: torch.Tensor | None,
+    table: torch.Tensor | None,
+    added: int,
+    cos: torch.Tensor | None,
+    sin: torch.Tensor | None,
+    interleaved: bool,
+    causal: bool,
+    right: int,
+    left: int | None,
+    scale: float,
+    num_splits: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp) for checked arguments."""
+    out, lse = _outputs(q, k_cache, v_cache)
+    if out.numel():
+        kvcache_forward.launch(
+            q,
+            Cache(k_cache, v_cache, seqlens, length, batch_idx, table),
+            out,
+            lse,
+            added=added,
+            rotary=_rotary(cos, sin, interleaved),
+            causal=causal,
+            right=right,
+            left=left,
+            scale=scale,
+            num_splits=num_splits,
+        )
+    return out, lse
+
+
+def _outputs(
+    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    batch, seqlen_q, heads = q.shape[:3]
+    out = torch.empty((batch, seqlen_q, heads, v_cache.shape[3]), dtype=q.dtype, device=q.device)
+    return out, torch.empty((batch, heads, seqlen_q), dtype=torch.float32, device=q.device)
+
+
+def _append(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    seqlens: torch.Tensor | None,
+    length: int,
+    batch_idx: torch.Tensor | None,
+    table: torch.Tensor | None,
+    cos: torch.Tensor | None,
+    sin: torch.Tensor | None,
+    interleaved: bool,
+) -> None:
+    """Write k, turned to its positions, and v behind what the caches hold."""
+    if k.numel():
+        cache = Cache(k_cache, v_cache, seqlens, length, batch_idx, table)
+        kvcache_append.launch(k, v, cache, _rotary(cos, sin, interleaved))
+
+
+def _rotary(cos: torch.Tensor | None, sin: torch.Tensor | None, interleaved: bool) -> Rotary | None:
+    return None if cos is None or sin is None else Rotary(cos, sin, interleaved)
+
+
+attend_op = torch.library.custom_op("warpwatch::flash_attention_kvcache", mutates_args=())(_attend)
+attend_op.register_fake(_outputs)
+append_op = torch.library.custom_op(
+    "warpwatch::kvcache_append", mutates_args=("k_cache", "v_cache")
+)(_append)
+append_op.register_fake(lambda *_: None)
+
+
+def attend(q: torch.Tensor, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The operator where torch has to know of it, else the launch itself, which saves the
+    dispatcher's time on the host."""
+    return attend_op(q, *arguments) if _seen(q) else _attend(q, *arguments)
+
+
+def append(k: torch.Tensor, *arguments: Any) -> None:
+    """As ``attend``."""
+    (append_op if _seen(k) else _append)(k, *arguments)
+
+
+def _seen(tensor: torch.Tensor) -> bool:
+    return torch.compiler.is_compiling() or type(tensor) is not torch.Tensor
