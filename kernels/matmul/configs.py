@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,8 @@ from ..targets import Target
 @dataclass(frozen=True)
 class MatmulConfig:
     """How one problem is cut: tile sizes, the rows of tiles that share columns of B in L2, and
-    the compiler's options. ``tma`` fetches tiles through descriptors where the operands allow."""
+    the compiler's options. ``tma`` fetches tiles through descriptors where the operands allow.
+    ``splits`` parts of K are multiplied side by side and added in a second pass."""
 
     block_m: int
     block_n: int
@@ -22,6 +23,7 @@ class MatmulConfig:
     num_stages: int
     group_m: int = 8
     tma: bool = False
+    splits: int = 1
 
     def options(self) -> dict[str, Any]:
         return {"num_warps": self.num_warps, "num_stages": self.num_stages}
@@ -72,6 +74,21 @@ SKINNY: dict[str, MatmulConfig] = {
 }
 SKINNY_ROWS = 16
 
+# Up to 64 rows, where K is split.
+SPLIT: dict[str, MatmulConfig] = {
+    "sm_80": C(64, 64, 64, 4, 4),
+    "sm_90": C(64, 64, 128, 4, 3),
+    "sm_100": C(64, 64, 128, 4, 3, tma=True),
+    "gfx90a": C(64, 64, 64, 4, 2),
+    "gfx942": C(64, 64, 64, 4, 2),
+    "gfx950": C(64, 64, 64, 4, 2),
+}
+SPLIT_ROWS = 64
+# Programs to a processor that skinny tiles leave room for: what a split aims at, in one wave.
+RESIDENT = {"sm_80": 2, "sm_90": 2, "sm_100": 2, "gfx90a": 4, "gfx942": 4, "gfx950": 4}
+
+MOST_PARTS = 16
+
 # Multiprocessors of the smallest common card of the target (one die of a gfx90a card).
 PROCESSORS = {
     "sm_80": 108,
@@ -88,12 +105,28 @@ INTERPRETED = C(32, 32, 32, 4, 1)
 
 
 def choose(
-    target: Target, M: int, N: int, dtype: torch.dtype, *, use_tf32: bool = False
+    target: Target, M: int, N: int, K: int, dtype: torch.dtype, *, use_tf32: bool = False
 ) -> MatmulConfig:
     """The configuration ``matmul`` launches for this problem."""
     if target.backend == "interpreter":
         return INTERPRETED
     kind = "16-bit" if dtype.itemsize == 2 else "tf32" if use_tf32 else "fp32"
+    whole = _whole(target, M, N, kind)
+    if M > SPLIT_ROWS:
+        return whole
+    skinny = SPLIT.get(target.name, whole) if kind == "16-bit" and M > SKINNY_ROWS else whole
+    splits = parts(target, skinny, M, N, K, dtype.itemsize)
+    return replace(skinny, splits=splits) if splits > 1 else whole
+
+
+def splits_k(target: Target, a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether ``choose`` splits K of a product of 16-bit operands."""
+    M, K = a.shape
+    return M <= SPLIT_ROWS and choose(target, M, b.shape[1], K, a.dtype).splits > 1
+
+
+def _whole(target: Target, M: int, N: int, kind: str) -> MatmulConfig:
+    """Of tiles that each read all of K."""
     if kind == "16-bit" and M <= SKINNY_ROWS and target.name in SKINNY:
         return SKINNY[target.name]
     candidates = TILES.get((target.name, kind), (DEFAULT,))
@@ -102,3 +135,18 @@ def choose(
         if 4 * tiles >= 3 * PROCESSORS.get(target.name, 1):
             return config
     return candidates[-1]
+
+
+def parts(target: Target, config: MatmulConfig, M: int, N: int, K: int, itemsize: int) -> int:
+    """How many parts of K give every processor of the target the programs it has room for.
+
+    Each part keeps four passes of the loop, for loads to be hidden behind one another, and what
+    the parts write and read again in fp32 stays below a quarter of B.
+    """
+    tiles = -(-M // config.block_m) * -(-N // config.block_n)
+    steps = -(-K // config.block_k)
+    room = PROCESSORS.get(target.name, 0) * RESIDENT.get(target.name, 0)
+    most = min(room // max(tiles, 1), steps // 4, K * itemsize // (32 * max(M, 1)), MOST_PARTS)
+    if most < 2:
+        return 1
+    return -(-steps // -(-steps // most))  # no part is empty

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import specialised, targets
-from . import portable
+from . import configs, portable
 
 
 def product(
@@ -38,7 +38,9 @@ def _launch(
 ) -> None:
     with targets.on_device_of(a):
         hopper = specialised.load("matmul.hopper") if targets.current().has_wgmma else None
-        if hopper is not None and residual is None and hopper.supported(a, b, out):
+        # Of few rows K is split, so that all multiprocessors have work: by the portable kernel.
+        plain = residual is None and not configs.splits_k(targets.current(), a, b)
+        if hopper is not None and plain and hopper.supported(a, b, out):
             try:
                 return hopper.launch(a, b, out, bias, activation)
             except specialised.COMPILE_ERRORS as error:

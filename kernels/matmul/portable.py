@@ -8,6 +8,7 @@ import triton.language as tl
 
 from .. import targets
 from ..descriptors import TensorDescriptor, describable
+from . import combine
 from .configs import choose
 from .epilogue import store_parts, tile_of_program
 
@@ -41,11 +42,17 @@ def matmul_kernel(
     TMA: tl.constexpr,
     A_TRANSPOSED: tl.constexpr,
     B_TRANSPOSED: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):
     """One tile of C. With TMA, a and b are descriptors, of the transpose where it is the
-    transpose that has rows of stride 1; their strides are then not used."""
+    transpose that has rows of stride 1; their strides are then not used. With SPLIT, axis 1 of the
+    grid cuts K, and each part writes a C of its own; they lie one after the other."""
     i_m, i_n = tile_of_program(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
+    if SPLIT:
+        steps = tl.cdiv(tl.cdiv(K, BLOCK_K), tl.num_programs(1))
+        first_k = tl.program_id(1) * steps
+        c += tl.program_id(1).to(tl.int64) * M * N
     c += (i_m * BLOCK_M).to(tl.int64) * stride_cm
     if HAS_RESIDUAL:
         residual += (i_m * BLOCK_M).to(tl.int64) * stride_rm
@@ -60,11 +67,19 @@ def matmul_kernel(
         # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
         p_a = a + (o_m[:, None] * stride_am + o_k[None, :] * stride_ak)
         p_b = b + (o_k[:, None] * stride_bk + o_n[None, :] * stride_bn)
+        if SPLIT:
+            p_a += (first_k * BLOCK_K).to(tl.int64) * stride_ak
+            p_b += (first_k * BLOCK_K).to(tl.int64) * stride_bk
 
     b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     # At least one pass, which the compiler must know: where the loop may not run at all, ptxas
     # serialises wgmma around the accumulator (advisory C7515). Masks make the pass harmless.
-    for i_k in range(0, tl.maximum(tl.cdiv(K, BLOCK_K), 1)):
+    if SPLIT:
+        last_k = first_k + tl.maximum(steps, 1)
+    else:
+        first_k = 0
+        last_k = tl.maximum(tl.cdiv(K, BLOCK_K), 1)
+    for i_k in range(first_k, last_k):
         if TMA:
             if A_TRANSPOSED:
                 b_a = a.load([i_k * BLOCK_K, i_m * BLOCK_M]).T
@@ -125,37 +140,43 @@ def launch(
     with targets.on_device_of(a):
         target = targets.current()
         use_tf32 = allow_tf32 and a.dtype == torch.float32 and target.has_tf32
-        config = choose(target, M, N, a.dtype, use_tf32=use_tf32)
-        grid = (triton.cdiv(M, config.block_m) * triton.cdiv(N, config.block_n),)
+        config = choose(target, M, N, K, a.dtype, use_tf32=use_tf32)
+        split = config.splits > 1
+        grid = (triton.cdiv(M, config.block_m) * triton.cdiv(N, config.block_n), config.splits)
         a_rows = describable_rows(a, (config.block_m, config.block_k)) if config.tma else None
         b_rows = describable_rows(b, (config.block_k, config.block_n)) if config.tma else None
         tma = a_rows is not None and b_rows is not None
-        matmul_kernel[grid](
+        workspace = (config.splits, M, N)
+        c = torch.empty(workspace, dtype=torch.float32, device=a.device) if split else out
+        matmul_kernel[grid if split else grid[:1]](
             a_rows if tma else a,
             b_rows if tma else b,
-            out,
-            bias,
-            residual,
+            c,
+            None if split else bias,
+            None if split else residual,
             M,
             N,
             K,
             *a.stride(),
             *b.stride(),
-            *out.stride(),
-            *(residual.stride() if residual is not None else (None, None)),
+            *c.stride()[-2:],
+            *(residual.stride() if residual is not None and not split else (None, None)),
             BLOCK_M=config.block_m,
             BLOCK_N=config.block_n,
             BLOCK_K=config.block_k,
             GROUP_M=config.group_m,
-            HAS_BIAS=bias is not None,
-            HAS_RESIDUAL=residual is not None,
-            ACTIVATION=activation or "none",
+            HAS_BIAS=bias is not None and not split,
+            HAS_RESIDUAL=residual is not None and not split,
+            ACTIVATION="none" if split else activation or "none",
             PRECISION="tf32" if use_tf32 else "ieee",
             TMA=tma,
             A_TRANSPOSED=tma and a.stride(1) != 1,
             B_TRANSPOSED=tma and b.stride(1) != 1,
+            SPLIT=split,
             **config.options(),
         )
+        if split:
+            combine.launch(c, out, bias, activation, residual)
 
 
 def describable_rows(matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescriptor | None:

@@ -44,7 +44,7 @@ WORKLOADS = (
     matmul(layout="nt", bias=True, activation="gelu"),
     matmul(layout="tn", N=512, dtype="fp16", bias=True, activation="silu"),
     matmul(layout="nt", residual=True),
-    matmul(M=16, layout="nt"),
+    matmul(M=16, N=65536, layout="nt"),
 )
 
 
@@ -91,6 +91,23 @@ def test_one_launch_no_spill_and_the_best_tensor_cores(workload: Workload, targe
     assert values["copied_bytes"] == 0
     assert values["spilled_bytes"] == 0
     assert values["tensor_core_level"] == LEVEL[target.name]
+
+
+SKINNY = (matmul(M=16, K=4096, layout="nt"), matmul(M=64, K=4096, layout="nt", residual=True))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("workload", SKINNY, ids=lambda workload: workload.name)
+def test_few_rows_split_k_and_combine(workload: Workload, target: Target) -> None:
+    measured = measure(workload, target)
+    assert measured.status == "ok", measured.detail
+    assert measured.values["launches"] == 2
+    assert measured.values["copied_bytes"] == 0
+    assert measured.values["spilled_bytes"] == 0
+    assert measured.values["tensor_core_level"] == LEVEL[target.name]
+    product, combined = measured.evidence["launches"]
+    assert (product["kernel"], combined["kernel"]) == ("matmul_kernel", "combine_kernel")
+    assert product["grid"][1] > 1
 
 
 @pytest.mark.parametrize("target", [get("sm_80"), get("gfx90a")], ids=lambda target: target.name)

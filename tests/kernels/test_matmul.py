@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+from kernels.matmul import configs
+from kernels.targets import Target
 from tests.kernels.interpreted import Errors, Worker, measure, strided
 
 
@@ -23,6 +25,7 @@ class Case:
     residual: str | None = None
     tf32: bool = False
     tma: bool = False
+    splits: int = 1
 
     def __str__(self) -> str:
         parts = [self.dtype, f"{self.M}x{self.N}x{self.K}"]
@@ -30,7 +33,7 @@ class Case:
             parts += [self.a_view, self.b_view]
         parts += ["bias"] * self.bias + [self.activation or "linear"] + ["tf32"] * self.tf32
         parts += [] if self.residual is None else ["residual", self.residual]
-        parts += ["tma"] * self.tma
+        parts += ["tma"] * self.tma + [f"splits{self.splits}"] * (self.splits > 1)
         return "-".join(parts)
 
 
@@ -61,6 +64,13 @@ CASES = [
     *(replace(BASE, dtype=d, bias=True, activation="relu", residual="padded") for d in DTYPES),
     replace(BASE, activation="gelu", residual="transposed"),
     replace(BASE, tma=True, residual="expanded"),
+    replace(BASE, M=5, K=300, splits=3),
+    replace(BASE, M=5, N=300, K=300, splits=3, dtype="bfloat16"),
+    replace(BASE, M=5, N=33, K=300, splits=3, dtype="float32"),
+    replace(BASE, M=1, K=300, splits=2, bias=True, activation="gelu", residual="padded"),
+    replace(BASE, M=40, splits=2, a_view="padded", b_view="skipping", activation="silu"),
+    replace(BASE, M=8, N=56, K=200, b_view="transposed", splits=4, tma=True, residual="expanded"),
+    replace(BASE, M=3, K=1, splits=1, residual="transposed"),
 ]
 
 
@@ -74,10 +84,9 @@ def added(case: Case, dtype: torch.dtype) -> torch.Tensor | None:
 
 def run(case: Case) -> Errors:
     import kernels
-    from kernels.matmul import configs
 
     # The interpreter has no architecture whose table would choose between the two ways to load.
-    configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma)
+    configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma, splits=case.splits)
     dtype = getattr(torch, case.dtype)
     a = strided((case.M, case.K), case.a_view, dtype, 1)
     b = strided((case.K, case.N), case.b_view, dtype, 2)
@@ -125,6 +134,25 @@ def test_empty_operands_and_a_given_output(interpreter: Worker) -> None:
     assert no_rows == (0, 5)
     assert torch.equal(out, 2 * torch.eye(4))
     assert got == given
+
+
+@pytest.mark.parametrize("name", configs.PROCESSORS)
+def test_k_is_split_where_it_gives_processors_work(name: str) -> None:
+    target = Target(name, "hip" if name.startswith("gfx") else "cuda")
+    for M in (1, 8, 16, 17, 64, 65):
+        for N, K in ((4096, 4096), (4096, 14336), (28672, 4096), (64, 100), (512, 65536)):
+            config = configs.choose(target, M, N, K, torch.bfloat16)
+            tiles = -(-M // config.block_m) * -(-N // config.block_n)
+            steps = -(-K // config.block_k)
+            if config.splits == 1:
+                continue
+            each = -(-steps // config.splits)
+            assert M <= 64 and each >= 4 and each * (config.splits - 1) < steps, (M, N, K)
+            room = configs.PROCESSORS[name] * configs.RESIDENT[name]
+            assert tiles * config.splits <= room, (M, N, K)
+            assert 8 * config.splits * M * N <= 2 * K * N / 4, (M, N, K)
+    splits = [configs.choose(target, M, 4096, 4096, torch.bfloat16).splits for M in (16, 64, 65)]
+    assert splits[0] > 1 and splits[1] > 1 and splits[2] == 1
 
 
 def run_gradients(dtype: str, activation: str | None, residual: bool) -> list[Errors]:
