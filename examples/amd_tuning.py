@@ -1,0 +1,142 @@
+"""Untuned against tuned on AMD, as the compilers see it: the table of docs/amd.md.
+
+    python examples/amd_tuning.py
+    python examples/amd_tuning.py --target gfx942 matmul-fp16-4096x4096x4096
+
+Untuned is what a common guide to Triton recommends by size alone, with Triton's own numbers of
+warps and stages; tuned is the row this repository's tables choose. Nothing runs: what stands here
+is the compilers' registers, spills and instructions, and the bound computed from them. No GPU is
+needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import targets
+from benchmarks.configuration import workloads as load_workloads
+from benchmarks.instruments import compiled, tuning
+from benchmarks.targets import Target
+from benchmarks.workloads.base import Workload
+
+AMD = tuple(target.name for target in targets.TARGETS if target.backend == "hip")
+WORKLOADS = (
+    "attention-fp16-B4-S512-H8-D64",
+    "attention-bf16-B8-S2048-H32-D128",
+    "attention-fp16-B4-S8192-H8-D64",
+    "attention-fp8-B4-S4096-H16-D128",
+    "matmul-fp16-1024x1024x1024",
+    "matmul-fp16-4096x4096x4096",
+    "matmul-fp16-8192x8192x8192",
+)
+HEAD = "workload | target | tile | warps, stages | VGPRs | spilled bytes | blocks a CU"
+HEAD += " | MFMA in the hot loop | bound us | limited by"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration as compiled; ``failure`` says why there is nothing else."""
+
+    workload: str
+    target: str
+    kind: str
+    tile: str
+    options: str
+    values: tuple[str, ...] = ()
+    failure: str = ""
+
+    def __str__(self) -> str:
+        cells = self.values or (self.failure, *[""] * 5)
+        return " | ".join(
+            (self.workload, self.target, f"{self.kind} {self.tile}", self.options, *cells)
+        )
+
+
+def guide(size: int) -> tuple[int, int, int]:
+    """What the guide recommends for a sequence, or the side of a matmul."""
+    if size < 1024:
+        return 32, 32, 32
+    return (64, 128, 32) if size <= 4096 else (128, 256, 64)
+
+
+def untuned(own: Any, size: int) -> Any:
+    """``own`` with the guide's tile, Triton's defaults and no option of AMD."""
+    names = {field.name for field in fields(own)}
+    plain = dict(zip(("block_m", "block_n", "block_k"), guide(size), strict=True))
+    plain |= {"num_warps": 4, "num_stages": 2, "waves_per_eu": 0}
+    return replace(own, **{name: value for name, value in plain.items() if name in names})
+
+
+def size_of(workload: Workload) -> int:
+    return int(getattr(workload, "S", 0) or getattr(workload, "M", 0))
+
+
+def rows(workload: Workload, target: Target) -> list[Row]:
+    """Untuned, then tuned; none where the target cannot run the workload."""
+    try:
+        own = tuning.own_choice(workload, target)
+    except ValueError:
+        return []
+    return [
+        _row(workload, target, kind, config)
+        for kind, config in (("untuned", untuned(own, size_of(workload))), ("tuned", own))
+    ]
+
+
+def _row(workload: Workload, target: Target, kind: str, config: Any) -> Row:
+    with tuning.choosing(lambda own: config if type(own) is type(config) else own):
+        measured = compiled.measure(workload, target)
+    blocks = [getattr(config, one.name) for one in fields(config) if one.name[:6] == "block_"]
+    waves = getattr(config, "waves_per_eu", 0)
+    options = f"{config.num_warps}, {config.num_stages}" + (
+        f", {waves} waves a SIMD" if waves else ""
+    )
+    row = Row(workload.name, target.name, kind, "x".join(map(str, blocks)), options)
+    if measured.status != "ok":
+        return replace(row, failure=measured.detail or measured.status)
+    launches: Any = measured.evidence["launches"]
+    return replace(row, values=_values(launches[0]))
+
+
+def _values(launch: Mapping[str, Any]) -> tuple[str, ...]:
+    hottest = max(launch["hot_loops"], key=lambda loop: loop.get("tensor", 0), default={})
+    occupancy, bound = launch["occupancy"], launch["bound"]
+    return (
+        str(launch["registers"]),
+        str(launch["spilled_bytes"]),
+        f"{occupancy['blocks']} ({occupancy['limited_by']})",
+        f"{hottest.get('tensor', 0)} of {sum(hottest.values())}",
+        f"{bound['us']:.1f}",
+        str(bound["limited_by"]),
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "workloads", nargs="*", metavar="WORKLOAD", help="default: those of the page"
+    )
+    parser.add_argument("--target", action="append", choices=AMD, help="default: all three")
+    args = parser.parse_args(argv)
+    try:
+        chosen = [load_workloads().get(name) for name in args.workloads or WORKLOADS]
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"| {HEAD} |\n|{'---|' * (HEAD.count('|') + 1)}")
+    for workload in chosen:
+        for name in args.target or AMD:
+            for row in rows(workload, targets.get(name)):
+                print(f"| {row} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
