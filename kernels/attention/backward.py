@@ -34,22 +34,35 @@ def launch(
     scale: float,
     packed: Packed | None = None,
     options: Options = PLAIN,
+    bias_grad: bool = False,
 ) -> list[torch.Tensor]:
     """Gradients of q, k and v, contiguous, for what ``forward.launch`` filled; of packed sequences
-    without the batch axis. After them those of the sinks, if there are any."""
+    without the batch axis. After them those of the sinks, if there are any, and with ``bias_grad``
+    of the bias."""
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     dq, dk, dv = (
         torch.empty_like(one if packed is None else one[0], memory_format=torch.contiguous_format)
         for one in (q, k, v)
     )
+    bias, scores = options.bias, (batch, heads, seqlen_q, seqlen_k)
+    dbias = None
+    if bias_grad and bias is not None:
+        # What no query sees is not visited. Blocks of one head meet no other's: no atomics.
+        kind = bias.dtype if tuple(bias.shape) == scores else torch.float32
+        dbias = torch.zeros(scores, dtype=kind, device=bias.device)
     if not out.numel() or not k.numel():
         gradients = [dq.zero_(), dk.zero_(), dv.zero_()]
         if options.sinks is not None:
             # A row without a key weighs its sink alone.
             delta = torch.zeros_like(lse) if dlse is None else -dlse
             gradients.append(_of_sinks(options.sinks, lse, delta))
+        if bias is not None and bias_grad:
+            gradients.append(torch.zeros_like(bias, memory_format=torch.contiguous_format))
         return gradients
+    if bias is not None:
+        # A row whose scores are all -inf has weights of 0, not NaN.
+        lse = lse.masked_fill(lse == float("-inf"), float("inf"))
     tokens = q.shape[1] if packed else None
     sequences = (packed.cu_q, packed.cu_k) if packed else (None, None)
     if packed is not None:
@@ -61,7 +74,9 @@ def launch(
         seen = seqlen_k
         if causal and left_offset is not None:
             seen = min(seen, causal_offset - left_offset + 1)
-        exact = _exact(q.dtype, seen)
+        # Summed over the keys of a row, a bias's gradient vanishes but for dlse.
+        over_keys = dbias is not None and bias is not None and bias.shape[3] < seqlen_k
+        exact = _exact(q.dtype, seen) or over_keys
         config = choose_backward(
             targets.current(),
             max(head_dim, head_dim_v),
@@ -73,7 +88,8 @@ def launch(
         values = {"HEAD_DIM_V": head_dim_v, "BLOCK_DV": block_dv}
         shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, **values}
         strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
-        limits = (tokens, causal_offset, left_offset, scale, *options.arguments(scale))
+        asked = options.arguments(scale, scores)
+        limits = (tokens, causal_offset, left_offset, scale, *asked)
         lengths = (heads, heads // kv_heads, seqlen_q, seqlen_k, *limits)
         rows = config.q
         total = torch.empty_like(lse) if exact else None
@@ -154,6 +170,7 @@ def launch(
             total,
             dlse if exact else None,
             dq,
+            dbias,
             *sequences,
             *strides,
             *lengths,
@@ -168,6 +185,8 @@ def launch(
         if exact:
             delta = delta if dlse is None else delta - dlse
         gradients.append(_of_sinks(options.sinks, lse, delta, total))
+    if bias is not None and dbias is not None:
+        gradients.append(dbias.sum_to_size(bias.shape).to(bias.dtype))
     return gradients
 
 

@@ -144,6 +144,11 @@ def attention_backward_kv(
     stride_ab,
     stride_ah,
     sinks,
+    bias,
+    stride_bb,
+    stride_bh,
+    stride_bs,
+    stride_bk,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -201,7 +206,13 @@ def attention_backward_kv(
         if cu_q is not None:
             o_bh = i_h.to(tl.int64) * tokens + o_q
         b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
-        scores = Scores(factor, softcap, b_slope, seqlen_k - seqlen_q)
+        b_bias = bias
+        if bias is not None:
+            b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
+        scores = Scores(
+            factor, softcap, b_slope, seqlen_k - seqlen_q,
+            b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
+        )  # fmt: skip
         b_dk, b_dv = accumulate_kv(
             b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_b, i_h, o_bh,
             o_first, o_end, i_n,

@@ -8,7 +8,7 @@ import triton.language as tl
 from .backward_tiles import load_rows, weights
 from .packed import bounds
 from .products import head_product
-from .scores import Scores, modified
+from .scores import Scores, modified, store_bias_gradient
 
 
 @triton.jit
@@ -81,6 +81,7 @@ def accumulate_q(
         if b_dlse is not None:
             b_ds += b_dlse[:, None]
         b_ds = b_p * b_ds
+        store_bias_gradient(b_ds, scores, o_row, o_m[:, None], i_n, o_n[None, :])
         b_dq = tl.dot((b_ds * b_slope).to(b_k.dtype), b_k, b_dq, input_precision="ieee")
     return b_dq
 
@@ -96,6 +97,7 @@ def attention_backward_q(
     total,
     dlse,
     dq,
+    dbias,
     cu_q,
     cu_k,
     stride_qb,
@@ -128,6 +130,11 @@ def attention_backward_q(
     stride_ab,
     stride_ah,
     sinks,
+    bias,
+    stride_bb,
+    stride_bh,
+    stride_bs,
+    stride_bk,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -138,7 +145,8 @@ def attention_backward_q(
     EVEN: tl.constexpr,
     TMA: tl.constexpr,
 ):
-    """Gradient of BLOCK_M queries of one head, contiguous; the rest as in backward_kv.py."""
+    """Gradient of BLOCK_M queries of one head, contiguous; the rest as in backward_kv.py. dbias
+    is (batch, heads, seqlen_q, seqlen_k), contiguous."""
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_m = tl.program_id(0) % n_blocks * BLOCK_M
     i_bh = tl.program_id(0) // n_blocks
@@ -162,7 +170,16 @@ def attention_backward_q(
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
     b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
-    scores = Scores(factor, softcap, b_slope, seqlen_k - seqlen_q)
+    b_bias = bias
+    if bias is not None:
+        b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
+    b_dbias = dbias
+    if dbias is not None:
+        b_dbias += i_bh.to(tl.int64) * seqlen_q * seqlen_k
+    scores = Scores(
+        factor, softcap, b_slope, seqlen_k - seqlen_q,
+        b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, b_dbias,
+    )  # fmt: skip
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(
         q, i_b, i_m, i_h, seqlen_q, stride_qb, stride_qs, stride_qh, stride_qd,

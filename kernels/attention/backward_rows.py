@@ -100,6 +100,11 @@ def attention_backward_rows(
     stride_ab,
     stride_ah,
     sinks,
+    bias,
+    stride_bb,
+    stride_bh,
+    stride_bs,
+    stride_bk,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -138,7 +143,13 @@ def attention_backward_rows(
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
     b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
-    scores = Scores(factor, softcap, b_slope, seqlen_k - seqlen_q)
+    b_bias = bias
+    if bias is not None:
+        b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
+    scores = Scores(
+        factor, softcap, b_slope, seqlen_k - seqlen_q,
+        b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
+    )  # fmt: skip
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(
         q, i_b, i_row, i_h, seqlen_q, stride_qb, stride_qs, stride_qh, stride_qd,

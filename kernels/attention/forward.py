@@ -94,7 +94,7 @@ def attend(
         scale = 1.0 if PRESCALE else scale_log
         b_max_new = tl.maximum(b_max, tl.max(b_s, 1) * scale)
         b_shift = b_max_new
-        if MASKED:
+        if MASKED or scores.bias is not None:
             # A row that has seen no key yet has -inf as maximum: subtract 0, or NaN would arise.
             b_shift = tl.where(b_max_new == float("-inf"), 0.0, b_max_new)
         if NATURAL:
@@ -161,6 +161,11 @@ def attention_forward(
     stride_ab,
     stride_ah,
     sinks,
+    bias,
+    stride_bb,
+    stride_bh,
+    stride_bs,
+    stride_bk,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -207,7 +212,13 @@ def attention_forward(
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
     b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
-    scores = Scores(factor, softcap, b_slope, seqlen_k - seqlen_q)
+    b_bias = bias
+    if bias is not None:
+        b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
+    scores = Scores(
+        factor, softcap, b_slope, seqlen_k - seqlen_q,
+        b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
+    )  # fmt: skip
 
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
     i_row = (i_m * BLOCK_M).to(tl.int64)
@@ -358,7 +369,7 @@ def launch(
             causal_offset,
             left_offset,
             (1.0 if options.modifies else scale) * (1.0 if natural else LOG2_E),
-            *options.arguments(scale),
+            *options.arguments(scale, (batch, heads, seqlen_q, seqlen_k)),
             HEAD_DIM=head_dim,
             HEAD_DIM_V=v.shape[3],
             BLOCK_M=config.block_m,

@@ -26,6 +26,7 @@ def flash_attention(
     softcap: float | None = None,
     alibi_slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
     return_lse: bool = False,
     q_scale: torch.Tensor | None = None,
     k_scale: torch.Tensor | None = None,
@@ -48,9 +49,12 @@ def flash_attention(
     What else a score goes through, in this order, on portable kernels: ``softcap`` above 0 makes
     it softcap * tanh(score / softcap) (Gemma 2). ``alibi_slopes``, fp32 (heads,) or (batch, heads),
     takes slope * |i + seqlen_k - seqlen_q - j| away (ALiBi, bottom-right as in FlashAttention-2);
-    they get no gradient. ``sinks``, fp32 (heads,), is one more score of every row that has no value
-    (gpt-oss): it takes weight, counts in the log-sum-exp, which is the sink where a row sees no
-    key, and gets a gradient.
+    they get no gradient. ``bias``, fp16, bf16 or fp32 that broadcasts to (batch, heads, seqlen_q,
+    seqlen_k), is added; bool hides a key where it is false. It is read as it lies, with any
+    strides. Its gradient is written for every score, in its dtype or, where it broadcasts, in fp32
+    to be summed by torch: that takes as much memory. ``sinks``, fp32 (heads,), is one more score of
+    every row that has no value (gpt-oss): it takes weight, counts in the log-sum-exp, which is the
+    sink where a row sees no key, and gets a gradient.
 
     ``return_lse`` adds the log-sum-exp of every row: (batch, heads, seqlen_q), fp32. Both are
     differentiable; gradients are the same bits at every run. Under ``torch.autocast`` q, k and v
@@ -68,7 +72,8 @@ def flash_attention(
     dtypes = fp8_interface.DTYPES if in_fp8 else DTYPES
     check(q, k, v, layout="(batch, seqlen, heads, head_dim)", head_axis=2, dtypes=dtypes)
     reach = limits(k.shape[1] - q.shape[1], causal, window_size)
-    options = checked(q, (q.shape[0], q.shape[2]), softcap, alibi_slopes, sinks)
+    scores = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+    options = checked(q, scores, softcap, alibi_slopes, sinks, bias)
     if in_fp8 and any(one is not None for one in options):
         raise NotImplementedError(
             "q: expected float16, bfloat16 or float32 where more is asked of scores than a mask, "
@@ -78,7 +83,7 @@ def flash_attention(
     if in_fp8:
         out, lse = fp8_interface.attend(q, k, v, *reach, softmax_scale, **low)
         return (out, lse) if return_lse else out
-    out, lse = _attend(q, k, v, *reach, softmax_scale, *options)
+    out, lse = attend(q, k, v, *reach, softmax_scale, *options)
     return (out, lse) if return_lse else out
 
 
@@ -138,48 +143,7 @@ def flash_attention_backward(
     return dq, dk, dv
 
 
-def scaled_dot_product_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> torch.Tensor:
-    """``torch.nn.functional.scaled_dot_product_attention`` for (batch, heads, seqlen, head_dim).
-
-    As torch's, ``is_causal`` is aligned top-left (query i sees key j when j <= i), where
-    ``flash_attention`` aligns bottom-right; the two agree when the lengths do. Heads may differ
-    only with ``enable_gqa``. Inputs are read through transposed views, never copied. ``attn_mask``
-    and ``dropout_p`` above 0 are not supported.
-    """
-    if attn_mask is not None:
-        raise NotImplementedError(
-            "attn_mask: expected None, got a mask; use is_causal=True, or "
-            "torch.nn.functional.scaled_dot_product_attention for other masks"
-        )
-    if dropout_p != 0.0:
-        raise NotImplementedError(
-            f"dropout_p: expected 0.0, got {dropout_p}; use "
-            "torch.nn.functional.scaled_dot_product_attention to drop scores"
-        )
-    names = ("query", "key", "value")
-    query, key, value = autocast.lowered(query, key, value)
-    check(query, key, value, names, layout="(batch, heads, seqlen, head_dim)", head_axis=1)
-    if not enable_gqa and query.shape[1] != key.shape[1]:
-        raise ValueError(
-            f"key: expected {query.shape[1]} heads as query has, got {key.shape[1]}; pass "
-            "enable_gqa=True for grouped query heads"
-        )
-    checks.launchable("query", query)
-    q, k, v = (one.transpose(1, 2) for one in (query, key, value))
-    out, _ = _attend(q, k, v, is_causal, 0, None, scale)
-    return out.transpose(1, 2)
-
-
-def _attend(
+def attend(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,

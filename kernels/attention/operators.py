@@ -24,9 +24,11 @@ def flash_attention_op(
     softcap: float | None = None,
     slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
-    return _forward(q, k, v, causal, causal_offset, left_offset, scale, softcap, slopes, sinks)
+    options = (softcap, slopes, sinks, bias)
+    return _forward(q, k, v, causal, causal_offset, left_offset, scale, *options)
 
 
 def _forward(
@@ -98,6 +100,7 @@ def flash_attention_backward_op(
     dlse: torch.Tensor | None,
     out: torch.Tensor,
     lse: torch.Tensor,
+    bias_grad: bool,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -108,6 +111,7 @@ def flash_attention_backward_op(
     softcap: float | None = None,
     slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
 ) -> list[torch.Tensor]:
     """As ``backward.launch`` returns them."""
     return backward.launch(
@@ -122,13 +126,14 @@ def flash_attention_backward_op(
         causal_offset=causal_offset,
         left_offset=left_offset,
         scale=scale,
-        options=Options(softcap, slopes, sinks),
+        options=Options(softcap, slopes, sinks, bias),
+        bias_grad=bias_grad,
     )
 
 
 def differentiable(operator: Any, backward_operator: Any, leading: int) -> None:
-    """Give ``operator`` its gradients: the other takes (dout, dlse, out, lse) and the same
-    arguments, which are q, k and v, others up to ``leading``, and those of ``Options``."""
+    """Give ``operator`` its gradients: the other takes (dout, dlse, out, lse, whether the bias
+    needs one) and the same arguments: q, k, v, others up to ``leading``, those of ``Options``."""
     names = ("q", "k", "v", *[""] * (leading - 3), *NAMES)
 
     def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
@@ -142,24 +147,30 @@ def differentiable(operator: Any, backward_operator: Any, leading: int) -> None:
         arguments = list(ctx.arguments)
         for i, tensor in zip(ctx.places, saved, strict=True):
             arguments[i] = tensor
+        needed = dict(zip(names, ctx.needs_input_grad, strict=False))
+        bias_grad = needed.get("bias", False)
         found = backward_operator(
             torch.zeros_like(out) if dout is None else dout,
             None if dlse is None else dlse.contiguous(),
             out,
             lse,
+            bias_grad,
             *arguments,
         )
-        gradients = dict(zip(wanted(arguments), found, strict=True))
+        gradients = dict(zip(wanted(arguments, bias_grad), found, strict=True))
         return tuple(gradients.get(name) for name in names[: len(arguments)])
 
-    def wanted(arguments: Sequence[Any]) -> dict[str, torch.Tensor]:
+    def wanted(arguments: Sequence[Any], bias_grad: bool) -> dict[str, torch.Tensor]:
         given = dict(zip(names, arguments, strict=False))
-        return {name: given[name] for name in DIFFERENTIABLE if given.get(name) is not None}
+        some = DIFFERENTIABLE if bias_grad else DIFFERENTIABLE[:-1]
+        return {name: given[name] for name in some if given.get(name) is not None}
 
-    def fake(dout: Any, dlse: Any, out: Any, lse: Any, *arguments: Any) -> list[torch.Tensor]:
+    def fake(
+        dout: Any, dlse: Any, out: Any, lse: Any, bias_grad: bool, *arguments: Any
+    ) -> list[torch.Tensor]:
         return [
             torch.empty_like(one, memory_format=torch.contiguous_format)
-            for one in wanted(arguments).values()
+            for one in wanted(arguments, bias_grad).values()
         ]
 
     operator.register_autograd(differentiate, setup_context=remember)
@@ -167,7 +178,7 @@ def differentiable(operator: Any, backward_operator: Any, leading: int) -> None:
 
 
 # In the order of backward.launch.
-DIFFERENTIABLE = ("q", "k", "v", "sinks")
+DIFFERENTIABLE = ("q", "k", "v", "sinks", "bias")
 
 differentiable(flash_attention_op, flash_attention_backward_op, leading=7)
 

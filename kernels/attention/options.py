@@ -13,11 +13,13 @@ from .. import checks
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """Checked: ``softcap`` above 0, ``slopes`` (batch, heads) and ``sinks`` (heads,) in fp32."""
+    """Checked: ``softcap`` above 0, ``slopes`` (batch, heads) and ``sinks`` (heads,) in fp32;
+    ``bias`` expands to (batch, heads, seqlen_q, seqlen_k), of uint8 where it hides."""
 
     softcap: float | None = None
     slopes: torch.Tensor | None = None
     sinks: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
 
     @property
     def plain(self) -> bool:
@@ -26,24 +28,34 @@ class Options:
     @property
     def modifies(self) -> bool:
         """Whether a score is more than a scaled product."""
-        return self.softcap is not None or self.slopes is not None
+        return any(one is not None for one in (self.softcap, self.slopes, self.bias))
 
-    def arguments(self, scale: float) -> tuple[Any, ...]:
-        """Of every kernel, from ``factor`` on."""
+    def arguments(self, scale: float, scores: tuple[int, int, int, int]) -> tuple[Any, ...]:
+        """Of every kernel, from ``factor`` on, for ``scores`` of this shape."""
         strides = (None, None) if self.slopes is None else self.slopes.stride()
+        bias = (None,) * 4 if self.bias is None else self.bias.expand(scores).stride()
         return (
             scale if self.modifies else None,
             self.softcap,
             self.slopes,
             *strides,
             self.sinks,
+            self.bias,
+            *bias,
         )
 
 
 def checked(
-    q: torch.Tensor, by_head: tuple[int, int], softcap: Any, slopes: Any, sinks: Any
+    q: torch.Tensor,
+    scores: tuple[int, int, int, int],
+    softcap: Any = None,
+    slopes: Any = None,
+    sinks: Any = None,
+    bias: Any = None,
+    bias_name: str = "bias",
 ) -> tuple[Any, ...]:
-    """What ``Options`` takes, for ``by_head`` (batch, heads)."""
+    """What ``Options`` takes, for ``scores`` of shape (batch, heads, seqlen_q, seqlen_k)."""
+    by_head = scores[:2]
     if softcap is not None:
         # 0 is what FlashAttention's callers write for none.
         softcap = float(softcap) or None
@@ -54,7 +66,27 @@ def checked(
         slopes = slopes.detach().expand(by_head)
     if sinks is not None:
         sinks = _fp32("sinks", sinks, q, (by_head[1:],)).contiguous()
-    return softcap, slopes, sinks
+    if bias is not None:
+        bias = _bias(bias_name, bias, q, scores)
+    return softcap, slopes, sinks, bias
+
+
+def _bias(name: str, value: Any, q: torch.Tensor, scores: tuple[int, ...]) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"{name}: expected a torch.Tensor that broadcasts to {scores}, got "
+            f"{type(value).__name__}"
+        )
+    checks.dtype(name, value, (torch.float16, torch.bfloat16, torch.float32, torch.bool))
+    checks.same_device("q", q, **{name: value})
+    shape = (1,) * (4 - value.dim()) + tuple(value.shape)
+    if len(shape) != 4 or any(a not in (1, b) for a, b in zip(shape, scores, strict=True)):
+        raise ValueError(
+            f"{name}: expected a shape that broadcasts to (batch, heads, seqlen_q, seqlen_k) = "
+            f"{scores}, got {tuple(value.shape)}"
+        )
+    value = value.reshape(shape) if value.dim() < 4 else value
+    return value.view(torch.uint8) if value.dtype == torch.bool else value
 
 
 def _fp32(name: str, value: Any, q: torch.Tensor, shapes: tuple[tuple[int, ...], ...]) -> Any:

@@ -18,13 +18,20 @@ class Scores(NamedTuple):
     ``factor`` is what the product of a query and a key is multiplied by first, None where scores
     stay products and the kernel scales them where it is cheapest. The rest in the order of its
     use: ``softcap`` s becomes softcap * tanh(s / softcap); ``slope`` of ALiBi, with ``diagonal``
-    the key that lies under query 0, bottom-right.
+    the key that lies under query 0, bottom-right; ``bias`` points at the head's (rows, columns),
+    to be added or, of uint8, hiding where it is 0; its gradient goes to ``dbias``, contiguous.
     """
 
     factor: Any
     softcap: Any
     slope: Any
     diagonal: Any
+    bias: Any
+    stride_bs: Any
+    stride_bk: Any
+    rows: Any
+    columns: Any
+    dbias: Any
 
 
 @triton.jit
@@ -43,7 +50,32 @@ def modified(b_s, scores, i_row, o_r, i_col, o_c, PRECISE: tl.constexpr):
         b_s *= scores.factor
     if scores.slope is not None:
         b_s -= scores.slope * tl.abs(o_r - o_c + (i_row - i_col + scores.diagonal)).to(tl.float32)
+    if scores.bias is not None:
+        # The 64-bit part of the address is one scalar.
+        i_bias = tl.cast(i_row, tl.int64) * scores.stride_bs
+        i_bias += tl.cast(i_col, tl.int64) * scores.stride_bk
+        b_bias = tl.load(
+            scores.bias + i_bias + (o_r * scores.stride_bs + o_c * scores.stride_bk),
+            mask=(o_r < scores.rows - i_row) & (o_c < scores.columns - i_col),
+            other=0,
+        )
+        if b_bias.dtype == tl.uint8:
+            b_s = tl.where(b_bias != 0, b_s, float("-inf"))
+        else:
+            b_s += b_bias.to(tl.float32)
     return b_s, b_slope
+
+
+@triton.jit
+def store_bias_gradient(b_ds, scores, i_row, o_r, i_col, o_c):
+    """What ``modified`` gives is differentiated by the bias as by itself."""
+    if scores.dbias is not None:
+        tl.store(
+            scores.dbias + tl.cast(i_row, tl.int64) * scores.columns + i_col
+            + (o_r * scores.columns + o_c),
+            b_ds.to(scores.dbias.dtype.element_ty),
+            mask=(o_r < scores.rows - i_row) & (o_c < scores.columns - i_col),
+        )  # fmt: skip
 
 
 @triton.jit

@@ -49,7 +49,7 @@ def flash_attention_varlen(
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     causal, right, left = interface.limits(0, causal, window_size)
     batch = cu_seqlens_q.numel() - 1
-    options = checked(q, (batch, q.shape[1]), softcap, alibi_slopes, sinks)
+    options = checked(q, (batch, q.shape[1], 0, 0), softcap, alibi_slopes, sinks)
     checks.launchable("q", q)
     scale = 1.0 / math.sqrt(q.shape[2]) if softmax_scale is None else float(softmax_scale)
     out, lse = flash_attention_varlen_op(
@@ -64,7 +64,7 @@ def flash_attention_varlen(
         right,
         left,
         scale,
-        *options,
+        *options[:3],
     )
     return (out, lse) if return_lse else out
 
@@ -122,6 +122,7 @@ def flash_attention_varlen_backward_op(
     dlse: torch.Tensor | None,
     out: torch.Tensor,
     lse: torch.Tensor,
+    bias_grad: bool,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -138,14 +139,14 @@ def flash_attention_varlen_backward_op(
     sinks: torch.Tensor | None = None,
 ) -> list[torch.Tensor]:
     packed = Packed(cu_q, cu_k, max_q, max_k)
-    wide = {
-        name: packed.spread(one)
-        for name, one in {"dout": dout, "q": q, "k": k, "v": v, "out": out}.items()
-    }
     return backward.launch(
-        **wide,
-        dlse=dlse,
-        lse=lse,
+        packed.spread(dout),
+        dlse,
+        packed.spread(q),
+        packed.spread(k),
+        packed.spread(v),
+        packed.spread(out),
+        lse,
         causal=causal,
         causal_offset=right,
         left_offset=left,

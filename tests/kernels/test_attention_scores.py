@@ -24,10 +24,20 @@ class Case(Plain):
     softcap: float | None = None
     alibi: str = ""
     sinks: bool = False
+    # Its shape, and whether one key in three is hidden by it.
+    bias: tuple[int, ...] = ()
+    bias_dtype: str = "float32"
+    hiding: bool = False
 
     def __str__(self) -> str:
         text = super().__str__() + (f"-softcap{self.softcap}" if self.softcap else "")
-        return text + (f"-alibi-{self.alibi}" if self.alibi else "") + "-sinks" * self.sinks
+        return (
+            text
+            + (f"-alibi-{self.alibi}" if self.alibi else "")
+            + "-sinks" * self.sinks
+            + (f"-bias-{'x'.join(map(str, self.bias))}-{self.bias_dtype}" if self.bias else "")
+            + "-hiding" * self.hiding
+        )
 
     def extras(self) -> dict[str, torch.Tensor]:
         """The tensors beside q, k and v, by the name flash_attention gives them."""
@@ -38,6 +48,13 @@ class Case(Plain):
             found["alibi_slopes"] = torch.rand(shape, generator=generator) / 4.0
         if self.sinks:
             found["sinks"] = 2.0 * torch.randn(self.H, generator=generator)
+        if self.bias:
+            bias = torch.randn(self.bias, generator=generator).to(getattr(torch, self.bias_dtype))
+            if self.hiding:
+                hidden = torch.rand(self.bias, generator=generator) < 0.3
+                dark = self.bias_dtype == "bool"
+                bias = ~hidden if dark else bias.masked_fill(hidden, float("-inf"))
+            found["bias"] = bias
         return found
 
     @property
@@ -63,6 +80,10 @@ def formula(
     if "alibi_slopes" in extras:
         slopes = extras["alibi_slopes"].to(wide).expand(case.B, case.H)
         scores = scores - slopes[:, :, None, None] * (rows - columns).abs()
+    if "bias" in extras:
+        bias = extras["bias"]
+        added = scores + bias.to(wide)
+        scores = scores.masked_fill(~bias, float("-inf")) if bias.dtype == torch.bool else added
     left, right = case.window
     right = 0 if case.causal else right
     hidden = torch.zeros(case.S, case.KV, dtype=torch.bool)
@@ -87,8 +108,12 @@ def everything(case: Case, dtype: str | None) -> dict[str, torch.Tensor]:
     leaves = dict(zip("qkv", case.tensors(), strict=True)) | case.extras()
     leaves = {name: one.detach() for name, one in leaves.items()}
     if dtype == "float64":
-        leaves = {name: one.double() for name, one in leaves.items()}
-    wanted = [name for name in leaves if name != "alibi_slopes"]
+        leaves = {
+            name: one if one.dtype == torch.bool else one.double() for name, one in leaves.items()
+        }
+    wanted = [
+        name for name, one in leaves.items() if name != "alibi_slopes" and one.dtype != torch.bool
+    ]
     for name in wanted:
         leaves[name].requires_grad_()
     extras = {name: one for name, one in leaves.items() if name not in "qkv"}
@@ -134,9 +159,17 @@ SINKS = [
     replace(BASE, sinks=True, H=8, G=8, KV=30, causal=True),
     replace(FP32, sinks=True, H=4, G=4, KV=30, causal=True, softcap=2.0, alibi="heads"),
 ]
+BIAS = [
+    replace(BASE, bias=(1, 2, 70, 70), bias_dtype="float16", KV=70),
+    replace(BASE, bias=(2, 1, 1, 33), B=2, S=40, KV=33, dtype="bfloat16", hiding=True),
+    replace(BASE, bias=(70, 40), KV=40, hiding=True, bias_dtype="bool", H=4, G=2),
+    replace(BASE, bias=(2, 70, 1), causal=True, window=(30, 0)),
+    replace(FP32, bias=(8, 20, 1), S=20, H=8, softcap=2.0, alibi="heads", sinks=True),
+    replace(FP32, bias=(1, 2, 40, 70), S=40, causal=True, hiding=True),
+]
 
 
-@pytest.mark.parametrize("case", [*SOFTCAP, *ALIBI, *SINKS], ids=str)
+@pytest.mark.parametrize("case", [*SOFTCAP, *ALIBI, *SINKS, *BIAS], ids=str)
 def test_outputs_and_gradients_match_fp64(interpreter: Worker, case: Case) -> None:
     for name, errors in interpreter.run(run, case).items():
         errors.check(name)
@@ -192,18 +225,19 @@ def run_operator() -> tuple[dict[str, str], list[torch.Tensor], list[torch.Tenso
     q, k, v = (one.requires_grad_() for one in case.tensors())
     extras = case.extras()
     slopes, sinks = extras["alibi_slopes"].expand(1, -1), extras["sinks"].requires_grad_()
+    bias = torch.randn(1, 2, 20, 1).requires_grad_()
     outcome = torch.library.opcheck(
         torch.ops.warpwatch.flash_attention,
-        (q, k, v, True, 10, None, 0.25, 2.0, slopes, sinks),
+        (q, k, v, True, 10, None, 0.25, 2.0, slopes, sinks, bias),
     )
 
-    def model(q: Any, k: Any, v: Any, sinks: Any) -> Any:
-        return kernels.flash_attention(q, k, v, softcap=2.0, sinks=sinks) * 2.0
+    def model(q: Any, k: Any, v: Any, sinks: Any, bias: Any) -> Any:
+        return kernels.flash_attention(q, k, v, softcap=2.0, sinks=sinks, bias=bias) * 2.0
 
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     results = [
-        [out.detach(), *torch.autograd.grad(out.sum(), (q, k, v, sinks))]
-        for out in (one(q, k, v, sinks) for one in (compiled, model))
+        [out.detach(), *torch.autograd.grad(out.sum(), (q, k, v, sinks, bias))]
+        for out in (one(q, k, v, sinks, bias) for one in (compiled, model))
     ]
     return outcome, *results
 
@@ -230,3 +264,59 @@ def test_rows_that_see_no_key_weigh_their_sink_alone(interpreter: Worker) -> Non
     out, lse, sinks = interpreter.run(run_no_key)
     assert torch.equal(out, torch.zeros_like(out))
     assert torch.equal(lse, sinks[:, None].expand_as(lse))
+
+
+def run_hidden_rows(dtype: str) -> list[torch.Tensor]:
+    import kernels
+
+    case = Case(S=40, KV=50, dtype=dtype)
+    q, k, v = (one.requires_grad_() for one in case.tensors())
+    bias = torch.zeros(40, 50)
+    bias[5:20] = float("-inf")
+    bias.requires_grad_()
+    out, lse = kernels.flash_attention(q, k, v, bias=bias, return_lse=True)
+    dq, dk, dv, dbias = torch.autograd.grad(out.sum(), (q, k, v, bias))
+    found = [out[0, 5:20], lse[0, :, 5:20], dq[0, 5:20], dbias[5:20], dk, dv, out, dbias]
+    return [one.detach() for one in found]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_rows_a_bias_hides_give_zero_and_minus_infinity(interpreter: Worker, dtype: str) -> None:
+    out, lse, dq, dbias, *others = interpreter.run(run_hidden_rows, dtype)
+    assert torch.all(lse == float("-inf"))
+    for one in (out, dq, dbias):
+        assert torch.equal(one, torch.zeros_like(one))
+    for one in others:
+        assert torch.isfinite(one).all()
+
+
+def run_sdpa(shape: tuple[int, ...], dtype: torch.dtype) -> list[Errors]:
+    import kernels
+
+    case = Case(B=2, S=33, KV=40, H=4, G=2)
+    q, k, v = (one.transpose(1, 2) for one in case.tensors())
+    generator = torch.Generator().manual_seed(3)
+    mask = torch.randn(shape, generator=generator)
+    mask = mask > -0.5 if dtype == torch.bool else mask.to(dtype)
+
+    def torch_sdpa(kind: torch.dtype) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(
+            *(one.to(kind) for one in (q, k, v)),
+            attn_mask=mask if dtype == torch.bool else mask.to(kind),
+            enable_gqa=True,
+        )
+
+    got = kernels.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+    return [measure(got, torch_sdpa(q.dtype), torch_sdpa(torch.float64))]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((33, 40), torch.bool), ((2, 1, 1, 40), torch.bool), ((2, 4, 33, 40), torch.float16)],
+    ids=str,
+)
+def test_attn_mask_means_what_torch_means(
+    interpreter: Worker, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    for errors in interpreter.run(run_sdpa, shape, dtype):
+        errors.check("out")

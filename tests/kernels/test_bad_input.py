@@ -112,7 +112,21 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "attention-device": (lambda: attend(k=K.to("meta")), ValueError, r"^k: .*cpu.*meta.*\.to\("),
     "attention-cpu": (attend, ValueError, r"^q: expected a tensor on a GPU.*cpu.*\.cuda\(\)"),
-    "sdpa-mask": (lambda: sdpa(attn_mask=Q), NotImplementedError, r"^attn_mask: expected None"),
+    "sdpa-mask": (
+        lambda: sdpa(attn_mask=Q),
+        ValueError,
+        r"^attn_mask: expected a shape that broadcasts to .*\(2, 4, 8, 8\), got \(2, 8, 4, 64\)",
+    ),
+    "sdpa-mask-causal": (
+        lambda: sdpa(attn_mask=LSE, is_causal=True),
+        ValueError,
+        r"^attn_mask: expected None with is_causal=True",
+    ),
+    "attention-bias": (
+        lambda: kernels.flash_attention(Q, K, K, bias=LSE.double()),
+        ValueError,
+        r"^bias: expected dtype float16.*bool, got float64",
+    ),
     "sdpa-dropout": (lambda: sdpa(dropout_p=0.1), NotImplementedError, r"^dropout_p: .*0\.1"),
     "sdpa-heads": (
         lambda: kernels.scaled_dot_product_attention(
