@@ -17,7 +17,8 @@ class KvcacheWorkload(Workload):
 
     ``page`` rows a page, in shuffled order, or 0 for a contiguous cache. With ``append`` the keys
     and values of the queries' own tokens come with the call, which turns queries and keys to their
-    positions and writes the keys into the cache.
+    positions and writes the keys into the cache. ``kv`` "fp8" is a cache of e4m3 in the flavour the
+    hardware has, 4 sigma being its largest value.
     """
 
     kernel: str = "flash_attention_kvcache"
@@ -29,12 +30,14 @@ class KvcacheWorkload(Workload):
     S: int = 1
     page: int = 0
     append: bool = False
+    kv: str = ""
     causal: bool = True
 
     @property
     def name(self) -> str:
         shape = f"B{self.B}-S{self.S}-KV{self.KV}-H{self.H}-G{self.G}-D{self.D}"
         paged = f"-page{self.page}" if self.page else ""
+        paged += f"-{self.kv}kv" if self.kv else ""
         suffix = "-append" * self.append + "-causal" * self.causal
         return f"attention-kvcache-{self.dtype}-{shape}{paged}{suffix}"
 
@@ -45,8 +48,8 @@ class KvcacheWorkload(Workload):
 
     @property
     def bytes_moved(self) -> int:
-        rows = self.KV * self.G + self.S * self.H + self.append * self.S * self.G
-        return 2 * self.B * rows * self.D * BYTES[self.dtype]
+        new = self.S * (self.H + self.append * self.G) * BYTES[self.dtype]
+        return 2 * self.B * self.D * (self.KV * self.G * BYTES[self.kv or self.dtype] + new)
 
     def inputs(self, device: str, seed: int = 0, values: Values = "random") -> Inputs:
         import torch
@@ -69,6 +72,8 @@ class KvcacheWorkload(Workload):
             made["table"] = order.reshape(self.B, pages).to(device, torch.int32)
         for name in ("k", "v"):
             made[name] = make(*rows, self.G, self.D)
+            if self.kv:
+                made[name], made[f"{name}_scale"] = _quantised(made[name])
         before = self.KV - self.S if self.append else self.KV
         made["seqlens"] = torch.full((self.B,), before, dtype=torch.int32, device=device)
         if self.append:
@@ -82,7 +87,7 @@ class KvcacheWorkload(Workload):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return ("k", "v") if self.append else ()
+        return ("k", "v") * self.append + ("k_scale",) * bool(self.kv)
 
     def call(self, inputs: Inputs) -> Any:
         import kernels
@@ -94,13 +99,14 @@ class KvcacheWorkload(Workload):
             cache_seqlens=inputs["seqlens"],
             block_table=inputs["table"],
             causal=self.causal,
-            **self._new(inputs),
+            **self._options(inputs),
         )
 
-    def _new(self, inputs: Inputs) -> dict[str, Any]:
+    def _options(self, inputs: Inputs) -> dict[str, Any]:
+        scales = {name: inputs[name] for name in ("k_scale", "v_scale") if self.kv}
         if not self.append:
-            return {}
-        return {
+            return scales
+        return scales | {
             "k": inputs["k_new"],
             "v": inputs["v_new"],
             "rotary_cos": inputs["cos"],
@@ -120,6 +126,12 @@ class KvcacheWorkload(Workload):
                 for name in ("k", "v")
             )
             q = inputs["q"][b : b + 1]
+            if self.kv:
+                wide = torch.float64 if dtype == "float64" else torch.float32
+                k, v = (
+                    one.to(wide) * inputs[f"{name}_scale"].to(wide)
+                    for name, one in (("k", k), ("v", v))
+                )
             if self.append:
                 new = (_turned(inputs["k_new"][b], inputs, self.KV, dtype), inputs["v_new"][b])
                 k, v = (
@@ -130,6 +142,20 @@ class KvcacheWorkload(Workload):
             offset = self.KV - self.S if self.causal else None
             outs.append(plain_attention(q, k[None], v[None], causal_offset=offset, dtype=dtype)[0])
         return torch.cat(outs)
+
+
+def _quantised(rows: Any) -> tuple[Any, Any]:
+    import torch
+
+    from kernels import targets
+
+    try:
+        flavours = targets.current().fp8_dtypes
+    except RuntimeError:  # no GPU: the inputs of a reference
+        flavours = ()
+    flavour = (*flavours, torch.float8_e4m3fn)[0]
+    scale = 4.0 / torch.finfo(flavour).max
+    return (rows.clamp(-4.0, 4.0) / scale).to(flavour), torch.full((), scale, device=rows.device)
 
 
 def _turned(rows: Any, inputs: Inputs, end: int, dtype: str | None) -> Any:
@@ -154,6 +180,7 @@ def workloads() -> tuple[KvcacheWorkload, ...]:
         KvcacheWorkload(**llama_8b, B=16, KV=4096, page=16),
         KvcacheWorkload(**llama_8b, B=16, KV=4096, S=4, page=64),
         KvcacheWorkload(**llama_8b, B=16, KV=4096, page=64, append=True),
+        KvcacheWorkload(**llama_8b, B=16, KV=4096, page=64, kv="fp8"),
         *(KvcacheWorkload(**llama_8b, B=1, KV=k << 10, page=64) for k in (16, 32, 64, 128)),
         KvcacheWorkload(**llama_8b | {"H": 64}, B=16, KV=4096, page=64),
     )

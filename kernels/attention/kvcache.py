@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import autocast, checks
-from . import interface
+from . import e4m3, interface
 from . import kvcache_operators as operators
 from .kvcache_configs import MAX_SPLITS
 
@@ -35,6 +35,8 @@ def flash_attention_kvcache(
     rotary_interleaved: bool = True,
     num_splits: int = 0,
     return_lse: bool = False,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Attention of the newest tokens over the keys a cache holds, for decoding; as the
     ``flash_attn_with_kvcache`` of FlashAttention.
@@ -58,6 +60,12 @@ def flash_attention_kvcache(
     q from cache_seqlens on, one position a token if ``causal`` or with a window, else all at that
     one. ``rotary_interleaved`` pairs columns 2i and 2i + 1, else i and i + rotary_dim / 2.
 
+    The caches may be float8_e4m3fn or float8_e4m3fnuz and hold keys and values divided by
+    ``k_scale`` and ``v_scale``: fp32 on the device, () or (kv_heads,), 1 by default. They are
+    widened to the dtype of q as they are read: by the hardware where it has that flavour, else by
+    their bits, on every target. New ones are rounded to nearest even, and to the largest where they
+    are too large.
+
     ``causal`` and ``window_size`` as in ``flash_attention``, aligned bottom-right: the last query
     sees all keys. No key gives 0, and -inf as log-sum-exp. ``num_splits``: into how many parts the
     keys of a sequence are split, each a program, 0 for a number that fills the device, chosen from
@@ -67,6 +75,7 @@ def flash_attention_kvcache(
     """
     q, k, v = autocast.lowered(q, k, v)
     _check(q, k_cache, v_cache, cache_seqlens, cache_batch_idx, block_table, num_splits)
+    _check_scales(k_cache, k_scale=k_scale, v_scale=v_scale)
     _check_new(q, k_cache, v_cache, k, v, cache_seqlens)
     rows = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
     _check_rotary(q, k, rotary_cos, rotary_sin, rows)
@@ -75,7 +84,7 @@ def flash_attention_kvcache(
     scale = 1.0 / math.sqrt(q.shape[3]) if softmax_scale is None else float(softmax_scale)
     seqlens = cache_seqlens if isinstance(cache_seqlens, torch.Tensor) else None
     length = cache_seqlens if isinstance(cache_seqlens, int) else rows
-    where = (seqlens, length, cache_batch_idx, block_table)
+    where = (seqlens, length, cache_batch_idx, block_table, k_scale, v_scale)
     turned = (rotary_cos, rotary_sin, rotary_interleaved)
     added = 0
     if k is not None and v is not None:
@@ -124,6 +133,11 @@ def _check(
                 f"{v.shape[0]} and {k.shape[0]}"
             )
         k, v = (one[:1].expand(q.shape[0], -1, -1, -1) for one in (k, v))
+    if k.dtype in e4m3.DTYPES:
+        checks.same_dtype_and_device("k_cache", k, v_cache=v)
+        checks.same_device("q", q, k_cache=k)
+        # What follows is about shapes, and asks for one dtype.
+        k, v = (q.new_empty(()).expand(one.shape) for one in (k, v))
     interface.check(q, k, v, ("q", "k_cache", "v_cache"), layout=layout, head_axis=2)
     if not isinstance(num_splits, int) or not 0 <= num_splits <= MAX_SPLITS:
         raise ValueError(
@@ -179,6 +193,28 @@ def _check_rotary(q: Any, k: Any, cos: Any, sin: Any, rows: int) -> None:
             "rotary_cos: expected None without new keys, got a tensor; pass k and v, which are "
             "turned as well, or turn q beforehand"
         )
+
+
+def _check_scales(k_cache: torch.Tensor, **scales: Any) -> None:
+    heads = k_cache.shape[2]
+    for name, value in scales.items():
+        if value is None:
+            continue
+        expected = f"a float32 tensor of shape () or ({heads},), one value a key head"
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(
+                f"{name}: expected {expected}, got {type(value).__name__}; torch.tensor({name}, "
+                "device=q.device) makes one"
+            )
+        if k_cache.dtype not in e4m3.DTYPES:
+            raise ValueError(
+                f"{name}: expected None unless the caches are float8_e4m3fn or float8_e4m3fnuz, "
+                f"and k_cache is {str(k_cache.dtype).removeprefix('torch.')}"
+            )
+        if value.dtype != torch.float32 or tuple(value.shape) not in ((), (heads,)):
+            got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+            raise ValueError(f"{name}: expected {expected}, got {got}")
+        checks.same_device("k_cache", k_cache, **{name: value})
 
 
 def _without_gradient(**values: torch.Tensor) -> None:

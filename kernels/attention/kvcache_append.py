@@ -7,7 +7,9 @@ import triton
 import triton.language as tl
 
 from .. import targets
+from . import e4m3
 from .configs import padded
+from .e4m3 import narrowed
 from .kvcache_layout import Cache, keys_in_cache
 from .rotary import Rotary, load_rotated
 
@@ -20,6 +22,8 @@ def kvcache_append(
     v,
     k_cache,
     v_cache,
+    k_scale,
+    v_scale,
     cos,
     sin,
     seqlens,
@@ -46,6 +50,8 @@ def kvcache_append(
     stride_i,
     stride_tb,
     stride_tp,
+    stride_k_scale,
+    stride_v_scale,
     stride_cs,
     stride_cd,
     stride_ss,
@@ -61,9 +67,11 @@ def kvcache_append(
     BLOCK_DV: tl.constexpr,
     ROTARY: tl.constexpr,
     INTERLEAVED: tl.constexpr,
+    FP8: tl.constexpr,
 ):
     """Row r of a sequence is new token r // kv_heads of head r % kv_heads; token i becomes key
-    ``length`` + i, unless the cache has no room for it."""
+    ``length`` + i, unless the cache has no room for it. With FP8 the caches are bytes of e4m3 (of
+    flavour fn or fnuz), and hold what comes divided by its scale."""
     n_rows = tokens * kv_heads
     n_blocks = tl.cdiv(n_rows, BLOCK_R)
     i_b = tl.program_id(0) // n_blocks
@@ -98,6 +106,8 @@ def kvcache_append(
         b_k = tl.load(rows[:, None] + o_d[None, :] * stride_kd, mask=mask, other=0.0)
     p_k = k_cache + o_block * stride_kcb + o_place * stride_kcs + o_head * stride_kch
     p_k = p_k[:, None] + o_d[None, :] * stride_kcd
+    if FP8 != "":
+        b_k = quantised(b_k, k_scale, o_head, stride_k_scale, FP8)
     tl.store(p_k, b_k.to(k_cache.dtype.element_ty), mask=mask)
 
     o_dv = tl.arange(0, BLOCK_DV)
@@ -106,19 +116,33 @@ def kvcache_append(
     mask = in_rows[:, None] & (o_dv < HEAD_DIM_V)[None, :]
     b_v = tl.load(rows[:, None] + o_dv[None, :] * stride_vd, mask=mask, other=0.0)
     p_v = v_cache + o_block * stride_vcb + o_place * stride_vcs + o_head * stride_vch
+    if FP8 != "":
+        b_v = quantised(b_v, v_scale, o_head, stride_v_scale, FP8)
     tl.store(p_v[:, None] + o_dv[None, :] * stride_vcd, b_v, mask=mask)
+
+
+@triton.jit
+def quantised(b_x, scale, o_head, stride_scale, FP8: tl.constexpr):
+    """e4m3 bits of rows of the heads ``o_head``."""
+    b_x = b_x.to(tl.float32)
+    if scale is not None:
+        b_x = b_x / tl.load(scale + o_head * stride_scale)[:, None]
+    return narrowed(b_x, FP8 == "fnuz")
 
 
 def launch(k: torch.Tensor, v: torch.Tensor, cache: Cache, rotary: Rotary | None) -> None:
     """Write ``k`` and ``v`` behind what ``cache`` holds, for checked arguments."""
     batch, tokens, kv_heads, head_dim = k.shape
     head_dim_v = v.shape[3]
+    # By the bits on every target: few values are written.
+    way = e4m3.way(cache.k.dtype, targets.INTERPRETER)
     with targets.on_device_of(k):
         kvcache_append[(triton.cdiv(tokens * kv_heads, ROWS) * batch,)](
             k,
             v,
-            cache.k,
-            cache.v,
+            *(cache.bits if way else (cache.k, cache.v)),
+            cache.k_scale,
+            cache.v_scale,
             *(rotary.tables if rotary else (None, None)),
             cache.seqlens,
             cache.batch_idx,
@@ -129,6 +153,7 @@ def launch(k: torch.Tensor, v: torch.Tensor, cache: Cache, rotary: Rotary | None
             *cache.k.stride(),
             *cache.v.stride(),
             *cache.strides,
+            *cache.scale_strides,
             *(rotary.strides if rotary else (None,) * 4),
             kv_heads,
             tokens,
@@ -141,5 +166,6 @@ def launch(k: torch.Tensor, v: torch.Tensor, cache: Cache, rotary: Rotary | None
             BLOCK_DV=padded(head_dim_v),
             ROTARY=rotary.columns if rotary else 0,
             INTERLEAVED=rotary is not None and rotary.interleaved,
+            FP8=way,
             num_warps=4,
         )

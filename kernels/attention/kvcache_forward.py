@@ -1,8 +1,7 @@
 """Attention over a key-value cache: few query rows, the keys split over programs, a combine step.
 
 A program owns the queries of all heads that share one key head, and reads one part of that head's
-keys: every key is read once. The parts keep their running maximum, sum and unnormalised output in
-fp32; the combine step brings them to one maximum and adds them, as the loop inside a part does.
+keys: every key is read once. The combine step (kvcache_combine.py) adds the parts.
 """
 
 from __future__ import annotations
@@ -12,14 +11,16 @@ import triton
 import triton.language as tl
 
 from .. import targets
+from . import e4m3, kvcache_combine
 from .configs import padded
+from .e4m3 import widened
+from .kvcache_combine import finished
 from .kvcache_configs import choose, choose_splits, processors
 from .kvcache_layout import Cache, keys_in_cache
 from .products import head_product
 from .rotary import Rotary, load_rotated
 
 LOG2_E = 1.4426950408889634
-COMBINED_SPLITS = 16
 
 
 @triton.jit(do_not_specialize=["length", "added"])
@@ -31,6 +32,8 @@ def attention_kvcache(
     lse,
     part,
     stats,
+    k_scale,
+    v_scale,
     cos,
     sin,
     seqlens,
@@ -58,6 +61,8 @@ def attention_kvcache(
     stride_i,
     stride_tb,
     stride_tp,
+    stride_k_scale,
+    stride_v_scale,
     stride_cs,
     stride_cd,
     stride_ss,
@@ -81,6 +86,7 @@ def attention_kvcache(
     NATURAL: tl.constexpr,
     ROTARY: tl.constexpr,
     INTERLEAVED: tl.constexpr,
+    FP8: tl.constexpr,
 ):
     """Row r of a tile is query token r // GROUP of head r % GROUP of those that share a key head.
 
@@ -90,6 +96,7 @@ def attention_kvcache(
     of the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then sum), else to out and
     lse. NATURAL: powers of e, else of 2, with log2(e) in ``scale``. ``added`` of the keys came
     with this call, behind the ``length`` others: queries are turned to the positions from there on.
+    FP8 says how the cache is read (e4m3.way); it holds keys and values divided by their scales.
     """
     n_rows = seqlen_q * GROUP
     n_m = tl.cdiv(n_rows, BLOCK_M)
@@ -157,6 +164,9 @@ def attention_kvcache(
         k += i_cache.to(tl.int64) * stride_kb
         v += i_cache.to(tl.int64) * stride_vb
 
+    if k_scale is not None:
+        scale *= tl.load(k_scale + i_kv * stride_k_scale)
+
     b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     b_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=tl.float32)
@@ -187,6 +197,10 @@ def attention_kvcache(
             mask=in_n[:, None] & in_d[None, :],
             other=0.0,
         )
+        if FP8 == "native":
+            b_k = b_k.to(b_q.dtype)
+        elif FP8 != "":
+            b_k = widened(b_k, FP8 == "fnuz").to(b_q.dtype)
         b_s = head_product(b_q, b_k) * scale
         seen = in_n[None, :]
         if CAUSAL:
@@ -212,8 +226,14 @@ def attention_kvcache(
             mask=in_n[:, None] & in_dv[None, :],
             other=0.0,
         )
+        if FP8 == "native":
+            b_v = b_v.to(b_q.dtype)
+        elif FP8 != "":
+            b_v = widened(b_v, FP8 == "fnuz").to(b_q.dtype)
         b_out = tl.dot(b_p.to(b_v.dtype), b_v, b_out, input_precision="ieee")
 
+    if v_scale is not None:
+        b_out *= tl.load(v_scale + i_kv * stride_v_scale)
     mask = in_m[:, None] & in_dv[None, :]
     if part is not None:
         o_part = (i_tile * splits + i_s).to(tl.int64) * n_rows
@@ -230,79 +250,6 @@ def attention_kvcache(
     o_out = o_token.to(tl.int64) * stride_os + o_head.to(tl.int64) * stride_oh
     p_out = out + o_out[:, None] + o_dv[None, :] * stride_od
     tl.store(p_out, b_out.to(out.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def finished(b_out, b_max, b_divisor, b_sum, NATURAL: tl.constexpr):
-    """Output and log-sum-exp; a row that has seen no key gives 0 and -inf."""
-    b_out = b_out / tl.where(b_divisor == 0.0, 1.0, b_divisor)
-    b_log = tl.log(b_sum) if NATURAL else tl.log2(b_sum)
-    b_lse = (b_max + b_log) * (1.0 if NATURAL else 0.6931471805599453)
-    return b_out, tl.where(b_sum == 0.0, float("-inf"), b_lse)
-
-
-@triton.jit
-def attention_kvcache_combine(
-    part,
-    stats,
-    out,
-    lse,
-    stride_ob,
-    stride_os,
-    stride_oh,
-    stride_od,
-    kv_heads,
-    seqlen_q,
-    splits,
-    GROUP: tl.constexpr,
-    HEAD_DIM_V: tl.constexpr,
-    BLOCK_S: tl.constexpr,
-    CHUNK: tl.constexpr,
-    BLOCK_DV: tl.constexpr,
-    NATURAL: tl.constexpr,
-):
-    """One row of queries a program: adds what its ``splits`` parts of the keys gave."""
-    n_rows = seqlen_q * GROUP
-    i_row = tl.program_id(0) % n_rows
-    i_tile = tl.program_id(0) // n_rows
-    i_b = i_tile // kv_heads
-    i_head = i_tile % kv_heads * GROUP + i_row % GROUP
-    i_token = i_row // GROUP
-
-    o_first = i_tile.to(tl.int64) * splits * n_rows + i_row
-    n_stats = tl.num_programs(0).to(tl.int64) * splits
-    o_s = tl.arange(0, BLOCK_S)
-    p_max = stats + o_first + o_s.to(tl.int64) * n_rows
-    b_max = tl.load(p_max, mask=o_s < splits, other=float("-inf"))
-    b_sum = tl.load(p_max + n_stats, mask=o_s < splits, other=0.0)
-    row_max = tl.max(b_max, 0)
-    shift = tl.where(row_max == float("-inf"), 0.0, row_max)
-    b_weight = tl.exp(b_max - shift) if NATURAL else tl.exp2(b_max - shift)
-    row_sum = tl.sum(b_sum * b_weight, 0)
-
-    o_dv = tl.arange(0, BLOCK_DV)
-    in_dv = o_dv < HEAD_DIM_V
-    o_c = tl.arange(0, CHUNK)
-    b_out = tl.zeros([BLOCK_DV], dtype=tl.float32)
-    for i_s in range(0, splits, CHUNK):
-        o_part = o_first + (i_s + o_c).to(tl.int64) * n_rows
-        in_s = i_s + o_c < splits
-        b_top = tl.load(stats + o_part, mask=in_s, other=float("-inf"))
-        b_weight = tl.exp(b_top - shift) if NATURAL else tl.exp2(b_top - shift)
-        # [CHUNK, BLOCK_DV]
-        b_part = tl.load(
-            part + o_part[:, None] * HEAD_DIM_V + o_dv[None, :],
-            mask=in_s[:, None] & in_dv[None, :],
-            other=0.0,
-        )
-        b_out += tl.sum(b_part * b_weight[:, None], 0)
-
-    b_out, row_lse = finished(b_out, row_max, row_sum, row_sum, NATURAL)
-    o_lse = (i_b * kv_heads * GROUP + i_head).to(tl.int64) * seqlen_q + i_token
-    tl.store(lse + o_lse, row_lse)
-    out += i_b.to(tl.int64) * stride_ob + i_token.to(tl.int64) * stride_os
-    out += i_head.to(tl.int64) * stride_oh
-    tl.store(out + o_dv * stride_od, b_out.to(out.dtype.element_ty), mask=in_dv)
 
 
 def launch(
@@ -329,6 +276,8 @@ def launch(
     block_dv = padded(head_dim_v)
     with targets.on_device_of(q):
         target = targets.current()
+        way = e4m3.way(cache.k.dtype, target)
+        k, v = cache.bits if way in ("fn", "fnuz") else (cache.k, cache.v)
         config = choose(target, max(head_dim, head_dim_v), q.dtype)
         block_m = config.block_m(rows)
         blocks = triton.cdiv(rows, block_m)
@@ -344,12 +293,14 @@ def launch(
             stats = q.new_empty((2, tiles, num_splits, rows), dtype=torch.float32)
         attention_kvcache[(blocks * num_splits * tiles,)](
             q,
-            cache.k,
-            cache.v,
+            k,
+            v,
             out,
             lse,
             part,
             stats,
+            cache.k_scale,
+            cache.v_scale,
             *(rotary.tables if rotary else (None, None)),
             cache.seqlens,
             cache.batch_idx,
@@ -361,6 +312,7 @@ def launch(
             *cache.v.stride(),
             *out.stride(),
             *cache.strides,
+            *cache.scale_strides,
             *(rotary.strides if rotary else (None,) * 4),
             kv_heads,
             num_splits,
@@ -381,24 +333,9 @@ def launch(
             NATURAL=natural,
             ROTARY=rotary.columns if rotary else 0,
             INTERLEAVED=rotary is not None and rotary.interleaved,
+            FP8=way,
             **config.options(),
         )
-        if part is None:
+        if part is None or stats is None:
             return
-        attention_kvcache_combine[(tiles * rows,)](
-            part,
-            stats,
-            out,
-            lse,
-            *out.stride(),
-            kv_heads,
-            seqlen_q,
-            num_splits,
-            GROUP=group,
-            HEAD_DIM_V=head_dim_v,
-            BLOCK_S=max(16, triton.next_power_of_2(num_splits)),
-            CHUNK=COMBINED_SPLITS,
-            BLOCK_DV=block_dv,
-            NATURAL=natural,
-            num_warps=4,
-        )
+        kvcache_combine.launch(part, stats, out, lse, group=group, natural=natural)

@@ -12,7 +12,8 @@ import triton.language as tl
 @dataclass(frozen=True)
 class Cache:
     """``seqlens`` keys (on the device), or ``length`` of each sequence, in the row ``batch_idx`` of
-    the cache or in the pages ``table`` names."""
+    the cache or in the pages ``table`` names. What is stored is the value divided by its scale,
+    fp32 () or (kv_heads,); none where the cache is not fp8."""
 
     k: torch.Tensor
     v: torch.Tensor
@@ -20,6 +21,8 @@ class Cache:
     length: int
     batch_idx: torch.Tensor | None
     table: torch.Tensor | None
+    k_scale: torch.Tensor | None
+    v_scale: torch.Tensor | None
 
     @property
     def page_size(self) -> int:
@@ -37,6 +40,18 @@ class Cache:
             None if self.seqlens is None else self.seqlens.stride(0),
             None if self.batch_idx is None else self.batch_idx.stride(0),
             *((None, None) if self.table is None else self.table.stride()),
+        )
+
+    @property
+    def bits(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """An fp8 cache as bytes."""
+        return self.k.view(torch.uint8), self.v.view(torch.uint8)
+
+    @property
+    def scale_strides(self) -> tuple[int | None, ...]:
+        return tuple(
+            None if one is None else one.stride(0) if one.dim() else 0
+            for one in (self.k_scale, self.v_scale)
         )
 
 

@@ -19,6 +19,8 @@ def _attend(
     length: int,
     batch_idx: torch.Tensor | None,
     table: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
     added: int,
     cos: torch.Tensor | None,
     sin: torch.Tensor | None,
@@ -34,7 +36,7 @@ def _attend(
     if out.numel():
         kvcache_forward.launch(
             q,
-            Cache(k_cache, v_cache, seqlens, length, batch_idx, table),
+            Cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale),
             out,
             lse,
             added=added,
@@ -65,13 +67,15 @@ def _append(
     length: int,
     batch_idx: torch.Tensor | None,
     table: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
     cos: torch.Tensor | None,
     sin: torch.Tensor | None,
     interleaved: bool,
 ) -> None:
     """Write k, turned to its positions, and v behind what the caches hold."""
     if k.numel():
-        cache = Cache(k_cache, v_cache, seqlens, length, batch_idx, table)
+        cache = Cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale)
         kvcache_append.launch(k, v, cache, _rotary(cos, sin, interleaved))
 
 

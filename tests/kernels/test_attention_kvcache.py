@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 from benchmarks.workloads.attention import plain_attention
+from kernels.attention import e4m3
 from kernels.attention.kvcache_configs import choose_splits
 from tests.kernels.interpreted import Errors, Worker, measure, strided
 
@@ -20,7 +23,8 @@ from tests.kernels.interpreted import Errors, Worker, measure, strided
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """``keys`` of each sequence in a cache of ``room`` rows, or with ``page`` in shuffled pages;
-    the last ``new`` of them are appended, and of all columns the first ``rotary`` are turned."""
+    the last ``new`` of them are appended, and of all columns the first ``rotary`` are turned. The
+    cache is of dtype ``fp8``, scaled by "tensor" or "head"."""
 
     keys: tuple[int, ...] = (70, 1, 0, 33)
     S: int = 1
@@ -39,10 +43,13 @@ class Case:
     new: int = 0
     rotary: int = 0
     interleaved: bool = True
+    fp8: str = ""
+    scaled: str = ""
 
     def __str__(self) -> str:
         parts = [self.dtype, "+".join(map(str, self.keys)), f"S{self.S}-H{self.H}-G{self.G}"]
         parts.append(f"D{self.D}-DV{self.DV}" if self.DV else f"D{self.D}")
+        parts += [name for name in (self.fp8, self.scaled) if name]
         parts += [name for name in ("causal", "rows_elsewhere") if getattr(self, name)]
         if self.window != (-1, -1):
             parts.append(f"window{self.window[0]},{self.window[1]}")
@@ -68,6 +75,20 @@ class Case:
         rate = 1e4 ** -(torch.arange(0, self.rotary, 2) / self.rotary)
         angles = torch.arange(2 * self.room)[:, None] * rate
         return angles.cos(), angles.sin().t().contiguous().t()
+
+    def scales(self) -> list[torch.Tensor]:
+        """Of keys and of values; they round, and make some values too large."""
+        wide = self.G if self.scaled == "head" else 1
+        made = [(torch.arange(wide) + 1.3) * 0.01, (torch.arange(wide) + 0.7) * 0.003]
+        return made if self.scaled == "head" else [one[0] for one in made]
+
+    def stored(self, rows: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        """As an fp8 cache has them."""
+        kind = getattr(torch, self.fp8)
+        if self.scaled:
+            rows = rows.float() / (scale[:, None] if scale.dim() else scale)
+        most = torch.finfo(kind).max
+        return rows.float().clamp(-most, most).to(kind)
 
     def cache(self, rows: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """``rows`` of each sequence where the kernel is to find them, and which pages or rows of
@@ -119,6 +140,10 @@ CASES = [
     Case(D=32, DV=16, new=1, causal=True, keys=(20, 1), rotary=20, interleaved=False, page=16),
     Case(D=16, new=5, S=4, H=8, window=(9, -1), keys=(50, 9, 31), rotary=16, dtype="float32"),
     Case(D=16, new=4, H=8, G=8, keys=(50, 4), rows_elsewhere=True, dtype="bfloat16"),
+    Case(D=16, fp8="float8_e4m3fn", scaled="head", causal=True, S=2, splits=2),
+    Case(D=16, fp8="float8_e4m3fnuz", scaled="tensor", dtype="bfloat16", page=16, keys=(40, 3)),
+    Case(D=16, fp8="float8_e4m3fn", new=2, rotary=16, causal=True, keys=(40, 2), scaled="head"),
+    Case(D=16, fp8="float8_e4m3fnuz", new=2, keys=(20, 2), page=16, dtype="float32"),
     *(Case(D=16, S=2, H=2, G=1, causal=True, splits=n, keys=(99, 34)) for n in range(1, 9)),
 ]
 
@@ -169,8 +194,11 @@ def run(case: Case) -> list[Errors]:
     import kernels
 
     q, k, v = case.drawn()
-    k_cache, places = case.cache(k, 11)
-    v_cache, _ = case.cache(v, 12)
+    scales = case.scales()
+    before = [k, v]
+    if case.fp8:
+        before = [case.stored(*each) for each in zip(before, scales, strict=True)]
+    (k_cache, places), (v_cache, _) = (case.cache(one, seed) for seed, one in enumerate(before))
     options: dict[str, Any] = {}
     if case.new:
         ends = [(b, slice(n - case.new, n)) for b, n in enumerate(case.keys)]
@@ -178,6 +206,8 @@ def run(case: Case) -> list[Errors]:
     if case.rotary:
         options["rotary_cos"], options["rotary_sin"] = case.angles()
         options["rotary_interleaved"] = case.interleaved
+    if case.scaled:
+        options["k_scale"], options["v_scale"] = scales
     got = kernels.flash_attention_kvcache(
         q,
         k_cache,
@@ -191,17 +221,23 @@ def run(case: Case) -> list[Errors]:
         return_lse=True,
         **options,
     )
-    plain_q, plain_k = appended(case, q, k)
-    plain = formula(case, plain_q, plain_k, v, case.dtype)
-    q, k, v = (one.double() for one in (q, k, v))
-    true_q, true_k = appended(case, q, k)
-    truth = formula(case, true_q, true_k, v, "float64")
-    if case.new:
-        after = replace(case, new=0)
-        for found, rows in ((k_cache, plain_k), (v_cache, v.to(v_cache.dtype))):
-            # What was there, the new rows, and NaN as before everywhere else.
-            want = after.cache(rows.contiguous(), 0)[0]
-            torch.testing.assert_close(found, want, rtol=2e-3, atol=1e-5, equal_nan=True)
+    # An fp8 cache rounds once: what is written is turned in fp32.
+    plain_q, plain_k = appended(case, q, k.float() if case.fp8 else k)
+    true_q, true_k = appended(case, q.double(), k.double())
+    after: Any = (plain_k, v)
+    true = (true_k, v.double())
+    if case.fp8:
+        after = [case.stored(*each) for each in zip(after, scales, strict=True)]
+        factors = [one[:, None] if one.dim() else one for one in scales] if case.scaled else [1, 1]
+        true = tuple(one.double() * factor for one, factor in zip(after, factors, strict=True))
+    for found, rows in zip((k_cache, v_cache), after, strict=True):
+        # What was there, the new rows, and NaN as before everywhere else.
+        want = replace(case, new=0).cache(rows.contiguous(), 0)[0]
+        bar = {"rtol": 0.0, "atol": 0.0} if case.fp8 else {"rtol": 2e-3, "atol": 1e-5}
+        torch.testing.assert_close(found.float(), want.float(), **bar, equal_nan=True)
+    kept = [one.to(q.dtype) for one in true] if case.fp8 else (plain_k, v)
+    plain = formula(case, plain_q, *kept, case.dtype)
+    truth = formula(case, true_q, *true, "float64")
     if not any(case.keys):
         assert torch.equal(got[0], torch.zeros_like(got[0]))
         assert torch.equal(got[1], torch.full_like(got[1], -math.inf))
@@ -245,15 +281,30 @@ def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
     q, k, v = case.drawn()
     (k_cache, table), (v_cache, _) = case.cache(k, 1), case.cache(v, 2)
     lengths = torch.tensor(case.keys, dtype=torch.int32)
+    untold = (None, None, True, True, 0, None, 0.25, 2)
     outcome = torch.library.opcheck(
         torch.ops.warpwatch.flash_attention_kvcache,
-        (q, k_cache, v_cache, lengths, 0, None, table, 0, None, None, True, True, 0, None, 0.25, 2),
+        (q, k_cache, v_cache, lengths, 0, None, table, None, None, 0, *untold),
     )
     cos, sin = case.angles()
     new = q[:, :, :2].clone()
     outcome |= torch.library.opcheck(
         torch.ops.warpwatch.kvcache_append,
-        (new, new, k_cache.clone(), v_cache.clone(), lengths, 0, None, table, cos, sin, True),
+        (
+            new,
+            new,
+            k_cache.clone(),
+            v_cache.clone(),
+            lengths,
+            0,
+            None,
+            table,
+            None,
+            None,
+            cos,
+            sin,
+            True,
+        ),
     )
 
     def model(q: Any, k_cache: Any, v_cache: Any, lengths: Any) -> Any:
@@ -292,3 +343,37 @@ def test_splits_fill_the_processors(
     tiles: int, key_blocks: int, processors: int, expected: int
 ) -> None:
     assert choose_splits(tiles, key_blocks, processors) == expected
+
+
+@triton.jit
+def both_ways(codes, halves, values, bits, N: tl.constexpr, FNUZ: tl.constexpr):
+    o_n = tl.arange(0, N)
+    tl.store(halves + o_n, e4m3.widened(tl.load(codes + o_n), FNUZ))
+    tl.store(bits + o_n, e4m3.narrowed(tl.load(values + o_n), FNUZ))
+
+
+def run_e4m3(flavour: str) -> list[torch.Tensor]:
+    """All codes as they are read; what lies on them, between them and beside that, written."""
+    kind = getattr(torch, flavour)
+    codes = torch.arange(256, dtype=torch.uint8)
+    numbers = codes.view(kind).float()
+    ordered = numbers[numbers.isfinite()].sort().values
+    middles = (ordered[1:] + ordered[:-1]) / 2
+    beside = [middles.nextafter(torch.tensor(to)) for to in (-math.inf, math.inf)]
+    odd = torch.tensor([math.nan, -0.0, 1e-30, -1e-30, 1e30, -1e30, math.inf, -math.inf])
+    values = torch.cat((ordered, middles, *beside, odd))
+    values = torch.nn.functional.pad(values, (0, 1024 - len(values)))
+    halves, bits = torch.empty(1024, dtype=torch.float16), torch.empty(1024, dtype=torch.uint8)
+    both_ways[(1,)](codes.repeat(4), halves, values, bits, 1024, flavour.endswith("fnuz"))
+    most = torch.finfo(kind).max
+    want = values.clamp(-most, most).to(kind)
+    return [halves[:256].float(), numbers, bits.view(kind).float(), want.float()]
+
+
+@pytest.mark.parametrize("flavour", ["float8_e4m3fn", "float8_e4m3fnuz"])
+def test_e4m3_is_read_and_written_exactly(interpreter: Worker, flavour: str) -> None:
+    read, numbers, written, want = interpreter.run(run_e4m3, flavour)
+    for got, expected in ((read, numbers), (written, want)):
+        torch.testing.assert_close(got, expected, rtol=0.0, atol=0.0, equal_nan=True)
+        number = ~expected.isnan()
+        assert torch.equal(got.signbit()[number], expected.signbit()[number])

@@ -29,6 +29,7 @@ def varlen(q: Any = Q[0], k: Any = K[0], v: Any = K[0], cu_k: Any = CU, longest:
     return kernels.flash_attention_varlen(q, k, v, CU, cu_k, longest, 8)
 
 
+FP8 = torch.float8_e4m3fn
 LENGTHS = torch.tensor([3, 8], dtype=torch.int32)
 PAGES = torch.empty(5, 16, 2, 64, dtype=HALF)
 TABLE = torch.zeros(2, 4, dtype=torch.int32)
@@ -245,6 +246,31 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: decode(rotary_cos=A.new_empty(8, 32)),
         TypeError,
         r"^rotary_sin: expected a torch.Tensor.*positions.*NoneType",
+    ),
+    "kvcache-scale": (
+        lambda: decode(k_scale=torch.ones(())),
+        ValueError,
+        r"^k_scale: expected None unless the caches are float8.*k_cache is float16",
+    ),
+    "kvcache-scale-float": (
+        lambda: decode(k=K.to(FP8), v=K.to(FP8), v_scale=0.5),
+        TypeError,
+        r"^v_scale: expected a float32 tensor.*\(2,\).*got float; torch\.tensor",
+    ),
+    "kvcache-scale-shape": (
+        lambda: decode(k=K.to(FP8), v=K.to(FP8), v_scale=torch.ones(4)),
+        ValueError,
+        r"^v_scale: expected a float32 tensor of shape \(\) or \(2,\).*got float32.*\(4,\)",
+    ),
+    "kvcache-fp8-mixed": (
+        lambda: decode(k=K.to(FP8), v=K.to(torch.float8_e4m3fnuz)),
+        ValueError,
+        r"^v_cache: expected dtype torch\.float8_e4m3fn as k_cache has.*fnuz",
+    ),
+    "kvcache-fp8-heads": (
+        lambda: decode(k=Q[:, :, :3].to(FP8), v=Q[:, :, :3].to(FP8)),
+        ValueError,
+        r"^k_cache: .*divides the 4 of q, got 3",
     ),
     "kvcache-gradient": (
         lambda: decode(q=Q.clone().requires_grad_()),

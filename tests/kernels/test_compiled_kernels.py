@@ -142,3 +142,16 @@ def test_decode_is_bound_by_the_memory_it_must_read(
     assert values["bound_us"] < 1.05 * read_us
     # The lengths stay on the device: host code never waits for one.
     assert measured.evidence["torch_ops"] == []
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_decode_of_an_fp8_cache_takes_what_reading_bytes_takes(target: Target) -> None:
+    workload = KvcacheWorkload(**DECODE, D=128, page=64, kv="fp8")
+    measured = measure(workload, target)
+    assert measured.status == "ok", measured.detail
+    values = measured.values
+    assert values["spilled_bytes"] == 0
+    assert values["tensor_core_level"] == LEVEL[target.name]
+    read_us = workload.bytes_moved / devices.load(target.device).kernel_bandwidth_gbps / 1e3
+    # On sm_100 widened keys and values on their way through shared memory bind as long.
+    assert values["bound_us"] < 1.1 * read_us

@@ -172,6 +172,20 @@ def test_decode_reference_is_torch_of_the_cached_keys(page: int) -> None:
     assert torch.allclose(case.reference(made, "float64"), want.transpose(1, 2), atol=1e-12)
 
 
+def test_decode_reference_reads_an_fp8_cache_with_its_scales() -> None:
+    shape: dict[str, Any] = {"dtype": "bf16", "B": 2, "KV": 20, "H": 2, "G": 1, "D": 8, "page": 16}
+    case = KvcacheWorkload(group="test", kv="fp8", **shape)
+    assert case.name == "attention-kvcache-bf16-B2-S1-KV20-H2-G1-D8-page16-fp8kv-causal"
+    assert case.bytes_moved == 2 * 2 * 8 * (20 + 2 * 2)
+    made = dict(case.inputs("cpu", seed=3))
+    drawn = KvcacheWorkload(group="test", **shape).inputs("cpu", seed=3)
+    assert made["k"].dtype == made["v"].dtype == torch.float8_e4m3fn
+    widened = {name: made[name].double() * made[f"{name}_scale"].double() for name in "kv"}
+    assert torch.allclose(widened["k"], drawn["k"].double().clamp(-4, 4), rtol=0.07, atol=2e-5)
+    want = KvcacheWorkload(group="test", **shape).reference(made | widened, "float64")
+    assert torch.allclose(case.reference(made, "float64"), want, atol=1e-12)
+
+
 def test_decode_reference_turns_and_appends_the_newest_tokens() -> None:
     shape: dict[str, Any] = {"dtype": "fp32", "B": 2, "KV": 20, "S": 2, "H": 2, "G": 1, "D": 8}
     case = KvcacheWorkload(group="test", append=True, **shape)
