@@ -122,6 +122,13 @@ def remove_left_over(client: Any) -> int:
     return count
 
 
+def _cut_off(run: Run, error: Exception) -> EngineError:
+    return EngineError(
+        f"the engine stopped answering in mid-run ({_first_line(error)}): results already "
+        f"written are in {run.results}; restart the engine and run it again"
+    )
+
+
 def _follow(container: Any, run: Run) -> int:
     """Start it, pass its output on, and give its exit code."""
     import requests
@@ -135,7 +142,10 @@ def _follow(container: Any, run: Run) -> int:
 
     # Attached before it starts: the engine keeps no log that could fill the host's disk.
     output = container.attach(stream=True, stdout=True, stderr=True)
-    container.start()
+    try:
+        container.start()
+    except requests.exceptions.RequestException as error:  # it may run all the same
+        raise _cut_off(run, error) from None
     try:
         with Watch(run.results, run.results_gb, run.timeout_s, stop) as watch:
             for chunk in output:
@@ -146,10 +156,7 @@ def _follow(container: Any, run: Run) -> int:
             code = int(container.wait()["StatusCode"])
         state = container.client.api.inspect_container(container.id)["State"]
     except lost as error:
-        raise EngineError(
-            f"the engine stopped answering in mid-run ({_first_line(error)}): results already "
-            f"written are in {run.results}; restart the engine and run it again"
-        ) from None
+        raise _cut_off(run, error) from None
     reason = watch.reason or (full(run.results) if code else "")
     if reason:
         raise EngineError(f"{reason}; results already written are in {run.results}")

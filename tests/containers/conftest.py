@@ -88,8 +88,7 @@ def start(environment: dict[str, str], folder: Path) -> Engine:
     while not socket.exists() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.05)
     assert socket.exists(), (folder / "engine.log").read_text()
-    engine = Engine({**environment, "DOCKER_HOST": f"unix://{socket}"}, process)
-    return replace(engine, before=frozenset(engine.left_over()))
+    return Engine({**environment, "DOCKER_HOST": f"unix://{socket}"}, process)
 
 
 @pytest.fixture(scope="session")
@@ -107,7 +106,7 @@ def engine(
     container_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engine]:
     engine = start(container_environment, tmp_path_factory.mktemp("socket"))
-    yield engine
+    yield replace(engine, before=frozenset(engine.left_over()))
     engine.stop()
 
 
