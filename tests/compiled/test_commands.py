@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks.__main__ import main
+from benchmarks.configuration import ROOT
 from benchmarks.instruments.compiled import callables, comparison, jobs, sides
 
 LIBRARY = """
@@ -280,20 +282,46 @@ def test_other_code_says_how_it_differs(code: str, said: str) -> None:
     assert any(one.startswith(said) for one in found.causes)
 
 
-def test_another_commit_is_measured_and_not_the_checkout(tmp_path: Path) -> None:
-    import subprocess
+def commit_with(edit: Callable[[Path], None], folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A commit beside HEAD with other kernels; its objects lie in ``folder``, none in the clone."""
+    folder.mkdir()
+    held = git("rev-parse", "--path-format=absolute", "--git-path", "objects")
+    monkeypatch.setenv("GIT_ALTERNATE_OBJECT_DIRECTORIES", held)
+    monkeypatch.setenv("GIT_OBJECT_DIRECTORY", str(folder / "objects"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(folder / "index"))
+    for part in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{part}_NAME", "t")
+        monkeypatch.setenv(f"GIT_{part}_EMAIL", "t@localhost")
+    (folder / "objects").mkdir()
+    tree = folder / "tree"
+    tree.mkdir()
+    monkeypatch.setenv("GIT_WORK_TREE", str(tree))
+    git("read-tree", "HEAD")
+    git("checkout-index", "--all")
+    edit(tree / "kernels")
+    git("add", "--update")
+    monkeypatch.delenv("GIT_WORK_TREE")
+    return git("commit-tree", git("write-tree"), "-p", "HEAD", "-m", "other kernels")
 
-    first = subprocess.run(
-        ["git", "log", "--reverse", "--format=%H", "--diff-filter=A", "--", "kernels/matmul"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    if not first:
-        pytest.skip("this checkout has no history to go back in")
+
+def git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_another_commit_is_measured_and_not_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def edit(kernels: Path) -> None:
+        configs = kernels / "matmul" / "configs.py"
+        text = configs.read_text()
+        assert text.count("C(64, 64, 64, 4, 4)") > 1
+        configs.write_text(text.replace("C(64, 64, 64, 4, 4)", "C(64, 64, 64, 8, 4)"))
+
+    commit = commit_with(edit, tmp_path / "beside", monkeypatch)
     job = jobs.Job("kernels:matmul", "sm_80", arguments="fp16[256,256] fp16[256,256]")
     found = []
-    for name in (first[0], "."):
+    for name in (commit, "."):
         with sides.opened(name) as side:
             found += list(jobs.run([job], side.environment))
     old, new = found
