@@ -197,11 +197,13 @@ def _of_sinks(
     total: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """(heads,): the weight of a row's sink times -delta, whose dp is 0, summed over rows."""
+    if total is not None:  # fp32: not a rounding more than the formula has
+        lse, delta = lse.double(), delta.double()
     weights = torch.exp(sinks[:, None] - lse).masked_fill_(lse == float("-inf"), 0.0)
     if total is not None:
         weights /= total
     rows = -(weights * delta).sum(-1)
-    return rows if rows.dim() == 1 else rows.sum(0)
+    return (rows if rows.dim() == 1 else rows.sum(0)).float()
 
 
 FEW_KEYS = 16

@@ -8,7 +8,7 @@ import triton.language as tl
 from .backward_tiles import load_rows, weights
 from .packed import bounds
 from .products import head_product
-from .scores import Scores, modified
+from .scores import Scores, dropped, kept, modified
 
 
 @triton.jit
@@ -87,14 +87,24 @@ def accumulate_kv(
         if EXACT:
             b_total = tl.load(total + o_bh + i_m + o_m, mask=in_m, other=1.0)
             b_p = tl.div_rn(b_p, b_total[None, :])
-        b_dv = tl.dot(b_p.to(b_dout.dtype), b_dout, b_dv, input_precision="ieee")
+        if scores.seed is not None:
+            b_keep = kept(scores, i_m, o_m[None, :], o_column, o_n[:, None])
+            b_kept = dropped(b_p, b_keep, scores)
+        else:
+            b_kept = b_p
+        b_dv = tl.dot(b_kept.to(b_dout.dtype), b_dout, b_dv, input_precision="ieee")
         if EXACT:
-            b_ds = head_product(b_dout, b_v).T - b_delta[None, :]
+            b_dp = head_product(b_dout, b_v).T
+            if scores.seed is not None:
+                b_dp = dropped(b_dp, b_keep, scores)
+            b_ds = b_dp - b_delta[None, :]
             if dlse is not None:
                 b_ds += tl.load(dlse + o_bh + i_m + o_m, mask=in_m, other=0.0)[None, :]
             b_ds *= b_p
         else:
             b_dp = tl.dot(b_v, b_dout.T, input_precision="ieee")
+            if scores.seed is not None:
+                b_dp = dropped(b_dp, b_keep, scores)
             b_ds = b_p * (b_dp - b_delta[None, :])
         b_dk = tl.dot((b_ds * b_slope).to(b_q.dtype), b_q, b_dk, input_precision="ieee")
     return b_dk, b_dv
@@ -144,6 +154,9 @@ def attention_backward_kv(
     stride_ab,
     stride_ah,
     sinks,
+    seed,
+    drop_below,
+    keep_scale,
     bias,
     stride_bb,
     stride_bh,
@@ -206,12 +219,14 @@ def attention_backward_kv(
         if cu_q is not None:
             o_bh = i_h.to(tl.int64) * tokens + o_q
         b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
+        b_seed = None if seed is None else tl.load(seed)
         b_bias = bias
         if bias is not None:
             b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
         scores = Scores(
             factor, softcap, b_slope, seqlen_k - seqlen_q,
             b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
+            b_seed, drop_below, keep_scale, i_b * kv_heads * heads_per_kv + i_h,
         )  # fmt: skip
         b_dk, b_dv = accumulate_kv(
             b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_b, i_h, o_bh,

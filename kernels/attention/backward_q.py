@@ -8,7 +8,7 @@ import triton.language as tl
 from .backward_tiles import load_rows, weights
 from .packed import bounds
 from .products import head_product
-from .scores import Scores, modified, store_bias_gradient
+from .scores import Scores, dropped, kept, modified, store_bias_gradient
 
 
 @triton.jit
@@ -69,6 +69,9 @@ def accumulate_q(
             b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], b_k.dtype == tl.float32
         )
         b_dp = head_product(b_dout, b_v)
+        if scores.seed is not None:
+            b_keep = kept(scores, o_row, o_m[:, None], i_n, o_n[None, :])
+            b_dp = dropped(b_dp, b_keep, scores)
         seen = i_n + o_n[None, :] < seqlen_k
         if CAUSAL:
             seen = seen & (i_n + o_n[None, :] <= o_row + o_m[:, None] + causal_offset)
@@ -130,6 +133,9 @@ def attention_backward_q(
     stride_ab,
     stride_ah,
     sinks,
+    seed,
+    drop_below,
+    keep_scale,
     bias,
     stride_bb,
     stride_bh,
@@ -170,6 +176,7 @@ def attention_backward_q(
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
     b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
+    b_seed = None if seed is None else tl.load(seed)
     b_bias = bias
     if bias is not None:
         b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
@@ -179,6 +186,7 @@ def attention_backward_q(
     scores = Scores(
         factor, softcap, b_slope, seqlen_k - seqlen_q,
         b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, b_dbias,
+        b_seed, drop_below, keep_scale, i_bh,
     )  # fmt: skip
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(

@@ -8,7 +8,7 @@ import triton.language as tl
 from .backward_tiles import load_rows, weights
 from .packed import bounds
 from .products import head_product
-from .scores import Scores, modified
+from .scores import Scores, dropped, kept, modified
 
 
 @triton.jit
@@ -100,6 +100,9 @@ def attention_backward_rows(
     stride_ab,
     stride_ah,
     sinks,
+    seed,
+    drop_below,
+    keep_scale,
     bias,
     stride_bb,
     stride_bh,
@@ -143,12 +146,14 @@ def attention_backward_rows(
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
     b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
+    b_seed = None if seed is None else tl.load(seed)
     b_bias = bias
     if bias is not None:
         b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
     scores = Scores(
         factor, softcap, b_slope, seqlen_k - seqlen_q,
         b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
+        b_seed, drop_below, keep_scale, i_bh,
     )  # fmt: skip
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(
@@ -197,6 +202,9 @@ def attention_backward_rows(
             b_s, scores, i_row, o_m[:, None], i_n, o_n[None, :], b_k.dtype == tl.float32
         )
         b_dp = head_product(b_dout, b_v)
+        if scores.seed is not None:
+            b_keep = kept(scores, i_row, o_m[:, None], i_n, o_n[None, :])
+            b_dp = dropped(b_dp, b_keep, scores)
         seen = i_n + o_n[None, :] < seqlen_k
         if CAUSAL:
             seen = seen & (i_n + o_n[None, :] <= i_row + o_m[:, None] + causal_offset)

@@ -12,7 +12,7 @@ from .configs import choose_forward, padded
 from .options import PLAIN, Options
 from .packed import Packed, bounds
 from .products import head_product
-from .scores import Scores, modified
+from .scores import Scores, dropped, kept, modified
 
 LOG2_E = 1.4426950408889634
 
@@ -105,6 +105,8 @@ def attend(
             b_alpha = tl.exp2(b_max - b_shift)
         b_sum = b_sum * b_alpha + tl.sum(b_p, 1)
         b_out = b_out * b_alpha[:, None]
+        if scores.seed is not None:
+            b_p = dropped(b_p, kept(scores, o_row, o_m[:, None], i_n, o_n[None, :]), scores)
         b_max = b_max_new
         # [BLOCK_N, BLOCK_DV]
         if TMA:
@@ -161,6 +163,9 @@ def attention_forward(
     stride_ab,
     stride_ah,
     sinks,
+    seed,
+    drop_below,
+    keep_scale,
     bias,
     stride_bb,
     stride_bh,
@@ -212,12 +217,14 @@ def attention_forward(
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
     b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
+    b_seed = None if seed is None else tl.load(seed)
     b_bias = bias
     if bias is not None:
         b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
     scores = Scores(
         factor, softcap, b_slope, seqlen_k - seqlen_q,
         b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
+        b_seed, drop_below, keep_scale, i_bh,
     )  # fmt: skip
 
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.

@@ -27,6 +27,8 @@ def flash_attention(
     alibi_slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    dropout_seed: int | torch.Tensor | None = None,
     return_lse: bool = False,
     q_scale: torch.Tensor | None = None,
     k_scale: torch.Tensor | None = None,
@@ -54,7 +56,10 @@ def flash_attention(
     strides. Its gradient is written for every score, in its dtype or, where it broadcasts, in fp32
     to be summed by torch: that takes as much memory. ``sinks``, fp32 (heads,), is one more score of
     every row that has no value (gpt-oss): it takes weight, counts in the log-sum-exp, which is the
-    sink where a row sees no key, and gets a gradient.
+    sink where a row sees no key, and gets a gradient. With ``dropout_p`` that part of the weights
+    is dropped and the rest divided by 1 - dropout_p; which ones follows from ``dropout_seed``, an
+    int or an int64 tensor of one number on the device, and from batch, head, query and key alone.
+    Without a seed one is drawn from torch's generator.
 
     ``return_lse`` adds the log-sum-exp of every row: (batch, heads, seqlen_q), fp32. Both are
     differentiable; gradients are the same bits at every run. Under ``torch.autocast`` q, k and v
@@ -73,7 +78,7 @@ def flash_attention(
     check(q, k, v, layout="(batch, seqlen, heads, head_dim)", head_axis=2, dtypes=dtypes)
     reach = limits(k.shape[1] - q.shape[1], causal, window_size)
     scores = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
-    options = checked(q, scores, softcap, alibi_slopes, sinks, bias)
+    options = checked(q, scores, softcap, alibi_slopes, sinks, dropout_p, dropout_seed, bias)
     if in_fp8 and any(one is not None for one in options):
         raise NotImplementedError(
             "q: expected float16, bfloat16 or float32 where more is asked of scores than a mask, "

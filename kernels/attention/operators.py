@@ -24,10 +24,12 @@ def flash_attention_op(
     softcap: float | None = None,
     slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
+    dropout: float | None = None,
+    seed: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
-    options = (softcap, slopes, sinks, bias)
+    options = (softcap, slopes, sinks, dropout, seed, bias)
     return _forward(q, k, v, causal, causal_offset, left_offset, scale, *options)
 
 
@@ -111,6 +113,8 @@ def flash_attention_backward_op(
     softcap: float | None = None,
     slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
+    dropout: float | None = None,
+    seed: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
 ) -> list[torch.Tensor]:
     """As ``backward.launch`` returns them."""
@@ -126,7 +130,7 @@ def flash_attention_backward_op(
         causal_offset=causal_offset,
         left_offset=left_offset,
         scale=scale,
-        options=Options(softcap, slopes, sinks, bias),
+        options=Options(softcap, slopes, sinks, dropout, seed, bias),
         bias_grad=bias_grad,
     )
 

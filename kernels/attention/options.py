@@ -14,16 +14,19 @@ from .. import checks
 @dataclass(frozen=True, eq=False)
 class Options:
     """Checked: ``softcap`` above 0, ``slopes`` (batch, heads) and ``sinks`` (heads,) in fp32;
-    ``bias`` expands to (batch, heads, seqlen_q, seqlen_k), of uint8 where it hides."""
+    ``bias`` expands to (batch, heads, seqlen_q, seqlen_k), of uint8 where it hides.
+    ``seed`` is int64 (1,)."""
 
     softcap: float | None = None
     slopes: torch.Tensor | None = None
     sinks: torch.Tensor | None = None
+    dropout: float | None = None
+    seed: torch.Tensor | None = None
     bias: torch.Tensor | None = None
 
     @property
     def plain(self) -> bool:
-        return not self.modifies and self.sinks is None
+        return not self.modifies and self.sinks is None and self.dropout is None
 
     @property
     def modifies(self) -> bool:
@@ -34,12 +37,17 @@ class Options:
         """Of every kernel, from ``factor`` on, for ``scores`` of this shape."""
         strides = (None, None) if self.slopes is None else self.slopes.stride()
         bias = (None,) * 4 if self.bias is None else self.bias.expand(scores).stride()
+        chances: tuple[Any, ...] = (None, None, None)
+        if self.dropout is not None:
+            keep = 0.0 if self.dropout == 1.0 else 1.0 / (1.0 - self.dropout)
+            chances = (self.seed, round(self.dropout * 2**24), keep)
         return (
             scale if self.modifies else None,
             self.softcap,
             self.slopes,
             *strides,
             self.sinks,
+            *chances,
             self.bias,
             *bias,
         )
@@ -51,6 +59,8 @@ def checked(
     softcap: Any = None,
     slopes: Any = None,
     sinks: Any = None,
+    dropout: Any = 0.0,
+    seed: Any = None,
     bias: Any = None,
     bias_name: str = "bias",
 ) -> tuple[Any, ...]:
@@ -68,7 +78,29 @@ def checked(
         sinks = _fp32("sinks", sinks, q, (by_head[1:],)).contiguous()
     if bias is not None:
         bias = _bias(bias_name, bias, q, scores)
-    return softcap, slopes, sinks, bias
+    return softcap, slopes, sinks, *_dropout(q, dropout, seed), bias
+
+
+def _dropout(q: torch.Tensor, dropout: Any, seed: Any) -> tuple[float | None, torch.Tensor | None]:
+    if not 0.0 <= dropout <= 1.0:
+        raise ValueError(f"dropout_p: expected a probability from 0 to 1, got {dropout}")
+    if isinstance(seed, torch.Tensor):
+        checks.dtype("dropout_seed", seed, (torch.int64,))
+        checks.same_device("q", q, dropout_seed=seed)
+        if seed.numel() != 1:
+            raise ValueError(f"dropout_seed: expected one number, got shape {tuple(seed.shape)}")
+    elif seed is not None and not isinstance(seed, int):
+        raise TypeError(
+            "dropout_seed: expected an int, an int64 tensor of one number or None, got "
+            f"{type(seed).__name__}"
+        )
+    if not dropout:
+        return None, None
+    if seed is None:
+        seed = torch.randint(2**62, (1,), dtype=torch.int64, device=q.device)
+    elif not isinstance(seed, torch.Tensor):
+        seed = torch.full((1,), seed, dtype=torch.int64, device=q.device)
+    return float(dropout), seed
 
 
 def _bias(name: str, value: Any, q: torch.Tensor, scores: tuple[int, ...]) -> torch.Tensor:

@@ -20,6 +20,8 @@ class Scores(NamedTuple):
     use: ``softcap`` s becomes softcap * tanh(s / softcap); ``slope`` of ALiBi, with ``diagonal``
     the key that lies under query 0, bottom-right; ``bias`` points at the head's (rows, columns),
     to be added or, of uint8, hiding where it is 0; its gradient goes to ``dbias``, contiguous.
+    Weights below ``drop_below`` of 2^24 drawn from ``seed`` for this ``head`` of the batch are
+    dropped, the others are multiplied by ``keep_scale``.
     """
 
     factor: Any
@@ -32,6 +34,10 @@ class Scores(NamedTuple):
     rows: Any
     columns: Any
     dbias: Any
+    seed: Any
+    drop_below: Any
+    keep_scale: Any
+    head: Any
 
 
 @triton.jit
@@ -76,6 +82,23 @@ def store_bias_gradient(b_ds, scores, i_row, o_r, i_col, o_c):
             b_ds.to(scores.dbias.dtype.element_ty),
             mask=(o_r < scores.rows - i_row) & (o_c < scores.columns - i_col),
         )  # fmt: skip
+
+
+@triton.jit
+def kept(scores, i_row, o_r, i_col, o_c):
+    """Which weights dropout keeps: a function of seed, head, query and key alone, so that passes
+    and tiles of any size agree. Philox 4x32 with 7 rounds; of its counter the words are key, query,
+    head and 0, and of its result the first word serves."""
+    c_key = i_col + o_c + o_r * 0
+    c_query = i_row + o_r + o_c * 0
+    bits, _, _, _ = tl.philox(scores.seed, c_key, c_query, c_key * 0 + scores.head, c_key * 0, 7)
+    return (bits >> 8).to(tl.int32) >= scores.drop_below
+
+
+@triton.jit
+def dropped(b_values, b_keep, scores):
+    """What is left of weights, or of their gradients."""
+    return tl.where(b_keep, b_values, 0.0) * scores.keep_scale
 
 
 @triton.jit

@@ -27,16 +27,11 @@ def scaled_dot_product_attention(
     broadcasts to (batch, heads, seqlen_q, seqlen_k): bool lets a query see a key where it is true,
     fp16, bf16 or fp32 is added to the scores, -inf hides. It is not copied and may have a gradient,
     whose memory is told at ``flash_attention``'s ``bias``. A row that sees no key gives 0.
-    ``dropout_p`` above 0 is not supported.
+    ``dropout_p`` drops weights by a seed drawn from torch's generator, not the ones torch drops.
     """
     if is_causal and attn_mask is not None:
         raise ValueError(
             "attn_mask: expected None with is_causal=True, as torch does; put both into the mask"
-        )
-    if dropout_p != 0.0:
-        raise NotImplementedError(
-            f"dropout_p: expected 0.0, got {dropout_p}; use "
-            "torch.nn.functional.scaled_dot_product_attention to drop scores"
         )
     names = ("query", "key", "value")
     query, key, value = autocast.lowered(query, key, value)
@@ -47,7 +42,7 @@ def scaled_dot_product_attention(
             "enable_gqa=True for grouped query heads"
         )
     scores = (*query.shape[:3], key.shape[2])
-    options = checked(query, scores, bias=attn_mask, bias_name="attn_mask")
+    options = checked(query, scores, dropout=dropout_p, bias=attn_mask, bias_name="attn_mask")
     checks.launchable("query", query)
     q, k, v = (one.transpose(1, 2) for one in (query, key, value))
     out, _ = attend(q, k, v, is_causal, 0, None, scale, *options)

@@ -30,6 +30,8 @@ def flash_attention_varlen(
     softcap: float | None = None,
     alibi_slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    dropout_seed: int | torch.Tensor | None = None,
     return_lse: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """``flash_attention`` of every sequence of a packed batch, in one launch.
@@ -41,15 +43,23 @@ def flash_attention_varlen(
     Neither is checked against the entries, which would wait for the GPU.
 
     ``causal``, ``window_size`` and ALiBi are aligned bottom-right in each sequence; ``softcap``,
-    ``alibi_slopes`` and ``sinks`` are as ``flash_attention`` takes them. ``return_lse`` adds
-    the log-sum-exp, (heads, tokens_q). Differentiable, with the same bits at every run. Portable
-    kernels on every target; not timed on a card yet.
+    ``alibi_slopes``, ``sinks`` and dropout are as ``flash_attention`` takes them. ``return_lse``
+    adds the log-sum-exp, (heads, tokens_q). Differentiable, with the same bits at every run.
+    Portable kernels on every target; not timed on a card yet.
     """
     q, k, v = autocast.lowered(q, k, v)
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     causal, right, left = interface.limits(0, causal, window_size)
     batch = cu_seqlens_q.numel() - 1
-    options = checked(q, (batch, q.shape[1], 0, 0), softcap, alibi_slopes, sinks)
+    options = checked(
+        q,
+        (batch, q.shape[1], 0, 0),
+        softcap,
+        alibi_slopes,
+        sinks,
+        dropout_p,
+        dropout_seed,
+    )
     checks.launchable("q", q)
     scale = 1.0 / math.sqrt(q.shape[2]) if softmax_scale is None else float(softmax_scale)
     out, lse = flash_attention_varlen_op(
@@ -64,7 +74,7 @@ def flash_attention_varlen(
         right,
         left,
         scale,
-        *options[:3],
+        *options[:5],
     )
     return (out, lse) if return_lse else out
 
@@ -85,6 +95,8 @@ def flash_attention_varlen_op(
     softcap: float | None = None,
     slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
+    dropout: float | None = None,
+    seed: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments."""
     out, lse = _outputs(q, k, v)
@@ -102,7 +114,7 @@ def flash_attention_varlen_op(
                 left_offset=left,
                 scale=scale,
                 packed=packed,
-                options=Options(softcap, slopes, sinks),
+                options=Options(softcap, slopes, sinks, dropout, seed),
             )
     return out, lse
 
@@ -137,6 +149,8 @@ def flash_attention_varlen_backward_op(
     softcap: float | None = None,
     slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
+    dropout: float | None = None,
+    seed: torch.Tensor | None = None,
 ) -> list[torch.Tensor]:
     packed = Packed(cu_q, cu_k, max_q, max_k)
     return backward.launch(
@@ -152,7 +166,7 @@ def flash_attention_varlen_backward_op(
         left_offset=left,
         scale=scale,
         packed=packed,
-        options=Options(softcap, slopes, sinks),
+        options=Options(softcap, slopes, sinks, dropout, seed),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -28,6 +29,7 @@ class Case(Plain):
     bias: tuple[int, ...] = ()
     bias_dtype: str = "float32"
     hiding: bool = False
+    dropout: float = 0.0
 
     def __str__(self) -> str:
         text = super().__str__() + (f"-softcap{self.softcap}" if self.softcap else "")
@@ -37,6 +39,7 @@ class Case(Plain):
             + "-sinks" * self.sinks
             + (f"-bias-{'x'.join(map(str, self.bias))}-{self.bias_dtype}" if self.bias else "")
             + "-hiding" * self.hiding
+            + (f"-dropout{self.dropout}" if self.dropout else "")
         )
 
     def extras(self) -> dict[str, torch.Tensor]:
@@ -59,7 +62,30 @@ class Case(Plain):
 
     @property
     def scalars(self) -> dict[str, Any]:
-        return self.options | ({"softcap": self.softcap} if self.softcap else {})
+        found = self.options | ({"softcap": self.softcap} if self.softcap else {})
+        return found | ({"dropout_p": self.dropout, "dropout_seed": SEED} if self.dropout else {})
+
+
+SEED = 0x1234_5678_9ABC_DEF
+
+
+def drawn(heads: int, rows: int, columns: int, seed: int = SEED) -> torch.Tensor:
+    """(heads, rows, columns) numbers from 0 to 2^24: the first word of Philox 4x32-7, shifted,
+    whose key is the seed and whose counter is (column, row, head, 0)."""
+    low, high = np.uint64(2**32 - 1), np.uint64(32)
+    head, row, column = np.indices((heads, rows, columns), dtype=np.uint64)
+    c = [column, row, head, np.zeros_like(head)]
+    key = [np.uint64(seed) & low, np.uint64(seed) >> high]
+    for _ in range(7):
+        first, second = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
+        c = [
+            (second >> high) ^ c[1] ^ key[0],
+            second & low,
+            (first >> high) ^ c[3] ^ key[1],
+            first & low,
+        ]
+        key = [(key[0] + np.uint64(0x9E3779B9)) & low, (key[1] + np.uint64(0xBB67AE85)) & low]
+    return torch.from_numpy((c[0] >> np.uint64(8)).astype(np.int64))
 
 
 def formula(
@@ -98,6 +124,9 @@ def formula(
     lse = torch.logsumexp(scores, 3)
     weights = torch.softmax(scores, 3)[..., : case.KV]
     weights = weights.masked_fill((lse == float("-inf"))[..., None], 0.0)
+    if case.dropout:
+        numbers = drawn(case.B * case.H, case.S, case.KV).view_as(weights)
+        weights = weights * (numbers >= round(case.dropout * 2**24)) / (1.0 - case.dropout)
     return (weights.to(kind) @ v).transpose(1, 2), lse
 
 
@@ -167,9 +196,15 @@ BIAS = [
     replace(FP32, bias=(8, 20, 1), S=20, H=8, softcap=2.0, alibi="heads", sinks=True),
     replace(FP32, bias=(1, 2, 40, 70), S=40, causal=True, hiding=True),
 ]
+DROPOUT = [
+    replace(BASE, dropout=0.3, B=2, H=4, G=2, S=40),
+    replace(BASE, dropout=0.1, causal=True, dtype="bfloat16", KV=100, softcap=3.0),
+    replace(FP32, dropout=0.5, S=33, bias=(33, 70), hiding=True),
+    replace(FP32, dropout=0.2, S=33, H=4, G=4, sinks=True, KV=90, window=(40, 3)),
+]
 
 
-@pytest.mark.parametrize("case", [*SOFTCAP, *ALIBI, *SINKS, *BIAS], ids=str)
+@pytest.mark.parametrize("case", [*SOFTCAP, *ALIBI, *SINKS, *BIAS, *DROPOUT], ids=str)
 def test_outputs_and_gradients_match_fp64(interpreter: Worker, case: Case) -> None:
     for name, errors in interpreter.run(run, case).items():
         errors.check(name)
@@ -211,8 +246,8 @@ def run_varlen(options: dict[str, Any]) -> list[Errors]:
     return [measure(*(one.detach() for one in each)) for each in triples]
 
 
-def test_packed_sequences_take_softcap_alibi_and_sinks(interpreter: Worker) -> None:
-    options = {"softcap": 2.0, "alibi": "batch", "sinks": True}
+def test_packed_sequences_take_softcap_alibi_sinks_and_dropout(interpreter: Worker) -> None:
+    options = {"softcap": 2.0, "alibi": "batch", "sinks": True, "dropout": 0.2}
     names = ("out", "lse", "dq", "dk", "dv", "dsinks")
     for name, errors in zip(names, interpreter.run(run_varlen, options), strict=True):
         errors.check(name)
@@ -228,11 +263,12 @@ def run_operator() -> tuple[dict[str, str], list[torch.Tensor], list[torch.Tenso
     bias = torch.randn(1, 2, 20, 1).requires_grad_()
     outcome = torch.library.opcheck(
         torch.ops.warpwatch.flash_attention,
-        (q, k, v, True, 10, None, 0.25, 2.0, slopes, sinks, bias),
+        (q, k, v, True, 10, None, 0.25, 2.0, slopes, sinks, 0.3, torch.tensor([5]), bias),
     )
 
     def model(q: Any, k: Any, v: Any, sinks: Any, bias: Any) -> Any:
-        return kernels.flash_attention(q, k, v, softcap=2.0, sinks=sinks, bias=bias) * 2.0
+        options = {"softcap": 2.0, "sinks": sinks, "bias": bias, "dropout_p": 0.2}
+        return kernels.flash_attention(q, k, v, **options, dropout_seed=3) * 2.0
 
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     results = [
@@ -320,3 +356,39 @@ def test_attn_mask_means_what_torch_means(
 ) -> None:
     for errors in interpreter.run(run_sdpa, shape, dtype):
         errors.check("out")
+
+
+def run_dropout() -> dict[str, torch.Tensor]:
+    """Uniform weights over keys whose values tell which were kept."""
+    import kernels
+
+    q, k = torch.zeros(2, 4, 64, 2, 64).unbind()
+    v = torch.eye(64).reshape(1, 64, 1, 64).expand(4, 64, 2, 64)
+
+    def kept(**options: Any) -> torch.Tensor:
+        return kernels.flash_attention(q, k, v, dropout_p=0.25, **options) * 64.0
+
+    views = [one.transpose(1, 2) for one in (q, k, v)]
+    torch.manual_seed(1)
+    found = {
+        "first": kept(dropout_seed=7),
+        "again": kept(dropout_seed=torch.tensor([7])),
+        "other": kept(dropout_seed=8),
+        "drawn": kept(),
+        "drawn_again": kept(),
+        "all": kernels.flash_attention(q, k, v, dropout_p=1.0),
+        "sdpa": kernels.scaled_dot_product_attention(*views, dropout_p=0.25) * 64.0,
+    }
+    return {name: one.contiguous() for name, one in found.items()}
+
+
+def test_dropout_is_the_seeds_and_unbiased(interpreter: Worker) -> None:
+    found = interpreter.run(run_dropout)
+    assert torch.equal(found["first"], found["again"])
+    for name in ("other", "drawn", "drawn_again", "sdpa"):
+        assert not torch.equal(found["first"], found[name])
+        # 32,768 draws: 5 standard deviations of their mean.
+        assert abs(float(found[name].mean()) - 1.0) < 5.0 * (0.25 / 0.75 / 32768) ** 0.5
+    assert not torch.equal(found["drawn"], found["drawn_again"])
+    assert set(found["first"].unique().tolist()) == {0.0, float(torch.tensor(1.0) / 0.75)}
+    assert torch.equal(found["all"], torch.zeros_like(found["all"]))

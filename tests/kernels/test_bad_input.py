@@ -128,7 +128,16 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         r"^bias: expected dtype float16.*bool, got float64",
     ),
-    "sdpa-dropout": (lambda: sdpa(dropout_p=0.1), NotImplementedError, r"^dropout_p: .*0\.1"),
+    "sdpa-dropout": (
+        lambda: sdpa(dropout_p=1.5),
+        ValueError,
+        r"^dropout_p: expected a probability from 0 to 1, got 1.5",
+    ),
+    "attention-seed": (
+        lambda: kernels.flash_attention(Q, K, K, dropout_p=0.1, dropout_seed=0.5),
+        TypeError,
+        r"^dropout_seed: expected an int, an int64 tensor.*got float",
+    ),
     "sdpa-heads": (
         lambda: kernels.scaled_dot_product_attention(
             Q.transpose(1, 2), K.transpose(1, 2), K.transpose(1, 2)
