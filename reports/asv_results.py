@@ -7,7 +7,6 @@ and named, and the other rows of its file stay.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,7 +37,6 @@ from reports.strict import (
     is_text,
     load,
     parse,
-    parse_first,
     read_bytes,
     text,
 )
@@ -49,7 +47,6 @@ MAX_POINTS_PER_FILE = 1_000_000
 MAX_ROWS = 50_000
 
 _COLUMN = re.compile(r"[a-z_0-9]{1,40}")
-_LIST = re.compile(rb"\s*:\s*(?=\[)")
 _NUMBERS = frozenset((int, float, type(None)))
 
 
@@ -68,7 +65,23 @@ class Benchmark:
 def read_result(path: Path) -> ResultFile:
     """The result file at ``path``, of asv or pytest-benchmark, else ``RejectedError`` with all that
     is wrong."""
-    data, quick, marked = _document(path)
+    content = read_bytes(path)
+    quick = quick_json.decode(content)
+    if quick is not None:
+        document, marked = quick
+        try:
+            result = _result(path, document, True, marked)
+            if not marked or not result.problems:
+                return result
+        except RejectedError:
+            if not marked:
+                raise
+        # What is said of a mistake must not show a mark in the place of a NaN.
+    return _result(path, _expect_object(path, parse(path, content)), False, False)
+
+
+def _result(path: Path, data: dict[str, Any], quick: bool, marked: bool) -> ResultFile:
+    """``quick`` says that numbers are known to be some, ``marked`` that they may hold marks."""
     if pytest_benchmark.is_pytest_benchmark(data):
         return pytest_benchmark.parse(path, data)
     version = data.get("version")
@@ -131,23 +144,6 @@ def read_result(path: Path) -> ResultFile:
     )
 
 
-def read_samples(path: Path, benchmark: str, values: tuple[str, ...]) -> tuple[float, ...]:
-    """The stored samples of one value, empty where asv kept none or the file is not readable."""
-    try:
-        columns, row = _row(path, benchmark)
-        cells = dict(zip(columns, row, strict=False))
-        params = cells["params"] or []
-        if taken_params(params) is None or prod(map(len, params)) > MAX_POINTS_PER_ROW:
-            return ()
-        samples = cells["samples"][combinations(params).index(values)]
-    except (RejectedError, KeyError, IndexError, TypeError, ValueError):
-        return ()
-    if not isinstance(samples, list) or not _is_numbers(samples, len(samples)):
-        return ()
-    array = _numbers(samples)
-    return tuple(array[np.isfinite(array)].tolist())
-
-
 def read_benchmarks(path: Path) -> dict[str, Benchmark]:
     """``benchmarks.json``: what every benchmark is, by name; ``RejectedError`` otherwise."""
     data = _object(path)
@@ -198,38 +194,6 @@ def unquoted(representation: str) -> str:
     return representation
 
 
-def _row(path: Path, benchmark: str) -> tuple[Any, Any]:
-    """The columns of a file and one of its rows: from where they stand, if that is clear, because
-    a page needs a few samples and parsing a file takes as long as drawing ten pages."""
-    data = read_bytes(path)
-    places = [_list_after(data, name) for name in ("result_columns", benchmark)]
-    if None not in places:
-        columns, row = (parse_first(path, data[at:]) for at in places)
-        return columns, row
-    document = parse(path, data)
-    return document["result_columns"], document["results"][benchmark]
-
-
-def _list_after(data: bytes, name: str) -> int | None:
-    """Where the only list called ``name`` begins; ``None`` unless there is exactly one."""
-    written, found, at = json.dumps(name).encode(), [], -1
-    while (at := data.find(written, at + 1)) >= 0:
-        # No text can hold this: quotes within one are escaped.
-        match = _LIST.match(data, at + len(written))
-        if match:
-            found.append(match.end())
-    return found[0] if len(found) == 1 else None
-
-
-def _document(path: Path) -> tuple[dict[str, Any], bool, bool]:
-    """A file's content, whether its numbers are known to be some, and whether they hold marks."""
-    content = read_bytes(path)
-    quick = quick_json.decode(content)
-    if quick is not None:
-        return quick[0], True, quick[1]
-    return _expect_object(path, parse(path, content)), False, False
-
-
 def _object(path: Path) -> dict[str, Any]:
     return _expect_object(path, load(path))
 
@@ -250,7 +214,7 @@ class _Cells:
         self._low: list[float | None] = []
         self._high: list[float | None] = []
         self._problems = problems
-        self._is_numbers = _is_length if quick else _is_numbers
+        self._is_numbers = _is_length if quick else is_numbers
         self._marked = marked
         self._width = len(columns)
         wanted = ("result", "params", "version", "started_at", "stats_ci_99_a", "stats_ci_99_b")
@@ -303,11 +267,11 @@ class _Cells:
             return values, low.astype(np.float32), high.astype(np.float32)
 
     def _array(self, stored: list[float | None]) -> Floats:
-        numbers = _numbers(stored)
+        numbers = as_floats(stored)
         return quick_json.restored(numbers) if self._marked else numbers
 
 
-def _is_numbers(stored: Any, size: int) -> TypeGuard[list[float | None]]:
+def is_numbers(stored: Any, size: int) -> TypeGuard[list[float | None]]:
     return (
         isinstance(stored, list) and len(stored) == size and _NUMBERS.issuperset(map(type, stored))
     )
@@ -317,7 +281,7 @@ def _is_length(stored: Any, size: int) -> TypeGuard[list[float | None]]:
     return stored is not None and len(stored) == size
 
 
-def _numbers(stored: list[Any]) -> Floats:
+def as_floats(stored: list[Any]) -> Floats:
     """Numbers as an array: nulls become NaN, integers beyond 1e308 infinite."""
     try:
         return np.array(stored, dtype=np.float64)

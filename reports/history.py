@@ -18,10 +18,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.asv_results import read_samples
 from reports.directions import Meaning
 from reports.model import Commit, Point, PointState, Series, SeriesKey
 from reports.result_file import ABSENT, FAILED, Floats
+from reports.stored_samples import read_samples
 from reports.work_done import Work
 
 Cell = Literal["measured", "failed", "not applicable", "absent"]

@@ -22,7 +22,7 @@ _EQUAL_SHARE = 0.5  # of neighbours that are exactly equal: counts or a coarse c
 _MEMORY = 1.6  # points that tell as much as one
 _SPIKE_SIGMA, _SPIKE_SHARE = 5.0, 0.04
 _SKEW = 0.35  # (upper - lower) / (upper + lower) of the 10th and 90th percentile
-_QUANTILES = np.array((0.1, 0.5, 0.9))
+_QUANTILES = (0.1, 0.5, 0.9)
 _WANDER = 0.4  # rank correlation of pairs
 
 MEANING: dict[NoiseKind, str] = {
@@ -70,6 +70,9 @@ def classify(values: Sequence[float | None] | Floats, steps: Sequence[Step] = ()
     x = np.log(y) if len(y) and (y > 0.0).all() else np.clip(y, -1e150, 1e150)
     if len(x) == 0:
         return Noise("quiet", 0.0, 1.0, 1, 0.0, 0)
+    if not steps:
+        residuals = x - median(x)
+        return _describe(residuals, memory(residuals))
     place = np.flatnonzero(finite)
     level_of = np.searchsorted(np.array([s.index for s in steps], dtype=np.int64), place, "right")
     residuals = x.copy()
@@ -99,11 +102,11 @@ def _describe(residuals: Floats, remembers: float) -> Noise:
     if n < _FEWEST or sigma <= 0.0:
         kind: NoiseKind = "discrete" if n >= _FEWEST else "quiet"
         return Noise(kind, sigma, 1.0, 1, 0.0, n)
-    spikes = float(np.mean(np.abs(residuals) > _SPIKE_SIGMA * sigma))
+    spikes = float(np.count_nonzero(np.abs(residuals) > _SPIKE_SIGMA * sigma)) / n
     modes = count_modes(residuals, sigma) if n >= 3 * _FEWEST else 1
     order = np.sort(residuals)
-    equal = float(np.mean(order[1:] == order[:-1]))
-    low, middle, high = np.interp(_QUANTILES * (n - 1), np.arange(n), order).tolist()
+    equal = np.count_nonzero(order[1:] == order[:-1]) / (n - 1)
+    low, middle, high = (_quantile(order, share) for share in _QUANTILES)
     skew = (high + low - 2.0 * middle) / (high - low) if high > low else 0.0
     kind = "quiet"
     if equal > _EQUAL_SHARE:
@@ -117,3 +120,11 @@ def _describe(residuals: Floats, remembers: float) -> Noise:
     elif abs(skew) > _SKEW:
         kind = "skewed"
     return Noise(kind, sigma, remembers, modes, spikes, n)
+
+
+def _quantile(order: Floats, share: float) -> float:
+    """Of at least two ascending values, between neighbours along a straight line."""
+    place = share * (len(order) - 1)
+    first = int(place)
+    before = float(order[first])
+    return before + (float(order[first + 1]) - before) * (place - first)

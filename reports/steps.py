@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -54,12 +55,20 @@ class _Data:
 
 @dataclass(frozen=True)
 class _Fit:
-    """Segments between ``edges`` (first 0, last n), their levels and the noise around them."""
+    """Segments between ``edges`` (first 0, last n), their levels and the noise around them.
+
+    ``likely`` is the log-likelihood of each segment at its level.
+    """
 
     edges: tuple[int, ...]
     levels: Floats
     shape: NoiseShape
-    memory: float
+    residuals: Floats
+    likely: tuple[float, ...]
+
+    @cached_property
+    def memory(self) -> float:
+        return memory(self.residuals)
 
 
 @dataclass(frozen=True)
@@ -103,16 +112,17 @@ def changes(values: Values, *, samples: Samples | None = None, glance: bool = Fa
         most=max(4, n // 8),
         top=top,
     )
-    fit = _settle(data, proposals) if proposals else None
-    if fit is None:
+    settled = _settle(data, proposals) if proposals else None
+    if settled is None:
         return []
+    fit, places = settled
     found = []
     for k in range(1, len(fit.edges) - 1):
         if abs(fit.levels[k] - fit.levels[k - 1]) * (n - 4) < _FEW_POINTS_SIGMA * fit.shape.sigma:
             continue
         if _over_slide(data, fit, k) < SLIDE_NATS * fit.memory:
             continue
-        placed = _place(data, fit, k)
+        placed = places[k - 1]
         found.append(
             Step(
                 index=int(data.places[placed.at]),
@@ -177,26 +187,28 @@ def _read(values: Values, samples: Samples | None) -> _Data:
     return _Data(places=places, raw=raw, scaled=scaled, weights=weights)
 
 
-def _settle(data: _Data, proposals: list[int]) -> _Fit | None:
+def _settle(data: _Data, proposals: list[int]) -> tuple[_Fit, list[_Placed]] | None:
     """Learn the noise, drop the weakest change, move the others; until nothing moves."""
     n = len(data.scaled)
     edges = [0, *proposals, n]
-    fit = None
     for _ in range(_ROUNDS + len(proposals)):
-        fit = _fit(data, edges)
-        if fit is None or len(edges) == 2:
+        fit = _fit(data, edges) if len(edges) > 2 else None
+        if fit is None:
             return None
-        inner = range(1, len(edges) - 1)
+        inner = range(1, len(fit.edges) - 1)
         evidence = [_over_nothing(data, fit, k) for k in inner]
         weakest = int(np.argmin(evidence))
-        if evidence[weakest] < EVIDENCE_NATS * fit.memory:
+        # No memory is below one: mostly it need not be known.
+        if evidence[weakest] < EVIDENCE_NATS or evidence[weakest] < EVIDENCE_NATS * fit.memory:
             del edges[weakest + 1]
             continue
-        moved = sorted({0, *(_place(data, fit, k).at for k in inner), n})
+        places = [_place(data, fit, k) for k in inner]
+        moved = sorted({0, *(place.at for place in places), n})
         if moved == edges:
-            return fit
+            return fit, places
         edges = moved
-    return fit
+    assert fit is not None
+    return fit, [_place(data, fit, k) for k in range(1, len(fit.edges) - 1)]
 
 
 def _fit(data: _Data, edges: list[int]) -> _Fit | None:
@@ -212,25 +224,25 @@ def _fit(data: _Data, edges: list[int]) -> _Fit | None:
         if not np.isfinite(sigma) or sigma < 1e-200:
             return None
     shape = learn(residuals, sigma)
-    if len(edges) > 2:
-        # A median hangs between modes; the likeliest level does not.
-        shifts = [
-            best_shift(shape, residuals[a:b], -5.0 * sigma, 5.0 * sigma, data.weights[a:b])[0]
-            for a, b in pairwise(edges)
-        ]
-        levels = levels + np.array(shifts)
-        residuals = x - np.repeat(levels, lengths)
-        shape = learn(residuals, sigma)
-    return _Fit(edges=tuple(edges), levels=levels, shape=shape, memory=memory(residuals))
+    # A median hangs between modes; the likeliest level does not.
+    shifts = [
+        best_shift(shape, residuals[a:b], -5.0 * sigma, 5.0 * sigma, data.weights[a:b])[0]
+        for a, b in pairwise(edges)
+    ]
+    levels = levels + np.array(shifts)
+    residuals = x - np.repeat(levels, lengths)
+    shape = learn(residuals, sigma)
+    each = shape.log_likelihood(residuals)
+    likely = tuple(float(each[a:b] @ data.weights[a:b]) for a, b in pairwise(edges))
+    return _Fit(tuple(edges), levels, shape, residuals, likely)
 
 
 def _over_nothing(data: _Data, fit: _Fit, k: int) -> float:
     """How much likelier the two levels around edge ``k`` are than one common level, in nats."""
-    start, at, end = fit.edges[k - 1 : k + 2]
+    start, end = fit.edges[k - 1], fit.edges[k + 1]
     before, after = fit.levels[k - 1 : k + 1].tolist()
     x, w = data.scaled, data.weights
-    apart = float(fit.shape.log_likelihood(x[start:at] - before) @ w[start:at])
-    apart += float(fit.shape.log_likelihood(x[at:end] - after) @ w[at:end])
+    apart = fit.likely[k - 1] + fit.likely[k]
     low, high = min(before, after), max(before, after)
     _, together = best_shift(fit.shape, x[start:end], low, high, w[start:end])
     return apart - together

@@ -15,10 +15,12 @@ from reports.result_file import FAILED, Floats
 ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _LETTERS: NDArray[np.uint8] = np.frombuffer(ALPHABET, dtype=np.uint8)
 
+_write = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
 
 def inline(document: Any) -> Markup:
     """JSON for a data block of a page: no ``<``, so no tag can begin or end in it."""
-    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    text = _write(document)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 

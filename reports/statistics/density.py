@@ -18,6 +18,8 @@ _SIDE = _CELLS_A_SIGMA * _REACH_SIGMA
 _CELLS = 2 * _SIDE + 1
 _GRID: Floats = np.arange(-_SIDE, _SIDE + 1) / float(_CELLS_A_SIGMA)
 
+_PLACES: Floats = np.arange(60, dtype=np.float64)
+
 _MOST_CELLS = 1e12  # a place beyond is no longer exact
 
 _TINY = 1e-200  # no measurement differs by less
@@ -140,8 +142,10 @@ def best_shift(
     """The common shift in ``low`` to ``high`` under which ``residuals`` are likeliest, and that
     log-likelihood."""
     steps = max(2, min(60, int((high - low) / shape.sigma * _CELLS_A_SIGMA) + 2))
-    shifts = np.linspace(low, high, steps)
     scale, span = _CELLS_A_SIGMA / shape.sigma, high - low
+    shifts = _PLACES[:steps] * (span / (steps - 1))  # as numpy.linspace, in a tenth of its time
+    shifts += low
+    shifts[-1] = high
     if span * scale < _MOST_CELLS:
         # In cells from the start, cut off by the look-up: this is the innermost loop of all.
         far = span + 2.0 * _REACH_SIGMA * shape.sigma
@@ -225,4 +229,5 @@ def _kernel(hundredths: int) -> Floats:
 def _smoothed(counts: Floats, width_sigma: float) -> Floats:
     """``counts`` under a normal kernel, at most a quarter of the grid wide."""
     kernel = _kernel(round(min(width_sigma, _REACH_SIGMA / 4.0) * 100))
-    return np.convolve(counts, kernel, mode="same").astype(np.float64, copy=False)
+    # Kernels are symmetric: what is correlated is convolved.
+    return np.correlate(counts, kernel, mode="same").astype(np.float64, copy=False)

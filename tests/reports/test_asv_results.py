@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reports.asv_results import combinations, read_benchmarks, read_result, read_samples
+from reports.asv_results import combinations, read_benchmarks, read_result
 from reports.result_file import FAILED
+from reports.stored_samples import read_samples
 from reports.strict import RejectedError
 from tests.reports import trees
 

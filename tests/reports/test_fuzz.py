@@ -141,6 +141,17 @@ def test_the_quick_reader_says_what_the_strict_one_says(
     assert taken > MUTANTS // 40
 
 
+def test_what_is_said_of_a_mistake_shows_the_file_as_it_is(
+    written: tuple[Path, Callable[[bytes], Path]],
+) -> None:
+    """Words for what JSON has no number for are replaced before a file is decoded quickly."""
+    root, write = written
+    document = asv_document(root)
+    document["results"]["b.time_it"][0] = [math.nan, math.inf, 1.0]
+    result = read_result(write(json.dumps(document).encode()))
+    assert result.problems == ("'b.time_it': expected 2 numbers, got [nan, inf, 1.0]",)
+
+
 def outcome(path: Path) -> tuple[Any, ...]:
     try:
         result = read_result(path)
