@@ -13,6 +13,7 @@ from . import (
     attention_kvcache,
     attention_varlen,
     matmul,
+    matmul_fp8,
 )
 from .base import Inputs, Values, Workload
 
@@ -29,6 +30,7 @@ def _by_name() -> dict[str, Workload]:
         *attention_varlen.workloads(),
         *attention_kvcache.workloads(),
         *matmul.workloads(),
+        *matmul_fp8.workloads(),
     ):
         if workload.name in found:
             raise ValueError(f"two workloads are called {workload.name!r}: names must be unique")
@@ -67,6 +69,7 @@ def fixed_set() -> tuple[tuple[Workload, str], ...]:
         *attention_backward.FIXED,
         *attention_kvcache.FIXED,
         *matmul.FIXED,
+        *matmul_fp8.FIXED,
     )
     return (
         *((get(name), target.name) for name in everywhere for target in TARGETS),

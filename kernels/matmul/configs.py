@@ -102,6 +102,37 @@ PROCESSORS = {
 # Targets without a row of their own, such as consumer cards, and plain fp32.
 DEFAULT = C(64, 64, 32, 4, 2)
 INTERPRETED = C(32, 32, 32, 4, 1)
+INTERPRETED_DECODES = False
+
+# e4m3 operands: the tile of up to 16 rows, then the others from the largest. No tile has more than
+# the 128 columns that share a block scale, and 128 is a multiple of every block_k.
+FP8: dict[str, tuple[MatmulConfig, ...]] = {
+    "sm_90": (
+        C(64, 32, 128, 4, 4),
+        C(128, 128, 128, 8, 4, tma=True),
+        C(64, 128, 128, 4, 4, tma=True),
+        C(64, 64, 128, 4, 4, tma=True),
+    ),
+    "sm_100": (
+        C(64, 32, 128, 4, 4),
+        C(128, 128, 128, 8, 4, tma=True),
+        C(64, 128, 128, 4, 4, tma=True),
+        C(64, 64, 128, 4, 4, tma=True),
+    ),
+    "gfx942": (C(16, 32, 128, 2, 2), C(128, 128, 128, 8, 2), C(64, 64, 128, 4, 2)),
+    "gfx950": (C(16, 64, 128, 4, 2), C(128, 128, 128, 8, 2), C(64, 64, 128, 4, 2)),
+    "other": (C(64, 64, 64, 4, 2),),
+}
+# The same decoded to fp16 on the way: twice the registers.
+DECODED: dict[str, tuple[MatmulConfig, ...]] = {
+    "sm_80": (C(16, 64, 128, 4, 4), C(128, 128, 64, 8, 3), C(64, 64, 64, 4, 4)),
+    "sm_90": (C(64, 32, 128, 4, 4), C(128, 128, 64, 8, 3), C(64, 64, 64, 4, 4)),
+    "sm_100": (C(64, 32, 128, 4, 4), C(128, 128, 64, 8, 3), C(64, 64, 64, 4, 4)),
+    "gfx90a": (C(16, 32, 128, 2, 2), C(128, 128, 64, 8, 2), C(64, 64, 64, 4, 2)),
+    "gfx942": (C(16, 32, 128, 2, 2), C(128, 128, 64, 8, 2), C(64, 64, 64, 4, 2)),
+    "gfx950": (C(16, 64, 128, 4, 2), C(128, 128, 64, 8, 2), C(64, 64, 64, 4, 2)),
+    "other": (C(64, 64, 64, 4, 2),),
+}
 
 
 def choose(
@@ -117,6 +148,29 @@ def choose(
     skinny = SPLIT.get(target.name, whole) if kind == "16-bit" and M > SKINNY_ROWS else whole
     splits = parts(target, skinny, M, N, K, dtype.itemsize)
     return replace(skinny, splits=splits) if splits > 1 else whole
+
+
+def multiplies(target: Target, dtype: torch.dtype) -> bool:
+    """Whether a matrix unit of the target multiplies this flavour of e4m3."""
+    if target.backend == "interpreter":
+        return not INTERPRETED_DECODES
+    return dtype in target.fp8_dtypes
+
+
+def choose_fp8(target: Target, M: int, N: int, K: int, *, native: bool) -> MatmulConfig:
+    """The configuration of ``matmul`` for fp8 operands, multiplied as such or decoded to fp16."""
+    if target.backend == "interpreter":
+        return INTERPRETED
+    tables = FP8 if native else DECODED
+    candidates = tables.get(target.name, tables["other"])
+    for config in candidates[1:]:
+        tiles = -(-M // config.block_m) * -(-N // config.block_n)
+        if M > SPLIT_ROWS and 4 * tiles >= 3 * PROCESSORS.get(target.name, 1):
+            return config
+    narrow = candidates[0] if M <= SKINNY_ROWS else candidates[-1]
+    if M > SPLIT_ROWS:
+        return narrow
+    return replace(narrow, splits=parts(target, narrow, M, N, K, 1))
 
 
 def splits_k(target: Target, a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -16,6 +16,7 @@ K = torch.empty(2, 8, 2, 64, dtype=HALF)
 LSE = torch.empty(2, 4, 8)
 A = torch.empty(4, 6, dtype=HALF)
 B = torch.empty(6, 8, dtype=HALF)
+A8, B8 = A.to(torch.float8_e4m3fn), B.to(torch.float8_e4m3fn)
 
 
 def attend(q: Any = Q, k: Any = K, v: Any = K) -> Any:
@@ -320,6 +321,53 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: kernels.matmul(A, B, residual=torch.empty(4, 8)),
         ValueError,
         r"^residual: expected dtype torch.float16 as a has, got torch.float32; convert",
+    ),
+    "fp8-mixed": (lambda: kernels.matmul(A8, B), ValueError, r"^b: expected dtype .*e4m3fn.*as a"),
+    "fp8-flavour": (lambda: kernels.matmul(A.to(torch.float8_e5m2), B), ValueError, r"^a: .*e5m2"),
+    "fp8-scale-number": (
+        lambda: kernels.matmul(A8, B8, a_scale=0.5),
+        TypeError,
+        r"^a_scale: expected a torch.Tensor of fp32 scales, got float; wrap",
+    ),
+    "fp8-scale-dtype": (
+        lambda: kernels.matmul(A8, B8, b_scale=torch.ones(8, dtype=HALF)),
+        ValueError,
+        r"^b_scale: expected dtype float32, got float16; convert",
+    ),
+    "fp8-scale-of-a": (
+        lambda: kernels.matmul(A8, B8, a_scale=torch.ones(6)),
+        ValueError,
+        r"^a_scale: expected shape \(\).*\(4,\) for rows or \(4, 1\) for blocks.*; got \(6,\)",
+    ),
+    "fp8-scale-of-b": (
+        lambda: kernels.matmul(A8, B8, b_scale=torch.ones(8, 1)),
+        ValueError,
+        r"^b_scale: expected shape \(\).*\(8,\) for columns or \(1, 1\).*; got \(8, 1\)",
+    ),
+    "fp8-out-dtype": (
+        lambda: kernels.matmul(A8, B8, out_dtype=torch.float8_e4m3fn),
+        ValueError,
+        r"^out_dtype: expected torch.bfloat16.*got torch.float8_e4m3fn",
+    ),
+    "fp8-bias": (
+        lambda: kernels.matmul(A8, B8, bias=torch.zeros(8, dtype=HALF)),
+        ValueError,
+        r"^bias: expected the output's dtype torch.bfloat16, got torch.float16; convert",
+    ),
+    "fp8-gradient": (
+        lambda: kernels.matmul(A8, B8, b_scale=torch.ones((), requires_grad=True)),
+        NotImplementedError,
+        r"^a: expected no gradient.*torch\.no_grad",
+    ),
+    "fp8-scales-of-halves": (
+        lambda: kernels.matmul(A, B, a_scale=torch.ones(())),
+        ValueError,
+        r"^a_scale: expected None where a is no fp8 tensor, got a of torch.float16; convert",
+    ),
+    "fp8-out-dtype-of-halves": (
+        lambda: kernels.matmul(A, B, out_dtype=torch.float32),
+        ValueError,
+        r"^out_dtype: expected None where a is no fp8 tensor.*drop out_dtype",
     ),
     "matmul-gradient": (
         lambda: kernels.matmul(A.clone().requires_grad_(), B, out=torch.empty(4, 8, dtype=HALF)),

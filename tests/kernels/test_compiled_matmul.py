@@ -1,0 +1,38 @@
+"""What the compilers of six targets make of the matmuls in fp8: nothing spills, fp8 units work."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import devices
+from benchmarks.instruments.compiled import measure
+from benchmarks.targets import TARGETS, Target
+from benchmarks.workloads.matmul_fp8 import Fp8MatmulWorkload
+
+# As benchmarks.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
+LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
+FP8 = (
+    Fp8MatmulWorkload(group="test", M=4096, N=4096, K=1024, bias=True, activation="gelu"),
+    Fp8MatmulWorkload(group="test", M=4096, N=4096, K=1024, scales="blocks"),
+)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("workload", FP8, ids=lambda workload: workload.name)
+def test_fp8_spills_nothing_and_runs_on_fp8_units(
+    workload: Fp8MatmulWorkload, target: Target
+) -> None:
+    measured = measure(workload, target)
+    assert measured.status == "ok", measured.detail
+    values = measured.values
+    assert values["launches"] == 1
+    assert values["copied_bytes"] == 0
+    assert values["spilled_bytes"] == 0
+    assert values["advisories"] == 0
+    assert values["tensor_core_level"] == LEVEL[target.name]
+    (launch,) = measured.evidence["launches"]
+    peaks = devices.load(target.device)
+    in_fp16_us = workload.flops / (peaks.peak("fp16") * 1e6)
+    # Products that were decoded run at the rate of fp16.
+    in_fp8 = launch["bound"]["units_us"]["tensor"] < 0.6 * in_fp16_us
+    assert in_fp8 == (target.name not in ("sm_80", "gfx90a"))
