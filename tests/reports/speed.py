@@ -1,10 +1,11 @@
-"""Measures a build of the report beside ``asv publish`` on one history, and prints the table.
+"""Measures a build of the report beside ``asv publish`` and against what it is to reach.
 
     python -m tests.reports.speed FOLDER [middling] [large] [--runs 3] [--without-asv]
 
-FOLDER holds the generated histories (0.3 and 0.6 GB) and is reused. Both tools run one after the
-other in processes of their own; wall time means little on a busy machine, so CPU time stands
-beside it. Memory is the sum over the processes of a build, each shared page counted once.
+FOLDER holds the generated histories (0.3 and 0.6 GB) and is reused. asv publishes the middling one.
+Everything runs one after the other in processes of its own, and pages are opened in Chromium where
+there is one; wall time means little on a busy machine, so CPU time stands beside it. Memory is the
+sum over the processes of a build, each shared page counted once. Exit 1 where a bar is missed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import filecmp
 import json
 import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -24,10 +26,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.reports.trees import HISTORIES, large_tree
+from tests.reports.chromium import Browser, installed
+from tests.reports.trees import HISTORIES, large_tree, make_repository
 
 ROOT = Path(__file__).resolve().parents[2]
 _SAMPLED_EVERY_S = 0.1
+BESIDE_ASV = "middling"
+FASTER, PEAK_MB, SAME_S, ONE_S, SITE_MB, SCRIPTS_KB = 20.0, 500.0, 1.0, 3.0, 40.0, 100.0
+INDEX_MS, PAGE_MS, POINTS = 1000.0, 300.0, 5000
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,35 @@ class Cost:
     peak_mb: float
 
 
-def main() -> None:
+class Table:
+    """Printed row by row; remembers whether a bar was missed."""
+
+    def __init__(self) -> None:
+        self.missed = False
+        print("| figure | history | got | CPU | to reach | |\n|---|---|---|---|---|---|")
+
+    def row(self, what: str, history: str, got: str, cpu_s: float = 0.0, bar: str = "|") -> None:
+        cpu = f"{cpu_s:.1f} s" if cpu_s else ""
+        print(f"| {what} | {history} | {got} | {cpu} | {bar} |", flush=True)
+
+    def most(
+        self, what: str, history: str, got: float, most: float, unit: str, cpu_s: float = 0.0
+    ) -> None:
+        """A row that is reached by at most ``most``."""
+        word = self._word(got <= most)
+        self.row(what, history, f"{got:,.4g} {unit}", cpu_s, f"at most {most:,g} {unit} | {word}")
+
+    def least(self, what: str, history: str, got: float, least: float) -> None:
+        """A row that is reached by at least ``least`` times."""
+        word = self._word(got >= least)
+        self.row(what, history, f"{got:.1f}x", 0.0, f"at least {least:g}x | {word}")
+
+    def _word(self, reached: bool) -> str:
+        self.missed |= not reached
+        return "reached" if reached else "MISSED"
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -48,29 +82,34 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="of our builds; the median counts")
     parser.add_argument("--without-asv", action="store_true")
     args = parser.parse_args()
+    histories = {}
     for name in args.which or HISTORIES:
-        history = args.folder.resolve() / name
+        history = histories[name] = args.folder.resolve() / name
         if not (history / "complete").exists():
             say(f"{name}: making the history")
             shutil.rmtree(history, ignore_errors=True)
             large_tree(history, **HISTORIES[name])
             (history / "complete").touch()
-        measure(name, history, args.runs, args.without_asv)
+        files = [p for p in (history / "results").glob("*/*.json") if p.name != "machine.json"]
+        megabytes = sum(path.stat().st_size for path in files) / 1e6
+        print(f"{name}: {len(files):,} files, {megabytes:.0f} MB")
+    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}\n")
+    table = Table()
+    for name, history in histories.items():
+        with_asv = name == BESIDE_ASV and not args.without_asv
+        measure(table, name, history, args.runs, with_asv)
+    if installed() is None:
+        say("no Chromium: pages are not opened")
+    else:
+        pages(table, args.folder.resolve(), histories)
+    return int(table.missed)
 
 
-def measure(name: str, history: Path, runs: int, without_asv: bool) -> None:
-    files = [p for p in (history / "results").glob("*/*.json") if p.name != "machine.json"]
-    megabytes = sum(path.stat().st_size for path in files) / 1e6
-    print(f"\n{name}: {len(files):,} files, {megabytes:.0f} MB, {os.cpu_count()} processors\n")
-    print("| what | wall | CPU | peak memory |\n|---|---|---|---|")
-    theirs = None
-    if not without_asv:
-        config = asv_configuration(history)
-        theirs = run(sys.executable, "-m", "asv", "--config", str(config), "publish")
-        row("asv publish", theirs)
-    site = history / "site" / "html"
+def measure(table: Table, name: str, history: Path, runs: int, with_asv: bool) -> None:
+    site, fresh = history / "site" / "html", history / "fresh" / "html"
     cold, same, one, every = [], [], [], []
-    for _ in range(runs):
+    differ: list[str] = []
+    for number in range(runs):
         shutil.rmtree(site.parent, ignore_errors=True)
         cold.append(build(history, site))
         same.append(build(history, site))
@@ -79,28 +118,61 @@ def measure(name: str, history: Path, runs: int, without_asv: bool) -> None:
         build(history, site)
         with one_more_commit(history):
             every.append(build(history, site))
-            fresh = history / "fresh" / "html"
-            shutil.rmtree(fresh.parent, ignore_errors=True)
-            build(history, fresh)
-            differ = differing(site, fresh)
-            if differ:
-                raise SystemExit(f"the site built on differs from a cold one: {differ[:5]}")
-    row("reports build, cold", median(cold))
-    row("nothing changed", median(same))
-    row("one commit added, its first result file", median(one))
-    row("one commit added, all its result files", median(every))
-    if theirs:
-        ours = median(cold)
-        print(
-            f"\ncold: {theirs.wall_s / ours.wall_s:.1f}x the speed of asv publish by wall time, "
-            f"{theirs.cpu_s / ours.cpu_s:.1f}x by CPU time"
-        )
-    pages = [path for path in fresh.rglob("*") if path.is_file()]
-    scripts = sum(path.stat().st_size for path in fresh.glob("*.js"))
-    print(
-        f"site: {sum(path.stat().st_size for path in pages) / 1e6:.1f} MB in {len(pages):,} files, "
-        f"scripts {scripts / 1e3:.0f} KB; built on and built cold alike, byte for byte"
-    )
+            if number == 0:
+                shutil.rmtree(fresh.parent, ignore_errors=True)
+                build(history, fresh)
+                differ = differing(site, fresh)
+    ours, peak = median(cold), max(cost.peak_mb for cost in (*cold, *one, *every))
+    table.row("cold build", name, f"{ours.wall_s:.2f} s", ours.cpu_s)
+    if with_asv:
+        config = asv_configuration(history)
+        theirs = run(sys.executable, "-m", "asv", "--config", str(config), "publish")
+        got = f"{theirs.wall_s:.1f} s, {theirs.peak_mb:.0f} MB"
+        table.row("asv publish", name, got, theirs.cpu_s)
+        table.least("the cold build is faster", name, theirs.wall_s / ours.wall_s, FASTER)
+    table.most("peak memory", name, peak, PEAK_MB, "MB")
+    for what, costs, most in (
+        ("nothing changed", same, SAME_S),
+        ("one commit added, its first result file", one, ONE_S),
+        ("one commit added, all its result files", every, ONE_S),
+    ):
+        cost = median(costs)
+        table.most(what, name, cost.wall_s, most, "s", cost.cpu_s)
+    files = [path for path in fresh.rglob("*") if path.is_file()]
+    megabytes = sum(path.stat().st_size for path in files) / 1e6
+    table.most(f"site, {len(files):,} files", name, megabytes, SITE_MB, "MB")
+    scripts = sum(path.stat().st_size for path in fresh.glob("*.js")) / 1e3
+    table.most("scripts", name, scripts, SCRIPTS_KB, "KB")
+    table.most("differs from a cold build", name, len(differ), 0, "files")
+    if differ:
+        say(f"{name}: {differ[:5]}")
+
+
+def pages(table: Table, folder: Path, histories: dict[str, Path]) -> None:
+    """From navigation to interactive, in headless Chromium."""
+    with Browser() as browser:
+        browser.view()
+        for name, history in histories.items():
+            index = history / "fresh" / "html" / "index.html"
+            table.most("index interactive", name, browser.milliseconds(index), INDEX_MS, "ms")
+        site = folder / "long" / "html"
+        if not site.exists():
+            shutil.rmtree(folder / "long", ignore_errors=True)
+            long_history(folder / "long", site)
+        took = browser.milliseconds(next((site / "s").iterdir()))
+        table.most("page of a series interactive", f"{POINTS:,} points", took, PAGE_MS, "ms")
+
+
+def long_history(folder: Path, site: Path) -> None:
+    """One series of ``POINTS`` commits, and its report."""
+    tree = make_repository(folder, POINTS)
+    tree.add_benchmark("bench.time_long")
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    random.seed(1)
+    for commit in range(POINTS):
+        tree.write_result(commit, {"bench.time_long": [random.lognormvariate(0, 0.01)]})
+    build(folder, site)
 
 
 def build(history: Path, out: Path) -> Cost:
@@ -213,15 +285,9 @@ def median(costs: Sequence[Cost]) -> Cost:
     return Cost(chosen.wall_s, chosen.cpu_s, max(cost.peak_mb for cost in costs))
 
 
-def row(what: str, cost: Cost) -> None:
-    print(
-        f"| {what} | {cost.wall_s:.2f} s | {cost.cpu_s:.2f} s | {cost.peak_mb:.0f} MB |", flush=True
-    )
-
-
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

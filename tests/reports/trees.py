@@ -192,6 +192,15 @@ def compiled_tree(root: Path, levels: dict[str, list[float | None]], **attribute
     return tree
 
 
+def build_site(tree: Tree, out: Path) -> Path:
+    """The report of a tree, which must have something to show."""
+    from reports.__main__ import main  # making trees needs no report
+
+    arguments = ["--results", str(tree.results), "--repo", str(tree.repo), "--out", str(out)]
+    assert main(["build", *arguments]) == 0
+    return out
+
+
 def large_tree(
     root: Path,
     *,

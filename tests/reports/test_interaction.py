@@ -1,0 +1,145 @@
+"""What the pages do under a reader's hands: cursors, search, comparison, paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.reports import trees
+from tests.reports.chromium import Browser, installed
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(installed() is None, reason="no Chromium: install one to run browser tests"),
+]
+
+
+def test_the_chart_is_driven_by_keys_and_remembers_the_commit(browser: Browser, site: Path) -> None:
+    page = next(path for path in (site / "s").iterdir() if "bench.time_it" in path.read_text())
+    browser.view()
+    browser.open(page.as_uri())
+    browser.run("document.querySelector('svg.history').focus()")
+    for key in ("End", "ArrowLeft"):
+        browser.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+    says = "document.querySelector('.readout').textContent.includes('Change number 28')"
+    browser.until(says)
+    browser.until("/^#s[0-9a-f]+&c=[0-9a-f]{12}$/.test(location.hash)")
+    address = browser.run("location.href")
+    browser.open("about:blank")
+    browser.open(address)
+    browser.until(says)
+    assert browser.run("scrollY") > 0  # the section of that chart
+
+
+def test_search_finds_series_and_commits(browser: Browser, site: Path) -> None:
+    browser.view()
+    browser.open((site / "index.html").as_uri())
+    browser.call("Input.dispatchKeyEvent", type="keyDown", key="/", text="/")
+    assert browser.run("document.activeElement.id") == "find"
+    shown = "document.getElementById('found').textContent"
+    for text, expected in (("spilled gfx942", "spilled_bytes of"), ("number 7", "Change number 7")):
+        browser.search(text)
+        browser.until(f"{shown}.includes({expected!r})")
+    # The address finds the same again, also in another browser.
+    address = browser.run("location.href")
+    browser.open("about:blank")
+    browser.open(address)
+    browser.until(f"{shown}.includes('Change number 7')")
+    browser.search("no such thing")
+    browser.until(f"{shown} === 'nothing found'")
+    browser.open("about:blank")
+    browser.open(address.partition("#")[0] + "#q=%E0%A4%A")
+    assert browser.seen.console == []
+
+
+def test_paper_is_light_and_shows_what_is_folded(browser: Browser, published: Path) -> None:
+    browser.view(dark=True)
+    browser.open((published / "index.html").as_uri())
+    light = "getComputedStyle(document.body).color === 'rgb(27, 31, 36)'"
+    assert not browser.run(light)
+    scheme = {"name": "prefers-color-scheme", "value": "dark"}
+    browser.call("Emulation.setEmulatedMedia", media="print", features=[scheme])
+    assert browser.run(light)
+    assert browser.run("getComputedStyle(document.querySelector('nav')).display") == "none"
+    browser.run("document.querySelector('details').open = false")
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert browser.run("document.querySelectorAll('details:not([open])').length") == 0
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    assert browser.run("document.querySelectorAll('details:not([open])').length") == 1
+    browser.call("Emulation.setEmulatedMedia", media="", features=[])
+    browser.view()
+
+
+def test_two_commits_are_compared_as_they_were_judged(browser: Browser, site: Path) -> None:
+    browser.view()
+    browser.open((site / "compare.html").as_uri())
+    commits = browser.run("[...base.options].map(o => o.value)")
+    browser.run(
+        f"(base.value={commits[-1]!r}, head.value={commits[0]!r},"
+        " base.dispatchEvent(new Event('input', {bubbles: true})))"
+    )
+    browser.until("document.querySelectorAll('#compared tbody tr').length === 5")
+    rows = browser.run(
+        "[...document.querySelectorAll('#compared tbody tr')].map(r=>r.children[0].textContent+"
+        "' '+r.children[1].textContent)"
+    )
+    assert sorted(rows) == sorted(
+        [
+            "▼ regressed launches of attention-fp16-64 @ sm_90",
+            "▼ regressed spilled_bytes of matmul-fp16-64 @ sm_90",
+            "▼ regressed bound_us of matmul-fp16-64 @ sm_90",
+            "▼ regressed bound_utilization of matmul-fp16-64 @ sm_90",
+            "▼ regressed bench.time_it (1)",
+        ]
+    )
+
+
+def test_what_one_commit_alone_has_is_counted_and_not_listed(
+    browser: Browser, tmp_path: Path
+) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 2], "spilled_bytes": [0, 0]})
+    tree.write_result(0, {"compiled.Attention.track_spilled_bytes": [0.0]})
+    browser.view()
+    browser.open((trees.build_site(tree, tmp_path / "html") / "compare.html").as_uri())
+    browser.until("document.querySelector('#compared .lead') !== null")
+    said = browser.run("document.querySelector('#compared .lead').textContent")
+    assert said == "1 unchanged, 1 measured at one of the two alone"
+    assert browser.run("document.querySelectorAll('#compared tbody tr').length") == 0
+    browser.run(
+        "(narrow.value='launches', narrow.dispatchEvent(new Event('input', {bubbles: true})))"
+    )
+    browser.until("document.querySelectorAll('#compared tbody tr').length === 1")
+
+
+def test_cold_and_warm_cycles_and_time_stand_side_by_side_and_share_a_cursor(
+    browser: Browser, published: Path
+) -> None:
+    page = next(p for p in (published / "w").iterdir() if "H32-D128" in p.read_text())
+    browser.view(width=1280)
+    browser.open(page.as_uri())
+    titles = browser.run(
+        "[...document.querySelectorAll('.together figcaption')].map(e=>e.textContent)"
+    )
+    assert titles == [
+        f"{metric}, h200" for metric in ("latency_cold", "latency_warm", "sm_cycles", "tensor_pipe")
+    ]
+    tops = browser.run(
+        "[...document.querySelectorAll('.together figure')].map(e=>e.getBoundingClientRect().top)"
+    )
+    assert tops[0] == tops[1] < tops[2] == tops[3]
+    browser.run("document.querySelector('.together svg.history').focus()")
+    for key in ("End", "ArrowLeft", "ArrowLeft", "ArrowLeft"):
+        browser.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+    shown = "[...document.querySelectorAll('.together .readout a')].map(e=>e.textContent)"
+    browser.until(f"{shown}.length === 4 && new Set({shown}).size === 1")
+    # Nothing that a chart says lies outside of it or on another word.
+    cut = browser.run(
+        "[...document.querySelectorAll('svg.live')].flatMap(svg => {"
+        "const box = svg.getBoundingClientRect();"
+        "const words = [...svg.querySelectorAll('text')].map(e => e.getBoundingClientRect());"
+        "return words.filter((a, i) => a.left < box.left - 1 || a.right > box.right + 1 ||"
+        "words.some((b, k) => k > i && a.left < b.right && b.left < a.right &&"
+        "a.top + 3 < b.bottom && b.top + 3 < a.bottom)).length})"
+    )
+    assert cut == [0, 0, 0, 0]
