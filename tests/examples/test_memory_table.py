@@ -1,0 +1,30 @@
+"""What attention allocates: outputs, and four bytes a row and pass. README's table is printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from examples import memory_table
+
+LENGTH, HEADS, HEAD_DIM = 200, 3, 64
+
+
+def test_attention_takes_its_outputs_and_four_bytes_a_row() -> None:
+    plain, own, plain_both, own_both = memory_table.measure(LENGTH, HEADS, HEAD_DIM)
+    tensor, rows = LENGTH * HEADS * HEAD_DIM * 2, LENGTH * HEADS * 4
+    assert own == tensor + rows  # the output and the log-sum-exp
+    assert own_both == 4 * tensor + 2 * rows  # three gradients and delta as well
+    scores = LENGTH * LENGTH * HEADS * 2
+    # Of the formula: scores before and after scaling; by autograd, gradients of both and weights.
+    assert plain >= 2 * scores and plain_both >= 3 * scores
+
+
+def test_the_table_of_the_readme_has_the_commands_form_and_arithmetic() -> None:
+    lines = Path("README.md").read_text(encoding="utf-8").splitlines()
+    start = lines.index(f"| {memory_table.HEAD} |")
+    table = [line.strip("| ").split(" | ") for line in lines[start + 2 : start + 7]]
+    assert [int(row[0]) for row in table] == list(memory_table.LENGTHS)
+    for length, row in zip(memory_table.LENGTHS, table, strict=True):
+        tensor, rows = length * 4 * 64 * 2, length * 4 * 4
+        assert row[2] == memory_table.size(tensor + rows)
+        assert row[5] == memory_table.size(4 * tensor + 2 * rows)
