@@ -1,0 +1,54 @@
+"""Every feature this project claims beside others is held by a test that exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PAGE = Path("docs/features.md")
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`(?:, cases? `([^`]+)`)?")
+
+
+def rows() -> list[list[str]]:
+    table = PAGE.read_text(encoding="utf-8").split("## Sources")[0]
+    lines = [line for line in table.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+def test_each_cell_of_ours_names_tests_that_exist() -> None:
+    wrong = []
+    for feature, ours, *_ in rows():
+        named = TEST.findall(ours)
+        if not named and ours != "not yet" and not ours.startswith("every test above"):
+            wrong.append(f"{feature}: names no test")
+        for file, test, case in named:
+            source = Path(file).read_text(encoding="utf-8") if Path(file).is_file() else ""
+            if f"def {test}(" not in source:
+                wrong.append(f"{feature}: there is no {file}::{test}")
+            if case not in source:
+                wrong.append(f"{feature}: {file} has no case {case}")
+    assert wrong == []
+
+
+def test_the_table_is_whole() -> None:
+    assert len(rows()) >= 20
+    for row in rows():
+        assert len(row) == 7 and all(row), row
+
+
+def test_what_is_claimed_elsewhere_is_a_test_too() -> None:
+    """attention.md names tests by function, or by the start of one."""
+    sources = "".join(file.read_text(encoding="utf-8") for file in Path("tests").rglob("*.py"))
+    page = Path("docs/attention.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`(test_\w+)\*?`", page):
+        assert f"def {name}" in sources, name
+    for name in re.findall(r"`(test_\w+\.py)`", page):
+        assert list(Path("tests").rglob(name)), name
+
+
+def test_no_attention_kernel_adds_by_atomics() -> None:
+    """What is added in the order of arrival differs from run to run."""
+    files = list(Path("kernels/attention").glob("*.py"))
+    assert len(files) > 10
+    found = [file.name for file in files if re.search(r"\batomic_\w+\(", file.read_text("utf-8"))]
+    assert found == []
