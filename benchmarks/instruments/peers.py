@@ -113,13 +113,16 @@ def beside(base: Workload) -> list[PeerWorkload]:
     return [of(base, peer) for peer in PEERS if peer.applies(base)]
 
 
-def _is_attention(workload: Workload) -> bool:
-    return hasattr(workload, "causal") and hasattr(workload, "D")
+def _is_plain(workload: Workload, *attributes: str) -> bool:
+    """Asks the kernel for no more than its plain formula: a window, a residual or the scales of
+    fp8 are arguments the peers are not given."""
+    return all(hasattr(workload, name) for name in attributes) and not workload.needs
 
 
 def _is_plain_attention(workload: Any) -> bool:
     """Square or unmasked: torch's causal mask is top-left, flash_attn's bottom-right."""
-    return _is_attention(workload) and (not workload.causal or workload.keys == workload.S)
+    plain = _is_plain(workload, "causal", "D", "S", "keys")
+    return plain and (not workload.causal or workload.keys == workload.S)
 
 
 def _is_flash_shaped(workload: Any) -> bool:
@@ -127,7 +130,7 @@ def _is_flash_shaped(workload: Any) -> bool:
 
 
 def _is_matmul(workload: Workload) -> bool:
-    return all(hasattr(workload, name) for name in ("M", "N", "K"))
+    return _is_plain(workload, "M", "N", "K")
 
 
 def _asks_heads_first(workload: Workload) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from benchmarks import devices
+from benchmarks import configuration, devices
 from benchmarks.__main__ import main
 from benchmarks.commands import peers as command
 from benchmarks.instruments import accuracy, measuring, peers, presence
@@ -91,6 +92,18 @@ def test_only_peers_with_the_same_mask_stand_beside():
     assert "torch-cudnn" in {one.peer.name for one in peers.beside(square)}
     assert peers.beside(ragged) == []
     assert [one.peer.name for one in peers.beside(PRODUCT)] == ["cublas"]
+
+
+def test_no_peer_stands_beside_what_it_does_not_compute():
+    """Windows, packed sequences, caches, fp8 with scales: another formula than q, k and v's."""
+    other = ("window", "varlen", "kvcache", "fp8", "residual")
+    for workload in configuration.workloads().all_workloads():
+        found = peers.beside(workload)
+        if any(word in workload.name for word in other):
+            assert found == [], workload.name
+        elif workload.kernel == "matmul":
+            assert [one.peer.name for one in found] == ["cublas"], workload.name
+    assert peers.beside(replace(PRODUCT, residual=True)) == []
 
 
 def peer_of(base: Workload, name: str, run: Any, needs: str = "torch") -> PeerWorkload:
