@@ -89,6 +89,7 @@ def launch(
         shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, **values}
         strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
         asked = options.arguments(scale, scores)
+        listed = options.lists(scores, causal_offset if causal else None, left_offset)
         limits = (tokens, causal_offset, left_offset, scale, *asked)
         lengths = (heads, heads // kv_heads, seqlen_q, seqlen_k, *limits)
         rows = config.q
@@ -107,6 +108,7 @@ def launch(
                 *strides,
                 *out.stride(),
                 *lengths,
+                *listed[0],
                 BLOCK_M=rows.block_m,
                 BLOCK_N=rows.block_n,
                 CAUSAL=causal,
@@ -154,9 +156,10 @@ def launch(
             *strides,
             kv_heads,
             *lengths[1:],
+            *listed[1],
             BLOCK_M=kv.block_m,
             BLOCK_N=kv.block_n,
-            EVEN=packed is None and seqlen_q % kv.block_m == 0,
+            EVEN=packed is None and options.block_mask is None and seqlen_q % kv.block_m == 0,
             **common,
             **kv.options(),
         )
@@ -174,6 +177,7 @@ def launch(
             *sequences,
             *strides,
             *lengths,
+            *listed[0],
             BLOCK_M=rows.block_m,
             BLOCK_N=rows.block_n,
             EVEN=packed is None and seqlen_k % rows.block_n == 0,

@@ -8,7 +8,7 @@ import triton.language as tl
 from .backward_tiles import load_rows, weights
 from .packed import bounds
 from .products import head_product
-from .scores import Scores, dropped, kept, modified
+from .scores import Scores, dropped, kept, modified, place
 
 
 @triton.jit
@@ -56,7 +56,8 @@ def accumulate_kv(
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
     EXACT: tl.constexpr = total is not None
-    for i_m in range(o_first, o_end, BLOCK_M):
+    for i in range(o_first, o_end, BLOCK_M):
+        i_m = place(scores, i)
         # [BLOCK_M, BLOCK_D]
         b_q = load_rows(
             q, i_b, i_m, i_h, seqlen_q, stride_qb, stride_qs, stride_qh, stride_qd,
@@ -162,6 +163,12 @@ def attention_backward_kv(
     stride_bh,
     stride_bs,
     stride_bk,
+    blocks,
+    stride_lb,
+    stride_lh,
+    stride_lr,
+    span_own,
+    span,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -223,11 +230,18 @@ def attention_backward_kv(
         b_bias = bias
         if bias is not None:
             b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
+        b_blocks = blocks
+        if blocks is not None:
+            b_blocks += i_b.to(tl.int64) * stride_lb + i_h.to(tl.int64) * stride_lh
+            b_blocks += i_n // span_own * stride_lr
         scores = Scores(
             factor, softcap, b_slope, seqlen_k - seqlen_q,
             b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
-            b_seed, drop_below, keep_scale, i_b * kv_heads * heads_per_kv + i_h,
+            b_seed, drop_below, keep_scale, i_b * kv_heads * heads_per_kv + i_h, b_blocks, span,
         )  # fmt: skip
+        if blocks is not None:
+            o_first = 0
+            o_end = tl.load(b_blocks) * span
         b_dk, b_dv = accumulate_kv(
             b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_b, i_h, o_bh,
             o_first, o_end, i_n,

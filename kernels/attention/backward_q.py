@@ -8,7 +8,7 @@ import triton.language as tl
 from .backward_tiles import load_rows, weights
 from .packed import bounds
 from .products import head_product
-from .scores import Scores, dropped, kept, modified, store_bias_gradient
+from .scores import Scores, dropped, kept, modified, place, store_bias_gradient
 
 
 @triton.jit
@@ -53,7 +53,8 @@ def accumulate_q(
     """Add what the keys from ``o_first`` up to ``o_end`` give to a block of queries."""
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
-    for i_n in range(o_first, o_end, BLOCK_N):
+    for i in range(o_first, o_end, BLOCK_N):
+        i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
         b_k = load_rows(
             k, i_b, i_n, i_kv, seqlen_k, stride_kb, stride_ks, stride_kh, stride_kd,
@@ -141,6 +142,12 @@ def attention_backward_q(
     stride_bh,
     stride_bs,
     stride_bk,
+    blocks,
+    stride_lb,
+    stride_lh,
+    stride_lr,
+    span_own,
+    span,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -183,10 +190,14 @@ def attention_backward_q(
     b_dbias = dbias
     if dbias is not None:
         b_dbias += i_bh.to(tl.int64) * seqlen_q * seqlen_k
+    b_blocks = blocks
+    if blocks is not None:
+        b_blocks += i_b.to(tl.int64) * stride_lb + i_h.to(tl.int64) * stride_lh
+        b_blocks += i_m // span_own * stride_lr
     scores = Scores(
         factor, softcap, b_slope, seqlen_k - seqlen_q,
         b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, b_dbias,
-        b_seed, drop_below, keep_scale, i_bh,
+        b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
     )  # fmt: skip
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(
@@ -216,8 +227,11 @@ def attention_backward_q(
         o_end = tl.maximum(tl.minimum(seqlen_k, i_m + BLOCK_M + causal_offset), 0)
         o_full = tl.minimum(seqlen_k, i_m + causal_offset + 1) // BLOCK_N * BLOCK_N
         o_full = tl.maximum(o_full, 0)
+    if blocks is not None:
+        o_end = tl.load(b_blocks) * span
+        o_full = 0
     o_inner = 0
-    if left_offset is not None:
+    if left_offset is not None and blocks is None:
         # Before the whole blocks, those whose first keys some queries no longer see.
         o_first = tl.maximum(i_m + left_offset, 0) // BLOCK_N * BLOCK_N
         o_inner = tl.cdiv(tl.maximum(i_m + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
@@ -230,15 +244,16 @@ def attention_backward_q(
             seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
         )  # fmt: skip
-    b_dq = accumulate_q(
-        b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, k, v, i_b, i_kv,
-        o_inner, o_full, i_m,
-        stride_kb, stride_ks, stride_kh, stride_kd,
-        stride_vb, stride_vs, stride_vh, stride_vd,
-        seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
-        HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, TMA,
-    )  # fmt: skip
-    if CAUSAL or not EVEN:
+    if blocks is None:
+        b_dq = accumulate_q(
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, k, v, i_b, i_kv,
+            o_inner, o_full, i_m,
+            stride_kb, stride_ks, stride_kh, stride_kd,
+            stride_vb, stride_vs, stride_vh, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, TMA,
+        )  # fmt: skip
+    if CAUSAL or not EVEN or blocks is not None:
         b_dq = accumulate_q(
             b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, k, v, i_b, i_kv, o_full, o_end, i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,

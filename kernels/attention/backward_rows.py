@@ -8,7 +8,7 @@ import triton.language as tl
 from .backward_tiles import load_rows, weights
 from .packed import bounds
 from .products import head_product
-from .scores import Scores, dropped, kept, modified
+from .scores import Scores, dropped, kept, modified, place
 
 
 @triton.jit
@@ -108,6 +108,12 @@ def attention_backward_rows(
     stride_bh,
     stride_bs,
     stride_bk,
+    blocks,
+    stride_lb,
+    stride_lh,
+    stride_lr,
+    span_own,
+    span,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -150,10 +156,14 @@ def attention_backward_rows(
     b_bias = bias
     if bias is not None:
         b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
+    b_blocks = blocks
+    if blocks is not None:
+        b_blocks += i_b.to(tl.int64) * stride_lb + i_h.to(tl.int64) * stride_lh
+        b_blocks += i_row // span_own * stride_lr
     scores = Scores(
         factor, softcap, b_slope, seqlen_k - seqlen_q,
         b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
-        b_seed, drop_below, keep_scale, i_bh,
+        b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
     )  # fmt: skip
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(
@@ -187,7 +197,11 @@ def attention_backward_rows(
     o_first = 0
     if left_offset is not None:
         o_first = tl.maximum(i_row + left_offset, 0) // BLOCK_N * BLOCK_N
-    for i_n in range(o_first, o_end, BLOCK_N):
+    if blocks is not None:
+        o_first = 0
+        o_end = tl.load(b_blocks) * span
+    for i in range(o_first, o_end, BLOCK_N):
+        i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
         b_k = load_rows(
             k, i_b, i_n, i_kv, seqlen_k, stride_kb, stride_ks, stride_kh, stride_kd,

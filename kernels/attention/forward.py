@@ -12,7 +12,7 @@ from .configs import choose_forward, padded
 from .options import PLAIN, Options
 from .packed import Packed, bounds
 from .products import head_product
-from .scores import Scores, dropped, kept, modified
+from .scores import Scores, dropped, kept, modified, place
 
 LOG2_E = 1.4426950408889634
 
@@ -67,17 +67,24 @@ def attend(
     # Only the scalar base advances: a tile of offsets costs half the registers of one of pointers.
     o_k = o_d[:, None] * stride_kd + o_n[None, :] * stride_ks
     o_v = o_n[:, None] * stride_vs + o_dv[None, :] * stride_vd
-    for i_n in range(o_first, o_end, BLOCK_N):
+    for i in range(o_first, o_end, BLOCK_N):
+        i_n = place(scores, i)
+        if scores.blocks is not None and not TMA:
+            k_at = k + i_n.to(tl.int64) * stride_ks
+            v_at = v + i_n.to(tl.int64) * stride_vs
+        else:
+            k_at = k
+            v_at = v
         in_n = o_n < seqlen_k - i_n
         # [BLOCK_D, BLOCK_N]
         if TMA:
             b_k = k.load([i_b, i_n, i_kv, 0]).reshape(BLOCK_N, BLOCK_D).T
         elif MASKED:
-            b_k = tl.load(k + o_k, mask=in_d[:, None] & in_n[None, :], other=0.0)
+            b_k = tl.load(k_at + o_k, mask=in_d[:, None] & in_n[None, :], other=0.0)
         elif BLOCK_D == HEAD_DIM:
-            b_k = tl.load(k + o_k)
+            b_k = tl.load(k_at + o_k)
         else:
-            b_k = tl.load(k + o_k, mask=in_d[:, None], other=0.0)
+            b_k = tl.load(k_at + o_k, mask=in_d[:, None], other=0.0)
         b_s = head_product(b_q, b_k.T) if NATURAL else tl.dot(b_q, b_k, input_precision="ieee")
         if PRESCALE:
             b_s *= scale_log
@@ -112,13 +119,13 @@ def attend(
         if TMA:
             b_v = v.load([i_b, i_n, i_kv, 0]).reshape(BLOCK_N, BLOCK_DV)
         elif MASKED:
-            b_v = tl.load(v + o_v, mask=in_n[:, None] & in_dv[None, :], other=0.0)
+            b_v = tl.load(v_at + o_v, mask=in_n[:, None] & in_dv[None, :], other=0.0)
         elif BLOCK_DV == HEAD_DIM_V:
-            b_v = tl.load(v + o_v)
+            b_v = tl.load(v_at + o_v)
         else:
-            b_v = tl.load(v + o_v, mask=in_dv[None, :], other=0.0)
+            b_v = tl.load(v_at + o_v, mask=in_dv[None, :], other=0.0)
         b_out = tl.dot(b_p.to(b_v.dtype), b_v, b_out, input_precision="ieee")
-        if not TMA:
+        if not TMA and scores.blocks is None:
             k += BLOCK_N * stride_ks
             v += BLOCK_N * stride_vs
     return b_out, b_max, b_sum
@@ -171,6 +178,12 @@ def attention_forward(
     stride_bh,
     stride_bs,
     stride_bk,
+    blocks,
+    stride_lb,
+    stride_lh,
+    stride_lr,
+    span_own,
+    span,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -221,10 +234,14 @@ def attention_forward(
     b_bias = bias
     if bias is not None:
         b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
+    b_blocks = blocks
+    if blocks is not None:
+        b_blocks += i_b.to(tl.int64) * stride_lb + i_h.to(tl.int64) * stride_lh
+        b_blocks += (i_m * BLOCK_M) // span_own * stride_lr
     scores = Scores(
         factor, softcap, b_slope, seqlen_k - seqlen_q,
         b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
-        b_seed, drop_below, keep_scale, i_bh,
+        b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
     )  # fmt: skip
 
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
@@ -268,10 +285,14 @@ def attention_forward(
         o_end = tl.maximum(tl.minimum(seqlen_k, o_row + BLOCK_M + causal_offset), 0)
         o_full = tl.minimum(seqlen_k, o_row + causal_offset + 1) // BLOCK_N * BLOCK_N
         o_full = tl.maximum(o_full, 0)
+    if blocks is not None:
+        # Only what is listed, and none of it seen by every row.
+        o_end = tl.load(b_blocks) * span
+        o_full = 0
     o_inner = 0
     k_inner = k
     v_inner = v
-    if left_offset is not None:
+    if left_offset is not None and blocks is None:
         # Before the whole blocks, those whose first keys some rows no longer see.
         o_first = tl.maximum(o_row + left_offset, 0) // BLOCK_N * BLOCK_N
         o_inner = tl.cdiv(tl.maximum(o_row + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
@@ -291,16 +312,17 @@ def attention_forward(
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
             CAUSAL, True, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
-    b_out, b_max, b_sum = attend(
-        b_q, b_out, b_max, b_sum, k_inner, v_inner, i_b, i_kv,
-        o_inner, o_full, o_row,
-        stride_ks, stride_kd, stride_vs, stride_vd,
-        seqlen_k, causal_offset, left_offset, scale_log, scores,
-        HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
-        CAUSAL, False, PRESCALE, NATURAL, TMA,
-    )  # fmt: skip
-    if CAUSAL or not EVEN:
-        if not TMA:
+    if blocks is None:
+        b_out, b_max, b_sum = attend(
+            b_q, b_out, b_max, b_sum, k_inner, v_inner, i_b, i_kv,
+            o_inner, o_full, o_row,
+            stride_ks, stride_kd, stride_vs, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale_log, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
+            CAUSAL, False, PRESCALE, NATURAL, TMA,
+        )  # fmt: skip
+    if CAUSAL or not EVEN or blocks is not None:
+        if not TMA and blocks is None:
             k += o_full.to(tl.int64) * stride_ks
             v += o_full.to(tl.int64) * stride_vs
         b_out, b_max, b_sum = attend(
@@ -344,6 +366,7 @@ def launch(
     seqlen_k = k.shape[1]
     if packed is not None:
         seqlen_q, seqlen_k = packed.max_q, packed.max_k
+    scores = (batch, heads, seqlen_q, seqlen_k)
     natural = q.dtype == torch.float32
     block_d, block_dv = padded(head_dim), padded(v.shape[3])
     with targets.on_device_of(q):
@@ -376,7 +399,8 @@ def launch(
             causal_offset,
             left_offset,
             (1.0 if options.modifies else scale) * (1.0 if natural else LOG2_E),
-            *options.arguments(scale, (batch, heads, seqlen_q, seqlen_k)),
+            *options.arguments(scale, scores),
+            *options.lists(scores, causal_offset if causal else None, left_offset)[0],
             HEAD_DIM=head_dim,
             HEAD_DIM_V=v.shape[3],
             BLOCK_M=config.block_m,

@@ -29,6 +29,8 @@ def flash_attention(
     bias: torch.Tensor | None = None,
     dropout_p: float = 0.0,
     dropout_seed: int | torch.Tensor | None = None,
+    block_mask: torch.Tensor | None = None,
+    block_size: tuple[int, int] = (128, 128),
     return_lse: bool = False,
     q_scale: torch.Tensor | None = None,
     k_scale: torch.Tensor | None = None,
@@ -59,7 +61,9 @@ def flash_attention(
     sink where a row sees no key, and gets a gradient. With ``dropout_p`` that part of the weights
     is dropped and the rest divided by 1 - dropout_p; which ones follows from ``dropout_seed``, an
     int or an int64 tensor of one number on the device, and from batch, head, query and key alone.
-    Without a seed one is drawn from torch's generator.
+    Without a seed one is drawn from torch's generator. ``block_mask``, bool (batch or 1, heads or
+    1, ceil(seqlen_q / block_size[0]), ceil(seqlen_k / block_size[1])), hides blocks of scores where
+    it is false, forward and backward: what is hidden is not read. Block sizes are multiples of 128.
 
     ``return_lse`` adds the log-sum-exp of every row: (batch, heads, seqlen_q), fp32. Both are
     differentiable; gradients are the same bits at every run. Under ``torch.autocast`` q, k and v
@@ -78,7 +82,18 @@ def flash_attention(
     check(q, k, v, layout="(batch, seqlen, heads, head_dim)", head_axis=2, dtypes=dtypes)
     reach = limits(k.shape[1] - q.shape[1], causal, window_size)
     scores = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
-    options = checked(q, scores, softcap, alibi_slopes, sinks, dropout_p, dropout_seed, bias)
+    options = checked(
+        q,
+        scores,
+        softcap,
+        alibi_slopes,
+        sinks,
+        dropout_p,
+        dropout_seed,
+        bias,
+        block_mask=block_mask,
+        block_size=block_size,
+    )
     if in_fp8 and any(one is not None for one in options):
         raise NotImplementedError(
             "q: expected float16, bfloat16 or float32 where more is asked of scores than a mask, "

@@ -27,9 +27,13 @@ def flash_attention_op(
     dropout: float | None = None,
     seed: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
+    block_mask: torch.Tensor | None = None,
+    block_rows: int | None = None,
+    block_columns: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
-    options = (softcap, slopes, sinks, dropout, seed, bias)
+    blocks = (block_mask, block_rows, block_columns)
+    options = (softcap, slopes, sinks, dropout, seed, bias, *blocks)
     return _forward(q, k, v, causal, causal_offset, left_offset, scale, *options)
 
 
@@ -116,6 +120,9 @@ def flash_attention_backward_op(
     dropout: float | None = None,
     seed: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
+    block_mask: torch.Tensor | None = None,
+    block_rows: int | None = None,
+    block_columns: int | None = None,
 ) -> list[torch.Tensor]:
     """As ``backward.launch`` returns them."""
     return backward.launch(
@@ -130,7 +137,17 @@ def flash_attention_backward_op(
         causal_offset=causal_offset,
         left_offset=left_offset,
         scale=scale,
-        options=Options(softcap, slopes, sinks, dropout, seed, bias),
+        options=Options(
+            softcap,
+            slopes,
+            sinks,
+            dropout,
+            seed,
+            bias,
+            block_mask,
+            block_rows,
+            block_columns,
+        ),
         bias_grad=bias_grad,
     )
 

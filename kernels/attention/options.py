@@ -15,7 +15,8 @@ from .. import checks
 class Options:
     """Checked: ``softcap`` above 0, ``slopes`` (batch, heads) and ``sinks`` (heads,) in fp32;
     ``bias`` expands to (batch, heads, seqlen_q, seqlen_k), of uint8 where it hides.
-    ``seed`` is int64 (1,)."""
+    ``seed`` is int64 (1,). ``block_mask`` is (batch or 1, heads or 1,
+    blocks of queries, blocks of keys) of bool."""
 
     softcap: float | None = None
     slopes: torch.Tensor | None = None
@@ -23,10 +24,14 @@ class Options:
     dropout: float | None = None
     seed: torch.Tensor | None = None
     bias: torch.Tensor | None = None
+    block_mask: torch.Tensor | None = None
+    block_rows: int | None = None
+    block_columns: int | None = None
 
     @property
     def plain(self) -> bool:
-        return not self.modifies and self.sinks is None and self.dropout is None
+        others = (self.sinks, self.dropout, self.block_mask)
+        return not self.modifies and all(one is None for one in others)
 
     @property
     def modifies(self) -> bool:
@@ -52,6 +57,30 @@ class Options:
             *bias,
         )
 
+    def lists(
+        self, scores: tuple[int, int, int, int], causal_offset: int | None, left_offset: int | None
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Of every kernel, from ``blocks`` on: for one that owns queries and one that owns keys."""
+        mask, rows, columns = self.block_mask, self.block_rows, self.block_columns
+        if mask is None or rows is None or columns is None:
+            return (None,) * 6, (None,) * 6
+        first_row = torch.arange(mask.shape[2], device=mask.device)[:, None] * rows
+        first_key = torch.arange(mask.shape[3], device=mask.device) * columns
+        if causal_offset is not None:
+            mask = mask & (first_key < first_row + rows + causal_offset)
+        if left_offset is not None:
+            mask = mask & (first_key + columns > first_row + left_offset)
+        return _listed(mask, rows, columns), _listed(mask.transpose(2, 3), columns, rows)
+
+
+def _listed(mask: torch.Tensor, own: int, walked: int) -> tuple[Any, ...]:
+    """A row of ``mask``: how many are true, then which, in order; on the device, so that nothing
+    waits. An axis that broadcasts has stride 0."""
+    order = torch.argsort(mask.to(torch.uint8), dim=3, descending=True, stable=True)
+    listed = torch.cat((mask.sum(3, keepdim=True), order), 3).to(torch.int32)
+    by_batch, by_head = (0 if listed.shape[axis] == 1 else listed.stride(axis) for axis in (0, 1))
+    return listed, by_batch, by_head, listed.stride(2), own, walked
+
 
 def checked(
     q: torch.Tensor,
@@ -63,6 +92,8 @@ def checked(
     seed: Any = None,
     bias: Any = None,
     bias_name: str = "bias",
+    block_mask: Any = None,
+    block_size: Any = (128, 128),
 ) -> tuple[Any, ...]:
     """What ``Options`` takes, for ``scores`` of shape (batch, heads, seqlen_q, seqlen_k)."""
     by_head = scores[:2]
@@ -78,7 +109,28 @@ def checked(
         sinks = _fp32("sinks", sinks, q, (by_head[1:],)).contiguous()
     if bias is not None:
         bias = _bias(bias_name, bias, q, scores)
-    return softcap, slopes, sinks, *_dropout(q, dropout, seed), bias
+    blocks = _blocks(q, scores, block_mask, block_size)
+    return softcap, slopes, sinks, *_dropout(q, dropout, seed), bias, *blocks
+
+
+def _blocks(q: torch.Tensor, scores: tuple[int, ...], mask: Any, size: Any) -> tuple[Any, ...]:
+    if mask is None:
+        return None, None, None
+    if len(size) != 2 or any(one < 128 or one % 128 for one in size):
+        raise ValueError(
+            f"block_size: expected (queries, keys), each a multiple of 128, got {size!r}"
+        )
+    checks.tensor("block_mask", mask, rank=4, layout="(batch, heads, blocks, blocks)")
+    checks.dtype("block_mask", mask, (torch.bool,))
+    checks.same_device("q", q, block_mask=mask)
+    wanted = (*scores[:2], -(-scores[2] // size[0]), -(-scores[3] // size[1]))
+    pairs = zip(mask.shape, wanted, strict=True)
+    if any(a != b and not (a == 1 and i < 2) for i, (a, b) in enumerate(pairs)):
+        raise ValueError(
+            f"block_mask: expected {wanted}, or 1 for batch or heads, for blocks of {tuple(size)}, "
+            f"got {tuple(mask.shape)}"
+        )
+    return mask, *size
 
 
 def _dropout(q: torch.Tensor, dropout: Any, seed: Any) -> tuple[float | None, torch.Tensor | None]:

@@ -22,6 +22,8 @@ class Scores(NamedTuple):
     to be added or, of uint8, hiding where it is 0; its gradient goes to ``dbias``, contiguous.
     Weights below ``drop_below`` of 2^24 drawn from ``seed`` for this ``head`` of the batch are
     dropped, the others are multiplied by ``keep_scale``.
+    Of block-sparse masks ``blocks`` points at how many blocks of ``span`` keys (where a program
+    owns keys: queries) are seen, and which.
     """
 
     factor: Any
@@ -38,6 +40,8 @@ class Scores(NamedTuple):
     drop_below: Any
     keep_scale: Any
     head: Any
+    blocks: Any
+    span: Any
 
 
 @triton.jit
@@ -82,6 +86,15 @@ def store_bias_gradient(b_ds, scores, i_row, o_r, i_col, o_c):
             b_ds.to(scores.dbias.dtype.element_ty),
             mask=(o_r < scores.rows - i_row) & (o_c < scores.columns - i_col),
         )  # fmt: skip
+
+
+@triton.jit
+def place(scores, i):
+    """Where step ``i`` of a walk lies: there, or in the block that is listed for it."""
+    if scores.blocks is not None:
+        return tl.load(scores.blocks + 1 + i // scores.span) * scores.span + i % scores.span
+    else:
+        return i
 
 
 @triton.jit

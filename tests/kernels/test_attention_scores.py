@@ -30,6 +30,8 @@ class Case(Plain):
     bias_dtype: str = "float32"
     hiding: bool = False
     dropout: float = 0.0
+    # Axes batch and heads of a mask of blocks of 128, with 1 where it broadcasts.
+    blocks: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         text = super().__str__() + (f"-softcap{self.softcap}" if self.softcap else "")
@@ -40,6 +42,7 @@ class Case(Plain):
             + (f"-bias-{'x'.join(map(str, self.bias))}-{self.bias_dtype}" if self.bias else "")
             + "-hiding" * self.hiding
             + (f"-dropout{self.dropout}" if self.dropout else "")
+            + (f"-blocks-{self.blocks[0]}x{self.blocks[1]}" if self.blocks else "")
         )
 
     def extras(self) -> dict[str, torch.Tensor]:
@@ -58,6 +61,9 @@ class Case(Plain):
                 dark = self.bias_dtype == "bool"
                 bias = ~hidden if dark else bias.masked_fill(hidden, float("-inf"))
             found["bias"] = bias
+        if self.blocks:
+            shape = (*self.blocks, -(-self.S // 128), -(-self.KV // 128))
+            found["block_mask"] = torch.rand(shape, generator=generator) < 0.6
         return found
 
     @property
@@ -117,6 +123,9 @@ def formula(
         hidden |= columns > rows + right
     if left >= 0:
         hidden |= columns < rows - left
+    if "block_mask" in extras:
+        whole = extras["block_mask"].repeat_interleave(128, 2).repeat_interleave(128, 3)
+        hidden = hidden | ~whole[:, :, : case.S, : case.KV]
     scores = scores.masked_fill(hidden, float("-inf"))
     if "sinks" in extras:
         sink = extras["sinks"].to(wide)[None, :, None, None].expand(case.B, -1, case.S, 1)
@@ -161,6 +170,10 @@ def everything(case: Case, dtype: str | None) -> dict[str, torch.Tensor]:
 
 
 def run(case: Case) -> dict[str, Errors]:
+    from kernels.attention import configs
+
+    configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma)
+    configs.INTERPRETED_BACKWARD = replace(configs.INTERPRETED_BACKWARD, tma=case.tma)
     got, plain, truth = (everything(case, dtype) for dtype in (None, case.dtype, "float64"))
     return {name: measure(got[name], plain[name], truth[name]) for name in truth}
 
@@ -202,9 +215,15 @@ DROPOUT = [
     replace(FP32, dropout=0.5, S=33, bias=(33, 70), hiding=True),
     replace(FP32, dropout=0.2, S=33, H=4, G=4, sinks=True, KV=90, window=(40, 3)),
 ]
+BLOCKS = [
+    replace(BASE, blocks=(1, 2), S=300, KV=260),
+    replace(BASE, blocks=(2, 1), B=2, S=130, KV=400, causal=True, window=(200, -1), H=1, G=1),
+    replace(FP32, blocks=(1, 2), S=150, KV=200, G=1, alibi="heads", view="transposed"),
+    replace(BASE, blocks=(1, 1), S=200, KV=300, H=1, G=1, tma=True, dropout=0.2, softcap=3.0),
+]
 
 
-@pytest.mark.parametrize("case", [*SOFTCAP, *ALIBI, *SINKS, *BIAS, *DROPOUT], ids=str)
+@pytest.mark.parametrize("case", [*SOFTCAP, *ALIBI, *SINKS, *BIAS, *DROPOUT, *BLOCKS], ids=str)
 def test_outputs_and_gradients_match_fp64(interpreter: Worker, case: Case) -> None:
     for name, errors in interpreter.run(run, case).items():
         errors.check(name)
@@ -261,14 +280,32 @@ def run_operator() -> tuple[dict[str, str], list[torch.Tensor], list[torch.Tenso
     extras = case.extras()
     slopes, sinks = extras["alibi_slopes"].expand(1, -1), extras["sinks"].requires_grad_()
     bias = torch.randn(1, 2, 20, 1).requires_grad_()
+    mask = torch.ones(1, 1, 1, 1, dtype=torch.bool)
     outcome = torch.library.opcheck(
         torch.ops.warpwatch.flash_attention,
-        (q, k, v, True, 10, None, 0.25, 2.0, slopes, sinks, 0.3, torch.tensor([5]), bias),
+        (
+            q,
+            k,
+            v,
+            True,
+            10,
+            None,
+            0.25,
+            2.0,
+            slopes,
+            sinks,
+            0.3,
+            torch.tensor([5]),
+            bias,
+            mask,
+            128,
+            128,
+        ),
     )
 
     def model(q: Any, k: Any, v: Any, sinks: Any, bias: Any) -> Any:
-        options = {"softcap": 2.0, "sinks": sinks, "bias": bias, "dropout_p": 0.2}
-        return kernels.flash_attention(q, k, v, **options, dropout_seed=3) * 2.0
+        options = {"softcap": 2.0, "sinks": sinks, "bias": bias, "block_mask": mask}
+        return kernels.flash_attention(q, k, v, **options, dropout_p=0.2, dropout_seed=3) * 2.0
 
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     results = [
@@ -392,3 +429,30 @@ def test_dropout_is_the_seeds_and_unbiased(interpreter: Worker) -> None:
     assert not torch.equal(found["drawn"], found["drawn_again"])
     assert set(found["first"].unique().tolist()) == {0.0, float(torch.tensor(1.0) / 0.75)}
     assert torch.equal(found["all"], torch.zeros_like(found["all"]))
+
+
+def run_unread() -> list[torch.Tensor]:
+    import kernels
+
+    case = Case(S=250, KV=380, H=1, G=1)
+    q, k, v = (one.clone() for one in case.tensors())
+    mask = torch.tensor([[[[True, False, True], [False, False, False]]]])
+    for one in (k, v):
+        one[:, 128:256] = float("nan")
+    q[:, 128:] = float("nan")
+    leaves = [one.requires_grad_() for one in (q, k, v)]
+    out, lse = kernels.flash_attention(*leaves, block_mask=mask, return_lse=True)
+    gradients = torch.autograd.grad(out.sum() + lse[:, :, :128].sum(), leaves)
+    return [one.detach() for one in (out, lse, *gradients)]
+
+
+def test_what_a_block_mask_hides_is_not_read(interpreter: Worker) -> None:
+    out, lse, dq, dk, dv = interpreter.run(run_unread)
+    assert torch.equal(out[:, 128:], torch.zeros_like(out[:, 128:]))
+    assert torch.all(lse[:, :, 128:] == float("-inf"))
+    assert torch.equal(dq[:, 128:], torch.zeros_like(dq[:, 128:]))
+    for one in (out, dq, dk, dv):
+        assert torch.isfinite(one).all()
+    for one in (dk, dv):
+        assert torch.equal(one[:, 128:256], torch.zeros_like(one[:, 128:256]))
+        assert one[:, 256:].abs().sum() > 0

@@ -134,6 +134,16 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         r"^dropout_p: expected a probability from 0 to 1, got 1.5",
     ),
+    "attention-block-size": (
+        lambda: kernels.flash_attention(Q, K, K, block_mask=LSE > 0, block_size=(64, 128)),
+        ValueError,
+        r"^block_size: expected \(queries, keys\), each a multiple of 128, got \(64, 128\)",
+    ),
+    "attention-block-mask": (
+        lambda: kernels.flash_attention(Q, K, K, block_mask=torch.ones(2, 4, 8, 8) > 0),
+        ValueError,
+        r"^block_mask: expected \(2, 4, 1, 1\), or 1 for.*\(128, 128\), got \(2, 4, 8, 8\)",
+    ),
     "attention-seed": (
         lambda: kernels.flash_attention(Q, K, K, dropout_p=0.1, dropout_seed=0.5),
         TypeError,
