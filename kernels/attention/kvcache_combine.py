@@ -72,14 +72,14 @@ def attention_kvcache_combine(
         o_part = o_first + (i_s + o_c).to(tl.int64) * n_rows
         in_s = i_s + o_c < splits
         b_top = tl.load(stats + o_part, mask=in_s, other=float("-inf"))
-        b_weight = tl.exp(b_top - shift) if NATURAL else tl.exp2(b_top - shift)
+        b_share = tl.exp(b_top - shift) if NATURAL else tl.exp2(b_top - shift)
         # [CHUNK, BLOCK_DV]
         b_part = tl.load(
             part + o_part[:, None] * HEAD_DIM_V + o_dv[None, :],
             mask=in_s[:, None] & in_dv[None, :],
             other=0.0,
         )
-        b_out += tl.sum(b_part * b_weight[:, None], 0)
+        b_out += tl.sum(b_part * b_share[:, None], 0)
 
     b_out, row_lse = finished(b_out, row_max, row_sum, row_sum, NATURAL)
     o_lse = (i_b * kv_heads * GROUP + i_head).to(tl.int64) * seqlen_q + i_token

@@ -6,6 +6,7 @@ What a sequence does not own is NaN: rows of the cache beyond its keys, and page
 from __future__ import annotations
 
 import math
+import mmap
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,8 @@ from benchmarks.workloads.attention import plain_attention
 from kernels.attention import e4m3
 from kernels.attention.kvcache_configs import choose_splits
 from tests.kernels.interpreted import Errors, Worker, measure, strided
+
+NO_RESERVE = 0x4000  # Linux's MAP_NORESERVE, which Python names from 3.13 on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +147,7 @@ CASES = [
     Case(D=16, fp8="float8_e4m3fnuz", scaled="tensor", dtype="bfloat16", page=16, keys=(40, 3)),
     Case(D=16, fp8="float8_e4m3fn", new=2, rotary=16, causal=True, keys=(40, 2), scaled="head"),
     Case(D=16, fp8="float8_e4m3fnuz", new=2, keys=(20, 2), page=16, dtype="float32"),
+    Case(D=16, H=1, G=1, splits=18, keys=(660,), room=660),
     *(Case(D=16, S=2, H=2, G=1, causal=True, splits=n, keys=(99, 34)) for n in range(1, 9)),
 ]
 
@@ -274,6 +278,35 @@ def test_lengths_come_as_tensor_int_or_not_at_all(interpreter: Worker) -> None:
     assert torch.equal(far[0], torch.zeros_like(far[0])) and torch.equal(far[1], as_int[1])
 
 
+def run_far(paged: bool) -> list[list[torch.Tensor]]:
+    """Results and appended rows of a cache whose third page or row lies 2^31 elements after the
+    first, and of the same one close together."""
+    import kernels
+
+    step = (1 << 30) + 64
+    room = mmap.mmap(-1, 2 * (2 * step + 4096), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
+    far = torch.frombuffer(room, dtype=torch.float16)  # memory that is not touched is not there
+    q, k, v = Case(D=16, keys=(20,), room=16).drawn()
+    places = torch.tensor([[2, 0]] if paged else [2], dtype=torch.int32)
+    found = []
+    for each in (step, 256):
+        caches = [far[at:].as_strided((3, 16, 1, 16), (each, 16, 16, 1)) for at in (0, 1024)]
+        for cache, rows in zip(caches, (k, v), strict=True):
+            cache[2, :, 0] = rows[0, :, 0]
+        where = {"block_table": places} if paged else {"cache_batch_idx": places}
+        new = q[:, :, :1]
+        out = kernels.flash_attention_kvcache(q, *caches, new, new, cache_seqlens=15, **where)
+        found.append([out, *(cache[2].clone() for cache in caches)])
+    return found
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_offsets_need_not_fit_32_bits(interpreter: Worker, paged: bool) -> None:
+    far, near = interpreter.run(run_far, paged)
+    for one, other in zip(far, near, strict=True):
+        assert torch.equal(one, other) and not one.isnan().any()
+
+
 def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
     import kernels
 
@@ -333,9 +366,10 @@ def test_operator_passes_opcheck_and_compiles_in_one_graph(interpreter: Worker) 
     [
         (1, 0, 264, 1),
         (512, 1000, 264, 1),  # more than a wave of programs, and the second is nearly full
-        (8, 2048, 264, 33),  # exactly one wave
+        (8, 2048, 264, 32),  # nearly one wave
         (128, 64, 264, 2),
-        (1, 4096, 264, 125),  # all there may be, less what changes nothing,
+        (128, 64, 1216, 9),
+        (1, 4096, 264, 121),  # all there may be, less what changes nothing,
         (8, 10, 264, 5),  # not less than two blocks a part
     ],
 )
