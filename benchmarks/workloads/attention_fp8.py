@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .attention import AttentionWorkload, plain_attention
-from .base import Inputs, Values
+from .base import Inputs, Values, fp8_flavour
 from .matmul import BYTES
 
 
@@ -30,14 +30,7 @@ class Fp8AttentionWorkload(AttentionWorkload):
     def inputs(self, device: str, seed: int = 0, values: Values = "random") -> Inputs:
         import torch
 
-        from kernels import targets
-
-        try:
-            flavours = targets.current().fp8_dtypes
-        except RuntimeError:  # no GPU: the inputs of a reference
-            flavours = ()
-        # Where there is no fp8, the kernel is to say so.
-        flavour = (*flavours, torch.float8_e4m3fn)[0]
+        flavour = fp8_flavour()
         scale = 4.0 / torch.finfo(flavour).max
         generator = torch.Generator(device=device).manual_seed(seed)
         made: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .attention import plain_attention
-from .base import Inputs, Values, Workload
+from .base import Inputs, Values, Workload, fp8_flavour
 from .matmul import BYTES, DTYPE_NAMES
 
 
@@ -147,13 +147,7 @@ class KvcacheWorkload(Workload):
 def _quantised(rows: Any) -> tuple[Any, Any]:
     import torch
 
-    from kernels import targets
-
-    try:
-        flavours = targets.current().fp8_dtypes
-    except RuntimeError:  # no GPU: the inputs of a reference
-        flavours = ()
-    flavour = (*flavours, torch.float8_e4m3fn)[0]
+    flavour = fp8_flavour()
     scale = 4.0 / torch.finfo(flavour).max
     return (rows.clamp(-4.0, 4.0) / scale).to(flavour), torch.full((), scale, device=rows.device)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .base import Inputs, Values
+from .base import Inputs, Values, fp8_flavour
 from .matmul import BYTES, MatmulWorkload
 
 BLOCK = 128
@@ -47,14 +47,7 @@ class Fp8MatmulWorkload(MatmulWorkload):
     def inputs(self, device: str, seed: int = 0, values: Values = "random") -> Inputs:
         import torch
 
-        from kernels import targets
-
-        try:
-            flavours = targets.current().fp8_dtypes
-        except RuntimeError:  # no GPU: the inputs of a reference
-            flavours = ()
-        # A target without fp8 decodes it.
-        flavour = (*flavours, torch.float8_e4m3fn)[0]
+        flavour = fp8_flavour()
         scale = 4.0 / torch.finfo(flavour).max
         generator = torch.Generator(device=device).manual_seed(seed)
 

@@ -24,6 +24,7 @@ import torch
 
 from benchmarks.instruments.compiled import measure
 from benchmarks.targets import get
+from benchmarks.workloads import all_workloads
 from benchmarks.workloads.attention import plain_attention
 from benchmarks.workloads.attention_fp8 import Fp8AttentionWorkload
 from kernels import targets
@@ -310,6 +311,18 @@ def test_the_other_flavour_is_refused(
     with pytest.raises(ValueError, match=rf"^q: expected dtype {has}, the fp8 that {target.name}"):
         fp8.refuse_other_flavours(Q.float().to(flavour), target)
     fp8.refuse_other_flavours(Q.float().to(getattr(torch, has)), target)
+
+
+@pytest.mark.parametrize("name", ["attention-fp8-", "matmul-fp8-", "attention-kvcache-"])
+def test_commits_before_fp8_are_not_applicable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def before(*arguments: Any) -> None:
+        raise AssertionError("called without scales")
+
+    workloads = [one for one in all_workloads() if one.name.startswith(name) and "fp8" in one.name]
+    monkeypatch.delattr(targets.Target, "fp8_dtypes")
+    monkeypatch.setattr(f"kernels.{workloads[0].kernel}", before)
+    found = measure(workloads[0], get("sm_90"))
+    assert found.status == "not applicable", found.detail
 
 
 INSTRUCTIONS = {
