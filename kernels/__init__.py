@@ -7,7 +7,7 @@ from .attention import (
     flash_attention_varlen,
     scaled_dot_product_attention,
 )
-from .matmul import matmul
+from .matmul import grouped_matmul, matmul
 from .targets import check_hopper_features
 
 triton_matmul = matmul
@@ -18,6 +18,7 @@ __all__ = [
     "flash_attention_backward",
     "flash_attention_kvcache",
     "flash_attention_varlen",
+    "grouped_matmul",
     "matmul",
     "scaled_dot_product_attention",
     "triton_matmul",

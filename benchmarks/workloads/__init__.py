@@ -14,6 +14,7 @@ from . import (
     attention_varlen,
     matmul,
     matmul_fp8,
+    matmul_grouped,
 )
 from .base import Inputs, Values, Workload
 
@@ -31,6 +32,7 @@ def _by_name() -> dict[str, Workload]:
         *attention_kvcache.workloads(),
         *matmul.workloads(),
         *matmul_fp8.workloads(),
+        *matmul_grouped.workloads(),
     ):
         if workload.name in found:
             raise ValueError(f"two workloads are called {workload.name!r}: names must be unique")
@@ -70,6 +72,7 @@ def fixed_set() -> tuple[tuple[Workload, str], ...]:
         *attention_kvcache.FIXED,
         *matmul.FIXED,
         *matmul_fp8.FIXED,
+        *matmul_grouped.FIXED,
     )
     return (
         *((get(name), target.name) for name in everywhere for target in TARGETS),

@@ -1,5 +1,6 @@
 """Matrix multiplication with fused epilogues."""
 
+from .grouped_interface import grouped_matmul
 from .interface import matmul
 
-__all__ = ["matmul"]
+__all__ = ["grouped_matmul", "matmul"]

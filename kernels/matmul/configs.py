@@ -99,6 +99,16 @@ PROCESSORS = {
     "gfx950": 256,
 }
 
+# Through pointers: a group's rows begin anywhere.
+GROUPED: dict[tuple[str, str], tuple[MatmulConfig, ...]] = {
+    ("sm_80", "16-bit"): (C(128, 128, 32, 4, 4), C(64, 64, 64, 4, 4)),
+    ("sm_90", "16-bit"): (C(128, 128, 64, 8, 4), C(64, 64, 64, 4, 4)),
+    ("sm_100", "16-bit"): (C(128, 128, 64, 4, 3), C(64, 64, 64, 4, 4)),
+    ("gfx90a", "16-bit"): (C(128, 128, 32, 4, 2), C(64, 64, 64, 4, 2)),
+    ("gfx942", "16-bit"): (C(128, 128, 64, 4, 2), C(64, 64, 64, 4, 2)),
+    ("gfx950", "16-bit"): (C(128, 128, 64, 4, 2), C(64, 64, 64, 4, 2)),
+}
+
 # Targets without a row of their own, such as consumer cards, and plain fp32.
 DEFAULT = C(64, 64, 32, 4, 2)
 INTERPRETED = C(32, 32, 32, 4, 1)
@@ -148,6 +158,25 @@ def choose(
     skinny = SPLIT.get(target.name, whole) if kind == "16-bit" and M > SKINNY_ROWS else whole
     splits = parts(target, skinny, M, N, K, dtype.itemsize)
     return replace(skinny, splits=splits) if splits > 1 else whole
+
+
+def choose_grouped(
+    target: Target, total: int, groups: int, N: int, dtype: torch.dtype
+) -> MatmulConfig:
+    """The configuration of ``grouped_matmul``, for rows that are spread evenly over the groups:
+    the host does not know better."""
+    if target.backend == "interpreter":
+        return INTERPRETED
+    kind = "16-bit" if dtype.itemsize == 2 else "fp32"
+    rows = -(-total // groups)
+    if kind == "16-bit" and rows <= SKINNY_ROWS and target.name in SKINNY:
+        return replace(SKINNY[target.name], tma=False)
+    candidates = GROUPED.get((target.name, kind), (DEFAULT,))
+    for config in candidates:
+        tiles = groups * -(-rows // config.block_m) * -(-N // config.block_n)
+        if rows > config.block_m // 2 and 4 * tiles >= 3 * PROCESSORS.get(target.name, 1):
+            return config
+    return candidates[-1]
 
 
 def multiplies(target: Target, dtype: torch.dtype) -> bool:

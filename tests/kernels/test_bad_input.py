@@ -42,6 +42,10 @@ def decode(
     return kernels.flash_attention_kvcache(q, k, v, k_new, v_new, **options)
 
 
+def grouped(a: Any = A, b: Any = B[None], offsets: Any = CU) -> Any:
+    return kernels.grouped_matmul(a, b, offsets)
+
+
 def sdpa(**options: Any) -> Any:
     q = Q.transpose(1, 2)
     return kernels.scaled_dot_product_attention(q, q, q, **options)
@@ -378,6 +382,27 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: kernels.matmul(A, B, out_dtype=torch.float32),
         ValueError,
         r"^out_dtype: expected None where a is no fp8 tensor.*drop out_dtype",
+    ),
+    "grouped-rank": (lambda: grouped(b=B), ValueError, r"^b: expected 3 dim.*groups.*got 2"),
+    "grouped-inner": (
+        lambda: grouped(b=B[None].transpose(1, 2)),
+        ValueError,
+        r"^b: expected 6 rows a group.*transpose\(1, 2\)",
+    ),
+    "grouped-offsets": (
+        lambda: grouped(offsets=CU.long()),
+        ValueError,
+        r"^group_offsets: expected dtype int32, got int64; convert",
+    ),
+    "grouped-groups": (
+        lambda: grouped(offsets=CU[:1]),
+        ValueError,
+        r"^group_offsets: expected 2 entries, one more than b has groups, got 1; start",
+    ),
+    "grouped-device": (
+        lambda: grouped(offsets=CU.to("meta")),
+        ValueError,
+        r"^group_offsets: expected device cpu as a has, got meta; move",
     ),
     "matmul-gradient": (
         lambda: kernels.matmul(A.clone().requires_grad_(), B, out=torch.empty(4, 8, dtype=HALF)),

@@ -1,6 +1,8 @@
-"""What the compilers of six targets make of the matmuls in fp8: nothing spills, fp8 units work."""
+"""What the compilers of six targets make of the products in fp8 and of groups."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -8,6 +10,7 @@ from benchmarks import devices
 from benchmarks.instruments.compiled import measure
 from benchmarks.targets import TARGETS, Target
 from benchmarks.workloads.matmul_fp8 import Fp8MatmulWorkload
+from benchmarks.workloads.matmul_grouped import GroupedMatmulWorkload
 
 # As benchmarks.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
 LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
@@ -36,3 +39,23 @@ def test_fp8_spills_nothing_and_runs_on_fp8_units(
     # Products that were decoded run at the rate of fp16.
     in_fp8 = launch["bound"]["units_us"]["tensor"] < 0.6 * in_fp16_us
     assert in_fp8 == (target.name not in ("sm_80", "gfx90a"))
+
+
+MIXTURE: dict[str, Any] = {"dtype": "bf16", "total": 2048, "groups": 8, "N": 4096, "K": 1024}
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("weights", [False, True], ids=["product", "weights"])
+def test_groups_spill_nothing_and_know_their_rows(weights: bool, target: Target) -> None:
+    workload = GroupedMatmulWorkload(group="test", weights=weights, **MIXTURE)
+    measured = measure(workload, target)
+    assert measured.status == "ok", measured.detail
+    values = measured.values
+    assert values["launches"] == 1
+    assert values["copied_bytes"] == 0
+    assert values["spilled_bytes"] == 0
+    assert values["advisories"] == 0
+    assert values["tensor_core_level"] == LEVEL[target.name]
+    # The loops' bounds are read from the offsets: nothing is guessed.
+    (launch,) = measured.evidence["launches"]
+    assert launch["bound"]["notes"] == []
