@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports.changes import series_changes
+from reports.glance import certainly_steady
 from reports.history import Table
 from reports.model import Change, SeriesKey, Step
 from reports.work import Workers
@@ -46,17 +47,20 @@ def judge_tables(
 def _judge(given: tuple[Sequence[Table], Remembered], task: tuple[int, int]) -> list[Judged]:
     tables, remembered = given
     table, start = tables[task[0]], task[1]
-    judged = []
-    for row in range(start, min(start + _BATCH_ROWS, len(table.series))):
-        digest = table.digest(row)
-        known = remembered.get(digest)
-        changes = (
-            tuple(series_changes(table, row))
-            if known is None
-            else _changes(table.series[row].key, known)
-        )
-        judged.append(Judged(digest, changes))
-    return judged
+    rows = range(start, min(start + _BATCH_ROWS, len(table.series)))
+    digests = [table.digest(row) for row in rows]
+    new = [row for row, digest in zip(rows, digests, strict=True) if digest not in remembered]
+    noisy = [row for row in new if not table.series[row].meaning.exact]
+    found: dict[int, tuple[Change, ...]] = dict.fromkeys(certainly_steady(table, noisy), ())
+    for row in new:
+        if row not in found:
+            found[row] = tuple(series_changes(table, row))
+    return [
+        Judged(digest, found[row])
+        if row in found
+        else Judged(digest, _changes(table.series[row].key, remembered[digest]))
+        for row, digest in zip(rows, digests, strict=True)
+    ]
 
 
 def plain(changes: Sequence[Change]) -> list[Any]:

@@ -85,7 +85,7 @@ def strongest(values: Floats, least: int) -> tuple[int, float]:
     n = len(values)
     if n < 2 * least:
         return 0, 0.0
-    quantiles = np.sort(values)[_quantile_places(n)]
+    quantiles = np.sort(values)[quantile_places(n)]
     distinct = np.empty(len(quantiles), dtype=bool)
     distinct[0], distinct[1:] = True, quantiles[1:] != quantiles[:-1]
     # A row a threshold: how many of the points before a place lie above it, counted in integers.
@@ -119,6 +119,7 @@ def strongest(values: Floats, least: int) -> tuple[int, float]:
 
 
 @cache
-def _quantile_places(n: int) -> NDArray[np.int64]:
+def quantile_places(n: int) -> NDArray[np.int64]:
+    """Where, among ``n`` ascending values, those lie that others are counted against."""
     count = min(_THRESHOLDS, n)
     return ((np.arange(count) + 0.5) / count * n).astype(np.int64)
