@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import autocast, checks
-from . import e4m3, interface
+from . import e4m3, interface, options
 from . import kvcache_operators as operators
 from .kvcache_configs import MAX_SPLITS
 
@@ -32,6 +32,9 @@ def flash_attention_kvcache(
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: tuple[int, int] = (-1, -1),
+    softcap: float | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
     rotary_interleaved: bool = True,
     num_splits: int = 0,
     return_lse: bool = False,
@@ -66,19 +69,25 @@ def flash_attention_kvcache(
     their bits, on every target. New ones are rounded to nearest even, and to the largest where they
     are too large.
 
-    ``causal`` and ``window_size`` as in ``flash_attention``, aligned bottom-right: the last query
-    sees all keys. No key gives 0, and -inf as log-sum-exp. ``num_splits``: into how many parts the
-    keys of a sequence are split, each a program, 0 for a number that fills the device, chosen from
-    the shapes alone. Partial results are fp32. ``return_lse`` adds (batch, heads, seqlen_q), fp32.
+    ``causal``, ``window_size``, ``softcap``, ``alibi_slopes`` and ``sinks`` as in
+    ``flash_attention``, aligned bottom-right: the last query sees all keys. No key gives 0, and
+    -inf as log-sum-exp. ``num_splits``: into how many parts the keys of a sequence are split, each
+    a program, 0 for a number that fills the device, chosen from the shapes alone. Partial results
+    are fp32. ``return_lse`` adds (batch, heads, seqlen_q), fp32.
 
-    Nothing waits for the device, so CUDA graphs can hold it. Not differentiable.
+    Nothing waits for the device, so CUDA graphs can hold it. Not differentiable. Under
+    ``torch.autocast`` q, k and v are cast to its dtype unless the cache is of theirs.
     """
-    q, k, v = autocast.lowered(q, k, v)
+    if not isinstance(k_cache, torch.Tensor) or getattr(q, "dtype", None) != k_cache.dtype:
+        q, k, v = autocast.lowered(q, k, v)
     _check(q, k_cache, v_cache, cache_seqlens, cache_batch_idx, block_table, num_splits)
     _check_scales(k_cache, k_scale=k_scale, v_scale=v_scale)
     _check_new(q, k_cache, v_cache, k, v, cache_seqlens)
     rows = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
     _check_rotary(q, k, rotary_cos, rotary_sin, rows)
+    by_scores = (q.shape[0], q.shape[2], q.shape[1], rows)
+    scores = options.checked(q, by_scores, softcap, alibi_slopes, sinks)[:3]
+    _without_gradient(alibi_slopes=alibi_slopes, sinks=sinks)
     causal, right, left = interface.limits(0, causal, window_size)
     checks.launchable("q", q)
     scale = 1.0 / math.sqrt(q.shape[3]) if softmax_scale is None else float(softmax_scale)
@@ -91,7 +100,7 @@ def flash_attention_kvcache(
         added = k.shape[1]
         operators.append(k, v, k_cache, v_cache, *where, *turned)
     out, lse = operators.attend(
-        q, k_cache, v_cache, *where, added, *turned, causal, right, left, scale, num_splits
+        q, k_cache, v_cache, *where, added, *turned, causal, right, left, scale, *scores, num_splits
     )
     return (out, lse) if return_lse else out
 
@@ -217,9 +226,9 @@ def _check_scales(k_cache: torch.Tensor, **scales: Any) -> None:
         checks.same_device("k_cache", k_cache, **{name: value})
 
 
-def _without_gradient(**values: torch.Tensor) -> None:
+def _without_gradient(**values: torch.Tensor | None) -> None:
     for name, value in values.items():
-        if torch.is_grad_enabled() and value.requires_grad:
+        if value is not None and torch.is_grad_enabled() and value.requires_grad:
             raise NotImplementedError(
                 f"{name}: expected no gradient to be asked for, got requires_grad; decode under "
                 "torch.no_grad(), or call flash_attention, which is differentiable"

@@ -19,6 +19,7 @@ from .kvcache_configs import choose, choose_splits, processors
 from .kvcache_layout import Cache, keys_in_cache
 from .products import head_product
 from .rotary import Rotary, load_rotated
+from .scores import tanh
 
 LOG2_E = 1.4426950408889634
 
@@ -34,6 +35,8 @@ def attention_kvcache(
     stats,
     k_scale,
     v_scale,
+    slopes,
+    sinks,
     cos,
     sin,
     seqlens,
@@ -63,6 +66,8 @@ def attention_kvcache(
     stride_tp,
     stride_k_scale,
     stride_v_scale,
+    stride_slope_b,
+    stride_slope_h,
     stride_cs,
     stride_cd,
     stride_ss,
@@ -74,6 +79,7 @@ def attention_kvcache(
     right,
     left,
     scale,
+    softcap,
     GROUP: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
@@ -94,8 +100,10 @@ def attention_kvcache(
     (CAUSAL) and j >= i + d + ``left`` (unless that is None). With ``table`` key j is row
     j % PAGE_SIZE of page ``table[sequence, j // PAGE_SIZE]``. With ``part`` this program's share
     of the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then sum), else to out and
-    lse. NATURAL: powers of e, else of 2, with log2(e) in ``scale``. ``added`` of the keys came
-    with this call, behind the ``length`` others: queries are turned to the positions from there on.
+    lse. NATURAL: powers of e, else of 2, with log2(e) in ``scale`` and ``softcap``. ``added`` of
+    the keys came with this call, behind the ``length`` others: queries are turned to the positions
+    from there on. ``softcap`` and ``slopes`` as in scores.py, or None; the sink of a head is with
+    the first part of its keys.
     FP8 says how the cache is read (e4m3.way); it holds keys and values divided by their scales.
     """
     n_rows = seqlen_q * GROUP
@@ -167,8 +175,17 @@ def attention_kvcache(
     if k_scale is not None:
         scale *= tl.load(k_scale + i_kv * stride_k_scale)
 
+    UNIT: tl.constexpr = 1.0 if NATURAL else 1.4426950408889634
+    if slopes is not None:
+        slopes += i_b.to(tl.int64) * stride_slope_b
+        b_slope = tl.load(slopes + o_head * stride_slope_h, mask=in_m, other=0.0) * UNIT
+
     b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     b_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
+    if sinks is not None:
+        b_sink = tl.load(sinks + o_head, mask=in_m, other=0.0) * UNIT
+        b_max = tl.where(i_s == 0, b_sink, b_max)
+        b_sum = tl.where(i_s == 0, 1.0, b_sum)
     b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=tl.float32)
     for i_n in range(o_first, o_end, BLOCK_N):
         in_n = o_n < o_end - i_n
@@ -201,7 +218,14 @@ def attention_kvcache(
             b_k = b_k.to(b_q.dtype)
         elif FP8 != "":
             b_k = widened(b_k, FP8 == "fnuz").to(b_q.dtype)
-        b_s = head_product(b_q, b_k) * scale
+        b_s = head_product(b_q, b_k)
+        if softcap is not None:
+            b_s = tanh(b_s * (scale / softcap), NATURAL) * softcap
+        else:
+            b_s *= scale
+        if slopes is not None:
+            b_away = tl.abs(o_token[:, None] + diagonal - i_n - o_n[None, :])
+            b_s -= b_slope[:, None] * b_away.to(tl.float32)
         seen = in_n[None, :]
         if CAUSAL:
             seen = seen & (i_n + o_n[None, :] <= o_token[:, None] + (diagonal + right))
@@ -264,6 +288,9 @@ def launch(
     right: int,
     left: int | None,
     scale: float,
+    softcap: float | None,
+    slopes: torch.Tensor | None,
+    sinks: torch.Tensor | None,
     num_splits: int,
 ) -> None:
     """Fill ``out`` and ``lse`` for checked arguments. Behind the lengths of ``cache`` are ``added``
@@ -273,6 +300,7 @@ def launch(
     group = heads // kv_heads
     rows = seqlen_q * group
     natural = q.dtype == torch.float32
+    unit = 1.0 if natural else LOG2_E
     block_dv = padded(head_dim_v)
     with targets.on_device_of(q):
         target = targets.current()
@@ -301,6 +329,8 @@ def launch(
             stats,
             cache.k_scale,
             cache.v_scale,
+            slopes,
+            sinks,
             *(rotary.tables if rotary else (None, None)),
             cache.seqlens,
             cache.batch_idx,
@@ -313,6 +343,7 @@ def launch(
             *out.stride(),
             *cache.strides,
             *cache.scale_strides,
+            *((None, None) if slopes is None else slopes.stride()),
             *(rotary.strides if rotary else (None,) * 4),
             kv_heads,
             num_splits,
@@ -320,7 +351,8 @@ def launch(
             cache.capacity,
             right,
             left,
-            scale if natural else scale * LOG2_E,
+            scale * unit,
+            None if softcap is None else softcap * unit,
             GROUP=group,
             HEAD_DIM=head_dim,
             HEAD_DIM_V=head_dim_v,

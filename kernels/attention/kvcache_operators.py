@@ -29,6 +29,9 @@ def _attend(
     right: int,
     left: int | None,
     scale: float,
+    softcap: float | None,
+    slopes: torch.Tensor | None,
+    sinks: torch.Tensor | None,
     num_splits: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments."""
@@ -45,6 +48,9 @@ def _attend(
             right=right,
             left=left,
             scale=scale,
+            softcap=softcap,
+            slopes=slopes,
+            sinks=sinks,
             num_splits=num_splits,
         )
     return out, lse

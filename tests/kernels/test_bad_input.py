@@ -296,6 +296,16 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         r"^k_cache: .*divides the 4 of q, got 3",
     ),
+    "kvcache-softcap": (
+        lambda: decode(softcap=-1.0),
+        ValueError,
+        r"^softcap: expected a finite number above 0",
+    ),
+    "kvcache-slopes": (
+        lambda: decode(alibi_slopes=torch.ones(3)),
+        ValueError,
+        r"^alibi_slopes: expected shape \(4,\) or \(2, 4\).*got \(3,\)",
+    ),
     "kvcache-gradient": (
         lambda: decode(q=Q.clone().requires_grad_()),
         NotImplementedError,

@@ -1,0 +1,275 @@
+"""Cases of flash_attention_kvcache, their formula, and what the kernel's errors against it are.
+
+What a sequence does not own is NaN: rows of the cache beyond its keys, and pages of no sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from tests.kernels.interpreted import Errors, measure, strided
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """``keys`` of each sequence in a cache of ``room`` rows, or with ``page`` in shuffled pages;
+    the last ``new`` of them are appended, and of all columns the first ``rotary`` are turned. The
+    cache is of dtype ``fp8``, scaled by "tensor" or "head"."""
+
+    keys: tuple[int, ...] = (70, 1, 0, 33)
+    S: int = 1
+    H: int = 4
+    G: int = 2
+    D: int = 64
+    DV: int = 0
+    dtype: str = "float16"
+    causal: bool = False
+    window: tuple[int, int] = (-1, -1)
+    view: str = "contiguous"
+    page: int = 0
+    splits: int = 0
+    room: int = 100
+    rows_elsewhere: bool = False
+    new: int = 0
+    rotary: int = 0
+    interleaved: bool = True
+    fp8: str = ""
+    scaled: str = ""
+    softcap: float | None = None
+    alibi: bool = False
+    sinks: bool = False
+
+    def __str__(self) -> str:
+        parts = [self.dtype, "+".join(map(str, self.keys)), f"S{self.S}-H{self.H}-G{self.G}"]
+        parts.append(f"D{self.D}-DV{self.DV}" if self.DV else f"D{self.D}")
+        parts += [name for name in (self.fp8, self.scaled) if name]
+        parts += [
+            name for name in ("causal", "rows_elsewhere", "alibi", "sinks") if getattr(self, name)
+        ]
+        if self.window != (-1, -1):
+            parts.append(f"window{self.window[0]},{self.window[1]}")
+        parts += [
+            f"{name}{value}"
+            for name in ("page", "splits", "new", "rotary")
+            if (value := getattr(self, name))
+        ]
+        return "-".join([*parts, self.view])
+
+    def drawn(self) -> list[torch.Tensor]:
+        """q, and the keys and values of every sequence, (batch, room, heads, dim)."""
+        batch, dtype = len(self.keys), getattr(torch, self.dtype)
+        shapes = (
+            (batch, self.S, self.H, self.D),
+            (batch, self.room, self.G, self.D),
+            (batch, self.room, self.G, self.DV or self.D),
+        )
+        return [strided(shape, self.view, dtype, seed) for seed, shape in enumerate(shapes)]
+
+    def angles(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """cos and sin of every position, of another dtype and stride than the queries."""
+        rate = 1e4 ** -(torch.arange(0, self.rotary, 2) / self.rotary)
+        angles = torch.arange(2 * self.room)[:, None] * rate
+        return angles.cos(), angles.sin().t().contiguous().t()
+
+    def extras(self) -> dict[str, Any]:
+        """Of scores, as the kernel takes them: a slope for each head of each sequence."""
+        generator = torch.Generator().manual_seed(7)
+        made: dict[str, Any] = {"softcap": self.softcap}
+        if self.alibi:
+            made["alibi_slopes"] = torch.rand(len(self.keys), self.H, generator=generator) / 4
+        if self.sinks:
+            made["sinks"] = torch.randn(self.H, generator=generator)
+        return made
+
+    def scales(self) -> list[torch.Tensor]:
+        """Of keys and of values; they round, and make some values too large."""
+        wide = self.G if self.scaled == "head" else 1
+        made = [(torch.arange(wide) + 1.3) * 0.01, (torch.arange(wide) + 0.7) * 0.003]
+        return made if self.scaled == "head" else [one[0] for one in made]
+
+    def stored(self, rows: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        """As an fp8 cache has them."""
+        kind = getattr(torch, self.fp8)
+        if self.scaled:
+            rows = rows.float() / (scale[:, None] if scale.dim() else scale)
+        most = torch.finfo(kind).max
+        return rows.float().clamp(-most, most).to(kind)
+
+    def cache(self, rows: torch.Tensor, seed: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """``rows`` of each sequence where the kernel is to find them, and which pages or rows of
+        the cache they are."""
+        kept = torch.full_like(rows, float("nan"))  # keeps strides
+        for b, n in enumerate(self.keys):
+            kept[b, : n - self.new] = rows[b, : n - self.new]
+        if self.rows_elsewhere:
+            order = torch.tensor([2 * b + 1 for b in range(len(self.keys))][::-1])
+            room = torch.full((2 * len(self.keys), *rows.shape[1:]), float("nan"), dtype=rows.dtype)
+            room[order] = kept
+            return room, order.to(torch.int32)
+        if not self.page:
+            return kept, None
+        batch, pages = len(self.keys), -(-self.room // self.page)
+        generator = torch.Generator().manual_seed(9)
+        order = torch.randperm(2 * batch * pages, generator=generator)[: batch * pages]
+        shape = (2 * batch * pages, self.page, *rows.shape[2:])
+        room = strided(shape, self.view, rows.dtype, seed)
+        room.fill_(float("nan"))
+        table = order.reshape(batch, pages).to(torch.int32)
+        for b, n in enumerate(self.keys):
+            for j in range(n - self.new):
+                room[table[b, j // self.page], j % self.page] = rows[b, j]
+            # What lies beyond the last page must not be looked up.
+            table[b, -(-n // self.page) :] = 1 << 30
+        return room, table
+
+
+CASES = [
+    Case(),
+    Case(dtype="bfloat16", H=8, G=1, S=2, causal=True, D=128),
+    Case(dtype="float32", D=40, causal=True, S=2, splits=3),
+    Case(S=16, H=6, G=2, D=16, causal=True, keys=(40, 5, 0, 16)),
+    Case(S=37, H=2, G=2, D=32, causal=True, keys=(90, 37)),
+    Case(H=2, G=2, D=80, DV=48, view="transposed", splits=2),
+    Case(D=256, keys=(33,), view="padded", splits=4, room=33),
+    Case(D=32, view="skipping", rows_elsewhere=True, S=2, causal=True),
+    Case(D=32, S=3, window=(20, 0), keys=(99, 3, 40), splits=2),
+    Case(D=32, S=4, window=(5, 2), keys=(99, 3, 0), page=16),
+    Case(D=32, page=16, S=2, causal=True),
+    Case(D=32, page=32, splits=2, dtype="bfloat16", view="transposed"),
+    Case(D=32, page=64, S=2, causal=True, splits=3, view="skipping"),
+    Case(D=72, dtype="float32", page=16, splits=2, keys=(99, 18)),
+    Case(keys=(0, 0), splits=2, D=16, page=16),
+    Case(keys=(3,), H=1, G=1, D=16, dtype="float32"),
+    Case(D=32, new=2, S=2, causal=True, keys=(40, 2, 3), rotary=32),
+    Case(D=48, new=3, S=3, keys=(40, 3), rotary=16, page=16, splits=2, view="skipping"),
+    Case(D=32, DV=16, new=1, causal=True, keys=(20, 1), rotary=20, interleaved=False, page=16),
+    Case(D=16, new=5, S=4, H=8, window=(9, -1), keys=(50, 9, 31), rotary=16, dtype="float32"),
+    Case(D=16, new=4, H=8, G=8, keys=(50, 4), rows_elsewhere=True, dtype="bfloat16"),
+    Case(D=16, fp8="float8_e4m3fn", scaled="head", causal=True, S=2, splits=2),
+    Case(D=16, fp8="float8_e4m3fnuz", scaled="tensor", dtype="bfloat16", page=16, keys=(40, 3)),
+    Case(D=16, fp8="float8_e4m3fn", new=2, rotary=16, causal=True, keys=(40, 2), scaled="head"),
+    Case(D=16, fp8="float8_e4m3fnuz", new=2, keys=(20, 2), page=16, dtype="float32"),
+    Case(D=16, H=1, G=1, splits=18, keys=(660,), room=660),
+    Case(D=16, softcap=2.0, alibi=True, sinks=True, S=2, keys=(70, 0, 3), splits=3, causal=True),
+    Case(D=16, softcap=3.0, dtype="float32", S=3, H=8, keys=(90, 33), page=16, splits=2),
+    Case(D=16, alibi=True, dtype="bfloat16", S=4, window=(30, 2), keys=(90, 40)),
+    Case(D=16, sinks=True, keys=(60, 2, 0), fp8="float8_e4m3fn", scaled="tensor"),
+    *(Case(D=16, S=2, H=2, G=1, causal=True, splits=n, keys=(99, 34)) for n in range(1, 9)),
+]
+
+
+def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every sequence by itself: matmuls in ``dtype``, softmax in fp32, or all in fp64."""
+    kind = getattr(torch, dtype)
+    wide = torch.float64 if kind == torch.float64 else torch.float32
+    left, right = case.window
+    right = 0 if case.causal else right
+    extras = case.extras()
+    outs, lses = [], []
+    for b, n in enumerate(case.keys):
+        rows = q[b].to(kind).transpose(0, 1)
+        keys, values = (
+            one[b, :n].to(kind).transpose(0, 1).repeat_interleave(case.H // case.G, 0)
+            for one in (k, v)
+        )
+        scores = (rows @ keys.transpose(1, 2)).to(wide) / math.sqrt(case.D)
+        if case.softcap:
+            scores = case.softcap * torch.tanh(scores / case.softcap)
+        after = torch.arange(n) - torch.arange(case.S)[:, None] - (n - case.S)
+        if case.alibi:
+            scores = scores - extras["alibi_slopes"][b].to(wide)[:, None, None] * after.abs()
+        if right >= 0:
+            scores = scores.masked_fill(after > right, -math.inf)
+        if left >= 0:
+            scores = scores.masked_fill(after < -left, -math.inf)
+        if case.sinks:
+            sink = extras["sinks"].to(wide)[:, None, None].expand(-1, case.S, 1)
+            scores = torch.cat((scores, sink), 2)
+        lse = torch.logsumexp(scores, 2)
+        weights = torch.softmax(scores, 2).masked_fill((lse == -math.inf)[..., None], 0.0)
+        outs.append((weights[..., :n].to(kind) @ values).transpose(0, 1))
+        lses.append(lse)
+    return torch.stack(outs), torch.stack(lses)
+
+
+def turned(case: Case, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Rows (tokens, heads, dim) at their ``positions``, by complex numbers, in fp32 or fp64."""
+    if not case.rotary:
+        return rows
+    wide = rows.to(torch.float64 if rows.dtype == torch.float64 else torch.float32)
+    cos, sin = (one[positions][:, None].to(wide) for one in case.angles())
+    pairs = wide[..., : case.rotary]
+    pairs = pairs.unflatten(-1, (-1, 2) if case.interleaved else (2, -1))
+    x, y = pairs.unbind(-1 if case.interleaved else -2)
+    both = torch.stack((x * cos - y * sin, y * cos + x * sin), -1 if case.interleaved else -2)
+    return torch.cat((both.flatten(-2), wide[..., case.rotary :]), -1).to(rows.dtype)
+
+
+def appended(case: Case, q: Any, k: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """q and k as attention sees them."""
+    q, k = q.clone(), k.clone()
+    for b, n in enumerate(case.keys):
+        first = n - case.new
+        each = case.causal or case.window != (-1, -1)
+        q[b] = turned(case, q[b], first + torch.arange(case.S) * each)
+        k[b, first:n] = turned(case, k[b, first:n], torch.arange(first, n))
+    return q, k
+
+
+def run(case: Case) -> list[Errors]:
+    import kernels
+
+    q, k, v = case.drawn()
+    scales = case.scales()
+    before = [k, v]
+    if case.fp8:
+        before = [case.stored(*each) for each in zip(before, scales, strict=True)]
+    (k_cache, places), (v_cache, _) = (case.cache(one, seed) for seed, one in enumerate(before))
+    options = case.extras()
+    if case.new:
+        ends = [(b, slice(n - case.new, n)) for b, n in enumerate(case.keys)]
+        options["k"], options["v"] = (torch.stack([one[at] for at in ends]) for one in (k, v))
+    if case.rotary:
+        options["rotary_cos"], options["rotary_sin"] = case.angles()
+        options["rotary_interleaved"] = case.interleaved
+    if case.scaled:
+        options["k_scale"], options["v_scale"] = scales
+    got = kernels.flash_attention_kvcache(
+        q,
+        k_cache,
+        v_cache,
+        cache_seqlens=torch.tensor(case.keys, dtype=torch.int32) - case.new,
+        block_table=places if case.page else None,
+        cache_batch_idx=places if case.rows_elsewhere else None,
+        causal=case.causal,
+        window_size=case.window,
+        num_splits=case.splits,
+        return_lse=True,
+        **options,
+    )
+    # An fp8 cache rounds once: what is written is turned in fp32.
+    plain_q, plain_k = appended(case, q, k.float() if case.fp8 else k)
+    true_q, true_k = appended(case, q.double(), k.double())
+    after: Any = (plain_k, v)
+    true = (true_k, v.double())
+    if case.fp8:
+        after = [case.stored(*each) for each in zip(after, scales, strict=True)]
+        factors = [one[:, None] if one.dim() else one for one in scales] if case.scaled else [1, 1]
+        true = tuple(one.double() * factor for one, factor in zip(after, factors, strict=True))
+    for found, rows in zip((k_cache, v_cache), after, strict=True):
+        # What was there, the new rows, and NaN as before everywhere else.
+        want = replace(case, new=0).cache(rows.contiguous(), 0)[0]
+        bar = {"rtol": 0.0, "atol": 0.0} if case.fp8 else {"rtol": 2e-3, "atol": 1e-5}
+        torch.testing.assert_close(found.float(), want.float(), **bar, equal_nan=True)
+    kept = [one.to(q.dtype) for one in true] if case.fp8 else (plain_k, v)
+    plain = formula(case, plain_q, *kept, case.dtype)
+    truth = formula(case, true_q, *true, "float64")
+    if not any(case.keys):
+        assert torch.equal(got[0], torch.zeros_like(got[0]))
+        assert torch.equal(got[1], torch.full_like(got[1], -math.inf))
+        return []
+    return [measure(*each) for each in zip(got, plain, truth, strict=True)]
