@@ -15,6 +15,7 @@ from reports.result_file import FAILED, Floats
 ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _LETTERS: NDArray[np.uint8] = np.frombuffer(ALPHABET, dtype=np.uint8)
 
+_PAIRS = np.frombuffer(bytes(x for a in ALPHABET for b in ALPHABET for x in (a, b)), np.uint16)
 _write = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
@@ -33,19 +34,28 @@ def encode(values: Floats) -> dict[str, Any]:
     """
     # Comparing bits lets the two kinds of NaN and infinity count as equal to themselves.
     bits = values.view(np.int64)
-    starts = np.flatnonzero(np.concatenate(([True], bits[1:] != bits[:-1]))) if len(bits) else bits
-    if len(starts) * 6 <= len(values) * 2 or len(values) < 40:
+    new = bits[1:] != bits[:-1]
+    if len(values) < 40 or (1 + np.count_nonzero(new)) * 6 <= len(values) * 2:
+        starts = np.flatnonzero(np.concatenate(([True], new))) if len(bits) else bits
         counts = np.diff(np.append(starts, len(values))).tolist()
         firsts = map(_plain, values[starts].tolist())
         return {"runs": [list(run) for run in zip(counts, firsts, strict=True)]}
     finite = np.isfinite(values)
-    low, high = float(values[finite].min()), float(values[finite].max())
+    whole = bool(finite.all())
+    some = values if whole else values[finite]
+    low, high = float(some.min()), float(some.max())
     width = 2 if high - low < 0.5 * max(abs(low), abs(high)) else 3
     top = 64**width - 3
     share = (values / 2 - low / 2) / ((high / 2 - low / 2) or 1.0)
-    codes = np.where(finite, np.where(finite, share, 0) * top, 0).round().astype(np.int64)
-    codes[values == FAILED] = top + 1
-    codes[np.isnan(values)] = top + 2
+    if whole:
+        codes = (share * top).round().astype(np.int64)
+    else:
+        codes = np.where(finite, np.where(finite, share, 0) * top, 0).round().astype(np.int64)
+        codes[values == FAILED] = top + 1
+        codes[np.isnan(values)] = top + 2
+    if width == 2:
+        letters = _PAIRS[codes].tobytes().decode("ascii")
+        return {"letters": letters, "width": width, "lo": low, "hi": high}
     digits = [(codes >> (6 * place)) & 63 for place in reversed(range(width))]
     letters = _LETTERS[np.stack(digits, axis=1)].tobytes().decode("ascii")
     return {"letters": letters, "width": width, "lo": low, "hi": high}
