@@ -84,6 +84,7 @@ def launch(
             exact=exact,
             packed=packed is not None,
             scored=not options.plain,
+            crowded=options.crowded,
         )
         values = {"HEAD_DIM_V": head_dim_v, "BLOCK_DV": block_dv}
         shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, **values}

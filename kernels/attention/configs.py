@@ -130,23 +130,26 @@ ROOMY_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     },
 }
 
-# Where scores are changed on their way to weights (softcap, ALiBi, bias, dropout), which needs
+# Where scores are changed on their way to weights (softcap, ALiBi, sinks, bias), which needs
 # registers of its own. Found with the compiler; not measured on a card yet.
 SCORED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
-    "sm_80": {64: C(64, 64, 4, 2), 128: C(64, 32, 4, 2), 256: C(64, 32, 8, 2)},
-    "sm_90": {
-        64: C(64, 64, 4, 2, tma=True),
-        128: C(64, 64, 4, 2, tma=True),
-        256: C(128, 32, 8, 2),
-    },
     "sm_100": {
-        64: C(128, 32, 8, 2, tma=True),
-        128: C(128, 32, 8, 2, tma=True),
+        64: C(128, 64, 8, 2, tma=True),
+        128: C(128, 64, 8, 2, tma=True),
         256: C(128, 32, 8, 2, tma=True),
     },
-    "gfx90a": {64: C(64, 32, 4, 1, 2), 128: C(64, 32, 4, 1, 2), 256: C(64, 32, 4, 1, 1)},
-    "gfx942": {64: C(64, 32, 4, 1, 2), 128: C(64, 32, 4, 1, 2), 256: C(64, 32, 4, 1, 1)},
-    "gfx950": {64: C(64, 32, 4, 1, 2), 128: C(64, 32, 4, 1, 2), 256: C(64, 32, 8, 1, 1)},
+    "gfx90a": {64: C(64, 64, 4, 1, 2), 128: C(64, 32, 4, 1, 2), 256: C(64, 32, 4, 1, 1)},
+    "gfx942": {64: C(64, 64, 4, 1, 2), 128: C(64, 32, 4, 1, 2), 256: C(64, 32, 4, 1, 1)},
+    "gfx950": {64: C(64, 64, 4, 1, 2), 128: C(64, 32, 4, 1, 2), 256: C(64, 32, 8, 1, 1)},
+}
+# With dropout or lists of blocks, so that all of it at once spills nothing up to head dim 128.
+CROWDED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
+    "sm_80": {64: C(64, 64, 4, 2), 128: C(64, 32, 8, 2), 256: C(64, 32, 8, 2)},
+    "sm_90": {64: C(64, 32, 4, 2, tma=True), 128: C(128, 32, 8, 1), 256: C(128, 32, 8, 1)},
+    "sm_100": {64: C(64, 32, 8, 1), 128: C(64, 32, 8, 1), 256: C(64, 32, 8, 1)},
+    "gfx90a": {64: C(64, 32, 4, 1, 2), 128: C(64, 32, 4, 1, 1), 256: C(64, 32, 4, 1, 1)},
+    "gfx942": {64: C(64, 32, 4, 1, 2), 128: C(64, 32, 4, 1, 1), 256: C(64, 32, 4, 1, 1)},
+    "gfx950": {64: C(64, 32, 4, 1, 2), 128: C(64, 32, 4, 1, 1), 256: C(64, 32, 8, 1, 1)},
 }
 _SCORED_CDNA: dict[int, BackwardConfig] = {
     64: B(C(32, 64, 4, 1, 1), C(64, 32, 4, 1, 1)),
@@ -166,12 +169,15 @@ SCORED_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     },
     "sm_100": {
         64: B(C(32, 64, 4, 1), C(64, 32, 4, 1)),
-        128: B(C(64, 64, 8, 1), C(64, 64, 8, 1)),
-        256: B(C(64, 32, 8, 1), C(64, 32, 8, 1)),
+        128: B(C(32, 64, 4, 1), C(64, 32, 8, 1)),
+        256: B(C(32, 32, 8, 1), C(32, 32, 8, 1)),
     },
     "gfx90a": _SCORED_CDNA,
     "gfx942": _SCORED_CDNA,
     "gfx950": _SCORED_CDNA,
+}
+CROWDED_BACKWARD = SCORED_BACKWARD | {
+    "sm_100": SCORED_BACKWARD["sm_100"] | {128: B(C(32, 64, 8, 1), C(64, 32, 8, 1))}
 }
 
 # Targets without a row of their own, and fp32, whose tiles are twice as large.
@@ -200,16 +206,18 @@ def choose_backward(
     exact: bool = False,
     packed: bool = False,
     scored: bool = False,
+    crowded: bool = False,
 ) -> BackwardConfig:
     """The configuration the backward pass launches for this problem; ``exact`` is told there,
-    ``scored`` where more is asked of scores than a mask."""
+    ``scored`` and ``crowded`` at ``choose_forward``."""
     if exact:
         return WIDE_EXACT_BACKWARD if head_dim * dtype.itemsize > 256 else EXACT_BACKWARD
     if target.backend == "interpreter":
         return INTERPRETED_BACKWARD
     if dtype.itemsize == 2 and target.name in BACKWARD:
         tables = BACKWARD | ROOMY_BACKWARD if packed or scored else BACKWARD
-        rows = (tables | SCORED_BACKWARD if scored else tables)[target.name]
+        tables = tables | SCORED_BACKWARD if scored else tables
+        rows = (tables | CROWDED_BACKWARD if crowded else tables)[target.name]
         return rows[next(limit for limit in rows if head_dim <= limit)]
     if head_dim * dtype.itemsize > 256:
         return WIDE_DEFAULT_BACKWARD
@@ -223,14 +231,16 @@ def choose_forward(
     *,
     plain: bool = True,
     scored: bool = False,
+    crowded: bool = False,
 ) -> ForwardConfig:
     """The configuration the forward pass launches; ``plain`` where nothing but causal is asked,
-    ``scored`` where more is asked of scores than a mask."""
+    ``scored`` where more is asked of scores than a mask, ``crowded`` where much is."""
     if target.backend == "interpreter":
         return INTERPRETED
     if dtype.itemsize == 2 and target.name in FORWARD:
         tables = FORWARD if plain and not scored else FORWARD | ROOMY_FORWARD
-        rows = (tables | SCORED_FORWARD if scored else tables)[target.name]
+        tables = tables | SCORED_FORWARD if scored else tables
+        rows = (tables | CROWDED_FORWARD if crowded else tables)[target.name]
         return rows[next(limit for limit in rows if head_dim <= limit)]
     if head_dim * dtype.itemsize > 256 or dtype == torch.float32:
         return WIDE_DEFAULT

@@ -376,6 +376,7 @@ def launch(
             q.dtype,
             plain=left_offset is None and packed is None,
             scored=not options.plain,
+            crowded=options.crowded,
         )
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
         tma = config.tma and packed is None and describable(k) and describable(v)

@@ -38,6 +38,11 @@ class Options:
         """Whether a score is more than a scaled product."""
         return any(one is not None for one in (self.softcap, self.slopes, self.bias))
 
+    @property
+    def crowded(self) -> bool:
+        """Whether what costs most registers is asked."""
+        return self.dropout is not None or self.block_mask is not None
+
     def arguments(self, scale: float, scores: tuple[int, int, int, int]) -> tuple[Any, ...]:
         """Of every kernel, from ``factor`` on, for ``scores`` of this shape."""
         strides = (None, None) if self.slopes is None else self.slopes.stride()

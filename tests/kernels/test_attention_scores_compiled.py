@@ -1,0 +1,79 @@
+"""What six compilers make of attention whose scores are asked everything at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from benchmarks.instruments.compiled import measure
+from benchmarks.targets import TARGETS, Target, get
+from benchmarks.workloads.attention import AttentionWorkload
+from benchmarks.workloads.base import Inputs
+
+# As benchmarks.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
+LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Everything(AttentionWorkload):
+    """Softcap, ALiBi, sinks, bias, dropout and a block-sparse mask in one call."""
+
+    backward: bool = False
+
+    def call(self, inputs: Inputs) -> Any:
+        import torch
+
+        import kernels
+
+        leaves = [inputs[name].requires_grad_(self.backward) for name in "qkv"]
+        bias = torch.empty(1, self.H, self.S, self.keys, dtype=leaves[0].dtype)
+        by_head = torch.empty(self.H, device=leaves[0].device)
+        out = kernels.flash_attention(
+            *leaves,
+            causal=self.causal,
+            window_size=(self.window, -1),
+            softcap=30.0,
+            alibi_slopes=by_head,
+            sinks=by_head.clone().requires_grad_(self.backward),
+            bias=bias.to(leaves[0].device).requires_grad_(self.backward),
+            dropout_p=0.1,
+            block_mask=torch.ones(
+                1, 1, self.S // 128, self.S // 128, dtype=torch.bool, device=leaves[0].device
+            ),
+        )
+        return torch.autograd.grad(out, leaves, torch.empty_like(out)) if self.backward else out
+
+
+def check(D: int, target: Target, *, backward: bool) -> None:
+    workload = Everything(
+        group="test",
+        dtype="bf16",
+        B=2,
+        S=512,
+        H=8,
+        D=D,
+        causal=True,
+        window=300,
+        backward=backward,
+    )
+    measured = measure(workload, target)
+    assert measured.status == "ok", measured.detail
+    launches: Any = measured.evidence["launches"]
+    ours = [one for one in launches if one["kernel"].startswith("attention_")]
+    assert len(ours) == (4 if backward else 1)
+    for one in ours:
+        assert one["spilled_bytes"] == 0, one["kernel"]
+        if one["kernel"] != "attention_backward_delta":
+            assert one["tensor_core_level"] == LEVEL[target.name], one["kernel"]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_forward_spills_nothing_and_takes_the_best_tensor_cores(target: Target) -> None:
+    check(128, target, backward=False)
+
+
+@pytest.mark.parametrize("target", [get("sm_100")], ids=lambda target: target.name)
+def test_backward_spills_nothing_and_takes_the_best_tensor_cores(target: Target) -> None:
+    check(128, target, backward=True)
