@@ -71,6 +71,12 @@ class KvcacheWorkload(Workload):
             order = torch.randperm(self.B * pages, generator=torch.Generator().manual_seed(seed))
             made["table"] = order.reshape(self.B, pages).to(device, torch.int32)
         for name in ("k", "v"):
+            if self.kv and values == "none":
+                made[name] = torch.empty(
+                    (*rows, self.G, self.D), dtype=fp8_flavour(), device=device
+                )
+                made[f"{name}_scale"] = torch.empty((), device=device)
+                continue
             made[name] = make(*rows, self.G, self.D)
             if self.kv:
                 made[name], made[f"{name}_scale"] = _quantised(made[name])
