@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,7 +116,9 @@ INTERPRETED = C(32, 32, 32, 4, 1)
 INTERPRETED_DECODES = False
 
 # e4m3 operands: the tile of up to 16 rows, then the others from the largest. No tile has more than
-# the 128 columns that share a block scale, and 128 is a multiple of every block_k.
+# the 128 columns that share a block scale, and 128 is a multiple of every block_k. A
+# product without block scales and residual leaves registers for a wider tile first.
+FP8_WIDE = {"sm_100": C(128, 256, 128, 8, 3, tma=True)}
 FP8: dict[str, tuple[MatmulConfig, ...]] = {
     "sm_90": (
         C(64, 32, 128, 4, 4),
@@ -186,20 +189,21 @@ def multiplies(target: Target, dtype: torch.dtype) -> bool:
     return dtype in target.fp8_dtypes
 
 
-def choose_fp8(target: Target, M: int, N: int, K: int, *, native: bool) -> MatmulConfig:
-    """The configuration of ``matmul`` for fp8 operands, multiplied as such or decoded to fp16."""
+def choose_fp8(
+    target: Target, M: int, N: int, K: int, *, native: bool, plain: bool
+) -> MatmulConfig:
+    """The configuration of ``matmul`` for fp8 operands, multiplied as such or decoded to fp16, and
+    plain: without block scales and residual."""
     if target.backend == "interpreter":
         return INTERPRETED
     tables = FP8 if native else DECODED
-    candidates = tables.get(target.name, tables["other"])
-    for config in candidates[1:]:
-        tiles = -(-M // config.block_m) * -(-N // config.block_n)
-        if M > SPLIT_ROWS and 4 * tiles >= 3 * PROCESSORS.get(target.name, 1):
-            return config
-    narrow = candidates[0] if M <= SKINNY_ROWS else candidates[-1]
-    if M > SPLIT_ROWS:
-        return narrow
-    return replace(narrow, splits=parts(target, narrow, M, N, K, 1))
+    first, *others = tables.get(target.name, tables["other"])
+    if M <= SPLIT_ROWS:
+        narrow = first if M <= SKINNY_ROWS or not others else others[-1]
+        return replace(narrow, splits=parts(target, narrow, M, N, K, 1))
+    wide = FP8_WIDE.get(target.name) if native and plain else None
+    candidates = [wide, *others] if wide else others or [first]
+    return _largest(target, M, N, candidates)
 
 
 def splits_k(target: Target, a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -212,7 +216,11 @@ def _whole(target: Target, M: int, N: int, kind: str) -> MatmulConfig:
     """Of tiles that each read all of K."""
     if kind == "16-bit" and M <= SKINNY_ROWS and target.name in SKINNY:
         return SKINNY[target.name]
-    candidates = TILES.get((target.name, kind), (DEFAULT,))
+    return _largest(target, M, N, TILES.get((target.name, kind), (DEFAULT,)))
+
+
+def _largest(target: Target, M: int, N: int, candidates: Sequence[MatmulConfig]) -> MatmulConfig:
+    """The first that gives most of the processors a tile, else the last."""
     for config in candidates:
         tiles = -(-M // config.block_m) * -(-N // config.block_n)
         if 4 * tiles >= 3 * PROCESSORS.get(target.name, 1):

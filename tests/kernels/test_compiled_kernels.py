@@ -93,11 +93,13 @@ def test_one_launch_no_spill_and_the_best_tensor_cores(workload: Workload, targe
     assert values["tensor_core_level"] == LEVEL[target.name]
 
 
-SKINNY = (matmul(M=16, K=4096, layout="nt"), matmul(M=64, K=4096, layout="nt", residual=True))
+SKINNY = [
+    *((matmul(M=64, K=4096, layout="nt", residual=True), target) for target in TARGETS),
+    *((matmul(M=16, K=4096, layout="nt"), get(name)) for name in ("sm_90", "gfx942")),
+]
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-@pytest.mark.parametrize("workload", SKINNY, ids=lambda workload: workload.name)
+@pytest.mark.parametrize(("workload", "target"), SKINNY, ids=lambda one: one.name)
 def test_few_rows_split_k_and_combine(workload: Workload, target: Target) -> None:
     measured = measure(workload, target)
     assert measured.status == "ok", measured.detail

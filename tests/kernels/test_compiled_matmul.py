@@ -8,20 +8,21 @@ import pytest
 
 from benchmarks import devices
 from benchmarks.instruments.compiled import measure
-from benchmarks.targets import TARGETS, Target
+from benchmarks.targets import TARGETS, Target, get
 from benchmarks.workloads.matmul_fp8 import Fp8MatmulWorkload
 from benchmarks.workloads.matmul_grouped import GroupedMatmulWorkload
 
 # As benchmarks.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
 LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
-FP8 = (
-    Fp8MatmulWorkload(group="test", M=4096, N=4096, K=1024, bias=True, activation="gelu"),
-    Fp8MatmulWorkload(group="test", M=4096, N=4096, K=1024, scales="blocks"),
-)
+EPILOGUE = Fp8MatmulWorkload(group="test", M=4096, N=4096, K=1024, bias=True, activation="gelu")
+BLOCKS = Fp8MatmulWorkload(group="test", M=4096, N=4096, K=1024, scales="blocks")
+FP8 = [
+    *((BLOCKS, target) for target in TARGETS),
+    *((EPILOGUE, get(name)) for name in ("sm_90", "sm_100", "gfx942")),
+]
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-@pytest.mark.parametrize("workload", FP8, ids=lambda workload: workload.name)
+@pytest.mark.parametrize(("workload", "target"), FP8, ids=lambda one: one.name)
 def test_fp8_spills_nothing_and_runs_on_fp8_units(
     workload: Fp8MatmulWorkload, target: Target
 ) -> None:
