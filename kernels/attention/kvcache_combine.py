@@ -112,7 +112,7 @@ def launch(
         splits,
         GROUP=group,
         HEAD_DIM_V=head_dim_v,
-        BLOCK_S=max(16, triton.next_power_of_2(splits)),
+        BLOCK_S=max(16, 1 << (splits - 1).bit_length()),
         CHUNK=CHUNK,
         BLOCK_DV=padded(head_dim_v),
         NATURAL=natural,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
-import triton
 
 from .. import targets
 from ..targets import Target
@@ -30,7 +30,7 @@ class KvcacheConfig:
         return options | ({"waves_per_eu": self.waves_per_eu} if self.waves_per_eu else {})
 
     def block_m(self, rows: int) -> int:
-        return min(self.max_m, max(self.min_m, triton.next_power_of_2(rows)))
+        return min(self.max_m, max(self.min_m, 1 << (rows - 1).bit_length()))
 
 
 C = KvcacheConfig
@@ -82,6 +82,7 @@ def choose(target: Target, head_dim: int, dtype: torch.dtype) -> KvcacheConfig:
     return WIDE_DEFAULT if head_dim * dtype.itemsize > 256 else DEFAULT
 
 
+@lru_cache
 def choose_splits(tiles: int, key_blocks: int, processors: int) -> int:
     """Into how many parts to split the keys of each of ``tiles`` programs.
 

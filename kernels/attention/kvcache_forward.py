@@ -308,12 +308,12 @@ def launch(
         k, v = cache.bits if way in ("fn", "fnuz") else (cache.k, cache.v)
         config = choose(target, max(head_dim, head_dim_v), q.dtype)
         block_m = config.block_m(rows)
-        blocks = triton.cdiv(rows, block_m)
+        blocks = -(-rows // block_m)
         tiles = batch * kv_heads
         if not num_splits:
             seen = cache.capacity if left is None else min(cache.capacity, seqlen_q + right - left)
             num_splits = choose_splits(
-                tiles * blocks, triton.cdiv(seen, config.block_n), processors(target, config)
+                tiles * blocks, -(-seen // config.block_n), processors(target, config)
             )
         part = stats = None
         if num_splits > 1:

@@ -35,6 +35,8 @@ def recorder() -> Iterator[Any]:
         ("attention-fp8-B4-S4096-H16-D128", 1),
         ("sdpa-fp16-B12-S256-H64-D64", 1),
         ("matmul-fp16-1024x1024x1024", 1),
+        # Parts of the keys, and their sum.
+        ("attention-kvcache-bf16-B16-S1-KV4096-H32-G8-D128-page64-causal", 2),
         # Split along K, and combined.
         ("matmul-bf16-16x4096x4096-nt", 2),
     ],
