@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import lru_cache
 
 from reports.changes import kind
 from reports.model import Change, Finding, SeriesKey
@@ -104,6 +105,7 @@ def noise(found: Noise, brief: bool) -> str:
     )
 
 
+@lru_cache(maxsize=4096)
 def day(time_s: int) -> str:
     return _time("%Y-%m-%d", time_s)
 

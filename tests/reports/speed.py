@@ -31,6 +31,7 @@ from tests.reports.trees import HISTORIES, large_tree, make_repository
 
 ROOT = Path(__file__).resolve().parents[2]
 _SAMPLED_EVERY_S = 0.1
+_ONE_MORE = "One more change"
 BESIDE_ASV = "middling"
 FASTER, PEAK_MB, SAME_S, ONE_S, SITE_MB, SCRIPTS_KB = 20.0, 500.0, 1.0, 3.0, 40.0, 100.0
 INDEX_MS, PAGE_MS, POINTS = 1000.0, 300.0, 5000
@@ -217,28 +218,33 @@ def watch(process: subprocess.Popen[bytes], peak: list[float]) -> None:
 @contextmanager
 def one_more_commit(history: Path, homes: int | None = None) -> Iterator[None]:
     """A commit on top with results of ``homes`` (all) environments, taken away afterwards."""
-    tip = git(history, "rev-parse", "main")
-    commit = git(history, "commit-tree", "main^{tree}", "-p", "main", "-m", "One more change")
+    take_back(history)  # of a run that was stopped
+    commit = git(history, "commit-tree", "main^{tree}", "-p", "main", "-m", _ONE_MORE)
     git(history, "update-ref", "refs/heads/main", commit)
     newest: dict[tuple[Path, str], Path] = {}
     for path in sorted((history / "results").glob("*/*.json"), key=lambda p: p.stat().st_mtime_ns):
         if path.name != "machine.json":
             newest[path.parent, path.stem.partition("-")[2]] = path
-    written = []
     for (folder, environment), path in sorted(newest.items())[:homes]:
         document = json.loads(path.read_text())
         document["commit_hash"] = commit
         document["date"] += 60_000
         for cells in document["results"].values():
             cells[0] = [1.003 * value for value in cells[0]]
-        written.append(folder / f"{commit[:8]}-{environment}.json")
-        written[-1].write_text(json.dumps(document))
+        (folder / f"{commit[:8]}-{environment}.json").write_text(json.dumps(document))
     try:
         yield
     finally:
-        for path in written:
+        take_back(history)
+
+
+def take_back(history: Path) -> None:
+    """Removes the commit that was added, and its results."""
+    if git(history, "log", "-1", "--format=%s", "main") == _ONE_MORE:
+        commit = git(history, "rev-parse", "main")
+        for path in (history / "results").glob(f"*/{commit[:8]}-*.json"):
             path.unlink()
-        git(history, "update-ref", "refs/heads/main", tip)
+        git(history, "update-ref", "refs/heads/main", "main~1")
 
 
 def differing(one: Path, other: Path) -> list[str]:
