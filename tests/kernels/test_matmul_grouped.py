@@ -100,6 +100,23 @@ def test_rows_of_no_group_are_zero_and_groups_are_apart(interpreter: Worker) -> 
     assert torch.equal(none, torch.zeros(80, 50, dtype=none.dtype)) and empty.shape == (0, 50)
 
 
+def run_autocast() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    import kernels
+
+    a, b, offsets = replace(BASE, dtype="float32").tensors()
+    b.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = kernels.grouped_matmul(a, b, offsets)
+    (db,) = torch.autograd.grad(out.float().sum(), b)
+    return out.detach(), kernels.grouped_matmul(a.bfloat16(), b.detach().bfloat16(), offsets), db
+
+
+def test_autocast_lowers_rows_and_matrices(interpreter: Worker) -> None:
+    out, want, db = interpreter.run(run_autocast)
+    assert out.dtype == torch.bfloat16 and db.dtype == torch.float32
+    assert torch.equal(out, want)
+
+
 def run_wrong_offsets(offsets: list[int]) -> list[torch.Tensor]:
     import kernels
 
