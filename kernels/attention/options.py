@@ -104,7 +104,7 @@ def checked(
     by_head = scores[:2]
     if softcap is not None:
         # 0 is what FlashAttention's callers write for none.
-        softcap = float(softcap) or None
+        softcap = _number("softcap", softcap, "a finite number above 0, or None") or None
     if softcap is not None and not 0.0 < softcap < math.inf:
         raise ValueError(f"softcap: expected a finite number above 0, or None, got {softcap}")
     if slopes is not None:
@@ -121,7 +121,8 @@ def checked(
 def _blocks(q: torch.Tensor, scores: tuple[int, ...], mask: Any, size: Any) -> tuple[Any, ...]:
     if mask is None:
         return None, None, None
-    if len(size) != 2 or any(one < 128 or one % 128 for one in size):
+    sizes = size if isinstance(size, (tuple, list)) else ()
+    if len(sizes) != 2 or any(not isinstance(n, int) or n < 128 or n % 128 for n in sizes):
         raise ValueError(
             f"block_size: expected (queries, keys), each a multiple of 128, got {size!r}"
         )
@@ -139,6 +140,7 @@ def _blocks(q: torch.Tensor, scores: tuple[int, ...], mask: Any, size: Any) -> t
 
 
 def _dropout(q: torch.Tensor, dropout: Any, seed: Any) -> tuple[float | None, torch.Tensor | None]:
+    dropout = _number("dropout_p", dropout, "a probability from 0 to 1")
     if not 0.0 <= dropout <= 1.0:
         raise ValueError(f"dropout_p: expected a probability from 0 to 1, got {dropout}")
     if isinstance(seed, torch.Tensor):
@@ -151,13 +153,24 @@ def _dropout(q: torch.Tensor, dropout: Any, seed: Any) -> tuple[float | None, to
             "dropout_seed: expected an int, an int64 tensor of one number or None, got "
             f"{type(seed).__name__}"
         )
+    elif seed is not None and not -(2**63) <= seed < 2**63:
+        raise ValueError(
+            f"dropout_seed: expected an int that 64 bits hold, got {seed}; take it modulo 2**63"
+        )
     if not dropout:
         return None, None
     if seed is None:
         seed = torch.randint(2**62, (1,), dtype=torch.int64, device=q.device)
     elif not isinstance(seed, torch.Tensor):
         seed = torch.full((1,), seed, dtype=torch.int64, device=q.device)
-    return float(dropout), seed
+    return dropout, seed
+
+
+def _number(name: str, value: Any, expected: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name}: expected {expected}, got {value!r}") from None
 
 
 def _bias(name: str, value: Any, q: torch.Tensor, scores: tuple[int, ...]) -> torch.Tensor:

@@ -153,6 +153,43 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         r"^dropout_seed: expected an int, an int64 tensor.*got float",
     ),
+    "attention-seed-range": (
+        lambda: kernels.flash_attention(Q, K, K, dropout_p=0.1, dropout_seed=2**63),
+        ValueError,
+        r"^dropout_seed: expected an int that 64 bits hold, got 9223372036854775808; take it",
+    ),
+    "attention-dropout-type": (
+        lambda: kernels.flash_attention(Q, K, K, dropout_p=None),  # type: ignore[arg-type]
+        TypeError,
+        r"^dropout_p: expected a probability from 0 to 1, got None",
+    ),
+    "attention-softcap-type": (
+        lambda: kernels.flash_attention(Q, K, K, softcap="on"),  # type: ignore[arg-type]
+        TypeError,
+        r"^softcap: expected a finite number above 0, or None, got 'on'",
+    ),
+    "attention-block-size-type": (
+        lambda: kernels.flash_attention(
+            Q,
+            K,
+            K,
+            block_mask=LSE > 0,
+            block_size=128,  # type: ignore[arg-type]
+        ),
+        ValueError,
+        r"^block_size: expected \(queries, keys\), each a multiple of 128, got 128",
+    ),
+    "attention-block-size-float": (
+        lambda: kernels.flash_attention(
+            Q,
+            K,
+            K,
+            block_mask=LSE > 0,
+            block_size=(128.0, 128),  # type: ignore[arg-type]
+        ),
+        ValueError,
+        r"^block_size: expected \(queries, keys\), each a multiple of 128, got \(128.0, 128\)",
+    ),
     "sdpa-heads": (
         lambda: kernels.scaled_dot_product_attention(
             Q.transpose(1, 2), K.transpose(1, 2), K.transpose(1, 2)
