@@ -72,6 +72,7 @@ def attention_kvcache(
     stride_cd,
     stride_ss,
     stride_sd,
+    positions,
     kv_heads,
     splits,
     seqlen_q,
@@ -148,7 +149,7 @@ def attention_kvcache(
         o_position = n_before + tl.zeros([BLOCK_M], dtype=tl.int32)
         if CAUSAL or left is not None:
             o_position += o_token
-        o_position = tl.minimum(o_position, capacity - 1).to(tl.int64)
+        o_position = tl.minimum(o_position, positions - 1).to(tl.int64)
         b_q = load_rotated(
             q + o_q, o_position, in_m, cos, sin,
             stride_qd, stride_cs, stride_cd, stride_ss, stride_sd,
@@ -345,6 +346,7 @@ def launch(
             *cache.scale_strides,
             *((None, None) if slopes is None else slopes.stride()),
             *(rotary.strides if rotary else (None,) * 4),
+            rotary.positions if rotary else None,
             kv_heads,
             num_splits,
             seqlen_q,

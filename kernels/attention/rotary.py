@@ -23,6 +23,10 @@ class Rotary:
         return 2 * self.cos.shape[1]
 
     @property
+    def positions(self) -> int:
+        return min(self.cos.shape[0], self.sin.shape[0])
+
+    @property
     def tables(self) -> tuple[torch.Tensor, torch.Tensor]:
         return self.cos, self.sin
 

@@ -72,7 +72,7 @@ class Case:
     def angles(self) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin of every position, of another dtype and stride than the queries."""
         rate = 1e4 ** -(torch.arange(0, self.rotary, 2) / self.rotary)
-        angles = torch.arange(2 * self.room)[:, None] * rate
+        angles = torch.arange(2 * max(self.room, self.page))[:, None] * rate
         return angles.cos(), angles.sin().t().contiguous().t()
 
     def extras(self) -> dict[str, Any]:
@@ -154,6 +154,8 @@ CASES = [
     Case(D=16, fp8="float8_e4m3fn", new=2, rotary=16, causal=True, keys=(40, 2), scaled="head"),
     Case(D=16, fp8="float8_e4m3fnuz", new=2, keys=(20, 2), page=16, dtype="float32"),
     Case(D=16, H=1, G=1, splits=18, keys=(660,), room=660),
+    # More queries than new keys: their positions go on beyond the cache's room.
+    Case(D=16, new=2, S=6, H=2, causal=True, keys=(32, 20), page=16, room=32, rotary=16),
     Case(D=16, softcap=2.0, alibi=True, sinks=True, S=2, keys=(70, 0, 3), splits=3, causal=True),
     Case(D=16, softcap=3.0, dtype="float32", S=3, H=8, keys=(90, 33), page=16, splits=2),
     Case(D=16, alibi=True, dtype="bfloat16", S=4, window=(30, 2), keys=(90, 40)),
