@@ -195,10 +195,10 @@ ALIBI = [
 ]
 SINKS = [
     replace(BASE, sinks=True, H=8, G=2, S=33, causal=True),
-    replace(FP32, sinks=True, H=4, G=4),
-    replace(BASE, sinks=True, S=40, H=8, G=1, window=(9, 0), dtype="bfloat16"),
-    # Of 70 queries the first 40 see their sink alone.
-    replace(BASE, sinks=True, H=8, G=8, KV=30, causal=True),
+    replace(FP32, sinks=True, S=25, H=4, G=4),
+    replace(BASE, sinks=True, S=20, KV=30, H=8, G=1, window=(9, 0), dtype="bfloat16"),
+    # Of 50 queries the first 40 see their sink alone.
+    replace(BASE, sinks=True, H=8, G=8, S=50, KV=10, causal=True),
     replace(FP32, sinks=True, H=4, G=4, KV=30, causal=True, softcap=2.0, alibi="heads"),
 ]
 BIAS = [
@@ -210,16 +210,16 @@ BIAS = [
     replace(FP32, bias=(1, 2, 40, 70), S=40, causal=True, hiding=True),
 ]
 DROPOUT = [
-    replace(BASE, dropout=0.3, B=2, H=4, G=2, S=40),
+    replace(BASE, dropout=0.3, B=2, H=2, G=1, S=40),
     replace(BASE, dropout=0.1, causal=True, dtype="bfloat16", KV=100, softcap=3.0),
-    replace(FP32, dropout=0.5, S=33, bias=(33, 70), hiding=True),
-    replace(FP32, dropout=0.2, S=33, H=4, G=4, sinks=True, KV=90, window=(40, 3)),
+    replace(FP32, dropout=0.5, S=20, KV=40, bias=(20, 40), hiding=True),
+    replace(FP32, dropout=0.2, S=20, H=4, G=4, sinks=True, KV=40, window=(15, 3)),
 ]
 BLOCKS = [
-    replace(BASE, blocks=(1, 2), S=300, KV=260),
-    replace(BASE, blocks=(2, 1), B=2, S=130, KV=400, causal=True, window=(200, -1), H=1, G=1),
-    replace(FP32, blocks=(1, 2), S=150, KV=200, G=1, alibi="heads", view="transposed"),
-    replace(BASE, blocks=(1, 1), S=200, KV=300, H=1, G=1, tma=True, dropout=0.2, softcap=3.0),
+    replace(BASE, blocks=(1, 1), S=200, KV=260, H=1, G=1),
+    replace(BASE, blocks=(2, 1), B=2, S=130, KV=200, causal=True, window=(90, -1), H=1, G=1),
+    replace(FP32, blocks=(1, 2), S=60, KV=150, G=1, alibi="heads", view="transposed"),
+    replace(BASE, blocks=(1, 1), S=140, KV=200, H=1, G=1, tma=True, dropout=0.2, softcap=3.0),
 ]
 
 
@@ -275,11 +275,13 @@ def test_packed_sequences_take_softcap_alibi_sinks_and_dropout(interpreter: Work
 def run_operator() -> tuple[dict[str, str], list[torch.Tensor], list[torch.Tensor]]:
     import kernels
 
-    case = Case(S=20, KV=30, D=16, dtype="float32", softcap=2.0, alibi="heads", sinks=True)
+    case = Case(
+        S=20, KV=30, H=1, G=1, D=16, dtype="float32", softcap=2.0, alibi="heads", sinks=True
+    )
     q, k, v = (one.requires_grad_() for one in case.tensors())
     extras = case.extras()
     slopes, sinks = extras["alibi_slopes"].expand(1, -1), extras["sinks"].requires_grad_()
-    bias = torch.randn(1, 2, 20, 1).requires_grad_()
+    bias = torch.randn(1, 1, 20, 1).requires_grad_()
     mask = torch.ones(1, 1, 1, 1, dtype=torch.bool)
     outcome = torch.library.opcheck(
         torch.ops.warpwatch.flash_attention,
