@@ -144,7 +144,7 @@ SCORED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
 }
 # With dropout or lists of blocks, so that all of it at once spills nothing up to head dim 128.
 CROWDED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
-    "sm_80": {64: C(64, 64, 4, 2), 128: C(64, 32, 8, 2), 256: C(64, 32, 8, 2)},
+    "sm_80": {64: C(64, 32, 4, 2), 128: C(64, 32, 8, 2), 256: C(64, 32, 8, 2)},
     "sm_90": {64: C(64, 32, 4, 2, tma=True), 128: C(128, 16, 8, 1), 256: C(128, 16, 8, 1)},
     "sm_100": {64: C(64, 32, 8, 1), 128: C(64, 32, 8, 1), 256: C(64, 32, 8, 1)},
     "gfx90a": {64: C(64, 32, 4, 1, 2), 128: C(64, 32, 4, 1, 1), 256: C(64, 32, 4, 1, 1)},
@@ -177,7 +177,11 @@ SCORED_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     "gfx950": _SCORED_CDNA,
 }
 CROWDED_BACKWARD = SCORED_BACKWARD | {
-    "sm_100": SCORED_BACKWARD["sm_100"] | {128: B(C(32, 64, 8, 1), C(64, 32, 8, 1), delta_rows=32)}
+    "sm_100": {
+        64: B(C(32, 64, 8, 1), C(64, 32, 8, 1)),
+        128: B(C(32, 64, 8, 1), C(64, 32, 8, 1), delta_rows=32),
+        256: B(C(32, 32, 8, 1), C(32, 32, 8, 1)),
+    }
 }
 
 # Targets without a row of their own, and fp32, whose tiles are twice as large.
