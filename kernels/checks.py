@@ -49,6 +49,16 @@ def same_device(first: str, lead: torch.Tensor, **others: torch.Tensor) -> None:
             )
 
 
+def writable(name: str, value: torch.Tensor) -> None:
+    """Refuse what is written to where several elements share memory: the last writer would win."""
+    sizes = zip(value.shape, value.stride(), strict=True)
+    if any(size > 1 and stride == 0 for size, stride in sizes):
+        raise ValueError(
+            f"{name}: expected memory of its own for each element it is written to, got shape "
+            f"{tuple(value.shape)} with strides {value.stride()}; pass {name}.contiguous()"
+        )
+
+
 def launchable(name: str, value: torch.Tensor) -> None:
     """Refuse tensors no kernel can reach."""
     if value.is_cuda or torch.compiler.is_compiling():

@@ -173,6 +173,8 @@ def _check_new(q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, seqlens: Any)
                 f"{tuple(value.shape)}; layout is {layout}"
             )
     _without_gradient(k=k, v=v)
+    checks.writable("k_cache", k_cache)
+    checks.writable("v_cache", v_cache)
     if seqlens is None:
         raise ValueError(
             "cache_seqlens: expected how many keys the cache holds where k is given, got None; by "

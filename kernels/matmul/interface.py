@@ -52,8 +52,10 @@ def matmul(
     _check_epilogue(kind, a, b, bias, activation, residual)
     if out is not None:
         _check_shaped("out", out, kind, a, b)
+        checks.writable("out", out)
+    given = (a, b, a_scale, b_scale, bias, residual, out)
     differentiable = torch.is_grad_enabled() and any(
-        one is not None and one.requires_grad for one in (a, b, a_scale, b_scale, bias, residual)
+        one is not None and one.requires_grad for one in given
     )
     if differentiable and in_fp8:
         raise NotImplementedError(
@@ -67,10 +69,10 @@ def matmul(
         )
     checks.launchable("a", a)
     if in_fp8:
-        given = (a, b, a_scale, b_scale, bias, activation, residual)
+        low = (a, b, a_scale, b_scale, bias, activation, residual)
         if out is None:
-            return fp8_interface.matmul_fp8_op(*given, kind)
-        return fp8_interface.product(*given, out)
+            return fp8_interface.matmul_fp8_op(*low, kind)
+        return fp8_interface.product(*low, out)
     if out is None and (differentiable or torch.compiler.is_compiling()):
         return operators.matmul_op(a, b, bias, activation, allow_tf32, residual)
     return operators.product(a, b, bias, activation, allow_tf32, residual, out)

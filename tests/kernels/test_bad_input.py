@@ -373,6 +373,23 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         r"^out: expected shape \(4, 8\), got \(4, 6\)",
     ),
+    "matmul-out-shared": (
+        lambda: kernels.matmul(A, B, out=A.new_empty(1, 8).expand(4, 8)),
+        ValueError,
+        r"^out: expected memory of its own.*shape \(4, 8\) with strides \(0, 1\); pass out.cont",
+    ),
+    "matmul-out-gradient": (
+        lambda: kernels.matmul(A, B, out=A.new_empty(4, 8, requires_grad=True)),
+        NotImplementedError,
+        r"^out: expected None where a gradient is asked for",
+    ),
+    "decode-append-shared": (
+        lambda: decode(
+            k=K[:1].expand(2, -1, -1, -1), k_new=K[:, :1], v_new=K[:, :1], cache_seqlens=LENGTHS
+        ),
+        ValueError,
+        r"^k_cache: expected memory of its own.*strides \(0, 128, 64, 1\)",
+    ),
     "matmul-residual": (
         lambda: kernels.matmul(A, B, residual=B),
         ValueError,
