@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -152,8 +152,8 @@ def flash_attention_backward_op(
     )
 
 
-def differentiable(operator: Any, backward_operator: Any, leading: int) -> None:
-    """Give ``operator`` its gradients: the other takes (dout, dlse, out, lse, whether the bias
+def differentiable(operator: Any, backward: Callable[..., Any], leading: int) -> None:
+    """Give ``operator`` its gradients: ``backward`` takes (dout, dlse, out, lse, whether the bias
     needs one) and the same arguments: q, k, v, others up to ``leading``, those of ``Options``."""
     names = ("q", "k", "v", *[""] * (leading - 3), *NAMES)
 
@@ -170,7 +170,7 @@ def differentiable(operator: Any, backward_operator: Any, leading: int) -> None:
             arguments[i] = tensor
         needed = dict(zip(names, ctx.needs_input_grad, strict=False))
         bias_grad = needed.get("bias", False)
-        found = backward_operator(
+        found = backward(
             torch.zeros_like(out) if dout is None else dout,
             None if dlse is None else dlse.contiguous(),
             out,
@@ -186,22 +186,31 @@ def differentiable(operator: Any, backward_operator: Any, leading: int) -> None:
         some = DIFFERENTIABLE if bias_grad else DIFFERENTIABLE[:-1]
         return {name: given[name] for name in some if given.get(name) is not None}
 
-    def fake(
-        dout: Any, dlse: Any, out: Any, lse: Any, bias_grad: bool, *arguments: Any
-    ) -> list[torch.Tensor]:
-        return [
-            torch.empty_like(one, memory_format=torch.contiguous_format)
-            for one in wanted(arguments, bias_grad).values()
-        ]
-
     operator.register_autograd(differentiate, setup_context=remember)
-    backward_operator.register_fake(fake)
 
 
 # In the order of backward.launch.
 DIFFERENTIABLE = ("q", "k", "v", "sinks", "bias")
 
 differentiable(flash_attention_op, flash_attention_backward_op, leading=7)
+
+
+def like(*arguments: torch.Tensor | None) -> list[torch.Tensor]:
+    """Gradients without values of those that are there."""
+    return [
+        torch.empty_like(one, memory_format=torch.contiguous_format)
+        for one in arguments
+        if one is not None
+    ]
+
+
+@flash_attention_backward_op.register_fake
+def _gradients(
+    dout: Any, dlse: Any, out: Any, lse: Any, bias_grad: bool, *arguments: Any
+) -> list[torch.Tensor]:
+    options = dict(zip(NAMES, arguments[7:], strict=False))
+    bias = options.get("bias") if bias_grad else None
+    return like(*arguments[:3], options.get("sinks"), bias)
 
 
 def flash_attention(

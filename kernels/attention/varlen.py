@@ -9,7 +9,7 @@ import torch
 
 from .. import autocast, checks, targets
 from . import backward, forward, interface, operators
-from .options import Options, checked
+from .options import NAMES, Options, checked
 from .packed import Packed
 
 LAYOUT = "(tokens, heads, head_dim)"
@@ -132,12 +132,11 @@ def _outputs(
 def flash_attention_varlen_backward_op(
     dout: torch.Tensor,
     dlse: torch.Tensor | None,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    bias_grad: bool,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
     cu_q: torch.Tensor,
     cu_k: torch.Tensor,
     max_q: int,
@@ -170,7 +169,22 @@ def flash_attention_varlen_backward_op(
     )
 
 
-operators.differentiable(flash_attention_varlen_op, flash_attention_varlen_backward_op, leading=11)
+@flash_attention_varlen_backward_op.register_fake
+def _gradients(dout: Any, dlse: Any, q: Any, k: Any, v: Any, *others: Any) -> list[torch.Tensor]:
+    options = dict(zip(NAMES, others[10:], strict=False))
+    return operators.like(q, k, v, options.get("sinks"))
+
+
+def _backward(
+    dout: Any, dlse: Any, out: Any, lse: Any, _: bool, q: Any, k: Any, v: Any, *others: Any
+) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = flash_attention_varlen_backward_op(
+        dout, dlse, q, k, v, out, lse, *others
+    )
+    return found
+
+
+operators.differentiable(flash_attention_varlen_op, _backward, leading=11)
 
 
 def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, max_q: Any, max_k: Any) -> None:
