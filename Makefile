@@ -8,7 +8,7 @@ ASV := $(BIN)/asv
 RESULTS := .asv/results
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench bench-flash bench-matmul bench-all report demo test lint doctor upgrade-check clean
+.PHONY: help setup bench bench-flash bench-matmul bench-all report demo test test-tritons lint doctor upgrade-check clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -48,6 +48,9 @@ demo: $(STAMP) ## Plant changes in a git history and check that each is found (T
 test: $(STAMP) lint ## Lint, types and tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/overhead
 	$(BIN)/python -m pytest tests/overhead
+
+test-tritons: $(STAMP) ## Compile every kernel under the oldest and the newest Triton supported
+	@WARPWATCH_MUST_RUN=tritons $(BIN)/python -m pytest tests/spine/test_tritons.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

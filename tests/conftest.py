@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
+
+from benchmarks.configuration import CACHE_VARIABLE
 
 # .ci/run names here the markers whose tests must run where it runs: a skip is then a failure.
 MUST_RUN = frozenset(os.environ.get("WARPWATCH_MUST_RUN", "").split())
@@ -53,3 +55,16 @@ def pytest_runtest_makereport(
             f"{report.longrepr}"
         )
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[None]:
+    """What one test of this run has compiled, the others read: each compilation takes seconds."""
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):  # the processes of one run share it
+        folder = folder.parent
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CACHE_VARIABLE, str(folder / "compiled"))
+        yield

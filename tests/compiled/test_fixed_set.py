@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from benchmarks import configuration, devices, targets, workers
 from benchmarks.instruments.compiled import Measurement, evidence
 from benchmarks.workloads import attention_fp8
 from reports import kept_evidence
+from tests.kernels.test_compiled_kernels import LEVEL
 
 # What the set must hold: both hand-written kernels of Hopper, and every pass of attention.
 HOPPER = {"attention_forward_hopper", "matmul_hopper"}
@@ -48,6 +50,23 @@ def test_every_pair_compiles_on_all_six_targets(
             for launch in launches(found)
         }
         assert kernels >= BACKWARD | DECODE | (HOPPER if target == "sm_90" else PORTABLE), target
+
+
+@pytest.mark.slow
+def test_nothing_of_16_bits_spills_and_tensor_cores_are_the_best(
+    measured: dict[tuple[str, str], Measurement],
+) -> None:
+    held = {
+        (name, target): found.values
+        for (name, target), found in measured.items()
+        if re.search(r"^(sdpa|attention).*-D(64|128)\b|^matmul-(fp16|bf16)", name)
+    }
+    assert len(held) > 80
+    levels = {pair: values["tensor_core_level"] for pair, values in held.items()}
+    assert levels == {pair: LEVEL[pair[1]] for pair in held}
+    assert {pair: values["spilled_bytes"] for pair, values in held.items()} == dict.fromkeys(
+        held, 0
+    )
 
 
 @pytest.mark.slow
