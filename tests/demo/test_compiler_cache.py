@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,10 @@ def test_what_was_disassembled_is_not_disassembled_again(
     assert sass.disassemble(binary) == text
     with pytest.raises(AssertionError, match="nvdisasm was started"):
         sass.disassemble(binary + b"\0")
+
+
+def test_the_tests_of_one_run_share_what_they_compile() -> None:
+    assert Path(os.environ[CACHE_VARIABLE]).name == "compiled"
 
 
 def test_nothing_is_kept_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
