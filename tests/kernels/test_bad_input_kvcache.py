@@ -1,0 +1,174 @@
+"""Every wrong argument of decoding over a cache is one error that names it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import kernels
+from tests.kernels.mistakes import Mistake, told
+
+HALF = torch.float16
+Q = torch.empty(2, 8, 4, 64, dtype=HALF)
+K = torch.empty(2, 8, 2, 64, dtype=HALF)
+A = torch.empty(4, 6, dtype=HALF)
+FP8 = torch.float8_e4m3fn
+LENGTHS = torch.tensor([3, 8], dtype=torch.int32)
+PAGES = torch.empty(5, 16, 2, 64, dtype=HALF)
+TABLE = torch.zeros(2, 4, dtype=torch.int32)
+
+
+def decode(
+    q: Any = Q, k: Any = K, v: Any = K, k_new: Any = None, v_new: Any = None, **options: Any
+) -> Any:
+    return kernels.flash_attention_kvcache(q, k, v, k_new, v_new, **options)
+
+
+MISTAKES: dict[str, Mistake] = {
+    "kvcache-rank": (
+        lambda: decode(k=K[0]),
+        ValueError,
+        r"^k_cache: expected 4 dim.*seqlen_cache.*got 3",
+    ),
+    "kvcache-dtype": (
+        lambda: decode(v=K.bfloat16()),
+        ValueError,
+        r"^v_cache: .*float16.*bfloat16.*\.to\(",
+    ),
+    "kvcache-batch": (
+        lambda: decode(k=K[:1], v=K[:1]),
+        ValueError,
+        r"^k_cache: expected batch 2.*got 1",
+    ),
+    "kvcache-heads": (
+        lambda: decode(k=Q[:, :, :3], v=Q[:, :, :3]),
+        ValueError,
+        r"^k_cache: .*divides the 4 of q, got 3; layout is \(batch, seqlen_cache",
+    ),
+    "kvcache-lengths": (
+        lambda: decode(cache_seqlens=LENGTHS.long()),
+        ValueError,
+        r"^cache_seqlens: expected dtype int32, got int64; convert",
+    ),
+    "kvcache-lengths-list": (
+        lambda: decode(cache_seqlens=[3, 8]),
+        TypeError,
+        r"^cache_seqlens: expected an int32 tensor.*got \[3, 8\]",
+    ),
+    "kvcache-lengths-batch": (
+        lambda: decode(cache_seqlens=LENGTHS[:1]),
+        ValueError,
+        r"^cache_seqlens: expected 2 entries as q has sequences, got 1",
+    ),
+    "kvcache-page-size": (
+        lambda: decode(k=PAGES[:, :12], v=PAGES[:, :12], block_table=TABLE),
+        ValueError,
+        r"^k_cache: expected a page_size.*power of two from 16 on, got 12.*num_pages",
+    ),
+    "kvcache-pages": (
+        lambda: decode(k=PAGES, v=PAGES[:4], block_table=TABLE),
+        ValueError,
+        r"^v_cache: expected as many pages.*got 4 and 5",
+    ),
+    "kvcache-table": (
+        lambda: decode(k=PAGES, v=PAGES, block_table=TABLE[0]),
+        ValueError,
+        r"^block_table: expected 2 dim.*max_pages.*got 1",
+    ),
+    "kvcache-rows-and-pages": (
+        lambda: decode(k=PAGES, v=PAGES, block_table=TABLE, cache_batch_idx=LENGTHS),
+        ValueError,
+        r"^cache_batch_idx: expected None with block_table",
+    ),
+    "kvcache-splits": (
+        lambda: decode(num_splits=-1),
+        ValueError,
+        r"^num_splits: expected 1 to 128, or 0 to have it chosen, got -1",
+    ),
+    "kvcache-k-alone": (
+        lambda: decode(k_new=Q[:, :1, :2]),
+        ValueError,
+        r"^v: expected both k and v or neither, got None",
+    ),
+    "kvcache-k-shape": (
+        lambda: decode(k_new=Q[:, :1], v_new=Q[:, :1], cache_seqlens=3),
+        ValueError,
+        r"^k: expected shape \(2, 1, 2, 64\) as q and k_cache ask for, got \(2, 1, 4, 64\)",
+    ),
+    "kvcache-full": (
+        lambda: decode(k_new=K[:, :1], v_new=K[:, :1]),
+        ValueError,
+        r"^cache_seqlens: expected how many keys.*got None",
+    ),
+    "kvcache-rotary-alone": (
+        lambda: decode(rotary_cos=A.new_empty(8, 32), rotary_sin=A.new_empty(8, 32)),
+        ValueError,
+        r"^rotary_cos: expected None without new keys",
+    ),
+    "kvcache-rotary-positions": (
+        lambda: decode(rotary_cos=A.new_empty(7, 32), rotary_sin=A.new_empty(7, 32)),
+        ValueError,
+        r"^rotary_cos: expected 8 positions at least.*at most 32 angles, got \(7, 32\)",
+    ),
+    "kvcache-rotary-half": (
+        lambda: decode(rotary_cos=A.new_empty(8, 32)),
+        TypeError,
+        r"^rotary_sin: expected a torch.Tensor.*positions.*NoneType",
+    ),
+    "kvcache-scale": (
+        lambda: decode(k_scale=torch.ones(())),
+        ValueError,
+        r"^k_scale: expected None unless the caches are float8.*k_cache is float16",
+    ),
+    "kvcache-scale-float": (
+        lambda: decode(k=K.to(FP8), v=K.to(FP8), v_scale=0.5),
+        TypeError,
+        r"^v_scale: expected a float32 tensor.*\(2,\).*got float; torch\.tensor",
+    ),
+    "kvcache-scale-shape": (
+        lambda: decode(k=K.to(FP8), v=K.to(FP8), v_scale=torch.ones(4)),
+        ValueError,
+        r"^v_scale: expected a float32 tensor of shape \(\) or \(2,\).*got float32.*\(4,\)",
+    ),
+    "kvcache-fp8-mixed": (
+        lambda: decode(k=K.to(FP8), v=K.to(torch.float8_e4m3fnuz)),
+        ValueError,
+        r"^v_cache: expected dtype torch\.float8_e4m3fn as k_cache has.*fnuz",
+    ),
+    "kvcache-fp8-heads": (
+        lambda: decode(k=Q[:, :, :3].to(FP8), v=Q[:, :, :3].to(FP8)),
+        ValueError,
+        r"^k_cache: .*divides the 4 of q, got 3",
+    ),
+    "kvcache-softcap": (
+        lambda: decode(softcap=-1.0),
+        ValueError,
+        r"^softcap: expected a finite number above 0",
+    ),
+    "kvcache-slopes": (
+        lambda: decode(alibi_slopes=torch.ones(3)),
+        ValueError,
+        r"^alibi_slopes: expected shape \(4,\) or \(2, 4\).*got \(3,\)",
+    ),
+    "kvcache-gradient": (
+        lambda: decode(q=Q.clone().requires_grad_()),
+        NotImplementedError,
+        r"^q: expected no gradient.*torch\.no_grad\(\)",
+    ),
+    "decode-append-shared": (
+        lambda: decode(
+            k=K[:1].expand(2, -1, -1, -1), k_new=K[:, :1], v_new=K[:, :1], cache_seqlens=LENGTHS
+        ),
+        ValueError,
+        r"^k_cache: expected memory of its own.*strides \(0, 128, 64, 1\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_names_argument_expectation_and_remedy(
+    mistake: Mistake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(mistake, monkeypatch)
