@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import json
 import math
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -187,46 +186,6 @@ def test_a_project_can_say_directions_in_toml(tmp_path: Path) -> None:
     (tmp_path / "d.toml").write_text('[weights]\nx = "much"\ny = -1\n')
     with pytest.raises(ValueError, match=r"'x': expected a number.*'y': expected a number"):
         read_directions(tmp_path / "d.toml")
-
-
-def test_without_git_the_dates_order_the_commits(tmp_path: Path) -> None:
-    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 2]})
-    other = trees.make_repository(tmp_path / "other", 1, subjects=["unrelated"])
-    history = assemble(results_of(tree), other.repo, Directions())
-    assert [commit.hash for commit in history.commits] == tree.commits
-    assert "knows none of the measured commits" in history.notices[-1]
-
-
-def test_a_clone_that_was_cut_short_loses_no_history(tmp_path: Path) -> None:
-    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 2, 2]})
-    shallow = tmp_path / "shallow"
-    clone = ["git", "clone", "--quiet", "--depth", "2", tree.repo.as_uri(), str(shallow)]
-    subprocess.run(clone, check=True)
-    history = assemble(results_of(tree), shallow, Directions())
-    assert [commit.hash for commit in history.commits] == tree.commits
-    assert [commit.position for commit in history.commits] == [0, 1, 2, 3]
-    assert "2 measured commits are older than the first commit" in history.notices[-1]
-    found = [(kind(c), tree.commits.index(c.first_commit)) for c in changes_of(history)]
-    assert found == [("hurt", 2)]
-
-
-@pytest.mark.parametrize(("depth", "cause"), [(2, "kernel"), (4, "dependency")])
-def test_an_absent_commit_may_be_the_cause(tmp_path: Path, depth: int, cause: str) -> None:
-    """The commits are empty: those that git has are cleared, of the others nothing is known."""
-    tree = trees.compiled_tree(tmp_path, {"launches": [1, 2, 2, 2]}, sources="kernels")
-    clone = ["git", "clone", "--quiet", "--depth", str(depth), tree.repo.as_uri()]
-    subprocess.run([*clone, str(tmp_path / "clone")], check=True)
-    judgement = judge(assemble(results_of(tree), tmp_path / "clone", Directions()))
-    assert [finding.cause for finding in judgement.findings] == [cause]
-
-
-def test_a_commit_of_another_branch_is_left_out(tmp_path: Path) -> None:
-    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 2]})
-    kept = ["git", "-C", str(tree.repo), "update-ref", "refs/heads/main", tree.commits[1]]
-    subprocess.run(kept, check=True)
-    history = assemble(results_of(tree), tree.repo, Directions(), "main")
-    assert [commit.hash for commit in history.commits] == tree.commits[:2]
-    assert "1 measured commits are not on the branch and are left out" in history.notices[-1]
 
 
 def run(tree: trees.Tree, *arguments: str) -> int:
