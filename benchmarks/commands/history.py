@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.configuration import CACHE_VARIABLE, ROOT, load
-from benchmarks.instruments import presence
+from benchmarks.configuration import workloads as load_workloads
+from benchmarks.instruments import commit, presence
 
 # asv: 0 clean, 2 some benchmark failed (its row says so in the report), else it did not run.
 _MEASURED = (0, 2)
@@ -21,6 +22,7 @@ _LOG = Path(".asv") / "run.log"
 _HEADING = re.compile(r"(\[ *[\d.]+%\] )?·")
 # A benchmark that went well says nothing new: its table is in the log.
 _SHOWN = re.compile(r"^·|· For |Setting up|failed|skipped")
+_WITHOUT_GPU = ("compiled", "host")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +45,20 @@ def commits_that_touch(path: str, count: int, repository: Path = ROOT) -> list[s
         text=True,
     )
     return log.stdout.split()
+
+
+def patterns_of_the_set(patterns: list[str]) -> list[str]:
+    """asv's ``--bench`` patterns, less the GPU values that the history set leaves out anyway: asv
+    starts a process for each value, and the card would wait for them."""
+    known = [*load_workloads().all_workloads(), *commit.canaries()]
+    names = [workload.name for workload in known]
+    wanted = commit.wanted(names)
+    if wanted == names:
+        return patterns
+    # asv searches "module.class.method('parameter', ...)".
+    values = "|".join(re.escape(repr(name)) for name in wanted)
+    allowed = rf"(?:{'|'.join(_WITHOUT_GPU)})\.|.*\((?:{values})\)$"
+    return [f"^(?={allowed})(?=.*(?:{pattern}))" for pattern in patterns or [""]]
 
 
 def is_registered(machine: str | None) -> bool:
@@ -74,7 +90,8 @@ def main(args: argparse.Namespace) -> int:
         )
     command = [*asv, "run", "HASHFILE:-", "--skip-existing", "--show-stderr", *machine]
     # Without a GPU its suites have nothing to say, one process a value.
-    for pattern in args.bench or ([] if presence.has_gpu() else ["^compiled", "^host"]):
+    patterns = args.bench or ([] if presence.has_gpu() else [f"^{one}" for one in _WITHOUT_GPU])
+    for pattern in patterns_of_the_set(patterns):
         command += ["--bench", pattern]
     print(
         f"measuring {len(commits)} commits that touch {package.path}, newest first",

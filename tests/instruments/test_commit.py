@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks import isolation, metrics
+from benchmarks.commands import history
 from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import commit, counters, presence
 from benchmarks.instruments.counters import Readings
@@ -136,6 +138,35 @@ def test_the_history_set_is_a_part_of_the_workloads(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(commit.SET_VARIABLE, "some")
     with pytest.raises(ValueError, match="expected full or history"):
         commit.wanted(names)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kept"),
+    [
+        ("^attention|^matmul|^peers", {"attention", "matmul", "peers"}),
+        ("Matmul.*track_latency", {"matmul", "peers"}),
+        ("^host|^attention", {"attention", "host"}),
+    ],
+)
+def test_asv_starts_no_process_for_a_value_the_history_set_leaves_out(
+    monkeypatch: pytest.MonkeyPatch, pattern: str, kept: set[str]
+):
+    assert history.patterns_of_the_set([pattern]) == [pattern], "the full set leaves none out"
+    monkeypatch.setenv(commit.SET_VARIABLE, "history")
+    (narrow,) = history.patterns_of_the_set([pattern])
+    found: dict[str, set[str]] = {}
+    for name, _, workloads in functions():
+        module = name.removeprefix("benchmarks.suite.")
+        for workload in workloads:
+            if re.search(narrow, f"{module}({workload!r})"):
+                found.setdefault(module.partition(".")[0], set()).add(workload)
+    if re.search(narrow, "host.Host.track_host_us('matmul-fp16-1024x1024x1024')"):
+        found["host"] = set()
+    assert set(found) == kept
+    matmuls = {one for one in commit.HISTORY if one.startswith("matmul")}
+    assert found.get("matmul", matmuls) == matmuls
+    assert found.get("attention", set(commit.HISTORY) - matmuls) == set(commit.HISTORY) - matmuls
+    assert found.get("peers", set()) <= set(commit.HISTORY_PEERS)
 
 
 def test_a_hidden_gpu_is_no_gpu(monkeypatch: pytest.MonkeyPatch):
