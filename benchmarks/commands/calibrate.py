@@ -13,6 +13,7 @@ import json
 import math
 import statistics
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -55,6 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="these workloads (default: the history set)",
     )
     parser.add_argument("--processes", type=int, default=10, metavar="N", help="default 10")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=math.inf,
+        metavar="S",
+        help="start no process, after the second, that would end later than this",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the rows to FILE; - is stdout")
 
 
@@ -68,7 +76,12 @@ def main(args: argparse.Namespace) -> int:
         return 3
     timed: list[dict[str, Outcome]] = []
     counted: list[dict[str, Outcome]] = []
+    begin = time.monotonic()
     for number in range(args.processes):
+        spent = time.monotonic() - begin
+        if number >= 2 and spent * (number + 1) / number > args.seconds:
+            print(f"{number} processes took {spent:.0f} s: no further one", file=sys.stderr)
+            break
         print(f"process {number + 1} of {args.processes}", file=sys.stderr, flush=True)
         timed.append(Session({"mode": "latency", "methods": ["cold"]}).run(names))
         right = [name for name, outcome in timed[-1].items() if outcome.status == "ok"]

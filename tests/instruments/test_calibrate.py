@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -58,3 +59,31 @@ def test_one_process_proves_nothing(
     assert "expected 2 or more" in capsys.readouterr().err
     monkeypatch.setattr(presence, "has_gpu", lambda: False)
     assert main(["calibrate"]) == 3
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(100, 8), (35, 3), (0, 2)])
+def test_no_process_starts_that_would_end_too_late(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    seconds: int,
+    expected: int,
+):
+    now = [0.0]
+
+    class Ten:
+        def __init__(self, request: object) -> None: ...
+
+        def run(self, names: list[str]) -> dict[str, Outcome]:
+            now[0] += 10
+            (name,) = names
+            return {name: timed(100)["w"]}
+
+    monkeypatch.setattr(presence, "has_gpu", lambda: True)
+    monkeypatch.setattr(calibrate, "Session", Ten)
+    monkeypatch.setattr(calibrate.counters, "by_ncu", lambda names: {})
+    monkeypatch.setattr(calibrate.time, "monotonic", lambda: now[0])
+    name = "matmul-fp16-1024x1024x1024"
+    asked = ["calibrate", "--processes", "8", "--seconds", str(seconds), "--workload", name]
+    assert main([*asked, "--json", "-"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["processes"] == expected
