@@ -40,11 +40,16 @@ HISTORY = (
     "attention-bf16-B2-S4096-H32-D128",
     "attention-bf16-B2-S4096-H16-D256",
     "attention-bf16-B4-S4096-H16-D128-causal",
+    "attention-backward-bf16-B4-S4096-H16-D128-causal",
+    "attention-fp8-B4-S4096-H16-D128",
+    "attention-kvcache-bf16-B16-S1-KV4096-H32-G8-D128-page64-causal",
     "matmul-fp16-1024x1024x1024",
     "matmul-fp16-4096x4096x4096",
     "matmul-bf16-4096x6144x4096-nt",
     "matmul-bf16-16x4096x4096-nt",
+    "matmul-bf16-64x4096x4096-nt",
     "matmul-fp16-2048x2048x2048-bias-gelu",
+    "matmul-fp8-4096x4096x4096-nt-tensor",
 )
 # Peers no commit of ours changes: one that moves says that the machine changed.
 CANARIES = (
