@@ -27,6 +27,8 @@ class Errors:
     plain_max_error: float
     plain_rms: float
     count: int
+    # The largest error by its bar: above 1 is beyond it.
+    share: float = 0.0
 
     def check(self, what: str) -> None:
         """Maximum within 2x the plain formula's plus one unit in the last place, RMS within 1.1x.
@@ -34,6 +36,8 @@ class Errors:
         Below a thousand values the RMS of two roundings of the same truth scatters by itself: only
         there the bar widens, by one over the square root of their count.
         """
+        if not self.count:
+            return
         bar = 1.1 if self.count >= 1000 else 1.1 + 1.0 / math.sqrt(self.count)
         assert self.max_excess <= 0.0, f"{what}: maximum error beyond the bar: {self}"
         assert self.rms <= bar * self.plain_rms, f"{what}: RMS error above {bar:.2f}x: {self}"
@@ -44,19 +48,22 @@ def measure(got: torch.Tensor, plain: torch.Tensor, truth: torch.Tensor) -> Erro
     assert got.shape == truth.shape, f"expected shape {truth.shape}, got {got.shape}"
     finite = torch.isfinite(truth)
     assert torch.equal(got[~finite].double(), truth[~finite]), "infinities differ"
+    if not finite.any():
+        return Errors(0.0, 0.0, 0.0, 0.0, 0.0, 0)
     value, plain_value, true = got[finite].double(), plain[finite].double(), truth[finite]
     error, plain_error = (value - true).abs(), (plain_value - true).abs()
     info = torch.finfo(got.dtype)
     ulp = info.eps * torch.exp2(torch.floor(torch.log2(true.abs().clamp_min(info.tiny))))
-    excess = error - (2.0 * plain_error.max() + ulp)
+    bar = 2.0 * plain_error.max() + ulp
     return Errors(
         # NaN compares false with everything: a NaN the kernel left behind fails the bar.
         max_error=float(error.max()),
-        max_excess=float(excess.max()),
+        max_excess=float((error - bar).max()),
         rms=float(error.square().mean().sqrt()),
         plain_max_error=float(plain_error.max()),
         plain_rms=float(plain_error.square().mean().sqrt()),
         count=int(finite.sum()),
+        share=float((error / bar).max()),
     )
 
 

@@ -91,7 +91,7 @@ def drawn(heads: int, rows: int, columns: int, seed: int = SEED) -> torch.Tensor
             first & low,
         ]
         key = [(key[0] + np.uint64(0x9E3779B9)) & low, (key[1] + np.uint64(0xBB67AE85)) & low]
-    return torch.from_numpy((c[0] >> np.uint64(8)).astype(np.int64))
+    return torch.as_tensor((c[0] >> np.uint64(8)).astype(np.int64))
 
 
 def formula(
@@ -130,9 +130,11 @@ def formula(
     if "sinks" in extras:
         sink = extras["sinks"].to(wide)[None, :, None, None].expand(case.B, -1, case.S, 1)
         scores = torch.cat((scores, sink), 3)
-    lse = torch.logsumexp(scores, 3)
-    weights = torch.softmax(scores, 3)[..., : case.KV]
-    weights = weights.masked_fill((lse == float("-inf"))[..., None], 0.0)
+    # A row of -inf alone has no gradient, where torch would compute NaN.
+    dark = (scores == float("-inf")).all(3, keepdim=True)
+    scores = scores.masked_fill(dark, 0.0)
+    lse = torch.logsumexp(scores, 3).masked_fill(dark[..., 0], float("-inf"))
+    weights = torch.softmax(scores, 3)[..., : case.KV].masked_fill(dark, 0.0)
     if case.dropout:
         numbers = drawn(case.B * case.H, case.S, case.KV).view_as(weights)
         weights = weights * (numbers >= round(case.dropout * 2**24)) / (1.0 - case.dropout)
@@ -229,16 +231,19 @@ def test_outputs_and_gradients_match_fp64(interpreter: Worker, case: Case) -> No
         errors.check(name)
 
 
-def run_varlen(options: dict[str, Any]) -> list[Errors]:
+PACKED = Case(B=2, S=25, KV=40, H=4, G=2, dtype="float32", causal=True)
+PACKED_NAMES = ("out", "lse", "dq", "dk", "dv", "dsinks")
+
+
+def run_varlen(case: Case) -> list[Errors]:
     """Packed sequences against each by itself, whose scores are tested above."""
     import kernels
 
-    case = Case(B=2, S=25, KV=40, H=4, G=2, dtype="float32", causal=True, **options)
     q, k, v = case.tensors()
     extras = case.extras()
     leaves = [one.detach().requires_grad_() for one in (q, k, v)]
     sinks = extras["sinks"].requires_grad_()
-    ends_q, ends_k = (torch.tensor([0, n, 2 * n], dtype=torch.int32) for n in (case.S, case.KV))
+    ends_q, ends_k = (n * torch.arange(case.B + 1, dtype=torch.int32) for n in (case.S, case.KV))
     out, lse = kernels.flash_attention_varlen(
         *(one.flatten(0, 1) for one in leaves),
         ends_q,
@@ -249,26 +254,29 @@ def run_varlen(options: dict[str, Any]) -> list[Errors]:
         **extras,
         return_lse=True,
     )
-    out = out.unflatten(0, (2, case.S))
-    lse = lse.unflatten(1, (2, case.S)).transpose(0, 1)
+    out = out.unflatten(0, (case.B, case.S))
+    lse = lse.unflatten(1, (case.B, case.S)).transpose(0, 1)
     found = [out, lse, *torch.autograd.grad(out.sum() + lse.square().sum(), [*leaves, sinks])]
 
     def by_formula(dtype: str) -> list[torch.Tensor]:
         kind = getattr(torch, dtype)
-        wide = [one.detach().to(kind).requires_grad_() for one in (*leaves, sinks)]
-        slopes = extras["alibi_slopes"].to(kind)
-        given = {"alibi_slopes": slopes, "sinks": wide[3]}
+        kinds = (kind, kind, kind, torch.float64 if dtype == "float64" else torch.float32)
+        wide = [
+            one.detach().to(kind).requires_grad_()
+            for one, kind in zip((*leaves, sinks), kinds, strict=True)
+        ]
+        given = {name: one for name, one in extras.items() if name != "sinks"}
+        given["sinks"] = wide[3]
         out, lse = formula(case, *wide[:3], given, dtype)
         return [out, lse, *torch.autograd.grad(out.sum() + lse.square().sum(), wide)]
 
-    triples = zip(found, by_formula("float32"), by_formula("float64"), strict=True)
+    triples = zip(found, by_formula(case.dtype), by_formula("float64"), strict=True)
     return [measure(*(one.detach() for one in each)) for each in triples]
 
 
 def test_packed_sequences_take_softcap_alibi_sinks_and_dropout(interpreter: Worker) -> None:
-    options = {"softcap": 2.0, "alibi": "batch", "sinks": True, "dropout": 0.2}
-    names = ("out", "lse", "dq", "dk", "dv", "dsinks")
-    for name, errors in zip(names, interpreter.run(run_varlen, options), strict=True):
+    case = replace(PACKED, softcap=2.0, alibi="batch", sinks=True, dropout=0.2)
+    for name, errors in zip(PACKED_NAMES, interpreter.run(run_varlen, case), strict=True):
         errors.check(name)
 
 

@@ -108,6 +108,7 @@ def run(case: Case) -> Errors:
         residual=residual,
         allow_tf32=case.tf32,
     )
+    torch.backends.cuda.matmul.allow_tf32 = case.tf32
     return measure(got, plain(dtype), plain(torch.float64))
 
 
@@ -155,13 +156,16 @@ def test_k_is_split_where_it_gives_processors_work(name: str) -> None:
     assert splits[0] > 1 and splits[1] > 1 and splits[2] == 1
 
 
-def run_gradients(dtype: str, activation: str | None, residual: bool) -> list[Errors]:
+def run_gradients(
+    dtype: str, activation: str | None, residual: bool, M: int = 70, N: int = 50, K: int = 90
+) -> list[Errors]:
     import kernels
 
     kind = getattr(torch, dtype)
-    shapes = ((70, 90), (90, 50), (50,), (70, 50))[: 4 if residual else 3]
+    torch.backends.cuda.matmul.allow_tf32 = False
+    shapes = ((M, K), (K, N), (N,), (M, N))[: 4 if residual else 3]
     values = [strided(shape, "contiguous", kind, seed) for seed, shape in enumerate(shapes)]
-    dout = strided((70, 50), "contiguous", kind, 9)
+    dout = strided((M, N), "contiguous", kind, 9)
 
     def gradients(kind: torch.dtype | None) -> tuple[torch.Tensor, ...]:
         leaves = [one.to(kind or one.dtype).detach().requires_grad_() for one in values]

@@ -98,8 +98,9 @@ def scales(kind: str, rows: int, columns: int, seed: int) -> tuple[Any, torch.Te
     return values, wide
 
 
-def run(case: Case) -> tuple[torch.Tensor, ...]:
-    """The output, the truth, and a bound on the error of each value."""
+def run(case: Case, added: float = FP32) -> tuple[torch.Tensor, ...]:
+    """The output, the truth, and a bound on the error of each value where an addition loses
+    ``added`` of what is summed."""
     import kernels
 
     configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma, splits=case.splits)
@@ -124,7 +125,7 @@ def run(case: Case) -> tuple[torch.Tensor, ...]:
     left, right = a.double() * wide_a_scale, b.double() * wide_b_scale
     truth = left @ right + (0.0 if bias is None else bias.double())
     # No activation is steeper than 1.13 (gelu); that of the interpreter's exp and erf is fp32's.
-    bound = 1.13 * (case.K + 8) * FP32 * (left.abs() @ right.abs() + truth.abs())
+    bound = 1.13 * (case.K + 8) * added * (left.abs() @ right.abs() + truth.abs())
     if case.activation is not None:
         truth = getattr(torch.nn.functional, case.activation)(truth)
     truth = truth if residual is None else truth + residual.double()

@@ -1,0 +1,434 @@
+"""Cases of every public operator drawn at random, each from its seed alone.
+
+``SHAPES`` seeds in a row share what a kernel is compiled for as far as lengths allow it: options
+follow from the seed divided by ``SHAPES``, lengths from the seed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from tests.kernels import (
+    kvcache_cases,
+    test_attention_fp8,
+    test_attention_scores,
+    test_attention_varlen,
+    test_matmul,
+    test_matmul_fp8,
+    test_matmul_grouped,
+)
+from tests.kernels.interpreted import Errors
+from tests.kernels.on_card import numbers, portable
+
+SHAPES = 8
+# Of FlashAttention's own tests.
+GRID = (
+    *((113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256), (1024, 1024)),
+    *((1023, 1024), (1024, 1023), (2048, 2048), (1, 147), (113, 128), (3, 799), (64, 800)),
+)
+HEAD_DIMS = (16, 32, 40, 64, 64, 64, 72, 80, 96, 128, 128, 128, 160, 192, 224, 256)
+HEADS = ((1, 1), (2, 2), (4, 2), (6, 2), (4, 1), (3, 3), (8, 2), (6, 1))
+MOST_DRAWS, MOST_SECONDS = 200, 20.0  # of one configuration
+# An addition on Hopper's fp8 tensor cores keeps 13 bits after the point of the largest term.
+FP8_ADDITION = 2.0**-13
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One tensor of a case. ``share`` is its largest error by the bar, ``rms`` its RMS error by
+    the plain formula's, ``count`` how many values it has, ``problem`` what is beyond a bar."""
+
+    name: str
+    share: float
+    rms: float
+    count: int
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """``run`` of ``case`` gives the errors of tensors of these ``names``; with ``portable`` no
+    kernel of one architecture serves."""
+
+    operator: str
+    case: Any
+    run: Callable[[Any], Any]
+    names: tuple[str, ...] = ()
+    portable: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.operator} portable={self.portable} {self.case!r}"
+
+    def findings(self, seed: int = 0) -> list[Finding]:
+        """Of numbers drawn from ``seed``. Where a tensor of few values is beyond a bar more are
+        drawn, until a thousand are compared: so few roundings say little about the next ones."""
+        found = self._found(seed)
+        judged = {name: _judged(name, one) for name, one in found.items()}
+        few = {name for name, one in judged.items() if one.problem and one.count < 1000}
+        pooled = {name: one for name, one in found.items() if isinstance(one, Errors)}
+        stop = time.monotonic() + MOST_SECONDS
+        for again in range(1, MOST_DRAWS):
+            few = {name for name in few if name in pooled and pooled[name].count < 1000}
+            if not few or time.monotonic() > stop:
+                break
+            more = self._found(seed + again * 10_000_019)
+            for name in few:
+                pooled[name] = _pooled(pooled[name], more[name])
+                judged[name] = _judged(name, pooled[name])
+        return list(judged.values())
+
+    def _found(self, seed: int) -> dict[str, Any]:
+        with numbers(seed), portable(self.portable):
+            found = self.run(self.case)
+        return dict(zip(self.names, found, strict=False)) if isinstance(found, list) else found
+
+
+def _pooled(one: Errors, other: Errors) -> Errors:
+    """As if both had been measured at once."""
+    count = one.count + other.count
+    plain_max = max(one.plain_max_error, other.plain_max_error)
+    beyond = max(each.max_excess + 2.0 * each.plain_max_error for each in (one, other))
+
+    def mean(first: float, second: float) -> float:
+        squares = first**2 * one.count + second**2 * other.count
+        return math.sqrt(squares / count) if count else 0.0
+
+    most = max(one.max_error, other.max_error)
+    beyond_bar = beyond > 2.0 * plain_max
+    return Errors(
+        max_error=most,
+        max_excess=beyond - 2.0 * plain_max,
+        rms=mean(one.rms, other.rms),
+        plain_max_error=plain_max,
+        plain_rms=mean(one.plain_rms, other.plain_rms),
+        count=count,
+        # Each value's unit in the last place is not known any more: without it, if within.
+        share=max(one.share, other.share)
+        if beyond_bar
+        else min(1.0, most / (2.0 * plain_max or 1.0)),
+    )
+
+
+def _judged(name: str, errors: Errors | Finding) -> Finding:
+    if isinstance(errors, Finding):
+        return errors
+    problem = ""
+    try:
+        errors.check(name)
+    except AssertionError as error:
+        problem = str(error)
+    plain = errors.plain_rms
+    ratio = errors.rms / plain if plain else (math.inf if errors.rms else 0.0)
+    return Finding(name, errors.share, ratio, errors.count, problem)
+
+
+def draw(seed: int, longest: int = 2048) -> Drawn:
+    options, lengths = Random(seed // SHAPES), Random(seed)
+    kinds = {
+        _attention: 46,
+        _varlen: 12,
+        _varlen_scores: 5,
+        _kvcache: 16,
+        _attention_fp8: 5,
+        _matmul: 8,
+        _matmul_gradients: 2,
+        _matmul_fp8: 4,
+        _grouped: 4,
+    }
+    (kind,) = options.choices(list(kinds), list(kinds.values()))
+    drawn = kind(options, lengths, longest)
+    return replace(drawn, portable=options.random() < 0.6)
+
+
+def _chance(options: Random, of: float) -> bool:
+    return options.random() < of
+
+
+def _dtype(options: Random) -> str:
+    return options.choices(("float16", "bfloat16", "float32"), (4, 4, 2))[0]
+
+
+def _view(options: Random) -> str:
+    names = ("contiguous", "transposed", "padded", "skipping")
+    return options.choices(names, (6, 2, 1, 1))[0]
+
+
+def _dims(options: Random) -> tuple[int, int]:
+    D = options.choice(HEAD_DIMS)
+    return D, D if _chance(options, 0.8) else options.choice(HEAD_DIMS)
+
+
+def _window(options: Random) -> tuple[int, int]:
+    if _chance(options, 0.75):
+        return -1, -1
+    return options.choice((-1, 0, 5, 17, 64, 130, 500)), options.choice((-1, 0, 3, 64))
+
+
+def _lengths(options: Random, lengths: Random, longest: int) -> tuple[int, int]:
+    """Of queries and keys: whether 16 divides each follows from ``options``, but for odd ones."""
+    whole = options.choices(((0, 0), (0, 1), (1, 0), (1, 1)), (5, 2, 1, 2))[0]
+    if _chance(lengths, 0.08):
+        return lengths.choice((1, 1, 2, 33)), min(longest, lengths.choice((1, 2, 3, 100, 777)))
+
+    def one(divides: int) -> int:
+        n = int(2.0 ** lengths.uniform(3.0, 10.5))
+        return max(16, n // 16 * 16) if divides else n + (n % 16 == 0)
+
+    alike = [pair for pair in GRID if tuple(int(n % 16 == 0) for n in pair) == whole]
+    if alike and _chance(lengths, 0.5):
+        S, KV = lengths.choice(alike)
+    elif _chance(lengths, 0.4) and whole[0] == whole[1]:
+        S = KV = one(whole[0])
+    else:
+        S, KV = one(whole[0]), one(whole[1])
+    return min(S, longest), min(KV, longest)
+
+
+def _batch(lengths: Random, scores: int, most: int) -> int:
+    """How many sequences of so many scores each are no more than ``most`` scores."""
+    return max(1, min(lengths.choice((1, 2, 3)), most // max(1, scores)))
+
+
+def _scored(options: Random, lengths: Random, longest: int) -> dict[str, Any]:
+    D, DV = _dims(options)
+    H, G = options.choice(HEADS)
+    S, KV = _lengths(options, lengths, longest)
+    return {
+        "D": D,
+        "DV": 0 if DV == D else DV,
+        "H": H,
+        "G": G,
+        "S": S,
+        "KV": KV,
+        "B": _batch(lengths, H * S * KV, 1 << 24),
+        "dtype": _dtype(options),
+        "causal": _chance(options, 0.5),
+        "window": _window(options),
+        "view": _view(options),
+        "scale": options.choices((None, 0.5, 0.05, -0.1), (8, 1, 1, 1))[0],
+    }
+
+
+def _attention(options: Random, lengths: Random, longest: int) -> Drawn:
+    given = _scored(options, lengths, longest)
+    changed = _chance(options, 0.45)
+    asked = [changed and _chance(options, 0.33) for _ in range(6)]
+    softcap, alibi, sinks, bias, dropout, blocks = asked
+    if softcap:
+        given["softcap"] = options.choice((2.0, 15.0, 50.0))
+    if alibi:
+        given["alibi"] = options.choice(("heads", "batch"))
+    given["sinks"] = sinks
+    if dropout:
+        given["dropout"] = options.choice((0.1, 0.3, 0.5))
+        # The reference draws its numbers on the CPU.
+        room = (1 << 20) // given["H"]
+        given["S"], given["KV"] = (min(given[name], int(room**0.5)) for name in ("S", "KV"))
+        given["B"] = 1
+    B, H, S, KV = (given[name] for name in ("B", "H", "S", "KV"))
+    if bias:
+        shapes = ((B, H, S, KV), (1, H, S, KV), (S, KV), (B, 1, 1, KV), (H, S, 1), (1, 1, S, KV))
+        given["bias"] = options.choice(shapes)
+        given["bias_dtype"] = options.choice(("float32", given["dtype"], "bool"))
+        given["hiding"] = given["bias_dtype"] == "bool" or _chance(options, 0.3)
+    if blocks:
+        given["blocks"] = (1 if _chance(options, 0.5) else B, 1 if _chance(options, 0.5) else H)
+    case = test_attention_scores.Case(**given)
+    name = "flash_attention scores" if any(asked) else "flash_attention"
+    return Drawn(name, case, test_attention_scores.run)
+
+
+def _varlen(options: Random, lengths: Random, longest: int) -> Drawn:
+    given = _scored(options, lengths, longest)
+    count = lengths.randint(1, 5)
+    q, k = [], []
+    for _ in range(count):
+        S, KV = _lengths(Random(0), lengths, longest)
+        q.append(0 if _chance(lengths, 0.08) else S)
+        k.append(0 if _chance(lengths, 0.08) else KV if _chance(options, 0.5) else max(S, 1))
+    q[0], k[0] = max(q[0], 1), max(k[0], 1)
+    case = test_attention_varlen.Case(
+        q=tuple(q),
+        k=tuple(k),
+        DV=given["DV"] or given["D"],
+        **{name: given[name] for name in ("H", "G", "D", "dtype", "causal", "window", "view")},
+    )
+    names = ("out", "lse", "dq", "dk", "dv")
+    return Drawn("flash_attention_varlen", case, test_attention_varlen.run, names)
+
+
+def _varlen_scores(options: Random, lengths: Random, longest: int) -> Drawn:
+    given = _scored(options, lengths, longest)
+    del given["window"]
+    # Every query sees a key: the test squares log-sum-exps.
+    given["KV"] = max(given["S"], given["KV"])
+    case = test_attention_scores.Case(
+        **given,
+        softcap=options.choice((None, 2.0, 30.0)),
+        alibi=options.choice(("", "heads", "batch")),
+        sinks=True,
+    )
+    run, names = test_attention_scores.run_varlen, test_attention_scores.PACKED_NAMES
+    return Drawn("flash_attention_varlen scores", case, run, names)
+
+
+def _kvcache(options: Random, lengths: Random, longest: int) -> Drawn:
+    D, DV = _dims(options)
+    H, G = options.choice(HEADS)
+    S = options.choice((1, 1, 1, 2, 3, 4, 8, 16, 37))
+    new = 0 if _chance(options, 0.5) else options.choice((1, S, 5))
+    page = options.choice((0, 0, 16, 32, 64, 128, 256))
+    rotary = options.choice((D, D // 2 // 2 * 2, 16)) if new and _chance(options, 0.6) else 0
+    fp8 = "float8_e4m3fn" if _chance(options, 0.25) else ""
+    most = min(longest, options.choice((100, 800, 2048)))
+    room = most + new
+    keys = [min(room, int(2.0 ** lengths.uniform(0.0, 11.0)) + new) for _ in range(4)]
+    keys = keys[: lengths.randint(1, 4)]
+    if _chance(lengths, 0.1):
+        keys[-1] = new
+    case = kvcache_cases.Case(
+        keys=tuple(keys),
+        S=S,
+        H=H,
+        G=G,
+        D=D,
+        DV=0 if DV == D else DV,
+        dtype=_dtype(options),
+        causal=_chance(options, 0.6),
+        window=_window(options),
+        view=_view(options),
+        page=page,
+        splits=options.choice((0, 0, 1, 2, 5)),
+        room=room,
+        rows_elsewhere=not page and _chance(options, 0.3),
+        new=new,
+        rotary=rotary,
+        interleaved=_chance(options, 0.5),
+        fp8=fp8,
+        scaled=options.choice(("", "tensor", "head")) if fp8 else "",
+        softcap=options.choices((None, 2.0, 30.0), (8, 1, 1))[0],
+        alibi=_chance(options, 0.15),
+        sinks=_chance(options, 0.15),
+    )
+    return Drawn("flash_attention_kvcache", case, kvcache_cases.run, ("out", "lse"))
+
+
+def _attention_fp8(options: Random, lengths: Random, longest: int) -> Drawn:
+    given = _scored(options, lengths, longest)
+    for name in ("B", "dtype"):
+        del given[name]
+    given["DV"] = given["DV"] or given["D"]
+    case = test_attention_fp8.Case(
+        **given,
+        out=options.choice(("bfloat16", "float16", "float32")),
+        scales=options.choice(("none", "tensor", "heads")),
+    )
+    return Drawn("flash_attention fp8", case, run_attention_fp8)
+
+
+def run_attention_fp8(case: Any) -> dict[str, Finding]:
+    found = test_attention_fp8.run(case, FP8_ADDITION)
+    count = 2 * case.S * case.H * case.DV
+    ratio = found["rms"] / max(found["rounded_rms"], 1e-12)
+    bar = 1.1 if count >= 1000 else 1.1 + count**-0.5
+    wrong = found["excess"] > 0.0 or ratio > bar or not found["share"] <= 1.0
+    share = found["lse"] / found["lse_bound"]
+    problem = str(found) if wrong else ""
+    return {
+        "out": Finding("out", found["share"], ratio, count, problem),
+        "lse": Finding("lse", share, 0.0, count, "" if share <= 1.0 else str(found)),
+    }
+
+
+def _sizes(options: Random, lengths: Random, longest: int) -> tuple[int, int, int]:
+    """Of products, some with few rows and many to add."""
+
+    def one(least: float, most: float) -> int:
+        return min(longest, int(2.0 ** lengths.uniform(least, most)))
+
+    skinny, whole = _chance(options, 0.3), _chance(options, 0.4)
+    found = (one(0, 6), one(6, 12), one(9, 13)) if skinny else (one(0, 11), one(0, 11), one(0, 11))
+    M, N, K = (max(16, n // 16 * 16) for n in found) if whole else found
+    return M, N, K
+
+
+def _matmul(options: Random, lengths: Random, longest: int) -> Drawn:
+    M, N, K = _sizes(options, lengths, 4 * longest)
+    dtype = _dtype(options)
+    case = test_matmul.Case(
+        M=M,
+        N=N,
+        K=K,
+        dtype=dtype,
+        a_view=_view(options),
+        b_view=_view(options),
+        bias=_chance(options, 0.4),
+        activation=options.choice((None, None, "relu", "gelu", "silu")),
+        residual=options.choice((None, None, None, "padded", "transposed", "expanded")),
+        tf32=dtype == "float32" and _chance(options, 0.5),
+    )
+    return Drawn("matmul", case, run_matmul)
+
+
+def run_matmul(case: Any) -> dict[str, Errors]:
+    return {"out": test_matmul.run(case)}
+
+
+def _matmul_gradients(options: Random, lengths: Random, longest: int) -> Drawn:
+    activation = options.choice((None, "relu", "gelu", "silu"))
+    case = (_dtype(options), activation, _chance(options, 0.5), *_sizes(options, lengths, longest))
+    names = ("da", "db", "dbias", "dresidual")
+    return Drawn("matmul gradients", case, run_matmul_gradients, names)
+
+
+def run_matmul_gradients(case: Any) -> list[Errors]:
+    return test_matmul.run_gradients(*case)
+
+
+def _matmul_fp8(options: Random, lengths: Random, longest: int) -> Drawn:
+    M, N, K = _sizes(options, lengths, 4 * longest)
+    case = test_matmul_fp8.Case(
+        M=M,
+        N=N,
+        K=K,
+        a_view=_view(options),
+        b_view=options.choice(("transposed", "transposed", "contiguous", "skipping")),
+        a_scale=options.choice(("none", "tensor", "rows", "blocks")),
+        b_scale=options.choice(("none", "tensor", "columns", "blocks")),
+        bias=_chance(options, 0.4),
+        activation=options.choice((None, None, "relu", "gelu", "silu")),
+        residual=_chance(options, 0.3),
+        out=options.choice(("bfloat16", "float16", "float32")),
+    )
+    return Drawn("matmul fp8", case, run_matmul_fp8)
+
+
+def run_matmul_fp8(case: Any) -> dict[str, Finding]:
+    from kernels import targets
+
+    # Hopper adds 32 products at a time.
+    added = test_matmul_fp8.FP32 if targets.interpreting() else FP8_ADDITION / 32
+    got, truth, bound = test_matmul_fp8.run(case, added)
+    share = float(((got.double() - truth).abs() / bound).max())
+    problem = "" if share <= 1.0 else f"an error is {share:.2f} of its bound"
+    return {"out": Finding("out", share, 0.0, got.numel(), problem)}
+
+
+def _grouped(options: Random, lengths: Random, longest: int) -> Drawn:
+    total, N, K = _sizes(options, lengths, longest)
+    inner = sorted(lengths.randint(0, total) for _ in range(lengths.randint(1, 8)))
+    case = test_matmul_grouped.Case(
+        offsets=(0, *inner),
+        total=total,
+        N=N,
+        K=K,
+        dtype=_dtype(options),
+        a_view=_view(options),
+        b_view=_view(options),
+    )
+    return Drawn("grouped_matmul", case, test_matmul_grouped.run, ("out", "da", "db"))

@@ -1,0 +1,149 @@
+"""One small case of every path through the kernels, for a tool that watches memory.
+
+    python -m tests.kernels.each_path_once
+    compute-sanitizer --tool memcheck --error-exitcode 9 python -m tests.kernels.each_path_once
+    compute-sanitizer --tool racecheck --error-exitcode 9 python -m tests.kernels.each_path_once
+
+The first compiles, so that the others find everything in Triton's cache. Every tensor has memory of
+its own, so that a tool sees each access outside. The results are compared, too. With
+``--part 1/3`` a third of the cases runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from dataclasses import replace
+
+from tests.kernels import drawn_cases, on_card, test_attention_scores
+from tests.kernels.drawn_cases import Drawn
+from tests.kernels.kvcache_cases import Case as Cached
+from tests.kernels.kvcache_cases import run as run_cached
+from tests.kernels.test_attention_fp8 import Case as LowAttention
+from tests.kernels.test_attention_scores import Case as Attention
+from tests.kernels.test_attention_varlen import Case as Packed
+from tests.kernels.test_attention_varlen import run as run_packed
+from tests.kernels.test_matmul import Case as Product
+from tests.kernels.test_matmul_fp8 import Case as LowProduct
+from tests.kernels.test_matmul_grouped import Case as Grouped
+from tests.kernels.test_matmul_grouped import run as run_grouped
+
+PLAIN = Attention(S=150, KV=170, H=4, G=2, D=64, causal=True)
+ATTENTION = [
+    PLAIN,
+    replace(PLAIN, causal=False, D=128, dtype="bfloat16"),
+    replace(PLAIN, D=256, H=2, G=2),
+    replace(PLAIN, D=80, DV=48, view="skipping"),
+    replace(PLAIN, D=72, view="padded", S=40, KV=90),
+    replace(PLAIN, D=40, dtype="float32", S=50, KV=33),
+    replace(PLAIN, window=(30, 5), causal=False),
+    replace(PLAIN, S=1, KV=130),
+    replace(PLAIN, S=130, KV=1, dtype="bfloat16"),
+    replace(PLAIN, softcap=2.0, alibi="batch", sinks=True),
+    replace(PLAIN, bias=(4, 150, 170), bias_dtype="float16", hiding=True),
+    replace(PLAIN, bias=(1, 1, 1, 170), bias_dtype="bool", hiding=True, D=128),
+    replace(PLAIN, dropout=0.3, D=128),
+    replace(PLAIN, blocks=(1, 4), S=300, KV=260, causal=False),
+]
+PACKED = [
+    Packed(),
+    Packed(causal=True, dtype="bfloat16", D=128, DV=128),
+    Packed(window=(10, 4), D=80, DV=48, view="skipping"),
+    Packed(causal=True, dtype="float32", D=40, DV=40),
+]
+CACHED = [
+    Cached(),
+    Cached(splits=3, causal=True, S=2, D=128, dtype="bfloat16"),
+    Cached(page=16, splits=2, D=80, DV=48, view="transposed"),
+    Cached(page=64, S=4, window=(5, 2), D=32),
+    Cached(D=32, new=2, S=2, causal=True, keys=(40, 2, 3), rotary=32),
+    Cached(D=64, new=3, S=3, keys=(40, 3), rotary=16, page=16, splits=2, interleaved=False),
+    Cached(D=64, fp8="float8_e4m3fn", scaled="head", causal=True, S=2, splits=2),
+    Cached(D=64, fp8="float8_e4m3fn", scaled="tensor", page=16, new=1, keys=(40, 3), rotary=16),
+    Cached(D=64, rows_elsewhere=True, softcap=2.0, alibi=True, sinks=True, dtype="float32"),
+    Cached(D=128, S=37, H=2, G=2, causal=True, keys=(90, 37), view="skipping"),
+]
+LOW_ATTENTION = [
+    LowAttention(scales="tensor"),
+    LowAttention(D=128, DV=128, causal=True, window=(30, -1), scales="heads", H=4),
+]
+PRODUCTS = [
+    Product(M=200, N=136, K=264),
+    Product(M=200, N=136, K=264, a_view="transposed", b_view="transposed", dtype="bfloat16"),
+    Product(bias=True, activation="gelu", residual="padded", a_view="padded", b_view="skipping"),
+    Product(M=8, N=264, K=4096, dtype="bfloat16", bias=True, activation="silu"),
+    Product(dtype="float32"),
+    Product(dtype="float32", tf32=True),
+]
+LOW_PRODUCTS = [
+    LowProduct(M=200, N=136, K=272),
+    LowProduct(a_scale="rows", b_scale="columns", out="float32", bias=True, activation="relu"),
+    LowProduct(K=300, N=140, a_scale="blocks", b_scale="blocks", residual=True),
+    LowProduct(M=8, N=256, K=4096, a_scale="blocks", b_scale="blocks"),
+]
+GROUPED = [
+    Grouped(),
+    Grouped(dtype="bfloat16", N=128, K=64, a_view="padded", b_view="transposed"),
+    Grouped(dtype="float32"),
+]
+
+
+def paths() -> list[Drawn]:
+    """Where a kernel of one architecture may serve, with and without it."""
+    scores = replace(test_attention_scores.PACKED, softcap=2.0, alibi="batch", sinks=True)
+    attention_names, packed_names = ("out", "lse", "dq", "dk", "dv"), ("out", "da", "db")
+    found = [
+        *(Drawn("flash_attention", one, test_attention_scores.run) for one in ATTENTION),
+        *(Drawn("flash_attention_varlen", one, run_packed, attention_names) for one in PACKED),
+        *(Drawn("flash_attention_kvcache", one, run_cached, ("out", "lse")) for one in CACHED),
+        Drawn(
+            "flash_attention_varlen scores",
+            replace(scores, dropout=0.2),
+            test_attention_scores.run_varlen,
+            test_attention_scores.PACKED_NAMES,
+        ),
+        *(
+            Drawn("flash_attention fp8", one, drawn_cases.run_attention_fp8)
+            for one in LOW_ATTENTION
+        ),
+        *(Drawn("matmul", one, drawn_cases.run_matmul) for one in PRODUCTS),
+        Drawn(
+            "matmul gradients",
+            ("bfloat16", "silu", True, 72, 56, 88),
+            drawn_cases.run_matmul_gradients,
+            ("da", "db", "dbias", "dresidual"),
+        ),
+        *(Drawn("matmul fp8", one, drawn_cases.run_matmul_fp8) for one in LOW_PRODUCTS),
+        *(Drawn("grouped_matmul", one, run_grouped, packed_names) for one in GROUPED),
+    ]
+    special = [*ATTENTION[:6], *PRODUCTS[:2]]
+    return [*found, *(replace(one, portable=False) for one in found if one.case in special)]
+
+
+def main(given: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.kernels.each_path_once")
+    parser.add_argument("--part", default="1/1", help="I/N: every Nth case from the Ith on")
+    args = parser.parse_args(given)
+    first, step = map(int, args.part.split("/"))
+    os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+    device = on_card.prepare()
+    wrong = done = 0
+    started = time.monotonic()
+    for one in paths()[first - 1 :: step]:
+        done += 1
+        try:
+            with on_card.Made(device):
+                problem = "; ".join(each.problem for each in one.findings() if each.problem)
+        except Exception as error:  # a tool may have made it fail; the others still count
+            problem = f"{type(error).__name__}: {error}"
+        wrong += bool(problem)
+        state = f"FAILED {problem}" if problem else "ok"
+        print(f"{time.monotonic() - started:6.1f} s  {one}: {state}", flush=True)
+    print(f"{done} paths, {wrong} failed")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

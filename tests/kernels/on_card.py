@@ -1,0 +1,91 @@
+"""Lets what the kernels' tests compute in Triton's interpreter compute on a GPU instead."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+from triton import knobs
+
+from tests.kernels.interpreted import mend_small_floats
+
+_PlainGenerator = torch.Generator
+
+
+class _Generator(_PlainGenerator):
+    """Its seeds are others in every case, and at every repetition of a case."""
+
+    moved = 0
+
+    def manual_seed(self, seed: int) -> torch.Generator:
+        return super().manual_seed(seed + _Generator.moved)
+
+
+SPECIALISED = ("attention.hopper", "matmul.hopper")
+
+
+class Made(TorchFunctionMode):
+    """What is made without naming a device is drawn on the CPU, the same numbers everywhere, and
+    moved to ``device`` with its strides."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+        self.makers = _device_constructors()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        found = func(*args, **kwargs)
+        if func in self.makers and kwargs.get("device") is None:
+            return found.to(self.device)
+        return found
+
+
+def prepare() -> str:
+    """The device of this process: memory that is not written is NaN, plain products are exact."""
+    # cuBLAS asks for it where algorithms have to be deterministic.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    if not knobs.runtime.interpret:
+        return "cuda"
+    mend_small_floats()
+    return "cpu"
+
+
+@contextmanager
+def numbers(seed: int) -> Iterator[None]:
+    """Inside, generators that are seeded draw numbers of this ``seed``."""
+    _Generator.moved = 1_000_003 * seed
+    torch.Generator = _Generator  # type: ignore[misc]
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.Generator = _PlainGenerator  # type: ignore[misc]
+
+
+@contextmanager
+def portable(only: bool = True) -> Iterator[None]:
+    """Inside, with ``only``, no kernel of one architecture serves."""
+    from kernels import specialised
+
+    before = set(specialised._given_up)
+    if only:
+        specialised._given_up.update(SPECIALISED)
+    try:
+        yield
+    finally:
+        specialised._given_up.clear()
+        specialised._given_up.update(before)
