@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +15,8 @@ from reports.evidence import Evidence
 from reports.findings import group
 from reports.history import History
 from reports.judging import Judgement
-from reports.model import SeriesKey
-from reports.pages.addresses import SeriesPage
 from reports.pages.drawing import write_site
-from reports.pages.series_pages import identity_of
+from reports.pages.kept import Pages
 from reports.pages.site import Site
 from reports.pages.view import View
 from reports.pages.write import FreshSite, stamp_of
@@ -81,35 +78,17 @@ def build(sources: Sources, out: Path, project: str = "", *, workers: Workers) -
         findings = group((c for found in changes.values() for c in found), history, evidence)
         judgement = Judgement(history, changes, tuple(findings), evidence).explained()
         view = View(judgement)
-        digests = {key: one.digest for key, one in judged.items()}
-        pages, new = _taken_over(
-            judgement, digests, remembered.get("pages", {}), fresh, view, project
+        pages = Pages(
+            view,
+            fresh,
+            look=repr((view.detail, project, history.url)),
+            remembered=remembered.get("pages", {}),
+            digests={key: one.digest for key, one in judged.items()},
+            stamps={path: (size, time_ns) for _, path, size, time_ns in listing.results},
         )
-        write_site(Site(view, fresh, project, new), workers)
+        identities = write_site(Site(view, fresh, project, pages), workers)
         kept = {one.digest: plain(one.changes) for one in judged.values()}
-        store.save_json("judged.json", {"series": kept, "pages": pages})
+        store.save_json("judged.json", {"series": kept, "pages": identities})
         measured = bool(history.measured)
         fresh.publish(f"{stamp} {'measured' if measured else 'nothing'}")
         return Outcome(measured, fresh.written, fresh.kept, judgement)
-
-
-def _taken_over(
-    judgement: Judgement,
-    digests: Mapping[SeriesKey, str],
-    remembered: Mapping[str, str],
-    fresh: FreshSite,
-    view: View,
-    project: str,
-) -> tuple[dict[str, str], list[SeriesPage]]:
-    """The identity of each page of series, and those that the old site does not have."""
-    look = repr((view.detail, project))
-    identities, new = {}, []
-    columns = {id(table): view.columns(table) for table in judgement.history.tables}
-    for page in judgement.addresses.pages:
-        series = (page.table.series[row].key for row in page.rows)
-        names = [digests[key] for key in series]
-        identity = identity_of(page, names, columns[id(page.table)], look)
-        identities[page.path] = identity
-        if remembered.get(page.path) != identity or not fresh.keep(page.path):
-            new.append(page)
-    return identities, new

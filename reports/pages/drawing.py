@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
+from typing import Any
+
+from markupsafe import Markup
 
 from reports.history import Table
-from reports.pages.finding_pages import finding_page
+from reports.model import Finding
+from reports.pages.finding_pages import SHOWN_CHANGES, finding_page, other_metrics
 from reports.pages.grid import side_by_side, workload_grid
 from reports.pages.rendering import commit_path, finding_path, render, workload_path
 from reports.pages.series_pages import series_page
 from reports.pages.site import ALONE, MOST_FINDING_PAGES, Site
+from reports.pages.view import View
 from reports.work import Workers
 
-_SHOWN_CHANGES = 60
 # Pages a task; those of findings read files, those of commits are mostly empty.
 _SERIES, _FINDINGS, _WORKLOADS, _COMMITS = 16, 8, 12, 60
 _WORTH_PAGES = 150
@@ -21,11 +27,22 @@ _WORTH_PAGES = 150
 Task = tuple[str, int, int]
 
 
-def write_site(site: Site, workers: Workers) -> None:
-    """Writes every page, in as many processes as there are."""
-    site.fresh.written = sum(
-        workers.map_with(site, _write, tasks := _tasks(site), worth=_worth(tasks))
-    )
+@dataclass(frozen=True)
+class Done:
+    """What one task did; ``identities`` are those of its pages."""
+
+    written: int
+    kept: int
+    identities: Mapping[str, Any]
+
+
+def write_site(site: Site, workers: Workers) -> dict[str, Any]:
+    """Writes or takes over every page, in as many processes as there are. The identities of the
+    pages, by path."""
+    tasks = _tasks(site)
+    done = list(workers.map_with(site, _write, tasks, worth=_worth(tasks)))
+    site.fresh.written, site.fresh.kept = sum(d.written for d in done), sum(d.kept for d in done)
+    return {path: name for one in done for path, name in one.identities.items()}
 
 
 def _worth(tasks: Sequence[Task]) -> bool:
@@ -44,66 +61,92 @@ def _tasks(site: Site) -> list[Task]:
             ("alone", len(ALONE), 1),
             ("findings", findings, together),
             ("workloads", len(judgement.workloads), _WORKLOADS),
-            ("series", len(site.series), _SERIES),
+            ("series", len(judgement.addresses.pages), _SERIES),
             ("commits", len(judgement.history.measured), _COMMITS),
         )
         for start in range(0, count, size)
     ]
 
 
-def _write(site: Site, task: Task) -> int:
-    """Does one task; how many files that were."""
+def _write(site: Site, task: Task) -> Done:
     kind, start, end = task
-    before = site.fresh.written
+    fresh, pages, judgement = site.fresh, site.pages, site.view.judgement
+    pages.identities = {}
+    written, kept = fresh.written, fresh.kept
     if kind == "alone":
         for write in ALONE[start:end]:
             write(site)
     elif kind == "findings":
         for finding in site.findings[start:end]:
-            page = finding_page(site.view, finding, site.common)
-            site.fresh.write(finding_path(finding.identity), page)
+            _finding(site, finding)
     elif kind == "workloads":
-        for name in islice(site.view.judgement.workloads, start, end):
-            site.fresh.write(workload_path(name), _workload(site, name))
+        for name in islice(judgement.workloads, start, end):
+            _workload(site, name)
     elif kind == "series":
-        for one in site.series[start:end]:
-            site.fresh.write(one.path, series_page(site.view, one, site.common))
+        for one in judgement.addresses.pages[start:end]:
+            draw = partial(series_page, site.view, one, site.common)
+            pages.draw(one.path, pages.series(one), draw)
     else:
         for number in range(start, end):
             _commit(site, number)
-    return site.fresh.written - before
+    return Done(fresh.written - written, fresh.kept - kept, pages.identities)
 
 
-def _workload(site: Site, name: str) -> str:
-    members = site.view.judgement.workloads[name]
+def _finding(site: Site, finding: Finding) -> None:
+    evidence = other_metrics(site.view, finding)
+    inputs = site.pages.finding(finding, SHOWN_CHANGES, evidence)
+    draw = partial(finding_page, site.view, finding, evidence, site.common)
+    site.pages.draw(finding_path(finding.identity), inputs, draw)
+
+
+def _workload(site: Site, name: str) -> None:
+    view, pages = site.view, site.pages
+    members = view.judgement.workloads[name]
     homes: dict[tuple[str, str], list[tuple[Table, int]]] = {}
     for table, row in members:
         homes.setdefault((table.machine, table.environment), []).append((table, row))
-    return render(
-        "workload.html",
-        **site.common,
-        root="../",
-        title=name,
-        count=len(members),
-        homes=[workload_grid(site.view, home, found) for home, found in homes.items()],
-        together=[one for found in homes.values() for one in side_by_side(site.view, found)],
-    )
+
+    def page(grids: Sequence[Markup]) -> str:
+        return render(
+            "workload.html",
+            **site.common,
+            root="../",
+            title=name,
+            count=len(members),
+            grids=grids,
+            together=[one for found in homes.values() for one in side_by_side(view, found)],
+        )
+
+    parts = [
+        (pages.workload(found), partial(_grid, view, home, found)) for home, found in homes.items()
+    ]
+    pages.draw_parts(workload_path(name), parts, page)
+
+
+def _grid(view: View, home: tuple[str, str], members: list[tuple[Table, int]]) -> str:
+    return render("grid.html", root="../", home=workload_grid(view, home, members))
 
 
 def _commit(site: Site, number: int) -> None:
-    view = site.view
+    view, pages = site.view, site.pages
     measured = view.judgement.history.measured
     commit = measured[number]
-    page = render(
-        "commit.html",
-        **site.common,
-        root="../",
-        title=f"{commit.hash[:10]} {commit.subject}",
-        commit=commit,
-        before=measured[number - 1] if number else None,
-        after=measured[number + 1] if number + 1 < len(measured) else None,
-        findings=view.finding_of.get(commit.hash, [])[:20],
-        groups=view.groups(commit),
-        shown=_SHOWN_CHANGES,
-    )
-    site.fresh.write(commit_path(commit.hash), page)
+    before = measured[number - 1] if number else None
+    after = measured[number + 1] if number + 1 < len(measured) else None
+
+    def page() -> str:
+        return render(
+            "commit.html",
+            **site.common,
+            root="../",
+            title=f"{commit.hash[:10]} {commit.subject}",
+            commit=commit,
+            before=before,
+            after=after,
+            findings=view.finding_of.get(commit.hash, [])[:20],
+            groups=view.groups(commit),
+            shown=SHOWN_CHANGES,
+        )
+
+    inputs = pages.commit(commit, (before, after), SHOWN_CHANGES)
+    pages.draw(commit_path(commit.hash), inputs, page)

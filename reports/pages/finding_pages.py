@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,14 @@ from reports.pages.series_charts import chart_data, chart_of
 from reports.pages.view import View
 from reports.result_file import ABSENT
 
-_SHOWN_CHANGES, _SHOWN_COMMITS = 60, 100
+SHOWN_CHANGES, _SHOWN_COMMITS = 60, 100
 _NOTABLE = 0.03
 
 
-def finding_page(view: View, finding: Finding, common: dict[str, Any]) -> str:
+def finding_page(
+    view: View, finding: Finding, evidence: Sequence[dict[str, Any]], common: dict[str, Any]
+) -> str:
+    """``evidence`` are its ``other_metrics``."""
     judgement = view.judgement
     first = finding.changes[0]
     table, row = judgement.places[first.series]
@@ -44,9 +48,9 @@ def finding_page(view: View, finding: Finding, common: dict[str, Any]) -> str:
         commits=shown[::-1],
         more_commits=len(commits) - len(shown),
         measured=view.measured,
-        shown=_SHOWN_CHANGES,
+        shown=SHOWN_CHANGES,
         ends=ends(table, row, first),
-        evidence=_evidence(view, finding),
+        evidence=evidence,
         code=beside.code_changes(judgement, finding),
         most_lines=beside.MOST_CODE_LINES,
         on_card=beside.measured_on_a_card(judgement, finding),
@@ -57,7 +61,7 @@ def finding_page(view: View, finding: Finding, common: dict[str, Any]) -> str:
     )
 
 
-def _evidence(view: View, finding: Finding) -> list[dict[str, Any]]:
+def other_metrics(view: View, finding: Finding) -> list[dict[str, Any]]:
     """Every other metric of the finding's workloads that differs between the two commits."""
     judgement = view.judgement
     shown, seen = [], {change.series for change in finding.changes}
@@ -87,7 +91,7 @@ def _evidence(view: View, finding: Finding) -> list[dict[str, Any]]:
                     "after": after,
                 }
             )
-    return shown[:_SHOWN_CHANGES]
+    return shown[:SHOWN_CHANGES]
 
 
 def _differs(before: float, after: float) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,14 +116,3 @@ def _names(page: SeriesPage) -> list[str]:
 
 def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def identity_of(
-    page: SeriesPage, digests: Sequence[str], columns: NDArray[np.intp], look: str
-) -> str:
-    """Equal for equal pages: ``digests`` are those of its series, ``look`` is what all pages share,
-    ``columns`` are the table's commits as places in the site's list of commits."""
-    state = hashlib.blake2b(f"{look} {page.path} {digests}".encode(), digest_size=12)
-    for row in page.rows:
-        state.update(columns[page.table.present(row)].tobytes())
-    return state.hexdigest()

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from reports.judging import Judgement
 from reports.machine_readable import atom, regressions
 from reports.model import Commit, Finding
 from reports.pages import utilization, words
-from reports.pages.addresses import SeriesPage
 from reports.pages.data import spans
+from reports.pages.kept import Pages
 from reports.pages.overview import heat_map
 from reports.pages.rendering import (
     HERE,
@@ -38,12 +38,12 @@ _SHOWN_FINDINGS = 25
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """All there is to draw; ``series`` are the pages of series that are not taken over."""
+    """All there is to draw."""
 
     view: View
     fresh: FreshSite
     project: str
-    series: Sequence[SeriesPage]
+    pages: Pages
 
     @cached_property
     def common(self) -> dict[str, Any]:
@@ -141,19 +141,17 @@ def _rooflines(site: Site) -> None:
 
 
 def _comparison(site: Site) -> None:
-    view = site.view
     """A page that compares any two of the newest commits; their values are loaded one by one."""
+    view = site.view
     history = view.judgement.history
     newest = history.measured[-view.detail.compared :]
     for commit in newest:
-        values = [
-            _short(float(table.values[row, column])) if column is not None else None
-            for table in history.tables
-            for column in [table.column_of(commit.hash)]
-            for row in range(len(table.series))
-        ]
+        columns = [(table, table.column_of(commit.hash)) for table in history.tables]
+        # All that was measured there, series after series.
+        measured = [None if c is None else t.values[:, c].tobytes() for t, c in columns]
         name = f"v{commit.hash[:12]}"
-        site.fresh.write(f"data/{name}.js", _script(name, {"values": values}))
+        inputs = [(len(t.series), part) for (t, _), part in zip(columns, measured, strict=True)]
+        site.pages.draw(f"data/{name}.js", inputs, partial(_values_at, name, columns))
     page = render(
         "compare.html",
         **site.common,
@@ -163,6 +161,15 @@ def _comparison(site: Site) -> None:
         older=len(history.measured) - len(newest),
     )
     site.fresh.write("compare.html", page)
+
+
+def _values_at(name: str, columns: Sequence[tuple[Table, int | None]]) -> str:
+    values = [
+        _short(float(table.values[row, column])) if column is not None else None
+        for table, column in columns
+        for row in range(len(table.series))
+    ]
+    return _script(name, {"values": values})
 
 
 def _short(value: float) -> float | str | None:

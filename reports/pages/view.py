@@ -28,6 +28,7 @@ class View:
         self.commit = judgement.commit
         self.address = judgement.addresses.of
         self.detail = detail_for(judgement.history.tables)
+        self._columns: dict[Table, NDArray[np.intp]] = {}
         self._sparks: dict[SeriesKey, Markup] = {}
 
     def title(self, info: SeriesInfo) -> str:
@@ -113,7 +114,10 @@ class View:
 
     def columns(self, table: Table) -> NDArray[np.intp]:
         """The table's commits as places among the measured ones."""
-        return np.array([self.measured[commit.hash] for commit in table.commits], dtype=np.intp)
+        if table not in self._columns:
+            places = [self.measured[commit.hash] for commit in table.commits]
+            self._columns[table] = np.array(places, dtype=np.intp)
+        return self._columns[table]
 
     def groups(self, commit: Commit) -> Groups:
         """A commit's changes in shader-db's words, a lost workload once for each target."""

@@ -51,9 +51,7 @@ class FreshSite:
     def write(self, path: str, content: str | bytes) -> None:
         target = self.folder / path
         self._parent(target)
-        # Names of any origin may hold lone surrogates, which UTF-8 cannot.
-        data = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
-        target.write_bytes(data)
+        target.write_bytes(content if isinstance(content, bytes) else encoded(content))
         self.written += 1
 
     def keep(self, path: str) -> bool:
@@ -72,6 +70,13 @@ class FreshSite:
         self.kept += 1
         return True
 
+    def old(self, path: str) -> bytes:
+        """A page of the old site, empty where it has none."""
+        try:
+            return (self._out / path).read_bytes()
+        except OSError:
+            return b""
+
     def publish(self, stamp: str) -> None:
         """Puts the new site in place of the old one; at no moment is there half of either."""
         (self.folder / STAMP).write_text(stamp)
@@ -87,6 +92,11 @@ class FreshSite:
         if target.parent not in self._made:
             target.parent.mkdir(parents=True, exist_ok=True)
             self._made.add(target.parent)
+
+
+def encoded(text: str) -> bytes:
+    # Names of any origin may hold lone surrogates, which UTF-8 cannot.
+    return text.encode("utf-8", "replace")
 
 
 def is_site(out: Path) -> bool:

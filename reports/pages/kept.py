@@ -1,0 +1,148 @@
+"""Which pages of the old site are those of the new one: known by what would be drawn on them.
+
+A page is taken over where everything it is drawn from is what it was: its inputs are named here,
+beside how it is drawn. What is large among them is named by a digest: a series by that of its
+history, a result file by size and time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from markupsafe import Markup
+
+from reports import triage
+from reports.changes import ends
+from reports.history import Table
+from reports.model import Commit, Finding, SeriesKey
+from reports.pages.addresses import SeriesPage
+from reports.pages.view import View
+from reports.pages.write import FreshSite, encoded
+
+Stamps = Mapping[str, tuple[int, int]]
+Part = tuple[str, int, int]
+
+
+@dataclass
+class Pages:
+    """Writes pages, or takes them over from the site that ``remembered`` describes.
+
+    ``digests`` name the history of each series, ``stamps`` are size and time of result files.
+    ``identities`` are those of the pages that went through here, to be remembered.
+    """
+
+    view: View
+    fresh: FreshSite
+    look: str
+    remembered: Mapping[str, Any]
+    digests: Mapping[SeriesKey, str]
+    stamps: Stamps
+    identities: dict[str, Any] = field(default_factory=dict)
+
+    def draw(self, path: str, inputs: object, make: Callable[[], str | bytes]) -> None:
+        """One page; ``inputs`` are all that its text depends on."""
+        identity = self.identities[path] = self._identity(path, inputs)
+        if self.remembered.get(path) != identity or not self.fresh.keep(path):
+            self.fresh.write(path, make())
+
+    def draw_parts(
+        self,
+        path: str,
+        parts: Sequence[tuple[object, Callable[[], str]]],
+        make: Callable[[list[Markup]], str],
+    ) -> None:
+        """One page of which parts are taken over where it cannot be as a whole: each part is its
+        inputs and what draws it. Nothing but the parts' inputs and ``path`` may decide the page."""
+        names = [self._identity(path, inputs) for inputs, _ in parts]
+        known: list[Part] = self.remembered.get(path, [])
+        if [name for name, _, _ in known] == names and self.fresh.keep(path):
+            self.identities[path] = known
+            return
+        places = {name: (start, end) for name, start, end in known}
+        old = self.fresh.old(path) if any(name in places for name in names) else b""
+        drawn = []
+        for name, (_, draw) in zip(names, parts, strict=True):
+            start, end = places.get(name, (0, 0))
+            drawn.append(old[start:end].decode("utf-8", "replace") or draw())
+        page = encoded(make([Markup(part) for part in drawn]))
+        self.fresh.write(path, page)
+        found, end = [], 0
+        for name, part in zip(names, map(encoded, drawn), strict=True):
+            start = page.index(part, end)
+            end = start + len(part)
+            found.append((name, start, end))
+        self.identities[path] = found
+
+    def _identity(self, path: str, inputs: object) -> str:
+        text = f"{self.look} {path} {inputs!r}"
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+    def state(self, key: SeriesKey) -> str:
+        """Equal where a series would be drawn the same: its history, and where it lies among the
+        commits of its table and of the site."""
+        table, row = self.view.judgement.places[key]
+        present = table.present(row)
+        state = hashlib.blake2b(self.digests[key].encode(), digest_size=12)
+        state.update(present.tobytes())
+        state.update(self.view.columns(table)[present].tobytes())
+        return f"{state.hexdigest()} {len(table.commits)} {self.view.address(key)}"
+
+    def series(self, page: SeriesPage) -> object:
+        return [self.state(page.table.series[row].key) for row in page.rows]
+
+    def workload(self, members: Sequence[tuple[Table, int]]) -> object:
+        """Of the series of one machine and environment."""
+        return [self.state(table.series[row].key) for table, row in members]
+
+    def commit(self, commit: Commit, beside: Sequence[Commit | None], shown: int) -> object:
+        groups = self.view.groups(commit)
+        findings = self.view.finding_of.get(commit.hash, [])
+        return (
+            commit,
+            beside,
+            [(one.identity, self.view.headline(one)) for one in findings],
+            [
+                (name, len(members), self._changes(members[:shown]))
+                for name, members in groups.items()
+            ],
+        )
+
+    def finding(
+        self, finding: Finding, shown: int, evidence: Sequence[Mapping[str, Any]]
+    ) -> object:
+        """``evidence`` is what the page says of other metrics."""
+        view, judgement = self.view, self.view.judgement
+        if self._kept_evidence:
+            # It is read while pages are drawn, and each page names the files refused so far.
+            return object()
+        noisy = (c for c in finding.changes if not view.info(c.series).meaning.exact)
+        sides = []
+        for change in (finding.changes[0], *islice(noisy, 1)):
+            table, row = judgement.places[change.series]
+            for commit in ends(table, row, change):
+                column = table.column_of(commit)
+                files = [(str(p), self.stamps.get(str(p))) for p in table.files.get(commit, ())]
+                sides.append((commit, files, column is not None and table.started_ms[column]))
+        commits = [judgement.commit(name) for name in finding.commits]
+        return (
+            finding,
+            judgement.status(finding),
+            triage.word(view.acceptances.get(finding.identity)),
+            [(one, one.hash in view.measured) for one in commits],
+            self._changes(finding.changes[:shown]),
+            [view.info(change.series) for change in finding.changes[shown:]],
+            sides,
+            [(item, view.address(item["key"])) for item in evidence],
+        )
+
+    def _changes(self, changes: Sequence[Any]) -> object:
+        return [(change, self.state(change.series)) for change in changes]
+
+    @cached_property
+    def _kept_evidence(self) -> bool:
+        return bool(self.view.judgement.evidence.listing())

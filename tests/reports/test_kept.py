@@ -1,0 +1,152 @@
+"""What is taken over from the site before: nothing that changed, and nothing less than it can."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.pages import drawing
+from tests.reports import trees
+
+COMMITS, STEP, LATE = 16, 9, 5
+SITE = "html"
+
+
+def samples_of(_: str, values: list[float | None]) -> dict[str, Any]:
+    return {"samples": [[(v or 0.0) * factor for factor in (0.98, 1.0, 1.03)] for v in values]}
+
+
+def write(tree: trees.Tree, commit: int, machine: str, factor: float = 1.0) -> Path:
+    """A time with a step on every machine, and an exact count that changes with it."""
+    noise = [factor * (1 + 0.004 * math.sin(12.9 * commit + 7 * number)) for number in range(2)]
+    noise[0] *= 1.6 if commit >= STEP else 1.0
+    values: dict[str, list[float | None]] = {
+        "bench.time_it": [*noise],
+        "bench.track_size": [1.0 if commit < STEP else 3.0],
+    }
+    return tree.write_result(commit, values, machine=machine, cells=samples_of)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> trees.Tree:
+    made = trees.make_repository(tmp_path, COMMITS)
+    made.add_benchmark("bench.time_it", [["one", "two"]], sources="bench")
+    made.add_benchmark("bench.track_size", unit="bytes", exact=True)
+    made.write_benchmarks()
+    for machine in ("rig", "other"):
+        made.write_machine(machine)
+        for commit in range(COMMITS - 1):
+            if commit != LATE:
+                write(made, commit, machine)
+    trees.build_site(made, tmp_path / SITE)
+    return made
+
+
+def edit(path: Path, change: Callable[[Any], None]) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def first_after(tree: trees.Tree, machine: str = "rig") -> Path:
+    return next((tree.results / machine).glob(f"{tree.commits[STEP][:8]}-*.json"))
+
+
+def other_samples(tree: trees.Tree) -> None:
+    """The value stays, what it was made from does not."""
+    samples = [[0.2, 0.7, 2.2], [0.1]]
+    for machine in ("rig", "other"):
+        path = first_after(tree, machine)
+        edit(path, lambda d: d["results"]["bench.time_it"].__setitem__(11, samples))
+
+
+def other_package(tree: trees.Tree) -> None:
+    for machine in ("rig", "other"):
+        edit(first_after(tree, machine), lambda d: d["env_vars"].update(THREADS="7"))
+
+
+def other_unit(tree: trees.Tree) -> None:
+    edit(tree.results / "benchmarks.json", lambda d: d["bench.track_size"].update(unit="levels"))
+
+
+def one_more(tree: trees.Tree) -> None:
+    write(tree, COMMITS - 1, "other")
+
+
+def one_less(tree: trees.Tree) -> None:
+    first_after(tree, "other").unlink()
+
+
+def new_machine(tree: trees.Tree) -> None:
+    tree.write_machine("third")
+    write(tree, STEP, "third")
+
+
+def recovered(tree: trees.Tree) -> None:
+    write(tree, COMMITS - 1, "rig", 1 / 1.6)
+
+
+def older_value(tree: trees.Tree) -> None:
+    write(tree, 3, "other", 1.02)
+
+
+def older_commit(tree: trees.Tree) -> None:
+    """Of one series alone: all others lie elsewhere among the commits now."""
+    tree.write_result(LATE, {"bench.track_size": [1.0]}, machine="other")
+
+
+def one_more_series(tree: trees.Tree) -> None:
+    """The lines of the others are as long as the table's commits."""
+    tree.write_result(COMMITS - 1, {"bench.track_size": [3.0]}, machine="other")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [other_samples, other_package, other_unit, one_more, one_less, new_machine, recovered,
+     older_value, older_commit, one_more_series],
+)  # fmt: skip
+def test_a_site_that_was_built_on_is_that_of_a_cold_build(
+    tree: trees.Tree, tmp_path: Path, change: Callable[[trees.Tree], None]
+) -> None:
+    before = contents(tmp_path / SITE)
+    change(tree)
+    after = contents(trees.build_site(tree, tmp_path / SITE))
+    assert after == contents(trees.build_site(tree, tmp_path / "fresh"))
+    assert after != before
+
+
+def test_a_page_keeps_the_tables_of_machines_without_news(
+    tree: trees.Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+
+    def grid(view: Any, home: tuple[str, str], members: Any) -> Any:
+        drawn.append(home[0])
+        return original(view, home, members)
+
+    original = drawing.workload_grid
+    monkeypatch.setattr(drawing, "workload_grid", grid)
+    places = {path: path.stat().st_ino for path in (tmp_path / SITE / "c").iterdir()}
+    one_more(tree)
+    trees.build_site(tree, tmp_path / SITE)
+    assert drawn == ["other"] * 2  # of two workloads
+    # Of the old ones, that with a new neighbour and those with a change, whose chart grew.
+    news = {path for path, place in places.items() if path.stat().st_ino != place}
+    changed = {
+        path for path in places if "Nothing that was measured changed" not in path.read_text()
+    }
+    assert news == changed | {tmp_path / SITE / f"c/{tree.commits[COMMITS - 2][:12]}.html"}
+    assert len(news) < 5
+
+
+def contents(site: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(site)): path.read_bytes()
+        for path in sorted(site.rglob("*"))
+        if path.is_file() and path.name != ".warpwatch-site"
+    }
