@@ -1,0 +1,181 @@
+"""Repeats of forward, backward and decoding on a GPU, whose results must be the same bits.
+
+python -m tests.kernels.repeats --count 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tests.kernels import on_card
+
+ROWS = 1000  # of queries; the command changes it
+Call = Callable[[], tuple[torch.Tensor, ...]]
+
+
+def attention(dtype: torch.dtype, D: int, **options: Any) -> tuple[Call, Call]:
+    """Forward, and gradients from a finished forward pass."""
+    import kernels
+
+    S, H, G, KV = ROWS, 8, 2, ROWS + 100
+    q, k, v = (torch.randn(2, rows, heads, D).to(dtype).requires_grad_()
+               for rows, heads in ((S, H), (KV, G), (KV, G)))  # fmt: skip
+    if options.pop("sinks", False):
+        options["sinks"] = torch.randn(H).requires_grad_()
+    if options.pop("bias", False):
+        options["bias"] = torch.randn(H, 1, KV).requires_grad_()
+    more = tuple(options[name] for name in ("sinks", "bias") if name in options)
+
+    def forward() -> tuple[torch.Tensor, ...]:
+        found: Any = kernels.flash_attention(q, k, v, **options, return_lse=True)
+        return tuple(found)
+
+    kept = forward()
+    dout = [torch.randn(one.shape).to(one.dtype) for one in kept]
+
+    def backward() -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(kept, (q, k, v, *more), dout, retain_graph=True)
+
+    return forward, backward
+
+
+def packed(D: int) -> tuple[Call, Call]:
+    import kernels
+
+    ends = torch.tensor([0, ROWS // 2, ROWS // 2, ROWS // 2 + 1, 2 * ROWS], dtype=torch.int32)
+    q, k, v = (torch.randn(2 * ROWS, heads, D).half().requires_grad_() for heads in (8, 2, 2))
+
+    def forward() -> tuple[torch.Tensor, ...]:
+        found: Any = kernels.flash_attention_varlen(
+            q, k, v, ends, ends, 2 * ROWS, 2 * ROWS, causal=True, return_lse=True
+        )
+        return tuple(found)
+
+    kept = forward()
+    dout = [torch.randn(one.shape).to(one.dtype) for one in kept]
+
+    def backward() -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(kept, (q, k, v), dout, retain_graph=True)
+
+    return forward, backward
+
+
+def decoding(page: int) -> Call:
+    import kernels
+
+    q = torch.randn(4, 1, 16, 128).bfloat16()
+    if page:
+        cache = torch.randn(4 * 4096 // page, page, 4, 128).bfloat16()
+        table = torch.randperm(4 * 4096 // page).reshape(4, -1).to(torch.int32)
+    else:
+        cache, table = torch.randn(4, 4096, 4, 128).bfloat16(), None
+    lengths = torch.tensor([4096, 3001, 17, 1], dtype=torch.int32)
+
+    def call() -> tuple[torch.Tensor, ...]:
+        found: Any = kernels.flash_attention_kvcache(
+            q, cache, cache, cache_seqlens=lengths, block_table=table, causal=True, return_lse=True
+        )
+        return tuple(found)
+
+    return call
+
+
+def product(M: int, N: int, K: int) -> Call:
+    import kernels
+
+    a, b = torch.randn(M, K).bfloat16(), torch.randn(K, N).bfloat16()
+    return lambda: (kernels.matmul(a, b),)
+
+
+def grouped() -> Call:
+    import kernels
+
+    a, b = torch.randn(1000, 256).half(), torch.randn(4, 256, 512).half().requires_grad_()
+    offsets = torch.tensor([0, 300, 300, 777, 1000], dtype=torch.int32)
+    dout = torch.randn(1000, 512).half()
+
+    def call() -> tuple[torch.Tensor, ...]:
+        out = kernels.grouped_matmul(a, b, offsets)
+        return out.detach(), *torch.autograd.grad(out, b, dout)
+
+    return call
+
+
+def calls(having: str) -> dict[str, Call]:
+    """Those whose name has ``having``."""
+    found: dict[str, Call] = {}
+    plain = {"causal": True}
+    for name, dtype, D, options in (
+        ("fp16 D64", torch.float16, 64, plain),
+        ("bf16 D128", torch.bfloat16, 128, plain),
+        ("bf16 D128 full", torch.bfloat16, 128, {}),
+        ("bf16 D256", torch.bfloat16, 256, plain),
+        ("fp32 D64", torch.float32, 64, plain),
+        ("fp16 D80 window", torch.float16, 80, {"window_size": (100, 50)}),
+        ("fp16 D64 softcap sinks bias", torch.float16, 64,
+         {"softcap": 3.0, "sinks": True, "bias": True, "dropout_p": 0.1, "dropout_seed": 5}),
+    ):  # fmt: skip
+        if having in f"forward backward {name}":
+            each = attention(dtype, D, **dict(options))
+            found[f"forward {name}"], found[f"backward {name}"] = each
+    found["forward varlen D128"], found["backward varlen D128"] = packed(128)
+    found["decode contiguous"], found["decode paged"] = decoding(0), decoding(16)
+    found["matmul 1000x1000x1000"] = product(1000, 1000, 1000)
+    found["matmul split K 8x1024x8192"] = product(8, 1024, 8192)
+    found["grouped_matmul with gradient"] = grouped()
+    return {name: call for name, call in found.items() if having in name}
+
+
+def unlike(call: Call, count: int) -> tuple[int, int]:
+    """How many of ``count`` repeats differ in a bit from the first, and NaNs of the first."""
+
+    def bits(one: torch.Tensor) -> torch.Tensor:
+        kind = {2: torch.int16, 4: torch.int32}[one.element_size()]
+        return one.detach().contiguous().view(kind)
+
+    first = call()
+    wrong = torch.zeros((), dtype=torch.int64)
+    for _ in range(count):
+        differs = [(bits(a) != bits(b)).any() for a, b in zip(call(), first, strict=True)]
+        wrong += torch.stack(differs).any()
+    return int(wrong), sum(int(one.isnan().sum()) for one in first)
+
+
+def main(given: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.kernels.repeats")
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--rows", type=int, default=ROWS, help="of queries of attention")
+    parser.add_argument("--name", default="", help="calls whose name has this alone")
+    args = parser.parse_args(given)
+    globals()["ROWS"] = args.rows
+    device = on_card.prepare()
+    failed = 0
+    for portable in (True, False):
+        with on_card.Made(device), on_card.portable(portable):
+            torch.manual_seed(1)
+            for name, call in calls(args.name).items():
+                special = name.startswith(("forward", "matmul"))
+                if not portable and not special:
+                    continue
+                started = time.monotonic()
+                try:
+                    wrong, nans = unlike(call, args.count)
+                    text = f"{wrong} of {args.count} unlike the first, {nans} NaN"
+                except Exception as error:  # the others still count
+                    wrong, nans, text = 1, 0, f"FAILED {type(error).__name__}: {error}"
+                failed += bool(wrong or nans)
+                kind = "portable" if portable else "any"
+                seconds = time.monotonic() - started
+                print(f"{name:<40} {kind:<9} {text} {seconds:.1f} s", flush=True)
+    print(f"{failed} failed")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
