@@ -13,8 +13,9 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks import configuration, targets
-from benchmarks.instruments.compiled import measure, reading, record
+from benchmarks import configuration, devices, targets
+from benchmarks.instruments.compiled import chain, measure, reading, record
+from benchmarks.instruments.compiled.code import Instruction, Program
 from benchmarks.instruments.compiled.measure import measure_call
 from kernels import specialised
 
@@ -52,7 +53,9 @@ def test_head_dim_64_on_hopper_ties_special_functions_with_tensor_cores() -> Non
 def test_head_dim_256_is_bound_by_the_tensor_cores() -> None:
     bounded = own("attention-bf16-B4-S4096-H8-D256")
     assert bounded["limited_by"] == "tensor"
-    assert bounded["tensor_utilization"] == 100
+    # The exponentials are a quarter of the work and hardly in the way; at 64 they are as much.
+    narrow = own("attention-bf16-B4-S4096-H32-D64")["tensor_utilization"]
+    assert narrow < 75 and 95 < bounded["tensor_utilization"] < 100
     # 4 S^2 D flops a head at 132 x 4096 flops a clock and 1.83 GHz. Its 1024 tiles are 7.76 for
     # each of the 132 programs, and the last to end has 8.
     flops = 4 * 4096**2 * 256 * 8 * 4
@@ -168,6 +171,41 @@ def test_pipelined_products_are_hardly_a_chain(monkeypatch: pytest.MonkeyPatch) 
     (launch,) = found.evidence["launches"]
     assert launch["kernel"] == "matmul_kernel"
     assert 90 < launch["bound"]["tensor_utilization"] < 100
+
+
+def test_a_tile_that_takes_more_from_l2_than_a_clock_brings_is_held_up() -> None:
+    found = measure(
+        configuration.workloads().get("matmul-fp16-1024x1024x1024"), targets.get("sm_90")
+    )
+    (launch,) = found.evidence["launches"]
+    assert launch["kernel"] == "matmul_hopper"
+    # 64 x 128 x 128: 512 clocks of products, 48 KB at 64 bytes a clock.
+    assert launch["grid"][0] == 128
+    assert launch["bound"]["tensor_utilization"] < 100 * 512 / (48 * 1024 / 64)
+    assert launch["bound"]["limited_by"] == "tensor"
+
+
+def test_units_that_are_equally_loaded_get_in_each_others_way() -> None:
+    assert chain.crowded([7.0, 0.0, 0.0]) == pytest.approx(7)
+    assert 1.2 < chain.crowded([1.0, 1.0]) < 1.3
+    assert 1 < chain.crowded([1.0, 0.25]) < 1.01
+
+
+def test_the_tail_of_a_specialised_kernel_is_what_follows_its_last_product() -> None:
+    """Of the warpgroup that has least to do, for the other may multiply first."""
+
+    def tile(name: str, after: int) -> list[Instruction]:
+        multiply = Instruction("HGMMA", "", "tensor", labels=(f"{name}-inner",), tensor_level=2)
+        again = Instruction("BRA", "", "control", "branch", (f"{name}-inner",))
+        done = [Instruction("FADD", "", "fma", work=32) for _ in range(after)]
+        back = Instruction("BRA", "", "control", "branch", (name,))
+        first = Instruction("FMUL", "", "fma", work=32, labels=(name,))
+        return [first, multiply, again, *done, back]
+
+    code = [*tile("one", 500), *tile("two", 300), Instruction("EXIT", "", "control", "end")]
+    device = devices.load(targets.get("sm_90").device)
+    # Four warps on four schedulers: an instruction a clock.
+    assert chain.tail_clocks(Program(tuple(code)), device) == pytest.approx(301)
 
 
 def test_an_sm_without_work_is_not_active() -> None:

@@ -3,7 +3,7 @@
 Machine code says what one iteration of a loop does, the evaluated loop bounds say how often it
 runs, the datasheet how fast each unit is. Nothing is assumed about overlap: all of it overlaps, so
 that no schedule can be faster than the bound. The utilization beside it is held closer to what
-counters read: it knows what the code of a Hopper kernel forbids to overlap (see :mod:`.chain`).
+counters read: it knows what keeps the units of a Hopper card from overlapping (see :mod:`.chain`).
 
 Units: *tensor* (matrix instructions, and the operands wgmma fetches itself), *special* (exp2, rcp,
 ...), *fma* (floating-point adds and multiplies), *shared* (loads and stores of shared memory, and
@@ -22,7 +22,9 @@ from .code import Class, Loop, Program
 from .recording import Launch
 
 UNITS = ("tensor", "special", "fma", "shared", "memory")
-_ALONE = "chain"  # no unit: see :mod:`.chain`
+# No units of the bound on the time, of utilization alone: see :mod:`.chain`.
+_ALONE, _ISSUE, _FETCH = "chain", "issue", "fetch"
+_CROWD = ("tensor", "special", "fma", _ISSUE)
 # mma.sync reaches this share of the tensor cores' rate on Hopper; only wgmma reaches all of it.
 _HOPPER_MMA_SYNC = 0.62
 
@@ -85,11 +87,10 @@ def bound(launch: Launch, program: Program, device: Device, blocks: int = 1) -> 
     loops = _source_loops(function, visited, works)
     pieces = _pieces(program, loops, _Runs(launch.programs, 1.0, function.warps), notes)
 
-    chained = chain.applies(
-        program, any(one.name == "ttg.warp_specialize" for one in function.body.walk())
-    )
+    specialised = any(one.name == "ttg.warp_specialize" for one in function.body.walk())
+    chained = chain.applies(program, specialised)
     # Of the launch, of the longest program.
-    clocks = {unit: [0.0, 0.0] for unit in (*UNITS, _ALONE)}
+    clocks = {unit: [0.0, 0.0] for unit in (*UNITS, _ALONE, _ISSUE, _FETCH)}
 
     def add(unit: str, amount: float, runs: _Runs) -> None:
         clocks[unit][0] += amount * runs.total
@@ -116,33 +117,44 @@ def bound(launch: Launch, program: Program, device: Device, blocks: int = 1) -> 
             add(unit, short * done / per_clock, runs)
         products = short * _tensor_clocks(program, indices, device) * runs.warps
         add("tensor", products, runs)
+        # Of what stands in no loop each specialised warp runs only its own part.
+        if not specialised or indices is not pieces[-1][0]:
+            add(_ISSUE, short * len(indices) * runs.warps / device.simds_per_sm, runs)
         if chained:
             alone, beside = chain.exposed_clocks(program, indices, runs.warps, device)
             add(_ALONE, short * alone + max(products, short * beside), runs)
     for region, one in works.items():
         runs = _Runs(visited.total.get(region, 0.0), visited.most.get(region, 0.0), 1)
         add("shared", one.copied_by_tma / device.shared_bytes_per_clock, runs)
+        add(_FETCH, one.fetched / chain.L2_BYTES, runs)
         if program.tensor_level == 3:  # the code does not say the shape, the source does
             for dtype, flops in one.flops.items():
                 add("tensor", flops / _rate(device, dtype), runs)
-    if chained:
+    ends = 0.0
+    if program.tensor_level == 2:
         done = sum(works[one].stores.total() for one in _regions(function.body))
-        alone = chain.memory_clocks(done)
-        add(_ALONE, alone, _Runs(launch.programs, 1.0, 1))
+        ends = chain.memory_clocks(done)
+        ends += chain.tail_clocks(program, device) if specialised else 0.0
     # Blocks that share an SM share its units, but each fills the gaps of another's chain.
     sharing = max(1, min(blocks, -(-launch.programs // device.kernel_sms)))
     clocks[_ALONE][0] /= sharing
+    ends *= launch.programs / sharing / device.kernel_sms
     per_us = device.clock_ghz * 1e3
     average = {unit: total / device.kernel_sms / per_us for unit, (total, _) in clocks.items()}
     units_us = {unit: max(average[unit], clocks[unit][1] / per_us) for unit in UNITS}
     traffic = work.dram_bytes(works, visited.total, launch)
     units_us["memory"] = traffic / (device.kernel_bandwidth_gbps * 1e3)
     average["memory"] = units_us["memory"] * min(1.0, launch.programs / device.kernel_sms)
+    active = max(average[unit] for unit in UNITS)
+    if program.tensor_level == 2:
+        crowd = chain.crowded(average[unit] for unit in _CROWD)
+        average[_ALONE] += ends / per_us if chained else 0.0
+        active = max(active, average[_ALONE], max(crowd, average[_FETCH]) + ends / per_us)
     return Bound(
         units_us=units_us,
         limited_by=max(units_us, key=lambda unit: units_us[unit]),
         tensor_us=average["tensor"],
-        active_us=max(average.values()),
+        active_us=active,
         chain_us=average[_ALONE],
         repeated=short * executed / works_asked if works_asked and executed else 1.0,
         asked_flops=works_asked,

@@ -1,10 +1,15 @@
-"""Arithmetic that nothing overlaps: the order in which a block of a Hopper kernel must work.
+"""What keeps the units of a Hopper card from overlapping as a bound on the time lets them.
 
 A wgmma runs beside other instructions from where it is issued to where its warps wait for it. What
 stands between that wait and the next issue (the softmax of an attention kernel, an epilogue) leaves
 the tensor cores idle, as far as this block goes: warps that meet at a barrier in every iteration
 issue their products together, and wait for them together. Other blocks on the same multiprocessor
-may fill the gap. Warp-specialised kernels order their warps by themselves and have no such chain.
+may fill the gap. Warp-specialised kernels order their warps by themselves and have no such chain:
+of them only the ends are counted, before the first product and after the last.
+
+Units that instructions drive get in each other's way where they are about equally loaded: warps
+that wait for one do not feed the other. :func:`crowded` says how much, by one exponent that was
+chosen by readings of counters, not derived.
 
 The length of a stretch is that of its busiest pipe: issue slots (one a clock and scheduler),
 special functions, FMA, or the integer and comparison pipe. Of latencies only one is counted: a
@@ -29,13 +34,35 @@ _IN_FMA_PIPE = ("IMAD", "IMUL")
 
 # Clocks from a load to its value, from device memory of a Hopper card.
 _ROUND_TRIP = 600
-# What one SM hands to L2 in a clock.
-_STORED_BYTES = 64
+# What one SM hands to L2 in a clock, and takes from it.
+L2_BYTES = 64
+# Between the sum of all units (1) and the longest of them (infinite).
+_EXPONENT = 3.0
+_WARPGROUP = 4
 
 
 def memory_clocks(stored_bytes: int) -> float:
     """Of a block: its first loads, and its last stores, ``stored_bytes`` of them."""
-    return _ROUND_TRIP + stored_bytes / _STORED_BYTES
+    return _ROUND_TRIP + stored_bytes / L2_BYTES
+
+
+def crowded(clocks: Iterable[float]) -> float:
+    """The time of units that share their warps, from the time each needs alone."""
+    return float(sum(one**_EXPONENT for one in clocks) ** (1 / _EXPONENT))
+
+
+def tail_clocks(program: Program, device: Device) -> float:
+    """Of a specialised kernel: what the warpgroup that multiplies last still does after it."""
+    found = []
+    for loop in program.loops:
+        others = [one.indices for one in program.loops if one is not loop]
+        products = [at for at in loop.indices if program.instructions[at].kind == "tensor"]
+        if not products or any(loop.indices < other for other in others):
+            continue
+        inside = [other for other in others if other < loop.indices]
+        after = [at for at in loop.indices.difference(*inside) if at > max(products)]
+        found.append(_clocks([program.instructions[at] for at in after], _WARPGROUP, device))
+    return min(found, default=0.0)
 
 
 def applies(program: Program, specialised: bool) -> bool:

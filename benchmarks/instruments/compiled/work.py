@@ -59,13 +59,15 @@ _DTYPES = {"f16": "fp16", "bf16": "bf16", "f32": "tf32", "f64": "fp64", "i8": "i
 class RegionWork:
     """One run of a region, the regions inside left out. ``flops`` by dtype; ``loads`` and
     ``stores`` are bytes by the kernel argument they go to (``""`` where that is not clear);
-    ``copied_by_tma`` are the bytes of them that go straight to or from shared memory."""
+    ``copied_by_tma`` are the bytes of them that go straight to or from shared memory, ``fetched``
+    those that asynchronous copies and TMA take from L2 past the first cache."""
 
     flops: Counter[str] = field(default_factory=Counter)
     special: int = 0
     loads: Counter[str] = field(default_factory=Counter)
     stores: Counter[str] = field(default_factory=Counter)
     copied_by_tma: int = 0
+    fetched: int = 0
 
     @property
     def global_bytes(self) -> int:
@@ -163,6 +165,8 @@ def _add(op: Op, work: RegionWork, origins: Mapping[str, frozenset[str]]) -> Non
         direction[""] += nbytes
     if "tma" in kind or kind.startswith("descriptor_"):
         work.copied_by_tma += nbytes
+    if kind in _LOADS and ("async" in kind or kind.startswith("descriptor_")):
+        work.fetched += nbytes
 
 
 def _moved_bytes(op: Op, types: list[Shaped]) -> int:
