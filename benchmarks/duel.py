@@ -35,13 +35,15 @@ class _Series:
 
 @dataclass(frozen=True)
 class Duel:
-    """What to measure and when to stop. ``seconds`` is the budget of the whole duel."""
+    """What to measure and when to stop. ``seconds`` is the budget of the whole duel. ``ahead`` is
+    told whose turn comes after the one that is measured next."""
 
     instrument: str
     measure: Measure
     plan: Plan
     seconds: float
     seed: int = 0
+    ahead: Callable[[Side], None] = lambda _: None
 
 
 def fight(duel: Duel, workloads: Sequence[str], limits: Thresholds, tell: Tell) -> list[Judged]:
@@ -55,13 +57,18 @@ def fight(duel: Duel, workloads: Sequence[str], limits: Thresholds, tell: Tell) 
     done = dict.fromkeys(workloads, 0)
     started = time.monotonic()
     rounds = duel.plan.most_pairs
-    for number, base_first in enumerate(versions.order(rounds, duel.seed), start=1):
+    turns = [_sides(base_first) for base_first in versions.order(rounds, duel.seed)]
+    for number, sides in enumerate(turns, start=1):
         waiting = [name for name in workloads if _is_open(series[name], done[name])]
         if not waiting or time.monotonic() - started > duel.seconds:
             break
         tell(f"{duel.instrument}: pair {number} of at most {rounds}, {len(waiting)} workloads")
-        sides: tuple[Side, Side] = ("base", "head") if base_first else ("head", "base")
-        outcomes = {side: duel.measure(side, waiting) for side in sides}
+        upcoming = [sides[1], *(turns[number][:1] if number < rounds else ())]
+        outcomes = {}
+        for i, side in enumerate(sides):
+            for following in upcoming[i : i + 1]:
+                duel.ahead(following)
+            outcomes[side] = duel.measure(side, waiting)
         for name in waiting:
             for side in sides:
                 outcome = outcomes[side].get(name)
@@ -76,6 +83,10 @@ def fight(duel: Duel, workloads: Sequence[str], limits: Thresholds, tell: Tell) 
         for name in workloads
         for one in series[name].values()
     ]
+
+
+def _sides(base_first: bool) -> tuple[Side, Side]:
+    return ("base", "head") if base_first else ("head", "base")
 
 
 def _is_open(series: Mapping[str, _Series], done: int) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,6 +101,48 @@ def run_once(
     """One fresh process that measures these workloads once."""
     session = Session(request, environment=version.environment)
     return session.run(workloads)
+
+
+class Turns:
+    """Fresh processes that each measure once, of two versions in turn.
+
+    ``ahead`` starts the process of a coming turn: it imports torch while the GPU is another's, and
+    touches the GPU when its own turn has come. ``close`` ends those whose turn never came.
+    """
+
+    def __init__(self, versions: Mapping[str, Version], request: Mapping[str, Any]) -> None:
+        self._versions = versions
+        self._request = request
+        self._waiting: dict[str, list[Session]] = {side: [] for side in versions}
+
+    def ahead(self, side: str) -> None:
+        session = self._session(side)
+        session.start_ahead()
+        self._waiting[side].append(session)
+
+    def measure(self, side: str, workloads: Sequence[str]) -> dict[str, Outcome]:
+        waiting = self._waiting[side]
+        return (waiting.pop(0) if waiting else self._session(side)).run(workloads)
+
+    def close(self) -> None:
+        for session in (one for waiting in self._waiting.values() for one in waiting):
+            session.discard()
+
+    def _session(self, side: str) -> Session:
+        return Session(self._request, environment=self._versions[side].environment)
+
+
+@contextmanager
+def gpu_turn(tell: Tell) -> Iterator[None]:
+    """Holds the GPUs of this machine for one comparison: two at a time would time one another."""
+    path = Path(tempfile.gettempdir()) / f"warpwatch-gpu-{os.getuid()}.lock"
+    with path.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell("another comparison has the GPU: waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def order(rounds: int, seed: int) -> Iterator[bool]:

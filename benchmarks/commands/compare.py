@@ -38,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="pairs of processes at most (default %(default)s)")  # fmt: skip
     parser.add_argument("--seconds", type=float, default=600.0, metavar="S",
                         help="at most this long on the GPU (default %(default)s)")  # fmt: skip
+    parser.add_argument("--no-counters", action="store_true",
+                        help="judge by time, answer and memory: half the processes")  # fmt: skip
     parser.add_argument("--compiled-only", action="store_true", help="leave the GPU alone")
     parser.add_argument("--thresholds", type=Path, metavar="FILE",
                         help="default: reports/thresholds.toml")  # fmt: skip
@@ -64,7 +66,8 @@ def main(args: argparse.Namespace) -> int:
         if not args.compiled_only:
             if presence.has_gpu():
                 names = list(dict.fromkeys(workload for workload, _ in pairs))
-                judged += _on_gpu(base, head, names, limits, plan, args)
+                with versions.gpu_turn(_tell):
+                    judged += _on_gpu(base, head, names, limits, plan, args)
             else:
                 _tell("no GPU here: judged by what the compilers say alone")
     verdict = settle(judged, limits.false_discovery_rate)
@@ -144,19 +147,21 @@ def _on_gpu(
     def count(side: duel.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
         return counters.by_ncu(workloads, environment=sides[side].environment)
 
-    def clock(side: duel.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
-        request = {"mode": "latency", "methods": ["cold"]}
-        return versions.run_once(sides[side], workloads, request)
-
     judged: list[Judged] = []
     half = args.seconds / 2.0
     try:
-        counted = duel.Duel("ncu", count, duel.COUNTER_PLAN, half, args.seed)
-        judged += duel.fight(counted, names, limits, _tell)
+        if not args.no_counters:
+            counted = duel.Duel("ncu", count, duel.COUNTER_PLAN, half, args.seed)
+            judged += duel.fight(counted, names, limits, _tell)
     except (ncu.CountersRefusedError, ValueError) as refused:
         _tell(f"no hardware counters, judged by time: {refused}")
-    timed = duel.Duel("latency", clock, plan, half, args.seed + 1)
-    return judged + duel.fight(timed, names, limits, _tell)
+    turns = versions.Turns(sides, {"mode": "latency", "methods": ["cold"]})
+    seconds = args.seconds if args.no_counters else half
+    timed = duel.Duel("latency", turns.measure, plan, seconds, args.seed + 1, turns.ahead)
+    try:
+        return judged + duel.fight(timed, names, limits, _tell)
+    finally:
+        turns.close()
 
 
 def document(base: str, head: str, verdict: RunVerdict) -> dict[str, Any]:

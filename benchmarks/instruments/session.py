@@ -47,6 +47,29 @@ class Session:
         self.environment = environment
         self.card: dict[str, Any] | None = None
         self.errors = ""
+        self._ahead: subprocess.Popen[str] | None = None
+
+    def start_ahead(self) -> None:
+        """Start the first worker now: it imports what it needs while another one measures."""
+        if self._ahead is None:
+            self._ahead = self._start("--ahead")
+
+    def discard(self) -> None:
+        """End a worker that was started ahead and never asked for anything."""
+        if self._ahead is not None:
+            end(self._ahead)
+            self._ahead = None
+
+    def _start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*self.wrap, sys.executable, "-m", "benchmarks.instruments.worker", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=subprocess_environment(self.environment),
+            start_new_session=True,
+        )
 
     def run(self, workloads: Sequence[str], report: Report | None = None) -> dict[str, Outcome]:
         """Every workload's outcome. ``report`` is called with each as it comes."""
@@ -74,15 +97,7 @@ class Session:
 
     def _one_worker(self, workloads: Sequence[str], report: Report | None) -> Iterator[Outcome]:
         """Outcomes of one process, the last of them maybe that it hung or died. At least one."""
-        process = subprocess.Popen(
-            [*self.wrap, sys.executable, "-m", "benchmarks.instruments.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=subprocess_environment(self.environment),
-            start_new_session=True,
-        )
+        process, self._ahead = self._ahead or self._start(), None
         assert process.stdin and process.stdout and process.stderr
         lines: queue.Queue[str | None] = queue.Queue()
         errors: list[str] = []

@@ -8,6 +8,7 @@ workload's call between two marks, for a profiler that watches this process) or 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
-from benchmarks import devices
+from benchmarks import configuration, devices
 from benchmarks.instruments import latency, measuring, peers
 from benchmarks.instruments.fake import FakeGpu, Script
 from benchmarks.instruments.gpu import Gpu
@@ -26,6 +27,8 @@ COUNTER_REPEATS = 3
 
 
 def main() -> int:
+    if "--ahead" in sys.argv[1:]:
+        _import_ahead()
     request: dict[str, Any] = json.loads(sys.stdin.readline())
     # What the measured code prints must not come between the outcomes.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -37,6 +40,15 @@ def main() -> int:
             if outcome.status == "device lost":
                 return 1  # the context is gone: a fresh process takes the next workload
     return 0
+
+
+def _import_ahead() -> None:
+    """What imports cost, before the request comes; the GPU is left alone until then."""
+    for name in ("torch", "triton", configuration.load().name):
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # whoever asks is told again when the workload needs it
+            print(f"import {name}: {error}", file=sys.stderr)
 
 
 def _groups(request: dict[str, Any]) -> list[list[str]]:

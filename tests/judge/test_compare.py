@@ -176,3 +176,35 @@ def test_each_version_sees_its_own_package(repository: Path, tmp_path: Path) -> 
         assert done.stdout.strip() == launches, done.stderr
     with pytest.raises(ValueError, match="expected a commit"):
         versions.prepare("--output=x", tmp_path / "x", repository)
+
+
+def test_a_process_that_was_started_ahead_measures_when_its_turn_comes(repository: Path) -> None:
+    version = versions.prepare(".", repository / ".ahead", repository)
+    request = {"mode": "latency", "scripts": {"w": {"us": 100.0}}}
+    turns = versions.Turns({"base": version}, request)
+    turns.ahead("base")
+    (waiting,) = turns._waiting["base"]
+    process = waiting._ahead
+    assert process is not None
+    assert process.poll() is None
+    assert turns.measure("base", ["w"])["w"].status == "ok"
+    assert process.poll() is not None
+    turns.ahead("base")
+    turns.close()
+    assert waiting._ahead is None
+
+
+def test_the_next_turn_is_known_while_one_measures() -> None:
+    seen: list[str] = []
+
+    def measure(side: duel.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
+        seen.append(side)
+        us = 100.0 if side == "base" else 120.0
+        return {name: Outcome(name, "ok", "", {"latency_cold": (us,)}) for name in workloads}
+
+    told: list[str] = []
+    fought = duel.Duel("latency", measure, Plan(), 60.0, ahead=told.append)
+    (one,) = duel.fight(fought, ["w"], LIMITS, lambda _: None)
+    assert one.judgement.verdict == "regressed"
+    assert seen[1:] == told[: len(seen) - 1]
+    assert len(told) == len(seen)  # the last one waits for a turn that does not come
