@@ -19,6 +19,9 @@ Side = Literal["base", "head"]
 Measure = Callable[[Side, Sequence[str]], Mapping[str, Outcome]]
 Tell = Callable[[str], None]
 
+# Evidence in a history, where a formula may change for a reason; a pull request answers for it.
+ALSO_JUDGED = frozenset({"relative_error"})
+
 # Counters repeat to 0.1 %: three pairs prove what takes clocks six and more.
 COUNTER_PLAN = Plan(explore=((3, 0.002), (6, 0.004), (8, 0.006), (12, 0.01)), confirm=(3, 6, 8, 12))
 
@@ -97,7 +100,7 @@ def _is_open(series: Mapping[str, _Series], done: int) -> bool:
 
 
 def _is_judged(metric: metrics.Metric) -> bool:
-    return metric.role == "verdict" and not metric.exact
+    return (metric.role == "verdict" or metric.name in ALSO_JUDGED) and not metric.exact
 
 
 def _take(
@@ -152,7 +155,7 @@ def _finish(
         judgement=judgement,
         exact=metric.exact,
         instrument=duel.instrument,
-        evidence=metric.role == "evidence",
+        evidence=metric.role == "evidence" and metric.name not in ALSO_JUDGED,
     )
 
 

@@ -152,6 +152,14 @@ MEASURED: tuple[Metric, ...] = (
         False,
         "norm of the error over the norm of the result in fp64",
     ),
+    Metric(
+        "unheld",
+        "%",
+        "lower",
+        "evidence",
+        False,
+        "share of samples with launch gaps: the call waits for the GPU, or outruns its hold",
+    ),
     Metric("host_us", "us", "lower", "verdict", False, "host time of one call until it is queued"),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 Moves = Mapping[str, tuple[float, float]]
@@ -20,18 +21,40 @@ def explain(moves: Moves) -> list[str]:
     ]
     pipe = moves.get("tensor_pipe")
     cycles = moves.get("sm_cycles")
-    if "instructions" in moves and _worse("instructions", moves["instructions"]):
-        if "dram_bytes" in moves and _worse("dram_bytes", moves["dram_bytes"]):
-            sentences.append("more instructions and more memory traffic: work was added")
-        else:
-            sentences.append("more instructions on the same data: the inner loop does more")
-    elif "dram_bytes" in moves and _worse("dram_bytes", moves["dram_bytes"]):
+    work = _explains(moves, "instructions", "sm_cycles")
+    traffic = "dram_bytes" in moves and _worse("dram_bytes", moves["dram_bytes"])
+    if work and traffic and _explains(moves, "instructions", "dram_bytes"):
+        sentences.append("more instructions and more memory traffic: work was added")
+    elif traffic:
         sentences.append("more memory traffic for the same instructions: reuse in the L2 was lost")
+    elif work:
+        sentences.append("more instructions on the same data: the inner loop does more")
     elif pipe and cycles and _worse("tensor_pipe", pipe) and _worse("sm_cycles", cycles):
         sentences.append("the tensor cores wait longer: latency is no longer hidden")
-    if not sentences and "latency_cold" in moves and not cycles and not pipe:
+    late = moves.get("latency_cold")
+    if late and cycles and _worse("latency_cold", late) and not _worse("sm_cycles", cycles):
+        sentences.append(
+            "the call takes longer but keeps fewer multiprocessors busy: some are idle"
+        )
+    if not sentences and late and not cycles and not pipe:
         sentences.append("only the time moved, no counter: host, clock or machine")
     return sentences
+
+
+def _explains(moves: Moves, cause: str, effect: str) -> bool:
+    """Whether ``cause`` got worse, and by enough for what ``effect`` got worse, if it did: warps
+    that wait for a barrier also execute a few instructions more."""
+    if cause not in moves or not _worse(cause, moves[cause]):
+        return False
+    if effect not in moves or not _worse(effect, moves[effect]):
+        return True
+    grown, needed = (_grown(moves[name]) for name in (cause, effect))
+    return grown >= needed / 5
+
+
+def _grown(move: tuple[float, float]) -> float:
+    before, after = move
+    return math.log(after / before) if before > 0.0 and after > 0.0 else math.inf
 
 
 _HIGHER_IS_BETTER = frozenset(
@@ -49,6 +72,7 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
     ("async_copy_level", "copies to shared memory wait: level {0} -> {1}"),
     ("advisories", "the compiler serialises: {0} -> {1} advisories"),
     ("blocks_in_flight", "fewer blocks in flight: {0} -> {1}"),
+    ("unheld", "the call waits for the GPU: in {1} % of the samples instead of {0} %"),
     ("host_us", "the host takes longer: {0} -> {1} us until the call is queued"),
 )
 

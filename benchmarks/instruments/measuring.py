@@ -124,6 +124,8 @@ def _checked(
         notes += [f"{method}: {remark}" for remark in measured.remarks]
         if method == "cold" and device is not None:
             samples["peak_share"] = peak_shares(workload, device, measured)
+        if method == "cold":
+            samples["unheld"] = tuple(0.0 if one.held else 100.0 for one in measured.samples)
     if hasattr(gpu, "peak_bytes"):
         samples["peak_bytes"] = (float(gpu.peak_bytes(call)),)
     fresh = workload.inputs(torch_device, seed=1)

@@ -17,6 +17,7 @@ from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Session
 from reports import thresholds
 from reports.gate import Plan
+from reports.moves import explain
 from reports.run_verdict import Judged, RunVerdict, settle
 
 LIMITS = thresholds.load()
@@ -208,3 +209,41 @@ def test_the_next_turn_is_known_while_one_measures() -> None:
     assert one.judgement.verdict == "regressed"
     assert seen[1:] == told[: len(seen) - 1]
     assert len(told) == len(seen)  # the last one waits for a turn that does not come
+
+
+def test_an_answer_that_got_worse_within_its_tolerance_is_an_alarm() -> None:
+    def measure(side: duel.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
+        error = 2e-4 if side == "base" else 8e-4
+        samples = {"latency_cold": (100.0,), "relative_error": (error, error)}
+        return {name: Outcome(name, "ok", "", samples) for name in workloads}
+
+    fought = duel.Duel("latency", measure, Plan(), 60.0)
+    judged = {one.metric: one for one in duel.fight(fought, ["w"], LIMITS, lambda _: None)}
+    assert judged["latency_cold"].judgement.verdict == "unchanged"
+    assert judged["relative_error"].judgement.verdict == "regressed"
+    assert not judged["relative_error"].evidence
+    assert settle(list(judged.values()), 0.05).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("moves", "said"),
+    [
+        (
+            {"instructions": (100.0, 103.0), "sm_cycles": (100.0, 180.0), "tensor_pipe": (60, 30)},
+            "the tensor cores wait longer",
+        ),
+        ({"instructions": (100.0, 140.0), "sm_cycles": (100.0, 180.0)}, "the inner loop does more"),
+        (
+            {"instructions": (100.0, 101.0), "dram_bytes": (1e6, 3e6), "sm_cycles": (100, 103)},
+            "reuse in the L2 was lost",
+        ),
+        ({"instructions": (100.0, 200.0), "dram_bytes": (1e6, 2e6)}, "work was added"),
+        ({"latency_cold": (70.0, 900.0), "sm_cycles": (9.0, 5.0)}, "some are idle"),
+        ({"latency_cold": (70.0, 90.0), "unheld": (0.0, 100.0)}, "waits for the GPU: in 100 %"),
+    ],
+)
+def test_the_cause_is_what_moved_by_enough(
+    moves: Mapping[str, tuple[float, float]], said: str
+) -> None:
+    (sentence,) = explain(moves)
+    assert said in sentence
