@@ -1,0 +1,92 @@
+"""The defects planted on a GPU: each edit fits today's kernels, and one is found by the program."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks import workloads
+from benchmarks.configuration import ROOT
+from examples.demo.story import apply
+from tests.judge import planted_on_gpu
+from tests.judge.planted_kernels import BRANCHES, Branch, Plant
+
+DEFECTS = [plant for branch in BRANCHES for plant in branch.plants if plant.cause]
+HARMLESS = [plant for branch in BRANCHES for plant in branch.plants if not plant.cause]
+
+
+@pytest.mark.parametrize("branch", BRANCHES, ids=lambda branch: branch.name)
+def test_every_edit_of_a_branch_fits_todays_kernels(branch: Branch, tmp_path: Path) -> None:
+    for plant in branch.plants:
+        for edit in plant.edits:
+            path = tmp_path / edit.file
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / edit.file, path)
+            before = ast.dump(ast.parse(path.read_text(encoding="utf-8")))
+            apply(edit, tmp_path)
+            # Comments alone would measure nothing.
+            assert ast.dump(ast.parse(path.read_text(encoding="utf-8"))) != before
+
+
+def test_each_workload_meets_one_commit_of_its_branch() -> None:
+    assert len(DEFECTS) >= 14
+    assert len(HARMLESS) >= 3
+    for branch in BRANCHES:
+        assert max(Counter(branch.workloads).values()) == 1, branch.name
+        assert all(workloads.get(name) for name in branch.workloads)
+    assert max(Counter(plant.name for plant in [*DEFECTS, *HARMLESS]).values()) == 1
+
+
+def series(metric: str, verdict: str, ratio: float | None = 1.5, at: str = "") -> dict[str, object]:
+    return {
+        "metric": metric,
+        "subject": f"w{at}",
+        "verdict": verdict,
+        "ratio": ratio,
+        "base": 2.0,
+        "head": 3.0,
+        "unit": "us",
+        "evidence": False,
+        "reason": "head: wrong answer, relative error 1" if verdict == "missing" else "",
+        "smallest_seen": 0.01,
+    }
+
+
+def test_a_row_says_what_found_a_defect_and_whether_the_cause_was_named() -> None:
+    defect = Plant("d", "", "w", (), "a spill", ("latency_cold", "spilled_bytes"))
+    document = {
+        "series": [series("spilled_bytes", "regressed", None, " @ sm_90"),
+                   series("latency_cold", "regressed")],
+        "causes": {"w": ["a spill: 0 -> 8"]},
+    }  # fmt: skip
+    row = planted_on_gpu.row(defect, document, 10.0)
+    assert row.right
+    assert row.change == "latency_cold 2 to 3 us, +50%"
+    assert row.found == "latency_cold, spilled_bytes"
+    assert not planted_on_gpu.row(defect, document | {"causes": {}}, 10.0).right
+    quiet = document | {"series": [series("latency_cold", "unchanged")]}
+    assert planted_on_gpu.row(defect, quiet, 10.0).found == "not found"
+    lost = document | {"series": [series("latency_cold", "missing", None)]}
+    assert "wrong answer" in planted_on_gpu.row(defect, lost, 10.0).cause
+    harmless = Plant("h", "", "w", ())
+    assert planted_on_gpu.row(harmless, quiet, 10.0).right
+    for verdict in ("regressed", "inconclusive", "improved"):
+        one = document | {"series": [series("latency_cold", verdict)]}
+        assert not planted_on_gpu.row(harmless, one, 10.0).right
+
+
+def test_the_program_finds_a_lost_tensor_core_without_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["planted", "--only", "wgmma-lost", "--compiled-only", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", command)
+    assert planted_on_gpu.main() == 0
+    assert "1 of 1 defects found, 1 with the cause expected" in capsys.readouterr().out
+    document = json.loads((tmp_path / "time-2.json").read_text(encoding="utf-8"))
+    assert any("level 2 -> 0" in text for text in document["causes"].popitem()[1])
