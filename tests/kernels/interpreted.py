@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import Any
 
@@ -122,7 +122,44 @@ def _prepare() -> None:
     # torch.empty then gives NaN: what a kernel fails to write shows.
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True
+    spare_the_interpreter()
     mend_small_floats()
+
+
+def spare_the_interpreter() -> None:
+    """Leave out what it does in vain, most of its time: the values are the same.
+
+    It computes every integer sum and product a second time, in 64 bits, for an assertion that
+    without its ``debug`` nobody makes. It patches the language again at every call of a function
+    by a kernel whose launch has patched it. And it looks numpy's types up in a table it makes anew.
+    """
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    builder = interpreter.interpreter_builder
+    assert not builder.options.debug
+    builder.options = replace(builder.options, sanitize_overflow=False)
+    plain_patch, plain_dtype = interpreter._patch_lang, interpreter._get_np_dtype
+    modules, patched = (("tl", tl), ("tl.core", tl.core)), set[str]()
+    dtypes: dict[str, Any] = {}
+
+    def patch_lang(function: Any) -> Any:
+        if tl.core.is_builtin(tl.load):
+            patched.clear()  # a launch begins
+        seen = function.__globals__.values()
+        languages = [name for name, one in modules if any(one is value for value in seen)]
+        if patched.issuperset(languages):
+            return interpreter._LangPatchScope()
+        patched.update(languages)
+        return plain_patch(function)
+
+    def get_np_dtype(kind: Any) -> Any:
+        if kind.name not in dtypes:
+            dtypes[kind.name] = plain_dtype(kind)
+        return dtypes[kind.name]
+
+    interpreter._patch_lang = patch_lang
+    interpreter._get_np_dtype = get_np_dtype
 
 
 def mend_small_floats() -> None:
