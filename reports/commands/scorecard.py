@@ -198,16 +198,25 @@ def _recorded_section(detectors: Others, recorded: list[Recording], series: int)
                 )
                 for step in STEPS[:2]
             ]
-            rows.append([one.workload, f"{one.spread:.2%}", name, *cells])
+            rows.append([one.workload, f"{one.runs}", f"{one.spread:.2%}", name, *cells])
         _tell(f"steps in recorded noise: {one.workload}")
-    sources = sorted({one.source for one in recorded})
-    runs = len(recorded[0].latency_us) if recorded else 0
+    heads = ["workload", "runs", "spread", "detector", *(f"step {s:.0%}" for s in STEPS[:2])]
     return (
         "## Steps in recorded noise: precision / recall in percent\n\n"
-        f"{runs} fresh processes of one commit ({'; '.join(sources)}), resampled in blocks of\n"
-        "neighbouring runs to series of 200 points, with a step injected.\n\n"
-        + _table(["workload", "spread", "detector", *(f"step {s:.0%}" for s in STEPS[:2])], rows)
+        "Fresh processes of one commit, resampled in blocks of neighbouring runs to series of 200\n"
+        "points, with a step injected:\n\n"
+        + "".join(f"- {len(pool)} workloads: {source}\n" for source, pool in _sources(recorded))
+        + "\n"
+        + _table(heads, rows)
     )
+
+
+def _sources(recorded: list[Recording]) -> list[tuple[str, list[Recording]]]:
+    """Recordings by where they come from; how many runs, device, software and commit."""
+    found: dict[str, list[Recording]] = {}
+    for one in recorded:
+        found.setdefault(f"{one.runs} runs, {one.source}", []).append(one)
+    return sorted(found.items())
 
 
 def _suspicion_section(series: int) -> str:
@@ -250,8 +259,12 @@ def _gate_section(recorded: list[Recording], gates: int) -> str:
     for label, noise, change in cases:
         rows.append(_gate_row(label, noise, change, gates))
         _tell(f"gates: {label}, change {change:.0%}")
-    calm = [one for one in recorded if one.spread <= 0.015]
-    for label, pool in (("all workloads", recorded), ("spread up to 1.5 %", calm)):
+    pools = [("all workloads", recorded)]
+    pools.append(("spread up to 1.5 %", [one for one in recorded if one.spread <= 0.015]))
+    by_source = _sources(recorded)
+    if len(by_source) > 1:
+        pools += [(source.partition(",")[0] + " of one commit", pool) for source, pool in by_source]
+    for label, pool in pools:
         for change in (0.0, 0.02):
             if pool:
                 rows.append(_gate_row(f"recorded H200, {label}", _drawn(pool), change, gates))

@@ -26,6 +26,10 @@ class Recording:
     latency_us: Floats
 
     @property
+    def runs(self) -> int:
+        return len(self.latency_us)
+
+    @property
     def spread(self) -> float:
         """Robust deviation over the median."""
         middle = float(np.median(self.latency_us))
