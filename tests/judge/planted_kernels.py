@@ -13,11 +13,12 @@ HOPPER_ATTENTION = "attention-bf16-B4-S4096-H16-D128-causal"
 VIEWED_ATTENTION = "attention-bf16-B4-S2048-H16-D128-bhsd"
 WINDOW = "attention-bf16-B1-S8192-H32-G8-D128-causal-window4096"
 FP8_ATTENTION = "attention-fp8-B4-S4096-H16-D128"
-BACKWARD = "attention-backward-bf16-B16-S1024-H32-D64"
+BACKWARD = "attention-backward-bf16-B4-S4096-H8-D256"
 LONG_DECODE = "attention-kvcache-bf16-B1-S1-KV65536-H32-G8-D128-page64-causal"
 DECODE = "attention-kvcache-bf16-B16-S1-KV4096-H32-G8-D128-causal"
 SMALL_DECODE = "attention-kvcache-bf16-B8-S1-KV2048-H32-G8-D128-causal"
 LARGE_MATMUL = "matmul-fp16-8192x8192x8192"
+WIDE_MATMUL = "matmul-bf16-4096x28672x4096-nt"
 GELU = "matmul-fp16-2048x2048x2048-bias-gelu"
 SKINNY = "matmul-bf16-16x4096x4096-nt"
 TF32 = "matmul-fp32-2048x2048x2048-tf32"
@@ -72,7 +73,7 @@ causal_not_skipped = Plant(
 l2_unfriendly = Plant(
     "l2-unfriendly-order",
     "matmul on Hopper spreads neighbouring tiles over the matrix",
-    LARGE_MATMUL,
+    WIDE_MATMUL,
     (
         Edit(
             "kernels/matmul/hopper_kernel.py",

@@ -55,8 +55,10 @@ def main() -> int:
         repository = Path(folder) / "repository"
         plant(branches, repository)
         if on_gpu:
-            warm(branches, repository, Path(folder) / "warm")
-        say(f"planted and compiled: {ends - time.monotonic():.0f} s left")
+            holding = threading.Event()
+            arguments = (branches, repository, Path(folder) / "warm", holding)
+            threading.Thread(target=warm, daemon=True, args=arguments).start()
+            holding.wait(60.0)
         found = judge(branches, repository, args.out, ends, on_gpu)
     rows = [row for branch in branches for row in judged(branch, found.get(branch.name))]
     table = "\n".join(lines(rows))
@@ -107,9 +109,18 @@ def git(repository: Path, *arguments: str) -> None:
     subprocess.run(["git", *who, *arguments], cwd=repository, check=True)
 
 
-def warm(branches: Sequence[Branch], repository: Path, folder: Path) -> None:
+def warm(
+    branches: Sequence[Branch], repository: Path, folder: Path, holding: threading.Event
+) -> None:
     """Compile every kernel of every branch once, all cores at work, so that no turn on the GPU is
-    spent on it."""
+    spent on it. The first gate waits for its turn until this is done."""
+    with versions.gpu_turn(say):
+        holding.set()
+        compile_all(branches, repository, folder)
+    say("every kernel is compiled")
+
+
+def compile_all(branches: Sequence[Branch], repository: Path, folder: Path) -> None:
     wanted = {"base": sorted({name for branch in branches for name in branch.workloads})}
     wanted |= {branch.name: list(branch.workloads) for branch in branches}
     jobs = []
