@@ -167,7 +167,8 @@ def judge(
         if time.monotonic() > ends:
             say(f"{branch.name}: no time is left")
             continue
-        gate = start(branch, repository, ends - time.monotonic(), on_gpu)
+        before = sum(one.branch.seconds for one in gates.values() if one.process.poll() is None)
+        gate = start(branch, repository, ends - time.monotonic() - before, on_gpu)
         gates[branch.name] = gate
         thread = threading.Thread(target=follow, args=(gate, out))
         thread.start()
@@ -189,7 +190,7 @@ def start(branch: Branch, repository: Path, seconds: float, on_gpu: bool) -> Gat
     command = [sys.executable, "-m", "benchmarks", "compare", "base", branch.name]
     for name in dict.fromkeys(branch.workloads):
         command += ["--workload", name]
-    command += ["--target", "sm_90", "--json", f"--seconds={max(1.0, seconds - 5.0):.0f}"]
+    command += ["--target", "sm_90", "--json", f"--seconds={max(60.0, seconds - 5.0):.0f}"]
     if not on_gpu:
         command.append("--compiled-only")
     elif not branch.counters:
