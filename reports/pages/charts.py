@@ -32,14 +32,12 @@ def spark(
     height: int = 26,
 ) -> Markup:
     """A line as high as a row of text; a dot on every step. Empty without two measured values."""
-    drawn = _thinned(values, drawn_points)
-    scale = scale_of(values)
-    if scale is None:
+    limits = bounds(values)
+    if limits is None:
         return Markup("")
-    low, high = scale
+    low, high = _with_room(*limits)
     step, start = _spacing(len(values), width - 4, stairs)
-    xs = drawn[0] * step + start + 2
-    path = _path(xs, _ys(drawn[1], low, high, height - 4) + 2, step / 2 if stairs else 0.0)
+    path = _line(values, drawn_points, (step, start + 2), (low, high, height - 4, 2), stairs)
     dots = "".join(
         f'<circle class="{_class(mark.verdict)}" r="2.5" '
         f'cx="{2 + start + mark.index * step:.0f}" '
@@ -62,19 +60,19 @@ def history(
     borders: Sequence[int] = (),
     most_drawn: int = 400,
     stairs: bool = False,
+    limits: tuple[float, float] | None = None,
 ) -> Markup:
-    """The chart of a series page: level axis, first and last commit, steps and borders."""
+    """The chart of a series page: level axis, first and last commit, steps and borders.
+    ``limits`` are the values' ``bounds``, where they are known."""
     width, height, left, top, bottom = 880, 260, 8, 14, 26
-    scale = scale_of(values)
-    if scale is None:
+    limits = limits or bounds(values)
+    if limits is None:
         return Markup('<p class="quiet">Fewer than two values were measured: nothing to draw.</p>')
-    low, high = scale
+    low, high = _with_room(*limits)
     inner, right = height - top - bottom, width - left
     step, start = _spacing(len(values), width - 2 * left, stairs)
     start += left
-    drawn = _thinned(values, most_drawn)
-    ys = _ys(drawn[1], low, high, inner) + top
-    path = _path(drawn[0] * step + start, ys, step / 2 if stairs else 0.0)
+    path = _line(values, most_drawn, (step, start), (low, high, inner, top), stairs)
     parts = [
         f'<svg class="history" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{escape(description)}">',
@@ -107,6 +105,10 @@ def history(
 
 def bounds(values: Floats) -> tuple[float, float] | None:
     """Lowest and highest measured value, ``None`` without two of them."""
+    if len(values) >= 2:
+        low, high = float(values.min()), float(values.max())
+        if math.isfinite(low) and math.isfinite(high):  # neither is where any value is not
+            return low, high
     finite = values[np.isfinite(values)]
     return (float(finite.min()), float(finite.max())) if len(finite) >= 2 else None
 
@@ -114,9 +116,10 @@ def bounds(values: Floats) -> tuple[float, float] | None:
 def scale_of(values: Floats) -> tuple[float, float] | None:
     """Where a chart of these values begins and ends, ``None`` without two of them."""
     limits = bounds(values)
-    if limits is None:
-        return None
-    low, high = limits
+    return None if limits is None else _with_room(*limits)
+
+
+def _with_room(low: float, high: float) -> tuple[float, float]:
     # A change of less than 1 % must not fill the chart: noise would look like a cliff.
     room = max(0.01 * max(abs(low), abs(high)) - (high - low), 0.0) / 2
     room = room or (high - low) * 0.04 or 0.5
@@ -133,23 +136,53 @@ def _at(values: Floats, index: int, low: float, high: float, height: float) -> f
     return height if not math.isfinite(value) else float(_ys(values[[index]], low, high, height)[0])
 
 
-def _thinned(values: Floats, limit: int) -> tuple[Floats, Floats]:
-    """Positions and values to draw: all, or lowest and highest of each of ``limit / 2`` buckets."""
+def _line(
+    values: Floats,
+    limit: int,
+    across: tuple[float, float],
+    up: tuple[float, float, float, float],
+    stairs: bool,
+) -> str:
+    """The path of all values, or of lowest and highest of each of ``limit / 2`` buckets.
+
+    ``across`` are the distance of two points and the place of the first, ``up`` the lowest and
+    highest value of the scale, its height and its top.
+    """
+    (step, start), (low, high, height, top) = across, up
     count = len(values)
-    shown = np.where(np.isfinite(values), values, np.nan)
     if count <= limit:
-        return np.arange(count, dtype=np.float64), shown
-    edges = _edges(count, limit // 2)
+        xs = np.arange(count, dtype=np.float64) * step + start
+        shown = np.where(np.isfinite(values), values, np.nan)
+        return _path(xs, _ys(shown, low, high, height) + top, step / 2 if stairs else 0.0)
+    edges, lefts = _edges(count, limit // 2), _lefts(count, limit // 2, step, start)
     pairs = np.empty(2 * len(edges))
     # These two skip NaN, and give it where there is nothing else.
-    np.fmin.reduceat(shown, edges, out=pairs[::2])
-    np.fmax.reduceat(shown, edges, out=pairs[1::2])
-    return np.repeat(edges.astype(np.float64), 2), pairs
+    np.fmin.reduceat(values, edges, out=pairs[::2])
+    np.fmax.reduceat(values, edges, out=pairs[1::2])
+    if not np.isfinite(pairs).all():
+        shown = np.where(np.isfinite(values), values, np.nan)
+        np.fmin.reduceat(shown, edges, out=pairs[::2])
+        np.fmax.reduceat(shown, edges, out=pairs[1::2])
+    ys = _ys(pairs, low, high, height) + top
+    if stairs or not np.isfinite(ys).all():
+        xs = np.repeat(edges.astype(np.float64), 2) * step + start
+        return _path(xs, ys, step / 2 if stairs else 0.0)
+    # Most charts: each bucket is a stroke up.
+    whole = ys.round().astype(int).tolist()
+    strokes = zip(lefts, whole[::2], whole[1::2], strict=True)
+    return "M" + "L".join([f"{left} {low}V{high}" for left, low, high in strokes])
 
 
 @cache
 def _edges(count: int, buckets: int) -> NDArray[np.intp]:
     return np.linspace(0, count, buckets + 1).astype(np.intp)[:-1]
+
+
+@lru_cache(maxsize=64)
+def _lefts(count: int, buckets: int, step: float, start: float) -> list[int]:
+    places = _edges(count, buckets).astype(np.float64) * step + start
+    whole: list[int] = places.round().astype(int).tolist()
+    return whole
 
 
 def _spacing(count: int, width: float, stairs: bool) -> tuple[float, float]:
@@ -165,8 +198,6 @@ def _path(xs: Floats, ys: Floats, tread: float = 0.0) -> str:
     With a ``tread``, half the distance of two points, each point is a level of its own: an exact
     metric takes no value in between.
     """
-    if not tread and len(xs) % 2 == 0 and xs[0] == xs[1] and np.isfinite(ys).all():
-        return _strokes(xs, ys)
     parts: list[str] = []
     pen = False
     finite: NDArray[np.bool_] = np.isfinite(ys)
@@ -182,19 +213,6 @@ def _path(xs: Floats, ys: Floats, tread: float = 0.0) -> str:
             last = right if tread else left
         pen = good
     return "".join(parts)
-
-
-def _strokes(xs: Floats, ys: Floats) -> str:
-    """The same for buckets that all have a value, which most charts are: each a stroke up."""
-    whole = ys.round().astype(int).tolist()
-    pairs = zip(_lefts(xs.tobytes()), whole[::2], whole[1::2], strict=True)
-    return "M" + "L".join([f"{left} {low}V{high}" for left, low, high in pairs])
-
-
-@lru_cache(maxsize=64)
-def _lefts(xs: bytes) -> list[int]:
-    rounded: list[int] = np.frombuffer(xs).round().astype(int).tolist()
-    return rounded[::2]
 
 
 def _class(verdict: str) -> str:

@@ -67,15 +67,14 @@ def other_metrics(view: View, finding: Finding) -> list[dict[str, Any]]:
     shown, seen = [], {change.series for change in finding.changes}
     for change in finding.changes[:20]:
         info = judgement.info(change.series)
+        sides = ends(*judgement.places[change.series], change)
         for table, row in judgement.workloads[info.workload]:
             other = table.series[row]
             # A measured series has no target: every one its workload is compiled for explains it.
             if other.key in seen or (info.target and other.target != info.target):
                 continue
             seen.add(other.key)
-            pair = [
-                _value_at(table, row, c) for c in ends(*judgement.places[change.series], change)
-            ]
+            pair = [_value_at(table, row, commit) for commit in sides]
             if pair[0] is None or pair[1] is None or pair[0] == pair[1]:
                 continue
             if not other.meaning.exact and not _differs(pair[0], pair[1]):

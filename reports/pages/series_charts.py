@@ -84,6 +84,7 @@ def chart_of(table: Table, row: int, changes: Iterable[Change], drawn: int) -> s
         table.borders(row),
         drawn,
         table.series[row].meaning.exact,
+        limits,
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from reports.history import SeriesInfo, Table
 from reports.model import Change, Commit
-from reports.noise import Noise
 from reports.pages import words
 from reports.pages.addresses import SeriesPage
 from reports.pages.data import inline, spans
-from reports.pages.rendering import render
+from reports.pages.rendering import commit_path, render
 from reports.pages.series_charts import chart_data, chart_of, noise_of, title_of
 from reports.pages.view import View
 
@@ -32,10 +31,10 @@ class Section:
     now: str
     chart: str
     data: Markup
-    noise: Noise | None
+    noise: str
     changes: tuple[tuple[Change, Commit], ...]
     borders: tuple[Commit, ...]
-    points: tuple[tuple[Commit, str], ...]
+    points: tuple[tuple[Markup, str], ...]
     left: int
 
 
@@ -62,7 +61,6 @@ def series_page(view: View, page: SeriesPage, common: Mapping[str, Any]) -> str:
         home=words.home(first.key),
         sections=sections,
         shared=inline(shared),
-        brief=not view.detail.intervals,
     )
 
 
@@ -80,6 +78,7 @@ def _section(
     changes = view.judgement.by_series.get(info.key, ())
     present = table.present(row)
     newest = present[::-1][: view.detail.values].tolist()
+    noise = noise_of(table, row, changes)
     data = chart_data(table, row, columns, changes, view.detail.intervals)
     return Section(
         info,
@@ -88,15 +87,22 @@ def _section(
         words.quantity(table.latest(row), unit),
         chart_of(table, row, changes, view.detail.drawn),
         inline({name: value for name, value in data.items() if shared.get(name) != value}),
-        noise_of(table, row, changes),
+        words.noise(noise, not view.detail.intervals) if noise else "",
         tuple((change, view.commit(change.first_commit)) for change in reversed(changes)),
         tuple(table.commits[present[index]] for index in table.borders(row)),
         tuple(
-            (table.commits[column], words.quantity(_number(table.values[row, column]), unit))
+            (_headed(table.commits[column]), words.quantity(float(table.values[row, column]), unit))
             for column in newest
         ),
         len(present) - len(newest),
     )
+
+
+@lru_cache(maxsize=256)
+def _headed(commit: Commit) -> Markup:
+    """The beginning of a row of values, the same in each section of the newest commits."""
+    link = Markup('<th><a href="../{}">{}</a></th><td>{}</td>')
+    return link.format(commit_path(commit.hash), commit.hash[:10], words.day(commit.time_s))
 
 
 def _common_title(info: SeriesInfo) -> str:
@@ -112,7 +118,3 @@ def _names(page: SeriesPage) -> list[str]:
     if all(targets) and len(set(targets)) == len(targets):
         return targets
     return [words.params(info.key) for info in infos]
-
-
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -53,8 +53,13 @@ def _ranks(values: Floats) -> Floats:
         return (below + up_to) / (2.0 * n)
     # Without ties a searched place is the sorted one, and sorting is the faster of the two.
     ranks = np.empty(n)
-    ranks[places] = np.arange(1, 2 * n, 2) / (2.0 * n)
+    ranks[places] = _even_ranks(n)
     return ranks
+
+
+@cache
+def _even_ranks(n: int) -> Floats:
+    return np.arange(1, 2 * n, 2) / (2.0 * n)
 
 
 def splits(
