@@ -115,7 +115,8 @@ def _commits(results: Results, repo: Path | None, revision: str, notices: list[s
     commits = read_commits(repo, revision)
     if dates and not any(commit.hash in dates for commit in commits.ordered):
         notices.append(
-            f"{repo} knows none of the measured commits: they are shown in the order of their dates"
+            f"the repository {repo.resolve().name} knows none of the measured commits (another "
+            "clone may): they stand in the order of their dates, without author and subject"
         )
         return by_date(dates)
     return _with_earlier(commits, dates, notices)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from reports.history import History, SeriesInfo, Table
 from reports.model import SeriesKey
@@ -36,6 +37,11 @@ class Roofline:
     bandwidth_gbps: float
     dots: tuple[Dot, ...]
     is_bound: bool
+
+    @cached_property
+    def ranked(self) -> tuple[Dot, ...]:
+        """The dots, the furthest from its roof first."""
+        return tuple(sorted(self.dots, key=self.roof_share))
 
     def roof_share(self, dot: Dot) -> float:
         """Of what the roof above a workload allows, be it memory or compute, in percent."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from markupsafe import Markup, escape
 
 from reports.model import SeriesKey
 from reports.rooflines import Dot, Roofline
 
+MOST_NUMBERED = 40  # dots; more would hide each other
+Place = tuple[float, float]
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 880, 494, 84, 34, 48, 72
 
 
@@ -67,8 +69,10 @@ def roofline_chart(roofline: Roofline, address: Callable[[SeriesKey], str]) -> M
         f'<text x="{x(middle) + 10:.0f}" y="{y(middle * rate) + 16:.0f}">'
         f"{roofline.bandwidth_gbps:,.0f} GB/s</text>"
     )
-    for dot in sorted(dots, key=lambda d: d.share):
+    for dot in roofline.ranked:
         parts.append(_dot(dot, x(dot.intensity), y(dot.tflops), address(dot.key)))
+    if len(dots) <= MOST_NUMBERED:
+        parts += numbers([(x(dot.intensity), y(dot.tflops)) for dot in roofline.ranked])
     parts.append("</svg>")
     return Markup("".join(parts))
 
@@ -85,6 +89,27 @@ def _dot(dot: Dot, x: float, y: float, address: str) -> str:
         f'<a href="../{address}" aria-label="{escape(label)}">{shape}'
         f"<title>{escape(label)}</title></a>"
     )
+
+
+def numbers(dots: Sequence[Place]) -> Iterator[str]:
+    """A number beside each dot, where it hides neither a dot nor another number if that can be."""
+    taken = list(dots)
+    for number, (x, y) in enumerate(dots, 1):
+        far = 12 if number < 10 else 16
+        around = [(x + far, y), (x - far, y), (x, y - 14), (x, y + 14)]
+        best = max(around, key=lambda place: min(_apart(place, one) for one in taken))
+        free = (place for place in around if all(_apart(place, one) >= 1 for one in taken))
+        left, top = next(free, best)
+        taken.append((left, top))
+        yield (
+            f'<text class="numbered" x="{left:.0f}" y="{top + 4:.0f}" text-anchor="middle">'
+            f"{number}</text>"
+        )
+
+
+def _apart(one: Place, other: Place) -> float:
+    """At least 1 where a number and a dot, or two numbers, do not touch."""
+    return max(abs(one[0] - other[0]) / 12, abs(one[1] - other[1]) / 11)
 
 
 def _ridge(roofline: Roofline, peak_tflops: float) -> float:

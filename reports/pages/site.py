@@ -26,7 +26,7 @@ from reports.pages.rendering import (
     roofline_path,
     workload_path,
 )
-from reports.pages.roofline_chart import roofline_chart
+from reports.pages.roofline_chart import MOST_NUMBERED, roofline_chart
 from reports.pages.view import View
 from reports.pages.write import FreshSite
 from reports.result_file import ABSENT, FAILED
@@ -115,7 +115,8 @@ def _machines(site: Site) -> None:
             title=f"{table.machine or 'Compiled, no machine'} / {table.environment}",
             table=table,
             behind=state["behind"],
-            fields=sorted(table.machine_fields.items()),
+            # asv writes the version of the file's form among them.
+            fields=[item for item in sorted(table.machine_fields.items()) if item[0] != "version"],
             platforms=[
                 (table.commits[c], table.platform_names[table.platforms[c]]) for c in starts
             ],
@@ -135,7 +136,7 @@ def _rooflines(site: Site) -> None:
             title=f"Roofline of {roofline.name}",
             roofline=roofline,
             chart=roofline_chart(roofline, view.address),
-            dots=sorted(roofline.dots, key=roofline.roof_share),
+            numbered=len(roofline.dots) <= MOST_NUMBERED,
         )
         site.fresh.write(roofline_path(roofline.name, roofline.home), page)
 

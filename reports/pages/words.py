@@ -93,7 +93,8 @@ def word(change: Change) -> str:
 def noise(found: Noise, brief: bool) -> str:
     """The noise of a series: its class, what that means, how large it is, how it is judged."""
     if found.points < _LEAST_NOISE:
-        return f"Noise: {found.points} commits are too few to say of which kind ({_LEAST_NOISE})."
+        have = f"{found.points} commit{'s are' if found.points != 1 else ' is'} too few"
+        return f"Noise: {have} to say of which kind; {_LEAST_NOISE} would tell."
     size = f"{100 * found.sigma:.2g} %" if found.sigma < 1 else f"{found.sigma:.3g}"
     if brief:
         return f"Noise: {found.kind}, {size}"

@@ -6,12 +6,14 @@ import datetime
 import json
 import re
 import subprocess
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from reports import triage
 from reports.__main__ import main
+from reports.pages import roofline_chart
 from tests.reports import trees
 
 ATTENTION, MATMUL = "attention-fp16-B1", "matmul-fp16-64"
@@ -142,6 +144,21 @@ def test_a_machine_is_behind_by_the_commits_that_touch_what_it_measures(tmp_path
     assert re.search(r"2023-11-14 2023-11-14 1 1 none", state), state
 
 
+def test_the_number_of_a_dot_hides_neither_a_dot_nor_a_number() -> None:
+    dots = [(300.0, 100.0), (317.0, 98.0), *((60.0, y) for y in (0.0, 12.0, 45.0)), (90.0, 12.0)]
+    boxes = [(x - 5, y - 5, x + 5, y + 5) for x, y in dots]
+    for number, text in enumerate(roofline_chart.numbers(dots), 1):
+        found = re.search(r'x="(\d+)" y="(\d+)"[^>]*>(\d+)<', text)
+        assert found and int(found[3]) == number
+        x, y = int(found[1]), int(found[2]) - 4
+        boxes.append((x - 4.5, y - 5, x + 4.5, y + 5))
+        assert abs(x - dots[number - 1][0]) + abs(y - dots[number - 1][1]) < 15
+    for one, other in combinations(boxes, 2):
+        apart = (other[0] - one[2], one[0] - other[2], other[1] - one[3], one[1] - other[3])
+        # Two dots may lie where they like.
+        assert max(apart) >= 0 or {one, other} <= set(boxes[: len(dots)])
+
+
 def test_a_workload_that_memory_holds_is_judged_by_its_own_roof(tmp_path: Path) -> None:
     tree = trees.make_repository(tmp_path, 1)
     tree.add_benchmark(
@@ -163,4 +180,4 @@ def test_a_workload_that_memory_holds_is_judged_by_its_own_roof(tmp_path: Path) 
     (page,) = (tmp_path / "html/r").iterdir()
     said = words_of(page.read_text())
     # 40 TFLOP/s are 4 % of the peak, and 80 % of what 5 TB/s allow at ten operations a byte.
-    assert "square 10,000 500 50 % 50 % skinny 10 40 4 % 80 %" in said
+    assert "1 square 10,000 500 50 % 50 % 2 skinny 10 40 4 % 80 %" in said

@@ -232,14 +232,18 @@
     }
 
     band(first, last, y) {
-      let there = "", back = "";
-      for (let i = Math.ceil(first); i <= last; i++) {
+      let path = "", there = "", back = "";
+      for (let i = Math.ceil(first); i <= last + 1; i++) {
         const a = this.low[i], b = this.high[i];
-        if (typeof a !== "number" || typeof b !== "number") continue;
-        there += `${there ? "L" : "M"}${this.x(i).toFixed(1)} ${y(a).toFixed(1)}`;
-        back = `L${this.x(i).toFixed(1)} ${y(b).toFixed(1)}${back}`;
+        if (i <= last && typeof a === "number" && typeof b === "number") {
+          there += `${there ? "L" : "M"}${this.x(i).toFixed(1)} ${y(a).toFixed(1)}`;
+          back = `L${this.x(i).toFixed(1)} ${y(b).toFixed(1)}${back}`;
+        } else if (there) { // Nothing was measured here: the band ends.
+          path += `${there}${back}Z`;
+          there = back = "";
+        }
       }
-      return there && `${there}${back}Z`;
+      return path;
     }
 
     listen(svg) {
