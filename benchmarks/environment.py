@@ -86,8 +86,8 @@ class KernelsOverlay(environment.Environment):  # type: ignore[misc]  # asv ship
         isolation.link_harness(self._harness)
         variables = dict(kwargs.pop("env", None) or os.environ)
         variables.update(self._global_env_vars)
-        # Triton may come from PYTHONPATH (another version beside the installed one); the checkout
-        # may not: today's kernels lie in it.
+        # asv and Triton (another version beside the installed one) may come from PYTHONPATH; the
+        # checkout may not: today's kernels lie in it.
         beside = os.pathsep.join(
             part
             for part in variables.pop("PYTHONPATH", "").split(os.pathsep)
@@ -96,6 +96,10 @@ class KernelsOverlay(environment.Environment):  # type: ignore[misc]  # asv ship
         variables[isolation.PATH_VARIABLE] = isolation.search_path(
             self._site, self._harness, beside
         )
+        if beside:
+            # asv's process imports asv_runner before it takes up the path above, and puts that
+            # path in front of this one.
+            variables["PYTHONPATH"] = beside
         variables[isolation.SITE_VARIABLE] = str(self._site)
         variables[isolation.RESULTS_VARIABLE] = str(self._results)
         return util.check_output([sys.executable, *args], env=variables, **kwargs)

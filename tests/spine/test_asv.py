@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -137,17 +139,20 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return folder, commits
 
 
-def asv(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def asv(
+    folder: Path, *arguments: str, python: str = sys.executable, beside: tuple[Path, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     variables = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TRITON"))}
     variables |= {
         "HOME": str(folder),  # asv keeps the machine's file there
-        "PYTHONPATH": str(ROOT),  # asv changes to the configuration's folder
+        # asv changes to the configuration's folder
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *beside))),
         "WARPWATCH_CONFIG": str(folder / "warpwatch.toml"),
         "TRITON_CACHE_DIR": str(folder / "cache"),
     }
     command, *rest = arguments
     return subprocess.run(
-        [sys.executable, "-m", "asv", command, "--config", str(folder / "asv.conf.json"), *rest],
+        [python, "-m", "asv", command, "--config", str(folder / "asv.conf.json"), *rest],
         cwd=ROOT,
         env=variables,
         capture_output=True,
@@ -211,6 +216,28 @@ def test_a_commit_before_the_package_costs_its_own_row_alone(
     assert run.returncode == 2, run.stdout + run.stderr
     assert f"commit {root[:8]} has no folder lib/tiny: nothing to measure" in run.stdout
     assert launches(folder, root)["Twice", "sm_90"] is None
+    assert launches(folder, commits[1])["Twice", "sm_90"] == 1
+
+
+def test_asv_may_lie_on_pythonpath_alone(project: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """As `pip install --target` leaves it: the interpreter itself knows neither asv nor its
+    runner, which asv's process imports before anything else."""
+    folder, commits = project
+    venv.create(tmp_path / "venv", with_pip=False)
+    beside, installed = tmp_path / "beside", tmp_path / "installed"
+    beside.mkdir()
+    installed.mkdir()
+    for one in Path(sysconfig.get_path("purelib")).iterdir():
+        (beside if one.name.startswith("asv") else installed).joinpath(one.name).symlink_to(one)
+    (folder_of_venv,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    (folder_of_venv / "installed.pth").write_text(str(installed))
+    (folder / "one").write_text(commits[1])
+    assert asv(folder, "machine", "--machine", "here", "--yes").returncode == 0
+    python = str(tmp_path / "venv" / "bin" / "python")
+    arguments = ("run", f"HASHFILE:{folder / 'one'}", "--machine", "here")
+    arguments = (*arguments, "--bench", "Twice.track_launches", "--show-stderr")
+    run = asv(folder, *arguments, python=python, beside=(beside,))
+    assert run.returncode == 0, run.stdout + run.stderr
     assert launches(folder, commits[1])["Twice", "sm_90"] == 1
 
 
