@@ -152,11 +152,14 @@ def _finding(
     # Exact steps know their commit; the identity must not depend on a noisy one's estimate.
     exact = [one for one in members if one.info.meaning.exact]
     name = (exact or members)[0].change.first_commit
+    # Ranges of one side share no commit, so one of its own names no other finding.
+    if all(name != commit.hash for commit in between):
+        name = between[-1].hash
     blamed = causes.blame(members, bool(touching))
     return Finding(
         identity=hashlib.sha256(f"{side} {name}".encode()).hexdigest()[:12],
         verdict=members[0].change.verdict,
-        commits=commits or (name,),
+        commits=commits,
         changes=tuple(one.change for one in members),
         cost=_cost(members, times),
         cause=blamed.cause,

@@ -12,7 +12,7 @@ from reports.directions import Meaning
 from reports.evidence import Evidence
 from reports.findings import group
 from reports.history import History, SeriesInfo, Table
-from reports.model import Change, Commit, Finding, SeriesKey
+from reports.model import Change, Commit, Finding, SeriesKey, Step
 from tests.reports import keeping
 
 COUNT = 60
@@ -105,6 +105,28 @@ def test_a_cause_seen_in_many_series_is_one_finding_of_one_commit() -> None:
     rows["launches of w0"] = np.where(np.arange(COUNT) < 30, 1.0, 2.0)
     (only,) = found(history(rows, exact=frozenset({"launches of w0"})))
     assert only == ("regressed", "kernel", [30], 7)
+
+
+def test_findings_that_overlapping_ranges_make_are_known_apart() -> None:
+    """The largest change of the first one may begin after the range that all its changes share."""
+    made = history({f"latency of w{i}": noisy(None, seed=i) for i in range(3)})
+    ranges = {0: (10, 17, 15), 1: (8, 12, 11), 2: (14, 18, 15)}  # first, last, the likeliest
+    names = [commit.hash for commit in made.commits]
+    changes = [
+        Change(
+            made.tables[0].series[row].key,
+            "regressed",
+            Step(at, 100.0, 130.0 - 5 * row, (first, last), 0.9),
+            names[first - 1],
+            names[at],
+            1.3 - 0.05 * row,
+        )
+        for row, (first, last, at) in ranges.items()
+    ]
+    findings = group(changes, made)
+    shared = sorted((names.index(f.commits[0]), names.index(f.commits[-1])) for f in findings)
+    assert shared == [(10, 12), (14, 18)]
+    assert len({one.identity for one in findings}) == 2
 
 
 def test_two_causes_are_two_findings_and_the_costlier_comes_first() -> None:
