@@ -1,14 +1,21 @@
-"""``peers``: our kernels beside every implementation that can be imported here."""
+"""``peers``: our kernels beside every implementation that can be imported here.
+
+What is measured is written to ``--json`` as it comes. A stop (Ctrl-C, SIGTERM) ends the measuring
+and still prints the table; ``--seconds`` ends it in time.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
+import signal
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +28,13 @@ from benchmarks.instruments.session import Session
 from benchmarks.workloads.base import Workload
 
 SCHEMA_VERSION = 1
+# Of --seconds; the counters have what the timing leaves, less the time a profiler takes to end.
+_TIMING_SHARE = 0.6
+_PROFILER_ENDS_S = 5.0
+
+
+class Stopped(KeyboardInterrupt):
+    """SIGTERM came."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +71,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--counters", action="store_true", help="read tensor-core activity from counters as well"
     )
-    parser.add_argument("--json", metavar="FILE", help="write the rows to FILE; - is stdout")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        metavar="S",
+        help="begin nothing that would end later than this; with --counters, the first six tenths "
+        "are for the timing",
+    )
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="write the rows to FILE, those there are after each; - is stdout, at the end",
+    )
 
 
 def chosen(args: argparse.Namespace) -> list[Workload]:
@@ -90,27 +115,102 @@ def main(args: argparse.Namespace) -> int:
         for name in (base.name, *(peer.name for peer in peers.beside(base)))
         if not args.peer or name == base.name or name.partition(peers.SEPARATOR)[2] in args.peer
     ]
-    session = Session({"mode": "beside"}, seconds_each=240)
-    outcomes = session.run(names, _say)
-    right = [name for name, outcome in outcomes.items() if outcome.status == "ok"]
-    counted: dict[str, Outcome] = {}
-    if args.counters and right:
-        counted = counters.read(right, lambda line: print(line, file=sys.stderr)).outcomes
-    card = session.card or {}
-    rows = table(bases, outcomes, counted, devices.identify(str(card.get("name"))))
-    if args.json:
-        text = json.dumps(document(rows, card), indent=1)
-        if args.json == "-":
-            print(text)
-        else:
-            Path(args.json).write_text(text + "\n", encoding="utf-8")
-    if args.json != "-":
-        print("\n".join(lines(rows)))
-    return 0 if any(row.status == "ok" for row in rows) else 3
+    begin = time.time()
+    request: dict[str, Any] = {"mode": "beside"}
+    until = None
+    if args.seconds is not None:
+        until = begin + args.seconds - (_PROFILER_ENDS_S if args.counters else 0)
+        request["until"] = begin + args.seconds * (_TIMING_SHARE if args.counters else 1)
+    run = _Run(args, bases, names, Session(request, seconds_each=240))
+    run.keep()  # before anything is measured: the place may not be writable
+    code = 0
+    try:
+        with _sigterm():
+            run.measure(until)
+    except KeyboardInterrupt as stop:
+        code, word = (143, "SIGTERM") if isinstance(stop, Stopped) else (130, "Ctrl-C")
+        run.why = f"stopped by {word}"
+    rows = run.rows()
+    run.keep(last=True)
+    print(json.dumps(run.document(), indent=1) if args.json == "-" else "\n".join(lines(rows)))
+    missing = sum(row.status == "not tried" for row in rows)
+    if code or missing:
+        done = f"{len(rows) - missing} of {len(rows)} rows measured"
+        if run.right and args.counters:
+            done += f", counters of {run.with_counters()} of {len(run.right)}"
+        print(f"{run.why}: {done}", file=sys.stderr)
+    return code or (0 if any(row.status == "ok" for row in rows) else 3)
 
 
-def _say(outcome: Outcome) -> None:
-    print(f"{outcome.workload}: {outcome.status} {outcome.detail}".rstrip(), file=sys.stderr)
+@contextmanager
+def _sigterm() -> Iterator[None]:
+    """SIGTERM raises :class:`Stopped`, within: the worker is ended as after Ctrl-C."""
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@dataclass
+class _Run:
+    """What is measured so far, and its file."""
+
+    args: argparse.Namespace
+    bases: Sequence[Workload]
+    names: Sequence[str]
+    session: Session
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    counted: dict[str, Outcome] = field(default_factory=dict)
+    why: str = "time was up"
+
+    def measure(self, until: float | None) -> None:
+        self.session.run(self.names, self._came)
+        if self.args.counters and self.right:
+            read = counters.read(self.right, lambda line: print(line, file=sys.stderr), None, until)
+            self.counted = read.outcomes
+
+    def _came(self, outcome: Outcome) -> None:
+        print(f"{outcome.workload}: {outcome.status} {outcome.detail}".rstrip(), file=sys.stderr)
+        self.outcomes[outcome.workload] = outcome
+        self.keep()
+
+    @property
+    def right(self) -> list[str]:
+        return [name for name, outcome in self.outcomes.items() if outcome.status == "ok"]
+
+    def with_counters(self) -> int:
+        return sum(outcome.status == "ok" for outcome in self.counted.values())
+
+    def rows(self) -> list[Row]:
+        missing = {name: Outcome(name, "not tried", self.why) for name in self.names}
+        device = devices.identify(str((self.session.card or {}).get("name")))
+        return table(self.bases, {**missing, **self.outcomes}, self.counted, device)
+
+    def document(self) -> dict[str, Any]:
+        return document(self.rows(), self.session.card or {})
+
+    def keep(self, last: bool = False) -> None:
+        """Write what there is; a reader finds the whole of an older file or of this one."""
+        if self.args.json in (None, "-"):
+            return
+        path = Path(self.args.json)
+        text = json.dumps(self.document(), indent=1) + "\n"
+        try:
+            if path.exists() and not path.is_file():  # a pipe or a terminal: nothing to replace
+                if last:
+                    path.write_text(text, encoding="utf-8")
+                return
+            path = path.resolve()
+            partial = path.with_name(path.name + ".partial")
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(path)
+        except OSError as error:
+            raise ValueError(f"--json: cannot write {path}: {error.strerror}") from error
 
 
 def table(
@@ -167,7 +267,7 @@ def _row(
         at_clock,
         statistics.median(pipe) if pipe else None,
         outcome.samples.get("peak_bytes", (None,))[0],
-        max(outcome.samples["relative_error"]),
+        max(outcome.samples.get("relative_error", ()), default=None),
     )
 
 

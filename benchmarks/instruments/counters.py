@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.instruments import ncu
 from benchmarks.instruments.outcome import Outcome
@@ -31,13 +32,20 @@ class Readings:
     why: str = ""
 
 
-def read(workloads: Sequence[str], tell: Tell, report: Report | None = None) -> Readings:
-    """Counters of ``workloads`` from the best tier. ``tell`` gets one line if a tier is missing."""
+def read(
+    workloads: Sequence[str],
+    tell: Tell,
+    report: Report | None = None,
+    until: float | None = None,
+) -> Readings:
+    """Counters of ``workloads`` from the best tier. ``tell`` gets one line if a tier is missing.
+    No workload is begun that would end after ``until`` (a time of ``time.time``)."""
     try:
-        return Readings("ncu", by_ncu(workloads, report))
+        return Readings("ncu", by_ncu(workloads, report, None, until))
     except (ncu.CountersRefusedError, ValueError) as refused:
         tell(f"no hardware counters, the driver's sampling instead: {refused}")
-        outcomes = Session({"mode": "sampled"}, seconds_each=SECONDS_EACH).run(workloads, report)
+        session = Session(_request("sampled", until), seconds_each=SECONDS_EACH)
+        outcomes = session.run(workloads, report)
         why = str(refused)
     if any(outcome.status == "ok" for outcome in outcomes.values()):
         return Readings("gpm", outcomes, why)
@@ -50,6 +58,7 @@ def by_ncu(
     workloads: Sequence[str],
     report: Report | None = None,
     environment: Mapping[str, str] | None = None,
+    until: float | None = None,
 ) -> dict[str, Outcome]:
     """One profiled process over all workloads; one that hangs costs a second process."""
     combined: dict[str, Outcome] = {}
@@ -58,7 +67,7 @@ def by_ncu(
         for attempt in range(len(left)):
             log = Path(folder) / f"counters-{attempt}.csv"
             session = Session(
-                {"mode": "counters"},
+                _request("counters", until),
                 seconds_each=SECONDS_EACH,
                 wrap=ncu.command(log),
                 environment=environment,
@@ -76,3 +85,7 @@ def by_ncu(
             if not left:
                 break
     return combined
+
+
+def _request(mode: str, until: float | None) -> dict[str, Any]:
+    return {"mode": mode} if until is None else {"mode": mode, "until": until}

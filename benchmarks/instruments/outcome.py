@@ -16,6 +16,7 @@ Status = Literal[
     "out of memory",
     "device lost",
     "hung",
+    "not tried",
 ]
 
 

@@ -3,17 +3,19 @@
 It is a process of its own so that a hanging kernel can be ended and a lost device left behind.
 ``mode`` is ``latency``, ``beside`` (a workload and its peers, interleaved), ``counters`` (each
 workload's call between two marks, for a profiler that watches this process) or ``sampled``
-(repeats the call while the driver samples its counters).
+(repeats the call while the driver samples its counters). ``until`` is the time (of ``time.time``)
+after which nothing more is begun: the process ends as always, so a profiler writes its report.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 from benchmarks import configuration, devices
@@ -34,7 +36,12 @@ def main() -> int:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     measure = _scripted(request) if "scripts" in request else _real(request, answers)
-    for names in _groups(request):
+    for names, in_time in _in_time(_groups(request), request.get("until", math.inf)):
+        if not in_time:
+            for name in names:
+                late = Outcome(name, "not tried", "time was up")
+                _tell(answers, {"outcome": late.to_json()})
+            continue
         for outcome in measure(names):
             _tell(answers, {"outcome": outcome.to_json()})
             if outcome.status == "device lost":
@@ -60,6 +67,16 @@ def _groups(request: dict[str, Any]) -> list[list[str]]:
     for name in names:
         groups.setdefault(peers.base_name(name), []).append(name)
     return list(groups.values())
+
+
+def _in_time(groups: list[list[str]], until: float) -> Iterator[tuple[list[str], bool]]:
+    """Each group, and whether there is time for it: as much as the longest so far took."""
+    longest = 0.0
+    for names in groups:
+        begin = time.time()
+        in_time = begin + longest < until
+        yield names, in_time
+        longest = max(longest, time.time() - begin)
 
 
 def _tell(answers: TextIO, message: dict[str, Any]) -> None:

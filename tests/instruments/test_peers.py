@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +16,12 @@ import pytest
 from benchmarks import configuration, devices
 from benchmarks.__main__ import main
 from benchmarks.commands import peers as command
-from benchmarks.instruments import accuracy, measuring, peers, presence
+from benchmarks.instruments import accuracy, measuring, peers, presence, worker
 from benchmarks.instruments.fake import FakeGpu, Script
 from benchmarks.instruments.latency import Limits
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.peers import Peer, PeerWorkload
+from benchmarks.instruments.session import Session
 from benchmarks.workloads.attention import (
     AttentionWorkload,
     SdpaWorkload,
@@ -170,6 +176,118 @@ def test_the_table_ranks_by_time_and_compares_with_the_best_peer():
     assert "lost              failed: it broke" in text
     assert text.endswith("best peer's time over ours, geometric mean: 0.800")
     assert json.loads(json.dumps(command.document(rows, {})))["schema_version"] == 1
+
+
+MEASURED = "matmul-fp16-1024x1024x1024"
+WAITING = "matmul-fp16-4096x4096x4096"
+
+
+@pytest.fixture
+def software_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real workers on a software GPU: `WAITING` never answers."""
+
+    def session(request: dict[str, Any], seconds_each: float) -> Session:
+        scripts: dict[str, dict[str, object]] = {
+            MEASURED: {"us": 20},
+            f"{MEASURED} @ cublas": {"us": 10},
+            WAITING: {"hangs": True},
+        }
+        limits = {"warm_up_seconds": 0.002, "max_samples": 16}
+        return Session({**request, "scripts": scripts, "limits": limits}, seconds_each=seconds_each)
+
+    monkeypatch.setattr(presence, "has_gpu", lambda: True)
+    monkeypatch.setattr(command, "Session", session)
+
+
+def measured_rows(file: Path) -> list[str]:
+    rows = json.loads(file.read_text())["rows"] if file.exists() else []
+    return [row["by"] for row in rows if row["status"] == "ok"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [(signal.SIGTERM, 143, "SIGTERM"), (signal.SIGINT, 130, "Ctrl-C")],
+    ids=["sigterm", "ctrl-c"],
+)
+def test_a_stop_keeps_what_was_measured(
+    software_gpu: None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    number: int,
+    code: int,
+    word: str,
+):
+    file = tmp_path / "rows.json"
+
+    def stop_at_the_third() -> None:
+        until = time.monotonic() + 60
+        while len(measured_rows(file)) < 2 and time.monotonic() < until:
+            time.sleep(0.02)
+        os.kill(os.getpid(), number)
+
+    def not_caught(*_: object) -> None:
+        raise AssertionError("the signal was not taken")
+
+    before = signal.signal(signal.SIGTERM, not_caught)
+    try:
+        stopper = threading.Thread(target=stop_at_the_third)
+        stopper.start()
+        asked = ["--workload", MEASURED, "--workload", WAITING, "--json", str(file)]
+        assert main(["peers", *asked, "--peer", "cublas"]) == code
+        assert signal.getsignal(signal.SIGTERM) is not_caught
+        stopper.join()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert measured_rows(file) == ["cublas", "ours"]
+    said = capsys.readouterr()
+    assert f"stopped by {word}: 2 of 4 rows measured" in said.err
+    assert "best peer's time over ours, geometric mean: 0.5" in said.out
+    assert said.out.count(f"not tried: stopped by {word}") == 2
+    assert [one.name for one in tmp_path.iterdir()] == ["rows.json"]
+
+
+def test_a_stop_while_counters_are_read_keeps_the_times(
+    software_gpu: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    file = tmp_path / "rows.json"
+
+    def read(names: list[str], tell: Any, report: Any, until: float) -> None:
+        assert measured_rows(file) == ["cublas", "ours"]
+        assert time.time() + 580 < until <= time.time() + 595
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command.counters, "read", read)
+    asked = ["--workload", MEASURED, "--peer", "cublas", "--counters", "--seconds", "600"]
+    assert main(["peers", *asked, "--json", str(file)]) == 130
+    said = capsys.readouterr()
+    assert "stopped by Ctrl-C: 2 of 2 rows measured, counters of 0 of 2" in said.err
+    assert measured_rows(file) == ["cublas", "ours"]
+
+
+def test_nothing_is_begun_after_the_seconds_given(
+    software_gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    asked = ["peers", "--workload", MEASURED, "--peer", "cublas", "--seconds", "0"]
+    assert main([*asked, "--json", str(tmp_path / "rows.json")]) == 3
+    said = capsys.readouterr()
+    assert "time was up: 0 of 2 rows measured" in said.err
+    assert said.out.count("not tried: time was up") == 2
+    assert main([*asked, "--json", str(tmp_path / "no" / "rows.json")]) == 2
+    assert "--json: cannot write" in capsys.readouterr().err
+
+
+def test_a_group_is_begun_if_the_longest_so_far_would_end_in_time(monkeypatch: pytest.MonkeyPatch):
+    now = [100.0]
+    monkeypatch.setattr(worker.time, "time", lambda: now[0])
+    begun = []
+    for (name,), in_time in worker._in_time([["a"], ["b"], ["c"], ["d"]], until=130):
+        if in_time:
+            begun.append(name)
+            now[0] += {"a": 2, "b": 11, "c": 7}[name]
+    assert begun == ["a", "b", "c"]
 
 
 def test_without_a_gpu_the_command_says_so_and_measures_nothing(
