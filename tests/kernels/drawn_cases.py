@@ -22,8 +22,8 @@ from tests.kernels import (
     test_matmul_fp8,
     test_matmul_grouped,
 )
-from tests.kernels.interpreted import Errors
-from tests.kernels.on_card import numbers, portable
+from tests.kernels.interpreted import Errors, numbers, pool
+from tests.kernels.on_card import portable
 
 SHAPES = 8
 # Of FlashAttention's own tests.
@@ -78,7 +78,7 @@ class Drawn:
                 break
             more = self._found(seed + again * 10_000_019)
             for name in few:
-                pooled[name] = _pooled(pooled[name], more[name])
+                pooled[name] = pool([pooled[name], more[name]])
                 judged[name] = _judged(name, pooled[name])
         return list(judged.values())
 
@@ -86,32 +86,6 @@ class Drawn:
         with numbers(seed), portable(self.portable):
             found = self.run(self.case)
         return dict(zip(self.names, found, strict=False)) if isinstance(found, list) else found
-
-
-def _pooled(one: Errors, other: Errors) -> Errors:
-    """As if both had been measured at once."""
-    count = one.count + other.count
-    plain_max = max(one.plain_max_error, other.plain_max_error)
-    beyond = max(each.max_excess + 2.0 * each.plain_max_error for each in (one, other))
-
-    def mean(first: float, second: float) -> float:
-        squares = first**2 * one.count + second**2 * other.count
-        return math.sqrt(squares / count) if count else 0.0
-
-    most = max(one.max_error, other.max_error)
-    beyond_bar = beyond > 2.0 * plain_max
-    return Errors(
-        max_error=most,
-        max_excess=beyond - 2.0 * plain_max,
-        rms=mean(one.rms, other.rms),
-        plain_max_error=plain_max,
-        plain_rms=mean(one.plain_rms, other.plain_rms),
-        count=count,
-        # Each value's unit in the last place is not known any more: without it, if within.
-        share=max(one.share, other.share)
-        if beyond_bar
-        else min(1.0, most / (2.0 * plain_max or 1.0)),
-    )
 
 
 def _judged(name: str, errors: Errors | Finding) -> Finding:

@@ -13,19 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 from triton import knobs
 
-from tests.kernels.interpreted import mend_small_floats
-
-_PlainGenerator = torch.Generator
-
-
-class _Generator(_PlainGenerator):
-    """Its seeds are others in every case, and at every repetition of a case."""
-
-    moved = 0
-
-    def manual_seed(self, seed: int) -> torch.Generator:
-        return super().manual_seed(seed + _Generator.moved)
-
+from tests.kernels.mended import mend_interpreter
 
 SPECIALISED = ("attention.hopper", "matmul.hopper")
 
@@ -60,20 +48,8 @@ def prepare() -> str:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     if not knobs.runtime.interpret:
         return "cuda"
-    mend_small_floats()
+    mend_interpreter()
     return "cpu"
-
-
-@contextmanager
-def numbers(seed: int) -> Iterator[None]:
-    """Inside, generators that are seeded draw numbers of this ``seed``."""
-    _Generator.moved = 1_000_003 * seed
-    torch.Generator = _Generator  # type: ignore[misc]
-    torch.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.Generator = _PlainGenerator  # type: ignore[misc]
 
 
 @contextmanager

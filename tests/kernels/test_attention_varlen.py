@@ -120,9 +120,7 @@ def run(case: Case) -> list[Errors]:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_outputs_and_gradients_match_fp64(interpreter: Worker, case: Case) -> None:
-    names = ("out", "lse", "dq", "dk", "dv")
-    for name, errors in zip(names, interpreter.run(run, case), strict=True):
-        errors.check(name)
+    interpreter.check(run, case, names=("out", "lse", "dq", "dk", "dv"))
 
 
 def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:

@@ -1,0 +1,38 @@
+"""What measures the errors of kernels: draws pooled are one measurement of all their values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+
+import pytest
+import torch
+
+from tests.kernels.interpreted import measure, numbers, pool, strided
+
+
+def drawn(draw: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(got, plain, truth) of few values."""
+    with numbers(draw):
+        truth, error, plain_error = (
+            strided((3, 5), "contiguous", torch.float64, i) for i in (1, 2, 3)
+        )
+    return (truth + 1e-7 * error).float(), (truth + 1e-7 * plain_error).float(), truth
+
+
+def test_draws_are_measured_as_one() -> None:
+    draws = [drawn(draw) for draw in range(4)]
+    assert not torch.equal(draws[0][2], draws[1][2])
+    assert torch.equal(draws[1][2], drawn(1)[2])
+    want = measure(*(torch.cat(each) for each in zip(*draws, strict=True)))
+    found = pool([[{"out": measure(*each)}] for each in draws])[0]["out"]
+    for name, value in asdict(want).items():
+        if name != "share":  # each value's unit in the last place is lost
+            assert getattr(found, name) == pytest.approx(value), name
+
+
+def test_what_one_draw_left_behind_fails_the_pool() -> None:
+    draws = [drawn(draw) for draw in range(3)]
+    draws[1][0][0, 0] = math.nan
+    with pytest.raises(AssertionError, match="beyond the bar"):
+        pool([measure(*each) for each in draws]).check("out")
