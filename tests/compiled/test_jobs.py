@@ -106,13 +106,13 @@ def test_a_compiler_that_hangs_is_ended_with_what_it_started(package: Path) -> N
     started = time.monotonic()
     found = {
         job.name: one
-        for job, one in jobs.measure(asked, isolation.subprocess_environment(), job_seconds=8)
+        for job, one in jobs.measure(asked, isolation.subprocess_environment(), job_seconds=15)
     }
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 200  # what hangs would take 300
     assert found["fine"].status == found["also_fine"].status == "ok"
     assert found["hangs"].status == "not measured"
     assert found["hangs"].detail == (
-        "timeout: no result after 8 s, the compiler or host code hangs"
+        "timeout: no result after 15 s, the compiler or host code hangs"
     )
     assert not _sleepers()
 

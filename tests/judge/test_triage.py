@@ -66,7 +66,7 @@ def test_every_mistake_is_named(file: Path) -> None:
         assert part in str(caught.value)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_any_text_is_written_so_that_it_reads_back(
     tmp_path_factory: pytest.TempPathFactory, owner: str, reason: str

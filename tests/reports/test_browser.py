@@ -182,8 +182,8 @@ def test_ten_thousand_series_and_five_thousand_points_open_at_once(
     site = trees.build_site(tree, tmp_path / "html")
     browser.view()
     long = next(p for p in (site / "s").iterdir() if "bench.time_long" in p.read_text())
-    assert browser.milliseconds(site / "index.html") <= 1000
-    assert browser.milliseconds(long) <= 300
+    assert browser.milliseconds(site / "index.html", most=1000) <= 1000
+    assert browser.milliseconds(long, most=300) <= 300
     assert (
         browser.run("document.querySelector('svg.live path.line').getAttribute('d').length") > 9999
     )

@@ -1,7 +1,7 @@
 """Readers meet mutated files: whatever comes, the answer is a result or the documented error.
 
 ``WARPWATCH_FUZZ=1000000`` runs as many mutants as the report's figures ask for; a test run makes
-do with a few thousand, from another seed on every day.
+do with a few thousand, the same ones on every machine; ``WARPWATCH_FUZZ_SEED`` takes others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import math
 import os
 import random
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from reports.strict import RejectedError
 from tests.reports import trees
 
 MUTANTS = int(os.environ.get("WARPWATCH_FUZZ", "2000"))
-SEED = int(os.environ.get("WARPWATCH_FUZZ_SEED", str(int(time.time() // 86_400))))
+SEED = int(os.environ.get("WARPWATCH_FUZZ_SEED", "20776"))
 NASTY: tuple[Any, ...] = (
     None, True, False, 0, -1, 1e308, -1e308, 5e-324, 10**400, float("inf"), float("nan"), "",
     "x" * 3000, "\u202e<script>", "\ud800", "1.0", [], {}, [[]], [None], {"a": []}, [[["x"]]],
