@@ -16,6 +16,7 @@ from reports.history import SeriesInfo, Table
 from reports.judging import Judgement
 from reports.model import Change, Finding
 from reports.pages import strips, words
+from reports.pages.series_charts import title_of
 from reports.strict import Fields, RejectedError, load, parse
 
 MOST_CODE_LINES = 160
@@ -56,7 +57,7 @@ def samples(judgement: Judgement, finding: Finding) -> Samples | None:
     info = table.series[row]
     sides = _ends(judgement, change)
     names = (f"before, {sides[0][:10]}", f"after, {sides[1][:10]}")
-    title = f"{info.meaning.metric or info.key.benchmark} of {info.workload}"
+    title = title_of(info)
     found = [table.samples(row, commit) or _kept(judgement, info, commit) for commit in sides]
     if all(found):
         note = f"{len(found[0])} and {len(found[1])} samples; the long stroke is their median."
@@ -120,7 +121,9 @@ def cards(judgement: Judgement, finding: Finding) -> list[tuple[str, tuple[Row, 
 
 
 def measured_on_a_card(judgement: Judgement, finding: Finding) -> bool:
-    return any(judgement.info(change.series).key.machine for change in finding.changes)
+    """By our instruments, which keep the card's state; other projects know nothing of it."""
+    infos = (judgement.info(change.series) for change in finding.changes)
+    return any(info.key.machine and info.meaning.instrument for info in infos)
 
 
 def environments(judgement: Judgement, finding: Finding) -> list[Row]:

@@ -15,7 +15,7 @@ from reports.model import Finding
 from reports.pages import beside, words
 from reports.pages.data import inline
 from reports.pages.rendering import render
-from reports.pages.series_charts import chart_data, chart_of
+from reports.pages.series_charts import chart_data, chart_of, title_of
 from reports.pages.view import View
 from reports.result_file import ABSENT
 
@@ -79,12 +79,13 @@ def other_metrics(view: View, finding: Finding) -> list[dict[str, Any]]:
                 continue
             if not other.meaning.exact and not _differs(pair[0], pair[1]):
                 continue
+            metric = other.meaning.metric
             before, after = (words.quantity(value, other.meaning.unit) for value in pair)
             shown.append(
                 {
                     "key": other.key,
-                    "metric": other.meaning.metric or other.key.benchmark,
-                    "place": " @ ".join(filter(None, (other.workload, other.target))),
+                    "metric": metric or title_of(other),
+                    "place": " @ ".join(filter(None, (metric and other.workload, other.target))),
                     "home": words.home(other.key),
                     "before": before,
                     "after": after,

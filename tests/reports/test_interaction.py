@@ -71,6 +71,24 @@ def test_paper_is_light_and_shows_what_is_folded(browser: Browser, published: Pa
     browser.view()
 
 
+def test_the_numbers_beside_a_chart_are_not_cut_off(browser: Browser, tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 6)
+    tree.add_benchmark("bench.time_it")
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit in range(6):
+        tree.write_result(commit, {"bench.time_it": [0.65 if commit < 3 else 0.5]})
+    (page,) = (trees.build_site(tree, tmp_path / "html") / "s").iterdir()
+    browser.view()
+    browser.open(page.as_uri())
+    lefts = browser.run(
+        "[...document.querySelectorAll('svg.live text')].map(e => e.getBoundingClientRect().left"
+        " - e.ownerSVGElement.getBoundingClientRect().left)"
+    )
+    assert len(lefts) >= 5
+    assert min(lefts) >= 0
+
+
 def test_two_commits_are_compared_as_they_were_judged(browser: Browser, site: Path) -> None:
     browser.view()
     browser.open((site / "compare.html").as_uri())

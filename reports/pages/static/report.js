@@ -84,7 +84,9 @@
     return `${number(v)} ${unit === "us" ? "µs" : unit}`;
   };
 
-  const LETTER = 6.7; // the width of one in a chart, near enough to make room for a text
+  const ruler = document.createElement("canvas").getContext("2d");
+  ruler.font = `13px ${getComputedStyle(document.body).fontFamily}`; // as charts write
+  const widthOf = (text) => ruler.measureText(text).width;
   const COMPACT = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 4 });
   // What stands beside an axis has little room: long units are in the readout.
   const tickText = (v, unit) =>
@@ -133,7 +135,7 @@
       lo -= room;
       hi += room;
       const scale = ticks(lo, hi, 5).map((tick) => [tick, tickText(tick, this.data.unit)]);
-      const left = Math.max(48, 12 + LETTER * Math.max(...scale.map(([, text]) => text.length), 0));
+      const left = Math.max(48, 12 + Math.max(...scale.map(([, text]) => widthOf(text)), 0));
       // An exact metric takes no value between two commits: each is a tread of its own.
       const tread = this.data.stairs ? 0.5 : 0;
       const unit = (width - left - right) / (last - first + 2 * tread);
@@ -144,7 +146,7 @@
       const ends = [];
       const words = this.data.steps.filter(([index]) => inside(index)).map(([index, , , word, size]) => {
         const text = `${word} ${size}`.trim();
-        const wide = LETTER * 1.1 * text.length;
+        const wide = 1.15 * widthOf(text); // bold
         const at = Math.min(this.x(index) + 3, width - right - wide);
         const row = (ends.findIndex((end) => end < at) + 1 || ends.length + 1) - 1;
         ends[row] = at + wide + 6;
