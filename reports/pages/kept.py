@@ -45,7 +45,10 @@ class Pages:
     identities: dict[str, Any] = field(default_factory=dict)
 
     def draw(self, path: str, inputs: object, make: Callable[[], str | bytes]) -> None:
-        """One page; ``inputs`` are all that its text depends on."""
+        """One page; ``inputs`` are all that its text depends on, ``None`` where nobody can say."""
+        if inputs is None:
+            self.fresh.write(path, make())
+            return
         identity = self.identities[path] = self._identity(path, inputs)
         if self.remembered.get(path) != identity or not self.fresh.keep(path):
             self.fresh.write(path, make())
@@ -119,7 +122,7 @@ class Pages:
         view, judgement = self.view, self.view.judgement
         if self._kept_evidence:
             # It is read while pages are drawn, and each page names the files refused so far.
-            return object()
+            return None
         noisy = (c for c in finding.changes if not view.info(c.series).meaning.exact)
         sides = []
         for change in (finding.changes[0], *islice(noisy, 1)):

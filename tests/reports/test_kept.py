@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reports.pages import drawing
-from tests.reports import trees
+from tests.reports import keeping, trees
 
 COMMITS, STEP, LATE = 16, 9, 5
 SITE = "html"
@@ -35,7 +35,14 @@ def write(tree: trees.Tree, commit: int, machine: str, factor: float = 1.0) -> P
 @pytest.fixture
 def tree(tmp_path: Path) -> trees.Tree:
     made = trees.make_repository(tmp_path, COMMITS)
-    made.add_benchmark("bench.time_it", [["one", "two"]], sources="bench")
+    made.add_benchmark(
+        "bench.time_it",
+        [["one", "two"]],
+        param_names=["workload"],
+        metric="latency_cold",
+        instrument="latency",
+        sources="bench",
+    )
     made.add_benchmark("bench.track_size", unit="bytes", exact=True)
     made.write_benchmarks()
     for machine in ("rig", "other"):
@@ -120,6 +127,18 @@ def test_a_site_that_was_built_on_is_that_of_a_cold_build(
     assert after != before
 
 
+def test_a_finding_follows_what_is_kept_beside_the_results(
+    tree: trees.Tree, tmp_path: Path
+) -> None:
+    sites = []
+    for mhz in (1500.0, 1700.0):
+        for commit in (STEP - 1, STEP):
+            keeping.write_card(tree.results, tree.commits[commit], "one", mhz, 500.0)
+        sites.append(contents(trees.build_site(tree, tmp_path / SITE)))
+    assert sites[1] == contents(trees.build_site(tree, tmp_path / "fresh"))
+    assert sites[0] != sites[1]
+
+
 def test_a_page_keeps_the_tables_of_machines_without_news(
     tree: trees.Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +153,7 @@ def test_a_page_keeps_the_tables_of_machines_without_news(
     places = {path: path.stat().st_ino for path in (tmp_path / SITE / "c").iterdir()}
     one_more(tree)
     trees.build_site(tree, tmp_path / SITE)
-    assert drawn == ["other"] * 2  # of two workloads
+    assert drawn == ["other"] * 3  # of three workloads
     # Of the old ones, that with a new neighbour and those with a change, whose chart grew.
     news = {path for path, place in places.items() if path.stat().st_ino != place}
     changed = {
