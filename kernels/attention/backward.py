@@ -14,7 +14,7 @@ from ..descriptors import TensorDescriptor, describable
 from .backward_kv import attention_backward_kv
 from .backward_q import attention_backward_q
 from .backward_rows import attention_backward_delta, attention_backward_rows
-from .configs import choose_backward, padded
+from .configs import choose_backward, columns
 from .options import PLAIN, Options
 from .packed import Packed
 
@@ -69,8 +69,9 @@ def launch(
         seqlen_q, seqlen_k = packed.max_q, packed.max_k
     delta = torch.empty_like(lse)
     head_dim_v = v.shape[3]
-    block_d, block_dv = padded(head_dim), padded(head_dim_v)
     with targets.on_device_of(q):
+        target = targets.current()
+        block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
         seen = seqlen_k
         if causal and left_offset is not None:
             seen = min(seen, causal_offset - left_offset + 1)
@@ -78,7 +79,7 @@ def launch(
         over_keys = dbias is not None and bias is not None and bias.shape[3] < seqlen_k
         exact = _exact(q.dtype, seen) or over_keys
         config = choose_backward(
-            targets.current(),
+            target,
             max(head_dim, head_dim_v),
             q.dtype,
             exact=exact,
@@ -137,16 +138,15 @@ def launch(
 
         # What a program owns comes through pointers: wgmma then reads it from shared memory, where
         # a tile out of a rank-4 descriptor would occupy registers for the whole loop.
-        def walked(tensor: torch.Tensor, rows: int) -> torch.Tensor | TensorDescriptor:
-            block = [1, rows, 1, padded(tensor.shape[3])]
-            return TensorDescriptor.from_tensor(tensor, block) if tma else tensor
+        def walked(tensor: torch.Tensor, rows: int, block: int) -> torch.Tensor | TensorDescriptor:
+            return TensorDescriptor.from_tensor(tensor, [1, rows, 1, block]) if tma else tensor
 
         kv = config.kv
         attention_backward_kv[(triton.cdiv(seqlen_k, kv.block_n) * batch * kv_heads,)](
-            walked(q, kv.block_m),
+            walked(q, kv.block_m, block_d),
             k,
             v,
-            walked(dout, kv.block_m),
+            walked(dout, kv.block_m, block_dv),
             lse,
             delta,
             total,
@@ -166,8 +166,8 @@ def launch(
         )
         attention_backward_q[(triton.cdiv(seqlen_q, rows.block_m) * batch * heads,)](
             q,
-            walked(k, rows.block_n),
-            walked(v, rows.block_n),
+            walked(k, rows.block_n, block_d),
+            walked(v, rows.block_n, block_dv),
             dout,
             lse,
             delta,

@@ -202,6 +202,22 @@ def padded(head_dim: int) -> int:
     return max(16, 1 << (head_dim - 1).bit_length())
 
 
+def columns(target: Target, dtype: torch.dtype, head_dim: int, head_dim_v: int) -> tuple[int, int]:
+    """Columns of the tiles that hold ``head_dim`` and ``head_dim_v`` of them in one kernel.
+
+    wgmma reads tiles of 16, of 32 and of 64 or more columns of 16 bits in three orders (swizzles of
+    32, 64 and 128 bytes). ptxas 12.8 (triton 3.6 and 3.7) confuses them where two orders meet in
+    a kernel: it adds the order to a half of a descriptor that holds another one's, or that nothing
+    wrote, and the product reads other places of shared memory: results are wrong or NaN, or
+    the kernel faults. So the narrower tile is in the order of the wider one.
+    """
+    block_d, block_dv = padded(head_dim), padded(head_dim_v)
+    if target.has_wgmma and dtype.itemsize == 2:
+        least = min(64, max(block_d, block_dv))
+        return max(least, block_d), max(least, block_dv)
+    return block_d, block_dv
+
+
 def choose_backward(
     target: Target,
     head_dim: int,

@@ -8,7 +8,7 @@ import triton.language as tl
 
 from .. import targets
 from ..descriptors import TensorDescriptor, describable
-from .configs import choose_forward, padded
+from .configs import choose_forward, columns
 from .options import PLAIN, Options
 from .packed import Packed, bounds
 from .products import head_product
@@ -368,10 +368,11 @@ def launch(
         seqlen_q, seqlen_k = packed.max_q, packed.max_k
     scores = (batch, heads, seqlen_q, seqlen_k)
     natural = q.dtype == torch.float32
-    block_d, block_dv = padded(head_dim), padded(v.shape[3])
     with targets.on_device_of(q):
+        target = targets.current()
+        block_d, block_dv = columns(target, q.dtype, head_dim, v.shape[3])
         config = choose_forward(
-            targets.current(),
+            target,
             max(head_dim, v.shape[3]),
             q.dtype,
             plain=left_offset is None and packed is None,

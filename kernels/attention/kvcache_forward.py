@@ -12,7 +12,7 @@ import triton.language as tl
 
 from .. import targets
 from . import e4m3, kvcache_combine
-from .configs import padded
+from .configs import columns
 from .e4m3 import widened
 from .kvcache_combine import finished
 from .kvcache_configs import choose, choose_splits, processors
@@ -302,13 +302,13 @@ def launch(
     rows = seqlen_q * group
     natural = q.dtype == torch.float32
     unit = 1.0 if natural else LOG2_E
-    block_dv = padded(head_dim_v)
     with targets.on_device_of(q):
         target = targets.current()
         way = e4m3.way(cache.k.dtype, target)
         k, v = cache.bits if way in ("fn", "fnuz") else (cache.k, cache.v)
         config = choose(target, max(head_dim, head_dim_v), q.dtype)
         block_m = config.block_m(rows)
+        block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
         blocks = -(-rows // block_m)
         tiles = batch * kv_heads
         if not num_splits:
@@ -360,7 +360,7 @@ def launch(
             HEAD_DIM_V=head_dim_v,
             BLOCK_M=block_m,
             BLOCK_N=config.block_n,
-            BLOCK_D=padded(head_dim),
+            BLOCK_D=block_d,
             BLOCK_DV=block_dv,
             PAGE_SIZE=cache.page_size,
             CAUSAL=causal,
