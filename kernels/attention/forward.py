@@ -347,6 +347,11 @@ def attention_forward(
     )
 
 
+# An argument of 1 is a constant to Triton, and on loops over a single key the ptxas of triton 3.6
+# dies (signal 11): here it stays an argument.
+attention_forward_one_key = triton.jit(attention_forward.fn, do_not_specialize=["seqlen_k"])
+
+
 def launch(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -381,7 +386,8 @@ def launch(
         )
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
         tma = config.tma and packed is None and describable(k) and describable(v)
-        attention_forward[grid](
+        kernel = attention_forward_one_key if seqlen_k == 1 else attention_forward
+        kernel[grid](
             q,
             TensorDescriptor.from_tensor(k, [1, config.block_n, 1, block_d]) if tma else k,
             TensorDescriptor.from_tensor(v, [1, config.block_n, 1, block_dv]) if tma else v,

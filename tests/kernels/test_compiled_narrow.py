@@ -1,0 +1,76 @@
+"""Problems that ptxas 12.8 miscompiles for sm_90 or dies of, in the tiles the kernels choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import kernels
+from benchmarks import targets
+from benchmarks.instruments.compiled import driver, reading
+from benchmarks.instruments.compiled.recording import Launch
+from tests.kernels.on_card import portable
+
+FP16 = torch.float16
+
+
+def rows(seqlen: int, head_dim: int, pad: int = 0) -> torch.Tensor:
+    """Of two heads; with ``pad`` rows are not aligned, and tiles go through registers."""
+    whole = torch.zeros(1, seqlen, 2, head_dim + pad, dtype=FP16)
+    return whole[..., :head_dim].requires_grad_()
+
+
+def attended(
+    seqlen_q: int, seqlen_k: int, head_dim: int, head_dim_v: int, pad: int = 0
+) -> torch.Tensor:
+    q, k, v = (
+        rows(seqlen_q, head_dim, pad),
+        rows(seqlen_k, head_dim, pad),
+        rows(seqlen_k, head_dim_v, pad),
+    )
+    out = kernels.flash_attention(q, k, v, causal=True)
+    assert isinstance(out, torch.Tensor)
+    return out
+
+
+def trained(*shape: int) -> None:
+    out = attended(*shape)
+    out.backward(torch.zeros_like(out))
+
+
+def decoded(head_dim: int, head_dim_v: int) -> None:
+    k, v = (torch.zeros(1, 200, 2, d).to(torch.float8_e4m3fn) for d in (head_dim, head_dim_v))
+    q = torch.zeros(1, 1, 2, head_dim, dtype=FP16)
+    kernels.flash_attention_kvcache(q, k, v, num_splits=1)
+
+
+def compiled(call: Callable[[], object]) -> list[Launch]:
+    with portable(), driver.active(targets.get("sm_90")) as recorder:
+        call()
+    assert recorder.failures == []
+    return recorder.launches
+
+
+@pytest.mark.parametrize(
+    ("case", "launches"),
+    [
+        pytest.param(lambda: attended(233, 300, 64, 32, 3), 1, id="64-32-unaligned"),
+        pytest.param(lambda: attended(233, 300, 32, 16, 3), 1, id="32-16-unaligned"),
+        pytest.param(lambda: trained(107, 107, 256, 32), 4, id="256-32"),
+        pytest.param(lambda: decoded(40, 32), 1, id="40-32-fp8-cache"),
+    ],
+)
+def test_no_product_reads_what_nothing_wrote(case: Callable[[], object], launches: int) -> None:
+    found = compiled(case)
+    assert len(found) == launches
+    assert [reading.read_code(one.kernel).advisories for one in found] == [()] * launches
+
+
+@pytest.mark.parametrize("lengths", [(1, 1), (130, 1), (1, 130)])
+def test_a_length_of_one_compiles(lengths: tuple[int, int]) -> None:
+    found = compiled(lambda: trained(*lengths, 64, 64))
+    assert len(found) == 4
+    # As a constant of 1 the number of keys is what some ptxas die of.
+    assert found[0].signature["seqlen_k"] == "i32"
