@@ -71,7 +71,7 @@ COMPILED: tuple[Metric, ...] = (
         "lower",
         "verdict",
         True,
-        "ptxas advisories C75xx, such as serialised wgmma",
+        "ptxas C75xx, such as serialised wgmma; reads of uniform registers that nothing wrote",
     ),
     Metric(
         "blocks_in_flight",

@@ -89,6 +89,20 @@ def test_every_instruction_is_recognised(measured: dict[tuple[str, str], Measure
 
 
 @pytest.mark.slow
+def test_no_kernel_reads_a_register_that_nothing_wrote(
+    measured: dict[tuple[str, str], Measurement],
+) -> None:
+    wrong = {
+        pair: text
+        for pair, found in measured.items()
+        for launch in launches(found)
+        for text in launch["advisories"]
+        if "nothing wrote" in text
+    }
+    assert wrong == {}
+
+
+@pytest.mark.slow
 def test_all_evidence_is_kept_as_it_is_specified(
     measured: dict[tuple[str, str], Measurement], tmp_path: Path
 ) -> None:

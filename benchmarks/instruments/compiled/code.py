@@ -121,7 +121,7 @@ class Program:
 
 
 def _natural_loops(instructions: Sequence[Instruction]) -> list[Loop]:
-    starts, edges = _blocks(instructions)
+    starts, edges = blocks(instructions)
     dominators = _dominators(edges)
     before: dict[int, list[int]] = {block: [] for block in edges}
     for block, following in edges.items():
@@ -148,7 +148,7 @@ def _natural_loops(instructions: Sequence[Instruction]) -> list[Loop]:
     ]
 
 
-def _blocks(instructions: Sequence[Instruction]) -> tuple[list[int], dict[int, list[int]]]:
+def blocks(instructions: Sequence[Instruction]) -> tuple[list[int], dict[int, list[int]]]:
     """Where basic blocks start, and the blocks that may follow each."""
     places = {label: i for i, one in enumerate(instructions) for label in one.labels}
     leaders = {0}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from benchmarks import devices
 
-from . import amdgcn, elf, identity, sass
+from . import amdgcn, elf, identity, sass, unwritten
 from .bound import Bound, bound
 from .code import CLASSES, Program
 from .occupancy import Occupancy, occupancy
@@ -124,10 +124,12 @@ def read(launches: tuple[Launch, ...]) -> tuple[Reading, ...]:
 def read_code(kernel: Kernel) -> Code:
     """Disassemble and read one kernel."""
     container = elf.read(kernel.binary)
+    advice = advisories(kernel.log)
     if kernel.target.backend == "cuda":
         program = sass.read(sass.disassemble(kernel.binary))
         registers, stack = container.registers or 0, container.stack_bytes or 0
         spilled = sass.spilled_bytes(program)
+        advice += unwritten.advisories(program)
     else:
         text = kernel.texts["amdgcn"]
         program = amdgcn.read(text)
@@ -143,7 +145,7 @@ def read_code(kernel: Kernel) -> Code:
         code_bytes=container.code_bytes,
         tensor_level=program.tensor_level,
         async_copy_level=_async_copy_level(program),
-        advisories=advisories(kernel.log),
+        advisories=advice,
     )
 
 
