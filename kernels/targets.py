@@ -10,6 +10,10 @@ from typing import Any
 import torch
 import triton
 
+# NVIDIA's architectures whose matrix unit multiplies fp64 as fast as other units multiply fp32, and
+# for which every supported Triton uses it.
+ADDS_FP64 = (80, 90)
+
 
 @dataclass(frozen=True)
 class Target:
@@ -38,6 +42,11 @@ class Target:
     def has_tf32(self) -> bool:
         """Whether a matrix unit multiplies fp32 inputs at reduced precision."""
         return (self.backend == "cuda" and self.capability >= 80) or self.name == "gfx942"
+
+    @property
+    def adds_fp64(self) -> bool:
+        """Whether products of fp32 are added up in fp64."""
+        return self.backend == "cuda" and self.capability in ADDS_FP64
 
     @property
     def has_fp8(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ..products import add_product, sum_type
 from .backward_tiles import load_rows, weights
 from .packed import bounds
 from .products import head_product
@@ -93,7 +94,7 @@ def accumulate_kv(
             b_kept = dropped(b_p, b_keep, scores)
         else:
             b_kept = b_p
-        b_dv = tl.dot(b_kept.to(b_dout.dtype), b_dout, b_dv, input_precision="ieee")
+        b_dv = add_product(b_dv, b_kept.to(b_dout.dtype), b_dout)
         if EXACT:
             b_dp = head_product(b_dout, b_v).T
             if scores.seed is not None:
@@ -107,7 +108,7 @@ def accumulate_kv(
             if scores.seed is not None:
                 b_dp = dropped(b_dp, b_keep, scores)
             b_ds = b_p * (b_dp - b_delta[None, :])
-        b_dk = tl.dot((b_ds * b_slope).to(b_q.dtype), b_q, b_dk, input_precision="ieee")
+        b_dk = add_product(b_dk, (b_ds * b_slope).to(b_q.dtype), b_q)
     return b_dk, b_dv
 
 
@@ -211,8 +212,8 @@ def attention_backward_kv(
         v, i_b, i_n, i_kv, seqlen_k, stride_vb, stride_vs, stride_vh, stride_vd,
         HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
     )  # fmt: skip
-    b_dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
-    b_dv = tl.zeros([BLOCK_N, BLOCK_DV], dtype=tl.float32)
+    b_dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=sum_type(b_k.dtype))
+    b_dv = tl.zeros([BLOCK_N, BLOCK_DV], dtype=sum_type(b_k.dtype))
 
     o_first = 0
     if CAUSAL:
@@ -259,5 +260,9 @@ def attention_backward_kv(
     o_tile_v = o_n[:, None] * kv_heads * HEAD_DIM_V + o_dv[None, :]
     inside = (o_n[:, None] < seqlen_k - i_n) & (o_d[None, :] < HEAD_DIM)
     inside_v = (o_n[:, None] < seqlen_k - i_n) & (o_dv[None, :] < HEAD_DIM_V)
-    tl.store(dk + o_kv * HEAD_DIM + o_tile, (b_dk * scale).to(dk.dtype.element_ty), mask=inside)
+    tl.store(
+        dk + o_kv * HEAD_DIM + o_tile,
+        (b_dk.to(tl.float32) * scale).to(dk.dtype.element_ty),
+        mask=inside,
+    )
     tl.store(dv + o_kv * HEAD_DIM_V + o_tile_v, b_dv.to(dv.dtype.element_ty), mask=inside_v)

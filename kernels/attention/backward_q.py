@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ..products import add_product, sum_type
 from .backward_tiles import load_rows, weights
 from .packed import bounds
 from .products import head_product
@@ -86,7 +87,7 @@ def accumulate_q(
             b_ds += b_dlse[:, None]
         b_ds = b_p * b_ds
         store_bias_gradient(b_ds, scores, o_row, o_m[:, None], i_n, o_n[None, :])
-        b_dq = tl.dot((b_ds * b_slope).to(b_k.dtype), b_k, b_dq, input_precision="ieee")
+        b_dq = add_product(b_dq, (b_ds * b_slope).to(b_k.dtype), b_k)
     return b_dq
 
 
@@ -212,7 +213,7 @@ def attention_backward_q(
     in_m = i_m + o_m < seqlen_q
     b_lse = tl.load(lse + o_bh + o_m, mask=in_m, other=float("inf"))
     b_delta = tl.load(delta + o_bh + o_m, mask=in_m, other=0.0)
-    b_dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
+    b_dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=sum_type(b_q.dtype))
     b_total = None
     b_dlse = None
     if total is not None:
@@ -266,6 +267,6 @@ def attention_backward_q(
     o_row = o_row * heads + i_h
     tl.store(
         dq + o_row * HEAD_DIM + (o_m[:, None] * heads * HEAD_DIM + o_d[None, :]),
-        (b_dq * scale).to(dq.dtype.element_ty),
+        (b_dq.to(tl.float32) * scale).to(dq.dtype.element_ty),
         mask=in_m[:, None] & (o_d[None, :] < HEAD_DIM),
     )

@@ -195,6 +195,9 @@ INTERPRETED_BACKWARD = BackwardConfig(C(32, 64, 4, 1), C(64, 32, 4, 1))
 # One tiling for all kernels where they have to round alike.
 EXACT_BACKWARD = BackwardConfig(C(32, 32, 4, 1), C(32, 32, 4, 1))
 WIDE_EXACT_BACKWARD = BackwardConfig(C(32, 32, 8, 1), C(32, 32, 8, 1))
+# fp32 whose sums are of fp64: twice the registers. Found with the compiler.
+FP64_BACKWARD = BackwardConfig(C(16, 32, 8, 1), C(16, 32, 8, 1))
+WIDE_FP64_BACKWARD = BackwardConfig(C(16, 16, 8, 1), C(16, 16, 8, 1))
 
 
 def padded(head_dim: int) -> int:
@@ -230,6 +233,8 @@ def choose_backward(
 ) -> BackwardConfig:
     """The configuration the backward pass launches for this problem; ``exact`` is told there,
     ``scored`` and ``crowded`` at ``choose_forward``."""
+    if exact and dtype == torch.float32 and target.adds_fp64:
+        return WIDE_FP64_BACKWARD if head_dim > 64 else FP64_BACKWARD
     if exact:
         return WIDE_EXACT_BACKWARD if head_dim * dtype.itemsize > 256 else EXACT_BACKWARD
     if target.backend == "interpreter":

@@ -8,6 +8,7 @@ import triton.language as tl
 
 from .. import targets
 from ..descriptors import TensorDescriptor, describable
+from ..products import add_product, sum_type
 from .configs import choose_forward, columns
 from .options import PLAIN, Options
 from .packed import Packed, bounds
@@ -111,7 +112,7 @@ def attend(
             b_p = tl.exp2(b_s * scale - b_shift[:, None])
             b_alpha = tl.exp2(b_max - b_shift)
         b_sum = b_sum * b_alpha + tl.sum(b_p, 1)
-        b_out = b_out * b_alpha[:, None]
+        b_out = b_out * b_alpha.to(b_out.dtype)[:, None]
         if scores.seed is not None:
             b_p = dropped(b_p, kept(scores, o_row, o_m[:, None], i_n, o_n[None, :]), scores)
         b_max = b_max_new
@@ -124,7 +125,7 @@ def attend(
             b_v = tl.load(v_at + o_v)
         else:
             b_v = tl.load(v_at + o_v, mask=in_dv[None, :], other=0.0)
-        b_out = tl.dot(b_p.to(b_v.dtype), b_v, b_out, input_precision="ieee")
+        b_out = add_product(b_out, b_p.to(b_v.dtype), b_v)
         if not TMA and scores.blocks is None:
             k += BLOCK_N * stride_ks
             v += BLOCK_N * stride_vs
@@ -275,7 +276,7 @@ def attention_forward(
         b_sink = tl.load(sinks + i_h) * (1.0 if NATURAL else 1.4426950408889634)
         b_max = tl.zeros([BLOCK_M], dtype=tl.float32) + b_sink
         b_sum += tl.where(b_sink == float("-inf"), 0.0, 1.0)
-    b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=tl.float32)
+    b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
 
     # Keys any row of this block sees, and of those the whole blocks every row sees.
     o_row = i_m * BLOCK_M
@@ -335,7 +336,7 @@ def attention_forward(
         )  # fmt: skip
 
     # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
-    b_out = b_out / tl.where(b_sum == 0.0, 1.0, b_sum)[:, None]
+    b_out = b_out.to(tl.float32) / tl.where(b_sum == 0.0, 1.0, b_sum)[:, None]
     b_log = tl.log(b_sum) if NATURAL else tl.log2(b_sum)
     b_lse = (b_max + b_log) * (1.0 if NATURAL else 0.6931471805599453)
     b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)

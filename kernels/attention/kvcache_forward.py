@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from .. import targets
+from ..products import add_product, sum_type
 from . import e4m3, kvcache_combine
 from .configs import columns
 from .e4m3 import widened
@@ -187,7 +188,7 @@ def attention_kvcache(
         b_sink = tl.load(sinks + o_head, mask=in_m, other=0.0) * UNIT
         b_max = tl.where(i_s == 0, b_sink, b_max)
         b_sum = tl.where(i_s == 0, 1.0, b_sum)
-    b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=tl.float32)
+    b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
     for i_n in range(o_first, o_end, BLOCK_N):
         in_n = o_n < o_end - i_n
         # Where one scalar leads to the whole block, the offsets within it fit 32 bits.
@@ -243,7 +244,7 @@ def attention_kvcache(
             b_p = tl.exp2(b_s - b_shift[:, None])
             b_alpha = tl.exp2(b_max - b_shift)
         b_sum = b_sum * b_alpha + tl.sum(b_p, 1)
-        b_out = b_out * b_alpha[:, None]
+        b_out = b_out * b_alpha.to(b_out.dtype)[:, None]
         b_max = b_max_new
         # [BLOCK_N, BLOCK_DV]
         b_v = tl.load(
@@ -255,8 +256,9 @@ def attention_kvcache(
             b_v = b_v.to(b_q.dtype)
         elif FP8 != "":
             b_v = widened(b_v, FP8 == "fnuz").to(b_q.dtype)
-        b_out = tl.dot(b_p.to(b_v.dtype), b_v, b_out, input_precision="ieee")
+        b_out = add_product(b_out, b_p.to(b_v.dtype), b_v)
 
+    b_out = b_out.to(tl.float32)
     if v_scale is not None:
         b_out *= tl.load(v_scale + i_kv * stride_v_scale)
     mask = in_m[:, None] & in_dv[None, :]

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from .. import targets
+from ..products import add_product, sum_type
 from .configs import choose_grouped
 from .epilogue import tile_of_program
 
@@ -81,14 +82,14 @@ def grouped_matmul_kernel(
     # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
     p_a = a + (o_m[:, None] * stride_am + o_k[None, :] * stride_ak)
     p_b = b + (o_k[:, None] * stride_bk + o_n[None, :] * stride_bn)
-    b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=sum_type(a.dtype.element_ty))
     # At least one pass: see portable.py.
     depth = tl.where(multiplies, K, 0)
     for i_k in range(0, tl.maximum(tl.cdiv(depth, BLOCK_K), 1)):
         in_k = o_k < depth - i_k * BLOCK_K
         b_a = tl.load(p_a, mask=in_m[:, None] & in_k[None, :], other=0.0)
         b_b = tl.load(p_b, mask=in_k[:, None] & in_n[None, :], other=0.0)
-        b_c = tl.dot(b_a, b_b, b_c, input_precision="ieee")
+        b_c = add_product(b_c, b_a, b_b)
         p_a += BLOCK_K * stride_ak
         p_b += BLOCK_K * stride_bk
     c += row.to(tl.int64) * stride_cm + (i_n * BLOCK_N).to(tl.int64) * stride_cn
@@ -136,12 +137,12 @@ def grouped_weights_kernel(
     # [BLOCK_M, BLOCK_K] of the transpose of a, [BLOCK_K, BLOCK_N]
     p_a = a + (o_k[:, None] * stride_ak + o_m[None, :] * stride_am)
     p_d = dout + (o_m[:, None] * stride_dm + o_n[None, :] * stride_dn)
-    b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=sum_type(a.dtype.element_ty))
     for i_m in range(0, tl.maximum(tl.cdiv(rows, BLOCK_K), 1)):
         in_m = o_m < rows - i_m * BLOCK_K
         b_a = tl.load(p_a, mask=in_k[:, None] & in_m[None, :], other=0.0)
         b_d = tl.load(p_d, mask=in_m[:, None] & in_n[None, :], other=0.0)
-        b_c = tl.dot(b_a, b_d, b_c, input_precision="ieee")
+        b_c = add_product(b_c, b_a, b_d)
         p_a += BLOCK_K * stride_am
         p_d += BLOCK_K * stride_dm
     db += i_group.to(tl.int64) * stride_bg + (i_k * BLOCK_M).to(tl.int64) * stride_bk

@@ -8,6 +8,7 @@ import triton.language as tl
 
 from .. import targets
 from ..descriptors import TensorDescriptor, describable
+from ..products import add_product, sum_type
 from . import combine
 from .configs import choose
 from .epilogue import store_parts, tile_of_program
@@ -71,7 +72,10 @@ def matmul_kernel(
             p_a += (first_k * BLOCK_K).to(tl.int64) * stride_ak
             p_b += (first_k * BLOCK_K).to(tl.int64) * stride_bk
 
-    b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    if TMA or PRECISION == "tf32":
+        b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    else:
+        b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=sum_type(a.dtype.element_ty))
     # At least one pass, which the compiler must know: where the loop may not run at all, ptxas
     # serialises wgmma around the accumulator (advisory C7515). Masks make the pass harmless.
     if SPLIT:
@@ -95,8 +99,12 @@ def matmul_kernel(
             b_b = tl.load(p_b, mask=in_k[:, None] & in_n[None, :], other=0.0)
             p_a += BLOCK_K * stride_ak
             p_b += BLOCK_K * stride_bk
-        b_c = tl.dot(b_a, b_b, b_c, input_precision=PRECISION)
+        if PRECISION == "tf32":
+            b_c = tl.dot(b_a, b_b, b_c, input_precision="tf32")
+        else:
+            b_c = add_product(b_c, b_a, b_b)
 
+    b_c = b_c.to(tl.float32)
     # The error function, and the residual beside the largest tile, need registers that a large
     # tile leaves none of: parts in turn.
     PARTS: tl.constexpr = (

@@ -115,6 +115,16 @@ def test_fp32_gradients_fit_the_smallest_of_each_vendor(target: Target) -> None:
     measured = measure(BackwardWorkload(group="test", **shape), target)
     assert measured.status == "ok", measured.detail
     assert measured.values["launches"] == 3
+    assert measured.values["tensor_core_level"] == LEVEL[target.name]
+
+
+@pytest.mark.parametrize("target", [get("sm_80"), get("sm_90")], ids=lambda target: target.name)
+@pytest.mark.parametrize("D", [64, 128])
+def test_fp32_is_added_up_by_the_matrix_unit_for_fp64(D: int, target: Target) -> None:
+    measured = measure(attention(dtype="fp32", D=D), target)
+    assert measured.status == "ok", measured.detail
+    assert measured.values["tensor_core_level"] == 1
+    assert measured.values["spilled_bytes"] == 0
 
 
 DECODE: dict[str, Any] = {"group": "test", "dtype": "bf16", "B": 16, "KV": 4096, "H": 32, "G": 8}

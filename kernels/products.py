@@ -1,0 +1,39 @@
+"""Products of tiles added to what is there: in fp32 as exactly as the libraries, or better."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.language import target_info
+
+from .targets import ADDS_FP64
+
+
+@triton.constexpr_function
+def sum_type(dtype: Any) -> Any:
+    """What products of ``dtype`` are added up in: fp64 for fp32 where a matrix unit does so.
+
+    Triton's fp32 products are one long run of additions, whose error grows with the root of its
+    length; the libraries add many short ones. Products in fp64 are exact and faster than Triton's
+    in fp32: the matrix unit reads each operand from shared memory once.
+    """
+    found = target_info.current_target()
+    adds_fp64 = found is not None and found.backend == "cuda" and found.arch in ADDS_FP64
+    return tl.float64 if dtype == tl.float32 and adds_fp64 else tl.float32
+
+
+@triton.jit
+def add_product(b_c, b_a, b_b):
+    """b_c + b_a @ b_b, where b_c is of ``sum_type`` of the dtype of b_a and b_b.
+
+    In fp32 without a unit for fp64 each tile is added up by itself: as a difference, or Triton
+    would make one run of additions of it.
+    """
+    if b_c.dtype == tl.float64:
+        return tl.dot(b_a.to(tl.float64), b_b.to(tl.float64), b_c, out_dtype=tl.float64)
+    elif b_a.dtype == tl.float32:
+        return b_c - tl.dot(-b_a, b_b, input_precision="ieee")
+    else:
+        return tl.dot(b_a, b_b, b_c, input_precision="ieee")
