@@ -209,10 +209,11 @@ def columns(target: Target, dtype: torch.dtype, head_dim: int, head_dim_v: int) 
     """Columns of the tiles that hold ``head_dim`` and ``head_dim_v`` of them in one kernel.
 
     wgmma reads tiles of 16, of 32 and of 64 or more columns of 16 bits in three orders (swizzles of
-    32, 64 and 128 bytes). ptxas 12.8 (triton 3.6 and 3.7) confuses them where two orders meet in
-    a kernel: it adds the order to a half of a descriptor that holds another one's, or that nothing
-    wrote, and the product reads other places of shared memory: results are wrong or NaN, or
-    the kernel faults. So the narrower tile is in the order of the wider one.
+    32, 64 and 128 bytes). Where keys and values share an address in two orders, ptxas 12.8 (triton
+    3.6 and 3.7) adds the order to half a descriptor that nothing wrote, and the product reads other
+    places of shared memory: results are wrong or NaN, or the kernel faults. On an H200 so were
+    gradients with 256 and 32 columns, whose descriptors show nothing wrong. So the narrower tile is
+    in the order of the wider one.
     """
     block_d, block_dv = padded(head_dim), padded(head_dim_v)
     if target.has_wgmma and dtype.itemsize == 2:
