@@ -37,3 +37,12 @@ def add_product(b_c, b_a, b_b):
         return b_c - tl.dot(-b_a, b_b, input_precision="ieee")
     else:
         return tl.dot(b_a, b_b, b_c, input_precision="ieee")
+
+
+@triton.jit
+def nearest_tf32(b_x):
+    """fp32 rounded to the nearest tf32, ties away from zero, as the libraries do: the matrix unit
+    itself drops the last 13 bits, which errs twice as far and always towards zero."""
+    b_bits = (b_x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
+    # The carry of a NaN whose bits are all set would make a zero of it.
+    return tl.where(b_x == b_x, b_bits.to(tl.float32, bitcast=True), b_x)

@@ -8,7 +8,7 @@ import triton.language as tl
 
 from .. import targets
 from ..descriptors import TensorDescriptor, describable
-from ..products import add_product, sum_type
+from ..products import add_product, nearest_tf32, sum_type
 from . import combine
 from .configs import choose
 from .epilogue import store_parts, tile_of_program
@@ -100,7 +100,7 @@ def matmul_kernel(
             p_a += BLOCK_K * stride_ak
             p_b += BLOCK_K * stride_bk
         if PRECISION == "tf32":
-            b_c = tl.dot(b_a, b_b, b_c, input_precision="tf32")
+            b_c = tl.dot(nearest_tf32(b_a), nearest_tf32(b_b), b_c, input_precision="tf32")
         else:
             b_c = add_product(b_c, b_a, b_b)
 

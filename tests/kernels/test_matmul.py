@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 from kernels.matmul import configs
+from kernels.products import nearest_tf32
 from kernels.targets import Target
 from tests.kernels.interpreted import Errors, Worker, measure, strided
 
@@ -82,8 +86,16 @@ def added(case: Case, dtype: torch.dtype) -> torch.Tensor | None:
     return strided((case.M, case.N), case.residual, dtype, 4)
 
 
+def in_tf32(x: torch.Tensor) -> torch.Tensor:
+    """Rounded to the nearest of tf32's ten bits of mantissa, ties away from zero."""
+    bits = x.contiguous().view(torch.int32)
+    rounded = ((bits + 0x1000) & -0x2000).view(torch.float32)
+    return torch.where(x.isnan(), x, rounded)
+
+
 def run(case: Case) -> Errors:
     import kernels
+    from kernels import targets
 
     # The interpreter has no architecture whose table would choose between the two ways to load.
     configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma, splits=case.splits)
@@ -94,7 +106,11 @@ def run(case: Case) -> Errors:
     residual = added(case, dtype)
 
     def plain(kind: torch.dtype) -> torch.Tensor:
-        out = a.to(kind) @ b.to(kind)
+        x, y = a.to(kind), b.to(kind)
+        # cuBLAS takes tf32 for some shapes only: its operands are always rounded here.
+        if kind != torch.float64 and case.tf32 and targets.current().has_tf32:
+            x, y = in_tf32(x), in_tf32(y)
+        out = x @ y
         out = out if bias is None else out + bias.to(kind)
         if case.activation is not None:
             out = getattr(torch.nn.functional, case.activation)(out)
@@ -108,13 +124,38 @@ def run(case: Case) -> Errors:
         residual=residual,
         allow_tf32=case.tf32,
     )
-    torch.backends.cuda.matmul.allow_tf32 = case.tf32
     return measure(got, plain(dtype), plain(torch.float64))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_product_matches_fp64(interpreter: Worker, case: Case) -> None:
     interpreter.check(run, case, names=("out",))
+
+
+@triton.jit
+def round_kernel(source, target, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(target + at, nearest_tf32(tl.load(source + at)))
+
+
+def run_rounding() -> tuple[torch.Tensor, torch.Tensor]:
+    bits = [0, 0x7F800000, -0x800000, 0x7FC00000, 0x7FFFFFFF, -1, 0x7F7FFFFF, 0x3F800FFF]
+    bits += [0x3F801000, 0x3F801001, 0x3F803000, -0x407FF000, 1, 0x1000, 0x3FFFFFFF, 0x40000000]
+    source = torch.tensor(bits, dtype=torch.int32).view(torch.float32)
+    found = torch.full_like(source, -7.0)
+    round_kernel[(1,)](source, found, len(bits))
+    return source, found
+
+
+def test_fp32_is_rounded_to_the_nearest_tf32(interpreter: Worker) -> None:
+    source, found = interpreter.run(run_rounding)
+    torch.testing.assert_close(found, in_tf32(source), rtol=0.0, atol=0.0, equal_nan=True)
+    assert found[3:6].isnan().all() and not found[6:].isnan().any()
+    # The largest number is nearer to what would be the next one; a tie goes away from zero.
+    assert found[1] == found[6] == math.inf and found[2] == -math.inf
+    step = 2.0**-10
+    expected = [1.0, 1.0 + step, 1.0 + step, 1.0 + 2 * step, -1.0 - step]
+    assert found[7:12].tolist() == expected and found[14:].tolist() == [2.0, 2.0]
 
 
 def run_edges() -> tuple[torch.Tensor, tuple[int, ...], torch.Tensor, int, int]:
