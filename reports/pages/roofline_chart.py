@@ -62,17 +62,18 @@ def roofline_chart(roofline: Roofline, address: Callable[[SeriesKey], str]) -> M
     # The memory roof, from the left edge or the floor up to the highest peak.
     start = max(10.0**low_x, 10.0**low_y * 1000 / roofline.bandwidth_gbps)
     end = _ridge(roofline, peaks[-1])
-    rate, middle = roofline.bandwidth_gbps / 1000, (start * end) ** 0.5
+    rate = roofline.bandwidth_gbps / 1000
+    places = [(x(dot.intensity), y(dot.tflops)) for dot in roofline.ranked]
+    left, top = _beside_roof((x(start), y(start * rate)), (x(end), y(peaks[-1])), places)
     parts.append(
         f'<path class="roof" d="M{x(start):.0f} {y(start * rate):.0f}'
         f'L{x(end):.0f} {y(peaks[-1]):.0f}"/>'
-        f'<text x="{x(middle) + 10:.0f}" y="{y(middle * rate) + 16:.0f}">'
-        f"{roofline.bandwidth_gbps:,.0f} GB/s</text>"
+        f'<text x="{left:.0f}" y="{top:.0f}">{roofline.bandwidth_gbps:,.0f} GB/s</text>'
     )
     for dot in roofline.ranked:
         parts.append(_dot(dot, x(dot.intensity), y(dot.tflops), address(dot.key)))
     if len(dots) <= MOST_NUMBERED:
-        parts += numbers([(x(dot.intensity), y(dot.tflops)) for dot in roofline.ranked])
+        parts += numbers(places)
     parts.append("</svg>")
     return Markup("".join(parts))
 
@@ -105,6 +106,22 @@ def numbers(dots: Sequence[Place]) -> Iterator[str]:
             f'<text class="numbered" x="{left:.0f}" y="{top + 4:.0f}" text-anchor="middle">'
             f"{number}</text>"
         )
+
+
+def _beside_roof(start: Place, end: Place, dots: Sequence[Place]) -> Place:
+    """Where the memory roof's words begin: below it, near its middle, clear of dots if possible."""
+
+    def clear(place: Place) -> float:
+        # The middle of the words, and half of what they and a dot with its number take.
+        middle = (place[0] + 45, place[1] - 5)
+        apart = (max(abs(middle[0] - x) / 70, abs(middle[1] - y) / 24) for x, y in dots)
+        return min(1.0, min(apart, default=1.0))
+
+    shares = (0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8)
+    along = [
+        tuple(a + share * (b - a) for a, b in zip(start, end, strict=True)) for share in shares
+    ]
+    return max(((x + 10, y + 16) for x, y in along), key=clear)
 
 
 def _apart(one: Place, other: Place) -> float:
