@@ -386,7 +386,9 @@ def run_matmul_fp8(case: Any) -> dict[str, Finding]:
     from kernels import targets
 
     # Hopper adds 32 products at a time.
-    added = test_matmul_fp8.FP32 if targets.interpreting() else FP8_ADDITION / 32
+    added = (
+        test_matmul_fp8.FP32 if targets.interpreting() else FP8_ADDITION / test_matmul_fp8.AT_ONCE
+    )
     got, truth, bound = test_matmul_fp8.run(case, added)
     share = float(((got.double() - truth).abs() / bound).max())
     problem = "" if share <= 1.0 else f"an error is {share:.2f} of its bound"
