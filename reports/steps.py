@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.model import Step
-from reports.statistics.contrast import memory, splits, strongest
+from reports.statistics.contrast import memory, splits, splits_beside_ends, strongest
 from reports.statistics.density import NoiseShape, best_shift, learn, median, robust_sigma
 from reports.thresholds import Threshold
 
@@ -35,6 +35,8 @@ _LEVEL_GRID, _LEVEL_SPREAD = np.linspace(-1.0, 1.0, 7), 2.0  # how unsure a leve
 _FEW_POINTS_SIGMA = 40.0  # a step is this over (points - 4) sigma high: few points lie
 _AS_GOOD = 0.02
 _SHORT = 100  # points: shorter series are always looked at closely
+_FEW = 40  # points: in fewer, what lies far off at an end may hide a step
+_SHARE = 0.35  # of n: a perfect step among n points has 0.39 n; memory read early counts it in
 _ROUNDS = 30  # of pruning and moving; they settle after a few
 _SLOPES = (0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5)  # of a slide, in steps a series length
 
@@ -106,12 +108,12 @@ def changes(values: Values, *, samples: Samples | None = None, glance: bool = Fa
     proposals = splits(
         data.scaled,
         least=LEAST_POINTS,
-        # A perfect step among n points reaches 0.39 n; memory read before the steps are known
-        # counts them in when the series is short.
-        threshold=min(SUSPECT_CONTRAST * noise_memory, 0.35 * n),
+        threshold=min(SUSPECT_CONTRAST * noise_memory, _SHARE * n),
         most=max(4, n // 8),
         top=top,
     )
+    if not proposals and n < _FEW:
+        proposals = splits_beside_ends(data.scaled, least=LEAST_POINTS, share=_SHARE)
     settled = _settle(data, proposals) if proposals else None
     if settled is None:
         return []

@@ -84,6 +84,32 @@ def splits(
     return sorted(found)
 
 
+def splits_beside_ends(values: Floats, *, least: int, share: float) -> list[int]:
+    """``splits`` of a short series whose first or last points, fewer than ``least``, hide them.
+
+    Such points are no level, but far beyond a level they outweigh a step between few others: it
+    shows without them. Only points twice as far from both levels as that level's own farthest
+    are left out, so that noise and its modes get no second chance. A split of the n points left
+    must reach ``share`` of n.
+    """
+    n = len(values)
+    for cut in range(1, least):
+        for first, end in ((cut, n), (0, n - cut)):
+            at, height = strongest(values[first:end], least)
+            if height <= share * (end - first):
+                continue
+            at += first
+            ends = values[:first] if first else values[end:]
+            if all(_is_apart(ends, level) for level in (values[first:at], values[at:end])):
+                return [at]
+    return []
+
+
+def _is_apart(points: Floats, level: Floats) -> bool:
+    middle = float(np.median(level))
+    return bool(np.abs(points - middle).min() > 2.0 * np.abs(level - middle).max())
+
+
 def strongest(values: Floats, least: int) -> tuple[int, float]:
     """The split with the highest contrast, over all scales: the whole interval against moving
     windows, so that a level that came and went is seen too. Its place and its contrast."""
