@@ -12,8 +12,9 @@ from .targets import ADDS_FP64
 
 
 @triton.constexpr_function
-def sum_type(dtype: Any) -> Any:
+def sum_type(dtype: Any, from_fp8: bool = False) -> Any:
     """What products of ``dtype`` are added up in: fp64 for fp32 where a matrix unit does so.
+    Not ``from_fp8``: Triton 3.6 and 3.7 do not compile operands of fp8 widened as far as fp64.
 
     Triton's fp32 products are one long run of additions, whose error grows with the root of its
     length; the libraries add many short ones. Products in fp64 are exact and faster than Triton's
@@ -21,7 +22,8 @@ def sum_type(dtype: Any) -> Any:
     """
     found = target_info.current_target()
     adds_fp64 = found is not None and found.backend == "cuda" and found.arch in ADDS_FP64
-    return tl.float64 if dtype == tl.float32 and adds_fp64 else tl.float32
+    in_fp64 = adds_fp64 and dtype == tl.float32 and not from_fp8
+    return tl.float64 if in_fp64 else tl.float32
 
 
 @triton.jit

@@ -188,7 +188,7 @@ def attention_kvcache(
         b_sink = tl.load(sinks + o_head, mask=in_m, other=0.0) * UNIT
         b_max = tl.where(i_s == 0, b_sink, b_max)
         b_sum = tl.where(i_s == 0, 1.0, b_sum)
-    b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
+    b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype, FP8 != ""))
     for i_n in range(o_first, o_end, BLOCK_N):
         in_n = o_n < o_end - i_n
         # Where one scalar leads to the whole block, the offsets within it fit 32 bits.
@@ -220,7 +220,7 @@ def attention_kvcache(
             b_k = b_k.to(b_q.dtype)
         elif FP8 != "":
             b_k = widened(b_k, FP8 == "fnuz").to(b_q.dtype)
-        b_s = head_product(b_q, b_k)
+        b_s = head_product(b_q, b_k, FP8 != "")
         if softcap is not None:
             b_s = tanh(b_s * (scale / softcap), NATURAL) * softcap
         else:

@@ -287,10 +287,11 @@ lost_wgmma = Plant(
     (
         Edit(
             "kernels/matmul/portable.py",
-            "        b_c = tl.dot(b_a, b_b, b_c, input_precision=PRECISION)\n",
-            "        b_c = tl.dot(\n"
-            "            b_a.to(tl.float32), b_b.to(tl.float32), b_c, input_precision=PRECISION\n"
-            "        )\n",
+            "            b_c = add_product(b_c, b_a, b_b)\n",
+            "            b_c = tl.dot(\n"
+            "                b_a.to(tl.float32), b_b.to(tl.float32), b_c, "
+            "input_precision=PRECISION\n"
+            "            )\n",
         ),
     ),
     "a slower flavour of tensor-core instruction",
