@@ -127,6 +127,7 @@ class _Generator(_PlainGenerator):
 def numbers(seed: int) -> Iterator[None]:
     """Inside, generators that are seeded draw numbers of this ``seed``; of 0, those of outside."""
     _Generator.moved = 1_000_003 * seed
+    # Cases make generators of their own; torch's types do not foresee another class in its place.
     torch.Generator = _Generator  # type: ignore[misc]
     torch.manual_seed(seed)
     try:
