@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .activation import apply_activation
+
 
 @triton.jit
 def tile_of_program(i_program, n_tiles_m, n_tiles_n, GROUP_M: tl.constexpr):
@@ -16,17 +18,6 @@ def tile_of_program(i_program, n_tiles_m, n_tiles_n, GROUP_M: tl.constexpr):
     i_m = first_m + (i_program % per_group) % rows
     i_n = (i_program % per_group) // rows
     return i_m, i_n
-
-
-@triton.jit
-def apply_activation(x, ACTIVATION: tl.constexpr):
-    if ACTIVATION == "relu":
-        x = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    elif ACTIVATION == "gelu":
-        x = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
-    elif ACTIVATION == "silu":
-        x = x / (1.0 + tl.exp(-x))
-    return x
 
 
 @triton.jit
@@ -54,7 +45,7 @@ def store_tile(
     if HAS_BIAS:
         b_bias = tl.load(bias + o_first + o_n, mask=in_n, other=0.0)
         b_c += b_bias[None, :].to(tl.float32)
-    b_c = apply_activation(b_c, ACTIVATION)
+    b_c = apply_activation(b_c, ACTIVATION, c.dtype.element_ty)
     if HAS_RESIDUAL:
         p_r = (
             residual

@@ -20,6 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.core import _aggregate as aggregate
 
 from ..hopper import ROWS, Cursor, barriers
+from .activation import apply_activation
 
 
 @aggregate
@@ -125,38 +126,51 @@ def _multiply(ring, at, acc, use_acc, I_CONSUMER: gl.constexpr, problem):
 
 
 @gluon.jit
-def _activate(x, ACTIVATION: gl.constexpr):
-    if ACTIVATION == "relu":
-        x = gl.where(x < 0.0, 0.0, x)  # not max: a NaN must stay one
-    elif ACTIVATION == "gelu":
-        x = 0.5 * x * (1.0 + gl.erf(x * 0.7071067811865476))
-    elif ACTIVATION == "silu":
-        x = x / (1.0 + gl.exp(-x))
-    return x
+def _parts(x, WIDTH: gl.constexpr):
+    """The columns of x as a tuple of parts of WIDTH columns; no value changes its thread."""
+    if x.shape[1] == WIDTH:
+        return (x,)
+    else:
+        left, right = x.reshape([ROWS, 2, x.shape[1] // 2]).permute((0, 2, 1)).split()
+        return _parts(left, WIDTH) + _parts(right, WIDTH)
+
+
+@gluon.jit
+def _store_part(c, staging, bias, row, column, x, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Finish and write the columns of x, which start at ``column``."""
+    STORE_N: gl.constexpr = staging.shape[1]
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, STORE_N, 16])
+    x = gl.convert_layout(x, LAYOUT, assert_trivial=True)
+    if HAS_BIAS:
+        o_n = column + gl.arange(0, STORE_N, gl.SliceLayout(0, LAYOUT))
+        b_bias = gl.load(bias + o_n, mask=o_n < problem.N, other=0.0)
+        x += b_bias.to(gl.float32)[None, :]
+    x = apply_activation(x, ACTIVATION, c.dtype)
+    tma.store_wait(0)
+    staging.store(x.to(c.dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(c, [row, column], staging)
 
 
 @gluon.jit
 def _store(c, staging, bias, row, column, x, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
-    """Finish and write the columns of x that start at ``column``, as many at a time as fit."""
+    """Finish and write the columns of x, which start at ``column``, as many at a time as fit.
+
+    Code that runs once a tile waits to be fetched, instruction by instruction. Where there is much
+    of it a loop fetches a part's once, although no loop counts through registers: the parts move.
+    """
     STORE_N: gl.constexpr = staging.shape[1]
-    if x.shape[1] > STORE_N:
-        WIDTH: gl.constexpr = x.shape[1] // 2
-        # Halves of the columns; no value changes its thread.
-        left, right = x.reshape([ROWS, 2, WIDTH]).permute((0, 2, 1)).split()
-        _store(c, staging, bias, row, column, left, problem, HAS_BIAS, ACTIVATION)
-        _store(c, staging, bias, row, column + WIDTH, right, problem, HAS_BIAS, ACTIVATION)
+    MUCH: gl.constexpr = ACTIVATION == "gelu" or ACTIVATION == "silu"
+    parts = _parts(x, STORE_N)
+    if MUCH:
+        for o_part in range(0, x.shape[1], STORE_N):
+            at = column + o_part
+            _store_part(c, staging, bias, row, at, parts[0], problem, HAS_BIAS, ACTIVATION)
+            parts = parts[1:] + parts[-1:]
     else:
-        LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, STORE_N, 16])
-        x = gl.convert_layout(x, LAYOUT, assert_trivial=True)
-        if HAS_BIAS:
-            o_n = column + gl.arange(0, STORE_N, gl.SliceLayout(0, LAYOUT))
-            b_bias = gl.load(bias + o_n, mask=o_n < problem.N, other=0.0)
-            x += b_bias.to(gl.float32)[None, :]
-        x = _activate(x, ACTIVATION)
-        tma.store_wait(0)
-        staging.store(x.to(c.dtype))
-        fence_async_shared()
-        tma.async_copy_shared_to_global(c, [row, column], staging)
+        for i in gl.static_range(x.shape[1] // STORE_N):
+            at = column + i * STORE_N
+            _store_part(c, staging, bias, row, at, parts[i], problem, HAS_BIAS, ACTIVATION)
 
 
 @gluon.jit
