@@ -34,12 +34,14 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: its code by hash, and how many instructions of each class it has."""
+    """One kernel launch: its code by hash, how many instructions of each class it has, and what
+    the compiler said against it."""
 
     kernel: str
     code: str
     instructions: Mapping[str, int]
     folder: Path
+    advisories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,13 @@ class Evidence:
             return {}
         return {
             place: tuple(
-                Launch(one["kernel"], one["code"], one["instructions"], path.parent)
+                Launch(
+                    one["kernel"],
+                    one["code"],
+                    one["instructions"],
+                    path.parent,
+                    tuple(one["advisories"]),
+                )
                 for one in kept_evidence.launches(result)
             )
             for place, result in kept.results.items()

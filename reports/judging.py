@@ -36,7 +36,9 @@ class Judgement:
     def explained(self) -> Judgement:
         """The same judgement with the reasons the compiled metrics give for each finding."""
         findings = (
-            replace(one, reasons=reasons((c, self.info(c.series)) for c in one.changes))
+            replace(
+                one, reasons=reasons(((c, self.info(c.series)) for c in one.changes), self.evidence)
+            )
             for one in self.findings
         )
         return replace(self, findings=tuple(findings))

@@ -61,7 +61,7 @@ _LAUNCH = {
     "tensor_core_level": int,  # 0 none, 1 mma.sync or MFMA, 2 wgmma, 3 tcgen05
     "async_copy_level": int,  # 0 plain, 1 cp.async or direct to LDS, 2 TMA
     "multiplies": bool,  # whether the source has matrix products at all
-    "advisories": [str],  # of ptxas: "C7515: Potential Performance Loss: wgmma ..."
+    "advisories": [str],  # of ptxas: "C7515: Potential Performance Loss: wgmma ...", or our own
     "unknown_instructions": [str],
     "instructions": _COUNTS,  # of the whole kernel
     "hot_loops": [_COUNTS],  # of each innermost loop that does work

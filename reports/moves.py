@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from reports import advice
+
 Moves = Mapping[str, tuple[float, float]]
 
 
-def explain(moves: Moves) -> list[str]:
+def explain(moves: Moves, advised: str = "") -> list[str]:
     """Sentences for what moved, the likeliest cause first.
 
     ``moves`` are before and after of every metric that changed on one workload: verdict metrics
-    and evidence, compiled and measured. Nothing that did not move is mentioned.
+    and evidence, compiled and measured. Nothing that did not move is mentioned. ``advised`` are
+    the words for its new advisories, where their kind is known (:func:`reports.advice.words`).
     """
+    advised = advised or advice.words((), (), more=True)
     sentences = [
-        text.format(*map(_amount, moves[name]))
+        text.format(*map(_amount, moves[name]), advised=advised)
         for name, text in _SENTENCES
         if name in moves and _worse(name, moves[name])
     ]
@@ -70,7 +74,7 @@ _SENTENCES: tuple[tuple[str, str], ...] = (
     ("spilled_bytes", "registers spill: {0} -> {1} bytes a thread"),
     ("tensor_core_level", "a slower flavour of tensor-core instruction: level {0} -> {1}"),
     ("async_copy_level", "copies to shared memory wait: level {0} -> {1}"),
-    ("advisories", "the compiler serialises: {0} -> {1} advisories"),
+    ("advisories", "{advised}: {0} -> {1} advisories"),
     ("blocks_in_flight", "fewer blocks in flight: {0} -> {1}"),
     ("unheld", "the call waits for the GPU: in {1} % of the samples instead of {0} %"),
     ("host_us", "the host takes longer: {0} -> {1} us until the call is queued"),

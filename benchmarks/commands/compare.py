@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks import configuration, duel, metrics, targets, versions
 from benchmarks.instruments import counters, ncu, presence
 from benchmarks.instruments.outcome import Outcome
-from reports import thresholds
+from reports import advice, thresholds
 from reports.gate import Plan, judge_exact
 from reports.moves import explain
 from reports.run_verdict import Judged, RunVerdict, settle
@@ -115,6 +115,8 @@ def judge_compiled(
                 continue
             judgement = judge_exact(a, b, metric.better, limits.of(metric.name))
             detail = after["detail"] or before["detail"]
+            if metric.name == "advisories" and not math.isnan(b - a):
+                detail = advice.words(_advisories(before), _advisories(after), more=b > a)
             if judgement.verdict != "unchanged" and detail:
                 judgement = type(judgement)(**{**vars(judgement), "reason": detail})
             judged.append(
@@ -131,6 +133,11 @@ def judge_compiled(
                 )
             )
     return judged
+
+
+def _advisories(row: Mapping[str, Any]) -> list[str]:
+    launches = row.get("evidence", {}).get("launches", ())
+    return [text for launch in launches for text in launch["advisories"]]
 
 
 def _on_gpu(
@@ -179,7 +186,7 @@ def document(base: str, head: str, verdict: RunVerdict) -> dict[str, Any]:
         "exit_code": verdict.exit_code,
         "expected_false_alarms": verdict.expected_false,
         "looks_like_noise": verdict.symmetric,
-        "causes": {subject: explain(moves) for subject, moves in _moves(verdict).items()},
+        "causes": _causes(verdict),
         "series": series,
     }
 
@@ -192,9 +199,10 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _moves(verdict: RunVerdict) -> dict[str, dict[str, tuple[float, float]]]:
-    """What moved, by workload: of all targets and instruments together."""
+def _causes(verdict: RunVerdict) -> dict[str, list[str]]:
+    """What explains a loss, by workload: from what moved on all targets and instruments."""
     moves: dict[str, dict[str, tuple[float, float]]] = {}
+    told: dict[str, str] = {}
     hurt: set[str] = set()
     for one in verdict.judged:
         workload = one.subject.partition(" @ ")[0]
@@ -202,7 +210,14 @@ def _moves(verdict: RunVerdict) -> dict[str, dict[str, tuple[float, float]]]:
             moves.setdefault(workload, {}).setdefault(one.metric, (one.base, one.head))
         if one.judgement.verdict == "regressed" and not one.evidence:
             hurt.add(workload)
-    return {name: found for name, found in moves.items() if name in hurt and explain(found)}
+            if one.metric == "advisories":
+                told.setdefault(workload, one.judgement.reason)
+    causes = {
+        name: explain(found, *([told[name]] if name in told else []))
+        for name, found in moves.items()
+        if name in hurt
+    }
+    return {name: sentences for name, sentences in causes.items() if sentences}
 
 
 def lines(base: str, head: str, verdict: RunVerdict, show_all: bool) -> list[str]:
@@ -223,8 +238,8 @@ def lines(base: str, head: str, verdict: RunVerdict, show_all: bool) -> list[str
             f"{word:<13}{one.metric:<20}{_number(one.base):>12} -> {_number(one.head):<12}"
             f"{one.unit:<8}{change:>9}  {one.subject}  ({_why(one)})"
         )
-    for subject, moves in _moves(verdict).items():
-        out.append(f"why {subject}: {'; '.join(explain(moves))}")
+    for subject, sentences in _causes(verdict).items():
+        out.append(f"why {subject}: {'; '.join(sentences)}")
     counts = {word: sum(one.judgement.verdict == word for one in judged) for word in rank}
     summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     out.append(f"{base} -> {head}: {summary or 'nothing was measured'}")

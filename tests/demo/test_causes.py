@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+from reports import advice
 from reports.causes import reasons
 from reports.directions import Meaning
+from reports.evidence import Evidence
 from reports.history import SeriesInfo
 from reports.model import Change, SeriesKey, Step
+from tests.reports import keeping
+
+GOOD, BAD = "a" * 40, "b" * 40
 
 
 def changed(
@@ -16,7 +22,7 @@ def changed(
     key = SeriesKey("vm", "python", f"compiled.X.track_{metric}", (workload, target))
     meaning = Meaning("count", "lower", "verdict", True, "compiled", metric)
     change = Change(
-        key, "regressed", Step(1, before, after, (1, 1), 1.0), "a", "b", after / (before or 1)
+        key, "regressed", Step(1, before, after, (1, 1), 1.0), GOOD, BAD, after / (before or 1)
     )
     return change, SeriesInfo(key, meaning, workload, target)
 
@@ -46,6 +52,35 @@ def test_levels_have_names_and_a_rise_has_other_words_than_a_fall() -> None:
 def test_all_places_of_one_metric_share_a_reason() -> None:
     (one,) = reasons([changed("spilled_bytes", 0, 36, target=t) for t in ("sm_90", "gfx942")])
     assert one == "registers spill: 0 bytes to 36 bytes, attention on gfx942, sm_90"
+
+
+def test_advisories_are_told_in_the_words_of_their_kind(tmp_path: Path) -> None:
+    serialised, wrong = "C7510: wgmma.mma_async instructions are serialized", "UR4: nothing wrote"
+    kept = {("attention", "sm_90"): ([], [serialised]), ("matmul", "sm_90"): ([wrong], [])}
+    for side, commit in enumerate((GOOD, BAD)):
+        texts = {place: pair[side] for place, pair in kept.items()}
+        keeping.write_compiled(tmp_path, commit, "python", {key: ["MMA"] for key in kept}, texts)
+    evidence = Evidence([tmp_path])
+    assert reasons([changed("advisories", 0, 1)], evidence) == (
+        "wgmma serialised: 0 to 1, attention on sm_90",
+    )
+    assert reasons([changed("advisories", 1, 0, "matmul")], evidence) == (
+        "reads no register nothing wrote: 1 to 0, matmul on sm_90",
+    )
+    both = [changed("advisories", 0, 1), changed("advisories", 0, 2, "flash")]
+    assert reasons(both, evidence) == (
+        "wgmma serialised: 0 to 1, attention on sm_90",
+        "the compiler advises against its code: 0 to 2, flash on sm_90",
+    )
+
+
+def test_advice_on_both_sides_counts_where_no_other_came() -> None:
+    old, new = "C7510: serialized", "UR4: nothing wrote"
+    assert advice.words([old], [old, new], more=True) == "reads a register nothing wrote"
+    assert advice.words([old], [old, old], more=True) == "wgmma serialised"
+    assert advice.words([old, new], [], more=False) == (
+        "wgmma no longer serialised and reads no register nothing wrote"
+    )
 
 
 def test_a_value_that_ended_and_a_timing_give_no_reason() -> None:

@@ -142,6 +142,25 @@ def test_compiled_metrics_are_judged_exactly_and_explained() -> None:
     json.dumps(compare.document("a", "b", settle(gone, 0.05)), allow_nan=False)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("C7510: Potential Performance Loss: wgmma.mma_async instructions are serialized due to "
+         "non wgmma instructions defining accumulator registers", "wgmma serialised"),
+        ('reads UR4 in "UIADD3", which nothing wrote (1 such reads): the compiler\'s mistake; '
+         "results are wrong", "reads a register nothing wrote"),
+        ("", "the compiler advises against its code"),
+    ],
+)  # fmt: skip
+def test_an_advisory_is_told_in_the_words_of_its_kind(text: str, said: str) -> None:
+    good, bad = row("ok", advisories=0), row("ok", advisories=1)
+    bad["evidence"] = {"launches": [{"advisories": [text]}] if text else []}
+    judged = compare.judge_compiled({("w", "sm_90"): good}, {("w", "sm_90"): bad}, LIMITS)
+    shown = "\n".join(compare.lines("a", "b", settle(judged, 0.05), show_all=False))
+    assert f"({said})" in shown
+    assert f"why w: {said}: 0 -> 1 advisories" in shown
+
+
 def test_nothing_measured_is_not_clean() -> None:
     assert RunVerdict((), 0.0, False).exit_code == 3
 

@@ -14,8 +14,10 @@ from reports import kept_evidence
 Places = dict[tuple[str, str], list[str]]
 
 
-def write_compiled(results: Path, commit: str, triton: str, listings: Places) -> Path:
-    """The machine code of every launch, by workload and target."""
+def write_compiled(
+    results: Path, commit: str, triton: str, listings: Places, advice: Places | None = None
+) -> Path:
+    """The machine code of every launch, by workload and target, and what each is advised."""
     folder = results / kept_evidence.FOLDER
     entries = []
     for (workload, target), texts in listings.items():
@@ -25,7 +27,8 @@ def write_compiled(results: Path, commit: str, triton: str, listings: Places) ->
             path = kept_evidence.listing_path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(lzma.compress(text.encode()))
-            launches.append(launch(name, text))
+            said = (advice or {}).get((workload, target), [])
+            launches.append({**launch(name, text), "advisories": said})
         entries.append(
             {
                 "workload": workload,
