@@ -70,7 +70,7 @@ def same_package(base: Version, head: Version) -> bool:
 def compiled(version: Version, pairs: Sequence[Pair], tell: Tell) -> dict[Pair, dict[str, Any]]:
     """The compiled measurements of one version, as plain JSON objects."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.compiled_worker"],
+        [sys.executable, "-P", "-m", "benchmarks.compiled_worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -61,8 +61,11 @@ class Session:
             self._ahead = None
 
     def _start(self, *arguments: str) -> subprocess.Popen[str]:
+        # -P: the package comes from the path alone, not from the folder this process stands in,
+        # which as a rule is the checkout.
+        worker = [sys.executable, "-P", "-m", "benchmarks.instruments.worker", *arguments]
         return subprocess.Popen(
-            [*self.wrap, sys.executable, "-m", "benchmarks.instruments.worker", *arguments],
+            [*self.wrap, *worker],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

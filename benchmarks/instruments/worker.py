@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from benchmarks import configuration, devices
+from benchmarks import configuration, devices, isolation
 from benchmarks.instruments import latency, measuring, peers
 from benchmarks.instruments.fake import FakeGpu, Script
 from benchmarks.instruments.gpu import Gpu
@@ -29,6 +29,7 @@ COUNTER_REPEATS = 3
 
 
 def main() -> int:
+    isolation.measured()
     if "--ahead" in sys.argv[1:]:
         _import_ahead()
     request: dict[str, Any] = json.loads(sys.stdin.readline())

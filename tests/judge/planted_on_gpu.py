@@ -132,7 +132,7 @@ def compile_all(branches: Sequence[Branch], repository: Path, folder: Path) -> N
     def compile_one(job: tuple[str, str, dict[str, str]]) -> None:
         name, workload, environment = job
         try:
-            done = subprocess.run([sys.executable, "-c", WARM, workload], env=environment,
+            done = subprocess.run([sys.executable, "-P", "-c", WARM, workload], env=environment,
                                   capture_output=True, text=True, timeout=120)  # fmt: skip
         except subprocess.TimeoutExpired:
             say(f"{name}: {workload} took more than 120 s")

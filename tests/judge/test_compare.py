@@ -198,6 +198,20 @@ def test_each_version_sees_its_own_package(repository: Path, tmp_path: Path) -> 
         versions.prepare("--output=x", tmp_path / "x", repository)
 
 
+def test_a_measuring_process_imports_its_version_wherever_it_is_started(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As `compare` does: from the checkout, in which the package of today lies.
+    monkeypatch.chdir(repository)
+    for ahead in (True, False):
+        version = versions.prepare("HEAD~1", tmp_path / str(ahead), repository)
+        turns = versions.Turns({"base": version}, {"mode": "latency", "scripts": {"w": {}}})
+        if ahead:
+            turns.ahead("base")
+        outcome = turns.measure("base", ["w"])["w"]
+        assert outcome.status == "ok", outcome.detail  # the worker refuses another's package
+
+
 def test_a_process_that_was_started_ahead_measures_when_its_turn_comes(repository: Path) -> None:
     version = versions.prepare(".", repository / ".ahead", repository)
     request = {"mode": "latency", "scripts": {"w": {"us": 100.0}}}

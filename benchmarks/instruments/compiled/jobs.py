@@ -95,7 +95,7 @@ def measure(
     }
     waiting = dict.fromkeys(jobs)
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.instruments.compiled.job_process"],
+        [sys.executable, "-P", "-m", "benchmarks.instruments.compiled.job_process"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
