@@ -104,10 +104,14 @@ def parse(text: str) -> list[KernelCounters]:
     if start is None:
         told = [line for line in lines if line.startswith(("==ERROR==", "==WARNING=="))]
         raise CountersRefusedError("ncu counted nothing: " + (" ".join(told)[:300] or "empty log"))
-    rows = list(csv.DictReader(io.StringIO("\n".join(lines[start:]))))
+    # Every cell of the table is quoted. What ncu or the worker said after it is not.
+    table = [line for line in lines[start:] if line.startswith('"')]
+    rows = list(csv.DictReader(io.StringIO("\n".join(table))))
     missing = [name for name in ("Kernel Name", *COLUMNS) if not rows or name not in rows[0]]
     if missing:
         raise ValueError(f"ncu's log has no column {', '.join(missing)}")
+    if any(None in row.values() for row in rows):
+        raise ValueError(f"ncu's log ends within a row: {table[-1][:100]}")
     # The row after the header holds the units.
     return [
         KernelCounters(

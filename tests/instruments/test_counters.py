@@ -85,6 +85,19 @@ def test_an_empty_log_says_what_ncu_said():
         ncu.parse("==PROF== Connected\n==WARNING== No kernels were profiled.\n")
 
 
+def test_what_is_said_after_the_table_is_no_launch():
+    # The worker's stderr follows ncu's log.
+    text = table("spin_kernel", "k") + "\nwarning: a kernel spills\n==PROF== Disconnected\n"
+    found = ncu.combine({"w": marked("w", 1)}, text)
+    assert found["w"].samples["sm_cycles"] == (1000,)
+
+
+def test_a_table_that_ends_within_a_row_is_refused():
+    text = table("spin_kernel", "k")
+    with pytest.raises(ValueError, match="ends within a row"):
+        ncu.parse(text[: text.rindex('","')])
+
+
 def test_a_counter_the_card_does_not_have_is_named():
     text = table("k").replace("dram__bytes.sum", "dram__bytes.max")
     with pytest.raises(ValueError, match=r"no column dram__bytes\.sum"):
