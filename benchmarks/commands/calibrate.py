@@ -77,19 +77,17 @@ def main(args: argparse.Namespace) -> int:
     timed: list[dict[str, Outcome]] = []
     counted: list[dict[str, Outcome]] = []
     begin = time.monotonic()
-    for number in range(args.processes):
-        spent = time.monotonic() - begin
-        if number >= 2 and spent * (number + 1) / number > args.seconds:
-            print(f"{number} processes took {spent:.0f} s: no further one", file=sys.stderr)
-            break
-        print(f"process {number + 1} of {args.processes}", file=sys.stderr, flush=True)
-        timed.append(Session({"mode": "latency", "methods": ["cold"]}).run(names))
-        right = [name for name, outcome in timed[-1].items() if outcome.status == "ok"]
-        try:
-            counted.append(counters.by_ncu(right))
-        except ncu.CountersRefusedError as refused:
-            print(f"no hardware counters: {refused}", file=sys.stderr)
-            counted.append({})
+    sessions = [Session({"mode": "latency", "methods": ["cold"]}) for _ in range(args.processes)]
+    try:
+        # All are ready before the first one measures: nothing else goes on then.
+        for session in sessions:
+            session.start_ahead(context=True)
+        for session in sessions:
+            session.wait_ahead()
+        _measure(sessions, names, args, begin, timed, counted)
+    finally:
+        for session in sessions:
+            session.discard()
     rows = [row(name, timed, counted) for name in names]
     if args.json:
         text = json.dumps({"schema_version": SCHEMA_VERSION, "rows": [asdict(r) for r in rows]})
@@ -100,6 +98,29 @@ def main(args: argparse.Namespace) -> int:
     if args.json != "-":
         print("\n".join(lines(rows)))
     return 0 if any(not math.isnan(one.us) for one in rows) else 3
+
+
+def _measure(
+    sessions: Sequence[Session],
+    names: Sequence[str],
+    args: argparse.Namespace,
+    begin: float,
+    timed: list[dict[str, Outcome]],
+    counted: list[dict[str, Outcome]],
+) -> None:
+    for number, session in enumerate(sessions):
+        spent = time.monotonic() - begin
+        if number >= 2 and spent * (number + 1) / number > args.seconds:
+            print(f"{number} processes took {spent:.0f} s: no further one", file=sys.stderr)
+            break
+        print(f"process {number + 1} of {args.processes}", file=sys.stderr, flush=True)
+        timed.append(session.run(names))
+        right = [name for name, outcome in timed[-1].items() if outcome.status == "ok"]
+        try:
+            counted.append(counters.by_ncu(right))
+        except ncu.CountersRefusedError as refused:
+            print(f"no hardware counters: {refused}", file=sys.stderr)
+            counted.append({})
 
 
 def row(

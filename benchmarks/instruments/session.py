@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -49,10 +50,20 @@ class Session:
         self.errors = ""
         self._ahead: subprocess.Popen[str] | None = None
 
-    def start_ahead(self) -> None:
-        """Start the first worker now: it imports what it needs while another one measures."""
+    def start_ahead(self, *, context: bool = False) -> None:
+        """Start the first worker now: it imports what it needs while another one measures. With
+        ``context`` it also makes its context on the GPU, which must not fall into a measurement:
+        wait for it with ``wait_ahead`` before anything is measured."""
         if self._ahead is None:
-            self._ahead = self._start("--ahead")
+            self._ahead = self._start("--ahead", *(["--context"] if context else []))
+
+    def wait_ahead(self, seconds: float = START_SECONDS) -> bool:
+        """Whether the worker started with ``context`` is ready, ``seconds`` from now at most."""
+        if self._ahead is None:
+            return False
+        assert self._ahead.stdout
+        readable, _, _ = select.select([self._ahead.stdout], [], [], seconds)
+        return bool(readable) and "ready" in self._ahead.stdout.readline()
 
     def discard(self) -> None:
         """End a worker that was started ahead and never asked for anything."""

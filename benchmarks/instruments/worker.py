@@ -31,7 +31,7 @@ COUNTER_REPEATS = 3
 def main() -> int:
     isolation.measured()
     if "--ahead" in sys.argv[1:]:
-        _import_ahead()
+        _import_ahead(context="--context" in sys.argv[1:])
     request: dict[str, Any] = json.loads(sys.stdin.readline())
     # What the measured code prints must not come between the outcomes.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -50,13 +50,21 @@ def main() -> int:
     return 0
 
 
-def _import_ahead() -> None:
-    """What imports cost, before the request comes; the GPU is left alone until then."""
+def _import_ahead(*, context: bool) -> None:
+    """What imports cost, before the request comes; the GPU is left alone until then, unless its
+    ``context`` shall be made ahead, too."""
     for name in ("torch", "triton", configuration.load().name):
         try:
             importlib.import_module(name)
         except Exception as error:  # whoever asks is told again when the workload needs it
             print(f"import {name}: {error}", file=sys.stderr)
+    if not context:
+        return
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.zeros(1, device="cuda")
+        torch.cuda.synchronize()
+    _tell(sys.stdout, {"ready": True})
 
 
 def _groups(request: dict[str, Any]) -> list[list[str]]:

@@ -78,6 +78,18 @@ def test_no_process_starts_that_would_end_too_late(
             (name,) = names
             return {name: timed(100)["w"]}
 
+        def start_ahead(self, *, context: bool) -> None:
+            assert context
+            started.append(self)
+
+        def wait_ahead(self) -> bool:
+            assert len(started) == 8  # all start before one is waited for
+            return True
+
+        def discard(self) -> None:
+            started.remove(self)
+
+    started: list[Ten] = []
     monkeypatch.setattr(presence, "has_gpu", lambda: True)
     monkeypatch.setattr(calibrate, "Session", Ten)
     monkeypatch.setattr(calibrate.counters, "by_ncu", lambda names: {})
@@ -87,3 +99,4 @@ def test_no_process_starts_that_would_end_too_late(
     assert main([*asked, "--json", "-"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["processes"] == expected
+    assert not started

@@ -60,6 +60,14 @@ def test_a_hanging_workload_is_ended_and_the_next_one_measured():
     assert outcomes["next"].status == "ok"
 
 
+def test_a_process_that_is_ready_ahead_measures_later():
+    session = Session({"mode": "latency", "scripts": {"w": {"us": 100.0}}})
+    assert not session.wait_ahead(0.0)
+    session.start_ahead(context=True)
+    assert session.wait_ahead()
+    assert session.run(["w"])["w"].status == "ok"
+
+
 def test_a_device_lost_again_and_again_ends_the_session():
     scripts: dict[str, dict[str, object]] = {f"w{i}": {"lost_at": 0} for i in range(5)}
     outcomes = session(scripts).run(list(scripts))
