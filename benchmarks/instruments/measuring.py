@@ -20,7 +20,7 @@ from benchmarks.instruments.latency import Latency, Limits, Method
 from benchmarks.instruments.outcome import Outcome, Status
 
 if TYPE_CHECKING:
-    from benchmarks.workloads.base import Workload
+    from benchmarks.workloads.base import Inputs, Workload
 
 
 def missing(workload: Workload) -> Outcome | None:
@@ -99,7 +99,8 @@ def _measure(
         return workload.call(inputs)
 
     taken = {method: latency.measure(gpu, call, method, limits) for method in methods}
-    return _checked(gpu, workload, call, taken, before, torch_device)
+    again = workload.inputs(torch_device, seed=1)
+    return _checked(gpu, workload, call, taken, before, again)
 
 
 def _checked(
@@ -108,9 +109,11 @@ def _checked(
     call: Call,
     taken: Mapping[Method, Latency],
     error_before: float,
-    torch_device: str,
+    fresh: Inputs,
+    truth: Any = None,
 ) -> Outcome:
-    """The outcome of latencies whose call was right before, if it still is on fresh inputs."""
+    """The outcome of latencies whose call was right before, if it still is on ``fresh`` inputs,
+    whose answer ``truth`` is if it is known."""
     device = devices.identify(gpu.card.name)
     samples: dict[str, tuple[float, ...]] = {}
     evidence: dict[str, Any] = {}
@@ -128,8 +131,7 @@ def _checked(
             samples["unheld"] = tuple(0.0 if one.held else 100.0 for one in measured.samples)
     if hasattr(gpu, "peak_bytes"):
         samples["peak_bytes"] = (float(gpu.peak_bytes(call)),)
-    fresh = workload.inputs(torch_device, seed=1)
-    error_after = accuracy.check(workload, fresh, workload.call(fresh))
+    error_after = accuracy.check(workload, fresh, workload.call(fresh), truth)
     samples["relative_error"] = (error_before, error_after)
     return Outcome(workload.name, "ok", "; ".join(notes), samples, evidence)
 
@@ -168,10 +170,12 @@ def measure_beside(
     except Exception as raised:
         failed = {name: Outcome(name, status_of(raised), first_line(raised)) for name in ready}
         return list((outcomes | failed).values())
+    fresh = workloads[0].inputs(torch_device, seed=1)
+    truth = workloads[0].reference(fresh, "float64")
     for name, (workload, call, error) in ready.items():
         try:
             outcomes[name] = _checked(
-                gpu, workload, call, {"cold": taken[name]}, error, torch_device
+                gpu, workload, call, {"cold": taken[name]}, error, fresh, truth
             )
         except Exception as raised:
             outcomes[name] = Outcome(name, status_of(raised), first_line(raised))
