@@ -348,9 +348,11 @@ def attention_forward(
     )
 
 
-# An argument of 1 is a constant to Triton, and on loops over a single key the ptxas of triton 3.6
-# dies (signal 11): here it stays an argument.
-attention_forward_one_key = triton.jit(attention_forward.fn, do_not_specialize=["seqlen_k"])
+# An argument of 1 is a constant to Triton, and where constants tell that no row sees a whole block
+# of keys the ptxas of triton 3.6 dies (signal 11): here they stay arguments.
+attention_forward_few_keys = triton.jit(
+    attention_forward.fn, do_not_specialize=["seqlen_k", "causal_offset"]
+)
 
 
 def launch(
@@ -387,7 +389,8 @@ def launch(
         )
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
         tma = config.tma and packed is None and describable(k) and describable(v)
-        kernel = attention_forward_one_key if seqlen_k == 1 else attention_forward
+        few = seqlen_k == 1 or (causal and seqlen_q == causal_offset == 1)
+        kernel = attention_forward_few_keys if few else attention_forward
         kernel[grid](
             q,
             TensorDescriptor.from_tensor(k, [1, config.block_n, 1, block_d]) if tma else k,

@@ -69,7 +69,12 @@ def modified(b_s, scores, i_row, o_r, i_col, o_c, PRECISE: tl.constexpr):
             mask=(o_r < scores.rows - i_row) & (o_c < scores.columns - i_col),
             other=0,
         )
-        if b_bias.dtype == tl.uint8:
+        HIDES: tl.constexpr = b_bias.dtype == tl.uint8
+        if PRECISE and b_bias.dtype != tl.float32:
+            # Triton gives up on products in fp64 (MMAv2.cpp: "largeK") whose operands derive, value
+            # by value, from a load of fewer bits than 32. A sum of one value ends that search.
+            b_bias = tl.sum(tl.expand_dims(b_bias.to(tl.float32), 2), 2)
+        if HIDES:
             b_s = tl.where(b_bias != 0, b_s, float("-inf"))
         else:
             b_s += b_bias.to(tl.float32)

@@ -40,6 +40,14 @@ def trained(*shape: int) -> None:
     out.backward(torch.zeros_like(out))
 
 
+def masked(dtype: torch.dtype) -> None:
+    """fp32 with a bias of ``dtype``, and its gradients."""
+    q = torch.zeros(1, 40, 2, 64, requires_grad=True)
+    out = kernels.flash_attention(q, q, q, bias=torch.zeros(40, 40, dtype=dtype))
+    assert isinstance(out, torch.Tensor)
+    out.backward(torch.zeros_like(out))
+
+
 def decoded(head_dim: int, head_dim_v: int, dtype: torch.dtype = FP16) -> None:
     k, v = (torch.zeros(1, 200, 2, d).to(torch.float8_e4m3fn) for d in (head_dim, head_dim_v))
     q = torch.zeros(1, 1, 2, head_dim, dtype=dtype)
@@ -62,6 +70,9 @@ def compiled(call: Callable[[], object]) -> list[Launch]:
         pytest.param(lambda: decoded(40, 32), 1, id="40-32-fp8-cache"),
         # Triton 3.6 and 3.7 do not compile products in fp64 of a cache in fp8.
         pytest.param(lambda: decoded(32, 32, torch.float32), 1, id="fp32-on-fp8-cache"),
+        # Nor those of weights that come from fewer bits than 32, but for a sum between.
+        pytest.param(lambda: masked(torch.bool), 4, id="fp32-bool-bias"),
+        pytest.param(lambda: masked(FP16), 4, id="fp32-fp16-bias"),
     ],
 )
 def test_no_product_reads_what_nothing_wrote(case: Callable[[], object], launches: int) -> None:
@@ -70,9 +81,11 @@ def test_no_product_reads_what_nothing_wrote(case: Callable[[], object], launche
     assert [reading.read_code(one.kernel).advisories for one in found] == [()] * launches
 
 
-@pytest.mark.parametrize("lengths", [(1, 1), (130, 1), (1, 130)])
+# (1, 2) has a causal offset of 1.
+@pytest.mark.parametrize("lengths", [(1, 1), (130, 1), (1, 130), (1, 2)])
 def test_a_length_of_one_compiles(lengths: tuple[int, int]) -> None:
     found = compiled(lambda: trained(*lengths, 64, 64))
     assert len(found) == 4
-    # As a constant of 1 the number of keys is what some ptxas die of.
-    assert found[0].signature["seqlen_k"] == "i32"
+    # As constants of 1 these are what some ptxas die of.
+    if 1 in (lengths[1], lengths[1] - lengths[0]):
+        assert found[0].signature["seqlen_k"] == found[0].signature["causal_offset"] == "i32"
