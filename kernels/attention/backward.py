@@ -15,6 +15,7 @@ from .backward_kv import attention_backward_kv
 from .backward_q import attention_backward_q
 from .backward_rows import attention_backward_delta, attention_backward_rows
 from .configs import choose_backward, columns
+from .forward import LOG2_E
 from .options import PLAIN, Options
 from .packed import Packed
 
@@ -95,7 +96,7 @@ def launch(
         limits = (tokens, causal_offset, left_offset, scale, *asked)
         lengths = (heads, heads // kv_heads, seqlen_q, seqlen_k, *limits)
         rows = config.q
-        total = torch.empty_like(lse) if exact else None
+        total, shift = (torch.empty_like(lse), torch.empty_like(lse)) if exact else (None, lse)
         if exact:
             attention_backward_rows[(triton.cdiv(seqlen_q, rows.block_m) * batch * heads,)](
                 q,
@@ -103,7 +104,7 @@ def launch(
                 v,
                 out,
                 dout,
-                lse,
+                shift,
                 delta,
                 total,
                 *sequences,
@@ -147,7 +148,7 @@ def launch(
             k,
             v,
             walked(dout, kv.block_m, block_dv),
-            lse,
+            shift,
             delta,
             total,
             dlse if exact else None,
@@ -169,7 +170,7 @@ def launch(
             walked(k, rows.block_n, block_d),
             walked(v, rows.block_n, block_dv),
             dout,
-            lse,
+            shift,
             delta,
             total,
             dlse if exact else None,
@@ -189,7 +190,7 @@ def launch(
     if options.sinks is not None:
         if exact:
             delta = delta if dlse is None else delta - dlse
-        gradients.append(_of_sinks(options.sinks, lse, delta, total))
+        gradients.append(_of_sinks(options.sinks, shift, delta, total))
     if bias is not None and dbias is not None:
         gradients.append(dbias.sum_to_size(bias.shape).to(bias.dtype))
     return gradients
@@ -201,12 +202,13 @@ def _of_sinks(
     delta: torch.Tensor,
     total: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """(heads,): the weight of a row's sink times -delta, whose dp is 0, summed over rows."""
-    if total is not None:  # fp32: not a rounding more than the formula has
-        lse, delta = lse.double(), delta.double()
-    weights = torch.exp(sinks[:, None] - lse).masked_fill_(lse == float("-inf"), 0.0)
-    if total is not None:
-        weights /= total
+    """(heads,): the weight of a row's sink times -delta, whose dp is 0, summed over rows. With
+    ``total`` lse is the shift of backward_rows.py."""
+    if total is None:
+        weights = torch.exp(sinks[:, None] - lse).masked_fill_(lse == float("-inf"), 0.0)
+    else:  # fp32: not a rounding more than the formula has
+        delta = delta.double()
+        weights = torch.exp2(sinks.double()[:, None] * LOG2_E - lse) / total
     rows = -(weights * delta).sum(-1)
     return (rows if rows.dim() == 1 else rows.sum(0)).float()
 

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from ..products import add_product, sum_type
-from .backward_tiles import load_rows, weights
+from .backward_tiles import load_rows, shifted, weights
 from .packed import bounds
 from .products import head_product
 from .scores import Scores, dropped, kept, modified, place
@@ -85,10 +85,12 @@ def accumulate_kv(
         if left_offset is not None:
             within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
             seen = seen & within if MASKED else within
-        b_p = weights(b_s, b_lse[None, :], seen, scale, MASKED or left_offset is not None)
         if EXACT:
+            b_p = shifted(b_s, b_lse[None, :], seen, scale, MASKED or left_offset is not None)
             b_total = tl.load(total + o_bh + i_m + o_m, mask=in_m, other=1.0)
             b_p = tl.div_rn(b_p, b_total[None, :])
+        else:
+            b_p = weights(b_s, b_lse[None, :], seen, scale, MASKED or left_offset is not None)
         if scores.seed is not None:
             b_keep = kept(scores, i_m, o_m[None, :], o_column, o_n[:, None])
             b_kept = dropped(b_p, b_keep, scores)
@@ -182,7 +184,7 @@ def attention_backward_kv(
 ):
     """Gradients of BLOCK_N keys and values of one head; dk and dv are contiguous.
 
-    ``total`` and ``dlse`` are told in backward_rows.py; without ``total``, delta holds dlse.
+    With ``total``, which backward_rows.py tells, lse is its shift; without, delta holds dlse.
     """
     n_blocks = tl.cdiv(seqlen_k, BLOCK_N)
     i_n = tl.program_id(0) % n_blocks * BLOCK_N

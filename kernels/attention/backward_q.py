@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from ..products import add_product, sum_type
-from .backward_tiles import load_rows, weights
+from .backward_tiles import load_rows, shifted, weights
 from .packed import bounds
 from .products import head_product
 from .scores import Scores, dropped, kept, modified, place, store_bias_gradient
@@ -79,9 +79,11 @@ def accumulate_q(
             seen = seen & (i_n + o_n[None, :] <= o_row + o_m[:, None] + causal_offset)
         if left_offset is not None:
             seen = seen & (i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset)
-        b_p = weights(b_s, b_lse[:, None], seen, scale, MASKED)
         if b_total is not None:
+            b_p = shifted(b_s, b_lse[:, None], seen, scale, MASKED)
             b_p = tl.div_rn(b_p, b_total[:, None])
+        else:
+            b_p = weights(b_s, b_lse[:, None], seen, scale, MASKED)
         b_ds = b_dp - b_delta[:, None]
         if b_dlse is not None:
             b_ds += b_dlse[:, None]

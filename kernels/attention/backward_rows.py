@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .backward_tiles import load_rows, weights
+from .backward_tiles import load_rows, shifted
 from .packed import bounds
 from .products import head_product
 from .scores import Scores, dropped, kept, modified, place
@@ -61,7 +61,7 @@ def attention_backward_rows(
     v,
     out,
     dout,
-    lse,
+    shift,
     delta,
     total,
     cu_q,
@@ -122,13 +122,16 @@ def attention_backward_rows(
     BLOCK_DV: tl.constexpr,
     CAUSAL: tl.constexpr,
 ):
-    """delta and the sum of a row's weights, from the very products the gradients are made of.
+    """delta, and shift and total by which a score is a weight, 2^(score log2(e) - shift) / total,
+    from the very products the gradients are made of.
 
-    The weights come back from a log-sum-exp whose last place they all have in common: divided by
-    their sum they are what softmax gave. And the softmax gradient p * (dp - delta) is a difference
-    that has to vanish where a row sees one key, so delta may not be rounded in another order than
-    dp is: rowsum(out * dout) is only the start, to which the weighted mean of what dp differs by is
-    added.
+    The log-sum-exp would do for the shift, but log(n) above n scores alike, and a weight of 1/n
+    loses the places of that in its exponent. The formula subtracts the maximum; here it is the
+    whole number next above, from which another one is moved to without a rounding.
+
+    The softmax gradient p * (dp - delta) is a difference that has to vanish where a row sees one
+    key, so delta may not be rounded in another order than dp is: rowsum(out * dout) is only the
+    start, to which the weighted mean of what dp differs by is added.
     """
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_row = tl.program_id(0) % n_blocks * BLOCK_M
@@ -182,14 +185,16 @@ def attention_backward_rows(
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
     in_m = i_row + o_m < seqlen_q
-    b_lse = tl.load(lse + o_bh + o_m, mask=in_m, other=float("inf"))
-    b_total = tl.zeros([BLOCK_M], dtype=tl.float32)
-    b_more = tl.zeros([BLOCK_M], dtype=tl.float32)
+    LOG2_E: tl.constexpr = 1.4426950408889634
+    b_shift = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    # Sums of sums of tiles, which one after the other would round once a tile.
+    b_total = tl.zeros([BLOCK_M], dtype=tl.float64)
+    b_more = tl.zeros([BLOCK_M], dtype=tl.float64)
     if sinks is not None:
         # A score of its own, whose dp is 0.
-        LOG2_E: tl.constexpr = 1.4426950408889634
-        b_total += tl.exp2((tl.load(sinks + i_h) - b_lse) * LOG2_E)
-        b_total = tl.where(b_lse == float("-inf"), 0.0, b_total)
+        b_sink = tl.load(sinks + i_h) * LOG2_E
+        b_shift = tl.maximum(b_shift, tl.ceil(b_sink))
+        b_total += tl.where(b_sink == float("-inf"), 0.0, tl.exp2(b_sink - tl.ceil(b_sink)))
         b_more -= b_total * b_start
     o_end = seqlen_k
     if CAUSAL:
@@ -200,6 +205,7 @@ def attention_backward_rows(
     if blocks is not None:
         o_first = 0
         o_end = tl.load(b_blocks) * span
+    unit = scale if factor is None else 1.0
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
@@ -224,9 +230,18 @@ def attention_backward_rows(
             seen = seen & (i_n + o_n[None, :] <= i_row + o_m[:, None] + causal_offset)
         if left_offset is not None:
             seen = seen & (i_n + o_n[None, :] >= i_row + o_m[:, None] + left_offset)
-        b_p = weights(b_s, b_lse[:, None], seen, scale if factor is None else 1.0, True)
-        b_total += tl.sum(b_p, 1)
-        b_more += tl.sum(b_p * (b_dp - b_start[:, None]), 1)
+        b_own = tl.where(seen, b_s * (unit * LOG2_E), float("-inf"))
+        b_own = tl.maximum(b_shift, tl.ceil(tl.max(b_own, 1)))
+        # A row that has seen no key yet is at -inf: subtract 0, or NaN would arise.
+        b_finite = tl.where(b_own == float("-inf"), 0.0, b_own)
+        b_alpha = tl.exp2(b_shift - b_finite).to(tl.float64)
+        b_shift = b_own
+        b_p = shifted(b_s, b_finite[:, None], seen, unit, True)
+        b_total = b_total * b_alpha + tl.sum(b_p, 1)
+        b_more = b_more * b_alpha + tl.sum(b_p * (b_dp - b_start[:, None]), 1)
     b_total = tl.where(b_total == 0.0, 1.0, b_total)
-    tl.store(delta + o_bh + o_m, b_start + b_more / b_total, mask=in_m)
-    tl.store(total + o_bh + o_m, b_total, mask=in_m)
+    tl.store(delta + o_bh + o_m, (b_start + b_more / b_total).to(tl.float32), mask=in_m)
+    tl.store(total + o_bh + o_m, b_total.to(tl.float32), mask=in_m)
+    # A row without a key has weights of 0.
+    b_shift = tl.where(b_shift == float("-inf"), float("inf"), b_shift)
+    tl.store(shift + o_bh + o_m, b_shift, mask=in_m)

@@ -44,3 +44,11 @@ def weights(b_s, b_lse, seen, scale, MASKED: tl.constexpr):
     LOG2_E: tl.constexpr = 1.4426950408889634
     b_p = tl.exp2(b_s * (scale * LOG2_E) - b_lse * LOG2_E)
     return tl.where(seen, b_p, 0.0) if MASKED else b_p
+
+
+@triton.jit
+def shifted(b_s, b_shift, seen, scale, MASKED: tl.constexpr):
+    """As ``weights``, with backward_rows.py's shift: to be divided by its total."""
+    LOG2_E: tl.constexpr = 1.4426950408889634
+    b_p = tl.exp2(b_s * (scale * LOG2_E) - b_shift)
+    return tl.where(seen, b_p, 0.0) if MASKED else b_p

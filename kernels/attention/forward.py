@@ -111,7 +111,7 @@ def attend(
         else:
             b_p = tl.exp2(b_s * scale - b_shift[:, None])
             b_alpha = tl.exp2(b_max - b_shift)
-        b_sum = b_sum * b_alpha + tl.sum(b_p, 1)
+        b_sum = b_sum * b_alpha.to(b_sum.dtype) + tl.sum(b_p, 1)
         b_out = b_out * b_alpha.to(b_out.dtype)[:, None]
         if scores.seed is not None:
             b_p = dropped(b_p, kept(scores, o_row, o_m[:, None], i_n, o_n[None, :]), scores)
@@ -270,7 +270,8 @@ def attention_forward(
     )
 
     b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
-    b_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
+    # In fp32 a rounding a tile is as much as the log-sum-exp may lose.
+    b_sum = tl.zeros([BLOCK_M], dtype=tl.float64 if NATURAL else tl.float32)
     if sinks is not None:
         # One more score, without a value.
         b_sink = tl.load(sinks + i_h) * (1.0 if NATURAL else 1.4426950408889634)
@@ -335,6 +336,7 @@ def attention_forward(
             CAUSAL, True, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
 
+    b_sum = b_sum.to(tl.float32)
     # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
     b_out = b_out.to(tl.float32) / tl.where(b_sum == 0.0, 1.0, b_sum)[:, None]
     b_log = tl.log(b_sum) if NATURAL else tl.log2(b_sum)
