@@ -2,10 +2,11 @@
 
     python -m tests.kernels.random_configurations --count 3000 --jobs 14 --seconds 330 --seed 1
 
-A configuration follows from its seed alone; ``--only SEED`` repeats one and prints its trace. What
-failed, its seed and the whole configuration are written as they come. Memory that no kernel wrote
-is NaN. A process that crashes or hangs is told with its configuration and replaced. With
-TRITON_INTERPRET=1 and small ``--longest`` the same runs on the CPU.
+A configuration follows from its seed alone; ``--only SEED`` repeats one and prints its trace,
+``--only SEED SEED ...`` several at once. What failed, its seed and the whole configuration are
+written as they come. Memory that no kernel wrote is NaN. A process that crashes or hangs is told
+with its configuration and replaced. With TRITON_INTERPRET=1 and small ``--longest`` the same runs
+on the CPU.
 """
 
 from __future__ import annotations
@@ -102,11 +103,10 @@ class Process:
         self.pipe.close()
 
 
-def every(count: int, first: int, jobs: int, seconds: float, longest: int) -> Iterable[Told]:
-    """Answers as they come, until all are there or the time is up."""
+def every(groups: list[list[int]], jobs: int, seconds: float, longest: int) -> Iterable[Told]:
+    """Answers as they come, until all are there or the time is up. One process takes a group."""
     stop = time.monotonic() + seconds
-    groups = [list(range(first + at, first + min(count, at + SHAPES)))
-              for at in range(0, count, SHAPES)][::-1]  # fmt: skip
+    groups = groups[::-1]
     processes = [Process(longest) for _ in range(min(jobs, len(groups)))]
     busy: list[Process] = []
     for one in processes:
@@ -211,15 +211,22 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first: seed * 1,000,000")
     parser.add_argument("--longest", type=int, default=2048, help="no length is more")
     parser.add_argument("--log", help="a file for every answer")
-    parser.add_argument("--only", type=int, metavar="SEED", help="this configuration alone")
+    parser.add_argument(
+        "--only", type=int, nargs="+", metavar="SEED", help="these configurations alone"
+    )
     args = parser.parse_args(given)
-    if args.only is not None:
-        return once(args.only, args.longest)
+    if args.only and len(args.only) == 1:
+        return once(args.only[0], args.longest)
     sums: dict[str, Sum] = defaultdict(Sum)
     first = args.seed * 1_000_000
+    groups = [[seed] for seed in args.only or ()] or [
+        list(range(first + at, first + min(args.count, at + SHAPES)))
+        for at in range(0, args.count, SHAPES)
+    ]
+    asked, named = sum(map(len, groups)), "given" if args.only else f"from {first}"
     started = time.monotonic()
     with Path(args.log or os.devnull).open("w", encoding="utf-8", buffering=1) as log:
-        for told in every(args.count, first, args.jobs, args.seconds, args.longest):
+        for told in every(groups, args.jobs, args.seconds, args.longest):
             sums[told.operator].add(told)
             if told.problem:
                 text = (
@@ -231,7 +238,7 @@ def main(given: list[str] | None = None) -> int:
             log.write(f"{told.seed} {told.operator} {told.seconds:.2f}s {worst}\n")
         total = sum(one.done for one in sums.values())
         seconds = time.monotonic() - started
-        text = f"{table(sums)}\nseeds from {first}: {total} of {args.count} in {seconds:.0f} s"
+        text = f"{table(sums)}\nseeds {named}: {total} of {asked} in {seconds:.0f} s"
         print(text, flush=True)
         log.write(text + "\n")
     return int(any(one.failed for one in sums.values()) or not total)
