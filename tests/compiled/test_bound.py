@@ -214,3 +214,24 @@ def test_an_sm_without_work_is_not_active() -> None:
     assert few.bound.us == pytest.approx(many.bound.us, rel=0.01)
     assert few.bound.utilization == pytest.approx(many.bound.utilization, rel=0.01)
     assert few.bound.tensor_us == pytest.approx(many.bound.tensor_us / 2)
+
+
+@triton.jit
+def _largest_products(a, b, out, n, D: tl.constexpr, N: tl.constexpr):
+    o_m, o_n, o_d = tl.arange(0, 64), tl.arange(0, N), tl.arange(0, D)
+    b_a = tl.load(a + o_m[:, None] * D + o_d[None, :])
+    b_sum = tl.zeros([64, N], dtype=tl.float32)
+    for i in range(n):
+        b_sum = tl.dot(b_a, tl.load(b + i * N * D + o_d[:, None] + o_n[None, :] * D), b_sum)
+    tl.store(out + o_m, tl.max(b_sum, 1))
+
+
+def test_a_reduction_behind_the_loop_of_products_is_no_obstacle() -> None:
+    a, b = (torch.empty(rows, 64, dtype=torch.float16) for rows in (64, 512))
+    out = torch.empty(64)
+    recording = record(
+        lambda: _largest_products[(1,)](a, b, out, 8, D=64, N=64), targets.get("sm_90")
+    )
+    assert recording.failures == ()
+    (found,) = reading.read(recording.launches)
+    assert found.bound.asked_flops == 8 * 2 * 64**3

@@ -132,7 +132,8 @@ def bound(launch: Launch, program: Program, device: Device, blocks: int = 1) -> 
                 add("tensor", flops / _rate(device, dtype), runs)
     ends = 0.0
     if program.tensor_level == 2:
-        done = sum(works[one].stores.total() for one in _regions(function.body))
+        regions = (one for one in _regions(function.body) if one in works)
+        done = sum(works[one].stores.total() for one in regions)
         ends = chain.memory_clocks(done)
         ends += chain.tail_clocks(program, device) if specialised else 0.0
     # Blocks that share an SM share its units, but each fills the gaps of another's chain.
