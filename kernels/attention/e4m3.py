@@ -39,6 +39,18 @@ def widened(b_x, FNUZ: tl.constexpr):
 
 
 @triton.jit
+def in_fp16(b_x):
+    """Rows as fp16, and the power of two each was divided by: its largest value lies between 1 and
+    2, so that none is too large, and what fp16 rounds away is below 2^-24 of it."""
+    b_x = b_x.to(tl.float32)
+    b_power = tl.max(tl.abs(b_x), 1).to(tl.int32, bitcast=True) >> 23
+    b_power = tl.minimum(tl.maximum(b_power, 1), 253)
+    b_inverse = ((254 - b_power) << 23).to(tl.float32, bitcast=True)
+    b_size = (b_power << 23).to(tl.float32, bitcast=True)
+    return (b_x * b_inverse[:, None]).to(tl.float16), b_size
+
+
+@triton.jit
 def narrowed(b_x, FNUZ: tl.constexpr):
     """e4m3 bits in uint8 of fp32, to nearest even; what is too large becomes the largest."""
     b_bits = b_x.to(tl.uint32, bitcast=True)

@@ -14,7 +14,7 @@ from .. import targets
 from ..products import add_product, sum_type
 from . import e4m3, kvcache_combine
 from .configs import columns
-from .e4m3 import widened
+from .e4m3 import in_fp16, widened
 from .kvcache_combine import finished
 from .kvcache_configs import choose, choose_splits, processors
 from .kvcache_layout import Cache, keys_in_cache
@@ -176,6 +176,12 @@ def attention_kvcache(
 
     if k_scale is not None:
         scale *= tl.load(k_scale + i_kv * stride_k_scale)
+    if FP8 != "" and b_q.dtype == tl.bfloat16:
+        # e4m3 is widened to fp16 by one instruction for two values, to bf16 by many.
+        b_q, b_size = in_fp16(b_q)
+        b_scale = (scale * b_size)[:, None]
+    else:
+        b_scale = scale
 
     UNIT: tl.constexpr = 1.0 if NATURAL else 1.4426950408889634
     if slopes is not None:
@@ -222,9 +228,9 @@ def attention_kvcache(
             b_k = widened(b_k, FP8 == "fnuz").to(b_q.dtype)
         b_s = head_product(b_q, b_k, FP8 != "")
         if softcap is not None:
-            b_s = tanh(b_s * (scale / softcap), NATURAL) * softcap
+            b_s = tanh(b_s * (b_scale / softcap), NATURAL) * softcap
         else:
-            b_s *= scale
+            b_s *= b_scale
         if slopes is not None:
             b_away = tl.abs(o_token[:, None] + diagonal - i_n - o_n[None, :])
             b_s -= b_slope[:, None] * b_away.to(tl.float32)
