@@ -195,6 +195,9 @@ def attention_kvcache(
         b_max = tl.where(i_s == 0, b_sink, b_max)
         b_sum = tl.where(i_s == 0, 1.0, b_sum)
     b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype, FP8 != ""))
+    # Numbers of pages are loaded a block ahead: no load of keys waits for another load.
+    if table is not None:
+        b_page = pages(table, stride_tp, o_first, o_end, o_n, PAGE_SIZE, BLOCK_N)
     for i_n in range(o_first, o_end, BLOCK_N):
         in_n = o_n < o_end - i_n
         # Where one scalar leads to the whole block, the offsets within it fit 32 bits.
@@ -203,19 +206,19 @@ def attention_kvcache(
             v_block = v + tl.cast(i_n, tl.int64) * stride_vs
             o_k = o_n * stride_ks
             o_v = o_n * stride_vs
-        elif PAGE_SIZE >= BLOCK_N:
-            i_page = tl.load(table + i_n // PAGE_SIZE * stride_tp).to(tl.int64)
-            k_block = k + i_page * stride_kb + tl.cast(i_n % PAGE_SIZE, tl.int64) * stride_ks
-            v_block = v + i_page * stride_vb + tl.cast(i_n % PAGE_SIZE, tl.int64) * stride_vs
-            o_k = o_n * stride_ks
-            o_v = o_n * stride_vs
         else:
-            o_key = i_n + o_n
-            i_page = tl.load(table + o_key // PAGE_SIZE * stride_tp, mask=in_n, other=0)
-            k_block = k
-            v_block = v
-            o_k = i_page.to(tl.int64) * stride_kb + o_key % PAGE_SIZE * stride_ks
-            o_v = i_page.to(tl.int64) * stride_vb + o_key % PAGE_SIZE * stride_vs
+            b_block = b_page.to(tl.int64)
+            b_page = pages(table, stride_tp, i_n + BLOCK_N, o_end, o_n, PAGE_SIZE, BLOCK_N)
+            if PAGE_SIZE >= BLOCK_N:
+                k_block = k + b_block * stride_kb + tl.cast(i_n % PAGE_SIZE, tl.int64) * stride_ks
+                v_block = v + b_block * stride_vb + tl.cast(i_n % PAGE_SIZE, tl.int64) * stride_vs
+                o_k = o_n * stride_ks
+                o_v = o_n * stride_vs
+            else:
+                k_block = k
+                v_block = v
+                o_k = b_block * stride_kb + (i_n + o_n) % PAGE_SIZE * stride_ks
+                o_v = b_block * stride_vb + (i_n + o_n) % PAGE_SIZE * stride_vs
         # [BLOCK_N, BLOCK_D]
         b_k = tl.load(
             k_block + (o_k[:, None] + o_d[None, :] * stride_kd),
@@ -283,6 +286,16 @@ def attention_kvcache(
     o_out = o_token.to(tl.int64) * stride_os + o_head.to(tl.int64) * stride_oh
     p_out = out + o_out[:, None] + o_dv[None, :] * stride_od
     tl.store(p_out, b_out.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def pages(table, stride_tp, i_n, o_end, o_n, PAGE_SIZE: tl.constexpr, BLOCK_N: tl.constexpr):
+    """The page of a block of keys from ``i_n`` on, or of each key where pages are smaller."""
+    if PAGE_SIZE >= BLOCK_N:
+        return tl.load(table + i_n // PAGE_SIZE * stride_tp, mask=i_n < o_end, other=0)
+    else:
+        o_key = i_n + o_n
+        return tl.load(table + o_key // PAGE_SIZE * stride_tp, mask=o_key < o_end, other=0)
 
 
 def launch(
