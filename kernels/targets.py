@@ -35,6 +35,11 @@ class Target:
         return self.backend == "cuda" and self.capability >= 90
 
     @property
+    def overlaps_launches(self) -> bool:
+        """Whether a kernel can start while the one before it ends (programmatic launches)."""
+        return self.backend == "cuda" and self.capability >= 90
+
+    @property
     def has_wgmma(self) -> bool:
         return self.backend == "cuda" and self.capability // 10 == 9
 

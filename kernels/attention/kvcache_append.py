@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from .. import targets
 from . import e4m3
@@ -68,10 +69,13 @@ def kvcache_append(
     ROTARY: tl.constexpr,
     INTERLEAVED: tl.constexpr,
     FP8: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """Row r of a sequence is new token r // kv_heads of head r % kv_heads; token i becomes key
     ``length`` + i, unless the cache has no room for it. With FP8 the caches are bytes of e4m3 (of
     flavour fn or fnuz), and hold what comes divided by its scale."""
+    if EARLY:
+        gdc_launch_dependents()
     n_rows = tokens * kv_heads
     n_blocks = tl.cdiv(n_rows, BLOCK_R)
     i_b = tl.program_id(0) // n_blocks
@@ -167,5 +171,6 @@ def launch(k: torch.Tensor, v: torch.Tensor, cache: Cache, rotary: Rotary | None
             ROTARY=rotary.columns if rotary else 0,
             INTERLEAVED=rotary is not None and rotary.interleaved,
             FP8=way,
+            EARLY=targets.current().overlaps_launches,
             num_warps=4,
         )

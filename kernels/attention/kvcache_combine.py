@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
 
 from .configs import padded
 
@@ -44,8 +45,11 @@ def attention_kvcache_combine(
     CHUNK: tl.constexpr,
     BLOCK_DV: tl.constexpr,
     NATURAL: tl.constexpr,
+    AFTER: tl.constexpr,
 ):
     """One row of queries a program: adds what its ``splits`` parts of the keys gave."""
+    if AFTER:
+        gdc_wait()
     n_rows = seqlen_q * GROUP
     i_row = tl.program_id(0) % n_rows
     i_tile = tl.program_id(0) // n_rows
@@ -97,10 +101,13 @@ def launch(
     *,
     group: int,
     natural: bool,
+    after: bool,
 ) -> None:
     """Fill ``out`` and ``lse`` from ``part`` (tiles, splits, rows, head_dim_v) and ``stats`` (2,
     tiles, splits, rows), a tile being the ``group`` heads of one key head of one sequence."""
     tiles, splits, rows, head_dim_v = part.shape
+    chunk = min(CHUNK, 1 << (splits - 1).bit_length())
+    block_dv = padded(head_dim_v)
     attention_kvcache_combine[(tiles * rows,)](
         part,
         stats,
@@ -113,8 +120,10 @@ def launch(
         GROUP=group,
         HEAD_DIM_V=head_dim_v,
         BLOCK_S=max(16, 1 << (splits - 1).bit_length()),
-        CHUNK=CHUNK,
-        BLOCK_DV=padded(head_dim_v),
+        CHUNK=chunk,
+        BLOCK_DV=block_dv,
         NATURAL=natural,
-        num_warps=4,
+        AFTER=after,
+        num_warps=1 if chunk * block_dv <= 512 else 4,
+        **({"launch_pdl": True} if after else {}),
     )

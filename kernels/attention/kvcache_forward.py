@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .. import targets
 from ..products import add_product, sum_type
@@ -95,6 +96,8 @@ def attention_kvcache(
     ROTARY: tl.constexpr,
     INTERLEAVED: tl.constexpr,
     FP8: tl.constexpr,
+    EARLY: tl.constexpr,
+    AFTER: tl.constexpr,
 ):
     """Row r of a tile is query token r // GROUP of head r % GROUP of those that share a key head.
 
@@ -107,7 +110,12 @@ def attention_kvcache(
     from there on. ``softcap`` and ``slopes`` as in scores.py, or None; the sink of a head is with
     the first part of its keys.
     FP8 says how the cache is read (e4m3.way); it holds keys and values divided by their scales.
+    EARLY lets the kernel behind this one start, AFTER waits for what the one before it wrote.
     """
+    if AFTER:
+        gdc_wait()
+    if EARLY:
+        gdc_launch_dependents()
     n_rows = seqlen_q * GROUP
     n_m = tl.cdiv(n_rows, BLOCK_M)
     i_m = tl.program_id(0) % n_m
@@ -337,6 +345,7 @@ def launch(
             num_splits = choose_splits(
                 tiles * blocks, -(-seen // config.block_n), processors(target, config)
             )
+        after = bool(added) and target.overlaps_launches
         part = stats = None
         if num_splits > 1:
             part = q.new_empty((tiles, num_splits, rows, head_dim_v), dtype=torch.float32)
@@ -389,8 +398,13 @@ def launch(
             ROTARY=rotary.columns if rotary else 0,
             INTERLEAVED=rotary is not None and rotary.interleaved,
             FP8=way,
+            EARLY=part is not None and target.overlaps_launches,
+            AFTER=after,
             **config.options(),
+            **({"launch_pdl": True} if after else {}),
         )
         if part is None or stats is None:
             return
-        kvcache_combine.launch(part, stats, out, lse, group=group, natural=natural)
+        kvcache_combine.launch(
+            part, stats, out, lse, group=group, natural=natural, after=target.overlaps_launches
+        )
