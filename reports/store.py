@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from reports import thresholds
-from reports.result_file import Layout, Narrow, ResultFile, Row
+from reports.result_file import Floats, Layout, Narrow, ResultFile, Row
 
-VERSION = 1
+VERSION = 2
+_MOST_CHUNKS = 32  # more are written as one
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Store:
     def __init__(self, folder: Path):
         self.folder = folder
         self.code = code_version()
+        self._loaded: dict[str, tuple[Any, Read]] = {}
 
     def load_json(self, name: str) -> Any:
         """What ``save_json`` wrote with the same code, else ``None``."""
@@ -64,23 +66,33 @@ class Store:
 
     def load_files(self) -> dict[str, Read]:
         """The parsed files by path; empty where the store is absent, older or broken."""
+        self._loaded = {}
         index = self.load_json("files.json")
         if index is None:
             return {}
         try:
-            values = np.load(self.folder / f"values-{index['stamp']}.npy", mmap_mode="r")
-            bounds = np.load(self.folder / f"bounds-{index['stamp']}.npy", mmap_mode="r")
+            chunks = {stamp: self._arrays(stamp) for stamp in index["chunks"]}
             layouts = [_layout(rows) for rows in index["layouts"]]
-            return {
-                path: _entry(path, entry, layouts, values, bounds)
-                for path, entry in index["files"].items()
-            }
+            for path, entry in index["files"].items():
+                self._loaded[path] = entry, _entry(path, entry, layouts, chunks)
         except (OSError, ValueError, KeyError, TypeError, IndexError):
-            return {}
+            self._loaded = {}
+        return {path: read for path, (_, read) in self._loaded.items()}
 
     def save_files(self, files: dict[str, Read]) -> None:
-        """Writes the arrays under a new name first: a torn save leaves an index that fits none."""
+        """Remembers these files. What was loaded and is among them stays where it lies: only new
+        files are written, to a chunk of their own, until there are many chunks.
+
+        Arrays are written under a new name first: a torn save leaves an index that fits none.
+        """
         self._prepare()
+        kept = {
+            path: entry
+            for path, (entry, read) in self._loaded.items()
+            if files.get(path) is read and "chunk" in entry
+        }
+        if len({entry["chunk"] for entry in kept.values()}) >= _MOST_CHUNKS:
+            kept = {}
         layouts: dict[Layout, int] = {}
         entries: dict[str, Any] = {}
         offset = 0
@@ -89,10 +101,8 @@ class Store:
             entry: dict[str, Any] = {"at": [read.size, read.mtime_ns], "rejection": read.rejection}
             result = read.result
             if result is not None:
-                parts.append(result)
                 entry |= {
                     "layout": layouts.setdefault(result.rows, len(layouts)),
-                    "offset": offset,
                     "count": len(result.values),
                     "fields": [
                         result.commit,
@@ -105,14 +115,41 @@ class Store:
                         list(result.problems),
                     ],
                 }
-                offset += len(result.values)
+                if path in kept:
+                    entry |= {name: kept[path][name] for name in ("chunk", "offset")}
+                else:
+                    parts.append(result)
+                    entry |= {"chunk": "", "offset": offset}
+                    offset += len(result.values)
             entries[path] = entry
-        stamp = hashlib.sha256(repr(sorted(entries.items())).encode()).hexdigest()[:16]
+        fresh = hashlib.sha256(repr(sorted(entries.items())).encode()).hexdigest()[:16]
+        for entry in entries.values():
+            if entry.get("chunk") == "":
+                entry["chunk"] = fresh
+        if parts:
+            self._write_chunk(fresh, parts, offset)
+        stamps = sorted({entry["chunk"] for entry in entries.values() if "chunk" in entry})
+        rows = [
+            [[row.benchmark, row.params, row.offset, row.size, row.version] for row in layout]
+            for layout in layouts
+        ]
+        self.save_json("files.json", {"chunks": stamps, "layouts": rows, "files": entries})
+        for old in self.folder.glob("*.npy"):
+            if old.stem.partition("-")[2] not in stamps:
+                old.unlink()
+
+    def _arrays(self, stamp: str) -> tuple[Floats, Narrow]:
+        """A chunk. Plain views of the mapped files: slices of ``memmap`` take ten times as long."""
+        values = np.load(self.folder / f"values-{stamp}.npy", mmap_mode="r")
+        bounds = np.load(self.folder / f"bounds-{stamp}.npy", mmap_mode="r")
+        return np.asarray(values), np.asarray(bounds)
+
+    def _write_chunk(self, stamp: str, parts: list[ResultFile], count: int) -> None:
         for name, dtype, shape in (
-            (f"values-{stamp}.npy", np.float64, (max(offset, 1),)),
-            (f"bounds-{stamp}.npy", np.float32, (2, max(offset, 1))),
+            (f"values-{stamp}.npy", np.float64, (max(count, 1),)),
+            (f"bounds-{stamp}.npy", np.float32, (2, max(count, 1))),
         ):
-            # A new file, not the old one changed: `files` may still be looking at that one.
+            # A new file, not an old one changed: `files` may still be looking at that one.
             fresh = self.folder / f"{name}.new"
             array = np.lib.format.open_memmap(fresh, "w+", dtype, shape)  # type: ignore[no-untyped-call]
             at = 0
@@ -125,14 +162,6 @@ class Store:
                 at = end
             del array
             fresh.replace(self.folder / name)
-        rows = [
-            [[row.benchmark, row.params, row.offset, row.size, row.version] for row in layout]
-            for layout in layouts
-        ]
-        self.save_json("files.json", {"stamp": stamp, "layouts": rows, "files": entries})
-        for old in self.folder.glob("*.npy"):
-            if stamp not in old.name:
-                old.unlink()
 
     def _prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -153,12 +182,15 @@ def _layout(rows: list[Any]) -> Layout:
     )
 
 
-def _entry(path: str, entry: Any, layouts: list[Layout], values: Any, bounds: Any) -> Read:
+def _entry(
+    path: str, entry: Any, layouts: list[Layout], chunks: dict[str, tuple[Floats, Narrow]]
+) -> Read:
     size, mtime_ns = entry["at"]
     if "layout" not in entry:
         return Read(size, mtime_ns, None, entry["rejection"])
+    values, bounds = chunks[entry["chunk"]]
     start, end = entry["offset"], entry["offset"] + entry["count"]
-    if not 0 <= start <= end <= len(values):
+    if not 0 <= start <= end <= len(values) or bounds.shape != (2, len(values)):
         raise ValueError(f"{path}: its values lie outside the store")
     commit, environment, date_ms, machine, python, requirements, started, problems = entry["fields"]
     low: Narrow = bounds[0, start:end]
