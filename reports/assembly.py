@@ -19,6 +19,7 @@ from reports.result_file import ABSENT, FAILED, Layout, ResultFile
 from reports.work_done import Work, works_of
 
 # Fields of a machine whose change splits no history: a kernel update or more memory is no border.
+_COLUMNS_AT_ONCE = 16  # of a table that is filled
 _NO_BORDER = frozenset(("machine", "os", "ram", "version", "python", "hostname"))
 
 
@@ -184,14 +185,18 @@ class _Builder:
         started = np.zeros(len(columns), dtype=np.int64)
         names: dict[str, int] = {}
         files: dict[int, list[Path]] = {}
-        for position, file, places in self._files:
+        for together, at in self._runs(column_of):
+            rows, parts = at.rows, at.parts
+            held = _straight(np.array([column for column, _ in together]))
+            if not (isinstance(rows, slice) and isinstance(held, slice)):
+                rows = np.arange(len(self._series))[rows][:, None]
+            values[rows, held] = np.array([file.values for _, file in together]).T[parts]
+            low[rows, held] = np.array([file.low for _, file in together]).T[parts]
+            high[rows, held] = np.array([file.high for _, file in together]).T[parts]
+            methods[rows, held] = at.versions[:, None]
+        for position, file, _ in self._files:
             files.setdefault(position, []).append(file.path)
             column = column_of[position]
-            rows, parts = places.rows, places.parts
-            values[rows, column] = file.values[parts]
-            low[rows, column] = file.low[parts]
-            high[rows, column] = file.high[parts]
-            methods[rows, column] = places.versions
             # A compiled value depends on the compiler alone, and that is the table's name.
             platform = _platform(self._fields, file) if self._home[0] else ""
             platforms[column] = names.setdefault(platform, len(names))
@@ -214,6 +219,22 @@ class _Builder:
         )
         return table if len(real) == len(self._series) else table.take(real.tolist())
 
+    def _runs(self, column_of: dict[int, int]) -> Iterator[tuple[list[Placed], _Places]]:
+        """The files in their order, those of one layout and of different commits together: a table
+        is filled far faster by several columns than by one."""
+        run: list[Placed] = []
+        last: _Places | None = None
+        for position, file, places in self._files:
+            column = column_of[position]
+            full = len(run) == _COLUMNS_AT_ONCE or any(column == held for held, _ in run)
+            if last is not None and (full or places is not last):
+                yield run, last
+                run = []
+            run.append((column, file))
+            last = places
+        if last is not None:
+            yield run, last
+
     def _place(self, layout: Layout) -> _Places:
         rows: list[int] = []
         parts: list[int] = []
@@ -225,9 +246,8 @@ class _Builder:
             rows += [self._row(row.benchmark, values) for values in combinations(row.params)]
             parts += range(row.offset, row.offset + row.size)
             versions += [version] * row.size
-        return _Places(
-            np.array(rows, np.intp), np.array(parts, np.intp), np.array(versions, np.int32)
-        )
+        where, which = np.array(rows, np.intp), np.array(parts, np.intp)
+        return _Places(_straight(where), _straight(which), np.array(versions, np.int32))
 
     def _row(self, name: str, values: tuple[str, ...]) -> int:
         row = self._rows.get((name, values))
@@ -242,13 +262,23 @@ class _Builder:
         return row
 
 
+Placed = tuple[int, ResultFile]  # and its column
+
+
 @dataclass(frozen=True, eq=False)
 class _Places:
     """Where the values of a layout go: rows of the table, parts of the file's arrays."""
 
-    rows: NDArray[np.intp]
-    parts: NDArray[np.intp]
+    rows: NDArray[np.intp] | slice
+    parts: NDArray[np.intp] | slice
     versions: NDArray[np.int32]
+
+
+def _straight(indexes: NDArray[np.intp]) -> NDArray[np.intp] | slice:
+    """The same as a slice, which copies far faster, where they follow each other."""
+    if len(indexes) and (np.diff(indexes) == 1).all():
+        return slice(int(indexes[0]), int(indexes[-1]) + 1)
+    return indexes
 
 
 def _workload(benchmark: Benchmark, values: tuple[str, ...]) -> tuple[str, str]:

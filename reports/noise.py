@@ -10,8 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.model import Step
-from reports.statistics.contrast import memory
-from reports.statistics.density import count_modes, median, robust_sigma
+from reports.statistics.contrast import memory, ordered
+from reports.statistics.density import (
+    TINY,
+    count_modes,
+    count_modes_of_rows,
+    median,
+    robust_sigma,
+)
 from reports.statistics.paired import Runs, Test, paired_correlation
 
 Floats = NDArray[np.float64]
@@ -80,6 +86,52 @@ def classify(values: Sequence[float | None] | Floats, steps: Sequence[Step] = ()
         members = level_of == level
         residuals[members] -= median(x[members])
     return _describe(residuals, memory(residuals))
+
+
+def classify_rows(values: Floats) -> list[Noise]:
+    """``classify`` of each row of positive values without steps, in a fifth of the time.
+
+    What most rows have in common (one mode, no memory) is told of all at once; the others are
+    looked at one by one.
+    """
+    x = np.log(values)
+    count, n = x.shape
+    if n < 3 * _FEWEST:
+        return [classify(row) for row in values]
+    order, forgets = ordered(x)
+    middles = (order[:, (n - 1) // 2] + order[:, n // 2]) / 2.0
+    residuals = x - middles[:, None]
+    sizes = np.abs(residuals)
+    inner = np.partition(sizes, ((n - 1) // 2, n // 2), axis=1)
+    sigmas = 1.4826 * ((inner[:, (n - 1) // 2] + inner[:, n // 2]) / 2.0)
+    spikes = np.count_nonzero(sizes > _SPIKE_SIGMA * sigmas[:, None], axis=1) / n
+    equal = np.count_nonzero(order[:, 1:] == order[:, :-1], axis=1)
+    lows, centres, highs = (_quantiles(order - middles[:, None], share) for share in _QUANTILES)
+    modes = count_modes_of_rows(residuals, np.maximum(sigmas, TINY))
+    found = []
+    for row in range(count):
+        sigma, spread = float(sigmas[row]), float(highs[row] - lows[row])
+        if not forgets[row] or equal[row] or sigma <= TINY or spread <= 0.0:
+            found.append(classify(values[row]))
+            continue
+        skew = float(highs[row] + lows[row] - 2.0 * centres[row]) / spread
+        kind: NoiseKind = "quiet"
+        if modes[row] > 1:
+            kind = "modal"
+        elif spikes[row] > _SPIKE_SHARE:
+            kind = "spiky"
+        elif abs(skew) > _SKEW:
+            kind = "skewed"
+        found.append(Noise(kind, sigma, 1.0, modes[row], float(spikes[row]), n))
+    return found
+
+
+def _quantiles(order: Floats, share: float) -> Floats:
+    """``_quantile`` of each row."""
+    place = share * (order.shape[1] - 1)
+    first = int(place)
+    found: Floats = order[:, first] + (order[:, first + 1] - order[:, first]) * (place - first)
+    return found
 
 
 def classify_pairs(base: Runs, head: Runs) -> Noise:

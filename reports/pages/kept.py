@@ -14,7 +14,9 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from reports import triage
 from reports.changes import ends
@@ -43,6 +45,8 @@ class Pages:
     digests: Mapping[SeriesKey, str]
     stamps: Stamps
     identities: dict[str, Any] = field(default_factory=dict)
+    _states: dict[SeriesKey, str] = field(default_factory=dict)
+    _places: dict[Table, str] = field(default_factory=dict)
 
     def draw(self, path: str, inputs: object, make: Callable[[], str | bytes]) -> None:
         """One page; ``inputs`` are all that its text depends on, ``None`` where nobody can say."""
@@ -88,12 +92,25 @@ class Pages:
     def state(self, key: SeriesKey) -> str:
         """Equal where a series would be drawn the same: its history, and where it lies among the
         commits of its table and of the site."""
-        table, row = self.view.judgement.places[key]
-        present = table.present(row)
-        state = hashlib.blake2b(self.digests[key].encode(), digest_size=12)
-        state.update(present.tobytes())
-        state.update(self.view.columns(table)[present].tobytes())
-        return f"{state.hexdigest()} {len(table.commits)} {self.view.address(key)}"
+        state = self._states.get(key)
+        if state is None:
+            table, row = self.view.judgement.places[key]
+            place = self._place(table, table.present(row))
+            state = f"{self.digests[key]} {place} {len(table.commits)} {self.view.address(key)}"
+            self._states[key] = state
+        return state
+
+    def _place(self, table: Table, present: NDArray[np.intp]) -> str:
+        """Where a series lies; mostly all of a table lie alike."""
+        whole = len(present) == len(table.commits)
+        place = self._places.get(table) if whole else None
+        if place is None:
+            state = hashlib.blake2b(present.tobytes(), digest_size=12)
+            state.update(self.view.columns(table)[present].tobytes())
+            place = state.hexdigest()
+            if whole:
+                self._places[table] = place
+        return place
 
     def series(self, page: SeriesPage) -> object:
         return [self.state(page.table.series[row].key) for row in page.rows]

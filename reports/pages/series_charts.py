@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +11,8 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from reports.history import SeriesInfo, Table
-from reports.model import Change
-from reports.noise import Noise, classify
+from reports.model import Change, SeriesKey
+from reports.noise import Noise, classify, classify_rows
 from reports.pages import charts, words
 from reports.pages.data import encode, spans
 
@@ -122,6 +122,28 @@ def chart_data(
 def _bounded(edge: np.ndarray[Any, np.dtype[np.float32]], values: np.ndarray[Any, Any]) -> Any:
     wide = edge.astype(np.float64)
     return np.where(np.isfinite(wide), wide, values)
+
+
+def noises(
+    table: Table, rows: Sequence[int], changes: Mapping[SeriesKey, Sequence[Change]]
+) -> list[Noise | None]:
+    """The noise of several series, as ``noise_of`` tells each; those measured throughout, without
+    step or border, are looked at together."""
+    values = table.values[list(rows)]
+    positive = (values > 0) & (values < np.inf)
+    whole: list[bool] = np.all(positive, axis=1).tolist()
+    plain = [
+        good
+        and not table.series[row].meaning.exact
+        and not changes.get(table.series[row].key)
+        and not table.borders(row)
+        for good, row in zip(whole, rows, strict=True)
+    ]
+    together = iter(classify_rows(values[np.array(plain)]) if any(plain) else ())
+    return [
+        next(together) if one else noise_of(table, row, changes.get(table.series[row].key, ()))
+        for one, row in zip(plain, rows, strict=True)
+    ]
 
 
 def noise_of(table: Table, row: int, changes: Iterable[Change]) -> Noise | None:

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from reports.history import SeriesInfo, Table
 from reports.model import Change, Commit
+from reports.noise import Noise
 from reports.pages import words
 from reports.pages.addresses import SeriesPage
 from reports.pages.data import inline, spans
 from reports.pages.rendering import commit_path, render
-from reports.pages.series_charts import chart_data, chart_of, noise_of, title_of
+from reports.pages.series_charts import chart_data, chart_of, noises, title_of
 from reports.pages.view import View
 
 
@@ -48,9 +49,12 @@ def series_page(view: View, page: SeriesPage, common: Mapping[str, Any]) -> str:
         "better": first.meaning.better or "",
         "stairs": first.meaning.exact,
     }
+    noise = noises(table, page.rows, view.judgement.by_series)
     sections = [
-        _section(view, table, row, anchor, name, columns, shared)
-        for row, anchor, name in zip(page.rows, page.anchors, _names(page), strict=True)
+        _section(view, table, row, anchor, name, columns, shared, found)
+        for row, anchor, name, found in zip(
+            page.rows, page.anchors, _names(page), noise, strict=True
+        )
     ]
     return render(
         "series.html",
@@ -72,13 +76,13 @@ def _section(
     name: str,
     columns: NDArray[np.intp],
     shared: dict[str, Any],
+    noise: Noise | None,
 ) -> Section:
     info = table.series[row]
     unit = info.meaning.unit
     changes = view.judgement.by_series.get(info.key, ())
     present = table.present(row)
     newest = present[::-1][: view.detail.values].tolist()
-    noise = noise_of(table, row, changes)
     data = chart_data(table, row, columns, changes, view.detail.intervals)
     return Section(
         info,

@@ -22,7 +22,7 @@ _PLACES: Floats = np.arange(60, dtype=np.float64)
 
 _MOST_CELLS = 1e12  # a place beyond is no longer exact
 
-_TINY = 1e-200  # no measurement differs by less
+TINY = 1e-200  # no measurement differs by less
 _FLOOR_SHARE = 0.02  # of all points may lie anywhere: what one spike can say is bounded by this
 _SPARSE = 0.1  # cells below this share of the peak are smoothed widely: spikes are no modes
 _ONE_MODE_WIDTH, _MODAL_WIDTH, _SPARSE_WIDTH, _MODE_WIDTH = 0.35, 0.22, 3.0, 0.20
@@ -41,12 +41,12 @@ def robust_sigma(residuals: Floats) -> float:
     """
     size = np.abs(residuals)
     sigma = 1.4826 * median(size)
-    if sigma > _TINY:
+    if sigma > TINY:
         return sigma
     sigma = float(np.quantile(size, 0.9)) / 1.645
-    if sigma > _TINY:
+    if sigma > TINY:
         return sigma
-    some = size[size > _TINY]
+    some = size[size > TINY]
     return float(some.min()) if len(some) else 0.0
 
 
@@ -99,6 +99,25 @@ def count_modes(residuals: Floats, sigma: float) -> int:
     """How many separate peaks the density of ``residuals`` has, as ``learn`` sees it."""
     counts = _counted(residuals, sigma)
     return len(_modes(_smoothed(counts, _MODE_WIDTH * _widen(residuals))))
+
+
+def count_modes_of_rows(residuals: Floats, sigmas: Floats) -> list[int]:
+    """``count_modes`` of each row."""
+    count = len(residuals)
+    # A row's cells lie behind those of the rows before.
+    cells = _cells(residuals, sigmas[:, None])
+    cells += np.arange(0, count * _CELLS, _CELLS)[:, None]
+    counts = np.bincount(cells.ravel(), minlength=count * _CELLS).astype(np.float64)
+    counts = counts.reshape(count, _CELLS)
+    counts[:, [0, -1]] = 0.0
+    width = _MODE_WIDTH * _widen(residuals[0])
+    density = np.array([_smoothed(row, width) for row in counts])
+    # Where a single cell is higher than its neighbours there is nothing to weigh.
+    inner = density[:, 1:-1]
+    peaks = (inner > density[:, :-2]) & (inner >= density[:, 2:])
+    peaks &= inner > _LEAST_MODE * density.max(axis=1)[:, None]
+    alone = np.count_nonzero(peaks, axis=1) <= 1
+    return [1 if one else len(_modes(row)) for one, row in zip(alone, density, strict=True)]
 
 
 def _counted(residuals: Floats, sigma: float) -> Floats:
@@ -163,7 +182,7 @@ def best_shift(
     return float(shifts[best]), float(totals[best])
 
 
-def _cells(residuals: Floats, sigma: float) -> NDArray[np.int64]:
+def _cells(residuals: Floats, sigma: float | Floats) -> NDArray[np.int64]:
     reach = _REACH_SIGMA * sigma
     place = np.maximum(residuals, -reach)
     np.minimum(place, reach, out=place)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from reports import steps
+from reports import noise, steps
 from reports.statistics import contrast, density, synthetic
 
 Floats = NDArray[np.float64]
@@ -116,3 +116,21 @@ def test_levels_far_apart_are_told_apart(apart: float) -> None:
     assert density.best_shift(shape, values, 0.0, apart) == pytest.approx(
         plain_shift(shape, values, 0.0, apart)
     )
+
+
+@pytest.mark.parametrize("points", [20, 40, 120, 470])
+def test_the_noise_of_many_rows_is_that_of_each(points: int) -> None:
+    rng = np.random.default_rng(points)
+    logs = rng.normal(0, 0.01, (60, points))
+    logs[10:20] = logs[10:20].round(2)  # ties
+    logs[20:30] += rng.choice([0.0, 0.1], (10, points))  # modes
+    logs[30:40] = 0.01 * rng.standard_t(1.5, (10, points))  # spikes
+    logs[40:50] = 0.3 * logs[40:50].cumsum(axis=1)  # memory
+    logs[50:58] = np.exp(rng.normal(0, 0.7, (8, points)))  # skewed
+    logs[58], logs[59, 1:] = 0.0, 0.0  # constant, and but for one
+    values = np.exp(logs)
+    together = noise.classify_rows(values)
+    assert together == [noise.classify(row) for row in values]
+    assert len({one.kind for one in together}) >= (3 if points < 100 else 5)
+    # A row is told the same beside whichever others.
+    assert noise.classify_rows(values[::3]) == together[::3]
