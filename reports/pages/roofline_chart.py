@@ -96,10 +96,12 @@ def numbers(dots: Sequence[Place]) -> Iterator[str]:
     """A number beside each dot, where it hides neither a dot nor another number if that can be."""
     taken = list(dots)
     for number, (x, y) in enumerate(dots, 1):
-        far = 12 if number < 10 else 16
+        far = 12 if number < 10 else 16  # from the middle of a number to that of a dot
+        wide = far if number < 10 else far + 4  # or of another number
         around = [(x + far, y), (x - far, y), (x, y - 14), (x, y + 14)]
-        best = max(around, key=lambda place: min(_apart(place, one) for one in taken))
-        free = (place for place in around if all(_apart(place, one) >= 1 for one in taken))
+        best = max(around, key=lambda at: min(_apart(at, one, wide) for one in taken))
+        free = (at for at in around if all(_apart(at, one, far) >= 1 for one in dots))
+        free = (at for at in free if all(_apart(at, one, wide) >= 1 for one in taken[len(dots) :]))
         left, top = next(free, best)
         taken.append((left, top))
         yield (
@@ -124,9 +126,9 @@ def _beside_roof(start: Place, end: Place, dots: Sequence[Place]) -> Place:
     return max(((x + 10, y + 16) for x, y in along), key=clear)
 
 
-def _apart(one: Place, other: Place) -> float:
+def _apart(one: Place, other: Place, wide: float) -> float:
     """At least 1 where a number and a dot, or two numbers, do not touch."""
-    return max(abs(one[0] - other[0]) / 12, abs(one[1] - other[1]) / 11)
+    return max(abs(one[0] - other[0]) / wide, abs(one[1] - other[1]) / 11)
 
 
 def _ridge(roofline: Roofline, peak_tflops: float) -> float:

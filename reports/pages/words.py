@@ -23,6 +23,7 @@ SHAPES = {
     "inconclusive": "◇",
     "not applicable": "○",
 }
+_GONE = "no value any more"
 _LEAST_NOISE = 20  # points; one outlier among fewer would make a class
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
@@ -72,9 +73,13 @@ def size(change: Change) -> str:
     return f"{100 * (change.ratio - 1):+.3g} %"
 
 
-def headed(change: Change) -> str:
-    """The size of the largest change of a finding, in a sentence."""
-    return f"{found} at most" if (found := size(change)) else "no value any more"
+def headed(change: Change, status: str) -> str:
+    """The size of the largest change of a finding and whether it stays, in a sentence."""
+    found = size(change)
+    if not found:
+        return "no value for a while, recovered since" if status == "recovered" else _GONE
+    stays = {"open": "still there", "recovered": "recovered since", "improved": "an improvement"}
+    return f"{found} at most; {stays[status]}"
 
 
 def stake(finding: Finding, status: str) -> str:

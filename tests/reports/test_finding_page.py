@@ -12,6 +12,8 @@ import html5lib
 import pytest
 
 from reports.__main__ import main
+from reports.model import Change, SeriesKey, Step, Verdict
+from reports.pages import words
 from tests.reports import keeping, trees
 
 COUNT, BAD = 30, 14
@@ -154,3 +156,22 @@ def test_after_is_a_commit_at_the_new_level_not_a_spike(tmp_path: Path) -> None:
     assert said, page
     before, after = (float(said[i]) * {"s": 1, "ms": 1e-3}[said[i + 1]] for i in (1, 3))
     assert after == pytest.approx(1.3 * before, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("after", "status", "said"),
+    [
+        (2.0, "open", "+100 % at most; still there"),
+        (2.0, "recovered", "+100 % at most; recovered since"),
+        (0.5, "improved", "-50 % at most; an improvement"),
+        (math.nan, "open", "no value any more"),
+        (math.nan, "recovered", "no value for a while, recovered since"),
+    ],
+)
+def test_the_first_line_says_how_much_and_whether_it_stays(
+    after: float, status: str, said: str
+) -> None:
+    step = Step(1, 1.0, after, (1, 1), 1.0)
+    verdict: Verdict = "missing" if math.isnan(after) else "regressed"
+    change = Change(SeriesKey("m", "e", "b", ()), verdict, step, "a", "b", after)
+    assert words.headed(change, status) == said
