@@ -74,6 +74,10 @@ def launch(
         target = targets.current()
         block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
         seen = seqlen_k
+        if causal:
+            # In the mean of the first row and the last.
+            first = causal_offset + (0 if packed is None else seqlen_k - seqlen_q) + 1
+            seen = (max(1, min(first, seqlen_k)) + seqlen_k) // 2
         if causal and left_offset is not None:
             seen = min(seen, causal_offset - left_offset + 1)
         # Summed over the keys of a row, a bias's gradient vanishes but for dlse.
@@ -142,6 +146,8 @@ def launch(
         def walked(tensor: torch.Tensor, rows: int, block: int) -> torch.Tensor | TensorDescriptor:
             return TensorDescriptor.from_tensor(tensor, [1, rows, 1, block]) if tma else tensor
 
+        # rowsum(out * dout) holds out's rounding, most of what a sink's gradient would be off by.
+        dots = None if exact or options.sinks is None else torch.empty_like(lse)
         kv = config.kv
         attention_backward_kv[(triton.cdiv(seqlen_k, kv.block_n) * batch * kv_heads,)](
             walked(q, kv.block_m, block_d),
@@ -174,6 +180,7 @@ def launch(
             delta,
             total,
             dlse if exact else None,
+            dots,
             dq,
             dbias,
             *sequences,
@@ -188,7 +195,8 @@ def launch(
         )
     gradients = [dq, dk, dv]
     if options.sinks is not None:
-        if exact:
+        if exact or dots is not None:
+            delta = delta if dots is None else dots
             delta = delta if dlse is None else delta - dlse
         gradients.append(_of_sinks(options.sinks, shift, delta, total))
     if bias is not None and dbias is not None:
@@ -213,7 +221,9 @@ def _of_sinks(
     return (rows if rows.dim() == 1 else rows.sum(0)).float()
 
 
-FEW_KEYS = 16
+# A bias may hide some of them: where it hides a third and dropout takes a tenth, dk at head dim 192
+# had 1.15 times the formula's RMS error with 9 keys in the mean, and is below 1.1 before 24.
+FEW_KEYS = 24
 
 
 def _exact(dtype: torch.dtype, keys_seen: int) -> bool:

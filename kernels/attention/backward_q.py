@@ -21,6 +21,7 @@ def accumulate_q(
     b_delta,
     b_total,
     b_dlse,
+    b_dots,
     k,
     v,
     i_b,
@@ -84,13 +85,15 @@ def accumulate_q(
             b_p = tl.div_rn(b_p, b_total[:, None])
         else:
             b_p = weights(b_s, b_lse[:, None], seen, scale, MASKED)
+        if b_dots is not None:
+            b_dots += tl.sum(b_p * b_dp, 1)
         b_ds = b_dp - b_delta[:, None]
         if b_dlse is not None:
             b_ds += b_dlse[:, None]
         b_ds = b_p * b_ds
         store_bias_gradient(b_ds, scores, o_row, o_m[:, None], i_n, o_n[None, :])
         b_dq = add_product(b_dq, (b_ds * b_slope).to(b_k.dtype), b_k)
-    return b_dq
+    return b_dq, b_dots
 
 
 @triton.jit
@@ -103,6 +106,7 @@ def attention_backward_q(
     delta,
     total,
     dlse,
+    dots,
     dq,
     dbias,
     cu_q,
@@ -162,7 +166,7 @@ def attention_backward_q(
     TMA: tl.constexpr,
 ):
     """Gradient of BLOCK_M queries of one head, contiguous; the rest as in backward_kv.py. dbias
-    is (batch, heads, seqlen_q, seqlen_k), contiguous."""
+    is (batch, heads, seqlen_q, seqlen_k), contiguous; dots, of lse's shape, gets sums of p * dp."""
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_m = tl.program_id(0) % n_blocks * BLOCK_M
     i_bh = tl.program_id(0) // n_blocks
@@ -222,6 +226,7 @@ def attention_backward_q(
         b_total = tl.load(total + o_bh + o_m, mask=in_m, other=1.0)
         if dlse is not None:
             b_dlse = tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
+    b_dots = None if dots is None else tl.zeros([BLOCK_M], dtype=tl.float32)
 
     # Keys any of these queries sees, and of those the whole blocks all of them see.
     o_end = seqlen_k
@@ -239,8 +244,8 @@ def attention_backward_q(
         o_first = tl.maximum(i_m + left_offset, 0) // BLOCK_N * BLOCK_N
         o_inner = tl.cdiv(tl.maximum(i_m + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
         o_full = tl.maximum(o_full, o_inner)
-        b_dq = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, k, v, i_b, i_kv,
+        b_dq, b_dots = accumulate_q(
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, k, v, i_b, i_kv,
             o_first, tl.minimum(o_inner, o_end), i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
@@ -248,8 +253,8 @@ def attention_backward_q(
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
         )  # fmt: skip
     if blocks is None:
-        b_dq = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, k, v, i_b, i_kv,
+        b_dq, b_dots = accumulate_q(
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, k, v, i_b, i_kv,
             o_inner, o_full, i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
@@ -257,14 +262,17 @@ def attention_backward_q(
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, TMA,
         )  # fmt: skip
     if CAUSAL or not EVEN or blocks is not None:
-        b_dq = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, k, v, i_b, i_kv, o_full, o_end, i_m,
+        b_dq, b_dots = accumulate_q(
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, k, v, i_b, i_kv,
+            o_full, o_end, i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
             seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
         )  # fmt: skip
 
+    if dots is not None:
+        tl.store(dots + o_bh + o_m, b_dots, mask=in_m)
     o_d = tl.arange(0, BLOCK_D)
     o_row = o_row * heads + i_h
     tl.store(

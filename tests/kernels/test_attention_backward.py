@@ -34,6 +34,8 @@ CASES = [
         replace(BASE, B=4, H=8, G=8, S=3, KV=2, causal=True, dtype=dtype)
         for dtype in ("float16", "float32")
     ),
+    # 777 keys that weigh alike: a weight is small, its logarithm is not.
+    replace(BASE, B=1, H=2, G=2, S=1, KV=777, D=16, scale=-0.1, dtype="float32"),
     *(replace(BASE, B=1, H=1, G=1, D=D, causal=True) for D in (16, 80, 128)),
     *(replace(BASE, view=view) for view in ("transposed", "skipping")),
     replace(BASE, scale=-0.2, B=1),
