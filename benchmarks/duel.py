@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,10 @@ ALSO_JUDGED = frozenset({"relative_error"})
 COUNTER_PLAN = Plan(explore=((3, 0.002), (6, 0.004), (8, 0.006), (12, 0.01)), confirm=(3, 6, 8, 12))
 
 
+# Their processes are made ready together, so that nothing else goes on while one of them measures.
+PREPARED_PAIRS = 2
+
+
 @dataclass
 class _Series:
     """The runs of one metric of one workload; a run without a value is NaN."""
@@ -38,15 +43,16 @@ class _Series:
 
 @dataclass(frozen=True)
 class Duel:
-    """What to measure and when to stop. ``seconds`` is the budget of the whole duel. ``ahead`` is
-    told whose turn comes after the one that is measured next."""
+    """What to measure and when to stop. ``seconds`` is the budget of the whole duel; once ``stop``
+    is set, no further pair begins. ``prepare`` is told whose turns come, some pairs at a time."""
 
     instrument: str
     measure: Measure
     plan: Plan
     seconds: float
     seed: int = 0
-    ahead: Callable[[Side], None] = lambda _: None
+    prepare: Callable[[Sequence[Side]], None] = lambda _: None
+    stop: threading.Event = field(default_factory=threading.Event)
 
 
 def fight(duel: Duel, workloads: Sequence[str], limits: Thresholds, tell: Tell) -> list[Judged]:
@@ -63,15 +69,13 @@ def fight(duel: Duel, workloads: Sequence[str], limits: Thresholds, tell: Tell) 
     turns = [_sides(base_first) for base_first in versions.order(rounds, duel.seed)]
     for number, sides in enumerate(turns, start=1):
         waiting = [name for name in workloads if _is_open(series[name], done[name])]
-        if not waiting or time.monotonic() - started > duel.seconds:
+        if not waiting or time.monotonic() - started > duel.seconds or duel.stop.is_set():
             break
+        if number % PREPARED_PAIRS == 1:
+            coming = turns[number - 1 : number - 1 + PREPARED_PAIRS]
+            duel.prepare([side for pair in coming for side in pair])
         tell(f"{duel.instrument}: pair {number} of at most {rounds}, {len(waiting)} workloads")
-        upcoming = [sides[1], *(turns[number][:1] if number < rounds else ())]
-        outcomes = {}
-        for i, side in enumerate(sides):
-            for following in upcoming[i : i + 1]:
-                duel.ahead(following)
-            outcomes[side] = duel.measure(side, waiting)
+        outcomes = {side: duel.measure(side, waiting) for side in sides}
         for name in waiting:
             for side in sides:
                 outcome = outcomes[side].get(name)

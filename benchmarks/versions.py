@@ -106,8 +106,9 @@ def run_once(
 class Turns:
     """Fresh processes that each measure once, of two versions in turn.
 
-    ``ahead`` starts the process of a coming turn: it imports torch while the GPU is another's, and
-    touches the GPU when its own turn has come. ``close`` ends those whose turn never came.
+    ``prepare`` starts those of the coming turns and waits until each has imported torch and made
+    its context on the GPU: neither falls into another's measurement. ``close`` ends those whose
+    turn never came.
     """
 
     def __init__(self, versions: Mapping[str, Version], request: Mapping[str, Any]) -> None:
@@ -115,10 +116,15 @@ class Turns:
         self._request = request
         self._waiting: dict[str, list[Session]] = {side: [] for side in versions}
 
-    def ahead(self, side: str) -> None:
-        session = self._session(side)
-        session.start_ahead()
-        self._waiting[side].append(session)
+    def prepare(self, sides: Sequence[str]) -> None:
+        started = []
+        for side in sides:
+            session = self._session(side)
+            session.start_ahead(context=True)
+            self._waiting[side].append(session)
+            started.append(session)
+        for session in started:
+            session.wait_ahead()
 
     def measure(self, side: str, workloads: Sequence[str]) -> dict[str, Outcome]:
         waiting = self._waiting[side]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import signal
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -155,20 +158,44 @@ def _on_gpu(
         return counters.by_ncu(workloads, environment=sides[side].environment)
 
     judged: list[Judged] = []
-    half = args.seconds / 2.0
+    ends = time.monotonic() + args.seconds
+    stop = _stop_on_signals()
     try:
         if not args.no_counters:
-            counted = duel.Duel("ncu", count, duel.COUNTER_PLAN, half, args.seed)
+            plan_counted = (duel.COUNTER_PLAN, args.seconds / 2.0, args.seed)
+            counted = duel.Duel("ncu", count, *plan_counted, stop=stop)
             judged += duel.fight(counted, names, limits, _tell)
     except (ncu.CountersRefusedError, ValueError) as refused:
         _tell(f"no hardware counters, judged by time: {refused}")
     turns = versions.Turns(sides, {"mode": "latency", "methods": ["cold"]})
-    seconds = args.seconds if args.no_counters else half
-    timed = duel.Duel("latency", turns.measure, plan, seconds, args.seed + 1, turns.ahead)
+    seconds = ends - time.monotonic()
+    timed = duel.Duel("latency", turns.measure, plan, seconds, args.seed + 1, turns.prepare, stop)
     try:
         return judged + duel.fight(timed, names, limits, _tell)
     finally:
         turns.close()
+
+
+def _stop_on_signals() -> threading.Event:
+    """Set by the first Ctrl-C or SIGTERM, after which no pair begins and what was measured is
+    judged; a second one ends the comparison at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        return stop  # Python lets the main thread alone ask for signals
+    asked: dict[int, Any] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+    }
+
+    def handle(number: int, _: object) -> None:
+        stop.set()
+        for one, usual in asked.items():
+            signal.signal(one, usual)
+        _tell("stopped: this pair is the last; once more to end at once")
+
+    for one in asked:
+        signal.signal(one, handle)
+    return stop
 
 
 def document(base: str, head: str, verdict: RunVerdict) -> dict[str, Any]:

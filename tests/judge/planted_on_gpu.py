@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,9 @@ from benchmarks.instruments import presence
 from examples.demo.story import apply
 from tests.judge.planted_kernels import BRANCHES, Branch, Plant
 
+# A gate that is stopped measures its pair to the end and judges.
+ENDS_S = 40.0
+
 WARM = """
 import sys
 from benchmarks.configuration import workloads
@@ -41,7 +43,7 @@ workload.call(workload.inputs("cuda"))
 def main() -> int:
     """Exit 0 if every defect was found with its cause, and nothing else."""
     parser = argparse.ArgumentParser(prog="python -m tests.judge.planted_on_gpu")
-    parser.add_argument("--seconds", type=float, default=480.0, help="end after so many")
+    parser.add_argument("--seconds", type=float, default=480.0, help="stop the gates after so many")
     parser.add_argument("--only", action="append", default=[], metavar="NAME",
                         help="these commits or branches")  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "planted")))
@@ -180,9 +182,9 @@ def judge(
     for gate in gates.values():
         if gate.process.poll() is None:
             say(f"{gate.branch.name}: the time is up")
-            os.killpg(gate.process.pid, signal.SIGTERM)
+            gate.process.terminate()  # it judges what it has once its pair is measured
     for thread in threads:
-        thread.join(10.0)
+        thread.join(ENDS_S)
     return gates
 
 
@@ -190,7 +192,7 @@ def start(branch: Branch, repository: Path, seconds: float, on_gpu: bool) -> Gat
     command = [sys.executable, "-m", "benchmarks", "compare", "base", branch.name]
     for name in dict.fromkeys(branch.workloads):
         command += ["--workload", name]
-    command += ["--target", "sm_90", "--json", f"--seconds={max(60.0, seconds - 5.0):.0f}"]
+    command += ["--target", "sm_90", "--json", f"--seconds={max(60.0, seconds - ENDS_S):.0f}"]
     if not on_gpu:
         command.append("--compiled-only")
     elif not branch.counters:

@@ -207,41 +207,69 @@ def test_a_measuring_process_imports_its_version_wherever_it_is_started(
         version = versions.prepare("HEAD~1", tmp_path / str(ahead), repository)
         turns = versions.Turns({"base": version}, {"mode": "latency", "scripts": {"w": {}}})
         if ahead:
-            turns.ahead("base")
+            turns.prepare(["base"])
         outcome = turns.measure("base", ["w"])["w"]
         assert outcome.status == "ok", outcome.detail  # the worker refuses another's package
 
 
-def test_a_process_that_was_started_ahead_measures_when_its_turn_comes(repository: Path) -> None:
+def test_processes_that_were_made_ready_measure_when_their_turn_comes(repository: Path) -> None:
     version = versions.prepare(".", repository / ".ahead", repository)
     request = {"mode": "latency", "scripts": {"w": {"us": 100.0}}}
     turns = versions.Turns({"base": version}, request)
-    turns.ahead("base")
-    (waiting,) = turns._waiting["base"]
-    process = waiting._ahead
-    assert process is not None
-    assert process.poll() is None
+    turns.prepare(["base", "base"])
+    waiting = turns._waiting["base"]
+    processes = [session._ahead for session in waiting]
+    assert [one.poll() for one in processes if one is not None] == [None, None]
     assert turns.measure("base", ["w"])["w"].status == "ok"
-    assert process.poll() is not None
-    turns.ahead("base")
+    assert processes[0] is not None
+    assert processes[0].poll() is not None
     turns.close()
-    assert waiting._ahead is None
+    assert processes[1] is not None
+    assert processes[1].poll() is not None
 
 
-def test_the_next_turn_is_known_while_one_measures() -> None:
-    seen: list[str] = []
-
+def always(base: float, head: float, seen: list[str]) -> duel.Measure:
     def measure(side: duel.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
         seen.append(side)
-        us = 100.0 if side == "base" else 120.0
+        us = base if side == "base" else head
         return {name: Outcome(name, "ok", "", {"latency_cold": (us,)}) for name in workloads}
 
+    return measure
+
+
+def test_the_coming_turns_are_known_before_the_first_of_them_measures() -> None:
+    seen: list[str] = []
     told: list[str] = []
-    fought = duel.Duel("latency", measure, Plan(), 60.0, ahead=told.append)
+    ready: list[int] = []
+
+    def prepare(sides: Sequence[duel.Side]) -> None:
+        assert len(told) == len(seen)  # nobody waits when others are made ready
+        told.extend(sides)
+        ready.append(len(sides))
+
+    fought = duel.Duel("latency", always(100.0, 120.0, seen), Plan(), 60.0, prepare=prepare)
     (one,) = duel.fight(fought, ["w"], LIMITS, lambda _: None)
     assert one.judgement.verdict == "regressed"
-    assert seen[1:] == told[: len(seen) - 1]
-    assert len(told) == len(seen)  # the last one waits for a turn that does not come
+    assert seen == told[: len(seen)]
+    assert set(ready) == {4}
+
+
+def test_a_stopped_comparison_judges_what_it_has() -> None:
+    seen: list[str] = []
+    fought = duel.Duel("latency", always(100.0, 120.0, seen), Plan(), 60.0)
+    fought.stop.set()
+    assert duel.fight(fought, ["w"], LIMITS, lambda _: None) == []
+    assert not seen
+
+    def tell(text: str) -> None:
+        if "pair 2" in text:
+            late.stop.set()
+
+    late = duel.Duel("latency", always(100.0, 120.0, seen), Plan(), 60.0)
+    (one,) = duel.fight(late, ["w"], LIMITS, tell)
+    assert len(seen) == 4
+    assert one.judgement.verdict == "inconclusive"
+    assert "2 pairs" in one.judgement.reason
 
 
 def test_an_answer_that_got_worse_within_its_tolerance_is_an_alarm() -> None:
