@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -12,7 +12,12 @@ from markupsafe import Markup
 
 from reports.history import Table
 from reports.model import Finding
-from reports.pages.finding_pages import SHOWN_CHANGES, finding_page, other_metrics
+from reports.pages.finding_pages import (
+    SHOWN_CHANGES,
+    finding_page,
+    other_metrics,
+    samples_part,
+)
 from reports.pages.grid import side_by_side, workload_grid
 from reports.pages.rendering import commit_path, finding_path, render, workload_path
 from reports.pages.series_pages import series_page
@@ -95,8 +100,21 @@ def _write(site: Site, task: Task) -> Done:
 def _finding(site: Site, finding: Finding) -> None:
     evidence = other_metrics(site.view, finding)
     inputs = site.pages.finding(finding, SHOWN_CHANGES, evidence)
-    draw = partial(finding_page, site.view, finding, evidence, site.common)
-    site.pages.draw(finding_path(finding.identity), inputs, draw)
+    path, draw_samples = finding_path(finding.identity), partial(samples_part, site.view, finding)
+
+    def page(samples: str) -> str:
+        return finding_page(site.view, finding, evidence, site.common, Markup(samples))
+
+    if inputs is None:
+        site.pages.draw(path, None, lambda: page(draw_samples()))
+        return
+    # Samples lie in result files, which take longer to open than the rest takes to draw: a new
+    # point of a series that changed long ago leaves them as they were.
+    parts: list[tuple[object, Callable[[], str]]] = [
+        (site.pages.samples(finding), draw_samples),
+        (inputs, lambda: ""),
+    ]
+    site.pages.draw_parts(path, parts, lambda drawn: page(drawn[0]))
 
 
 def _workload(site: Site, name: str) -> None:

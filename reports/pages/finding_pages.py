@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from reports import triage
 from reports.changes import ends
@@ -23,10 +24,20 @@ SHOWN_CHANGES, _SHOWN_COMMITS = 60, 100
 _NOTABLE = 0.03
 
 
+def samples_part(view: View, finding: Finding) -> str:
+    """What a finding's page shows of samples before and after; empty where there are none."""
+    found = beside.samples(view.judgement, finding)
+    return render("samples.html", samples=found) if found else ""
+
+
 def finding_page(
-    view: View, finding: Finding, evidence: Sequence[dict[str, Any]], common: dict[str, Any]
+    view: View,
+    finding: Finding,
+    evidence: Sequence[dict[str, Any]],
+    common: dict[str, Any],
+    samples: Markup,
 ) -> str:
-    """``evidence`` are its ``other_metrics``."""
+    """``evidence`` are its ``other_metrics``, ``samples`` its ``samples_part``."""
     judgement = view.judgement
     first = finding.changes[0]
     table, row = judgement.places[first.series]
@@ -42,7 +53,7 @@ def finding_page(
         finding=finding,
         chart=chart_of(table, row, changes, view.detail.drawn),
         data=inline(chart_data(table, row, columns, changes, view.detail.intervals)),
-        samples=beside.samples(judgement, finding),
+        samples=samples,
         status=judgement.status(finding),
         accepted=triage.word(view.acceptances.get(finding.identity)),
         commits=shown[::-1],

@@ -8,7 +8,7 @@ history, a result file by size and time.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from reports import triage
 from reports.changes import ends
 from reports.history import Table
-from reports.model import Commit, Finding, SeriesKey
+from reports.model import Change, Commit, Finding, SeriesKey
 from reports.pages.addresses import SeriesPage
 from reports.pages.view import View
 from reports.pages.write import FreshSite, encoded
@@ -140,14 +140,8 @@ class Pages:
         if self._kept_evidence:
             # It is read while pages are drawn, and each page names the files refused so far.
             return None
-        noisy = (c for c in finding.changes if not view.info(c.series).meaning.exact)
-        sides = []
-        for change in (finding.changes[0], *islice(noisy, 1)):
-            table, row = judgement.places[change.series]
-            for commit in ends(table, row, change):
-                column = table.column_of(commit)
-                files = [(str(p), self.stamps.get(str(p))) for p in table.files.get(commit, ())]
-                sides.append((commit, files, column is not None and table.started_ms[column]))
+        changes = (finding.changes[0], *islice(self._noisy(finding), 1))
+        sides = [self._sides(change) for change in changes]
         commits = [judgement.commit(name) for name in finding.commits]
         return (
             finding,
@@ -159,6 +153,29 @@ class Pages:
             sides,
             [(item, view.address(item["key"])) for item in evidence],
         )
+
+    def samples(self, finding: Finding) -> object:
+        """Of what a page shows of the first noisy series, before and after."""
+        return [
+            (change.series, self.view.info(change.series), self._sides(change))
+            for change in islice(self._noisy(finding), 1)
+        ]
+
+    def _noisy(self, finding: Finding) -> Iterator[Change]:
+        return (c for c in finding.changes if not self.view.info(c.series).meaning.exact)
+
+    def _sides(self, change: Change) -> object:
+        """The commits before and after a change, their files, and what those say of its series."""
+        table, row = self.view.judgement.places[change.series]
+        sides = []
+        for commit in ends(table, row, change):
+            column = table.column_of(commit)
+            files = [(str(p), self.stamps.get(str(p))) for p in table.files.get(commit, ())]
+            cells = (table.values, table.low, table.high) if column is not None else ()
+            said = [float(cell[row, column]) for cell in cells]
+            started = column is not None and int(table.started_ms[column])
+            sides.append((commit, files, said, started))
+        return sides
 
     def _changes(self, changes: Sequence[Any]) -> object:
         return [(change, self.state(change.series)) for change in changes]

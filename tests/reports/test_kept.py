@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from reports import history
 from reports.pages import drawing
 from tests.reports import keeping, trees
 
@@ -161,6 +162,30 @@ def test_a_page_keeps_the_tables_of_machines_without_news(
     }
     assert news == changed | {tmp_path / SITE / f"c/{tree.commits[COMMITS - 2][:12]}.html"}
     assert len(news) < 5
+
+
+def test_a_finding_keeps_its_samples_when_a_point_is_added(
+    tree: trees.Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_more(tree)  # of `other`: its change is the smaller one now, so `rig` shows its samples
+    trees.build_site(tree, tmp_path / SITE)
+    opened = []
+
+    def read(path: Path, *what: Any) -> tuple[float, ...]:
+        opened.append(path.name)
+        return original(path, *what)
+
+    original = history.read_samples
+    monkeypatch.setattr(history, "read_samples", read)
+    pages = {page: page.read_text() for page in (tmp_path / SITE / "f").iterdir()}
+    write(tree, COMMITS - 1, "other", 1.001)
+    trees.build_site(tree, tmp_path / SITE)
+    assert opened == []
+    drawn = [page for page, before in pages.items() if page.read_text() != before]
+    assert any("Before and after" in page.read_text() for page in drawn)
+    other_samples(tree)
+    trees.build_site(tree, tmp_path / SITE)
+    assert opened
 
 
 def contents(site: Path) -> dict[str, bytes]:
