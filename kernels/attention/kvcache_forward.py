@@ -15,10 +15,10 @@ from .. import targets
 from ..products import add_product, sum_type
 from . import e4m3, kvcache_combine
 from .configs import columns
-from .e4m3 import in_fp16, widened
+from .e4m3 import both_widened, in_fp16, widened
 from .kvcache_combine import finished
 from .kvcache_configs import choose, choose_splits, processors
-from .kvcache_layout import Cache, keys_in_cache
+from .kvcache_layout import Cache, keys_in_cache, lead, pages, trail
 from .products import head_product
 from .rotary import Rotary, load_rotated
 from .scores import tanh
@@ -96,6 +96,8 @@ def attention_kvcache(
     ROTARY: tl.constexpr,
     INTERLEAVED: tl.constexpr,
     FP8: tl.constexpr,
+    PAIRS: tl.constexpr,
+    TURNED: tl.constexpr,
     EARLY: tl.constexpr,
     AFTER: tl.constexpr,
 ):
@@ -110,6 +112,9 @@ def attention_kvcache(
     from there on. ``softcap`` and ``slopes`` as in scores.py, or None; the sink of a head is with
     the first part of its keys.
     FP8 says how the cache is read (e4m3.way); it holds keys and values divided by their scales.
+    TURNED: keys, or columns of values, are the rows of products, queries their columns; so a matrix
+    unit of 64 rows at least is full without padding queries. PAIRS, if TURNED: an element of an fp8
+    cache is two columns.
     EARLY lets the kernel behind this one start, AFTER waits for what the one before it wrote.
     """
     if AFTER:
@@ -187,9 +192,17 @@ def attention_kvcache(
     if FP8 != "" and b_q.dtype == tl.bfloat16:
         # e4m3 is widened to fp16 by one instruction for two values, to bf16 by many.
         b_q, b_size = in_fp16(b_q)
-        b_scale = (scale * b_size)[:, None]
+        b_scale = lead(scale * b_size, TURNED)
     else:
         b_scale = scale
+
+    COLUMNS: tl.constexpr = 2 if PAIRS else 1
+    o_kd = tl.arange(0, BLOCK_D // COLUMNS)
+    o_vd = tl.arange(0, BLOCK_DV // COLUMNS)
+    in_kd = o_kd < HEAD_DIM // COLUMNS
+    in_vd = o_vd < HEAD_DIM_V // COLUMNS
+    if PAIRS:
+        b_q, b_q_odd = tl.split(tl.reshape(b_q, [BLOCK_M, BLOCK_D // 2, 2]))
 
     UNIT: tl.constexpr = 1.0 if NATURAL else 1.4426950408889634
     if slopes is not None:
@@ -202,7 +215,13 @@ def attention_kvcache(
         b_sink = tl.load(sinks + o_head, mask=in_m, other=0.0) * UNIT
         b_max = tl.where(i_s == 0, b_sink, b_max)
         b_sum = tl.where(i_s == 0, 1.0, b_sum)
-    b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype, FP8 != ""))
+    if TURNED:
+        # Keys lie in different warps: their weights are added up behind the loop.
+        b_sums = tl.where((o_n == 0)[:, None], b_sum[None, :], 0.0)
+        b_out = tl.zeros([BLOCK_DV // COLUMNS, BLOCK_M], dtype=sum_type(b_q.dtype, FP8 != ""))
+        b_out_odd = b_out
+    else:
+        b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype, FP8 != ""))
     # Numbers of pages are loaded a block ahead: no load of keys waits for another load.
     if table is not None:
         b_page = pages(table, stride_tp, o_first, o_end, o_n, PAGE_SIZE, BLOCK_N)
@@ -229,81 +248,93 @@ def attention_kvcache(
                 o_v = b_block * stride_vb + (i_n + o_n) % PAGE_SIZE * stride_vs
         # [BLOCK_N, BLOCK_D]
         b_k = tl.load(
-            k_block + (o_k[:, None] + o_d[None, :] * stride_kd),
-            mask=in_n[:, None] & in_d[None, :],
+            k_block + (o_k[:, None] + o_kd[None, :] * stride_kd),
+            mask=in_n[:, None] & in_kd[None, :],
             other=0.0,
         )
-        if FP8 == "native":
+        if PAIRS:
+            b_k, b_k_odd = both_widened(b_k, FP8)
+        elif FP8 == "native":
             b_k = b_k.to(b_q.dtype)
         elif FP8 != "":
             b_k = widened(b_k, FP8 == "fnuz").to(b_q.dtype)
-        b_s = head_product(b_q, b_k, FP8 != "")
+        # [BLOCK_M, BLOCK_N], or TURNED
+        b_s = head_product(b_k, b_q, FP8 != "") if TURNED else head_product(b_q, b_k, FP8 != "")
+        if PAIRS:
+            b_s = add_product(b_s, b_k_odd, b_q_odd.T)
         if softcap is not None:
             b_s = tanh(b_s * (b_scale / softcap), NATURAL) * softcap
         else:
             b_s *= b_scale
+        r_token = lead(o_token, TURNED)
+        o_key = i_n + trail(o_n, TURNED)
         if slopes is not None:
-            b_away = tl.abs(o_token[:, None] + diagonal - i_n - o_n[None, :])
-            b_s -= b_slope[:, None] * b_away.to(tl.float32)
-        seen = in_n[None, :]
+            b_away = tl.abs(r_token + diagonal - o_key)
+            b_s -= lead(b_slope, TURNED) * b_away.to(tl.float32)
+        seen = trail(in_n, TURNED)
         if CAUSAL:
-            seen = seen & (i_n + o_n[None, :] <= o_token[:, None] + (diagonal + right))
+            seen = seen & (o_key <= r_token + (diagonal + right))
         if left is not None:
-            seen = seen & (i_n + o_n[None, :] >= o_token[:, None] + (diagonal + left))
+            seen = seen & (o_key >= r_token + (diagonal + left))
         b_s = tl.where(seen, b_s, float("-inf"))
-        b_max_new = tl.maximum(b_max, tl.max(b_s, 1))
+        b_max_new = tl.maximum(b_max, tl.max(b_s, 0 if TURNED else 1))
         # A row that has seen no key yet has -inf as maximum: subtract 0, or NaN would arise.
         b_shift = tl.where(b_max_new == float("-inf"), 0.0, b_max_new)
         if NATURAL:
-            b_p = tl.exp(b_s - b_shift[:, None])
+            b_p = tl.exp(b_s - lead(b_shift, TURNED))
             b_alpha = tl.exp(b_max - b_shift)
         else:
-            b_p = tl.exp2(b_s - b_shift[:, None])
+            b_p = tl.exp2(b_s - lead(b_shift, TURNED))
             b_alpha = tl.exp2(b_max - b_shift)
-        b_sum = b_sum * b_alpha + tl.sum(b_p, 1)
-        b_out = b_out * b_alpha.to(b_out.dtype)[:, None]
+        if TURNED:
+            b_sums = b_sums * b_alpha[None, :] + b_p
+        else:
+            b_sum = b_sum * b_alpha + tl.sum(b_p, 1)
+        b_out = b_out * lead(b_alpha.to(b_out.dtype), TURNED)
         b_max = b_max_new
-        # [BLOCK_N, BLOCK_DV]
+        # [BLOCK_N, BLOCK_DV], or TURNED
         b_v = tl.load(
-            v_block + (o_v[:, None] + o_dv[None, :] * stride_vd),
-            mask=in_n[:, None] & in_dv[None, :],
+            v_block + (lead(o_v, TURNED) + trail(o_vd, TURNED) * stride_vd),
+            mask=lead(in_n, TURNED) & trail(in_vd, TURNED),
             other=0.0,
         )
-        if FP8 == "native":
+        if PAIRS:
+            b_v, b_v_odd = both_widened(b_v, FP8)
+            b_out_odd = b_out_odd * b_alpha[None, :]
+            b_out_odd = add_product(b_out_odd, b_v_odd, b_p.to(b_v.dtype))
+        elif FP8 == "native":
             b_v = b_v.to(b_q.dtype)
         elif FP8 != "":
             b_v = widened(b_v, FP8 == "fnuz").to(b_q.dtype)
-        b_out = add_product(b_out, b_p.to(b_v.dtype), b_v)
+        if TURNED:
+            b_out = add_product(b_out, b_v, b_p.to(b_v.dtype))
+        else:
+            b_out = add_product(b_out, b_p.to(b_v.dtype), b_v)
 
     b_out = b_out.to(tl.float32)
+    if TURNED:
+        b_sum = tl.sum(b_sums, 0)
+    if PAIRS:
+        b_out = tl.permute(tl.join(b_out, b_out_odd), 0, 2, 1)  # [BLOCK_DV / 2, 2, BLOCK_M]
+        b_out = tl.reshape(b_out, [BLOCK_DV, BLOCK_M])
     if v_scale is not None:
         b_out *= tl.load(v_scale + i_kv * stride_v_scale)
-    mask = in_m[:, None] & in_dv[None, :]
+    mask = lead(in_m, TURNED) & trail(in_dv, TURNED)
     if part is not None:
         o_part = (i_tile * splits + i_s).to(tl.int64) * n_rows
         n_stats = (tl.num_programs(0) // n_m).to(tl.int64) * n_rows
         tl.store(stats + o_part + o_row, b_max, mask=in_m)
         tl.store(stats + n_stats + o_part + o_row, b_sum, mask=in_m)
-        p_part = part + o_part * HEAD_DIM_V + o_row[:, None] * HEAD_DIM_V + o_dv[None, :]
-        tl.store(p_part, b_out, mask=mask)
+        p_part = part + o_part * HEAD_DIM_V + lead(o_row * HEAD_DIM_V, TURNED)
+        tl.store(p_part + trail(o_dv, TURNED), b_out, mask=mask)
         return
-    b_out, b_lse = finished(b_out, b_max, b_sum[:, None], b_sum, NATURAL)
+    b_out, b_lse = finished(b_out, b_max, lead(b_sum, TURNED), b_sum, NATURAL)
     o_lse = (i_b * kv_heads * GROUP + o_head).to(tl.int64) * seqlen_q + o_token
     tl.store(lse + o_lse, b_lse, mask=in_m)
     out += i_b.to(tl.int64) * stride_ob
     o_out = o_token.to(tl.int64) * stride_os + o_head.to(tl.int64) * stride_oh
-    p_out = out + o_out[:, None] + o_dv[None, :] * stride_od
+    p_out = out + lead(o_out, TURNED) + trail(o_dv, TURNED) * stride_od
     tl.store(p_out, b_out.to(out.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def pages(table, stride_tp, i_n, o_end, o_n, PAGE_SIZE: tl.constexpr, BLOCK_N: tl.constexpr):
-    """The page of a block of keys from ``i_n`` on, or of each key where pages are smaller."""
-    if PAGE_SIZE >= BLOCK_N:
-        return tl.load(table + i_n // PAGE_SIZE * stride_tp, mask=i_n < o_end, other=0)
-    else:
-        o_key = i_n + o_n
-        return tl.load(table + o_key // PAGE_SIZE * stride_tp, mask=o_key < o_end, other=0)
 
 
 def launch(
@@ -334,8 +365,13 @@ def launch(
     with targets.on_device_of(q):
         target = targets.current()
         way = e4m3.way(cache.k.dtype, target)
+        in_pairs = way != "" and cache.has_pairs
+        widest = max(head_dim, head_dim_v)
+        config = choose(target, widest, q.dtype, rows, way != "", in_pairs)
+        in_pairs = in_pairs and config.turned
         k, v = cache.bits if way in ("fn", "fnuz") else (cache.k, cache.v)
-        config = choose(target, max(head_dim, head_dim_v), q.dtype)
+        if in_pairs:
+            k, v = cache.pairs
         block_m = config.block_m(rows)
         block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
         blocks = -(-rows // block_m)
@@ -369,8 +405,8 @@ def launch(
             cache.length,
             added,
             *q.stride(),
-            *cache.k.stride(),
-            *cache.v.stride(),
+            *k.stride(),
+            *v.stride(),
             *out.stride(),
             *cache.strides,
             *cache.scale_strides,
@@ -398,6 +434,8 @@ def launch(
             ROTARY=rotary.columns if rotary else 0,
             INTERLEAVED=rotary is not None and rotary.interleaved,
             FP8=way,
+            PAIRS=in_pairs,
+            TURNED=config.turned,
             EARLY=part is not None and target.overlaps_launches,
             AFTER=after,
             **config.options(),

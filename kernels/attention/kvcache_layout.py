@@ -48,6 +48,23 @@ class Cache:
         return self.k.view(torch.uint8), self.v.view(torch.uint8)
 
     @property
+    def has_pairs(self) -> bool:
+        """Whether two columns of an fp8 cache at a time can be read, and none needs a mask."""
+        return all(
+            one.stride(3) == 1
+            and one.shape[3] in (16, 32, 64, 128, 256)
+            and not any(stride % 2 for stride in one.stride()[:3])
+            and one.storage_offset() % 2 == 0
+            and one.data_ptr() % 2 == 0
+            for one in (self.k, self.v)
+        )
+
+    @property
+    def pairs(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """An fp8 cache as integers of 16 bits."""
+        return self.k.view(torch.int16), self.v.view(torch.int16)
+
+    @property
     def scale_strides(self) -> tuple[int | None, ...]:
         return tuple(
             None if one is None else one.stride(0) if one.dim() else 0
@@ -62,3 +79,25 @@ def keys_in_cache(seqlens, length, stride_l, i_b, capacity):
         length = tl.load(seqlens + i_b.to(tl.int64) * stride_l)
     # A length that does not fit must not lead outside the cache.
     return tl.minimum(tl.maximum(length, 0), capacity)
+
+
+@triton.jit
+def pages(table, stride_tp, i_n, o_end, o_n, PAGE_SIZE: tl.constexpr, BLOCK_N: tl.constexpr):
+    """The page of a block of keys from ``i_n`` on, or of each key where pages are smaller."""
+    if PAGE_SIZE >= BLOCK_N:
+        return tl.load(table + i_n // PAGE_SIZE * stride_tp, mask=i_n < o_end, other=0)
+    else:
+        o_key = i_n + o_n
+        return tl.load(table + o_key // PAGE_SIZE * stride_tp, mask=o_key < o_end, other=0)
+
+
+@triton.jit
+def lead(b_x, TURNED: tl.constexpr):
+    """Along the first axis of a tile, or TURNED along the second."""
+    return b_x[None, :] if TURNED else b_x[:, None]
+
+
+@triton.jit
+def trail(b_x, TURNED: tl.constexpr):
+    """Along the second axis of a tile, or TURNED along the first."""
+    return b_x[:, None] if TURNED else b_x[None, :]

@@ -224,8 +224,8 @@ halved_blocks = Plant(
     (
         Edit(
             "kernels/attention/kvcache_configs.py",
-            '    "sm_90": {64: C(64, 64, 64, 4, 4), 128: C(64, 64, 64, 4, 3),',
-            '    "sm_90": {64: C(64, 64, 64, 4, 4), 128: C(128, 64, 64, 4, 3),',
+            '    "sm_90": {128: C(64, 16, 32, 4, 3, turned=True)},\n',
+            '    "sm_90": {128: C(128, 16, 32, 4, 3, turned=True)},\n',
         ),
     ),
     "fewer blocks in flight",

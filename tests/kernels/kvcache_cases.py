@@ -151,6 +151,7 @@ CASES = [
     Case(D=16, new=4, H=8, G=8, keys=(50, 4), rows_elsewhere=True, dtype="bfloat16"),
     Case(D=16, fp8="float8_e4m3fn", scaled="head", causal=True, S=2, splits=2),
     Case(D=16, fp8="float8_e4m3fnuz", scaled="tensor", dtype="bfloat16", page=16, keys=(40, 3)),
+    Case(D=16, fp8="float8_e4m3fn", scaled="tensor", view="skipping", keys=(40, 3)),
     Case(D=16, fp8="float8_e4m3fn", new=2, rotary=16, causal=True, keys=(40, 2), scaled="head"),
     Case(D=16, H=16, fp8="float8_e4m3fnuz", new=2, keys=(20, 2), page=16, dtype="float32"),
     Case(D=16, H=1, G=1, splits=18, keys=(660,), room=660),
@@ -161,6 +162,15 @@ CASES = [
     Case(D=16, alibi=True, dtype="bfloat16", S=4, window=(30, 2), keys=(90, 40)),
     Case(D=16, sinks=True, keys=(60, 2, 0), fp8="float8_e4m3fn", scaled="tensor"),
     *(Case(D=16, S=2, H=2, G=1, causal=True, splits=n, keys=(99, 34)) for n in range(1, 9)),
+]
+
+
+# In 16 bits and of few parts: tiles of these can lie either way.
+EITHER_WAY = [
+    Case(dtype="bfloat16", D=32, S=2, causal=True, sinks=True, alibi=True, page=16),
+    Case(D=16, DV=32, window=(20, 0), softcap=2.0, splits=2),
+    Case(D=16, fp8="float8_e4m3fn", scaled="head", dtype="bfloat16", splits=2, keys=(40, 0)),
+    Case(D=16, fp8="float8_e4m3fnuz", scaled="tensor", page=32, new=1, keys=(40, 3)),
 ]
 
 

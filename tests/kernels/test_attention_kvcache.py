@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import triton.language as tl
 from kernels.attention import e4m3
 from kernels.attention.kvcache_configs import choose_splits
 from tests.kernels.interpreted import Worker
-from tests.kernels.kvcache_cases import CASES, Case, run
+from tests.kernels.kvcache_cases import CASES, EITHER_WAY, Case, run
 
 NO_RESERVE = 0x4000  # Linux's MAP_NORESERVE, which Python names from 3.13 on
 
@@ -22,6 +23,24 @@ NO_RESERVE = 0x4000  # Linux's MAP_NORESERVE, which Python names from 3.13 on
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_outputs_match_fp64(interpreter: Worker, case: Case) -> None:
     interpreter.check(run, case, names=("out", "lse"), draws=4 if case.dtype == "float32" else 1)
+
+
+def run_unturned(case: Case) -> Any:
+    """As ``run``, with queries as the rows of products."""
+    from kernels.attention import kvcache_forward
+
+    chosen = kvcache_forward.choose
+    kvcache_forward.choose = lambda *given: replace(chosen(*given), turned=False)
+    try:
+        return run(case)
+    finally:
+        kvcache_forward.choose = chosen
+
+
+@pytest.mark.parametrize("case", EITHER_WAY, ids=str)
+def test_tiles_lie_either_way(interpreter: Worker, case: Case) -> None:
+    interpreter.check(run_unturned, case, names=("out", "lse"))
+    interpreter.check(run, case, names=("out", "lse"))
 
 
 def run_lengths() -> list[torch.Tensor]:
