@@ -22,6 +22,7 @@ def accumulate_q(
     b_total,
     b_dlse,
     b_dots,
+    dots,
     k,
     v,
     i_b,
@@ -85,7 +86,7 @@ def accumulate_q(
             b_p = tl.div_rn(b_p, b_total[:, None])
         else:
             b_p = weights(b_s, b_lse[:, None], seen, scale, MASKED)
-        if b_dots is not None:
+        if dots is not None:
             b_dots += tl.sum(b_p * b_dp, 1)
         b_ds = b_dp - b_delta[:, None]
         if b_dlse is not None:
@@ -226,7 +227,8 @@ def attention_backward_q(
         b_total = tl.load(total + o_bh + o_m, mask=in_m, other=1.0)
         if dlse is not None:
             b_dlse = tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
-    b_dots = None if dots is None else tl.zeros([BLOCK_M], dtype=tl.float32)
+    # Without dots it goes through unused: triton 3.6 compiles no None among returned values.
+    b_dots = tl.zeros([BLOCK_M], dtype=tl.float32)
 
     # Keys any of these queries sees, and of those the whole blocks all of them see.
     o_end = seqlen_k
@@ -245,7 +247,7 @@ def attention_backward_q(
         o_inner = tl.cdiv(tl.maximum(i_m + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
         o_full = tl.maximum(o_full, o_inner)
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, k, v, i_b, i_kv,
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, k, v, i_b, i_kv,
             o_first, tl.minimum(o_inner, o_end), i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
@@ -254,7 +256,7 @@ def attention_backward_q(
         )  # fmt: skip
     if blocks is None:
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, k, v, i_b, i_kv,
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, k, v, i_b, i_kv,
             o_inner, o_full, i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
@@ -263,7 +265,7 @@ def attention_backward_q(
         )  # fmt: skip
     if CAUSAL or not EVEN or blocks is not None:
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, k, v, i_b, i_kv,
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, k, v, i_b, i_kv,
             o_full, o_end, i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
