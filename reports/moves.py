@@ -3,19 +3,60 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from reports import advice
 
 Moves = Mapping[str, tuple[float, float]]
 
+# No card's clock falls so far by itself: beyond it, time without cycles is idle multiprocessors.
+_IDLE_FROM = 1.5
 
-def explain(moves: Moves, advised: str = "") -> list[str]:
+
+class Change(NamedTuple):
+    """A metric of one workload before and after, and what the gate says of it. ``reason`` is of an
+    advisory its words."""
+
+    subject: str
+    metric: str
+    verdict: str
+    before: float
+    after: float
+    evidence: bool
+    reason: str = ""
+
+
+def causes(changes: Iterable[Change]) -> dict[str, list[str]]:
+    """What explains a loss, by workload: from what moved on all targets and instruments."""
+    moves: dict[str, dict[str, tuple[float, float]]] = {}
+    measured: dict[str, dict[str, tuple[float, float]]] = {}
+    told: dict[str, str] = {}
+    hurt: set[str] = set()
+    for one in changes:
+        workload = one.subject.partition(" @ ")[0]
+        measured.setdefault(workload, {}).setdefault(one.metric, (one.before, one.after))
+        if one.verdict in ("regressed", "improved"):
+            moves.setdefault(workload, {}).setdefault(one.metric, (one.before, one.after))
+        if one.verdict == "regressed" and not one.evidence:
+            hurt.add(workload)
+            if one.metric == "advisories":
+                told.setdefault(workload, one.reason)
+    found = {
+        name: explain(moves[name], told.get(name, ""), measured[name])
+        for name in moves
+        if name in hurt
+    }
+    return {name: sentences for name, sentences in found.items() if sentences}
+
+
+def explain(moves: Moves, advised: str = "", measured: Moves | None = None) -> list[str]:
     """Sentences for what moved, the likeliest cause first.
 
     ``moves`` are before and after of every metric that changed on one workload: verdict metrics
     and evidence, compiled and measured. Nothing that did not move is mentioned. ``advised`` are
     the words for its new advisories, where their kind is known (:func:`reports.advice.words`).
+    ``measured`` are all metrics read, whether the gate calls them moved or not.
     """
     advised = advised or advice.words((), (), more=True)
     sentences = [
@@ -35,14 +76,31 @@ def explain(moves: Moves, advised: str = "") -> list[str]:
         sentences.append("more instructions on the same data: the inner loop does more")
     elif pipe and cycles and _worse("tensor_pipe", pipe) and _worse("sm_cycles", cycles):
         sentences.append("the tensor cores wait longer: latency is no longer hidden")
+    elif cycles and _worse("sm_cycles", cycles):
+        sentences.append("the same work takes more cycles: latency is no longer hidden")
     late = moves.get("latency_cold")
-    if late and cycles and _worse("latency_cold", late) and not _worse("sm_cycles", cycles):
+    if late and _idle(late, cycles, (measured or {}).get("sm_cycles")):
         sentences.append(
             "the call takes longer but keeps fewer multiprocessors busy: some are idle"
         )
     if not sentences and late and not cycles and not pipe:
         sentences.append("only the time moved, no counter: host, clock or machine")
     return sentences
+
+
+def _idle(
+    late: tuple[float, float],
+    cycles: tuple[float, float] | None,
+    measured: tuple[float, float] | None,
+) -> bool:
+    """Whether a call that takes longer keeps the multiprocessors no busier, whose cycles the
+    counters average over all of them: ``cycles`` where they moved, else as they were ``measured``,
+    which proves less."""
+    if not _worse("latency_cold", late):
+        return False
+    if cycles is not None:
+        return not _worse("sm_cycles", cycles)
+    return measured is not None and _grown(late) - _grown(measured) > math.log(_IDLE_FROM)
 
 
 def _explains(moves: Moves, cause: str, effect: str) -> bool:

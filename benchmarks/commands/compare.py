@@ -20,7 +20,7 @@ from benchmarks.instruments import counters, ncu, presence
 from benchmarks.instruments.outcome import Outcome
 from reports import advice, thresholds
 from reports.gate import Plan, judge_exact
-from reports.moves import explain
+from reports.moves import Change, causes
 from reports.run_verdict import Judged, RunVerdict, settle
 from reports.thresholds import Thresholds
 
@@ -227,24 +227,18 @@ def _plain(value: Any) -> Any:
 
 
 def _causes(verdict: RunVerdict) -> dict[str, list[str]]:
-    """What explains a loss, by workload: from what moved on all targets and instruments."""
-    moves: dict[str, dict[str, tuple[float, float]]] = {}
-    told: dict[str, str] = {}
-    hurt: set[str] = set()
-    for one in verdict.judged:
-        workload = one.subject.partition(" @ ")[0]
-        if one.judgement.verdict in ("regressed", "improved"):
-            moves.setdefault(workload, {}).setdefault(one.metric, (one.base, one.head))
-        if one.judgement.verdict == "regressed" and not one.evidence:
-            hurt.add(workload)
-            if one.metric == "advisories":
-                told.setdefault(workload, one.judgement.reason)
-    causes = {
-        name: explain(found, *([told[name]] if name in told else []))
-        for name, found in moves.items()
-        if name in hurt
-    }
-    return {name: sentences for name, sentences in causes.items() if sentences}
+    return causes(
+        Change(
+            one.subject,
+            one.metric,
+            one.judgement.verdict,
+            one.base,
+            one.head,
+            one.evidence,
+            one.judgement.reason,
+        )
+        for one in verdict.judged
+    )
 
 
 def lines(base: str, head: str, verdict: RunVerdict, show_all: bool) -> list[str]:

@@ -300,6 +300,10 @@ def test_an_answer_that_got_worse_within_its_tolerance_is_an_alarm() -> None:
         ),
         ({"instructions": (100.0, 200.0), "dram_bytes": (1e6, 2e6)}, "work was added"),
         ({"latency_cold": (70.0, 900.0), "sm_cycles": (9.0, 5.0)}, "some are idle"),
+        (
+            {"instructions": (100.0, 102.0), "sm_cycles": (100.0, 120.0)},
+            "the same work takes more cycles",
+        ),
         ({"latency_cold": (70.0, 90.0), "unheld": (0.0, 100.0)}, "waits for the GPU: in 100 %"),
     ],
 )
@@ -308,3 +312,15 @@ def test_the_cause_is_what_moved_by_enough(
 ) -> None:
     (sentence,) = explain(moves)
     assert said in sentence
+
+
+def test_multiprocessors_are_idle_where_time_grows_far_beyond_cycles_that_were_read() -> None:
+    late = {"latency_cold": (70.0, 900.0)}
+    (sentence,) = explain(late, "", {"sm_cycles": (113.0, 99.0)})
+    assert "some are idle" in sentence
+    for measured in ({}, {"sm_cycles": (113.0, 1400.0)}):
+        assert explain(late, "", measured) == [
+            "only the time moved, no counter: host, clock or machine"
+        ]
+    (sentence,) = explain({"latency_cold": (70.0, 90.0)}, "", {"sm_cycles": (113.0, 113.0)})
+    assert "clock" in sentence
