@@ -3,13 +3,15 @@
 ``python -m tests.judge.planted_on_gpu [--seconds S] [--only NAME ...] [--out FOLDER]`` makes a
 repository of the checkout's kernels, commits the edits of planted_kernels.py on branches, and runs
 ``python -m benchmarks compare BASE BRANCH --workload ...`` for each. The last lines are a table
-in Markdown. ``--compiled-only`` does all of it that needs no GPU.
+in Markdown. ``--compiled-only`` does all of it that needs no GPU; ``--kept FOLDER`` prints the
+table of an earlier run, such as that on an H200 in ``tests/judge/data/planted_h200``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -27,6 +29,7 @@ from benchmarks import isolation, versions
 from benchmarks.configuration import ROOT
 from benchmarks.instruments import presence
 from examples.demo.story import apply
+from reports.moves import Change, causes
 from tests.judge.planted_kernels import BRANCHES, Branch, Plant
 
 # A gate that is stopped measures its pair to the end and judges.
@@ -47,12 +50,27 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], metavar="NAME",
                         help="these commits or branches")  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "planted")))
+    parser.add_argument("--kept", type=Path, metavar="FOLDER",
+                        help="the table of what an earlier run left there")  # fmt: skip
     parser.add_argument("--compiled-only", action="store_true", help="leave the GPU alone")
     args = parser.parse_args()
     ends = time.monotonic() + args.seconds
     branches = chosen(args.only)
-    args.out.mkdir(parents=True, exist_ok=True)
-    on_gpu = presence.has_gpu() and not args.compiled_only
+    if args.kept is not None:
+        rows = kept(branches, args.kept)
+        table = "\n".join(lines(rows))
+    else:
+        rows = measured(branches, args.out, ends, args.compiled_only)
+        table = "\n".join(lines(rows))
+        (args.out / "table.md").write_text(table + "\n", encoding="utf-8")
+    print(table)
+    return 0 if all(row.right for row in rows) else 1
+
+
+def measured(branches: Sequence[Branch], out: Path, ends: float, compiled_only: bool) -> list[Row]:
+    """The rows of the gates, run here."""
+    out.mkdir(parents=True, exist_ok=True)
+    on_gpu = presence.has_gpu() and not compiled_only
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         repository = Path(folder) / "repository"
         plant(branches, repository)
@@ -61,12 +79,8 @@ def main() -> int:
             arguments = (branches, repository, Path(folder) / "warm", holding)
             threading.Thread(target=warm, daemon=True, args=arguments).start()
             holding.wait(60.0)
-        found = judge(branches, repository, args.out, ends, on_gpu)
-    rows = [row for branch in branches for row in judged(branch, found.get(branch.name))]
-    table = "\n".join(lines(rows))
-    (args.out / "table.md").write_text(table + "\n", encoding="utf-8")
-    print(table)
-    return 0 if all(row.right for row in rows) else 1
+        found = judge(branches, repository, out, ends, on_gpu)
+    return [row for branch in branches for row in judged(branch, found.get(branch.name))]
 
 
 def chosen(names: Sequence[str]) -> list[Branch]:
@@ -232,7 +246,8 @@ def follow(gate: Gate, out: Path) -> None:
     except ValueError:
         say(f"{gate.branch.name}: exit code {process.returncode}, no document: {said[0][:300]}")
         return
-    (out / f"{gate.branch.name}.json").write_text(said[0], encoding="utf-8")
+    left = json.dumps({"gpu_seconds": round(gate.seconds), **gate.document})
+    (out / f"{gate.branch.name}.json").write_text(left, encoding="utf-8")
     for row in judged(gate.branch, gate):
         say(row.line)
 
@@ -259,8 +274,33 @@ def judged(branch: Branch, gate: Gate | None) -> list[Row]:
     """A row a plant. The seconds of a gate are shared out evenly."""
     if gate is None or gate.document is None:
         return [Row(one, "nothing was measured", "", "", 0.0, False) for one in branch.plants]
-    seconds = gate.seconds / len(branch.plants)
-    return [row(one, gate.document, seconds) for one in branch.plants]
+    return told(branch, gate.document, gate.seconds)
+
+
+def kept(branches: Sequence[Branch], folder: Path) -> list[Row]:
+    """The rows of what an earlier run measured, with the causes as they are told today."""
+    rows: list[Row] = []
+    for branch in branches:
+        path = folder / f"{branch.name}.json"
+        if not path.exists():
+            rows += judged(branch, None)
+            continue
+        document = json.loads(path.read_text(encoding="utf-8"))
+        document["causes"] = causes(
+            Change(one["subject"], one["metric"], one["verdict"], number(one["base"]),
+                   number(one["head"]), one["evidence"], one["reason"])
+            for one in document["series"]
+        )  # fmt: skip
+        rows += told(branch, document, document["gpu_seconds"])
+    return rows
+
+
+def number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def told(branch: Branch, document: Mapping[str, Any], seconds: float) -> list[Row]:
+    return [row(one, document, seconds / len(branch.plants)) for one in branch.plants]
 
 
 def row(planted: Plant, document: Mapping[str, Any], seconds: float) -> Row:

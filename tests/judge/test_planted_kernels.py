@@ -90,3 +90,17 @@ def test_the_program_finds_a_lost_tensor_core_without_a_gpu(
     assert "1 of 1 defects found, 1 with the cause expected" in capsys.readouterr().out
     document = json.loads((tmp_path / "time-2.json").read_text(encoding="utf-8"))
     assert any("level 2 -> 0" in text for text in document["causes"].popitem()[1])
+
+
+def test_every_defect_that_an_h200_measured_is_found_with_its_cause() -> None:
+    rows = planted_on_gpu.kept(BRANCHES, Path(__file__).parent / "data" / "planted_h200")
+    defects = [row for row in rows if row.plant.cause]
+    assert len(defects) == len(DEFECTS)
+    assert [row.line for row in defects if not row.right] == []
+    assert all(0 < row.seconds < 120 for row in rows)
+    # One harmless commit was still open when the time was up; none is an alarm.
+    harmless = [row for row in rows if not row.plant.cause]
+    assert [row.plant.name for row in harmless if not row.right] == [
+        "harmless: a comment and an order"
+    ]
+    assert all("regressed" not in row.found for row in harmless)
