@@ -190,6 +190,7 @@ class _Builder:
             held = _straight(np.array([column for column, _ in together]))
             if not (isinstance(rows, slice) and isinstance(held, slice)):
                 rows = np.arange(len(self._series))[rows][:, None]
+                held = np.arange(len(columns))[held]
             values[rows, held] = np.array([file.values for _, file in together]).T[parts]
             low[rows, held] = np.array([file.low for _, file in together]).T[parts]
             high[rows, held] = np.array([file.high for _, file in together]).T[parts]

@@ -359,3 +359,19 @@ def test_the_comment_says_what_to_do_where_nothing_could_be_told(
     comment = capsys.readouterr().out
     pair = f"{tree.commits[10][:10]} {tree.commits[11][:10]}"
     assert f"`asv continuous {pair}`" in comment.partition("| verdict")[0]
+
+
+def test_a_benchmark_that_one_commit_left_out_shifts_no_other(tmp_path: Path) -> None:
+    # Its rows are then not neighbours in the table, and the file alone in its layout.
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1], "spilled_bytes": [8, 8], "z": [5, 5]})
+    names = {f"compiled.Attention.track_{metric}": [value] for metric, value in
+             (("launches", 2.0), ("z", 6.0))}  # fmt: skip
+    tree.write_result(1, names)
+    (table,) = history_of(tree).tables
+    found = {
+        info.meaning.metric: list(row) for info, row in zip(table.series, table.values, strict=True)
+    }
+    assert found["launches"] == [1.0, 2.0]
+    assert found["z"] == [5.0, 6.0]
+    assert found["spilled_bytes"][0] == 8.0
+    assert not math.isfinite(found["spilled_bytes"][1])
