@@ -73,13 +73,10 @@ def launch(
     with targets.on_device_of(q):
         target = targets.current()
         block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
-        seen = seqlen_k
-        if causal:
-            # In the mean of the first row and the last.
-            first = causal_offset + (0 if packed is None else seqlen_k - seqlen_q) + 1
-            seen = (max(1, min(first, seqlen_k)) + seqlen_k) // 2
-        if causal and left_offset is not None:
-            seen = min(seen, causal_offset - left_offset + 1)
+        # Packed sequences' offsets count from the end of each.
+        ends = 0 if packed is None else seqlen_k - seqlen_q
+        left = None if left_offset is None else left_offset + ends
+        seen = keys_seen(seqlen_k, causal, causal_offset + ends, left)
         # Summed over the keys of a row, a bias's gradient vanishes but for dlse.
         over_keys = dbias is not None and bias is not None and bias.shape[3] < seqlen_k
         exact = _exact(q.dtype, seen) or over_keys
@@ -224,6 +221,14 @@ def _of_sinks(
 # A bias may hide some of them: where it hides a third and dropout takes a tenth, dk at head dim 192
 # had 1.15 times the formula's RMS error with 9 keys in the mean, and is below 1.1 before 24.
 FEW_KEYS = 24
+
+
+def keys_seen(seqlen_k: int, causal: bool, causal_offset: int, left_offset: int | None) -> int:
+    """By a row, in the mean of the first and the last."""
+    if not causal:
+        return seqlen_k
+    seen = (max(1, min(causal_offset + 1, seqlen_k)) + seqlen_k) // 2
+    return seen if left_offset is None else min(seen, causal_offset - left_offset + 1)
 
 
 def _exact(dtype: torch.dtype, keys_seen: int) -> bool:

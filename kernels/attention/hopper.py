@@ -49,11 +49,11 @@ def supported(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -
         and q.shape[3] <= 256
         and q.shape[3] % 8 == 0
         and scale > 0.0
-        and all(_copyable(x) for x in (q, k, v))
+        and all(copyable(x) for x in (q, k, v))
     )
 
 
-def _copyable(x: torch.Tensor) -> bool:
+def copyable(x: torch.Tensor) -> bool:
     """TMA wants whole 16 bytes between neighbours along every axis but the last."""
     return (
         x.stride(3) == 1
@@ -67,7 +67,7 @@ def _copyable(x: torch.Tensor) -> bool:
     )
 
 
-def _descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+def descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
     """(batch, seqlen, heads, head_dim) in boxes of ``rows`` positions of one head.
 
     Columns past head_dim are read as zeros and never written.
@@ -107,10 +107,10 @@ def launch(
     tiles = triton.cdiv(seqlen_q, ROWS * config.consumers) * heads * batch
     with targets.on_device_of(q):
         attention_forward_hopper[(min(tiles, targets.multiprocessors()),)](
-            _descriptor(q, ROWS, block_d),
-            _descriptor(k, config.block_n, block_d),
-            _descriptor(v, config.block_n, block_d),
-            _descriptor(out, ROWS, block_d),
+            descriptor(q, ROWS, block_d),
+            descriptor(k, config.block_n, block_d),
+            descriptor(v, config.block_n, block_d),
+            descriptor(out, ROWS, block_d),
             lse,
             heads,
             heads // k.shape[2],

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import specialised, targets
-from . import backward, forward
+from . import forward, gradients
 from .options import NAMES, Options
 
 
@@ -124,8 +124,8 @@ def flash_attention_backward_op(
     block_rows: int | None = None,
     block_columns: int | None = None,
 ) -> list[torch.Tensor]:
-    """As ``backward.launch`` returns them."""
-    return backward.launch(
+    """As ``gradients.launch`` returns them."""
+    return gradients.launch(
         dout,
         dlse,
         q,
@@ -189,7 +189,7 @@ def differentiable(operator: Any, backward: Callable[..., Any], leading: int) ->
     operator.register_autograd(differentiate, setup_context=remember)
 
 
-# In the order of backward.launch.
+# In the order of gradients.launch.
 DIFFERENTIABLE = ("q", "k", "v", "sinks", "bias")
 
 differentiable(flash_attention_op, flash_attention_backward_op, leading=7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from benchmarks import targets
 from benchmarks.instruments.compiled import record
 from benchmarks.instruments.compiled.reading import read_code
 from benchmarks.instruments.compiled.recording import Kernel, Recording
-from kernels import flash_attention, matmul, specialised
+from kernels import flash_attention, flash_attention_backward, matmul, specialised
 
 SM_90 = targets.get("sm_90")
 
@@ -35,6 +36,27 @@ def attention(
         q = torch.empty((2, 1024, 8, head_dim), dtype=dtype)
         k, v = (torch.empty((2, 1024, 2, head_dim), dtype=dtype) for _ in range(2))
         flash_attention(q, k, v, causal=causal)
+
+    return record(call, SM_90)
+
+
+def backward(
+    head_dim: int,
+    *,
+    causal: bool = False,
+    dtype: torch.dtype = torch.bfloat16,
+    seqlen_q: int = 1024,
+    seqlen_k: int = 1024,
+    window: int = -1,
+    dout_like: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> Recording:
+    def call() -> None:
+        q, out, dout = (torch.empty((2, seqlen_q, 8, head_dim), dtype=dtype) for _ in range(3))
+        k, v = (torch.empty((2, seqlen_k, 2, head_dim), dtype=dtype) for _ in range(2))
+        lse = torch.empty((2, 8, seqlen_q))
+        dout = dout if dout_like is None else dout_like(dout)
+        options = {"causal": causal, "window_size": (window, -1)}
+        flash_attention_backward(dout, q, k, v, out, lse, **options)
 
     return record(call, SM_90)
 
@@ -71,6 +93,63 @@ def test_warp_specialised_code_without_spills_or_advisories(recorded) -> None:
     assert code.advisories == ()
     for feature in ("setmaxnreg", "cp.async.bulk.tensor"):
         assert feature in kernel.texts["ptx"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"head_dim": 128, "causal": True}, id="D128-causal"),
+        pytest.param({"head_dim": 128, "dtype": torch.float16}, id="D128-fp16"),
+        pytest.param({"head_dim": 80, "causal": True}, id="D80-causal"),
+    ],
+)
+def test_backward_without_spills_or_advisories(options) -> None:
+    recording = backward(**options)
+    assert recording.failures == ()
+    names = [launch.kernel.name for launch in recording.launches]
+    names_wanted = [f"attention_backward_{part}" for part in ("prepare", "hopper", "convert")]
+    assert names == names_wanted
+    for launch in recording.launches:
+        code = read_code(launch.kernel)
+        assert code.spilled_bytes == 0
+        assert code.advisories == ()
+    kernel = recording.launches[1].kernel
+    assert read_code(kernel).tensor_level == 2  # wgmma
+    for feature in ("setmaxnreg", "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"):
+        assert feature in kernel.texts["ptx"]
+
+
+def test_nothing_of_backwards_steps_is_spilled_behind_an_incomplete_block() -> None:
+    recording = backward(128, seqlen_k=1000)
+    program = read_code(recording.launches[1].kernel).program
+    opcodes = [program.instructions[i].opcode for loop in program.hot_loops for i in loop.indices]
+    assert opcodes.count("UTMAREDG.2D.ADD") == 1
+    assert not any(opcode.startswith(("STL", "LDL")) for opcode in opcodes)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"head_dim": 64}, id="D64"),
+        pytest.param({"head_dim": 256}, id="D256"),
+        pytest.param({"head_dim": 128, "window": 300}, id="window"),
+        pytest.param({"head_dim": 128, "seqlen_k": 16}, id="few-keys"),
+        pytest.param({"head_dim": 128, "seqlen_k": 40, "causal": True}, id="few-keys-causal"),
+        pytest.param({"head_dim": 128, "seqlen_q": 16}, id="few-queries"),
+        pytest.param({"head_dim": 100}, id="D100"),
+        pytest.param({"head_dim": 128, "dtype": torch.float32}, id="fp32"),
+        pytest.param(
+            {"head_dim": 128, "dout_like": lambda x: x[:1, :1].expand_as(x)}, id="dout-expanded"
+        ),
+        pytest.param(
+            {"head_dim": 72, "dout_like": lambda x: torch.cat((x, x), 3)[..., 4:76]},
+            id="dout-unaligned",
+        ),
+    ],
+)
+def test_portable_backward_serves_what_hoppers_does_not_take(options) -> None:
+    names = {launch.kernel.name for launch in backward(**options).launches}
+    assert {"attention_backward_kv", "attention_backward_q"} <= names
 
 
 def test_inner_loop_of_attention_carries_p_packed() -> None:

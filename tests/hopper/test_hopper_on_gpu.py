@@ -87,6 +87,81 @@ def test_attention_agrees_with_its_twin(
     torch.testing.assert_close(found_lse, twin_lse, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("head_dim", [72, 128], ids="D{}".format)
+@pytest.mark.parametrize(
+    ("shape", "outliers"),
+    [
+        ((1, 1, 1, 33, 25), None),
+        ((2, 4, 2, 333, 500), None),
+        ((1, 2, 1, 700, 300), None),
+        ((2, 40, 8, 515, 515), None),
+        ((3, 8, 8, 640, 1280), "v"),
+        ((1, 4, 4, 1024, 1024), "k"),
+        ((1, 4, 1, 1000, 1024), "dout"),
+    ],
+    ids=lambda value: "B{}-H{}-KV{}-S{}-K{}".format(*value) if isinstance(value, tuple) else value,
+)
+def test_attention_backward_agrees_with_its_twin(
+    shape: tuple[int, int, int, int, int],
+    outliers: str | None,
+    head_dim: int,
+    causal: bool,
+    kind: torch.dtype,
+) -> None:
+    """Sums in fixed point too: outliers leave the other numbers fewer of their bits."""
+    from kernels.attention import backward, forward, hopper_backward_launch
+
+    B, H, KV, S, K = shape
+    q, dout = (torch.randn((B, S, H, head_dim), device="cuda").to(kind) for _ in range(2))
+    k = torch.randn((B, K, KV, head_dim), device="cuda").to(kind)
+    v = torch.randn((B, KV, K, head_dim), device="cuda").to(kind).transpose(1, 2)
+    if outliers == "v":
+        v[:, 7::301] *= 300
+    elif outliers == "k":
+        k[..., 3] *= 30
+        q[..., 3] *= 0.03
+    elif outliers == "dout":
+        dout[:, 5::97] *= 300
+    dlse = torch.randn((B, H, S), device="cuda")
+    options = {"causal": causal, "causal_offset": K - S, "scale": head_dim**-0.5}
+    out, lse = torch.empty_like(q), torch.empty((B, H, S), device="cuda")
+    forward.launch(q, k, v, out, lse, left_offset=None, **options)
+    twins = backward.launch(dout, dlse, q, k, v, out, lse, left_offset=None, **options)
+    runs = []
+    for _ in range(3):
+        made = [torch.full(x.shape, math.nan, dtype=kind, device="cuda") for x in (q, k, v)]
+        assert hopper_backward_launch.supported(q, k, v, dout, options["scale"])
+        hopper_backward_launch.launch(dout, dlse, q, k, v, out, lse, *made, **options)
+        runs.append(made)
+    for found, again, third, twin in zip(*runs, twins, strict=True):
+        assert relative(found, twin) < 4e-3
+        assert torch.equal(found, again)
+        assert torch.equal(found, third)
+
+
+@pytest.mark.parametrize("broken", ["q", "k", "v", "dout"])
+def test_nan_reaches_the_gradients_that_fixed_point_sums(broken: str) -> None:
+    from kernels import flash_attention_backward
+    from kernels.attention import backward, forward
+
+    inputs = {
+        name: torch.randn((1, 300, 2, 128), device="cuda").bfloat16()
+        for name in ("q", "k", "v", "dout")
+    }
+    inputs[broken][0, 77, 1, 5] = math.nan
+    q, k, v, dout = inputs.values()
+    options = {"causal": True, "causal_offset": 0, "scale": 128**-0.5}
+    out, lse = torch.empty_like(q), torch.empty((1, 2, 300), device="cuda")
+    forward.launch(q, k, v, out, lse, left_offset=None, **options)
+    twins = backward.launch(dout, None, q, k, v, out, lse, left_offset=None, **options)
+    found = flash_attention_backward(dout, q, k, v, out, lse, causal=True)
+    for one, twin in zip(found, twins, strict=True):
+        assert (one.isnan() | ~twin.isnan()).all()
+        assert not one[:, :, 0].isnan().any()
+
+
 def test_ten_thousand_launches_beside_a_second_stream() -> None:
     from kernels.attention import hopper
 

@@ -1,0 +1,61 @@
+"""The backward pass: kernels of this architecture where there are any, else the portable ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .. import specialised, targets
+from . import backward
+from .options import PLAIN, Options
+
+
+def launch(
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    scale: float,
+    options: Options = PLAIN,
+    bias_grad: bool = False,
+) -> list[torch.Tensor]:
+    """As ``backward.launch`` returns them."""
+    mask: dict[str, Any] = {"causal": causal, "causal_offset": causal_offset}
+    alike = left_offset is None and v.shape[3] == q.shape[3] and options.plain
+    seen = backward.keys_seen(k.shape[1], causal, causal_offset, left_offset)
+    if alike and seen > backward.FEW_KEYS:
+        with targets.on_device_of(q):
+            name = "attention.hopper_backward_launch"
+            hopper = specialised.load(name) if targets.current().has_wgmma else None
+            if hopper is not None and hopper.supported(q, k, v, dout, scale):
+                gradients = [
+                    torch.empty_like(one, memory_format=torch.contiguous_format)
+                    for one in (q, k, v)
+                ]
+                try:
+                    hopper.launch(dout, dlse, q, k, v, out, lse, *gradients, scale=scale, **mask)
+                    return gradients
+                except specialised.COMPILE_ERRORS as error:
+                    specialised.give_up(name, error)
+    return backward.launch(
+        dout,
+        dlse,
+        q,
+        k,
+        v,
+        out,
+        lse,
+        left_offset=left_offset,
+        scale=scale,
+        options=options,
+        bias_grad=bias_grad,
+        **mask,
+    )

@@ -1,0 +1,133 @@
+"""Which backward passes Hopper's kernel takes, how they are cut, and its launches."""
+
+from __future__ import annotations
+
+import torch
+import triton
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from .. import targets
+from .hopper import LOG2_E, copyable, descriptor
+from .hopper import supported as supported_forward
+from .hopper_backward import attention_backward_hopper
+from .hopper_backward_rows import (
+    attention_backward_convert,
+    attention_backward_prepare,
+)
+
+BLOCK_M = 64  # query rows a step
+BLOCK_N = 128  # 64 keys a warpgroup
+BLOCK_D = 128
+STAGES = 2
+L2_BYTES = 32 << 20  # what heads walked together may fill of it
+MOST_KEYS = 1 << 20  # every program reads two numbers of each block of keys
+
+
+def supported(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, scale: float
+) -> bool:
+    """Whether this kernel takes the problem: as the forward's, and head dims from 65 to 128.
+
+    Fewer than half a block of queries would need workspaces many times the size of q: their rows
+    are rounded up to whole blocks.
+    """
+    return (
+        64 < q.shape[3] <= 128
+        and q.shape[1] >= BLOCK_M // 2
+        and k.shape[1] <= MOST_KEYS
+        and supported_forward(q, k, v, scale)
+        and copyable(dout)
+    )
+
+
+def launch(
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    dq: torch.Tensor,
+    dk: torch.Tensor,
+    dv: torch.Tensor,
+    *,
+    causal: bool,
+    causal_offset: int,
+    scale: float,
+) -> None:
+    """Fill contiguous ``dq``, ``dk`` and ``dv`` for arguments that ``supported`` accepts.
+
+    ``lse`` and ``dlse`` are contiguous fp32 (batch, heads, seqlen_q); ``out`` may have any strides.
+    Where a number of a head's K or V is not finite, dq of all its queries is NaN, also of those
+    that do not see that key.
+    """
+    batch, seqlen_q, heads, head_dim = q.shape
+    seqlen_k, kv_heads = k.shape[1], k.shape[2]
+    n_m, n_n = triton.cdiv(seqlen_q, BLOCK_M), triton.cdiv(seqlen_k, BLOCK_N)
+    all_rows = batch * heads * n_m * BLOCK_M
+    rows = torch.empty((3, all_rows), dtype=torch.float32, device=q.device)
+    sums = torch.empty((all_rows, BLOCK_D), dtype=torch.int32, device=q.device)
+    bounds = torch.empty((2, batch * kv_heads, n_n), dtype=torch.float32, device=q.device)
+    shape = {"HEAD_DIM": head_dim, "BLOCK_D": BLOCK_D, "BLOCK_M": BLOCK_M}
+    a_head = heads // kv_heads * n_m * BLOCK_M * BLOCK_D * 8  # of q, dout and sums
+    together = max(1, L2_BYTES // a_head) if causal else 1
+    blocks = triton.next_power_of_2(n_n)
+    with targets.on_device_of(q):
+        attention_backward_prepare[(n_m * batch * heads + n_n * batch * kv_heads,)](
+            k, v, out, dout, lse, dlse, bounds, rows, sums,
+            *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
+            batch, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **shape,
+        )  # fmt: skip
+        attention_backward_hopper[(n_n * batch * kv_heads,)](
+            descriptor(q, BLOCK_M, BLOCK_D),
+            descriptor(k, BLOCK_N, BLOCK_D),
+            descriptor(v, BLOCK_N, BLOCK_D),
+            descriptor(dout, BLOCK_M, BLOCK_D),
+            TensorDescriptor(rows, [3 * all_rows], [1], [BLOCK_M], gl.NVMMASharedLayout(0, 32, 1)),
+            bounds,
+            TensorDescriptor(
+                sums,
+                [all_rows, BLOCK_D],
+                [BLOCK_D, 1],
+                [BLOCK_M, BLOCK_D],
+                gl.NVMMASharedLayout.get_default_for([BLOCK_M, BLOCK_D], gl.int32),
+            ),
+            descriptor(dk, BLOCK_N, BLOCK_D),
+            descriptor(dv, BLOCK_N, BLOCK_D),
+            heads,
+            kv_heads,
+            batch,
+            seqlen_q,
+            seqlen_k,
+            causal_offset,
+            min(together, batch * kv_heads),
+            scale,
+            scale * LOG2_E,
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            HEAD_DIM=BLOCK_D,
+            STAGES=STAGES,
+            CAUSAL=causal,
+            EVEN=seqlen_k % BLOCK_N == 0,
+            BLOCKS=blocks,
+            PRODUCER_REGISTERS=24,
+            num_warps=8,
+            launch_pdl=True,
+        )
+        attention_backward_convert[(n_m * batch * heads,)](
+            sums,
+            rows,
+            bounds,
+            dq,
+            heads,
+            kv_heads,
+            seqlen_q,
+            seqlen_k,
+            scale,
+            BLOCK_N=BLOCK_N,
+            BLOCKS=blocks,
+            **shape,
+            launch_pdl=True,
+        )
