@@ -38,7 +38,7 @@ def choose(head_dim: int, seqlen_q: int, causal: bool) -> HopperConfig:
         return HopperConfig(2, block_n=64, stages=2, pairs=causal, q_stages=1, skip=True)
     if head_dim > 64 or seqlen_q < 2048:
         return HopperConfig(2, block_n=128, stages=2, pairs=causal, q_stages=2, skip=False)
-    return HopperConfig(3, block_n=128, stages=2, pairs=False, q_stages=1, skip=causal)
+    return HopperConfig(3, block_n=128, stages=2, pairs=False, q_stages=1, skip=True)
 
 
 def supported(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> bool:

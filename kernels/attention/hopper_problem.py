@@ -65,10 +65,11 @@ class Problem:
     def tile(self, i_turn):
         """Block of rows, head and batch of this program's turn, and whether it exists.
 
-        Full attention walks the blocks of a head side by side. Causal rows come longest first
-        over all heads, every other turn backwards, so that no program collects the longer tile
-        of each; or, with PAIRS, a long and a short block of one head follow each other: programs
-        stay equally busy and a head's keys stay in L2.
+        Full attention walks the whole blocks of a head side by side, every other turn backwards,
+        and in the end each head's last, of fewer rows: those who had a whole block less take two.
+        Causal rows come longest first over all heads, every other turn backwards, so that no
+        program collects the longer tile of each; or, with PAIRS, a long and a short block of one
+        head follow each other: programs stay equally busy and a head's keys stay in L2.
         """
         n_m = gl.cdiv(self.seqlen_q, self.BLOCK_M)
         n_heads = self.heads * self.batch
@@ -89,10 +90,14 @@ class Problem:
             i_bh = i_tile % n_heads
             exists = i_tile < n_m * n_heads
         else:
+            i_program = gl.where(i_turn % 2 == 0, i_program, n_programs - 1 - i_program)
             i_tile = i_turn * n_programs + i_program
-            i_m = i_tile % n_m
-            i_bh = i_tile // n_m
-            exists = i_bh < n_heads
+            n_whole = self.seqlen_q // self.BLOCK_M
+            is_last = i_tile >= n_whole * n_heads
+            per_head = gl.maximum(n_whole, 1)
+            i_m = gl.where(is_last, n_whole, i_tile % per_head)
+            i_bh = gl.where(is_last, i_tile - n_whole * n_heads, i_tile // per_head)
+            exists = i_tile < n_m * n_heads
         return i_m, i_bh % self.heads, i_bh // self.heads, exists
 
     @gluon.jit
