@@ -85,3 +85,10 @@ def test_advice_on_both_sides_counts_where_no_other_came() -> None:
 
 def test_a_value_that_ended_and_a_timing_give_no_reason() -> None:
     assert reasons([changed("spilled_bytes", 0, math.nan), changed("latency_us", 1, 2)]) == ()
+
+
+def test_a_wait_that_the_compiler_injects_is_a_serialised_wgmma_too() -> None:
+    injected = "C7517: warpgroup.wait is injected in around line 480 by compiler"
+    refused = "C7510: wgmma.mma_async instructions are serialized"
+    assert advice.words([], [injected], more=True) == "wgmma serialised"
+    assert advice.words([], [injected, refused], more=True) == "wgmma serialised"
