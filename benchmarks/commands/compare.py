@@ -10,7 +10,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,8 @@ def main(args: argparse.Namespace) -> int:
         if not args.compiled_only:
             if presence.has_gpu():
                 names = list(dict.fromkeys(workload for workload, _ in pairs))
-                with versions.gpu_turn(_tell):
-                    judged += _on_gpu(base, head, names, limits, plan, args)
+                with versions.gpu_turn(_tell), _stopped_by_signals() as stop:
+                    judged += _on_gpu(base, head, names, limits, plan, args, stop)
             else:
                 _tell("no GPU here: judged by what the compilers say alone")
     verdict = settle(judged, limits.false_discovery_rate)
@@ -150,6 +151,7 @@ def _on_gpu(
     limits: Thresholds,
     plan: Plan,
     args: argparse.Namespace,
+    stop: threading.Event,
 ) -> list[Judged]:
     """Counters first, where they may be read: they are nearly exact. Time second."""
     sides = {"base": base, "head": head}
@@ -159,7 +161,6 @@ def _on_gpu(
 
     judged: list[Judged] = []
     ends = time.monotonic() + args.seconds
-    stop = _stop_on_signals()
     try:
         if not args.no_counters:
             plan_counted = (duel.COUNTER_PLAN, args.seconds / 2.0, args.seed)
@@ -176,26 +177,32 @@ def _on_gpu(
         turns.close()
 
 
-def _stop_on_signals() -> threading.Event:
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
     """Set by the first Ctrl-C or SIGTERM, after which no pair begins and what was measured is
     judged; a second one ends the comparison at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        return stop  # Python lets the main thread alone ask for signals
-    asked: dict[int, Any] = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: signal.SIG_DFL,
-    }
+        yield stop  # Python lets the main thread alone ask for signals
+        return
+    asked = (signal.SIGINT, signal.SIGTERM)
+    before = {one: signal.getsignal(one) for one in asked}
+
+    def restore() -> None:
+        for one in asked:
+            signal.signal(one, before[one])
 
     def handle(number: int, _: object) -> None:
         stop.set()
-        for one, usual in asked.items():
-            signal.signal(one, usual)
+        restore()
         _tell("stopped: this pair is the last; once more to end at once")
 
     for one in asked:
         signal.signal(one, handle)
-    return stop
+    try:
+        yield stop
+    finally:
+        restore()
 
 
 def document(base: str, head: str, verdict: RunVerdict) -> dict[str, Any]:
