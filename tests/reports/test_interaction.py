@@ -133,7 +133,8 @@ def test_what_one_commit_alone_has_is_counted_and_not_listed(
 def test_cold_and_warm_cycles_and_time_stand_side_by_side_and_share_a_cursor(
     browser: Browser, published: Path
 ) -> None:
-    page = next(p for p in (published / "w").iterdir() if "H32-D128" in p.read_text())
+    title = "<title>attention-bf16-B2-S4096-H32-D128"
+    page = next(p for p in (published / "w").iterdir() if title in p.read_text())
     browser.view(width=1280)
     browser.open(page.as_uri())
     titles = browser.run(
