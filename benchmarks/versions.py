@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks import isolation
 from benchmarks.configuration import ROOT
 from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session
+from benchmarks.instruments.session import Session, make_ready
 
 WORKING_TREE = "."
 Pair = tuple[str, str]
@@ -117,14 +117,10 @@ class Turns:
         self._waiting: dict[str, list[Session]] = {side: [] for side in versions}
 
     def prepare(self, sides: Sequence[str]) -> None:
-        started = []
-        for side in sides:
-            session = self._session(side)
-            session.start_ahead(context=True)
+        coming = [(side, self._session(side)) for side in sides]
+        for side, session in coming:
             self._waiting[side].append(session)
-            started.append(session)
-        for session in started:
-            session.wait_ahead()
+        make_ready(session for _, session in coming)
 
     def measure(self, side: str, workloads: Sequence[str]) -> dict[str, Outcome]:
         waiting = self._waiting[side]

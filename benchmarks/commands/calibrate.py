@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import commit, counters, ncu, presence
 from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session
+from benchmarks.instruments.session import Session, make_ready
 
 SCHEMA_VERSION = 1
 
@@ -79,11 +79,7 @@ def main(args: argparse.Namespace) -> int:
     begin = time.monotonic()
     sessions = [Session({"mode": "latency", "methods": ["cold"]}) for _ in range(args.processes)]
     try:
-        # All are ready before the first one measures: nothing else goes on then.
-        for session in sessions:
-            session.start_ahead(context=True)
-        for session in sessions:
-            session.wait_ahead()
+        make_ready(sessions)
         _measure(sessions, names, args, begin, timed, counted)
     finally:
         for session in sessions:

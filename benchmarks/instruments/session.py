@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.instruments.outcome import Outcome
@@ -50,15 +50,14 @@ class Session:
         self.errors = ""
         self._ahead: subprocess.Popen[str] | None = None
 
-    def start_ahead(self, *, context: bool = False) -> None:
-        """Start the first worker now: it imports what it needs while another one measures. With
-        ``context`` it also makes its context on the GPU, which must not fall into a measurement:
-        wait for it with ``wait_ahead`` before anything is measured."""
+    def start_ahead(self) -> None:
+        """Start the first worker now. It imports what it needs and makes its context on the GPU,
+        which must not fall into a measurement: ``wait_ahead`` before anything is measured."""
         if self._ahead is None:
-            self._ahead = self._start("--ahead", *(["--context"] if context else []))
+            self._ahead = self._start("--ahead")
 
     def wait_ahead(self, seconds: float = START_SECONDS) -> bool:
-        """Whether the worker started with ``context`` is ready, ``seconds`` from now at most."""
+        """Whether the worker that was started ahead is ready, ``seconds`` from now at most."""
         if self._ahead is None:
             return False
         assert self._ahead.stdout
@@ -169,6 +168,16 @@ class Session:
                 self.card = message["card"]
             elif "outcome" in message:
                 return Outcome.from_json(message["outcome"])
+
+
+def make_ready(sessions: Iterable[Session]) -> None:
+    """Start the workers of all ``sessions`` and wait until each is ready: nothing else goes on then
+    while one of them measures."""
+    waiting = list(sessions)
+    for session in waiting:
+        session.start_ahead()
+    for session in waiting:
+        session.wait_ahead()
 
 
 def end(process: subprocess.Popen[str]) -> None:

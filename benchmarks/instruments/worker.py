@@ -30,12 +30,13 @@ COUNTER_REPEATS = 3
 
 def main() -> int:
     isolation.measured()
-    if "--ahead" in sys.argv[1:]:
-        _import_ahead(context="--context" in sys.argv[1:])
-    request: dict[str, Any] = json.loads(sys.stdin.readline())
-    # What the measured code prints must not come between the outcomes.
+    # What the measured code prints, when it is imported too, must not come between the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    if "--ahead" in sys.argv[1:]:
+        _make_ready()
+        _tell(answers, {"ready": True})
+    request: dict[str, Any] = json.loads(sys.stdin.readline())
     measure = _scripted(request) if "scripts" in request else _real(request, answers)
     for names, in_time in _in_time(_groups(request), request.get("until", math.inf)):
         if not in_time:
@@ -50,21 +51,17 @@ def main() -> int:
     return 0
 
 
-def _import_ahead(*, context: bool) -> None:
-    """What imports cost, before the request comes; the GPU is left alone until then, unless its
-    ``context`` shall be made ahead, too."""
+def _make_ready() -> None:
+    """What imports and a context on the GPU cost, before the request comes."""
     for name in ("torch", "triton", configuration.load().name):
         try:
             importlib.import_module(name)
         except Exception as error:  # whoever asks is told again when the workload needs it
             print(f"import {name}: {error}", file=sys.stderr)
-    if not context:
-        return
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.zeros(1, device="cuda")
         torch.cuda.synchronize()
-    _tell(sys.stdout, {"ready": True})
 
 
 def _groups(request: dict[str, Any]) -> list[list[str]]:

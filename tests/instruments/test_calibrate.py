@@ -78,8 +78,7 @@ def test_no_process_starts_that_would_end_too_late(
             (name,) = names
             return {name: timed(100)["w"]}
 
-        def start_ahead(self, *, context: bool) -> None:
-            assert context
+        def start_ahead(self) -> None:
             started.append(self)
 
         def wait_ahead(self) -> bool:

@@ -63,7 +63,7 @@ def test_a_hanging_workload_is_ended_and_the_next_one_measured():
 def test_a_process_that_is_ready_ahead_measures_later():
     session = Session({"mode": "latency", "scripts": {"w": {"us": 100.0}}})
     assert not session.wait_ahead(0.0)
-    session.start_ahead(context=True)
+    session.start_ahead()
     assert session.wait_ahead()
     assert session.run(["w"])["w"].status == "ok"
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments.session import Session
+from benchmarks.instruments.session import Session, make_ready
 
 WORKLOADS = (
     "attention-bf16-B4-S4096-H16-D128-causal",
@@ -65,11 +65,9 @@ def record(
     try:
         while len(rows) < count and time.monotonic() - began < seconds:
             if not waiting:
-                for _ in range(min(TOGETHER, count - len(rows))):
-                    waiting.append(Session(request or REQUEST))
-                    waiting[-1].start_ahead(context=True)
-                for session in waiting:
-                    session.wait_ahead()
+                together = range(min(TOGETHER, count - len(rows)))
+                waiting.extend(Session(request or REQUEST) for _ in together)
+                make_ready(waiting)
             session = waiting.popleft()
             row: dict[str, Any] = {"started_s": round(time.monotonic() - began, 1)}
             for name, outcome in session.run(names).items():
