@@ -12,8 +12,8 @@ from .hopper import LOG2_E, copyable, descriptor
 from .hopper import supported as supported_forward
 from .hopper_backward import attention_backward_hopper
 from .hopper_backward_rows import (
-    attention_backward_convert,
-    attention_backward_prepare,
+    attention_backward_hopper_convert,
+    attention_backward_hopper_prepare,
 )
 
 BLOCK_M = 64  # query rows a step
@@ -75,7 +75,7 @@ def launch(
     together = max(1, L2_BYTES // a_head) if causal else 1
     blocks = triton.next_power_of_2(n_n)
     with targets.on_device_of(q):
-        attention_backward_prepare[(n_m * batch * heads + n_n * batch * kv_heads,)](
+        attention_backward_hopper_prepare[(n_m * batch * heads + n_n * batch * kv_heads,)](
             k, v, out, dout, lse, dlse, bounds, rows, sums,
             *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
             batch, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **shape,
@@ -116,7 +116,7 @@ def launch(
             num_warps=8,
             launch_pdl=True,
         )
-        attention_backward_convert[(n_m * batch * heads,)](
+        attention_backward_hopper_convert[(n_m * batch * heads,)](
             sums,
             rows,
             bounds,

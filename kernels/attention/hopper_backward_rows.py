@@ -93,7 +93,7 @@ def _write_bounds(
 
 
 @triton.jit
-def attention_backward_prepare(
+def attention_backward_hopper_prepare(
     k,
     v,
     out,
@@ -171,7 +171,7 @@ def attention_backward_prepare(
 
 
 @triton.jit
-def attention_backward_convert(
+def attention_backward_hopper_convert(
     sums,
     rows,
     bounds,

@@ -107,7 +107,9 @@ def test_backward_without_spills_or_advisories(options) -> None:
     recording = backward(**options)
     assert recording.failures == ()
     names = [launch.kernel.name for launch in recording.launches]
-    names_wanted = [f"attention_backward_{part}" for part in ("prepare", "hopper", "convert")]
+    names_wanted = [
+        f"attention_backward_{part}" for part in ("hopper_prepare", "hopper", "hopper_convert")
+    ]
     assert names == names_wanted
     for launch in recording.launches:
         code = read_code(launch.kernel)

@@ -29,8 +29,6 @@ NAMES = (
 FP32 = jobs.Job("kernels:flash_attention", "", " ".join(["fp32[1,64,2,16]"] * 3), backward=True)
 FP32_MATMUL = jobs.Job("kernels:matmul", "sm_90", "fp32[512,512] fp32[512,512]")
 IN_FP8_ALONE = {"attention_forward_fp8"}
-# Before and after the backward pass for Hopper.
-BESIDE_HOPPER = {"attention_backward_prepare", "attention_backward_convert"}
 # As small as they can be, on every target.
 SMALL = (
     FP32,
@@ -91,11 +89,7 @@ def expected(version: str) -> set[tuple[str, str]]:
         (kernel, target)
         for kernel in launched_kernels()
         for target in (
-            specialised
-            if "hopper" in kernel or kernel in BESIDE_HOPPER
-            else fp8
-            if kernel in IN_FP8_ALONE
-            else every
+            specialised if "hopper" in kernel else fp8 if kernel in IN_FP8_ALONE else every
         )
     }
 
