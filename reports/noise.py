@@ -68,9 +68,7 @@ class Noise:
 
 def classify(values: Sequence[float | None] | Floats, steps: Sequence[Step] = ()) -> Noise:
     """The noise of a series between its ``steps``; gaps are skipped."""
-    if not isinstance(values, np.ndarray):
-        values = np.array([np.nan if v is None else v for v in values])
-    every = values.astype(np.float64, copy=False)
+    every = np.asarray(values, dtype=np.float64)  # NaN for None
     finite = np.isfinite(every)
     y = every[finite]
     x = np.log(y) if len(y) and (y > 0.0).all() else np.clip(y, -1e150, 1e150)

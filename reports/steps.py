@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from reports.model import Step
 from reports.statistics.contrast import memory, splits, splits_beside_ends, strongest
-from reports.statistics.density import NoiseShape, best_shift, learn, median, robust_sigma
+from reports.statistics.density import NoiseShape, learn, median, robust_sigma
+from reports.statistics.likeliest import best_shift, best_shifts, bounds
 from reports.thresholds import Threshold
 
 Floats = NDArray[np.float64]
@@ -37,8 +38,10 @@ _AS_GOOD = 0.02
 _SHORT = 100  # points: shorter series are always looked at closely
 _FEW = 40  # points: in fewer, what lies far off at an end may hide a step
 _SHARE = 0.35  # of n: a perfect step among n points has 0.39 n; memory read early counts it in
+_FAR_SIGMA = 2.0
 _ROUNDS = 30  # of pruning and moving; they settle after a few
-_SLOPES = (0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5)  # of a slide, in steps a series length
+# Of a slide, in steps a series length.
+_SLOPES = np.array([0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5])[:, None]
 
 Values = Sequence[float | None] | Floats
 Samples = Sequence[Sequence[float]]
@@ -122,7 +125,7 @@ def changes(values: Values, *, samples: Samples | None = None, glance: bool = Fa
     for k in range(1, len(fit.edges) - 1):
         if abs(fit.levels[k] - fit.levels[k - 1]) * (n - 4) < _FEW_POINTS_SIGMA * fit.shape.sigma:
             continue
-        if _over_slide(data, fit, k) < SLIDE_NATS * fit.memory:
+        if _is_slide(data, fit, k):
             continue
         placed = places[k - 1]
         found.append(
@@ -175,9 +178,7 @@ def _read(values: Values, samples: Samples | None) -> _Data:
         raise ValueError(
             f"samples: expected one list for each of the {len(values)} values, got {len(samples)}"
         )
-    if not isinstance(values, np.ndarray):
-        values = np.array([np.nan if v is None else v for v in values])
-    every = values.astype(np.float64, copy=False)
+    every = np.asarray(values, dtype=np.float64)  # NaN for None
     places = np.flatnonzero(np.isfinite(every))
     raw = every[places]
     # The largest magnitudes would overflow in squares; no measurement has them.
@@ -197,13 +198,11 @@ def _settle(data: _Data, proposals: list[int]) -> tuple[_Fit, list[_Placed]] | N
         fit = _fit(data, edges) if len(edges) > 2 else None
         if fit is None:
             return None
-        inner = range(1, len(fit.edges) - 1)
-        evidence = [_over_nothing(data, fit, k) for k in inner]
-        weakest = int(np.argmin(evidence))
-        # No memory is below one: mostly it need not be known.
-        if evidence[weakest] < EVIDENCE_NATS or evidence[weakest] < EVIDENCE_NATS * fit.memory:
-            del edges[weakest + 1]
+        weakest = _weakest(data, fit)
+        if weakest is not None:
+            del edges[weakest]
             continue
+        inner = range(1, len(fit.edges) - 1)
         places = [_place(data, fit, k) for k in inner]
         moved = sorted({0, *(place.at for place in places), n})
         if moved == edges:
@@ -227,11 +226,7 @@ def _fit(data: _Data, edges: list[int]) -> _Fit | None:
             return None
     shape = learn(residuals, sigma)
     # A median hangs between modes; the likeliest level does not.
-    shifts = [
-        best_shift(shape, residuals[a:b], -5.0 * sigma, 5.0 * sigma, data.weights[a:b])[0]
-        for a, b in pairwise(edges)
-    ]
-    levels = levels + np.array(shifts)
+    levels = levels + best_shifts(shape, residuals, -5.0 * sigma, 5.0 * sigma, data.weights, edges)
     residuals = x - np.repeat(levels, lengths)
     shape = learn(residuals, sigma)
     each = shape.log_likelihood(residuals)
@@ -239,31 +234,50 @@ def _fit(data: _Data, edges: list[int]) -> _Fit | None:
     return _Fit(tuple(edges), levels, shape, residuals, likely)
 
 
-def _over_nothing(data: _Data, fit: _Fit, k: int) -> float:
-    """How much likelier the two levels around edge ``k`` are than one common level, in nats."""
+def _weakest(data: _Data, fit: _Fit) -> int | None:
+    """The edge with the least evidence, ``None`` where every edge has enough."""
+    inner = range(1, len(fit.edges) - 1)
+    # Between levels far apart a bound takes a fraction of the time, and mostly it is enough.
+    far = [abs(fit.levels[k] - fit.levels[k - 1]) > _FAR_SIGMA * fit.shape.sigma for k in inner]
+    known = sorted(
+        (_over_nothing(data, fit, k, bound), k, bound) for k, bound in zip(inner, far, strict=True)
+    )
+    # No memory is below one: mostly it need not be known.
+    while known[0][0] < EVIDENCE_NATS or known[0][0] < EVIDENCE_NATS * fit.memory:
+        _, weakest, bounded = known[0]
+        if not bounded:
+            return weakest
+        known[0] = _over_nothing(data, fit, weakest, False), weakest, False
+        known.sort()
+    return None
+
+
+def _over_nothing(data: _Data, fit: _Fit, k: int, bounded: bool) -> float:
+    """How much likelier the two levels around edge ``k`` are than one common level, in nats; or,
+    ``bounded``, a value that does not exceed that."""
     start, end = fit.edges[k - 1], fit.edges[k + 1]
-    before, after = fit.levels[k - 1 : k + 1].tolist()
-    x, w = data.scaled, data.weights
-    apart = fit.likely[k - 1] + fit.likely[k]
-    low, high = min(before, after), max(before, after)
-    _, together = best_shift(fit.shape, x[start:end], low, high, w[start:end])
-    return apart - together
+    low, high = sorted(fit.levels[k - 1 : k + 1].tolist())
+    x, w = data.scaled[start:end], data.weights[start:end]
+    if bounded:
+        together = float(bounds(fit.shape, x[None], low, high, w)[0])
+    else:
+        together = best_shift(fit.shape, x, low, high, w)[1]
+    return fit.likely[k - 1] + fit.likely[k] - together
 
 
-def _over_slide(data: _Data, fit: _Fit, k: int) -> float:
-    """How much likelier the step at edge ``k`` is than a straight line through both segments."""
+def _is_slide(data: _Data, fit: _Fit, k: int) -> bool:
+    """Whether a straight line through both segments is nearly as likely as the step at ``k``."""
     start, at, end = fit.edges[k - 1 : k + 2]
     before, after = fit.levels[k - 1 : k + 1].tolist()
     x, w = data.scaled[start:end], data.weights[start:end]
     step = fit.shape.log_likelihood(x - np.where(np.arange(start, end) < at, before, after)) @ w
     height = after - before
     along = (np.arange(end - start) + 0.5) / (end - start) - 0.5
-    middle, reach = 0.5 * (before + after), abs(height)
-    slide = max(
-        best_shift(fit.shape, x - middle - slope * height * along, -0.6 * reach, 0.6 * reach, w)[1]
-        for slope in _SLOPES
-    )
-    return float(step) - slide
+    middle, reach = 0.5 * (before + after), 0.6 * abs(height)
+    rows = x - middle - _SLOPES * height * along
+    most = float(step) - SLIDE_NATS * fit.memory
+    likely = np.flatnonzero(bounds(fit.shape, rows, -reach, reach, w) > most)
+    return any(best_shift(fit.shape, rows[i], -reach, reach, w)[1] > most for i in likely)
 
 
 def _place(data: _Data, fit: _Fit, k: int) -> _Placed:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from reports.model import Step
 from reports.statistics.contrast import memory
-from reports.statistics.density import best_shift, learn, robust_sigma
+from reports.statistics.density import learn, robust_sigma
+from reports.statistics.likeliest import best_shift
 from reports.steps import PLACED_CONFIDENCE, changes, find_steps
 
 Floats = NDArray[np.float64]

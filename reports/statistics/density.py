@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -12,15 +11,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 # The density lives on a grid of residuals: cells a sigma, and how far it reaches to each side.
-_CELLS_A_SIGMA = 5
-_REACH_SIGMA = 24
-_SIDE = _CELLS_A_SIGMA * _REACH_SIGMA
-_CELLS = 2 * _SIDE + 1
-_GRID: Floats = np.arange(-_SIDE, _SIDE + 1) / float(_CELLS_A_SIGMA)
-
-_PLACES: Floats = np.arange(60, dtype=np.float64)
-
-_MOST_CELLS = 1e12  # a place beyond is no longer exact
+CELLS_A_SIGMA = 5
+REACH_SIGMA = 24
+SIDE = CELLS_A_SIGMA * REACH_SIGMA
+_CELLS = 2 * SIDE + 1
+_GRID: Floats = np.arange(-SIDE, SIDE + 1) / float(CELLS_A_SIGMA)
 
 TINY = 1e-200  # no measurement differs by less
 _FLOOR_SHARE = 0.02  # of all points may lie anywhere: what one spike can say is bounded by this
@@ -69,9 +64,18 @@ class NoiseShape:
     sigma: float
     log_density: Floats
     modes: int
+    _highest: dict[int, Floats] = field(default_factory=dict, repr=False, compare=False)
 
     def log_likelihood(self, residuals: Floats) -> Floats:
         return self.log_density.take(_cells(residuals, self.sigma))
+
+    def highest(self, reach: int) -> Floats:
+        """Of each cell and those at most ``reach`` cells away, the highest log-density."""
+        reach = min(reach, _CELLS)
+        found = self._highest.get(reach)
+        if found is None:
+            found = self._highest[reach] = _highest_near(self.log_density, reach)
+        return found
 
 
 def learn(residuals: Floats, sigma: float) -> NoiseShape:
@@ -85,9 +89,9 @@ def learn(residuals: Floats, sigma: float) -> NoiseShape:
     dense = pilot >= _SPARSE * pilot.max()
     smooth = _smoothed(np.where(dense, counts, 0.0), width)
     smooth += _smoothed(np.where(dense, 0.0, counts), _SPARSE_WIDTH)
-    smooth *= _CELLS_A_SIGMA / n
+    smooth *= CELLS_A_SIGMA / n
     floor_share = max(_FLOOR_SHARE, 2.0 / n)
-    floor = floor_share / (2.0 * _REACH_SIGMA)
+    floor = floor_share / (2.0 * REACH_SIGMA)
     if 2 <= len(centres) <= 3:
         mixture = _mixture(counts, centres, floor_share, floor)
         smooth = (1.0 - _MIXTURE_SHARE) * smooth + _MIXTURE_SHARE * mixture
@@ -131,63 +135,23 @@ def _widen(residuals: Floats) -> float:
     return float((200.0 / len(residuals)) ** 0.2)
 
 
-class _Scratch(threading.local):
-    """Arrays that are used again: giving large ones back to the system and asking for them anew
-    costs more than filling them."""
-
-    def __init__(self) -> None:
-        self._size = -1
-
-    def of(self, rows: int, columns: int) -> tuple[Floats, NDArray[np.intp], Floats]:
-        size = rows * columns
-        if size > self._size:
-            self._size = size
-            self._buffers = np.empty(size), np.empty(size, dtype=np.intp), np.empty(size)
-        first, second, third = self._buffers
-        shape = rows, columns
-        return (
-            first[:size].reshape(shape),
-            second[:size].reshape(shape),
-            third[:size].reshape(shape),
-        )
-
-
-_scratch = _Scratch()
-
-
-def best_shift(
-    shape: NoiseShape, residuals: Floats, low: float, high: float, weights: Floats | None = None
-) -> tuple[float, float]:
-    """The common shift in ``low`` to ``high`` under which ``residuals`` are likeliest, and that
-    log-likelihood."""
-    steps = max(2, min(60, int((high - low) / shape.sigma * _CELLS_A_SIGMA) + 2))
-    scale, span = _CELLS_A_SIGMA / shape.sigma, high - low
-    shifts = _PLACES[:steps] * (span / (steps - 1))  # as numpy.linspace, in a tenth of its time
-    shifts += low
-    shifts[-1] = high
-    if span * scale < _MOST_CELLS:
-        # In cells from the start, cut off by the look-up: this is the innermost loop of all.
-        far = span + 2.0 * _REACH_SIGMA * shape.sigma
-        places = np.minimum(np.maximum(residuals - low, -far), far)
-        places *= scale
-        places += _SIDE + 0.5
-        apart, cells, each = _scratch.of(steps, len(places))
-        np.subtract(places, ((shifts - low) * scale)[:, None], out=apart)
-        np.copyto(cells, apart, casting="unsafe")
-        shape.log_density.take(cells, mode="clip", out=each)
-    else:
-        each = shape.log_likelihood(residuals[None, :] - shifts[:, None])
-    totals = each.sum(axis=1) if weights is None else each @ weights
-    best = int(totals.argmax())
-    return float(shifts[best]), float(totals[best])
+def _highest_near(values: Floats, reach: int) -> Floats:
+    edge = np.full(reach, -np.inf)
+    found = np.concatenate((edge, values, edge))
+    width, wanted = 1, 2 * reach + 1
+    while 2 * width <= wanted:
+        found = np.maximum(found[:-width], found[width:])
+        width *= 2
+    highest: Floats = np.maximum(found[: len(values)], found[wanted - width :])
+    return highest
 
 
 def _cells(residuals: Floats, sigma: float | Floats) -> NDArray[np.int64]:
-    reach = _REACH_SIGMA * sigma
+    reach = REACH_SIGMA * sigma
     place = np.maximum(residuals, -reach)
     np.minimum(place, reach, out=place)
-    place *= _CELLS_A_SIGMA / sigma
-    place += _SIDE + 0.5  # cut off instead of rounded: the same, and faster
+    place *= CELLS_A_SIGMA / sigma
+    place += SIDE + 0.5  # cut off instead of rounded: the same, and faster
     return place.astype(np.int64)
 
 
@@ -237,7 +201,7 @@ def _mixture(counts: Floats, centres: list[int], floor_share: float, floor: floa
 
 @cache
 def _kernel(hundredths: int) -> Floats:
-    width = hundredths / 100.0 * _CELLS_A_SIGMA
+    width = hundredths / 100.0 * CELLS_A_SIGMA
     reach = int(3.5 * width) + 1
     grid = np.arange(-reach, reach + 1) / width
     weights = np.exp(-0.5 * grid * grid)
@@ -247,6 +211,6 @@ def _kernel(hundredths: int) -> Floats:
 
 def _smoothed(counts: Floats, width_sigma: float) -> Floats:
     """``counts`` under a normal kernel, at most a quarter of the grid wide."""
-    kernel = _kernel(round(min(width_sigma, _REACH_SIGMA / 4.0) * 100))
+    kernel = _kernel(round(min(width_sigma, REACH_SIGMA / 4.0) * 100))
     # Kernels are symmetric: what is correlated is convolved.
     return np.correlate(counts, kernel, mode="same").astype(np.float64, copy=False)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from reports import noise, steps
-from reports.statistics import contrast, density, synthetic
+from reports.statistics import contrast, density, likeliest, synthetic
 
 Floats = NDArray[np.float64]
 
@@ -20,7 +21,7 @@ def plain_ranks(values: Floats) -> Floats:
     return (below + up_to) / (2.0 * len(values))
 
 
-def plain_strongest(values: Floats, least: int) -> tuple[int, float]:
+def plain_strongest(values: Floats, least: int, beyond: float = 0.0) -> tuple[int, float]:
     """Shares above each quantile left and right of every place, as floating-point numbers."""
     n = len(values)
     if n < 2 * least:
@@ -64,6 +65,19 @@ def plain_shift(
     return float(shifts[best]), float(totals[best])
 
 
+def plain_shifts(
+    shape: density.NoiseShape,
+    residuals: Floats,
+    low: float,
+    high: float,
+    weights: Floats,
+    edges: list[int],
+) -> Floats:
+    return np.array(
+        [plain_shift(shape, residuals[a:b], low, high, weights[a:b])[0] for a, b in pairwise(edges)]
+    )
+
+
 def series(count: int) -> Iterator[Floats]:
     random = np.random.default_rng(71)
     kinds = ("lognormal", "bimodal", "autocorrelated", "drifting")
@@ -90,6 +104,9 @@ def test_the_fast_judge_finds_what_the_plain_one_finds(monkeypatch: pytest.Monke
     monkeypatch.setattr(contrast, "strongest", plain_strongest)
     monkeypatch.setattr(steps, "strongest", plain_strongest)
     monkeypatch.setattr(steps, "best_shift", plain_shift)
+    monkeypatch.setattr(steps, "best_shifts", plain_shifts)
+    # What no bound settles is looked into.
+    monkeypatch.setattr(steps, "bounds", lambda shape, rows, *_: np.full(len(rows), np.inf))
     monkeypatch.setattr(steps, "median", lambda values: float(np.median(values)))
     for values, found in zip(every, fast, strict=True):
         plain = steps.changes(values)
@@ -113,9 +130,36 @@ def test_levels_far_apart_are_told_apart(apart: float) -> None:
     random = np.random.default_rng(73)
     shape = density.learn(random.normal(0, 1, 200), 1.0)
     values = np.concatenate((random.normal(0, 1, 50), random.normal(apart, 1, 50)))
-    assert density.best_shift(shape, values, 0.0, apart) == pytest.approx(
+    assert likeliest.best_shift(shape, values, 0.0, apart) == pytest.approx(
         plain_shift(shape, values, 0.0, apart)
     )
+
+
+@pytest.mark.parametrize("reach", [1e-9, 0.3, 2.0, 7.0, 90.0, 1e6, 1e14])
+def test_no_level_is_likelier_than_the_bound(reach: float) -> None:
+    random = np.random.default_rng(74)
+    modes = 4.0 * (random.random(200) < 0.3)
+    shape = density.learn(random.normal(0, 1, 200) + modes, 1.0)
+    rows = random.normal(0, 1, (5, 60)) + 20.0 * random.standard_t(1.5, (5, 60))
+    rows[2:] += np.linspace(-reach, reach, 60)
+    weights = random.uniform(0.25, 4.0, 60)
+    bounds = likeliest.bounds(shape, rows, -reach, reach, weights)
+    best = [plain_shift(shape, row, -reach, reach, weights)[1] for row in rows]
+    assert (bounds >= best).all()
+    if reach < 1.0:  # and it says something
+        assert (bounds < np.array(best) + 60).all()
+
+
+@pytest.mark.parametrize("points", [59, 61, 300, 1999, 2001])
+def test_the_strongest_contrast_is_told_in_full_where_it_counts(points: int) -> None:
+    random = np.random.default_rng(points)
+    for step in (0.0, 0.3, 1.0):
+        values = random.normal(0, 1, points)
+        values[points // 3 :] += step
+        at, height = plain_strongest(values, 3)
+        assert contrast.strongest(values, 3) == (at, pytest.approx(height))
+        assert contrast.strongest(values, 3, 0.999 * height) == (at, pytest.approx(height))
+        assert contrast.strongest(values, 3, 1.1 * height)[1] <= 1.1 * height
 
 
 @pytest.mark.parametrize("points", [20, 40, 120, 470])
