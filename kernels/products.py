@@ -28,17 +28,18 @@ def sum_type(dtype: Any, from_fp8: bool = False) -> Any:
 
 @triton.jit
 def add_product(b_c, b_a, b_b):
-    """b_c + b_a @ b_b, where b_c is of ``sum_type`` of the dtype of b_a and b_b.
+    """b_c + b_a @ b_b, where b_c is of ``sum_type`` of the dtype of b_b, which b_a is rounded to
+    unless sums are of fp64.
 
     In fp32 without a unit for fp64 each tile is added up by itself: as a difference, or Triton
     would make one run of additions of it.
     """
     if b_c.dtype == tl.float64:
         return tl.dot(b_a.to(tl.float64), b_b.to(tl.float64), b_c, out_dtype=tl.float64)
-    elif b_a.dtype == tl.float32:
-        return b_c - tl.dot(-b_a, b_b, input_precision="ieee")
+    elif b_b.dtype == tl.float32:
+        return b_c - tl.dot(-b_a.to(b_b.dtype), b_b, input_precision="ieee")
     else:
-        return tl.dot(b_a, b_b, b_c, input_precision="ieee")
+        return tl.dot(b_a.to(b_b.dtype), b_b, b_c, input_precision="ieee")
 
 
 @triton.jit

@@ -68,7 +68,6 @@ def launch(
     sequences = (packed.cu_q, packed.cu_k) if packed else (None, None)
     if packed is not None:
         seqlen_q, seqlen_k = packed.max_q, packed.max_k
-    delta = torch.empty_like(lse)
     head_dim_v = v.shape[3]
     with targets.on_device_of(q):
         target = targets.current()
@@ -97,7 +96,10 @@ def launch(
         limits = (tokens, causal_offset, left_offset, scale, *asked)
         lengths = (heads, heads // kv_heads, seqlen_q, seqlen_k, *limits)
         rows = config.q
-        total, shift = (torch.empty_like(lse), torch.empty_like(lse)) if exact else (None, lse)
+        # What the kernels keep in fp64 they hand on in fp64.
+        wide = torch.float64 if q.dtype == torch.float32 and target.adds_fp64 else torch.float32
+        delta = torch.empty_like(lse, dtype=wide)
+        total, shift = (torch.empty_like(delta), torch.empty_like(lse)) if exact else (None, lse)
         if exact:
             attention_backward_rows[(triton.cdiv(seqlen_q, rows.block_m) * batch * heads,)](
                 q,

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from ..products import add_product, sum_type
-from .backward_tiles import load_rows, shifted, weights
+from .backward_tiles import divided, load_rows, shifted, weights
 from .packed import bounds
 from .products import head_product
 from .scores import Scores, dropped, kept, modified, place
@@ -77,7 +77,10 @@ def accumulate_kv(
             b_delta = tl.load(delta + i_m + o_m, mask=in_m, other=0.0)
         # [BLOCK_N, BLOCK_M]
         # With EXACT as the queries' kernel multiplies them, so that both round alike.
-        b_s = head_product(b_q, b_k).T if EXACT else tl.dot(b_k, b_q.T, input_precision="ieee")
+        if EXACT:
+            b_s = head_product(b_q, b_k, WIDE=True).T
+        else:
+            b_s = tl.dot(b_k, b_q.T, input_precision="ieee")
         b_s, b_slope = modified(
             b_s, scores, i_m, o_m[None, :], o_column, o_n[:, None], b_k.dtype == tl.float32
         )
@@ -86,9 +89,10 @@ def accumulate_kv(
             within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
             seen = seen & within if MASKED else within
         if EXACT:
+            b_s = b_s.to(sum_type(b_k.dtype))
             b_p = shifted(b_s, b_lse[None, :], seen, scale, MASKED or left_offset is not None)
             b_total = tl.load(total + o_bh + i_m + o_m, mask=in_m, other=1.0)
-            b_p = tl.div_rn(b_p, b_total[None, :])
+            b_p = divided(b_p, b_total[None, :])
         else:
             b_p = weights(b_s, b_lse[None, :], seen, scale, MASKED or left_offset is not None)
         if scores.seed is not None:
@@ -96,9 +100,9 @@ def accumulate_kv(
             b_kept = dropped(b_p, b_keep, scores)
         else:
             b_kept = b_p
-        b_dv = add_product(b_dv, b_kept.to(b_dout.dtype), b_dout)
+        b_dv = add_product(b_dv, b_kept, b_dout)
         if EXACT:
-            b_dp = head_product(b_dout, b_v).T
+            b_dp = head_product(b_dout, b_v, WIDE=True).T
             if scores.seed is not None:
                 b_dp = dropped(b_dp, b_keep, scores)
             b_ds = b_dp - b_delta[None, :]
@@ -110,7 +114,7 @@ def accumulate_kv(
             if scores.seed is not None:
                 b_dp = dropped(b_dp, b_keep, scores)
             b_ds = b_p * (b_dp - b_delta[None, :])
-        b_dk = add_product(b_dk, (b_ds * b_slope).to(b_q.dtype), b_q)
+        b_dk = add_product(b_dk, b_ds * b_slope, b_q)
     return b_dk, b_dv
 
 

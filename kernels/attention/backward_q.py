@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from ..products import add_product, sum_type
-from .backward_tiles import load_rows, shifted, weights
+from .backward_tiles import divided, load_rows, shifted, weights
 from .packed import bounds
 from .products import head_product
 from .scores import Scores, dropped, kept, modified, place, store_bias_gradient
@@ -68,11 +68,11 @@ def accumulate_q(
             HEAD_DIM_V, BLOCK_N, BLOCK_DV, TMA,
         )  # fmt: skip
         # [BLOCK_M, BLOCK_N]
-        b_s = head_product(b_q, b_k)
+        b_s = head_product(b_q, b_k, WIDE=True)
         b_s, b_slope = modified(
             b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], b_k.dtype == tl.float32
         )
-        b_dp = head_product(b_dout, b_v)
+        b_dp = head_product(b_dout, b_v, WIDE=True)
         if scores.seed is not None:
             b_keep = kept(scores, o_row, o_m[:, None], i_n, o_n[None, :])
             b_dp = dropped(b_dp, b_keep, scores)
@@ -82,8 +82,9 @@ def accumulate_q(
         if left_offset is not None:
             seen = seen & (i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset)
         if b_total is not None:
+            b_s = b_s.to(sum_type(b_k.dtype))
             b_p = shifted(b_s, b_lse[:, None], seen, scale, MASKED)
-            b_p = tl.div_rn(b_p, b_total[:, None])
+            b_p = divided(b_p, b_total[:, None])
         else:
             b_p = weights(b_s, b_lse[:, None], seen, scale, MASKED)
         if dots is not None:
@@ -93,7 +94,7 @@ def accumulate_q(
             b_ds += b_dlse[:, None]
         b_ds = b_p * b_ds
         store_bias_gradient(b_ds, scores, o_row, o_m[:, None], i_n, o_n[None, :])
-        b_dq = add_product(b_dq, (b_ds * b_slope).to(b_k.dtype), b_k)
+        b_dq = add_product(b_dq, b_ds * b_slope, b_k)
     return b_dq, b_dots
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ..products import sum_type
 from .backward_tiles import load_rows, shifted
 from .packed import bounds
 from .products import head_product
@@ -131,7 +132,8 @@ def attention_backward_rows(
 
     The softmax gradient p * (dp - delta) is a difference that has to vanish where a row sees one
     key, so delta may not be rounded in another order than dp is: rowsum(out * dout) is only the
-    start, to which the weighted mean of what dp differs by is added.
+    start, to which the weighted mean of what dp differs by is added. Where fp32 products are added
+    up in fp64, all of it stays fp64 until the gradients' products are there.
     """
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_row = tl.program_id(0) % n_blocks * BLOCK_M
@@ -188,12 +190,13 @@ def attention_backward_rows(
     LOG2_E: tl.constexpr = 1.4426950408889634
     b_shift = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     # Sums of sums of tiles, which one after the other would round once a tile.
+    VALUE: tl.constexpr = sum_type(b_q.dtype)
     b_total = tl.zeros([BLOCK_M], dtype=tl.float64)
     b_more = tl.zeros([BLOCK_M], dtype=tl.float64)
     if sinks is not None:
         # A score of its own, whose dp is 0.
-        b_sink = tl.load(sinks + i_h) * LOG2_E
-        b_shift = tl.maximum(b_shift, tl.ceil(b_sink))
+        b_sink = tl.load(sinks + i_h).to(VALUE) * LOG2_E
+        b_shift = tl.maximum(b_shift, tl.ceil(b_sink).to(tl.float32))
         b_total += tl.where(b_sink == float("-inf"), 0.0, tl.exp2(b_sink - tl.ceil(b_sink)))
         b_more -= b_total * b_start
     o_end = seqlen_k
@@ -217,11 +220,12 @@ def attention_backward_rows(
             v, i_b, i_n, i_kv, seqlen_k, stride_vb, stride_vs, stride_vh, stride_vd,
             HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
         )  # fmt: skip
-        b_s = head_product(b_q, b_k)
+        b_s = head_product(b_q, b_k, WIDE=True)
         b_s, _ = modified(
             b_s, scores, i_row, o_m[:, None], i_n, o_n[None, :], b_k.dtype == tl.float32
         )
-        b_dp = head_product(b_dout, b_v)
+        b_s = b_s.to(VALUE)
+        b_dp = head_product(b_dout, b_v, WIDE=True)
         if scores.seed is not None:
             b_keep = kept(scores, i_row, o_m[:, None], i_n, o_n[None, :])
             b_dp = dropped(b_dp, b_keep, scores)
@@ -230,7 +234,7 @@ def attention_backward_rows(
             seen = seen & (i_n + o_n[None, :] <= i_row + o_m[:, None] + causal_offset)
         if left_offset is not None:
             seen = seen & (i_n + o_n[None, :] >= i_row + o_m[:, None] + left_offset)
-        b_own = tl.where(seen, b_s * (unit * LOG2_E), float("-inf"))
+        b_own = tl.where(seen, b_s.to(tl.float32) * (unit * LOG2_E), float("-inf"))
         b_own = tl.maximum(b_shift, tl.ceil(tl.max(b_own, 1)))
         # A row that has seen no key yet is at -inf: subtract 0, or NaN would arise.
         b_finite = tl.where(b_own == float("-inf"), 0.0, b_own)
@@ -240,8 +244,8 @@ def attention_backward_rows(
         b_total = b_total * b_alpha + tl.sum(b_p, 1)
         b_more = b_more * b_alpha + tl.sum(b_p * (b_dp - b_start[:, None]), 1)
     b_total = tl.where(b_total == 0.0, 1.0, b_total)
-    tl.store(delta + o_bh + o_m, (b_start + b_more / b_total).to(tl.float32), mask=in_m)
-    tl.store(total + o_bh + o_m, b_total.to(tl.float32), mask=in_m)
+    tl.store(delta + o_bh + o_m, (b_start + b_more / b_total).to(delta.dtype.element_ty), mask=in_m)
+    tl.store(total + o_bh + o_m, b_total.to(total.dtype.element_ty), mask=in_m)
     # A row without a key has weights of 0.
     b_shift = tl.where(b_shift == float("-inf"), float("inf"), b_shift)
     tl.store(shift + o_bh + o_m, b_shift, mask=in_m)

@@ -48,7 +48,13 @@ def weights(b_s, b_lse, seen, scale, MASKED: tl.constexpr):
 
 @triton.jit
 def shifted(b_s, b_shift, seen, scale, MASKED: tl.constexpr):
-    """As ``weights``, with backward_rows.py's shift: to be divided by its total."""
+    """As ``weights``, with backward_rows.py's shift: to be divided by its total. Of b_s's dtype."""
     LOG2_E: tl.constexpr = 1.4426950408889634
-    b_p = tl.exp2(b_s * (scale * LOG2_E) - b_shift)
+    b_p = tl.exp2(b_s * (tl.cast(scale, b_s.dtype) * LOG2_E) - b_shift)
     return tl.where(seen, b_p, 0.0) if MASKED else b_p
+
+
+@triton.jit
+def divided(b_p, b_total):
+    """b_p / b_total, rounded to the nearest."""
+    return b_p / b_total if b_p.dtype == tl.float64 else tl.div_rn(b_p, b_total)

@@ -53,7 +53,7 @@ def modified(b_s, scores, i_row, o_r, i_col, o_c, PRECISE: tl.constexpr):
     """
     b_slope = 1.0
     if scores.softcap is not None:
-        b_tanh = tanh(b_s * (scores.factor / scores.softcap), PRECISE)
+        b_tanh = tanh(b_s.to(tl.float32) * (scores.factor / scores.softcap), PRECISE)
         b_s = b_tanh * scores.softcap
         b_slope = 1.0 - b_tanh * b_tanh
     elif scores.factor is not None:
