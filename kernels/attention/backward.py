@@ -195,7 +195,7 @@ def launch(
     gradients = [dq, dk, dv]
     if options.sinks is not None:
         if exact or dots is not None:
-            delta = delta if dots is None else dots
+            delta = (delta if dots is None else dots).double()
             delta = delta if dlse is None else delta - dlse
         gradients.append(_of_sinks(options.sinks, shift, delta, total))
     if bias is not None and dbias is not None:
@@ -214,7 +214,6 @@ def _of_sinks(
     if total is None:
         weights = torch.exp(sinks[:, None] - lse).masked_fill_(lse == float("-inf"), 0.0)
     else:  # fp32: not a rounding more than the formula has
-        delta = delta.double()
         weights = torch.exp2(sinks.double()[:, None] * LOG2_E - lse) / total
     rows = -(weights * delta).sum(-1)
     return (rows if rows.dim() == 1 else rows.sum(0)).float()

@@ -194,8 +194,8 @@ def attention_backward_rows(
     b_total = tl.zeros([BLOCK_M], dtype=tl.float64)
     b_more = tl.zeros([BLOCK_M], dtype=tl.float64)
     if sinks is not None:
-        # A score of its own, whose dp is 0.
-        b_sink = tl.load(sinks + i_h).to(VALUE) * LOG2_E
+        # A score of its own, whose dp is 0; the same in every row, where a rounding would add up.
+        b_sink = tl.load(sinks + i_h).to(tl.float64) * LOG2_E
         b_shift = tl.maximum(b_shift, tl.ceil(b_sink).to(tl.float32))
         b_total += tl.where(b_sink == float("-inf"), 0.0, tl.exp2(b_sink - tl.ceil(b_sink)))
         b_more -= b_total * b_start
