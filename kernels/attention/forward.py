@@ -342,6 +342,9 @@ def attention_forward(
     b_log = tl.log(b_sum) if NATURAL else tl.log2(b_sum)
     b_lse = (b_max + b_log) * (1.0 if NATURAL else 0.6931471805599453)
     b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)
+    if sinks is not None and not NATURAL:
+        # Where no score adds to it the sink itself, which log2(e) and back may round.
+        b_lse = tl.where((b_max == b_sink) & (b_sum == 1.0), tl.load(sinks + i_h), b_lse)
     tl.store(lse + o_m, b_lse, mask=in_m)
     tl.store(
         out + o_m[:, None] * stride_os + o_dv[None, :] * stride_od,

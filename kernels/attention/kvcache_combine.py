@@ -18,11 +18,15 @@ CHUNK = 16
 
 
 @triton.jit
-def finished(b_out, b_max, b_divisor, b_sum, NATURAL: tl.constexpr):
-    """Output and log-sum-exp; a row that has seen no key gives 0 and -inf."""
+def finished(b_out, b_max, b_divisor, b_sum, b_sink, NATURAL: tl.constexpr):
+    """Output and log-sum-exp; a row that has seen no key gives 0 and its sink, -inf for None."""
     b_out = b_out / tl.where(b_divisor == 0.0, 1.0, b_divisor)
     b_log = tl.log(b_sum) if NATURAL else tl.log2(b_sum)
     b_lse = (b_max + b_log) * (1.0 if NATURAL else 0.6931471805599453)
+    if b_sink is not None and not NATURAL:
+        # log2(e) and back may round it.
+        alone = (b_max == b_sink * 1.4426950408889634) & (b_sum == 1.0)
+        b_lse = tl.where(alone, b_sink, b_lse)
     return b_out, tl.where(b_sum == 0.0, float("-inf"), b_lse)
 
 
@@ -32,6 +36,7 @@ def attention_kvcache_combine(
     stats,
     out,
     lse,
+    sinks,
     stride_ob,
     stride_os,
     stride_oh,
@@ -85,7 +90,8 @@ def attention_kvcache_combine(
         )
         b_out += tl.sum(b_part * b_share[:, None], 0)
 
-    b_out, row_lse = finished(b_out, row_max, row_sum, row_sum, NATURAL)
+    b_sink = None if sinks is None else tl.load(sinks + i_head)
+    b_out, row_lse = finished(b_out, row_max, row_sum, row_sum, b_sink, NATURAL)
     o_lse = (i_b * kv_heads * GROUP + i_head).to(tl.int64) * seqlen_q + i_token
     tl.store(lse + o_lse, row_lse)
     out += i_b.to(tl.int64) * stride_ob + i_token.to(tl.int64) * stride_os
@@ -98,6 +104,7 @@ def launch(
     stats: torch.Tensor,
     out: torch.Tensor,
     lse: torch.Tensor,
+    sinks: torch.Tensor | None,
     *,
     group: int,
     natural: bool,
@@ -113,6 +120,7 @@ def launch(
         stats,
         out,
         lse,
+        sinks,
         *out.stride(),
         out.shape[2] // group,
         out.shape[1],

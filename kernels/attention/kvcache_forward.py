@@ -211,9 +211,9 @@ def attention_kvcache(
 
     b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     b_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
+    b_sink = None if sinks is None else tl.load(sinks + o_head, mask=in_m, other=0.0)
     if sinks is not None:
-        b_sink = tl.load(sinks + o_head, mask=in_m, other=0.0) * UNIT
-        b_max = tl.where(i_s == 0, b_sink, b_max)
+        b_max = tl.where(i_s == 0, b_sink * UNIT, b_max)
         b_sum = tl.where(i_s == 0, 1.0, b_sum)
     if TURNED:
         # Keys lie in different warps: their weights are added up behind the loop.
@@ -328,7 +328,7 @@ def attention_kvcache(
         p_part = part + o_part * HEAD_DIM_V + lead(o_row * HEAD_DIM_V, TURNED)
         tl.store(p_part + trail(o_dv, TURNED), b_out, mask=mask)
         return
-    b_out, b_lse = finished(b_out, b_max, lead(b_sum, TURNED), b_sum, NATURAL)
+    b_out, b_lse = finished(b_out, b_max, lead(b_sum, TURNED), b_sum, b_sink, NATURAL)
     o_lse = (i_b * kv_heads * GROUP + o_head).to(tl.int64) * seqlen_q + o_token
     tl.store(lse + o_lse, b_lse, mask=in_m)
     out += i_b.to(tl.int64) * stride_ob
@@ -444,5 +444,12 @@ def launch(
         if part is None or stats is None:
             return
         kvcache_combine.launch(
-            part, stats, out, lse, group=group, natural=natural, after=target.overlaps_launches
+            part,
+            stats,
+            out,
+            lse,
+            sinks,
+            group=group,
+            natural=natural,
+            after=target.overlaps_launches,
         )

@@ -66,6 +66,37 @@ def test_lengths_come_as_tensor_int_or_not_at_all(interpreter: Worker) -> None:
     assert torch.equal(far[0], torch.zeros_like(far[0])) and torch.equal(far[1], as_int[1])
 
 
+def run_no_key(splits: int, turned: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    import kernels
+    from kernels.attention import kvcache_forward
+
+    case = Case(D=16, H=16, S=2, keys=(0, 20), room=100, sinks=True, splits=splits)
+    sinks = case.extras()["sinks"]
+    chosen = kvcache_forward.choose
+    kvcache_forward.choose = lambda *given: replace(chosen(*given), turned=turned)
+    try:
+        _, lse = kernels.flash_attention_kvcache(
+            *case.drawn(),
+            cache_seqlens=torch.tensor(case.keys, dtype=torch.int32),
+            sinks=sinks,
+            num_splits=splits,
+            return_lse=True,
+        )
+    finally:
+        kvcache_forward.choose = chosen
+    return lse, sinks
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize("turned", [False, True])
+def test_rows_that_see_no_key_weigh_their_sink_alone(
+    interpreter: Worker, splits: int, turned: bool
+) -> None:
+    lse, sinks = interpreter.run(run_no_key, splits, turned)
+    assert torch.equal(lse[0], sinks[:, None].expand(-1, 2))
+    assert (lse[1] > sinks[:, None]).all()
+
+
 def run_autocast() -> list[torch.Tensor]:
     """fp32 queries and new keys on a bf16 cache, and fp16 on one of fp16."""
     import kernels
