@@ -17,8 +17,9 @@ import sys
 import time
 from dataclasses import replace
 
-from tests.kernels import drawn_cases, on_card, test_attention_scores
+from tests.kernels import drawn_cases, on_card, test_attention_backward, test_attention_scores
 from tests.kernels.drawn_cases import Drawn
+from tests.kernels.interpreted import Errors
 from tests.kernels.kvcache_cases import Case as Cached
 from tests.kernels.kvcache_cases import run as run_cached
 from tests.kernels.test_attention_fp8 import Case as LowAttention
@@ -47,11 +48,23 @@ ATTENTION = [
     replace(PLAIN, dropout=0.3, D=128),
     replace(PLAIN, blocks=(1, 4), S=300, KV=260, causal=False),
 ]
+# Of Hopper's own forward pass every cut (pairs of blocks of rows, three consumers, head dims above
+# 128) and at head dims from 65 to 128 its backward pass, whose blocks the keys fill or do not.
+HOPPER = [
+    *ATTENTION[:6],
+    replace(PLAIN, causal=False, S=2100, KV=140, H=2, G=2),
+    replace(PLAIN, D=128),
+    replace(PLAIN, D=128, S=30),
+    replace(PLAIN, D=96, S=256, KV=256, view="transposed", dtype="bfloat16"),
+    replace(PLAIN, D=112, causal=False, window=(-1, 20), H=4, G=1),
+    replace(PLAIN, D=256, H=2, G=2, causal=False),
+]
 PACKED = [
     Packed(),
     Packed(causal=True, dtype="bfloat16", D=128, DV=128),
     Packed(window=(10, 4), D=80, DV=48, view="skipping"),
     Packed(causal=True, dtype="float32", D=40, DV=40),
+    Packed(causal=True, H=4, G=2, D=256, DV=256, view="transposed"),
 ]
 CACHED = [
     Cached(),
@@ -64,10 +77,21 @@ CACHED = [
     Cached(D=64, fp8="float8_e4m3fn", scaled="tensor", page=16, new=1, keys=(40, 3), rotary=16),
     Cached(D=64, rows_elsewhere=True, softcap=2.0, alibi=True, sinks=True, dtype="float32"),
     Cached(D=128, S=37, H=2, G=2, causal=True, keys=(90, 37), view="skipping"),
+    # Turned tiles, which head dims from 65 to 128 have on Hopper: of pages smaller than a block of
+    # keys and larger, of few rows and of 32, of fp8 caches in pairs of columns and one by one; in
+    # one launch, with a launch that adds, and behind one that appends.
+    Cached(D=128, page=128, S=4, H=8, G=1, causal=True, softcap=2.0, alibi=True, sinks=True),
+    Cached(D=128, new=2, S=2, causal=True, keys=(90, 3), rotary=128, page=16, splits=3),
+    Cached(D=128, fp8="float8_e4m3fn", scaled="head", page=16, causal=True, S=2, splits=2),
+    Cached(D=128, fp8="float8_e4m3fn", scaled="tensor", rows_elsewhere=True, dtype="bfloat16"),
+    Cached(D=128, fp8="float8_e4m3fnuz", scaled="head", page=64, new=1, keys=(40, 3), splits=2),
+    Cached(D=96, fp8="float8_e4m3fn", window=(20, -1), splits=2),
+    Cached(D=256, splits=2, page=32, causal=True, S=3),
 ]
 LOW_ATTENTION = [
     LowAttention(scales="tensor"),
     LowAttention(D=128, DV=128, causal=True, window=(30, -1), scales="heads", H=4),
+    LowAttention(S=33, KV=90, H=4, D=32, DV=16, causal=True, view="transposed", out="float32"),
 ]
 PRODUCTS = [
     Product(M=200, N=136, K=264),
@@ -77,8 +101,15 @@ PRODUCTS = [
     Product(dtype="float32"),
     Product(dtype="float32", tf32=True),
 ]
+# Of each of the three tiles Hopper's kernel has, where there are 132 processors.
+HOPPER_PRODUCTS = [
+    *PRODUCTS[:2],
+    Product(M=500, N=2048, K=72, bias=True, activation="gelu", a_view="transposed"),
+    Product(M=2040, N=2048, K=72, dtype="bfloat16", b_view="transposed"),
+]
 LOW_PRODUCTS = [
     LowProduct(M=200, N=136, K=272),
+    LowProduct(flavour="float8_e4m3fnuz"),
     LowProduct(a_scale="rows", b_scale="columns", out="float32", bias=True, activation="relu"),
     LowProduct(K=300, N=140, a_scale="blocks", b_scale="blocks", residual=True),
     LowProduct(M=8, N=256, K=4096, a_scale="blocks", b_scale="blocks"),
@@ -91,7 +122,7 @@ GROUPED = [
 
 
 def paths() -> list[Drawn]:
-    """Where a kernel of one architecture may serve, with and without it."""
+    """First with portable kernels alone, then what a kernel of one architecture may serve."""
     scores = replace(test_attention_scores.PACKED, softcap=2.0, alibi="batch", sinks=True)
     attention_names, packed_names = ("out", "lse", "dq", "dk", "dv"), ("out", "da", "db")
     found = [
@@ -118,8 +149,17 @@ def paths() -> list[Drawn]:
         *(Drawn("matmul fp8", one, drawn_cases.run_matmul_fp8) for one in LOW_PRODUCTS),
         *(Drawn("grouped_matmul", one, run_grouped, packed_names) for one in GROUPED),
     ]
-    special = [*ATTENTION[:6], *PRODUCTS[:2]]
-    return [*found, *(replace(one, portable=False) for one in found if one.case in special)]
+    special = [
+        *(Drawn("flash_attention", one, test_attention_scores.run) for one in HOPPER),
+        # Without a gradient of the log-sum-exp.
+        Drawn("flash_attention", replace(PLAIN, D=128), run_gradients, ("dq", "dk", "dv")),
+        *(Drawn("matmul", one, drawn_cases.run_matmul) for one in HOPPER_PRODUCTS),
+    ]
+    return [*found, *(replace(one, portable=False) for one in special)]
+
+
+def run_gradients(case: Attention) -> list[Errors]:
+    return test_attention_backward.run(case, False)
 
 
 def main(given: list[str] | None = None) -> int:

@@ -1,10 +1,13 @@
-"""What runs the kernels' tests on a GPU: which kernels serve."""
+"""What runs the kernels' tests on a GPU: which kernels serve, and every cut of Hopper's."""
 
 from __future__ import annotations
 
 import pytest
 
+from benchmarks import targets
+from benchmarks.instruments.compiled import driver
 from kernels import specialised
+from tests.kernels import each_path_once
 from tests.kernels.on_card import portable
 
 
@@ -22,3 +25,34 @@ def test_a_kernel_that_is_given_up_is_told() -> None:
     with pytest.warns(RuntimeWarning), told, portable(False):
         specialised.give_up("matmul.hopper", ValueError("no registers"))
     assert specialised._given_up == before
+
+
+def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
+    from kernels.attention import hopper, hopper_backward_launch
+
+    taken, backward = set(), set()
+    with driver.active(targets.get("sm_90")):
+        for case in each_path_once.HOPPER:
+            q, k, v = case.tensors()
+            mask = case.causal or case.window[1] >= 0
+            alike = case.window[0] < 0 and q.shape[3] == v.shape[3]
+            if alike and hopper.supported(q, k, v, q.shape[3] ** -0.5):
+                taken.add(hopper.choose(case.D, case.S, mask))
+                if hopper_backward_launch.supported(q, k, v, q.new_empty(q.shape), 1.0):
+                    full = case.KV % hopper_backward_launch.BLOCK_N == 0
+                    backward |= {("causal", mask), ("whole blocks", full), ("D128", case.D == 128)}
+    cuts = {
+        hopper.choose(D, S, causal)
+        for D in (64, 128, 256)
+        for S in (64, 4096)
+        for causal in (False, True)
+    }
+    assert taken == cuts
+    assert len(backward) == 6
+
+
+def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
+    from kernels.matmul import hopper
+
+    found = {hopper.choose(one.M, one.N, one.K, 132) for one in each_path_once.HOPPER_PRODUCTS}
+    assert found == {hopper.WIDE, hopper.SMALL, hopper.TINY}
