@@ -120,13 +120,22 @@ def _is_plain(workload: Workload, *attributes: str) -> bool:
 
 
 def _is_plain_attention(workload: Any) -> bool:
-    """Square or unmasked: torch's causal mask is top-left, flash_attn's bottom-right."""
+    """Each query sees a key: the peers give what they like where one sees none."""
     plain = _is_plain(workload, "causal", "D", "S", "keys")
-    return plain and (not workload.causal or workload.keys == workload.S)
+    return plain and (not workload.causal or workload.keys >= workload.S)
+
+
+def _is_decoding(workload: Any) -> bool:
+    """Over a cache in the dtype of the queries to which nothing is written."""
+    return _is_plain(workload, "page", "KV", "S")
+
+
+def _is_attention(workload: Any) -> bool:
+    return _is_plain_attention(workload) or _is_decoding(workload)
 
 
 def _is_flash_shaped(workload: Any) -> bool:
-    return _is_plain_attention(workload) and workload.D <= 256 and workload.dtype != "fp32"
+    return _is_attention(workload) and workload.D <= 256 and workload.dtype != "fp32"
 
 
 def _is_matmul(workload: Workload) -> bool:
@@ -172,15 +181,41 @@ def _with_gradients(forward: Run) -> Run:
     return run
 
 
+def _over_contiguous_keys(forward: Run) -> Run:
+    """``forward``, and for a paged cache over a contiguous copy of it, made once for the inputs:
+    the peers read no pages. Their time is that of the better layout."""
+    kept: list[Any] = []
+
+    def run(workload: Any, inputs: Inputs) -> Any:
+        if inputs.get("table") is None:
+            return forward(workload, inputs)
+        if not kept or kept[0] is not inputs:
+            pages = inputs["table"].long()
+            rows = {name: inputs[name][pages].flatten(1, 2)[:, : workload.KV] for name in "kv"}
+            kept[:] = [inputs, {**inputs, **rows}]
+        return forward(workload, kept[1])
+
+    return run
+
+
 def _sdpa(backend: str) -> Run:
     def run(workload: Any, inputs: Inputs) -> Any:
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
+        from torch.nn.attention.bias import causal_lower_right
 
         q, k, v = _heads_first(workload, inputs)
+        rows, keys = q.shape[2], k.shape[2]
+        # A single last query sees every key; torch's own causal mask is aligned to the first key.
+        masked = workload.causal and rows > 1
         with sdpa_kernel(getattr(SDPBackend, backend)):
             out = torch.nn.functional.scaled_dot_product_attention(
-                q, k, v, is_causal=workload.causal, enable_gqa=q.shape[1] != k.shape[1]
+                q,
+                k,
+                v,
+                attn_mask=causal_lower_right(rows, keys) if masked and rows != keys else None,
+                is_causal=masked and rows == keys,
+                enable_gqa=q.shape[1] != k.shape[1],
             )
         return _as_asked(workload, out)
 
@@ -201,14 +236,14 @@ def _causal_blocks(rows: int, columns: int) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 
     def causal(b: Any, h: Any, row: Any, column: Any) -> Any:
-        return row >= column
+        return row + (columns - rows) >= column
 
     return create_block_mask(causal, None, None, rows, columns, device="cuda")
 
 
 def _flex(workload: Any, inputs: Inputs) -> Any:
     q, k, v = _heads_first(workload, inputs)
-    mask = _causal_blocks(workload.S, workload.keys) if workload.causal else None
+    mask = _causal_blocks(q.shape[2], k.shape[2]) if workload.causal else None
     out = _compiled_flex()(q, k, v, block_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
     return _as_asked(workload, out)
 
@@ -241,13 +276,13 @@ _FLEX = "torch.nn.attention.flex_attention"
 
 
 def _attention(name: str, needs: str, run: Run, applies: Applies = _is_flash_shaped) -> Peer:
-    return Peer(name, needs, applies, _with_gradients(run))
+    return Peer(name, needs, applies, _over_contiguous_keys(_with_gradients(run)))
 
 
 PEERS: tuple[Peer, ...] = (
     _attention("torch-flash", "torch", _sdpa("FLASH_ATTENTION")),
     _attention("torch-cudnn", "torch", _sdpa("CUDNN_ATTENTION")),
-    _attention("torch-efficient", "torch", _sdpa("EFFICIENT_ATTENTION"), _is_plain_attention),
+    _attention("torch-efficient", "torch", _sdpa("EFFICIENT_ATTENTION"), _is_attention),
     _attention("flex", _FLEX, _flex),
     _attention("flash_attn", "flash_attn", _flash_attn("flash_attn")),
     _attention("flash_attn.cute", "flash_attn.cute", _flash_attn("flash_attn.cute")),

@@ -27,6 +27,7 @@ from benchmarks.workloads.attention import (
     SdpaWorkload,
 )
 from benchmarks.workloads.attention_backward import BackwardWorkload
+from benchmarks.workloads.attention_kvcache import KvcacheWorkload
 from benchmarks.workloads.base import Workload
 from benchmarks.workloads.matmul import MatmulWorkload
 
@@ -34,6 +35,7 @@ QUICK = Limits(warm_up_seconds=0.002, min_samples=8, max_samples=10)
 ATTENTION = AttentionWorkload(group="t", dtype="fp32", B=1, S=48, H=4, G=2, D=32, causal=True)
 BACKWARD = BackwardWorkload(group="t", dtype="fp32", B=2, S=40, H=2, D=32, causal=True)
 SDPA = SdpaWorkload(group="t", dtype="fp32", B=1, S=40, H=2, D=32)
+CACHE = KvcacheWorkload(group="t", dtype="fp32", B=2, KV=40, H=4, G=2, D=32)
 PRODUCT = MatmulWorkload(
     group="t", dtype="fp32", M=32, N=48, K=64, layout="nt", bias=True, activation="gelu"
 )
@@ -45,6 +47,10 @@ PRODUCT = MatmulWorkload(
         (ATTENTION, "torch-flash"),
         (SDPA, "torch-flash"),
         (BACKWARD, "torch-flash"),
+        (replace(ATTENTION, KV=80), "torch-flash"),
+        (CACHE, "torch-flash"),
+        (replace(CACHE, S=3, page=16), "torch-flash"),
+        (replace(CACHE, S=3, page=16, causal=False), "torch-flash"),
         (PRODUCT, "cublas"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
@@ -94,19 +100,23 @@ def test_a_workload_is_found_by_name_with_and_without_a_peer():
 
 def test_only_peers_with_the_same_mask_stand_beside():
     square = AttentionWorkload(group="t", dtype="bf16", B=1, S=64, H=1, D=64, causal=True)
-    ragged = AttentionWorkload(group="t", dtype="bf16", B=1, S=64, KV=96, H=1, D=64, causal=True)
+    more_keys, fewer_keys = replace(square, KV=96), replace(square, KV=32)
     assert "torch-cudnn" in {one.peer.name for one in peers.beside(square)}
-    assert peers.beside(ragged) == []
+    assert "torch-cudnn" in {one.peer.name for one in peers.beside(more_keys)}
+    assert peers.beside(fewer_keys) == []
     assert [one.peer.name for one in peers.beside(PRODUCT)] == ["cublas"]
 
 
 def test_no_peer_stands_beside_what_it_does_not_compute():
-    """Windows, packed sequences, caches, fp8 with scales: another formula than q, k and v's."""
-    other = ("window", "varlen", "kvcache", "fp8", "residual")
+    """Windows, packed sequences, fp8 with scales, caches that are written to: another formula than
+    that of q, k and v."""
+    other = ("window", "varlen", "fp8", "residual", "append")
     for workload in configuration.workloads().all_workloads():
         found = peers.beside(workload)
         if any(word in workload.name for word in other):
             assert found == [], workload.name
+        elif "kvcache" in workload.name:
+            assert {"torch-flash", "torch-cudnn"} < {one.peer.name for one in found}, workload.name
         elif workload.kernel == "matmul":
             assert [one.peer.name for one in found] == ["cublas"], workload.name
     assert peers.beside(replace(PRODUCT, residual=True)) == []
