@@ -15,8 +15,8 @@ from typing import Any
 
 from tests.kernels import (
     kvcache_cases,
+    scores_cases,
     test_attention_fp8,
-    test_attention_scores,
     test_attention_varlen,
     test_matmul,
     test_matmul_fp8,
@@ -106,7 +106,7 @@ def _rows(case: Any) -> int:
         return len(case.keys) * case.S * case.H
     if isinstance(case, test_attention_varlen.Case):
         lengths = list(zip(case.q, case.k, strict=True))
-    elif isinstance(case, test_attention_scores.Case):
+    elif isinstance(case, scores_cases.Case):
         lengths = [(case.S, case.KV)] * case.B
     else:
         return 1000
@@ -237,9 +237,9 @@ def _attention(options: Random, lengths: Random, longest: int) -> Drawn:
         given["hiding"] = given["bias_dtype"] == "bool" or _chance(options, 0.3)
     if blocks:
         given["blocks"] = (1 if _chance(options, 0.5) else B, 1 if _chance(options, 0.5) else H)
-    case = test_attention_scores.Case(**given)
+    case = scores_cases.Case(**given)
     name = "flash_attention scores" if any(asked) else "flash_attention"
-    return Drawn(name, case, test_attention_scores.run)
+    return Drawn(name, case, scores_cases.run)
 
 
 def _varlen(options: Random, lengths: Random, longest: int) -> Drawn:
@@ -266,13 +266,13 @@ def _varlen_scores(options: Random, lengths: Random, longest: int) -> Drawn:
     del given["window"]
     # Every query sees a key: the test squares log-sum-exps.
     given["KV"] = max(given["S"], given["KV"])
-    case = test_attention_scores.Case(
+    case = scores_cases.Case(
         **given,
         softcap=options.choice((None, 2.0, 30.0)),
         alibi=options.choice(("", "heads", "batch")),
         sinks=True,
     )
-    run, names = test_attention_scores.run_varlen, test_attention_scores.PACKED_NAMES
+    run, names = scores_cases.run_varlen, scores_cases.PACKED_NAMES
     return Drawn("flash_attention_varlen scores", case, run, names)
 
 

@@ -17,13 +17,13 @@ import sys
 import time
 from dataclasses import replace
 
-from tests.kernels import drawn_cases, on_card, test_attention_backward, test_attention_scores
+from tests.kernels import drawn_cases, on_card, scores_cases, test_attention_backward
 from tests.kernels.drawn_cases import Drawn
 from tests.kernels.interpreted import Errors
 from tests.kernels.kvcache_cases import Case as Cached
 from tests.kernels.kvcache_cases import run as run_cached
+from tests.kernels.scores_cases import Case as Attention
 from tests.kernels.test_attention_fp8 import Case as LowAttention
-from tests.kernels.test_attention_scores import Case as Attention
 from tests.kernels.test_attention_varlen import Case as Packed
 from tests.kernels.test_attention_varlen import run as run_packed
 from tests.kernels.test_matmul import Case as Product
@@ -123,17 +123,17 @@ GROUPED = [
 
 def paths() -> list[Drawn]:
     """First with portable kernels alone, then what a kernel of one architecture may serve."""
-    scores = replace(test_attention_scores.PACKED, softcap=2.0, alibi="batch", sinks=True)
+    scores = replace(scores_cases.PACKED, softcap=2.0, alibi="batch", sinks=True)
     attention_names, packed_names = ("out", "lse", "dq", "dk", "dv"), ("out", "da", "db")
     found = [
-        *(Drawn("flash_attention", one, test_attention_scores.run) for one in ATTENTION),
+        *(Drawn("flash_attention", one, scores_cases.run) for one in ATTENTION),
         *(Drawn("flash_attention_varlen", one, run_packed, attention_names) for one in PACKED),
         *(Drawn("flash_attention_kvcache", one, run_cached, ("out", "lse")) for one in CACHED),
         Drawn(
             "flash_attention_varlen scores",
             replace(scores, dropout=0.2),
-            test_attention_scores.run_varlen,
-            test_attention_scores.PACKED_NAMES,
+            scores_cases.run_varlen,
+            scores_cases.PACKED_NAMES,
         ),
         *(
             Drawn("flash_attention fp8", one, drawn_cases.run_attention_fp8)
@@ -150,7 +150,7 @@ def paths() -> list[Drawn]:
         *(Drawn("grouped_matmul", one, run_grouped, packed_names) for one in GROUPED),
     ]
     special = [
-        *(Drawn("flash_attention", one, test_attention_scores.run) for one in HOPPER),
+        *(Drawn("flash_attention", one, scores_cases.run) for one in HOPPER),
         # Without a gradient of the log-sum-exp.
         Drawn("flash_attention", replace(PLAIN, D=128), run_gradients, ("dq", "dk", "dv")),
         *(Drawn("matmul", one, drawn_cases.run_matmul) for one in HOPPER_PRODUCTS),
