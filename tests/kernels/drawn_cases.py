@@ -6,10 +6,7 @@ follow from the seed divided by ``SHAPES``, lengths from the seed.
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -22,8 +19,13 @@ from tests.kernels import (
     test_matmul_fp8,
     test_matmul_grouped,
 )
-from tests.kernels.interpreted import Errors, numbers, pool
-from tests.kernels.on_card import portable
+from tests.kernels.findings import (
+    Drawn,
+    run_attention_fp8,
+    run_matmul,
+    run_matmul_fp8,
+    run_matmul_gradients,
+)
 
 SHAPES = 8
 # Of FlashAttention's own tests.
@@ -33,97 +35,6 @@ GRID = (
 )
 HEAD_DIMS = (16, 32, 40, 64, 64, 64, 72, 80, 96, 128, 128, 128, 160, 192, 224, 256)
 HEADS = ((1, 1), (2, 2), (4, 2), (6, 2), (4, 1), (3, 3), (8, 2), (6, 1))
-MOST_DRAWS, MOST_SECONDS = 200, 20.0  # of one configuration
-# An addition on Hopper's fp8 tensor cores keeps 13 bits after the point of the largest term.
-FP8_ADDITION = 2.0**-13
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One tensor of a case. ``share`` is its largest error by the bar, ``rms`` its RMS error by
-    the plain formula's, ``count`` how many values it has, ``problem`` what is beyond a bar."""
-
-    name: str
-    share: float
-    rms: float
-    count: int
-    problem: str = ""
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """``run`` of ``case`` gives the errors of tensors of these ``names``; with ``portable`` no
-    kernel of one architecture serves."""
-
-    operator: str
-    case: Any
-    run: Callable[[Any], Any]
-    names: tuple[str, ...] = ()
-    portable: bool = True
-
-    def __str__(self) -> str:
-        return f"{self.operator} portable={self.portable} {self.case!r}"
-
-    def findings(self, seed: int = 0) -> list[Finding]:
-        """Of numbers drawn from ``seed``. Where a tensor of few values is beyond a bar more are
-        drawn, until a thousand are compared: so few roundings say little about the next ones. So it
-        is with the RMS of few rows of queries, however many values they have: what a row's output
-        lost in rounding all its gradients share, and the ratio of one row scatters up to 1.6 where
-        that of many is 0.8."""
-        found = self._found(seed)
-        judged = {name: _judged(name, one) for name, one in found.items()}
-        rows = _rows(self.case)
-        few = {
-            name
-            for name, one in judged.items()
-            if one.problem and (one.count < 1000 or (rows < 1000 and "RMS" in one.problem))
-        }
-        pooled = {name: one for name, one in found.items() if isinstance(one, Errors)}
-        stop = time.monotonic() + MOST_SECONDS
-        for again in range(1, MOST_DRAWS):
-            few = {
-                name
-                for name in few
-                if name in pooled and (pooled[name].count < 1000 or again * rows < 1000)
-            }
-            if not few or time.monotonic() > stop:
-                break
-            more = self._found(seed + again * 10_000_019)
-            for name in few:
-                pooled[name] = pool([pooled[name], more[name]])
-                judged[name] = _judged(name, pooled[name])
-        return list(judged.values())
-
-    def _found(self, seed: int) -> dict[str, Any]:
-        with numbers(seed), portable(self.portable):
-            found = self.run(self.case)
-        return dict(zip(self.names, found, strict=False)) if isinstance(found, list) else found
-
-
-def _rows(case: Any) -> int:
-    """Rows of queries that see a key, of all heads; a thousand where there are no such rows."""
-    if isinstance(case, kvcache_cases.Case):
-        return len(case.keys) * case.S * case.H
-    if isinstance(case, test_attention_varlen.Case):
-        lengths = list(zip(case.q, case.k, strict=True))
-    elif isinstance(case, scores_cases.Case):
-        lengths = [(case.S, case.KV)] * case.B
-    else:
-        return 1000
-    return case.H * sum(min(q, k) if case.causal else q for q, k in lengths)
-
-
-def _judged(name: str, errors: Errors | Finding) -> Finding:
-    if isinstance(errors, Finding):
-        return errors
-    problem = ""
-    try:
-        errors.check(name)
-    except AssertionError as error:
-        problem = str(error)
-    plain = errors.plain_rms
-    ratio = errors.rms / plain if plain else (math.inf if errors.rms else 0.0)
-    return Finding(name, errors.share, ratio, errors.count, problem)
 
 
 def draw(seed: int, longest: int = 2048) -> Drawn:
@@ -330,22 +241,6 @@ def _attention_fp8(options: Random, lengths: Random, longest: int) -> Drawn:
     return Drawn("flash_attention fp8", case, run_attention_fp8)
 
 
-def run_attention_fp8(case: Any) -> dict[str, Finding]:
-    from kernels import targets
-
-    found = test_attention_fp8.run(case, on_hopper=not targets.interpreting())
-    count = 2 * case.S * case.H * case.DV
-    ratio = found["rms"] / max(found["rounded_rms"], 1e-12)
-    bar = 1.1 if count >= 1000 else 1.1 + count**-0.5
-    wrong = found["excess"] > 0.0 or ratio > bar or not found["share"] <= 1.0
-    share = found["lse"] / found["lse_bound"]
-    problem = str(found) if wrong else ""
-    return {
-        "out": Finding("out", found["share"], ratio, count, problem),
-        "lse": Finding("lse", share, 0.0, count, "" if share <= 1.0 else str(found)),
-    }
-
-
 def _sizes(options: Random, lengths: Random, longest: int) -> tuple[int, int, int]:
     """Of products, some with few rows and many to add."""
 
@@ -376,19 +271,11 @@ def _matmul(options: Random, lengths: Random, longest: int) -> Drawn:
     return Drawn("matmul", case, run_matmul)
 
 
-def run_matmul(case: Any) -> dict[str, Errors]:
-    return {"out": test_matmul.run(case)}
-
-
 def _matmul_gradients(options: Random, lengths: Random, longest: int) -> Drawn:
     activation = options.choice((None, "relu", "gelu", "silu"))
     case = (_dtype(options), activation, _chance(options, 0.5), *_sizes(options, lengths, longest))
     names = ("da", "db", "dbias", "dresidual")
     return Drawn("matmul gradients", case, run_matmul_gradients, names)
-
-
-def run_matmul_gradients(case: Any) -> list[Errors]:
-    return test_matmul.run_gradients(*case)
 
 
 def _matmul_fp8(options: Random, lengths: Random, longest: int) -> Drawn:
@@ -407,19 +294,6 @@ def _matmul_fp8(options: Random, lengths: Random, longest: int) -> Drawn:
         out=options.choice(("bfloat16", "float16", "float32")),
     )
     return Drawn("matmul fp8", case, run_matmul_fp8)
-
-
-def run_matmul_fp8(case: Any) -> dict[str, Finding]:
-    from kernels import targets
-
-    # Hopper adds 32 products at a time.
-    added = (
-        test_matmul_fp8.FP32 if targets.interpreting() else FP8_ADDITION / test_matmul_fp8.AT_ONCE
-    )
-    got, truth, bound = test_matmul_fp8.run(case, added)
-    share = float(((got.double() - truth).abs() / bound).max())
-    problem = "" if share <= 1.0 else f"an error is {share:.2f} of its bound"
-    return {"out": Finding("out", share, 0.0, got.numel(), problem)}
 
 
 def _grouped(options: Random, lengths: Random, longest: int) -> Drawn:

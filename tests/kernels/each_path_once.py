@@ -17,8 +17,8 @@ import sys
 import time
 from dataclasses import replace
 
-from tests.kernels import drawn_cases, on_card, scores_cases, test_attention_backward
-from tests.kernels.drawn_cases import Drawn
+from tests.kernels import findings, on_card, scores_cases, test_attention_backward
+from tests.kernels.findings import Drawn
 from tests.kernels.interpreted import Errors
 from tests.kernels.kvcache_cases import Case as Cached
 from tests.kernels.kvcache_cases import run as run_cached
@@ -135,25 +135,22 @@ def paths() -> list[Drawn]:
             scores_cases.run_varlen,
             scores_cases.PACKED_NAMES,
         ),
-        *(
-            Drawn("flash_attention fp8", one, drawn_cases.run_attention_fp8)
-            for one in LOW_ATTENTION
-        ),
-        *(Drawn("matmul", one, drawn_cases.run_matmul) for one in PRODUCTS),
+        *(Drawn("flash_attention fp8", one, findings.run_attention_fp8) for one in LOW_ATTENTION),
+        *(Drawn("matmul", one, findings.run_matmul) for one in PRODUCTS),
         Drawn(
             "matmul gradients",
             ("bfloat16", "silu", True, 72, 56, 88),
-            drawn_cases.run_matmul_gradients,
+            findings.run_matmul_gradients,
             ("da", "db", "dbias", "dresidual"),
         ),
-        *(Drawn("matmul fp8", one, drawn_cases.run_matmul_fp8) for one in LOW_PRODUCTS),
+        *(Drawn("matmul fp8", one, findings.run_matmul_fp8) for one in LOW_PRODUCTS),
         *(Drawn("grouped_matmul", one, run_grouped, packed_names) for one in GROUPED),
     ]
     special = [
         *(Drawn("flash_attention", one, scores_cases.run) for one in HOPPER),
         # Without a gradient of the log-sum-exp.
         Drawn("flash_attention", replace(PLAIN, D=128), run_gradients, ("dq", "dk", "dv")),
-        *(Drawn("matmul", one, drawn_cases.run_matmul) for one in HOPPER_PRODUCTS),
+        *(Drawn("matmul", one, findings.run_matmul) for one in HOPPER_PRODUCTS),
     ]
     return [*found, *(replace(one, portable=False) for one in special)]
 

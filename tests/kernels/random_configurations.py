@@ -25,7 +25,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from tests.kernels.drawn_cases import SHAPES, Finding, draw
+from tests.kernels.drawn_cases import SHAPES, draw
+from tests.kernels.findings import Finding
 
 SPAWN: Any = get_context("spawn")
 HANGS_AFTER = 120.0  # seconds a configuration may take, its compilation with it
