@@ -12,9 +12,8 @@ from .targets import ADDS_FP64
 
 
 @triton.constexpr_function
-def sum_type(dtype: Any, from_fp8: bool = False) -> Any:
+def sum_type(dtype: Any) -> Any:
     """What products of ``dtype`` are added up in: fp64 for fp32 where a matrix unit does so.
-    Not ``from_fp8``: Triton 3.6 and 3.7 do not compile operands of fp8 widened as far as fp64.
 
     Triton's fp32 products are one long run of additions, whose error grows with the root of its
     length; the libraries add many short ones. Products in fp64 are exact and faster than Triton's
@@ -22,8 +21,16 @@ def sum_type(dtype: Any, from_fp8: bool = False) -> Any:
     """
     found = target_info.current_target()
     adds_fp64 = found is not None and found.backend == "cuda" and found.arch in ADDS_FP64
-    in_fp64 = adds_fp64 and dtype == tl.float32 and not from_fp8
+    in_fp64 = adds_fp64 and dtype == tl.float32
     return tl.float64 if in_fp64 else tl.float32
+
+
+@triton.jit
+def loaded_as_fp32(b_x):
+    """A tile in fp32 of fewer bits, to be multiplied. Triton gives up on products in fp64
+    (MMAv2.cpp: "largeK") whose operands derive, value by value, from a load of fewer bits than 32.
+    A sum of one value ends that search."""
+    return tl.sum(tl.expand_dims(b_x.to(tl.float32), 2), 2)
 
 
 @triton.jit

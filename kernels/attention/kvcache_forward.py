@@ -12,7 +12,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .. import targets
-from ..products import add_product, sum_type
+from ..products import add_product, loaded_as_fp32, sum_type
 from . import e4m3, kvcache_combine
 from .configs import columns
 from .e4m3 import both_widened, in_fp16, widened
@@ -218,10 +218,10 @@ def attention_kvcache(
     if TURNED:
         # Keys lie in different warps: their weights are added up behind the loop.
         b_sums = tl.where((o_n == 0)[:, None], b_sum[None, :], 0.0)
-        b_out = tl.zeros([BLOCK_DV // COLUMNS, BLOCK_M], dtype=sum_type(b_q.dtype, FP8 != ""))
+        b_out = tl.zeros([BLOCK_DV // COLUMNS, BLOCK_M], dtype=sum_type(b_q.dtype))
         b_out_odd = b_out
     else:
-        b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype, FP8 != ""))
+        b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
     # Numbers of pages are loaded a block ahead: no load of keys waits for another load.
     if table is not None:
         b_page = pages(table, stride_tp, o_first, o_end, o_n, PAGE_SIZE, BLOCK_N)
@@ -258,8 +258,10 @@ def attention_kvcache(
             b_k = b_k.to(b_q.dtype)
         elif FP8 != "":
             b_k = widened(b_k, FP8 == "fnuz").to(b_q.dtype)
+        if FP8 != "" and b_q.dtype == tl.float32:
+            b_k = loaded_as_fp32(b_k)
         # [BLOCK_M, BLOCK_N], or TURNED
-        b_s = head_product(b_k, b_q, FP8 != "") if TURNED else head_product(b_q, b_k, FP8 != "")
+        b_s = head_product(b_k, b_q) if TURNED else head_product(b_q, b_k)
         if PAIRS:
             b_s = add_product(b_s, b_k_odd, b_q_odd.T)
         if softcap is not None:
@@ -306,6 +308,8 @@ def attention_kvcache(
             b_v = b_v.to(b_q.dtype)
         elif FP8 != "":
             b_v = widened(b_v, FP8 == "fnuz").to(b_q.dtype)
+        if FP8 != "" and b_q.dtype == tl.float32:
+            b_v = loaded_as_fp32(b_v)
         if TURNED:
             b_out = add_product(b_out, b_v, b_p.to(b_v.dtype))
         else:

@@ -9,14 +9,14 @@ from ..products import sum_type
 
 
 @triton.jit
-def head_product(b_a, b_b, FROM_FP8: tl.constexpr = False, WIDE: tl.constexpr = False):
+def head_product(b_a, b_b, WIDE: tl.constexpr = False):
     """[A, B] from tiles [A, BLOCK_D] and [B, BLOCK_D].
 
     In fp32 the products are added in runs of 16, and then the runs: one long run of additions
     would lose more than the libraries do, which add in as many lanes as a vector has.
-    FROM_FP8 as at ``sum_type``. With WIDE what is added in fp64 is not rounded.
+    With WIDE what is added in fp64 is not rounded.
     """
-    if sum_type(b_a.dtype, FROM_FP8) == tl.float64:
+    if sum_type(b_a.dtype) == tl.float64:
         b_s = tl.dot(b_a.to(tl.float64), b_b.T.to(tl.float64), out_dtype=tl.float64)
         return b_s if WIDE else b_s.to(tl.float32)
     elif b_a.dtype == tl.float32:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from ..products import loaded_as_fp32
+
 
 class Scores(NamedTuple):
     """What one program, of one head, does with its scores.
@@ -71,9 +73,7 @@ def modified(b_s, scores, i_row, o_r, i_col, o_c, PRECISE: tl.constexpr):
         )
         HIDES: tl.constexpr = b_bias.dtype == tl.uint8
         if PRECISE and b_bias.dtype != tl.float32:
-            # Triton gives up on products in fp64 (MMAv2.cpp: "largeK") whose operands derive, value
-            # by value, from a load of fewer bits than 32. A sum of one value ends that search.
-            b_bias = tl.sum(tl.expand_dims(b_bias.to(tl.float32), 2), 2)
+            b_bias = loaded_as_fp32(b_bias)
         if HIDES:
             b_s = tl.where(b_bias != 0, b_s, float("-inf"))
         else:

@@ -68,9 +68,9 @@ def compiled(call: Callable[[], object]) -> list[Launch]:
         pytest.param(lambda: attended(233, 300, 32, 16, 3), 1, id="32-16-unaligned"),
         pytest.param(lambda: trained(107, 107, 256, 32), 4, id="256-32"),
         pytest.param(lambda: decoded(40, 32), 1, id="40-32-fp8-cache"),
-        # Triton 3.6 and 3.7 do not compile products in fp64 of a cache in fp8.
+        # Triton 3.6 and 3.7 do not compile products in fp64 of what is loaded in fewer bits than
+        # 32, or of weights that come from it, but for a sum between.
         pytest.param(lambda: decoded(32, 32, torch.float32), 1, id="fp32-on-fp8-cache"),
-        # Nor those of weights that come from fewer bits than 32, but for a sum between.
         pytest.param(lambda: masked(torch.bool), 4, id="fp32-bool-bias"),
         pytest.param(lambda: masked(FP16), 4, id="fp32-fp16-bias"),
     ],
