@@ -16,7 +16,7 @@ FIXED = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","S
 HEADER = (
     FIXED + ',"Block Size","Grid Size","Device","CC",' + ",".join(f'"{c}"' for c in ncu.COLUMNS)
 )
-UNITS = '"","","","","","","","","","","","ns","cycle","inst","%","inst","byte","hz"'
+UNITS = '"","","","","","","","","","","","ns","cycle","inst","%","byte","hz"'
 
 
 def row(
@@ -24,10 +24,7 @@ def row(
 ) -> str:
     fixed = f'"{number}","77","python3.12","127.0.0.1","{kernel}","1","7",'
     fixed += '"(128, 1, 1)","(132, 1, 1)","0","9.0",'
-    return (
-        fixed
-        + f'"{ns:,.0f}","{cycles:,.2f}","123,456","{tensor}","4,096","1,048,576","1,980,000,000"'
-    )
+    return fixed + f'"{ns:,.0f}","{cycles:,.2f}","123,456","{tensor}","1,048,576","1,980,000,000"'
 
 
 def table(*kernels: str) -> str:
