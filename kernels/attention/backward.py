@@ -75,7 +75,7 @@ def launch(
         # Packed sequences' offsets count from the end of each.
         ends = 0 if packed is None else seqlen_k - seqlen_q
         left = None if left_offset is None else left_offset + ends
-        seen = keys_seen(seqlen_k, causal, causal_offset + ends, left)
+        seen = keys_seen(seqlen_k, causal, causal_offset + ends, left, seqlen_q)
         # Summed over the keys of a row, a bias's gradient vanishes but for dlse.
         over_keys = dbias is not None and bias is not None and bias.shape[3] < seqlen_k
         exact = _exact(q.dtype, seen) or over_keys
@@ -224,12 +224,21 @@ def _of_sinks(
 FEW_KEYS = 24
 
 
-def keys_seen(seqlen_k: int, causal: bool, causal_offset: int, left_offset: int | None) -> int:
-    """By a row, in the mean of the first and the last."""
-    if not causal:
-        return seqlen_k
-    seen = (max(1, min(causal_offset + 1, seqlen_k)) + seqlen_k) // 2
-    return seen if left_offset is None else min(seen, causal_offset - left_offset + 1)
+def keys_seen(
+    seqlen_k: int, causal: bool, causal_offset: int, left_offset: int | None, seqlen_q: int
+) -> int:
+    """By a row, in the mean of the first and the last; in a window by the first, the middle or the
+    last, whichever sees most."""
+    seen = seqlen_k
+    if causal:
+        seen = (max(1, min(causal_offset + 1, seqlen_k)) + seqlen_k) // 2
+    if left_offset is None:
+        return seen
+    most = 1
+    for row in (0, seqlen_q // 2, seqlen_q - 1):
+        end = min(row + causal_offset + 1, seqlen_k) if causal else seqlen_k
+        most = max(most, end - max(row + left_offset, 0))
+    return min(seen, most)
 
 
 def _exact(dtype: torch.dtype, keys_seen: int) -> bool:

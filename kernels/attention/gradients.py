@@ -30,7 +30,7 @@ def launch(
     """As ``backward.launch`` returns them."""
     mask: dict[str, Any] = {"causal": causal, "causal_offset": causal_offset}
     alike = left_offset is None and v.shape[3] == q.shape[3] and options.plain
-    seen = backward.keys_seen(k.shape[1], causal, causal_offset, left_offset)
+    seen = backward.keys_seen(k.shape[1], causal, causal_offset, left_offset, q.shape[1])
     if alike and seen > backward.FEW_KEYS:
         with targets.on_device_of(q):
             name = "attention.hopper_backward_launch"

@@ -50,6 +50,20 @@ DROPOUT = [
     replace(BASE, dropout=0.1, causal=True, dtype="bfloat16", KV=100, softcap=3.0),
     replace(FP32, dropout=0.5, S=60, KV=63, bias=(60, 63), hiding=True),
     replace(FP32, dropout=0.2, S=60, H=4, G=4, sinks=True, KV=63, window=(35, 3)),
+    # The window ends behind the last key: 1 to 16 keys a row, and not all of them.
+    replace(
+        BASE,
+        dropout=0.3,
+        S=16,
+        KV=66,
+        H=4,
+        D=72,
+        window=(0, 64),
+        scale=0.5,
+        bias=(1, 4, 16, 66),
+        bias_dtype="bool",
+        hiding=True,
+    ),
     # A row sees 6 keys in the mean, which out's rounding is most of the error of.
     replace(
         BASE,
