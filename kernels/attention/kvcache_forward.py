@@ -6,24 +6,17 @@ keys: every key is read once. The combine step (kvcache_combine.py) adds the par
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from .. import targets
 from ..products import add_product, loaded_as_fp32, sum_type
-from . import e4m3, kvcache_combine
-from .configs import columns
 from .e4m3 import both_widened, in_fp16, widened
 from .kvcache_combine import finished
-from .kvcache_configs import choose, choose_splits, processors
-from .kvcache_layout import Cache, keys_in_cache, lead, pages, trail
+from .kvcache_layout import keys_in_cache, lead, pages, trail
 from .products import head_product
-from .rotary import Rotary, load_rotated
+from .rotary import load_rotated
 from .scores import tanh
-
-LOG2_E = 1.4426950408889634
 
 
 @triton.jit(do_not_specialize=["length", "added"])
@@ -339,121 +332,3 @@ def attention_kvcache(
     o_out = o_token.to(tl.int64) * stride_os + o_head.to(tl.int64) * stride_oh
     p_out = out + lead(o_out, TURNED) + trail(o_dv, TURNED) * stride_od
     tl.store(p_out, b_out.to(out.dtype.element_ty), mask=mask)
-
-
-def launch(
-    q: torch.Tensor,
-    cache: Cache,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    *,
-    added: int,
-    rotary: Rotary | None,
-    causal: bool,
-    right: int,
-    left: int | None,
-    scale: float,
-    softcap: float | None,
-    slopes: torch.Tensor | None,
-    sinks: torch.Tensor | None,
-    num_splits: int,
-) -> None:
-    """Fill ``out`` and ``lse`` for checked arguments. Behind the lengths of ``cache`` are ``added``
-    keys more, and ``rotary`` turns the queries."""
-    batch, seqlen_q, heads, head_dim = q.shape
-    kv_heads, head_dim_v = cache.v.shape[2:]
-    group = heads // kv_heads
-    rows = seqlen_q * group
-    natural = q.dtype == torch.float32
-    unit = 1.0 if natural else LOG2_E
-    with targets.on_device_of(q):
-        target = targets.current()
-        way = e4m3.way(cache.k.dtype, target)
-        in_pairs = way != "" and cache.has_pairs
-        widest = max(head_dim, head_dim_v)
-        config = choose(target, widest, q.dtype, rows, way != "", in_pairs)
-        in_pairs = in_pairs and config.turned
-        k, v = cache.bits if way in ("fn", "fnuz") else (cache.k, cache.v)
-        if in_pairs:
-            k, v = cache.pairs
-        block_m = config.block_m(rows)
-        block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
-        blocks = -(-rows // block_m)
-        tiles = batch * kv_heads
-        if not num_splits:
-            seen = cache.capacity if left is None else min(cache.capacity, seqlen_q + right - left)
-            num_splits = choose_splits(
-                tiles * blocks, -(-seen // config.block_n), processors(target, config)
-            )
-        after = bool(added) and target.overlaps_launches
-        part = stats = None
-        if num_splits > 1:
-            part = q.new_empty((tiles, num_splits, rows, head_dim_v), dtype=torch.float32)
-            stats = q.new_empty((2, tiles, num_splits, rows), dtype=torch.float32)
-        attention_kvcache[(blocks * num_splits * tiles,)](
-            q,
-            k,
-            v,
-            out,
-            lse,
-            part,
-            stats,
-            cache.k_scale,
-            cache.v_scale,
-            slopes,
-            sinks,
-            *(rotary.tables if rotary else (None, None)),
-            cache.seqlens,
-            cache.batch_idx,
-            cache.table,
-            cache.length,
-            added,
-            *q.stride(),
-            *k.stride(),
-            *v.stride(),
-            *out.stride(),
-            *cache.strides,
-            *cache.scale_strides,
-            *((None, None) if slopes is None else slopes.stride()),
-            *(rotary.strides if rotary else (None,) * 4),
-            rotary.positions if rotary else None,
-            kv_heads,
-            num_splits,
-            seqlen_q,
-            cache.capacity,
-            right,
-            left,
-            scale * unit,
-            None if softcap is None else softcap * unit,
-            GROUP=group,
-            HEAD_DIM=head_dim,
-            HEAD_DIM_V=head_dim_v,
-            BLOCK_M=block_m,
-            BLOCK_N=config.block_n,
-            BLOCK_D=block_d,
-            BLOCK_DV=block_dv,
-            PAGE_SIZE=cache.page_size,
-            CAUSAL=causal,
-            NATURAL=natural,
-            ROTARY=rotary.columns if rotary else 0,
-            INTERLEAVED=rotary is not None and rotary.interleaved,
-            FP8=way,
-            PAIRS=in_pairs,
-            TURNED=config.turned,
-            EARLY=part is not None and target.overlaps_launches,
-            AFTER=after,
-            **config.options(),
-            **({"launch_pdl": True} if after else {}),
-        )
-        if part is None or stats is None:
-            return
-        kvcache_combine.launch(
-            part,
-            stats,
-            out,
-            lse,
-            sinks,
-            group=group,
-            natural=natural,
-            after=target.overlaps_launches,
-        )

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from . import kvcache_append, kvcache_forward
+from . import kvcache_append, kvcache_launch
 from .kvcache_layout import Cache
 from .rotary import Rotary
 
@@ -37,7 +37,7 @@ def _attend(
     """(out, log-sum-exp) for checked arguments."""
     out, lse = _outputs(q, k_cache, v_cache)
     if out.numel():
-        kvcache_forward.launch(
+        kvcache_launch.launch(
             q,
             Cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale),
             out,

@@ -304,7 +304,7 @@ host_sync = Plant(
     SMALL_DECODE,
     (
         Edit(
-            "kernels/attention/kvcache_forward.py",
+            "kernels/attention/kvcache_launch.py",
             "            seen = cache.capacity if left is None else"
             " min(cache.capacity, seqlen_q + right - left)\n",
             "            seen = cache.capacity if left is None else"

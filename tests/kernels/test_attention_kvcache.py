@@ -28,14 +28,14 @@ def test_outputs_match_fp64(interpreter: Worker, case: Case) -> None:
 
 def run_unturned(case: Case) -> Any:
     """As ``run``, with queries as the rows of products."""
-    from kernels.attention import kvcache_forward
+    from kernels.attention import kvcache_launch
 
-    chosen = kvcache_forward.choose
-    kvcache_forward.choose = lambda *given: replace(chosen(*given), turned=False)
+    chosen = kvcache_launch.choose
+    kvcache_launch.choose = lambda *given: replace(chosen(*given), turned=False)
     try:
         return run(case)
     finally:
-        kvcache_forward.choose = chosen
+        kvcache_launch.choose = chosen
 
 
 @pytest.mark.parametrize("case", EITHER_WAY, ids=str)
@@ -88,12 +88,12 @@ def test_lengths_come_as_tensor_int_or_not_at_all(interpreter: Worker) -> None:
 
 def run_no_key(splits: int, turned: bool) -> tuple[torch.Tensor, torch.Tensor]:
     import kernels
-    from kernels.attention import kvcache_forward
+    from kernels.attention import kvcache_launch
 
     case = Case(D=16, H=16, S=2, keys=(0, 20), room=100, sinks=True, splits=splits)
     sinks = case.extras()["sinks"]
-    chosen = kvcache_forward.choose
-    kvcache_forward.choose = lambda *given: replace(chosen(*given), turned=turned)
+    chosen = kvcache_launch.choose
+    kvcache_launch.choose = lambda *given: replace(chosen(*given), turned=turned)
     try:
         _, lse = kernels.flash_attention_kvcache(
             *case.drawn(),
@@ -103,7 +103,7 @@ def run_no_key(splits: int, turned: bool) -> tuple[torch.Tensor, torch.Tensor]:
             return_lse=True,
         )
     finally:
-        kvcache_forward.choose = chosen
+        kvcache_launch.choose = chosen
     return lse, sinks
 
 

@@ -1,0 +1,133 @@
+"""How decoding over a key-value cache is cut, and its launches: the kernel, then what combines."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import targets
+from . import e4m3, kvcache_combine
+from .configs import columns
+from .kvcache_configs import choose, choose_splits, processors
+from .kvcache_forward import attention_kvcache
+from .kvcache_layout import Cache
+from .rotary import Rotary
+
+LOG2_E = 1.4426950408889634
+
+
+def launch(
+    q: torch.Tensor,
+    cache: Cache,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    added: int,
+    rotary: Rotary | None,
+    causal: bool,
+    right: int,
+    left: int | None,
+    scale: float,
+    softcap: float | None,
+    slopes: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    num_splits: int,
+) -> None:
+    """Fill ``out`` and ``lse`` for checked arguments. Behind the lengths of ``cache`` are ``added``
+    keys more, and ``rotary`` turns the queries."""
+    batch, seqlen_q, heads, head_dim = q.shape
+    kv_heads, head_dim_v = cache.v.shape[2:]
+    group = heads // kv_heads
+    rows = seqlen_q * group
+    natural = q.dtype == torch.float32
+    unit = 1.0 if natural else LOG2_E
+    with targets.on_device_of(q):
+        target = targets.current()
+        way = e4m3.way(cache.k.dtype, target)
+        in_pairs = way != "" and cache.has_pairs
+        widest = max(head_dim, head_dim_v)
+        config = choose(target, widest, q.dtype, rows, way != "", in_pairs)
+        in_pairs = in_pairs and config.turned
+        k, v = cache.bits if way in ("fn", "fnuz") else (cache.k, cache.v)
+        if in_pairs:
+            k, v = cache.pairs
+        block_m = config.block_m(rows)
+        block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
+        blocks = -(-rows // block_m)
+        tiles = batch * kv_heads
+        if not num_splits:
+            seen = cache.capacity if left is None else min(cache.capacity, seqlen_q + right - left)
+            num_splits = choose_splits(
+                tiles * blocks, -(-seen // config.block_n), processors(target, config)
+            )
+        after = bool(added) and target.overlaps_launches
+        part = stats = None
+        if num_splits > 1:
+            part = q.new_empty((tiles, num_splits, rows, head_dim_v), dtype=torch.float32)
+            stats = q.new_empty((2, tiles, num_splits, rows), dtype=torch.float32)
+        attention_kvcache[(blocks * num_splits * tiles,)](
+            q,
+            k,
+            v,
+            out,
+            lse,
+            part,
+            stats,
+            cache.k_scale,
+            cache.v_scale,
+            slopes,
+            sinks,
+            *(rotary.tables if rotary else (None, None)),
+            cache.seqlens,
+            cache.batch_idx,
+            cache.table,
+            cache.length,
+            added,
+            *q.stride(),
+            *k.stride(),
+            *v.stride(),
+            *out.stride(),
+            *cache.strides,
+            *cache.scale_strides,
+            *((None, None) if slopes is None else slopes.stride()),
+            *(rotary.strides if rotary else (None,) * 4),
+            rotary.positions if rotary else None,
+            kv_heads,
+            num_splits,
+            seqlen_q,
+            cache.capacity,
+            right,
+            left,
+            scale * unit,
+            None if softcap is None else softcap * unit,
+            GROUP=group,
+            HEAD_DIM=head_dim,
+            HEAD_DIM_V=head_dim_v,
+            BLOCK_M=block_m,
+            BLOCK_N=config.block_n,
+            BLOCK_D=block_d,
+            BLOCK_DV=block_dv,
+            PAGE_SIZE=cache.page_size,
+            CAUSAL=causal,
+            NATURAL=natural,
+            ROTARY=rotary.columns if rotary else 0,
+            INTERLEAVED=rotary is not None and rotary.interleaved,
+            FP8=way,
+            PAIRS=in_pairs,
+            TURNED=config.turned,
+            EARLY=part is not None and target.overlaps_launches,
+            AFTER=after,
+            **config.options(),
+            **({"launch_pdl": True} if after else {}),
+        )
+        if part is None or stats is None:
+            return
+        kvcache_combine.launch(
+            part,
+            stats,
+            out,
+            lse,
+            sinks,
+            group=group,
+            natural=natural,
+            after=target.overlaps_launches,
+        )
