@@ -16,25 +16,28 @@ from .hopper_backward_rows import (
     attention_backward_hopper_prepare,
 )
 
-BLOCK_M = 64  # query rows a step
 BLOCK_N = 128  # 64 keys a warpgroup
-BLOCK_D = 128
 STAGES = 2
 L2_BYTES = 32 << 20  # what heads walked together may fill of it
 MOST_KEYS = 1 << 20  # every program reads two numbers of each block of keys
 
 
+def choose(head_dim: int) -> tuple[int, int]:
+    """Query rows a step, and columns of q, k and v in shared memory, zeros behind head_dim."""
+    return (128, 64) if head_dim <= 64 else (64, 128)
+
+
 def supported(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, scale: float
 ) -> bool:
-    """Whether this kernel takes the problem: as the forward's, and head dims from 65 to 128.
+    """Whether this kernel takes the problem: as the forward's, and head dims from 33 to 128.
 
     Fewer than half a block of queries would need workspaces many times the size of q: their rows
     are rounded up to whole blocks.
     """
     return (
-        64 < q.shape[3] <= 128
-        and q.shape[1] >= BLOCK_M // 2
+        32 < q.shape[3] <= 128
+        and q.shape[1] >= choose(q.shape[3])[0] // 2
         and k.shape[1] <= MOST_KEYS
         and supported_forward(q, k, v, scale)
         and copyable(dout)
@@ -65,13 +68,14 @@ def launch(
     """
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
-    n_m, n_n = triton.cdiv(seqlen_q, BLOCK_M), triton.cdiv(seqlen_k, BLOCK_N)
-    all_rows = batch * heads * n_m * BLOCK_M
+    block_m, block_d = choose(head_dim)
+    n_m, n_n = triton.cdiv(seqlen_q, block_m), triton.cdiv(seqlen_k, BLOCK_N)
+    all_rows = batch * heads * n_m * block_m
     rows = torch.empty((3, all_rows), dtype=torch.float32, device=q.device)
-    sums = torch.empty((all_rows, BLOCK_D), dtype=torch.int32, device=q.device)
+    sums = torch.empty((all_rows, block_d), dtype=torch.int32, device=q.device)
     bounds = torch.empty((2, batch * kv_heads, n_n), dtype=torch.float32, device=q.device)
-    shape = {"HEAD_DIM": head_dim, "BLOCK_D": BLOCK_D, "BLOCK_M": BLOCK_M}
-    a_head = heads // kv_heads * n_m * BLOCK_M * BLOCK_D * 8  # of q, dout and sums
+    shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, "BLOCK_M": block_m}
+    a_head = heads // kv_heads * n_m * block_m * block_d * 8  # of q, dout and sums
     together = max(1, L2_BYTES // a_head) if causal else 1
     blocks = triton.next_power_of_2(n_n)
     with targets.on_device_of(q):
@@ -81,21 +85,21 @@ def launch(
             batch, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **shape,
         )  # fmt: skip
         attention_backward_hopper[(n_n * batch * kv_heads,)](
-            descriptor(q, BLOCK_M, BLOCK_D),
-            descriptor(k, BLOCK_N, BLOCK_D),
-            descriptor(v, BLOCK_N, BLOCK_D),
-            descriptor(dout, BLOCK_M, BLOCK_D),
-            TensorDescriptor(rows, [3 * all_rows], [1], [BLOCK_M], gl.NVMMASharedLayout(0, 32, 1)),
+            descriptor(q, block_m, block_d),
+            descriptor(k, BLOCK_N, block_d),
+            descriptor(v, BLOCK_N, block_d),
+            descriptor(dout, block_m, block_d),
+            TensorDescriptor(rows, [3 * all_rows], [1], [block_m], gl.NVMMASharedLayout(0, 32, 1)),
             bounds,
             TensorDescriptor(
                 sums,
-                [all_rows, BLOCK_D],
-                [BLOCK_D, 1],
-                [BLOCK_M, BLOCK_D],
-                gl.NVMMASharedLayout.get_default_for([BLOCK_M, BLOCK_D], gl.int32),
+                [all_rows, block_d],
+                [block_d, 1],
+                [block_m, block_d],
+                gl.NVMMASharedLayout.get_default_for([block_m, block_d], gl.int32),
             ),
-            descriptor(dk, BLOCK_N, BLOCK_D),
-            descriptor(dv, BLOCK_N, BLOCK_D),
+            descriptor(dk, BLOCK_N, block_d),
+            descriptor(dv, BLOCK_N, block_d),
             heads,
             kv_heads,
             batch,
@@ -105,9 +109,9 @@ def launch(
             min(together, batch * kv_heads),
             scale,
             scale * LOG2_E,
-            BLOCK_M=BLOCK_M,
+            BLOCK_M=block_m,
             BLOCK_N=BLOCK_N,
-            HEAD_DIM=BLOCK_D,
+            HEAD_DIM=block_d,
             STAGES=STAGES,
             CAUSAL=causal,
             EVEN=seqlen_k % BLOCK_N == 0,

@@ -21,6 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.core import _aggregate as aggregate
 
 from ..hopper import ROWS, Ring, new_ring
+from .hopper_pairs import pack, unpack
 from .hopper_problem import Problem
 
 
@@ -94,34 +95,6 @@ def _turn(OPERATION: gl.constexpr, I_CONSUMER: gl.constexpr, CONSUMERS: gl.const
 
 
 @gluon.jit
-def _pack(p, DTYPE: gl.constexpr):
-    """Pairs of neighbours as 16-bit values in one register.
-
-    A 16-bit value that a loop carries takes a whole register, and two more instructions to be
-    joined with its neighbour again.
-    """
-    even, odd = p.reshape([p.shape[0], p.shape[1] // 2, 2]).split()
-    NAME: gl.constexpr = "f16x2" if DTYPE == gl.float16 else "bf16x2"  # noqa: SIM300
-    return gl.inline_asm_elementwise(
-        "cvt.rn." + NAME + ".f32 $0, $2, $1;",
-        "=r,r,r",
-        [even, odd],
-        dtype=gl.uint32,
-        is_pure=True,
-        pack=1,
-    )
-
-
-@gluon.jit
-def _unpack(packed, DTYPE: gl.constexpr, LAYOUT: gl.constexpr):
-    """What ``_pack`` packed, as left operand of a multiplication."""
-    even = (packed & 0xFFFF).to(gl.uint16).to(DTYPE, bitcast=True)
-    odd = (packed >> 16).to(gl.uint16).to(DTYPE, bitcast=True)
-    p = gl.join(even, odd).reshape([packed.shape[0], packed.shape[1] * 2])
-    return gl.convert_layout(p, LAYOUT)
-
-
-@gluon.jit
 def _scores(q, k_ring, k_at, problem):
     """Start q @ k^T of one block."""
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, 16])
@@ -135,7 +108,7 @@ def _values(p, v_ring, v_at, acc, problem):
     """Start acc + p @ v of one block."""
     LAYOUT: gl.constexpr = gl.DotOperandLayout(0, acc.type.layout, 2)
     v = v_ring.memory.index(v_at.stage).reshape([problem.BLOCK_N, problem.HEAD_DIM])
-    return warpgroup_mma(_unpack(p, v.dtype, LAYOUT), v, acc, is_async=True)
+    return warpgroup_mma(unpack(p, v.dtype, LAYOUT), v, acc, is_async=True)
 
 
 @gluon.jit
@@ -192,7 +165,7 @@ def _steps(
         v_ring.release(v_at.stage)
         v_at = v_at.next()
         acc = acc * gl.convert_layout(factor, gl.SliceLayout(1, acc.type.layout))[:, None]
-        p = _pack(b_p, k_ring.memory.dtype)
+        p = pack(b_p, k_ring.memory.dtype)
     return acc, p, maximum, total, k_at, v_at
 
 
@@ -253,7 +226,7 @@ def _consume(out, lse, memory, problem, I_CONSUMER: gl.constexpr):
             maximum = gl.full([ROWS], float("-inf"), gl.float32, S_ROWS)
             total = gl.zeros([ROWS], gl.float32, S_ROWS)
             b_p, maximum, total, _ = _softmax(s, maximum, total, scale_log2, True)
-            p = _pack(b_p, k_ring.memory.dtype)
+            p = pack(b_p, k_ring.memory.dtype)
             acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
 
             # The masked blocks, then those that every row sees in full.

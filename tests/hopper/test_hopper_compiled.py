@@ -101,6 +101,12 @@ def test_warp_specialised_code_without_spills_or_advisories(recorded) -> None:
         pytest.param({"head_dim": 128, "causal": True}, id="D128-causal"),
         pytest.param({"head_dim": 128, "dtype": torch.float16}, id="D128-fp16"),
         pytest.param({"head_dim": 80, "causal": True}, id="D80-causal"),
+        pytest.param({"head_dim": 64}, id="D64"),
+        pytest.param(
+            {"head_dim": 64, "causal": True, "dtype": torch.float16}, id="D64-fp16-causal"
+        ),
+        pytest.param({"head_dim": 128}, id="D128"),
+        pytest.param({"head_dim": 40, "causal": True, "seqlen_k": 1000}, id="D40-causal-K1000"),
     ],
 )
 def test_backward_without_spills_or_advisories(options) -> None:
@@ -132,7 +138,8 @@ def test_nothing_of_backwards_steps_is_spilled_behind_an_incomplete_block() -> N
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({"head_dim": 64}, id="D64"),
+        pytest.param({"head_dim": 32}, id="D32"),
+        pytest.param({"head_dim": 64, "seqlen_q": 48}, id="D64-few-queries"),
         pytest.param({"head_dim": 256}, id="D256"),
         pytest.param({"head_dim": 128, "window": 300}, id="window"),
         pytest.param({"head_dim": 128, "seqlen_k": 16}, id="few-keys"),
@@ -155,7 +162,7 @@ def test_portable_backward_serves_what_hoppers_does_not_take(options) -> None:
 
 
 def test_inner_loop_of_attention_carries_p_packed() -> None:
-    """The reason is told in hopper_forward.py: unpacked, PRMT joins every pair again."""
+    """The reason is told in hopper_pairs.py: unpacked, PRMT joins every pair again."""
     kernel = only_kernel(attention(128, causal=True))
     program = read_code(kernel).program
     for loop in program.hot_loops:

@@ -89,11 +89,11 @@ def test_attention_agrees_with_its_twin(
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("head_dim", [72, 128], ids="D{}".format)
+@pytest.mark.parametrize("head_dim", [40, 64, 72, 128], ids="D{}".format)
 @pytest.mark.parametrize(
     ("shape", "outliers"),
     [
-        ((1, 1, 1, 33, 25), None),
+        ((1, 1, 1, 65, 25), None),
         ((2, 4, 2, 333, 500), None),
         ((1, 2, 1, 700, 300), None),
         ((2, 40, 8, 515, 515), None),
@@ -141,18 +141,19 @@ def test_attention_backward_agrees_with_its_twin(
         assert torch.equal(found, third)
 
 
+@pytest.mark.parametrize("head_dim", [64, 128], ids="D{}".format)
 @pytest.mark.parametrize("broken", ["q", "k", "v", "dout"])
-def test_nan_reaches_the_gradients_that_fixed_point_sums(broken: str) -> None:
+def test_nan_reaches_the_gradients_that_fixed_point_sums(broken: str, head_dim: int) -> None:
     from kernels import flash_attention_backward
     from kernels.attention import backward, forward
 
     inputs = {
-        name: torch.randn((1, 300, 2, 128), device="cuda").bfloat16()
+        name: torch.randn((1, 300, 2, head_dim), device="cuda").bfloat16()
         for name in ("q", "k", "v", "dout")
     }
     inputs[broken][0, 77, 1, 5] = math.nan
     q, k, v, dout = inputs.values()
-    options = {"causal": True, "causal_offset": 0, "scale": 128**-0.5}
+    options = {"causal": True, "causal_offset": 0, "scale": head_dim**-0.5}
     out, lse = torch.empty_like(q), torch.empty((1, 2, 300), device="cuda")
     forward.launch(q, k, v, out, lse, left_offset=None, **options)
     twins = backward.launch(dout, None, q, k, v, out, lse, left_offset=None, **options)

@@ -49,10 +49,12 @@ ATTENTION = [
     replace(PLAIN, blocks=(1, 4), S=300, KV=260, causal=False),
 ]
 # Of Hopper's own forward pass every cut (pairs of blocks of rows, three consumers, head dims above
-# 128) and at head dims from 65 to 128 its backward pass, whose blocks the keys fill or do not.
+# 128) and at head dims from 33 to 128 its backward pass, of both dtypes and cuts, whose blocks the
+# keys fill or do not.
 HOPPER = [
     *ATTENTION[:6],
     replace(PLAIN, causal=False, S=2100, KV=140, H=2, G=2),
+    replace(PLAIN, S=200, KV=256, dtype="bfloat16"),
     replace(PLAIN, D=128),
     replace(PLAIN, D=128, S=30),
     replace(PLAIN, D=96, S=256, KV=256, view="transposed", dtype="bfloat16"),

@@ -40,7 +40,8 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
                 taken.add(hopper.choose(case.D, case.S, mask))
                 if hopper_backward_launch.supported(q, k, v, q.new_empty(q.shape), 1.0):
                     full = case.KV % hopper_backward_launch.BLOCK_N == 0
-                    backward |= {("causal", mask), ("whole blocks", full), ("D128", case.D == 128)}
+                    backward |= {("causal", mask), ("whole blocks", full)}
+                    backward.add((hopper_backward_launch.choose(case.D), case.dtype))
     cuts = {
         hopper.choose(D, S, causal)
         for D in (64, 128, 256)
@@ -48,7 +49,7 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
         for causal in (False, True)
     }
     assert taken == cuts
-    assert len(backward) == 6
+    assert len(backward) == 8
 
 
 def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:

@@ -25,7 +25,7 @@ NAMES = (
     "attention-backward-bf16-B4-S4096-H32-D64",
     "matmul-fp16-2048x2048x2048-bias-gelu",
 )
-# Kernels of their own for exact gradients, and the portable ones where Hopper's serve 16 bits.
+# Kernels of their own for exact gradients.
 FP32 = jobs.Job("kernels:flash_attention", "", " ".join(["fp32[1,64,2,16]"] * 3), backward=True)
 FP32_MATMUL = jobs.Job("kernels:matmul", "sm_90", "fp32[512,512] fp32[512,512]")
 IN_FP8_ALONE = {"attention_forward_fp8"}
@@ -34,8 +34,9 @@ SMALL = (
     FP32,
     # Over one key the ptxas of triton 3.6 dies of another form of the kernel.
     jobs.Job("kernels:flash_attention", "", "fp16[1,130,2,64] fp16[1,1,2,64] fp16[1,1,2,64]"),
-    # Gradients with a body of their own on Hopper.
+    # Gradients with a body of their own on Hopper, and those of 16 bits without one.
     jobs.Job("kernels:flash_attention", "", " ".join(["fp16[1,64,2,128]"] * 3), backward=True),
+    jobs.Job("kernels:flash_attention", "", " ".join(["bf16[1,64,2,32]"] * 3), backward=True),
     jobs.Job("kernels:matmul", "", "bf16[16,4096] bf16[4096,512]"),  # split
     jobs.Job("kernels:matmul", "", "fp8[128,256] fp8[256,128] a_scale=fp32[] b_scale=fp32[]"),
     jobs.Job("kernels:grouped_matmul", "", "bf16[256,128] bf16[4,128,128] i32[5]", backward=True),
