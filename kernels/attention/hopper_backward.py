@@ -240,8 +240,8 @@ def _consume(dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most):
     BLOCK_N: gl.constexpr = work.BLOCK_N
     HEAD_DIM: gl.constexpr = work.HEAD_DIM
     DTYPE: gl.constexpr = work.DTYPE
-    IN_PAIRS: gl.constexpr = HEAD_DIM == 64
     BF16: gl.constexpr = DTYPE == gl.bfloat16  # noqa: SIM300
+    IN_PAIRS: gl.constexpr = BF16 or HEAD_DIM == 64
     # Two warpgroups: 64 keys each, of dq half of the rows or of the columns.
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, BLOCK_M, 16])
     KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, HEAD_DIM, 16])
@@ -295,7 +295,7 @@ def _consume(dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most):
         b_dv = warpgroup_mma(left, b_dout, b_dv, is_async=True)
         dp = warpgroup_mma_wait(1, deps=[dp])
         delta = memory.rows.index(at.stage * 3 + 1).load(gl.SliceLayout(0, S_LAYOUT))
-        if IN_PAIRS and BF16:
+        if BF16:
             ds = times(unpack(packed, DTYPE, S_LAYOUT), dp - delta[None, :])
         else:
             # In fp16 dp - delta may pass 65504 where the product does not.
