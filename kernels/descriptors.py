@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
+from triton.tools.ragged_tma import create_ragged_descriptor, load_ragged
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-__all__ = ["TensorDescriptor", "describable"]
+__all__ = ["TensorDescriptor", "create_ragged_descriptor", "describable", "load_ragged"]
 
 
 def describable(tensor: torch.Tensor) -> bool:

@@ -10,14 +10,14 @@ import torch
 import triton
 
 from .. import targets
-from ..descriptors import TensorDescriptor, describable
+from ..descriptors import TensorDescriptor
 from .backward_kv import attention_backward_kv
 from .backward_q import attention_backward_q
 from .backward_rows import attention_backward_delta, attention_backward_rows
-from .configs import choose_backward, columns
+from .configs import NARROW, choose_backward, columns, measured, most_seen
 from .forward import LOG2_E
 from .options import PLAIN, Options
-from .packed import Packed
+from .packed import Packed, describable_as, described
 
 
 def launch(
@@ -72,6 +72,7 @@ def launch(
     with targets.on_device_of(q):
         target = targets.current()
         block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
+        most = most_seen(seqlen_k, causal_offset if causal else None, left_offset)
         # Packed sequences' offsets count from the end of each.
         ends = 0 if packed is None else seqlen_k - seqlen_q
         left = None if left_offset is None else left_offset + ends
@@ -79,12 +80,18 @@ def launch(
         # Summed over the keys of a row, a bias's gradient vanishes but for dlse.
         over_keys = dbias is not None and bias is not None and bias.shape[3] < seqlen_k
         exact = _exact(q.dtype, seen) or over_keys
+        other = not measured(target, head_dim, head_dim_v)
+        fits = describable_as(packed, q, k, v, dout) and not (other and packed is not None)
         config = choose_backward(
             target,
             max(head_dim, head_dim_v),
             q.dtype,
             exact=exact,
             packed=packed is not None,
+            describable=fits,
+            other=other,
+            narrow=most <= NARROW,
+            grouped=heads > kv_heads,
             scored=not options.plain,
             crowded=options.crowded,
         )
@@ -137,13 +144,14 @@ def launch(
                 HAS_DLSE=dlse is not None,
                 **values,
             )
-        tma = config.tma and packed is None and all(describable(one) for one in (q, k, v, dout))
+        tma = config.tma and fits
+        branch = options.block_mask is None and (causal or left_offset is not None)
         common = shape | {"CAUSAL": causal, "TMA": tma}
 
         # What a program owns comes through pointers: wgmma then reads it from shared memory, where
         # a tile out of a rank-4 descriptor would occupy registers for the whole loop.
         def walked(tensor: torch.Tensor, rows: int, block: int) -> torch.Tensor | TensorDescriptor:
-            return TensorDescriptor.from_tensor(tensor, [1, rows, 1, block]) if tma else tensor
+            return described(packed, tensor, rows, block) if tma else tensor
 
         # rowsum(out * dout) holds out's rounding, most of what a sink's gradient would be off by.
         dots = None if exact or options.sinks is None else torch.empty_like(lse)
@@ -168,6 +176,7 @@ def launch(
             BLOCK_N=kv.block_n,
             EVEN=packed is None and options.block_mask is None and seqlen_q % kv.block_m == 0,
             **common,
+            BRANCH=kv.branch and options.block_mask is None,
             **kv.options(),
         )
         attention_backward_q[(triton.cdiv(seqlen_q, rows.block_m) * batch * heads,)](
@@ -190,6 +199,7 @@ def launch(
             BLOCK_N=rows.block_n,
             EVEN=packed is None and seqlen_k % rows.block_n == 0,
             **common,
+            BRANCH=branch and rows.branch,
             **rows.options(),
         )
     gradients = [dq, dk, dv]

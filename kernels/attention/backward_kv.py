@@ -52,6 +52,7 @@ def accumulate_kv(
     MASKED: tl.constexpr,
     EVEN: tl.constexpr,
     TMA: tl.constexpr,
+    BRANCH: tl.constexpr,
 ):
     """Add what the queries from ``o_first`` up to ``o_end`` give to a block of keys and values."""
     o_m = tl.arange(0, BLOCK_M)
@@ -85,7 +86,7 @@ def accumulate_kv(
             b_s, scores, i_m, o_m[None, :], o_column, o_n[:, None], b_k.dtype == tl.float32
         )
         seen = o_column + o_n[:, None] <= i_m + o_m[None, :] + causal_offset
-        if left_offset is not None:
+        if left_offset is not None and not BRANCH:
             within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
             seen = seen & within if MASKED else within
         if EXACT:
@@ -93,6 +94,16 @@ def accumulate_kv(
             b_p = shifted(b_s, b_lse[None, :], seen, scale, MASKED or left_offset is not None)
             b_total = tl.load(total + o_bh + i_m + o_m, mask=in_m, other=1.0)
             b_p = divided(b_p, b_total[None, :])
+        elif BRANCH:
+            b_p = weights(b_s, b_lse[None, :], seen, scale, False)
+            # One condition of constants and values would be a value.
+            if MASKED:  # noqa: SIM102
+                if i_m + causal_offset < o_column + BLOCK_N - 1:
+                    b_p = tl.where(seen, b_p, 0.0)
+            if left_offset is not None:  # noqa: SIM102
+                if i_m + BLOCK_M - 1 + left_offset > o_column:
+                    within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
+                    b_p = tl.where(within, b_p, 0.0)
         else:
             b_p = weights(b_s, b_lse[None, :], seen, scale, MASKED or left_offset is not None)
         if scores.seed is not None:
@@ -185,6 +196,7 @@ def attention_backward_kv(
     CAUSAL: tl.constexpr,
     EVEN: tl.constexpr,
     TMA: tl.constexpr,
+    BRANCH: tl.constexpr,
 ):
     """Gradients of BLOCK_N keys and values of one head; dk and dv are contiguous.
 
@@ -195,17 +207,19 @@ def attention_backward_kv(
     i_bk = tl.program_id(0) // n_blocks
     i_b = i_bk // kv_heads
     i_kv = i_bk % kv_heads
-    o_kv = i_b.to(tl.int64) * seqlen_k + i_n
+    i_at = i_b
     if cu_q is not None:
         o_q, seqlen_q = bounds(cu_q, i_b)
         o_k, seqlen_k = bounds(cu_k, i_b)
         if i_n >= seqlen_k:
             return
-        q += o_q.to(tl.int64) * stride_qs
         k += o_k.to(tl.int64) * stride_ks
         v += o_k.to(tl.int64) * stride_vs
-        dout += o_q.to(tl.int64) * stride_gs
-        o_kv = o_k.to(tl.int64) + i_n
+        if TMA:
+            i_at = o_q
+        else:
+            q += o_q.to(tl.int64) * stride_qs
+            dout += o_q.to(tl.int64) * stride_gs
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
@@ -227,19 +241,22 @@ def attention_backward_kv(
     o_end = seqlen_q
     if left_offset is not None:
         o_end = tl.minimum(seqlen_q, i_n + BLOCK_N - left_offset)
-    for i_g in range(0, heads_per_kv):
-        i_h = i_kv * heads_per_kv + i_g
+    for i_h in range(i_kv * heads_per_kv, (i_kv + 1) * heads_per_kv):
         o_bh = (i_b * kv_heads * heads_per_kv + i_h).to(tl.int64) * seqlen_q
         if cu_q is not None:
-            o_bh = i_h.to(tl.int64) * tokens + o_q
+            o_bh = tl.cast(i_h, tl.int64) * tokens + o_q
+            # Anew for each head: else masks of the first queries, one a column, stay in registers.
+            rows = tl.load(cu_q + i_b + 1, volatile=True) - o_q
+        else:
+            rows = seqlen_q
         b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
         b_seed = None if seed is None else tl.load(seed)
         b_bias = bias
         if bias is not None:
-            b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
+            b_bias += i_b.to(tl.int64) * stride_bb + tl.cast(i_h, tl.int64) * stride_bh
         b_blocks = blocks
         if blocks is not None:
-            b_blocks += i_b.to(tl.int64) * stride_lb + i_h.to(tl.int64) * stride_lh
+            b_blocks += i_b.to(tl.int64) * stride_lb + tl.cast(i_h, tl.int64) * stride_lh
             b_blocks += i_n // span_own * stride_lr
         scores = Scores(
             factor, softcap, b_slope, seqlen_k - seqlen_q,
@@ -250,15 +267,25 @@ def attention_backward_kv(
             o_first = 0
             o_end = tl.load(b_blocks) * span
         b_dk, b_dv = accumulate_kv(
-            b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_b, i_h, o_bh,
+            b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_at, i_h, o_bh,
             o_first, o_end, i_n,
             stride_qb, stride_qs, stride_qh, stride_qd,
             stride_gb, stride_gs, stride_gh, stride_gd,
-            seqlen_q, causal_offset, left_offset, scale if factor is None else 1.0, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, TMA,
+            rows, causal_offset, left_offset, scale if factor is None else 1.0, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, TMA, BRANCH,
         )  # fmt: skip
 
-    o_n = tl.arange(0, BLOCK_N)
+    # Found again, by way of what is 0 though no compiler knows (the grid has one axis): kept from
+    # the beginning on, it would take registers, which the loops have none for.
+    i_n = (tl.program_id(0) + tl.program_id(1)) % n_blocks * BLOCK_N
+    i_bk = (tl.program_id(0) + tl.program_id(1)) // n_blocks
+    i_b = i_bk // kv_heads
+    i_kv = i_bk % kv_heads
+    o_kv = i_b.to(tl.int64) * seqlen_k + i_n
+    if cu_k is not None:
+        o_k, seqlen_k = bounds(cu_k, i_b)
+        o_kv = o_k.to(tl.int64) + i_n
+    o_n = tl.arange(0, BLOCK_N) + tl.program_id(1)
     o_d = tl.arange(0, BLOCK_D)
     o_dv = tl.arange(0, BLOCK_DV)
     o_kv = o_kv * kv_heads + i_kv

@@ -28,6 +28,8 @@ def accumulate_q(
     i_b,
     i_kv,
     o_first,
+    o_inner,
+    o_full,
     o_end,
     o_row,
     stride_kb,
@@ -53,7 +55,8 @@ def accumulate_q(
     MASKED: tl.constexpr,
     TMA: tl.constexpr,
 ):
-    """Add what the keys from ``o_first`` up to ``o_end`` give to a block of queries."""
+    """Add what the keys from ``o_first`` up to ``o_end`` give to a block of queries; MASKED, unless
+    ``o_full`` is None, but from ``o_inner`` up to there."""
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
     for i in range(o_first, o_end, BLOCK_N):
@@ -79,12 +82,20 @@ def accumulate_q(
         seen = i_n + o_n[None, :] < seqlen_k
         if CAUSAL:
             seen = seen & (i_n + o_n[None, :] <= o_row + o_m[:, None] + causal_offset)
-        if left_offset is not None:
+        if left_offset is not None and o_full is None:
             seen = seen & (i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset)
         if b_total is not None:
             b_s = b_s.to(sum_type(b_k.dtype))
             b_p = shifted(b_s, b_lse[:, None], seen, scale, MASKED)
             b_p = divided(b_p, b_total[:, None])
+        elif o_full is not None:
+            b_p = weights(b_s, b_lse[:, None], seen, scale, False)
+            if i_n >= o_full:
+                b_p = tl.where(seen, b_p, 0.0)
+            if left_offset is not None:  # noqa: SIM102
+                if i_n < o_inner:
+                    within = i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset
+                    b_p = tl.where(within, b_p, 0.0)
         else:
             b_p = weights(b_s, b_lse[:, None], seen, scale, MASKED)
         if dots is not None:
@@ -166,6 +177,7 @@ def attention_backward_q(
     CAUSAL: tl.constexpr,
     EVEN: tl.constexpr,
     TMA: tl.constexpr,
+    BRANCH: tl.constexpr,
 ):
     """Gradient of BLOCK_M queries of one head, contiguous; the rest as in backward_kv.py. dbias
     is (batch, heads, seqlen_q, seqlen_k), contiguous; dots, of lse's shape, gets sums of p * dp."""
@@ -176,6 +188,7 @@ def attention_backward_q(
     i_h = i_bh % heads
     i_kv = i_h // heads_per_kv
     o_row = i_b.to(tl.int64) * seqlen_q + i_m
+    i_at = i_b
     o_bh = i_bh.to(tl.int64) * seqlen_q + i_m
     if cu_q is not None:
         o_q, seqlen_q = bounds(cu_q, i_b)
@@ -183,9 +196,12 @@ def attention_backward_q(
         if i_m >= seqlen_q:
             return
         q += o_q.to(tl.int64) * stride_qs
-        k += o_k.to(tl.int64) * stride_ks
-        v += o_k.to(tl.int64) * stride_vs
         dout += o_q.to(tl.int64) * stride_gs
+        if TMA:
+            i_at = o_k
+        else:
+            k += o_k.to(tl.int64) * stride_ks
+            v += o_k.to(tl.int64) * stride_vs
         o_row = o_q.to(tl.int64) + i_m
         o_bh = i_h.to(tl.int64) * tokens + o_row
         causal_offset += seqlen_k - seqlen_q
@@ -241,33 +257,44 @@ def attention_backward_q(
     if blocks is not None:
         o_end = tl.load(b_blocks) * span
         o_full = 0
+    o_first = 0
     o_inner = 0
     if left_offset is not None and blocks is None:
         # Before the whole blocks, those whose first keys some queries no longer see.
         o_first = tl.maximum(i_m + left_offset, 0) // BLOCK_N * BLOCK_N
         o_inner = tl.cdiv(tl.maximum(i_m + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
-        o_full = tl.maximum(o_full, o_inner)
+    if BRANCH:
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, k, v, i_b, i_kv,
-            o_first, tl.minimum(o_inner, o_end), i_m,
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, k, v, i_at, i_kv,
+            o_first, o_inner, o_full, o_end, i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
             seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
         )  # fmt: skip
-    if blocks is None:
+    if left_offset is not None and blocks is None and not BRANCH:
+        o_full = tl.maximum(o_full, o_inner)
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, k, v, i_b, i_kv,
-            o_inner, o_full, i_m,
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, k, v, i_at, i_kv,
+            o_first, None, None, tl.minimum(o_inner, o_end), i_m,
+            stride_kb, stride_ks, stride_kh, stride_kd,
+            stride_vb, stride_vs, stride_vh, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
+        )  # fmt: skip
+    if blocks is None and not BRANCH:
+        b_dq, b_dots = accumulate_q(
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, k, v, i_at, i_kv,
+            o_inner, None, None, o_full, i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
             seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, TMA,
         )  # fmt: skip
-    if CAUSAL or not EVEN or blocks is not None:
+    if (CAUSAL or not EVEN or blocks is not None) and not BRANCH:
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, k, v, i_b, i_kv,
-            o_full, o_end, i_m,
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, k, v, i_at, i_kv,
+            o_full, None, None, o_end, i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
             seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,

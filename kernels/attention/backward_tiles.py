@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .packed import load_tile
+
 
 @triton.jit
 def load_rows(
@@ -22,13 +24,14 @@ def load_rows(
     BLOCK_D: tl.constexpr,
     TMA: tl.constexpr,
 ):
-    """[BLOCK, BLOCK_D]: rows from ``i_row`` on of one head, zeros beyond the tensor."""
+    """[BLOCK, BLOCK_D]: rows from ``i_row`` on of one head, zeros beyond ``rows``; with TMA as at
+    ``load_tile``."""
     if TMA:
-        return tensor.load([i_b, i_row, i_h, 0]).reshape(BLOCK, BLOCK_D)
+        return load_tile(tensor, i_b, i_row, i_h, rows, BLOCK, BLOCK_D)
     else:
         o_r = tl.arange(0, BLOCK)
         o_d = tl.arange(0, BLOCK_D)
-        tensor += i_b.to(tl.int64) * stride_b + i_h.to(tl.int64) * stride_h
+        tensor += i_b.to(tl.int64) * stride_b + tl.cast(i_h, tl.int64) * stride_h
         tensor += tl.cast(i_row, tl.int64) * stride_s
         return tl.load(
             tensor + (o_r[:, None] * stride_s + o_d[None, :] * stride_d),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ class ForwardConfig:
     """Rows of queries a program owns, keys it reads at a time, and the compiler's options.
 
     ``waves_per_eu`` is AMD's: registers are spent so that this many waves fit a SIMD. ``tma``
-    fetches tiles through descriptors where the tensors allow.
+    fetches tiles through descriptors where the tensors allow. With ``branch`` one loop walks all
+    that is seen and branches around the masks of whole blocks; without, a loop of its own does so.
     """
 
     block_m: int
@@ -24,6 +25,7 @@ class ForwardConfig:
     num_stages: int
     waves_per_eu: int = 0
     tma: bool = False
+    branch: bool = False
 
     def options(self) -> dict[str, Any]:
         options = {"num_warps": self.num_warps, "num_stages": self.num_stages}
@@ -50,9 +52,9 @@ C = ForwardConfig
 FORWARD: dict[str, dict[int, ForwardConfig]] = {
     "sm_80": {64: C(128, 64, 4, 3), 128: C(128, 64, 8, 3), 256: C(64, 64, 8, 2)},
     "sm_90": {
-        64: C(64, 128, 4, 2, tma=True),
+        64: C(64, 128, 4, 2, tma=True, branch=True),
         # Not 128x128: fetched by TMA, square tiles of keys give wrong results under triton 3.6.
-        128: C(64, 64, 4, 3, tma=True),
+        128: C(64, 64, 4, 3, tma=True, branch=True),
         # Through pointers 1112 us at 2x4096x16x256, through TMA 1359.
         256: C(128, 64, 8, 2),
     },
@@ -81,11 +83,8 @@ BACKWARD: dict[str, dict[int, BackwardConfig]] = {
         256: B(C(32, 32, 8, 1), C(32, 32, 8, 1)),
     },
     "sm_90": {
-        # 64x64 tiles by one warpgroup take 1243 + 710 us where these take 1564 + 714 at S4096,
-        # causal; their results have not been compared on the card yet.
-        64: B(C(64, 128, 8, 2), C(128, 64, 8, 3), tma=True),
-        # 64 keys by one warpgroup are faster still, but spill under triton 3.7.1.
-        128: B(C(64, 128, 8, 2), C(128, 64, 8, 3), tma=True),
+        64: B(C(32, 64, 4, 3, branch=True), C(64, 64, 4, 3, branch=True), tma=True),
+        128: B(C(64, 64, 4, 2, branch=True), C(128, 64, 8, 3, branch=True), tma=True),
         # Two warpgroups at 32 queries by 64 keys share what wgmma, 64 rows high, feeds one with:
         # 5189 + 2928 us at 4x4096x8x256 where these take 3502 + 1926.
         256: B(C(64, 64, 8, 2), C(128, 32, 8, 2), tma=True),
@@ -112,8 +111,41 @@ BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     },
 }
 
-# Packed sequences come through pointers, which cost registers that descriptors do not. Found with
-# the compiler; not measured on a card yet.
+# Where a row sees no more keys than this, or the sequences are packed, beginnings and ends of the
+# loops take as long as the loops: smaller tiles, of which more fit a multiprocessor.
+NARROW = 1024
+NARROW_FORWARD: dict[str, dict[int, ForwardConfig]] = {
+    "sm_90": FORWARD["sm_90"] | {64: C(64, 64, 4, 3, tma=True, branch=True)},
+}
+NARROW_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
+    "sm_90": BACKWARD["sm_90"]
+    | {128: B(C(64, 64, 4, 2, branch=True), C(64, 64, 4, 2, branch=True), tma=True)},
+}
+PACKED_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
+    "sm_90": BACKWARD["sm_90"]
+    | {
+        64: B(C(64, 64, 4, 2, branch=True), C(64, 64, 4, 3, branch=True), tma=True),
+        256: B(C(64, 64, 8, 2), C(64, 32, 4, 3, branch=True), tma=True),
+    },
+}
+
+# Where heads share keys, a loop around the loop needs registers of its own: with 64 queries there
+# are 16 to 112 spilled bytes under triton 3.6, though on an H200 they took 0.89 to 0.95 of the time
+# of 32 with three stages. Two stages were found with the compiler; not measured on a card yet.
+GROUPED_KV: dict[str, dict[int, ForwardConfig]] = {"sm_90": {128: C(32, 64, 4, 2, branch=True)}}
+
+# Head dims between those of the tables, or unlike ones, or tiles through pointers: with them the
+# tiles and branches above have not been run on a card, and at head dim 80 they spill.
+OTHER_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
+    "sm_90": {
+        64: B(C(64, 128, 8, 2), C(128, 64, 8, 3), tma=True),
+        128: B(C(64, 128, 8, 2), C(128, 64, 8, 3), tma=True),
+        256: B(C(64, 64, 8, 2), C(128, 32, 8, 2), tma=True),
+    },
+}
+
+# What no descriptor holds comes through pointers, which cost registers that descriptors do not.
+# Found with the compiler; not measured on a card yet.
 ROOMY_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     "sm_80": {
         64: B(C(64, 128, 8, 2), C(128, 64, 8, 2)),
@@ -135,6 +167,11 @@ ROOMY_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
 # Where scores are changed on their way to weights (softcap, ALiBi, sinks, bias), which needs
 # registers of its own. Found with the compiler; not measured on a card yet.
 SCORED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
+    "sm_90": {
+        64: C(64, 128, 4, 2, tma=True),
+        128: C(64, 64, 4, 3, tma=True),
+        256: C(128, 64, 8, 2),
+    },
     "sm_100": {
         64: C(128, 64, 8, 2, tma=True),
         128: C(128, 64, 8, 2, tma=True),
@@ -224,6 +261,20 @@ def columns(target: Target, dtype: torch.dtype, head_dim: int, head_dim_v: int) 
     return block_d, block_dv
 
 
+def measured(target: Target, head_dim: int, head_dim_v: int) -> bool:
+    """Whether these head dims are among those that all tables of sm_90 were measured with."""
+    if target.backend == "interpreter":
+        return True
+    return head_dim == head_dim_v and head_dim in FORWARD["sm_90"]
+
+
+def most_seen(seqlen_k: int, causal_offset: int | None, left_offset: int | None) -> int:
+    """How many keys a row sees at most."""
+    if causal_offset is None or left_offset is None:
+        return seqlen_k
+    return min(seqlen_k, causal_offset - left_offset + 1)
+
+
 def choose_backward(
     target: Target,
     head_dim: int,
@@ -231,11 +282,17 @@ def choose_backward(
     *,
     exact: bool = False,
     packed: bool = False,
+    describable: bool = True,
+    other: bool = False,
+    narrow: bool = False,
+    grouped: bool = False,
     scored: bool = False,
     crowded: bool = False,
 ) -> BackwardConfig:
     """The configuration the backward pass launches for this problem; ``exact`` is told there,
-    ``scored`` and ``crowded`` at ``choose_forward``."""
+    ``describable`` says that tiles come through descriptors, ``grouped`` that heads share keys,
+    the others as at ``choose_forward``.
+    """
     if exact and dtype == torch.float32 and target.adds_fp64:
         return WIDE_FP64_BACKWARD if head_dim > 64 else FP64_BACKWARD
     if exact:
@@ -243,10 +300,18 @@ def choose_backward(
     if target.backend == "interpreter":
         return INTERPRETED_BACKWARD
     if dtype.itemsize == 2 and target.name in BACKWARD:
-        tables = BACKWARD | ROOMY_BACKWARD if packed or scored else BACKWARD
+        other = other or not describable
+        tables = BACKWARD | OTHER_BACKWARD if other else BACKWARD
+        if (packed or narrow) and not other:
+            tables = tables | (PACKED_BACKWARD if packed else NARROW_BACKWARD)
+        limit = next(limit for limit in tables[target.name] if head_dim <= limit)
+        found = tables[target.name][limit]
+        if scored or (packed and not (describable and found.tma)):
+            tables = BACKWARD | ROOMY_BACKWARD
+        elif grouped and not other and limit in GROUPED_KV.get(target.name, {}):
+            return replace(found, kv=GROUPED_KV[target.name][limit])
         tables = tables | SCORED_BACKWARD if scored else tables
-        rows = (tables | CROWDED_BACKWARD if crowded else tables)[target.name]
-        return rows[next(limit for limit in rows if head_dim <= limit)]
+        return (tables | CROWDED_BACKWARD if crowded else tables)[target.name][limit]
     if head_dim * dtype.itemsize > 256:
         return WIDE_DEFAULT_BACKWARD
     return DEFAULT_BACKWARD
@@ -258,15 +323,23 @@ def choose_forward(
     dtype: torch.dtype,
     *,
     plain: bool = True,
+    other: bool = False,
+    narrow: bool = False,
     scored: bool = False,
     crowded: bool = False,
 ) -> ForwardConfig:
     """The configuration the forward pass launches; ``plain`` where nothing but causal is asked,
-    ``scored`` where more is asked of scores than a mask, ``crowded`` where much is."""
+    ``other`` where head dims are not ``measured``, ``narrow`` where sequences are packed or
+    a row sees few keys, ``scored`` where more is asked of scores than a mask, ``crowded`` where
+    much is."""
     if target.backend == "interpreter":
         return INTERPRETED
     if dtype.itemsize == 2 and target.name in FORWARD:
         tables = FORWARD if plain and not scored else FORWARD | ROOMY_FORWARD
+        tables = tables | NARROW_FORWARD if narrow and not scored else tables
+        # On sm_90 what more is asked of has the tiles of before, without branches.
+        if other and target.name == "sm_90":
+            tables = FORWARD | SCORED_FORWARD
         tables = tables | SCORED_FORWARD if scored else tables
         rows = (tables | CROWDED_FORWARD if crowded else tables)[target.name]
         return rows[next(limit for limit in rows if head_dim <= limit)]

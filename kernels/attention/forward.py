@@ -7,129 +7,14 @@ import triton
 import triton.language as tl
 
 from .. import targets
-from ..descriptors import TensorDescriptor, describable
-from ..products import add_product, sum_type
-from .configs import choose_forward, columns
+from ..products import sum_type
+from .configs import NARROW, choose_forward, columns, measured, most_seen
+from .forward_keys import attend
 from .options import PLAIN, Options
-from .packed import Packed, bounds
-from .products import head_product
-from .scores import Scores, dropped, kept, modified, place
+from .packed import Packed, bounds, describable_as, described
+from .scores import Scores
 
 LOG2_E = 1.4426950408889634
-
-
-@triton.jit
-def attend(
-    b_q,
-    b_out,
-    b_max,
-    b_sum,
-    k,
-    v,
-    i_b,
-    i_kv,
-    o_first,
-    o_end,
-    o_row,
-    stride_ks,
-    stride_kd,
-    stride_vs,
-    stride_vd,
-    seqlen_k,
-    causal_offset,
-    left_offset,
-    scale_log,
-    scores,
-    HEAD_DIM: tl.constexpr,
-    HEAD_DIM_V: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_DV: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    MASKED: tl.constexpr,
-    PRESCALE: tl.constexpr,
-    NATURAL: tl.constexpr,
-    TMA: tl.constexpr,
-):
-    """Let the rows from ``o_row`` on see the keys from ``o_first`` up to ``o_end``.
-
-    ``k`` and ``v`` are pointers to the first of them or, with TMA, descriptors of the whole
-    tensors.
-
-    Without MASKED every row sees every one of them, and no comparison is spent on that.
-    """
-    o_m = tl.arange(0, BLOCK_M)
-    o_n = tl.arange(0, BLOCK_N)
-    o_d = tl.arange(0, BLOCK_D)
-    o_dv = tl.arange(0, BLOCK_DV)
-    in_d = o_d < HEAD_DIM
-    in_dv = o_dv < HEAD_DIM_V
-    # Only the scalar base advances: a tile of offsets costs half the registers of one of pointers.
-    o_k = o_d[:, None] * stride_kd + o_n[None, :] * stride_ks
-    o_v = o_n[:, None] * stride_vs + o_dv[None, :] * stride_vd
-    for i in range(o_first, o_end, BLOCK_N):
-        i_n = place(scores, i)
-        if scores.blocks is not None and not TMA:
-            k_at = k + i_n.to(tl.int64) * stride_ks
-            v_at = v + i_n.to(tl.int64) * stride_vs
-        else:
-            k_at = k
-            v_at = v
-        in_n = o_n < seqlen_k - i_n
-        # [BLOCK_D, BLOCK_N]
-        if TMA:
-            b_k = k.load([i_b, i_n, i_kv, 0]).reshape(BLOCK_N, BLOCK_D).T
-        elif MASKED:
-            b_k = tl.load(k_at + o_k, mask=in_d[:, None] & in_n[None, :], other=0.0)
-        elif BLOCK_D == HEAD_DIM:
-            b_k = tl.load(k_at + o_k)
-        else:
-            b_k = tl.load(k_at + o_k, mask=in_d[:, None], other=0.0)
-        b_s = head_product(b_q, b_k.T) if NATURAL else tl.dot(b_q, b_k, input_precision="ieee")
-        if PRESCALE:
-            b_s *= scale_log
-        b_s, _ = modified(b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], NATURAL)
-        if MASKED:
-            seen = in_n[None, :]
-            if CAUSAL:
-                seen = seen & (i_n + o_n[None, :] <= o_row + o_m[:, None] + causal_offset)
-            if left_offset is not None:
-                seen = seen & (i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset)
-            b_s = tl.where(seen, b_s, float("-inf"))
-
-        # A positive scale commutes with the maximum: one fused multiply-add a score.
-        scale = 1.0 if PRESCALE else scale_log
-        b_max_new = tl.maximum(b_max, tl.max(b_s, 1) * scale)
-        b_shift = b_max_new
-        if MASKED or scores.bias is not None:
-            # A row that has seen no key yet has -inf as maximum: subtract 0, or NaN would arise.
-            b_shift = tl.where(b_max_new == float("-inf"), 0.0, b_max_new)
-        if NATURAL:
-            b_p = tl.exp(b_s * scale - b_shift[:, None])
-            b_alpha = tl.exp(b_max - b_shift)
-        else:
-            b_p = tl.exp2(b_s * scale - b_shift[:, None])
-            b_alpha = tl.exp2(b_max - b_shift)
-        b_sum = b_sum * b_alpha.to(b_sum.dtype) + tl.sum(b_p, 1)
-        b_out = b_out * b_alpha.to(b_out.dtype)[:, None]
-        if scores.seed is not None:
-            b_p = dropped(b_p, kept(scores, o_row, o_m[:, None], i_n, o_n[None, :]), scores)
-        b_max = b_max_new
-        # [BLOCK_N, BLOCK_DV]
-        if TMA:
-            b_v = v.load([i_b, i_n, i_kv, 0]).reshape(BLOCK_N, BLOCK_DV)
-        elif MASKED:
-            b_v = tl.load(v_at + o_v, mask=in_n[:, None] & in_dv[None, :], other=0.0)
-        elif BLOCK_DV == HEAD_DIM_V:
-            b_v = tl.load(v_at + o_v)
-        else:
-            b_v = tl.load(v_at + o_v, mask=in_dv[None, :], other=0.0)
-        b_out = add_product(b_out, b_p.to(b_v.dtype), b_v)
-        if not TMA and scores.blocks is None:
-            k += BLOCK_N * stride_ks
-            v += BLOCK_N * stride_vs
-    return b_out, b_max, b_sum
 
 
 @triton.jit
@@ -196,6 +81,7 @@ def attention_forward(
     PRESCALE: tl.constexpr,
     NATURAL: tl.constexpr,
     TMA: tl.constexpr,
+    BRANCH: tl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
     left_offset unless that is None; blocks that no row sees are not read.
@@ -216,6 +102,7 @@ def attention_forward(
     i_h = i_bh % heads
     i_kv = i_h // heads_per_kv
 
+    i_at = i_b
     o_lse = i_bh.to(tl.int64) * seqlen_q
     if cu_q is not None:
         o_q, seqlen_q = bounds(cu_q, i_b)
@@ -223,9 +110,12 @@ def attention_forward(
         if i_m * BLOCK_M >= seqlen_q:
             return
         q += o_q.to(tl.int64) * stride_qs
-        k += o_k.to(tl.int64) * stride_ks
-        v += o_k.to(tl.int64) * stride_vs
         out += o_q.to(tl.int64) * stride_os
+        if TMA:
+            i_at = o_k
+        else:
+            k += o_k.to(tl.int64) * stride_ks
+            v += o_k.to(tl.int64) * stride_vs
         o_lse = i_h.to(tl.int64) * tokens + o_q
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
@@ -291,45 +181,56 @@ def attention_forward(
         # Only what is listed, and none of it seen by every row.
         o_end = tl.load(b_blocks) * span
         o_full = 0
+    o_first = 0
     o_inner = 0
+    k_first = k
+    v_first = v
     k_inner = k
     v_inner = v
     if left_offset is not None and blocks is None:
         # Before the whole blocks, those whose first keys some rows no longer see.
         o_first = tl.maximum(o_row + left_offset, 0) // BLOCK_N * BLOCK_N
         o_inner = tl.cdiv(tl.maximum(o_row + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
-        o_full = tl.maximum(o_full, o_inner)
-        k_first = k
-        v_first = v
         if not TMA:
             k_first += o_first.to(tl.int64) * stride_ks
             v_first += o_first.to(tl.int64) * stride_vs
             k_inner += o_inner.to(tl.int64) * stride_ks
             v_inner += o_inner.to(tl.int64) * stride_vs
+    if BRANCH:
         b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k_first, v_first, i_b, i_kv,
-            o_first, tl.minimum(o_inner, o_end), o_row,
+            b_q, b_out, b_max, b_sum, k_first, v_first, i_at, i_kv,
+            o_first, o_inner, o_full, o_end, o_row,
             stride_ks, stride_kd, stride_vs, stride_vd,
             seqlen_k, causal_offset, left_offset, scale_log, scores,
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
             CAUSAL, True, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
-    if blocks is None:
+    if left_offset is not None and blocks is None and not BRANCH:
+        o_full = tl.maximum(o_full, o_inner)
         b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k_inner, v_inner, i_b, i_kv,
-            o_inner, o_full, o_row,
+            b_q, b_out, b_max, b_sum, k_first, v_first, i_at, i_kv,
+            o_first, None, None, tl.minimum(o_inner, o_end), o_row,
+            stride_ks, stride_kd, stride_vs, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale_log, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
+            CAUSAL, True, PRESCALE, NATURAL, TMA,
+        )  # fmt: skip
+    if blocks is None and not BRANCH:
+        b_out, b_max, b_sum = attend(
+            b_q, b_out, b_max, b_sum, k_inner, v_inner, i_at, i_kv,
+            o_inner, None, None, o_full, o_row,
             stride_ks, stride_kd, stride_vs, stride_vd,
             seqlen_k, causal_offset, left_offset, scale_log, scores,
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
             CAUSAL, False, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
-    if CAUSAL or not EVEN or blocks is not None:
+    if (CAUSAL or not EVEN or blocks is not None) and not BRANCH:
         if not TMA and blocks is None:
             k += o_full.to(tl.int64) * stride_ks
             v += o_full.to(tl.int64) * stride_vs
         b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k, v, i_b, i_kv,
-            o_full, o_end, o_row,
+            b_q, b_out, b_max, b_sum, k, v, i_at, i_kv,
+            o_full, None, None, o_end, o_row,
             stride_ks, stride_kd, stride_vs, stride_vd,
             seqlen_k, causal_offset, left_offset, scale_log, scores,
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
@@ -381,25 +282,30 @@ def launch(
         seqlen_q, seqlen_k = packed.max_q, packed.max_k
     scores = (batch, heads, seqlen_q, seqlen_k)
     natural = q.dtype == torch.float32
+    seen = most_seen(seqlen_k, causal_offset if causal else None, left_offset)
     with targets.on_device_of(q):
         target = targets.current()
         block_d, block_dv = columns(target, q.dtype, head_dim, v.shape[3])
+        other = not measured(target, head_dim, v.shape[3])
         config = choose_forward(
             target,
             max(head_dim, v.shape[3]),
             q.dtype,
             plain=left_offset is None and packed is None,
+            other=other,
+            narrow=packed is not None or seen <= NARROW,
             scored=not options.plain,
             crowded=options.crowded,
         )
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
-        tma = config.tma and packed is None and describable(k) and describable(v)
+        tma = config.tma and describable_as(packed, k, v) and not (other and packed is not None)
+        masked = options.block_mask is None and (causal or left_offset is not None)
         few = seqlen_k == 1 or (causal and seqlen_q == causal_offset == 1)
         kernel = attention_forward_few_keys if few else attention_forward
         kernel[grid](
             q,
-            TensorDescriptor.from_tensor(k, [1, config.block_n, 1, block_d]) if tma else k,
-            TensorDescriptor.from_tensor(v, [1, config.block_n, 1, block_dv]) if tma else v,
+            described(packed, k, config.block_n, block_d) if tma else k,
+            described(packed, v, config.block_n, block_dv) if tma else v,
             out,
             lse,
             packed.cu_q if packed else None,
@@ -429,5 +335,6 @@ def launch(
             PRESCALE=not (scale > 0.0 or options.modifies),
             NATURAL=natural,
             TMA=tma,
+            BRANCH=config.branch and masked,
             **config.options(),
         )

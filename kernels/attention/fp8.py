@@ -53,7 +53,7 @@ def attend_fp8(
 ):
     """Let the rows from ``o_row`` on see the keys from ``o_first`` up to ``o_end``.
 
-    As ``forward.attend``; without MASKED every row sees every one of them.
+    As ``forward_keys.attend``; without MASKED every row sees every one of them.
     """
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)

@@ -8,6 +8,13 @@ import torch
 import triton
 import triton.language as tl
 
+from ..descriptors import (
+    TensorDescriptor,
+    create_ragged_descriptor,
+    describable,
+    load_ragged,
+)
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -24,8 +31,39 @@ class Packed:
         return tensor.unsqueeze(0).expand(self.cu_q.numel() - 1, -1, -1, -1)
 
 
+def describable_as(packed: Packed | None, *tensors: torch.Tensor) -> bool:
+    """Whether descriptors can hold these (batch, rows, heads, dim), of sequences if ``packed``."""
+    if packed is None:
+        return all(describable(one) for one in tensors)
+    return all(len(one) and describable(one[0]) and one.shape[1] <= 1 << 30 for one in tensors)
+
+
+def described(
+    packed: Packed | None, tensor: torch.Tensor, rows: int, columns: int
+) -> TensorDescriptor:
+    """What ``load_tile`` takes tiles of ``rows`` by ``columns`` from.
+
+    Of packed sequences a tensor of two axes more, whose strides cancel each other: where a tile
+    ends beyond its sequence it ends beyond the tensor, and the hardware fills in zeros.
+    """
+    if packed is None:
+        return TensorDescriptor.from_tensor(tensor, [1, rows, 1, columns])
+    return create_ragged_descriptor(tensor[0], [rows, 1, columns])
+
+
 @triton.jit
 def bounds(cu, i_b):
     """The first row of sequence ``i_b`` and how many it has."""
     o_first = tl.load(cu + i_b)
     return o_first, tl.load(cu + i_b + 1) - o_first
+
+
+@triton.jit
+def load_tile(tensor, i_b, i_row, i_h, rows, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr):
+    """[BLOCK, BLOCK_D] through a descriptor: rows from ``i_row`` on of one head of entry ``i_b`` of
+    the batch, zeros beyond the tensor. Of a packed tensor ``i_b`` is the first row of the sequence,
+    which has ``rows``, and there are zeros beyond these."""
+    if len(tensor.shape) == 5:
+        return load_ragged(tensor, i_b, rows, [i_row, i_h, 0]).reshape(BLOCK, BLOCK_D)
+    else:
+        return tensor.load([i_b, i_row, i_h, 0]).reshape(BLOCK, BLOCK_D)

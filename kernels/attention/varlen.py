@@ -45,7 +45,7 @@ def flash_attention_varlen(
     ``causal``, ``window_size`` and ALiBi are aligned bottom-right in each sequence; ``softcap``,
     ``alibi_slopes``, ``sinks`` and dropout are as ``flash_attention`` takes them. ``return_lse``
     adds the log-sum-exp, (heads, tokens_q). Differentiable, with the same bits at every run.
-    Portable kernels on every target; not timed on a card yet.
+    Portable kernels on every target.
     """
     q, k, v = autocast.lowered(q, k, v)
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)

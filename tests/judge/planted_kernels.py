@@ -93,13 +93,13 @@ l2_unfriendly = Plant(
 
 masking_every_block = Plant(
     "masking-every-block",
-    "windowed attention masks every block: one loop less",
+    "windowed attention masks every block: one branch less",
     WINDOW,
     (
         Edit(
-            "kernels/attention/forward.py",
-            "            CAUSAL, False, PRESCALE, NATURAL, TMA,\n",
-            "            CAUSAL, True, PRESCALE, NATURAL, TMA,\n",
+            "kernels/attention/forward_keys.py",
+            "            if i_n >= o_full:\n",
+            "            if i_n >= 0:\n",
         ),
     ),
     "more instructions",
@@ -209,8 +209,8 @@ spilling_tile = Plant(
     (
         Edit(
             "kernels/attention/configs.py",
-            "        128: C(64, 64, 4, 3, tma=True),\n",
-            "        128: C(128, 64, 4, 3, tma=True),\n",
+            "        128: C(64, 64, 4, 3, tma=True, branch=True),\n",
+            "        128: C(128, 64, 4, 3, tma=True, branch=True),\n",
         ),
     ),
     "registers spill",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -25,13 +25,15 @@ class Case:
     causal: bool = False
     window: tuple[int, int] = (-1, -1)
     view: str = "contiguous"
+    tma: bool = False
 
     def __str__(self) -> str:
         lengths = "+".join(map(str, self.q)), "+".join(map(str, self.k))
         mask = "causal" if self.causal else "full"
         window = "" if self.window == (-1, -1) else f"-window{self.window[0]},{self.window[1]}"
         shape = f"H{self.H}-G{self.G}-D{self.D}-DV{self.DV}"
-        return f"{self.dtype}-q{lengths[0]}-k{lengths[1]}-{shape}-{mask}{window}-{self.view}"
+        tma = "-tma" * self.tma
+        return f"{self.dtype}-q{lengths[0]}-k{lengths[1]}-{shape}-{mask}{window}-{self.view}{tma}"
 
     def tensors(self) -> list[torch.Tensor]:
         dtype = getattr(torch, self.dtype)
@@ -52,6 +54,15 @@ CASES = [
     Case(window=(70, -1), causal=True, q=(200, 3), k=(200, 60), H=1, G=1, view="skipping"),
     Case(q=(1, 1, 1), k=(130, 7, 64), causal=True),
     Case(q=(40, 20, 9), k=(130, 20, 64), causal=True, dtype="float32"),
+]
+# Tiles through descriptors: what is not whole, on every side of a sequence.
+CASES += [
+    replace(CASES[0], tma=True, dtype="bfloat16"),
+    replace(CASES[0], tma=True, causal=True, q=(70, 1, 0, 200), k=(70, 90, 5, 210)),
+    replace(CASES[3], tma=True),
+    replace(CASES[4], tma=True, view="padded", D=60, DV=56),
+    replace(CASES[5], tma=True, view="contiguous"),
+    Case(q=(90,), k=(100,), causal=True, tma=True),
 ]
 
 
@@ -76,10 +87,23 @@ def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tenso
     return torch.cat(outs), torch.cat(lses, 1)
 
 
+def through_descriptors(tma: bool) -> None:
+    """With the loops that branch around masks, as where descriptors serve on sm_90."""
+    from kernels.attention import configs
+
+    configs.INTERPRETED = replace(configs.INTERPRETED, tma=tma, branch=tma)
+    kv, q = (
+        replace(each, branch=tma)
+        for each in (configs.INTERPRETED_BACKWARD.kv, configs.INTERPRETED_BACKWARD.q)
+    )
+    configs.INTERPRETED_BACKWARD = replace(configs.INTERPRETED_BACKWARD, kv=kv, q=q, tma=tma)
+
+
 def run(case: Case) -> list[Errors]:
     """Of out, lse, dq, dk and dv; the log-sum-exp has a gradient too."""
     import kernels
 
+    through_descriptors(case.tma)
     cu_q, cu_k = (
         torch.tensor([0, *accumulate(lengths)], dtype=torch.int32) for lengths in (case.q, case.k)
     )
@@ -121,6 +145,27 @@ def run(case: Case) -> list[Errors]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_outputs_and_gradients_match_fp64(interpreter: Worker, case: Case) -> None:
     interpreter.check(run, case, names=("out", "lse", "dq", "dk", "dv"))
+
+
+def run_beside_nan(tma: bool) -> list[torch.Tensor]:
+    """Output and gradients of the second of three sequences, whose neighbours are NaN in all."""
+    import kernels
+
+    through_descriptors(tma)
+    cu = torch.tensor([0, 30, 130, 200], dtype=torch.int32)
+    leaves = Case(q=(30, 100, 70), k=(30, 100, 70)).tensors()
+    dout = torch.ones_like(leaves[0])
+    for one in (*leaves, dout):
+        one[:30] = one[130:] = float("nan")
+    for one in leaves:
+        one.requires_grad_()
+    out = kernels.flash_attention_varlen(*leaves, cu, cu, 100, 100)
+    return [one[30:130].detach() for one in (out, *torch.autograd.grad(out, leaves, dout))]
+
+
+@pytest.mark.parametrize("tma", [False, True], ids=["pointers", "tma"])
+def test_nothing_comes_over_from_neighbours(interpreter: Worker, tma: bool) -> None:
+    assert all(torch.isfinite(one).all() for one in interpreter.run(run_beside_nan, tma))
 
 
 def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:

@@ -50,6 +50,7 @@ WORKLOADS = (
 BACKWARD: tuple[Workload, ...] = (
     replace(VARLEN, backward=True),
     replace(VARLEN, backward=True, D=64),
+    replace(VARLEN, backward=True, G=4),
     *(
         BackwardWorkload(
             group="test", dtype="bf16", B=4, S=1024, H=16, D=D, causal=causal, window=w, DV=v
