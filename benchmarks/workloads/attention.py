@@ -187,6 +187,9 @@ class SdpaWorkload(AttentionWorkload):
         return super().reference(views, dtype).transpose(1, 2)
 
 
+SCORES_AT_ONCE = 1 << 24  # of fp64: 128 MiB, and a few times as much beside it
+
+
 def plain_attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -200,7 +203,8 @@ def plain_attention(
     """Output and log-sum-exp by the formula: matmuls in ``dtype`` (the inputs' own by default),
     softmax in fp32, or all in fp64. Rows that see no key give 0 and -inf.
 
-    One (batch, head) at a time, so that the truth of a long sequence fits in memory.
+    One (batch, head) at a time, in fp64 as many heads as ``SCORES_AT_ONCE`` lets, so that the truth
+    of a long sequence fits in memory and that of many short ones is not a wait for launches.
     """
     import torch
 
@@ -219,9 +223,24 @@ def plain_attention(
         mask = early if mask is None else mask | early
     out = torch.empty((B, S, H, v.shape[3]), dtype=kind, device=q.device)
     lse = torch.empty((B, H, S), dtype=wide, device=q.device)
+    group = H // kv_heads
+    together = max(1, SCORES_AT_ONCE // max(S * keys, 1)) if kind == torch.float64 else 1
     for b in range(B):
+        if together > 1:
+            for first in range(0, H, together):
+                some = torch.arange(first, min(first + together, H), device=q.device)
+                ours, theirs = q[b, :, some].transpose(0, 1), some // group
+                scores = ours.double() @ k[b, :, theirs].permute(1, 2, 0).double() * scale
+                if mask is not None:
+                    scores = scores.masked_fill(mask, float("-inf"))
+                lse[b, some] = torch.logsumexp(scores, 2)
+                empty = lse[b, some] == float("-inf")
+                weights = torch.softmax(scores, 2).masked_fill(empty[..., None], 0.0)
+                values = v[b, :, theirs].transpose(0, 1).double()
+                out[b, :, some] = (weights @ values).transpose(0, 1)
+            continue
         for h in range(H):
-            g = h // (H // kv_heads)
+            g = h // group
             scores = (q[b, :, h].to(kind) @ k[b, :, g].to(kind).t()).to(wide) * scale
             if mask is not None:
                 scores = scores.masked_fill(mask, float("-inf"))
