@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -98,8 +100,9 @@ def test_log_sum_exp_is_differentiable(interpreter: Worker, case: Case) -> None:
     interpreter.check(run, case, True, names=("dq", "dk", "dv"))
 
 
-def run_adding_fp64(case: Case) -> list[Errors]:
-    """As kernels for sm_90 compute where products are added up in fp64."""
+@contextmanager
+def adding_fp64() -> Iterator[None]:
+    """Inside, kernels compute as for sm_90, where fp32 products are added up in fp64."""
     from triton.language import target_info
 
     from kernels import targets
@@ -113,9 +116,14 @@ def run_adding_fp64(case: Case) -> list[Errors]:
     targets.INTERPRETER = Adding(target.name, target.backend)
     target_info.current_target = lambda: SimpleNamespace(backend="cuda", arch=90)
     try:
-        return run(case, True)
+        yield
     finally:
         targets.INTERPRETER, target_info.current_target = target, found
+
+
+def run_adding_fp64(case: Case) -> list[Errors]:
+    with adding_fp64():
+        return run(case, True)
 
 
 @pytest.mark.parametrize(
