@@ -19,7 +19,9 @@ from tests.kernels import (
 from tests.kernels.interpreted import Errors, numbers, pool
 from tests.kernels.on_card import portable
 
-MOST_DRAWS, MOST_SECONDS = 200, 20.0  # of one configuration
+# Of one configuration. On a card that many processes share 20 s are a dozen draws, whose ratio of
+# RMS errors of one row was off by 0.1 where 50 draws and 200 agree.
+MOST_DRAWS, MOST_SECONDS = 200, 60.0
 # An addition on Hopper's fp8 tensor cores keeps 13 bits after the point of the largest term.
 FP8_ADDITION = 2.0**-13
 
