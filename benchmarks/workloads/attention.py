@@ -224,7 +224,9 @@ def plain_attention(
     out = torch.empty((B, S, H, v.shape[3]), dtype=kind, device=q.device)
     lse = torch.empty((B, H, S), dtype=wide, device=q.device)
     group = H // kv_heads
-    together = max(1, SCORES_AT_ONCE // max(S * keys, 1)) if kind == torch.float64 else 1
+    # Gathered heads are dear to differentiate: gradients are taken one head at a time.
+    many = kind == torch.float64 and not q.requires_grad
+    together = max(1, SCORES_AT_ONCE // max(S * keys, 1)) if many else 1
     for b in range(B):
         if together > 1:
             for first in range(0, H, together):
