@@ -19,6 +19,15 @@ def test_attention_takes_its_outputs_and_four_bytes_a_row() -> None:
     assert plain >= 2 * scores and plain_both >= 3 * scores
 
 
+def test_hoppers_gradients_take_a_workspace_of_whole_blocks() -> None:
+    *_, own_both = memory_table.measure(LENGTH, HEADS, HEAD_DIM, "sm_90")
+    tensor, rows = LENGTH * HEADS * HEAD_DIM * 2, LENGTH * HEADS * 4
+    blocks = 2  # of 128 rows
+    # Of each row dq's sums and three numbers; of each block of keys two.
+    workspace = blocks * HEADS * (128 * (4 * HEAD_DIM + 3 * 4) + 2 * 4)
+    assert own_both == 4 * tensor + rows + workspace
+
+
 def test_the_table_of_the_readme_has_the_commands_form_and_arithmetic() -> None:
     lines = Path("README.md").read_text(encoding="utf-8").splitlines()
     start = lines.index(f"| {memory_table.HEAD} |")
