@@ -5,8 +5,8 @@
 Ours is recorded: the host code runs as for the target, sm_80 where none is named, launches are not
 done but every tensor it allocates is seen (workspaces too, down to the last byte). On sm_90
 gradients sum dq in a workspace; all other targets need what sm_80 does. The formula is PyTorch's,
-``softmax(q @ k.T) @ v`` and its gradients by autograd, on tensors without memory. Peaks are of bytes
-alive at once; what a caching allocator rounds up is not in them.
+``softmax(q @ k.T) @ v`` and its gradients by autograd, on tensors without memory. Peaks are of
+bytes alive at once; what a caching allocator rounds up is not in them.
 """
 
 from __future__ import annotations

@@ -239,6 +239,8 @@ def test_a_stop_keeps_what_was_measured(
         raise AssertionError("the signal was not taken")
 
     before = signal.signal(signal.SIGTERM, not_caught)
+    # A shell that starts the tests in the background has them ignore Ctrl-C.
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         stopper = threading.Thread(target=stop_at_the_third)
         stopper.start()
@@ -248,6 +250,7 @@ def test_a_stop_keeps_what_was_measured(
         stopper.join()
     finally:
         signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, interrupt)
     assert measured_rows(file) == ["cublas", "ours"]
     said = capsys.readouterr()
     assert f"stopped by {word}: 2 of 4 rows measured" in said.err
