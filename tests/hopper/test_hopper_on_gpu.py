@@ -108,7 +108,7 @@ def test_attention_agrees_with_its_twin(
 @pytest.mark.parametrize(
     ("shape", "outliers"),
     [
-        ((1, 1, 1, 65, 100), None),
+        ((1, 1, 1, 65, 25), None),
         ((2, 4, 2, 333, 500), None),
         ((1, 2, 1, 700, 300), None),
         ((2, 40, 8, 515, 515), None),
@@ -156,9 +156,12 @@ def test_attention_backward_agrees_with_its_twin(
     )
     # In bf16 two factors of each product are rounded once more than in the twin.
     alike = 4e-3 if kind == torch.float16 else 6e-3
+    # Rows of few keys go to kernels that are exact there.
+    called = backward.keys_seen(K, causal, K - S, None, S) > backward.FEW_KEYS
     named = zip(("dq", "dk", "dv"), *runs, twins, plain, truth, strict=True)
     for name, found, again, third, twin, simple, true in named:
-        measure(found, simple, true).check(name)
+        if called:
+            measure(found, simple, true).check(name)
         assert relative(found, twin) < alike
         assert torch.equal(found, again)
         assert torch.equal(found, third)
