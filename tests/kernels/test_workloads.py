@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from dataclasses import replace
@@ -70,6 +71,22 @@ def test_window_flops_count_the_keys_within() -> None:
         *(made[name].double().transpose(1, 2) for name in "qkv"), attn_mask=seen
     )
     assert torch.allclose(case.reference(made, "float64"), want.transpose(1, 2), atol=1e-12)
+
+
+def test_visible_scores_are_those_that_counting_finds() -> None:
+    shapes = itertools.product((1, 4, 9), (1, 3, 9, 14), (False, True), (0, 1, 5, 30))
+    for S, KV, causal, window in shapes:
+        case = AttentionWorkload(
+            **{"group": "test", "dtype": "fp16", "B": 1, "H": 1, "D": 8},
+            **{"S": S, "KV": KV, "causal": causal, "window": window},
+        )
+        seen = [
+            (i, j)
+            for i in range(S)
+            for j in range(KV)
+            if (not causal or j <= i + KV - S) and (not window or j >= i + KV - S - window)
+        ]
+        assert case.visible_scores == len(seen), case.name
 
 
 @pytest.mark.parametrize("causal", [False, True])
