@@ -153,19 +153,23 @@ def _row(timed: Outcome, counted: Outcome | None) -> dict[str, Any]:
     return {"status": timed.status, "detail": detail, "samples": samples}
 
 
+def _handed_out(cache: Cache, workload: str, metric: str) -> Any:
+    row = cache.get(workload)
+    if row is None or row["status"] == "not applicable":
+        return math.nan
+    if row["status"] != "ok":
+        # The value should be there: asv records a failure, the report says `missing`.
+        print(row["detail"], file=sys.stderr)
+        raise RuntimeError(row["detail"])
+    samples = row["samples"].get(metric)
+    return {"samples": samples, "number": 1} if samples else math.nan
+
+
 def tracker(metric: metrics.Metric, found: Sequence[Workload]) -> Callable[..., Any]:
     """An asv benchmark that hands out ``metric`` of each workload from the cache."""
 
     def track(self: Any, cache: Cache, workload: str) -> Any:
-        row = cache.get(workload)
-        if row is None or row["status"] == "not applicable":
-            return math.nan
-        if row["status"] != "ok":
-            # The value should be there: asv records a failure, the report says `missing`.
-            print(row["detail"], file=sys.stderr)
-            raise RuntimeError(row["detail"])
-        samples = row["samples"].get(metric.name)
-        return {"samples": samples, "number": 1} if samples else math.nan
+        return _handed_out(cache, workload, metric.name)
 
     instrument, version = INSTRUMENTS[metric.name]
     track.__doc__ = metric.meaning
