@@ -104,6 +104,22 @@ def new_ring(desc, STAGES: gl.constexpr, READERS: gl.constexpr):
     return Ring(memory, barriers(STAGES, 1), barriers(STAGES, READERS), STAGES)
 
 
+@gluon.constexpr_function
+def _named_barrier(operation, number):
+    """PTX of a barrier of two warpgroups; Triton itself uses 0 to 4."""
+    return f"bar.{operation} {8 + number}, 256; mov.b32 $0, 0;"
+
+
+@gluon.jit
+def meet(OPERATION: gl.constexpr, NUMBER: gl.constexpr):
+    """Wait at a barrier of two warpgroups for the other one (sync), or say that it need not wait
+    any longer (arrive)."""
+    ASM: gl.constexpr = _named_barrier(OPERATION, NUMBER)
+    ONE_A_THREAD: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    nothing = gl.full([128], 0, gl.int32, ONE_A_THREAD)
+    gl.inline_asm_elementwise(ASM, "=r,r", [nothing], dtype=gl.int32, is_pure=False, pack=1)
+
+
 def registers(consumers: int) -> tuple[int, int]:
     """Registers a thread of a consumer and of the producer may use."""
     return (160, 32) if consumers == 3 else (240, 24)

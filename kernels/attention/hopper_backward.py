@@ -202,7 +202,7 @@ def _produce(q, k, v, dout, rows, memory, work):
 
 
 @gluon.jit
-def _mask(s, i_m, zero, work):
+def mask(s, i_m, zero, work):
     """Scores that are not seen become -inf; keys are rows, queries columns."""
     o_n = work.i_n * work.BLOCK_N + gl.arange(0, work.BLOCK_N, gl.SliceLayout(1, s.type.layout))
     o_m = gl.arange(0, work.BLOCK_M, gl.SliceLayout(0, s.type.layout))
@@ -283,7 +283,7 @@ def _consume(dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most):
             diagonal = (work.first + i_m) * BLOCK_M + work.causal_offset
             masked = masked | ((work.i_n + 1) * BLOCK_N - 1 > diagonal)
         if masked:
-            s = _mask(s, (work.first + i_m) * BLOCK_M, zero, work)
+            s = mask(s, (work.first + i_m) * BLOCK_M, zero, work)
         lse = memory.rows.index(at.stage * 3).load(gl.SliceLayout(0, S_LAYOUT))
         p = gl.exp2(s * scale_log2 - lse[None, :])
         # Kept as dv gets them weights take half the registers: fp32's of 128 queries are spilled.

@@ -1,4 +1,7 @@
-"""Which backward passes Hopper's kernel takes, how they are cut, and its launches."""
+"""Which backward passes Hopper's kernels take, and the launches of those up to head dim 128.
+
+hopper_backward_wide.py has those of wider heads.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import targets
+from . import hopper_backward_wide as wide
 from .hopper import LOG2_E, copyable, descriptor
 from .hopper import supported as supported_forward
 from .hopper_backward import attention_backward_hopper
@@ -24,19 +28,21 @@ MOST_KEYS = 1 << 20  # every program reads two numbers of each block of keys
 
 def choose(head_dim: int) -> tuple[int, int]:
     """Query rows a step, and columns of q, k and v in shared memory, zeros behind head_dim."""
-    return (128, 64) if head_dim <= 64 else (64, 128)
+    if head_dim <= 64:
+        return 128, 64
+    return 64, 128 if head_dim <= 128 else wide.BLOCK_D
 
 
 def supported(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, scale: float
 ) -> bool:
-    """Whether this kernel takes the problem: as the forward's, and head dims from 33 to 128.
+    """Whether these kernels take the problem: as the forward's, and head dims from 33 on.
 
     Fewer than half a block of queries would need workspaces many times the size of q: their rows
     are rounded up to whole blocks.
     """
     return (
-        32 < q.shape[3] <= 128
+        q.shape[3] > 32
         and q.shape[1] >= choose(q.shape[3])[0] // 2
         and k.shape[1] <= MOST_KEYS
         and supported_forward(q, k, v, scale)
@@ -63,9 +69,15 @@ def launch(
     """Fill contiguous ``dq``, ``dk`` and ``dv`` for arguments that ``supported`` accepts.
 
     ``lse`` and ``dlse`` are contiguous fp32 (batch, heads, seqlen_q); ``out`` may have any strides.
-    Where a number of a head's K or V is not finite, dq of all its queries is NaN, also of those
-    that do not see that key.
+    Up to head dim 128, where a number of a head's K or V is not finite, dq of all its queries is
+    NaN, also of those that do not see that key.
     """
+    if q.shape[3] > 128:
+        wide.launch(
+            dout, dlse, q, k, v, out, lse, dq, dk, dv,
+            causal=causal, causal_offset=causal_offset, scale=scale,
+        )  # fmt: skip
+        return
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     block_m, block_d = choose(head_dim)

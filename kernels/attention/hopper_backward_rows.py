@@ -130,18 +130,21 @@ def attention_backward_hopper_prepare(
 
     A row without a key, and one past the end, gets +inf as lse: its weights are 0. The sums of dq
     become 0. bounds, (2, batch * kv_heads, blocks of keys): largest element of k, norm of v.
+    Where nothing is summed in fixed point, dq and bounds are None and rows has no norms.
     """
     gdc_launch_dependents()
     n_m = tl.cdiv(seqlen_q, BLOCK_M)
     n_rows = n_m * batch * heads
     pid = tl.program_id(0)
     if pid >= n_rows:
-        n_n = tl.cdiv(seqlen_k, BLOCK_N)
-        _write_bounds(
-            k, v, bounds, (pid - n_rows) % n_n, (pid - n_rows) // n_n, n_n, batch * kv_heads,
-            kv_heads, seqlen_k, stride_kb, stride_ks, stride_kh, stride_vb, stride_vs, stride_vh,
-            HEAD_DIM, BLOCK_N, BLOCK_D,
-        )  # fmt: skip
+        if bounds is not None:
+            n_n = tl.cdiv(seqlen_k, BLOCK_N)
+            i_bound = pid - n_rows
+            _write_bounds(
+                k, v, bounds, i_bound % n_n, i_bound // n_n, n_n, batch * kv_heads, kv_heads,
+                seqlen_k, stride_kb, stride_ks, stride_kh, stride_vb, stride_vs, stride_vh,
+                HEAD_DIM, BLOCK_N, BLOCK_D,
+            )  # fmt: skip
         return
     i_bh = pid // n_m
     i_h = (i_bh % heads).to(tl.int64)
@@ -165,9 +168,10 @@ def attention_backward_hopper_prepare(
     all_rows = n_rows.to(tl.int64) * BLOCK_M
     tl.store(rows + o_row, b_lse)
     tl.store(rows + all_rows + o_row, b_delta)
-    tl.store(rows + 2 * all_rows + o_row, _norms(b_dout))
-    nothing = tl.zeros([BLOCK_M, BLOCK_D], dq.dtype.element_ty)
-    tl.store(dq + o_row[:, None] * BLOCK_D + o_d[None, :], nothing)
+    if dq is not None:
+        tl.store(rows + 2 * all_rows + o_row, _norms(b_dout))
+        nothing = tl.zeros([BLOCK_M, BLOCK_D], dq.dtype.element_ty)
+        tl.store(dq + o_row[:, None] * BLOCK_D + o_d[None, :], nothing)
 
 
 @triton.jit

@@ -20,7 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.core import _aggregate as aggregate
 
-from ..hopper import ROWS, Ring, new_ring
+from ..hopper import ROWS, Ring, meet, new_ring
 from .hopper_pairs import pack, unpack
 from .hopper_problem import Problem
 
@@ -79,19 +79,10 @@ def _produce(q, k, v, memory, problem):
                     v_at = v_at.next()
 
 
-@gluon.constexpr_function
-def _named_barrier(operation, i_consumer, consumers):
-    """PTX for the barrier that gives consumer i_consumer its turn; Triton itself uses 0 to 4."""
-    return f"bar.{operation} {8 + i_consumer % consumers}, 256; mov.b32 $0, 0;"
-
-
 @gluon.jit
 def _turn(OPERATION: gl.constexpr, I_CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr):
     """Wait for the turn of a consumer to start matrix work (sync), or give it one (arrive)."""
-    ASM: gl.constexpr = _named_barrier(OPERATION, I_CONSUMER, CONSUMERS)
-    ONE_A_THREAD: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-    nothing = gl.full([128], 0, gl.int32, ONE_A_THREAD)
-    gl.inline_asm_elementwise(ASM, "=r,r", [nothing], dtype=gl.int32, is_pure=False, pack=1)
+    meet(OPERATION, I_CONSUMER % CONSUMERS)
 
 
 @gluon.jit

@@ -28,6 +28,12 @@ def test_hoppers_gradients_take_a_workspace_of_whole_blocks() -> None:
     assert own_both == 4 * tensor + rows + workspace
 
 
+def test_hoppers_gradients_of_wide_heads_take_two_numbers_a_row() -> None:
+    *_, own_both = memory_table.measure(LENGTH, HEADS, 256, "sm_90")
+    tensor, rows = LENGTH * HEADS * 256 * 2, LENGTH * HEADS * 4
+    assert own_both == 4 * tensor + rows + 256 * HEADS * 2 * 4  # of blocks of 64 rows
+
+
 def test_the_table_of_the_readme_has_the_commands_form_and_arithmetic() -> None:
     lines = Path("README.md").read_text(encoding="utf-8").splitlines()
     start = lines.index(f"| {memory_table.HEAD} |")

@@ -127,6 +127,36 @@ def test_backward_without_spills_or_advisories(options) -> None:
         assert feature in kernel.texts["ptx"]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"head_dim": 256, "causal": True}, id="D256-causal"),
+        pytest.param({"head_dim": 256, "dtype": torch.float16}, id="D256-fp16"),
+        pytest.param({"head_dim": 136, "causal": True, "seqlen_k": 1000}, id="D136-causal-K1000"),
+    ],
+)
+def test_backward_of_wide_heads_is_two_kernels_that_spill_nothing_in_their_loops(options) -> None:
+    recording = backward(**options)
+    assert recording.failures == ()
+    parts = ("prepare", "kv", "q")
+    names = [launch.kernel.name for launch in recording.launches]
+    assert names == [f"attention_backward_hopper_{part}" for part in parts]
+    for launch in recording.launches:
+        code = read_code(launch.kernel)
+        assert code.spilled_bytes <= 4  # Triton 3.6, ahead of a loop of the causal dq
+        assert code.advisories == ()
+        loops = [
+            [code.program.instructions[i].opcode for i in loop.indices]
+            for loop in code.program.hot_loops
+        ]
+        assert not any(one.startswith(("STL", "LDL")) for loop in loops for one in loop)
+        if launch is not recording.launches[0]:
+            assert code.tensor_level == 2  # wgmma
+            # A product of 64 x 64 scores is 16 instructions, one of 64 x 256 is 4.
+            counts = {sum(one.startswith("HGMMA") for one in loop) for loop in loops}
+            assert counts == ({0, 20} if launch.kernel.name.endswith("_kv") else {0, 36})
+
+
 def test_nothing_of_backwards_steps_is_spilled_behind_an_incomplete_block() -> None:
     recording = backward(128, seqlen_k=1000)
     program = read_code(recording.launches[1].kernel).program
@@ -140,7 +170,8 @@ def test_nothing_of_backwards_steps_is_spilled_behind_an_incomplete_block() -> N
     [
         pytest.param({"head_dim": 32}, id="D32"),
         pytest.param({"head_dim": 64, "seqlen_q": 48}, id="D64-few-queries"),
-        pytest.param({"head_dim": 256}, id="D256"),
+        pytest.param({"head_dim": 256, "window": 300}, id="D256-window"),
+        pytest.param({"head_dim": 256, "seqlen_q": 31}, id="D256-few-queries"),
         pytest.param({"head_dim": 128, "window": 300}, id="window"),
         pytest.param({"head_dim": 128, "seqlen_k": 16}, id="few-keys"),
         pytest.param({"head_dim": 128, "seqlen_k": 40, "causal": True}, id="few-keys-causal"),

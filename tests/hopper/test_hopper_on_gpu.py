@@ -104,7 +104,7 @@ def test_attention_agrees_with_its_twin(
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("head_dim", [40, 64, 72, 128], ids="D{}".format)
+@pytest.mark.parametrize("head_dim", [40, 64, 72, 128, 136, 192, 256], ids="D{}".format)
 @pytest.mark.parametrize(
     ("shape", "outliers"),
     [
@@ -167,7 +167,7 @@ def test_attention_backward_agrees_with_its_twin(
         assert torch.equal(found, third)
 
 
-@pytest.mark.parametrize("head_dim", [64, 128], ids="D{}".format)
+@pytest.mark.parametrize("head_dim", [64, 128, 256], ids="D{}".format)
 @pytest.mark.parametrize("broken", ["q", "k", "v", "dout"])
 def test_nan_reaches_the_gradients_that_fixed_point_sums(broken: str, head_dim: int) -> None:
     from kernels import flash_attention_backward

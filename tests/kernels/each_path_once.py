@@ -49,7 +49,7 @@ ATTENTION = [
     replace(PLAIN, blocks=(1, 4), S=300, KV=260, causal=False),
 ]
 # Of Hopper's own forward pass every cut (pairs of blocks of rows, three consumers, head dims above
-# 128) and at head dims from 33 to 128 its backward pass, of both dtypes and cuts, whose blocks the
+# 128) and at head dims from 33 on its backward pass, of both dtypes and all cuts, whose blocks the
 # keys fill or do not.
 HOPPER = [
     *ATTENTION[:6],
@@ -60,6 +60,8 @@ HOPPER = [
     replace(PLAIN, D=96, S=256, KV=256, view="transposed", dtype="bfloat16"),
     replace(PLAIN, D=112, causal=False, window=(-1, 20), H=4, G=1),
     replace(PLAIN, D=256, H=2, G=2, causal=False),
+    replace(PLAIN, D=136, H=4, G=2, S=190, KV=250, dtype="bfloat16", view="transposed"),
+    replace(PLAIN, D=192, H=2, G=1, S=130, KV=100, dtype="bfloat16", causal=False),
 ]
 PACKED = [
     Packed(),

@@ -36,6 +36,7 @@ SMALL = (
     jobs.Job("kernels:flash_attention", "", "fp16[1,130,2,64] fp16[1,1,2,64] fp16[1,1,2,64]"),
     # Gradients with a body of their own on Hopper, and those of 16 bits without one.
     jobs.Job("kernels:flash_attention", "", " ".join(["fp16[1,64,2,128]"] * 3), backward=True),
+    jobs.Job("kernels:flash_attention", "", " ".join(["bf16[1,64,2,136]"] * 3), backward=True),
     jobs.Job("kernels:flash_attention", "", " ".join(["bf16[1,64,2,32]"] * 3), backward=True),
     jobs.Job("kernels:matmul", "", "bf16[16,4096] bf16[4096,512]"),  # split
     jobs.Job("kernels:matmul", "", "fp8[128,256] fp8[256,128] a_scale=fp32[] b_scale=fp32[]"),

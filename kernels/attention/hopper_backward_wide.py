@@ -1,0 +1,111 @@
+"""Launches of Hopper's backward pass at head dims above 128: two kernels that share nothing.
+
+dk and dv of 64 keys take half of a multiprocessor's registers. What such a program would add to dq
+at every step, 64 KB in fp32, passes through shared memory twice: as long as two of the five
+products take. So scores and dp are multiplied in both kernels instead, seven products, and neither
+adds to what another program adds to.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from .. import hopper as ring
+from .. import targets
+from .hopper import LOG2_E, ROWS, descriptor
+from .hopper_backward_kv import attention_backward_hopper_kv
+from .hopper_backward_q import attention_backward_hopper_q
+from .hopper_backward_rows import attention_backward_hopper_prepare
+
+BLOCK = 64  # keys or queries a step: the M of wgmma
+BLOCK_D = 256  # columns in shared memory, zeros behind head_dim
+L2_BYTES = 32 << 20  # what heads walked together may fill of it
+
+
+def launch(
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    dq: torch.Tensor,
+    dk: torch.Tensor,
+    dv: torch.Tensor,
+    *,
+    causal: bool,
+    causal_offset: int,
+    scale: float,
+) -> None:
+    """As hopper_backward_launch.launch, which calls it."""
+    batch, seqlen_q, heads, head_dim = q.shape
+    seqlen_k, kv_heads = k.shape[1], k.shape[2]
+    n_m, n_n = triton.cdiv(seqlen_q, BLOCK), triton.cdiv(seqlen_k, BLOCK)
+    all_rows = batch * heads * n_m * BLOCK
+    rows = torch.empty((2, all_rows), dtype=torch.float32, device=q.device)
+    consumer_registers, producer_registers = ring.registers(2)
+    # Causal programs are ordered over as many heads as L2 holds what they walk of: q and dout of
+    # all heads of a head of keys, or k and v.
+    together_kv, together_q = (
+        max(1, L2_BYTES // (walked * BLOCK_D * 4)) if causal else 1
+        for walked in (heads // kv_heads * seqlen_q, seqlen_k)
+    )
+    shape = {
+        "BLOCK_N": BLOCK,
+        "HEAD_DIM": BLOCK_D,
+        "CAUSAL": causal,
+        "CONSUMER_REGISTERS": consumer_registers,
+        "PRODUCER_REGISTERS": producer_registers,
+    }
+    with targets.on_device_of(q):
+        attention_backward_hopper_prepare[(n_m * batch * heads,)](
+            k, v, out, dout, lse, dlse, None, rows, None,
+            *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
+            batch, heads, kv_heads, seqlen_q, seqlen_k,
+            HEAD_DIM=head_dim, BLOCK_M=BLOCK, BLOCK_N=BLOCK, BLOCK_D=BLOCK_D, num_warps=8,
+        )  # fmt: skip
+        tiles = [descriptor(one, BLOCK, BLOCK_D) for one in (q, k, v, dout)]
+        attention_backward_hopper_kv[(n_n * batch * kv_heads,)](
+            *tiles,
+            TensorDescriptor(rows, [2 * all_rows], [1], [BLOCK], gl.NVMMASharedLayout(0, 32, 1)),
+            descriptor(dk, BLOCK, BLOCK_D),
+            descriptor(dv, BLOCK, BLOCK_D),
+            heads,
+            kv_heads,
+            batch,
+            seqlen_q,
+            seqlen_k,
+            causal_offset,
+            min(together_kv, batch * kv_heads),
+            scale,
+            scale * LOG2_E,
+            BLOCK_M=BLOCK,
+            STAGES=2,
+            **shape,
+            num_warps=4,
+            launch_pdl=True,
+        )
+        attention_backward_hopper_q[(triton.cdiv(seqlen_q, 2 * ROWS) * batch * heads,)](
+            *tiles,
+            rows,
+            descriptor(dq, ROWS, BLOCK_D),
+            heads,
+            kv_heads,
+            batch,
+            seqlen_q,
+            seqlen_k,
+            causal_offset,
+            min(together_q, batch * heads),
+            n_m * BLOCK,
+            scale,
+            scale * LOG2_E,
+            K_STAGES=2,
+            V_STAGES=1,
+            **shape,
+            num_warps=4,
+            launch_pdl=True,
+        )
