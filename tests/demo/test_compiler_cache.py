@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,11 +26,11 @@ def double(x, BLOCK: tl.constexpr):
     tl.store(x + offsets, tl.load(x + offsets) * 2)
 
 
-def compiled() -> Kernel:
+def compiled(kernel: Any = double, target: str = "sm_90") -> Kernel:
     def call() -> None:
-        double[(4,)](torch.empty(1024, device="cuda"), BLOCK=256)
+        kernel[(4,)](torch.empty(1024, device="cuda"), BLOCK=256)
 
-    recording = record(call, targets.get("sm_90"))
+    recording = record(call, targets.get(target))
     assert recording.failures == ()
     return recording.launches[0].kernel
 
@@ -42,6 +46,62 @@ def test_the_second_process_reads_what_the_first_compiled(
     assert "registers" in first.log
     assert sorted(tmp_path.rglob("*.cubin")) == files
     assert [file.stat().st_mtime_ns for file in files] == written
+
+
+# The same program of another source, in other lines, with a branch that is not taken.
+EDITED = """
+import triton
+import triton.language as tl
+
+
+# A comment.
+@triton.jit
+def double(x, BLOCK: tl.constexpr, THRICE: tl.constexpr = False):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if THRICE:
+        tl.store(x + offsets, tl.load(x + offsets) * 3)
+    else:
+        tl.store(x + offsets, tl.load(x + offsets) * 2)
+"""
+
+
+def edited(folder: Path, source: str) -> Any:
+    path = folder / f"edited_{len(source)}.py"
+    path.write_text(source)
+    found = importlib.util.spec_from_file_location(path.stem, path)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module.double
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_only_another_program_is_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    first = compiled(target=target)
+    again = compiled(edited(tmp_path, EDITED), target)
+    # The seconds are those of the one compilation there was.
+    assert replace(again, texts={}) == replace(first, texts={})
+    assert again.texts.keys() == first.texts.keys()
+    assert len(list((tmp_path / "compilations").iterdir())) == 1
+    other = compiled(edited(tmp_path, EDITED.replace("* 2", "* 2.5")), target)
+    assert other.binary != first.binary
+    assert len(list((tmp_path / "compilations").iterdir())) == 2
+
+
+def test_a_kernel_that_another_process_has_just_compiled_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    first = compiled()
+    (heard,) = tmp_path.rglob("heard.json")
+    heard.rename(tmp_path / "late")
+    timer = threading.Timer(0.5, lambda: (tmp_path / "late").rename(heard))
+    timer.start()
+    assert compiled() == first
+    timer.join()
 
 
 def test_what_was_disassembled_is_not_disassembled_again(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import json
 import os
 import tempfile
 import types
@@ -37,13 +36,11 @@ from .arguments import describe, flatten_attributes, tensor_of
 from .errors import one_line
 from .known import Known
 from .recording import Failure, HarnessError, Kernel, Launch
+from .reused import Reused
 from .utilities import Utilities
 
 # JIT functions keep what they compiled by device number: a number used once keeps targets apart.
 _DEVICE_NUMBERS = itertools.count(1 << 16)
-# One process at a time may use the kept folder: Triton hands out a kernel before what its compiler
-# said is written beside it.
-_HEARD = "heard.json"
 _TEXTS = ("ttir", "ttgir", "ptx", "amdgcn")
 _TENSOR_MEMORY_COLUMNS = 512  # of an SM of sm_100; a block can have all of them
 
@@ -57,6 +54,7 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
     def __init__(self, target: Target, known: Known | None = None) -> None:
         super().__init__()
         self.target = target
+        self._reused = Reused()
         self._known = known
         self.launches: list[Launch] = []
         self.failures: list[Failure] = []
@@ -222,7 +220,9 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
         cache_hit: bool,
     ) -> None:
         files = {Path(path).suffix[1:]: Path(path) for path in metadata_group.values()}
-        log, seconds = self._heard(next(iter(files.values())).parent, cache_hit, times)
+        folder = next(iter(files.values())).parent
+        said = (self._log.getvalue(), times.total / 1e6)
+        log, seconds = self._reused.heard(folder, metadata, None if cache_hit else said)
         binary = files["cubin" if self.target.backend == "cuda" else "hsaco"].read_bytes()
         self._kernels[metadata["hash"]] = Kernel(
             name=str(metadata["name"]),
@@ -238,22 +238,14 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
             triton_version=str(metadata["triton_version"]),
         )
 
-    def _heard(self, folder: Path, cache_hit: bool, times: Any) -> tuple[str, float]:
-        """What the compiler said and how long it took, now or when ``folder`` was written."""
-        if cache_hit:
-            heard = json.loads((folder / _HEARD).read_text(encoding="utf-8"))
-            return str(heard["log"]), float(heard["seconds"])
-        log, seconds = self._log.getvalue(), times.total / 1e6
-        text = json.dumps({"log": log, "seconds": seconds})
-        (folder / _HEARD).write_text(text, encoding="utf-8")
-        return log, seconds
-
     def compile(self, original: Callable[..., Any], function: Any, *args: Any) -> Any:
         """``JITFunction._do_compile`` that turns errors into failures and returns ``None``."""
         self._log = io.StringIO()
         name = str(getattr(function, "__name__", function))
         try:
-            with contextlib.redirect_stdout(self._log):
+            with contextlib.redirect_stdout(self._log), knobs.runtime.scope():
+                # Here alone: Triton asks for it at every launch, which is timed elsewhere.
+                knobs.runtime.add_stages_inspection_hook = self._reused
                 return original(function, *args)
         except (KeyboardInterrupt, SystemExit, MemoryError, HarnessError):
             raise

@@ -19,11 +19,9 @@ import traceback
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import IO, NoReturn
 
 from benchmarks import isolation
-from benchmarks.configuration import CACHE_VARIABLE
 
 from .jobs import Job
 from .measure import Measurement, Status, measure, measure_call
@@ -49,7 +47,7 @@ def main() -> int:
     os.dup2(2, 1)
     request = json.load(sys.stdin)
     batches = deque([Job(**job) for job in batch] for batch in request["batches"])
-    _import_tools()
+    _import_tools(several=len(batches) > 2)
     running: dict[int, _Child] = {}
     try:
         _serve(batches, running, answers, int(request["processes"]), float(request["job_seconds"]))
@@ -59,7 +57,7 @@ def main() -> int:
     return 0
 
 
-def _import_tools() -> None:
+def _import_tools(*, several: bool) -> None:
     import torch
     import triton.experimental.gluon
     import triton.language
@@ -68,6 +66,9 @@ def _import_tools() -> None:
     from . import callables, driver, evidence, reading, record, torch_ops
 
     triton_key()  # a hash of all of Triton, remembered: half a second for each fork otherwise
+    if several:
+        # torch imports it at the first call of an operator of ours: two seconds in each fork.
+        import torch._dynamo
     del torch, triton, callables, driver, evidence, reading, record, torch_ops
 
 
@@ -122,11 +123,8 @@ def _work(batch: Sequence[Job], pipe: int) -> NoReturn:
     code = 1
     try:
         isolation.measured()
-        kept = os.environ.get(CACHE_VARIABLE)
         with os.fdopen(pipe, "w", encoding="utf-8") as answers:
             for job in batch:
-                if kept:
-                    os.environ[CACHE_VARIABLE] = str(Path(kept) / job.target)
                 answers.write(_line(job, _measured(job)) + "\n")
                 answers.flush()
         code = 0

@@ -134,8 +134,8 @@ def measure(
 
 
 def _batches(jobs: Sequence[Job], environment: Mapping[str, str], size: int) -> list[list[Job]]:
-    """Jobs of one target each. A kept folder of compiled kernels serves one process at a time, and
-    each target has its own: then a target is one process's work."""
+    """Jobs of one target each. Where compiled kernels are kept, a process of its own takes longer
+    to start than most jobs take: then a target is one process's work."""
     by_target: dict[str, list[Job]] = {}
     for job in jobs:
         by_target.setdefault(job.target, []).append(job)

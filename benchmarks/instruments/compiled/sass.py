@@ -17,6 +17,7 @@ from pathlib import Path
 from benchmarks.configuration import CACHE_VARIABLE
 
 from .code import Class, Flow, Instruction, Program
+from .reused import write_at_once
 
 _MNEMONICS: dict[Class, str] = {
     "tensor": """HMMA IMMA DMMA BMMA QMMA OMMA HGMMA IGMMA QGMMA BGMMA UTCHMMA UTCIMMA UTCQMMA
@@ -88,10 +89,7 @@ def disassemble(cubin: bytes) -> str:
     if place.is_file():
         return place.read_text(encoding="utf-8")
     text = _disassembled(cubin)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = place.with_suffix(f".{os.getpid()}")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(place)
+    write_at_once(place, text)
     return text
 
 
