@@ -35,7 +35,11 @@ def launch(
         with targets.on_device_of(q):
             name = "attention.hopper_backward_launch"
             hopper = specialised.load(name) if targets.current().has_wgmma else None
-            if hopper is not None and hopper.supported(q, k, v, dout, scale):
+            if (
+                hopper is not None
+                and hopper.supported(q, k, v, dout, scale)
+                and hopper.faster(q, k, seen)
+            ):
                 gradients = [
                     torch.empty_like(one, memory_format=torch.contiguous_format)
                     for one in (q, k, v)

@@ -24,6 +24,9 @@ BLOCK_N = 128  # 64 keys a warpgroup
 STAGES = 2
 L2_BYTES = 32 << 20  # what heads walked together may fill of it
 MOST_KEYS = 1 << 20  # every program reads two numbers of each block of keys
+# Keys a query sees, in the mean, and queries a program walks, up to which the portable kernels are
+# faster at the head dims they have tiles of their own for. docs/hopper.md has the times.
+FEW = {64: 512, 128: 256}
 
 
 def choose(head_dim: int) -> tuple[int, int]:
@@ -48,6 +51,20 @@ def supported(
         and supported_forward(q, k, v, scale)
         and copyable(dout)
     )
+
+
+def faster(q: torch.Tensor, k: torch.Tensor, keys_seen: int) -> bool:
+    """Whether these kernels, which take the problem, take less time than the portable ones.
+
+    ``keys_seen``: by a query, in the mean. A program starts and ends without products beside it,
+    which shows where it walks few queries; but not where nearly all programs run at once.
+    """
+    batch, seqlen_q, heads, head_dim = q.shape
+    seqlen_k, kv_heads = k.shape[1], k.shape[2]
+    walked = keys_seen * seqlen_q * (heads // kv_heads) // seqlen_k
+    programs = triton.cdiv(seqlen_k, BLOCK_N) * batch * kv_heads
+    few_programs = programs <= 2 * targets.multiprocessors()
+    return few_programs or max(keys_seen, walked) > FEW.get(head_dim, 0)
 
 
 def launch(

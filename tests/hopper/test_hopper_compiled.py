@@ -47,13 +47,15 @@ def backward(
     dtype: torch.dtype = torch.bfloat16,
     seqlen_q: int = 1024,
     seqlen_k: int = 1024,
+    batch: int = 2,
+    kv_heads: int = 2,
     window: int = -1,
     dout_like: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> Recording:
     def call() -> None:
-        q, out, dout = (torch.empty((2, seqlen_q, 8, head_dim), dtype=dtype) for _ in range(3))
-        k, v = (torch.empty((2, seqlen_k, 2, head_dim), dtype=dtype) for _ in range(2))
-        lse = torch.empty((2, 8, seqlen_q))
+        q, out, dout = (torch.empty((batch, seqlen_q, 8, head_dim), dtype=dtype) for _ in range(3))
+        k, v = (torch.empty((batch, seqlen_k, kv_heads, head_dim), dtype=dtype) for _ in range(2))
+        lse = torch.empty((batch, 8, seqlen_q))
         dout = dout if dout_like is None else dout_like(dout)
         options = {"causal": causal, "window_size": (window, -1)}
         flash_attention_backward(dout, q, k, v, out, lse, **options)
@@ -190,6 +192,42 @@ def test_nothing_of_backwards_steps_is_spilled_behind_an_incomplete_block() -> N
 def test_portable_backward_serves_what_hoppers_does_not_take(options) -> None:
     names = {launch.kernel.name for launch in backward(**options).launches}
     assert {"attention_backward_kv", "attention_backward_q"} <= names
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "length", "causal", "batch", "kv_heads", "portable"),
+    [
+        pytest.param(64, 512, False, 16, 8, True, id="D64-512"),
+        pytest.param(64, 640, False, 16, 8, False, id="D64-640"),
+        pytest.param(64, 1024, True, 16, 8, True, id="D64-1024-causal"),
+        pytest.param(64, 1152, True, 16, 8, False, id="D64-1152-causal"),
+        pytest.param(64, 512, False, 8, 8, False, id="D64-512-few-programs"),
+        pytest.param(64, 512, False, 64, 2, False, id="D64-512-grouped"),
+        pytest.param(96, 256, True, 32, 8, False, id="D96-256-causal"),
+        pytest.param(128, 256, False, 32, 8, True, id="D128-256"),
+        pytest.param(128, 384, False, 32, 8, False, id="D128-384"),
+        pytest.param(128, 512, True, 16, 8, True, id="D128-512-causal"),
+        pytest.param(256, 256, True, 32, 8, False, id="D256-256-causal"),
+    ],
+)
+def test_portable_backward_serves_short_sequences_of_many_programs(
+    head_dim: int, length: int, causal: bool, batch: int, kv_heads: int, portable: bool
+) -> None:
+    """By the times of docs/hopper.md."""
+    from benchmarks.instruments.compiled import driver
+    from kernels.attention import backward, hopper_backward_launch
+
+    q = torch.empty((batch, length, 8, head_dim), dtype=torch.bfloat16, device="meta")
+    k = torch.empty((batch, length, kv_heads, head_dim), dtype=torch.bfloat16, device="meta")
+    seen = backward.keys_seen(length, causal, 0, None, length)
+    with driver.active(SM_90):
+        assert hopper_backward_launch.faster(q, k, seen) is not portable
+
+
+def test_gradients_ask_which_kernels_are_faster() -> None:
+    many = {"batch": 34, "kv_heads": 8, "seqlen_q": 64, "seqlen_k": 64}
+    names = [launch.kernel.name for launch in backward(64, **many).launches]
+    assert names == [f"attention_backward_{part}" for part in ("delta", "kv", "q")]
 
 
 def test_inner_loop_of_attention_carries_p_packed() -> None:
