@@ -44,7 +44,8 @@ def run(commits: Sequence[Commit], folder: Path) -> Run:
     hashes = log.stdout.split()
     cores = sorted(os.sched_getaffinity(0))[:8]
     lanes = [folder / f"lane{number}" for number in range(min(len(cores), len(hashes)))]
-    # Neighbours share most kernels: a stretch of history a lane finds them in its compiler cache.
+    # A stretch of history a lane: neighbours share most kernels, and what a lane has compiled the
+    # others find.
     edges = [round(number * len(hashes) / len(lanes)) for number in range(len(lanes) + 1)]
     running = [
         _start_asv(lane, repository, hashes[edges[number] : edges[number + 1]], cores[number])
@@ -94,7 +95,7 @@ def _start_asv(
         **os.environ,
         FILE_VARIABLE: str(CONFIGURATION),
         # The name is the compiled instrument's; importing it here would import torch.
-        "WARPWATCH_COMPILER_CACHE": str(lane / "compiled"),
+        "WARPWATCH_COMPILER_CACHE": str(lane.parent / "compiled"),
         # asv keeps its machine file in the home folder: the user's stays as it is.
         "HOME": str(home),
         "PYTHONUSERBASE": site.getuserbase(),

@@ -26,6 +26,8 @@ from benchmarks import isolation
 from .jobs import Job
 from .measure import Measurement, Status, measure, measure_call
 
+_MANY = 60  # jobs: the fixed set, not a call on each target
+
 
 @dataclass
 class _Child:
@@ -47,7 +49,7 @@ def main() -> int:
     os.dup2(2, 1)
     request = json.load(sys.stdin)
     batches = deque([Job(**job) for job in batch] for batch in request["batches"])
-    _import_tools(several=len(batches) > 2)
+    _import_tools(many=sum(map(len, batches)) > _MANY)
     running: dict[int, _Child] = {}
     try:
         _serve(batches, running, answers, int(request["processes"]), float(request["job_seconds"]))
@@ -57,7 +59,7 @@ def main() -> int:
     return 0
 
 
-def _import_tools(*, several: bool) -> None:
+def _import_tools(*, many: bool) -> None:
     import torch
     import triton.experimental.gluon
     import triton.language
@@ -66,8 +68,9 @@ def _import_tools(*, several: bool) -> None:
     from . import callables, driver, evidence, reading, record, torch_ops
 
     triton_key()  # a hash of all of Triton, remembered: half a second for each fork otherwise
-    if several:
-        # torch imports it at the first call of an operator of ours: two seconds in each fork.
+    if many:
+        # torch imports it at the first call of an operator of one's own: two seconds in each fork
+        # that meets one, and for nothing where none does.
         import torch._dynamo
     del torch, triton, callables, driver, evidence, reading, record, torch_ops
 
