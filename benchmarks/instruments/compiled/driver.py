@@ -132,16 +132,20 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
                 )
                 if launch.programs:
                     self.launches.append(launch)
-                    self._forget(launch.kernel, dict(zip(names, values, strict=False)))
+                    given = dict(zip(names, values, strict=False))
+                    self._forget(launch.kernel, src.fn, given)
 
         return record
 
-    def _forget(self, kernel: Kernel, arguments: Mapping[str, Any]) -> None:
-        """What a kernel stores is unknown: it never ran."""
+    def _forget(self, kernel: Kernel, fn: Any, arguments: Mapping[str, Any]) -> None:
+        """What a kernel stores is unknown: it never ran. One that only makes a table may have a
+        twin in Python, ``plainly``: from its arguments by name, known tensors as lists of their
+        numbers, it makes lists by the names of what the kernel stores."""
         if self._known is None:
             return
         given = {name: tensor_of(value) for name, value in arguments.items()}
-        known = {name: one for name, one in given.items() if one is not None and self._known(one)}
+        tensors = {name: one for name, one in given.items() if one is not None}
+        known = {name: one for name, one in tensors.items() if self._known(one)}
         if not known:
             return
         if id(kernel) not in self._stores:
@@ -150,6 +154,13 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
         for name, tensor in known.items():
             if stored is None or name in stored:
                 self._known.mark(tensor, False)
+        plainly = getattr(fn, "plainly", None)
+        if plainly is None or stored is None or not tensors.keys() <= known.keys() | stored:
+            return
+        numbers = {name: self._known.numbers(one) for name, one in known.items()}
+        plain = {name: getattr(value, "value", value) for name, value in arguments.items()}
+        for name, table in plainly(**plain | numbers).items():
+            self._known.fill(tensors[name], table)
 
     def remark(self, text: str) -> None:
         """Say it once."""

@@ -67,6 +67,18 @@ class Known:
         masked: Any = np.ma.masked_array
         return masked(values, unknown) if unknown.any() else values
 
+    def numbers(self, tensor: torch.Tensor) -> list[int]:
+        """All of ``tensor``, which is known and lies in one piece."""
+        found: list[int] = _elements(tensor).tolist()
+        return found
+
+    def fill(self, tensor: torch.Tensor, table: list[int]) -> None:
+        """``tensor``, in one piece, holds ``table`` and zeros behind it."""
+        elements = _elements(tensor)
+        elements[: len(table)] = table
+        elements[len(table) :] = 0
+        self.mark(tensor, True)
+
     def _state(self, tensor: torch.Tensor) -> np.ndarray | bool:
         storage = _storage(tensor)
         found = self._storages.get(storage._cdata)
@@ -85,6 +97,12 @@ class Known:
 
 def _storage(tensor: torch.Tensor) -> Any:
     return tensor.untyped_storage()
+
+
+def _elements(tensor: torch.Tensor) -> np.ndarray:
+    """The memory of a tensor, in its elements, to read and to write."""
+    elements: np.ndarray = tensor.detach().as_strided((tensor.numel(),), (1,)).numpy()
+    return elements
 
 
 def _is_whole(tensor: torch.Tensor, nbytes: int) -> bool:

@@ -88,7 +88,6 @@ def stored_arguments(function: Function) -> frozenset[str] | None:
     found: set[str] = set()
     for op in function.body.walk():
         _hand_on(op, origins)
-    for op in function.body.walk():
         if op.name.split(".")[-1] not in _STORES:
             continue
         known = [origins[_base(value)] for value in op.values if _base(value) in origins]
@@ -112,27 +111,33 @@ def _visit(
 
 
 def _hand_on(op: Op, origins: dict[str, frozenset[str]]) -> None:
-    """Which argument a pointer or descriptor comes from goes with it through every operation."""
+    """Which argument a pointer or descriptor comes from goes with it through every operation.
+    Another region may have had values of the same names before."""
     for name, start in re.findall(r"(%[\w$.-]+) = (%[\w$.#-]+)", op.rest):
-        if _base(start) in origins:
-            origins[name] = origins[_base(start)]
+        _comes_from(name, origins.get(_base(start)), origins)
     for region in op.regions:
         handed = re.match(r"\((?P<values>%[^)]*)\)", op.rest)
         if region.parameters and handed:
             values = handed["values"].split(", ")
             for name, value in zip(region.parameters, values, strict=False):
-                if _base(value) in origins:
-                    origins[name] = origins[_base(value)]
+                _comes_from(name, origins.get(_base(value)), origins)
     carries = "tt.ptr" in op.rest or "tensordesc" in op.rest or op.name.startswith("scf.")
     kind = op.name.split(".")[-1]
-    if not op.results or not carries or kind in _LOADS or kind in _STORES:
-        return  # a value that was loaded is no pointer any more
-    union: frozenset[str] = frozenset().union(
-        *(origins.get(_base(value), frozenset()) for value in op.values)
-    )
-    if union:
-        for result in op.results:
-            origins[_base(result)] = union
+    union: frozenset[str] = frozenset()
+    # A value that was loaded is no pointer any more.
+    if carries and kind not in _LOADS and kind not in _STORES:
+        union = union.union(*(origins.get(_base(value), union) for value in op.values))
+    for result in op.results:
+        _comes_from(_base(result), union, origins)
+
+
+def _comes_from(
+    name: str, origin: frozenset[str] | None, origins: dict[str, frozenset[str]]
+) -> None:
+    if origin:
+        origins[name] = origin
+    else:
+        origins.pop(name, None)
 
 
 def _base(value: str) -> str:
