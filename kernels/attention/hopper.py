@@ -11,8 +11,14 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from .. import hopper as ring
 from .. import targets
 from .hopper_forward import attention_forward_hopper
+from .hopper_problem import BEYOND
+from .packed import Packed
+from .packed_tiles import listed
 
 ROWS = 64  # of Q that one warpgroup owns: the M of wgmma
+# Up to head dim 128 the portable kernel's smaller blocks are as fast where packed sequences, or any
+# in a window, have no more queries than this, or a window fewer keys.
+FEW_ROWS, NARROW = 64, 256
 LOG2_E = 1.4426950408889634
 
 
@@ -20,7 +26,8 @@ LOG2_E = 1.4426950408889634
 class HopperConfig:
     """``64 * consumers`` query rows a program, keys a block, and the ring that brings them.
 
-    ``pairs`` and ``in_turns`` are told in hopper_forward.py.
+    ``pairs`` and ``in_turns`` are told in hopper_forward.py; ``by_head``, which only packed
+    sequences ask for, in packed_tiles.py.
     """
 
     consumers: int
@@ -30,24 +37,57 @@ class HopperConfig:
     pairs: bool = False
     q_stages: int = 1
     skip: bool = False
+    by_head: bool = False
 
 
-def choose(head_dim: int, seqlen_q: int, causal: bool) -> HopperConfig:
+def choose(
+    head_dim: int, seqlen_q: int, causal: bool, *, packed: bool = False, windowed: bool = False
+) -> HopperConfig:
     """The cut of a problem; docs/hopper.md holds the measurements behind it."""
     if head_dim > 128:
-        return HopperConfig(2, block_n=64, stages=2, pairs=causal, q_stages=1, skip=True)
-    if head_dim > 64 or seqlen_q < 2048:
-        return HopperConfig(2, block_n=128, stages=2, pairs=causal, q_stages=2, skip=False)
+        # Skipping knows blocks that only later rows see, a window has others too.
+        return HopperConfig(
+            2, block_n=64, stages=2, pairs=causal, q_stages=1, skip=not windowed, by_head=packed
+        )
+    if head_dim > 64 or windowed or seqlen_q < (512 if packed and not causal else 2048):
+        by_head = packed and (not causal or seqlen_q > 1024)
+        return HopperConfig(
+            2, block_n=128, stages=2, pairs=causal, q_stages=2, skip=False, by_head=by_head
+        )
     return HopperConfig(3, block_n=128, stages=2, pairs=False, q_stages=1, skip=True)
 
 
-def supported(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> bool:
-    """Whether this kernel takes the problem: 16-bit, on Hopper, strides the copy engine takes."""
+def supported(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    packed: Packed | None = None,
+    *,
+    causal: bool = False,
+    causal_offset: int = 0,
+    left_offset: int | None = None,
+) -> bool:
+    """Whether this kernel takes the problem: 16-bit, on Hopper, strides the copy engine takes, and
+    where the portable kernel is not as fast."""
+    head_dim = q.shape[3]
+    if left_offset is not None and not (
+        causal and (head_dim > 128 or (head_dim > 64 and causal_offset - left_offset >= NARROW))
+    ):
+        return False
+    rows = packed.max_q if packed else q.shape[1]
+    if (packed is not None or left_offset is not None) and rows <= FEW_ROWS and head_dim <= 128:
+        return False
+    if packed is not None:
+        # The batch is the same rows again, which descriptors of packed sequences know.
+        q, k, v = q[:1], k[:1], v[:1]
+        if max(q.shape[1], k.shape[1]) > BEYOND.value:
+            return False
     return (
         targets.current().has_wgmma
         and q.dtype in (torch.float16, torch.bfloat16)
-        and q.shape[3] <= 256
-        and q.shape[3] % 8 == 0
+        and head_dim <= 256
+        and head_dim % 8 == 0
         and scale > 0.0
         and all(copyable(x) for x in (q, k, v))
     )
@@ -87,6 +127,29 @@ def descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
     )
 
 
+def ragged_descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """(tokens, heads, head_dim) in boxes of ``rows`` positions of one head and one sequence.
+
+    Rows are counted so that those of every sequence end at ``BEYOND``, the axis' end. A second axis
+    moves this to the row behind the sequence's last; the first takes away the bytes up to
+    ``BEYOND``, modulo 2^64. What lies beyond is read as zeros and never written.
+    """
+    tokens, heads, head_dim = x.shape
+    # An axis of length 1 may have any stride; the copy engine still wants a multiple of 16 bytes.
+    by_row, by_head = (
+        stride if size > 1 else 8 for stride, size in zip(x.stride(), (tokens, heads), strict=False)
+    )
+    beyond, most = BEYOND.value, 0x7FFF0000
+    block = (1, 1, 1, rows, columns)
+    return TensorDescriptor(
+        x,
+        [most, most, heads, beyond, head_dim],
+        [2**34 - by_row, by_row, by_head, by_row, 1],
+        list(block),
+        ring.layout(block, x.dtype),
+    )
+
+
 def launch(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -96,28 +159,55 @@ def launch(
     *,
     causal: bool,
     causal_offset: int,
+    left_offset: int | None = None,
     scale: float,
+    packed: Packed | None = None,
     config: HopperConfig | None = None,
 ) -> None:
     """Fill ``out`` and ``lse`` for arguments that ``supported`` accepts."""
     batch, seqlen_q, heads, head_dim = q.shape
-    config = config or choose(head_dim, seqlen_q, causal)
+    longest = packed.max_q if packed else seqlen_q
+    config = config or choose(
+        head_dim, longest, causal, packed=packed is not None, windowed=left_offset is not None
+    )
     consumer_registers, producer_registers = ring.registers(config.consumers)
     block_d = max(64, triton.next_power_of_2(head_dim))
-    tiles = triton.cdiv(seqlen_q, ROWS * config.consumers) * heads * batch
+    rows = ROWS * config.consumers
+    tiles = None
+    programs = triton.cdiv(seqlen_q, rows) * heads * batch
+
+    def described(x: torch.Tensor, rows: int) -> TensorDescriptor:
+        if packed is not None:
+            return ragged_descriptor(x[0], rows, block_d)
+        return descriptor(x, rows, block_d)
+
     with targets.on_device_of(q):
-        attention_forward_hopper[(min(tiles, targets.multiprocessors()),)](
-            descriptor(q, ROWS, block_d),
-            descriptor(k, config.block_n, block_d),
-            descriptor(v, config.block_n, block_d),
-            descriptor(out, ROWS, block_d),
+        processors = targets.multiprocessors()
+        if packed is not None:
+            tiles, programs = listed(
+                packed,
+                seqlen_q,
+                heads,
+                rows,
+                causal=causal,
+                pairs=config.pairs,
+                by_head=config.by_head,
+                spare=processors,
+            )
+        attention_forward_hopper[(min(programs, processors),)](
+            described(q, ROWS),
+            described(k, config.block_n),
+            described(v, config.block_n),
+            described(out, ROWS),
             lse,
+            tiles,
             heads,
             heads // k.shape[2],
             batch,
             seqlen_q,
             k.shape[1],
             causal_offset,
+            left_offset,
             scale * LOG2_E,
             CONSUMERS=config.consumers,
             BLOCK_N=config.block_n,

@@ -43,7 +43,7 @@ class Memory:
 
 
 @gluon.jit
-def _produce(q, k, v, memory, problem):
+def _produce(q, k, v, tiles, memory, problem):
     q_ring = memory.q
     k_ring = memory.k
     v_ring = memory.v
@@ -52,29 +52,30 @@ def _produce(q, k, v, memory, problem):
     q_at = q_ring.first_to_fill()
     k_at = k_ring.first_to_fill()
     v_at = v_ring.first_to_fill()
-    for i_turn in range(problem.turns()):
-        i_m, i_h, i_b, exists = problem.tile(i_turn)
+    for i_turn in range(problem.turns(tiles)):
+        i_m, i_h, own, exists = problem.tile(i_turn, tiles)
         if exists:
             i_kv = i_h // problem.heads_per_kv
             row = i_m * problem.BLOCK_M
-            n_blocks, _ = problem.blocks(row, problem.BLOCK_M)
+            n_blocks, _ = problem.blocks(own, row, problem.BLOCK_M)
+            i_first, _ = problem.left_blocks(own, row, n_blocks, problem.BLOCK_M)
             # From the last block to the first: the masked ones come first.
-            for i in range(n_blocks + 1):
-                if i < n_blocks:
+            for i in range(n_blocks - i_first + 1):
+                if i < n_blocks - i_first:
                     ready = k_ring.acquire(k_at, KV_BYTES)
-                    at = [i_b, i_kv, (n_blocks - 1 - i) * problem.BLOCK_N, 0]
+                    at = own.k_box(i_kv, (n_blocks - 1 - i) * problem.BLOCK_N)
                     tma.async_copy_global_to_shared(k, at, ready, k_ring.memory.index(k_at.stage))
                     k_at = k_at.next()
                 if i == 0:
                     for j in gl.static_range(problem.CONSUMERS):
                         ready = q_ring.acquire(q_at, Q_BYTES)
-                        at = [i_b, i_h, row + j * ROWS, 0]
+                        at = own.q_box(i_h, row + j * ROWS)
                         to = q_ring.memory.index(q_at.stage)
                         tma.async_copy_global_to_shared(q, at, ready, to)
                         q_at = q_at.next()
                 else:
                     ready = v_ring.acquire(v_at, KV_BYTES)
-                    at = [i_b, i_kv, (n_blocks - i) * problem.BLOCK_N, 0]
+                    at = own.k_box(i_kv, (n_blocks - i) * problem.BLOCK_N)
                     tma.async_copy_global_to_shared(v, at, ready, v_ring.memory.index(v_at.stage))
                     v_at = v_at.next()
 
@@ -103,19 +104,26 @@ def _values(p, v_ring, v_at, acc, problem):
 
 
 @gluon.jit
-def _mask(s, row, i_block, problem):
+def _mask(s, row, i_block, own, problem, LEFT_ALONE: gl.constexpr):
     LAYOUT: gl.constexpr = s.type.layout
     # A column is what its lane adds (bits 1 and 2) and a constant. Only the constant stays on the
     # left: it becomes part of an instruction, where 32 sums would each take a register.
     o_n = gl.arange(0, problem.BLOCK_N, gl.SliceLayout(0, LAYOUT))
     constant = (o_n & ~6)[None, :]
-    last = problem.seqlen_k - 1 - i_block * problem.BLOCK_N
-    if problem.CAUSAL:
-        diagonal = row + problem.causal_offset - i_block * problem.BLOCK_N
+    last = own.seqlen_k - 1 - i_block * problem.BLOCK_N
+    if LEFT_ALONE:
+        pass
+    elif problem.CAUSAL:
+        diagonal = row + own.causal_offset - i_block * problem.BLOCK_N
         last = gl.minimum(diagonal + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT)), last)
-        return gl.where(constant <= last[:, None] - (o_n & 6)[None, :], s, float("-inf"))
+        s = gl.where(constant <= last[:, None] - (o_n & 6)[None, :], s, float("-inf"))
     else:
-        return gl.where(constant <= last - (o_n & 6)[None, :], s, float("-inf"))
+        s = gl.where(constant <= last - (o_n & 6)[None, :], s, float("-inf"))
+    if problem.WINDOW:
+        first = row + own.left_offset - i_block * problem.BLOCK_N
+        first = first + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+        s = gl.where(constant >= first[:, None] - (o_n & 6)[None, :], s, float("-inf"))
+    return s
 
 
 @gluon.jit
@@ -133,8 +141,8 @@ def _softmax(s, maximum, total, scale_log2, MASKED: gl.constexpr):
 
 @gluon.jit
 def _steps(
-    acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, first, end, n_blocks, row, problem,
-    I_CONSUMER: gl.constexpr, MASKED: gl.constexpr,
+    acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, first, end, n_blocks, row, own,
+    problem, I_CONSUMER: gl.constexpr, MASKED: gl.constexpr, LEFT_ALONE: gl.constexpr = False,
 ):  # fmt: skip
     """Blocks [first, end) of a tile: scores of this block beside values of the one before."""
     for i in range(first, end):
@@ -150,7 +158,7 @@ def _steps(
         k_ring.release(k_at.stage)
         k_at = k_at.next()
         if MASKED:
-            s = _mask(s, row, n_blocks - 1 - i, problem)
+            s = _mask(s, row, n_blocks - 1 - i, own, problem, LEFT_ALONE)
         b_p, maximum, total, factor = _softmax(s, maximum, total, problem.scale_log2, MASKED)
         acc = warpgroup_mma_wait(0, deps=[acc])
         v_ring.release(v_at.stage)
@@ -161,7 +169,7 @@ def _steps(
 
 
 @gluon.jit
-def _consume(out, lse, memory, problem, I_CONSUMER: gl.constexpr):
+def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
     q_ring = memory.q
     k_ring = memory.k
     v_ring = memory.v
@@ -180,15 +188,18 @@ def _consume(out, lse, memory, problem, I_CONSUMER: gl.constexpr):
     v_at = v_ring.first_to_use()
     if IN_TURNS and I_CONSUMER == CONSUMERS - 1:
         _turn("arrive", 0, CONSUMERS)  # consumer 0 has the first turn
-    for i_turn in range(problem.turns()):
-        i_m, i_h, i_b, exists = problem.tile(i_turn)
+    for i_turn in range(problem.turns(tiles)):
+        i_m, i_h, own, exists = problem.tile(i_turn, tiles)
         if exists:
             row = i_m * problem.BLOCK_M + I_CONSUMER * ROWS
-            n_loaded, _ = problem.blocks(i_m * problem.BLOCK_M, problem.BLOCK_M)
+            n_loaded, _ = problem.blocks(own, i_m * problem.BLOCK_M, problem.BLOCK_M)
             if problem.SKIP:
-                n_blocks, n_whole = problem.blocks(row, ROWS)
+                n_blocks, n_whole = problem.blocks(own, row, ROWS)
             else:
-                n_blocks, n_whole = problem.blocks(i_m * problem.BLOCK_M, problem.BLOCK_M)
+                n_blocks, n_whole = problem.blocks(own, i_m * problem.BLOCK_M, problem.BLOCK_M)
+            i_first, i_uncut = problem.left_blocks(
+                own, i_m * problem.BLOCK_M, n_blocks, problem.BLOCK_M
+            )
             # Blocks that only the rows of later consumers see.
             if problem.SKIP:
                 for _ in range(n_loaded - n_blocks):
@@ -213,23 +224,31 @@ def _consume(out, lse, memory, problem, I_CONSUMER: gl.constexpr):
             s = warpgroup_mma_wait(0, deps=[s])
             k_ring.release(k_at.stage)
             k_at = k_at.next()
-            s = _mask(s, row, n_blocks - 1, problem)
+            s = _mask(s, row, n_blocks - 1, own, problem, False)
             maximum = gl.full([ROWS], float("-inf"), gl.float32, S_ROWS)
             total = gl.zeros([ROWS], gl.float32, S_ROWS)
             b_p, maximum, total, _ = _softmax(s, maximum, total, scale_log2, True)
             p = pack(b_p, k_ring.memory.dtype)
             acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
 
-            # The masked blocks, then those that every row sees in full.
+            # The masked blocks, then those that every row sees in full, then those a window cuts.
             n_masked = max(1, n_blocks - n_whole)
+            if problem.WINDOW:
+                n_masked = min(n_masked, n_blocks - i_first)
             acc, p, maximum, total, k_at, v_at = _steps(
                 acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, 1, n_masked, n_blocks, row,
-                problem, I_CONSUMER, True,
+                own, problem, I_CONSUMER, True,
             )  # fmt: skip
+            n_uncut = max(n_masked, n_blocks - i_uncut) if problem.WINDOW else n_blocks
             acc, p, maximum, total, k_at, v_at = _steps(
-                acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, n_masked, n_blocks,
-                n_blocks, row, problem, I_CONSUMER, False,
+                acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, n_masked, n_uncut,
+                n_blocks, row, own, problem, I_CONSUMER, False,
             )  # fmt: skip
+            if problem.WINDOW:
+                acc, p, maximum, total, k_at, v_at = _steps(
+                    acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, n_uncut,
+                    n_blocks - i_first, n_blocks, row, own, problem, I_CONSUMER, True, True,
+                )  # fmt: skip
             if not OUT_IN_Q:
                 q_ring.release(q_at.stage)
 
@@ -240,8 +259,7 @@ def _consume(out, lse, memory, problem, I_CONSUMER: gl.constexpr):
             b_lse = (maximum * scale_log2 + gl.log2(total)) * 0.6931471805599453
             b_lse = gl.where(empty, float("-inf"), b_lse)
             o_m = row + gl.arange(0, ROWS, S_ROWS)
-            p_lse = lse + (i_b * problem.heads + i_h).to(gl.int64) * problem.seqlen_q + o_m
-            gl.store(p_lse, b_lse, mask=o_m < problem.seqlen_q)
+            gl.store(lse + problem.first_lse(own, i_h) + o_m, b_lse, mask=o_m < own.seqlen_q)
             inverse = gl.convert_layout(
                 1.0 / gl.where(empty, 1.0, total), gl.SliceLayout(1, O_LAYOUT)
             )
@@ -252,7 +270,7 @@ def _consume(out, lse, memory, problem, I_CONSUMER: gl.constexpr):
             tma.store_wait(0)
             staging.reshape([ROWS, HEAD_DIM]).store((acc * inverse[:, None]).to(out.dtype))
             fence_async_shared()
-            tma.async_copy_shared_to_global(out, [i_b, i_h, row, 0], staging)
+            tma.async_copy_shared_to_global(out, own.q_box(i_h, row), staging)
             if OUT_IN_Q:
                 tma.store_wait(0)
                 q_ring.release(q_at.stage)
@@ -264,7 +282,15 @@ def _consume(out, lse, memory, problem, I_CONSUMER: gl.constexpr):
 
 
 @gluon.jit(
-    do_not_specialize=["heads", "heads_per_kv", "batch", "seqlen_q", "seqlen_k", "causal_offset"]
+    do_not_specialize=[
+        "heads",
+        "heads_per_kv",
+        "batch",
+        "seqlen_q",
+        "seqlen_k",
+        "causal_offset",
+        "left_offset",
+    ]
 )
 def attention_forward_hopper(
     q,
@@ -272,12 +298,14 @@ def attention_forward_hopper(
     v,
     out,
     lse,
+    tiles,
     heads,
     heads_per_kv,
     batch,
     seqlen_q,
     seqlen_k,
     causal_offset,
+    left_offset,
     scale_log2,
     CONSUMERS: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -292,13 +320,19 @@ def attention_forward_hopper(
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
-    """Row i sees key j when j < seqlen_k and, with CAUSAL, j <= i + causal_offset.
+    """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
+    left_offset unless that is None.
 
     q, k, v, out: (batch, heads, seqlen, head_dim) as descriptors of one head's boxes.
+    ``tiles`` is None, or lists those of packed sequences (packed_tiles.py): q, k, v and out are
+    then ragged descriptors, both offsets count from each one's bottom-right corner, seqlen_q is
+    the sum of all, lse (heads, seqlen_q), and batch and seqlen_k are not used.
     """
     problem = Problem(
-        heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset, scale_log2,
+        heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset,
+        causal_offset if left_offset is None else left_offset, scale_log2,
         CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP,
+        tiles is not None, left_offset is not None,
     )  # fmt: skip
     k_ring = new_ring(k, STAGES, CONSUMERS)
     v_ring = new_ring(v, STAGES, CONSUMERS)
@@ -316,9 +350,9 @@ def attention_forward_hopper(
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (_consume, (out, lse, memory, problem, 0)),
-                (_consume, (out, lse, memory, problem, 1)),
-                (_produce, (q, k, v, memory, problem)),
+                (_consume, (out, lse, tiles, memory, problem, 0)),
+                (_consume, (out, lse, tiles, memory, problem, 1)),
+                (_produce, (q, k, v, tiles, memory, problem)),
             ],
             [4, 1],
             [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
@@ -326,10 +360,10 @@ def attention_forward_hopper(
     else:
         gl.warp_specialize(
             [
-                (_consume, (out, lse, memory, problem, 0)),
-                (_consume, (out, lse, memory, problem, 1)),
-                (_consume, (out, lse, memory, problem, 2)),
-                (_produce, (q, k, v, memory, problem)),
+                (_consume, (out, lse, tiles, memory, problem, 0)),
+                (_consume, (out, lse, tiles, memory, problem, 1)),
+                (_consume, (out, lse, tiles, memory, problem, 2)),
+                (_produce, (q, k, v, tiles, memory, problem)),
             ],
             [4, 4, 1],
             [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],

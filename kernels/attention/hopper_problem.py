@@ -7,10 +7,67 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.language.core import _aggregate as aggregate
 
+from .packed_tiles import FIELDS
+
+BEYOND = gl.constexpr(1 << 30)  # where rows of a packed tensor end; hopper.py tells how
+
+
+@gluon.jit
+def _unknown(number):
+    """The number, of which the compiler does not know that it is always the same: what it makes of
+    it beforehand would take registers for the whole launch."""
+    return gl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [number], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@aggregate
+class Sequence:
+    """Queries and keys of one entry of the batch.
+
+    ``q_at`` and ``k_at`` say where descriptors find them: the entry or, of packed sequences, the
+    row behind their last.
+    """
+
+    q_at: gl.tensor
+    k_at: gl.tensor
+    seqlen_q: gl.tensor
+    seqlen_k: gl.tensor
+    causal_offset: gl.tensor
+    left_offset: gl.tensor
+    PACKED: gl.constexpr
+
+    @gluon.constexpr_function
+    def __init__(self, q_at, k_at, seqlen_q, seqlen_k, causal_offset, left_offset, PACKED):
+        self.q_at = q_at
+        self.k_at = k_at
+        self.seqlen_q = seqlen_q
+        self.seqlen_k = seqlen_k
+        self.causal_offset = causal_offset
+        self.left_offset = left_offset
+        self.PACKED = gl.constexpr(PACKED)
+
+    @gluon.jit
+    def q_box(self, i_h, row):
+        """Coordinates of the box of queries, or of output, that begins with ``row``."""
+        if self.PACKED:
+            return [BEYOND, self.q_at, i_h, BEYOND - self.seqlen_q + row, 0]
+        else:
+            return [self.q_at, i_h, row, 0]
+
+    @gluon.jit
+    def k_box(self, i_kv, row):
+        """Coordinates of the box of keys, or of values, that begins with ``row``."""
+        if self.PACKED:
+            return [BEYOND, self.k_at, i_kv, BEYOND - self.seqlen_k + row, 0]
+        else:
+            return [self.k_at, i_kv, row, 0]
+
 
 @aggregate
 class Problem:
-    """Sizes, and how they are cut."""
+    """Sizes, and how they are cut. Of packed sequences ``batch`` is not used, ``seqlen_q`` counts
+    the rows of all, and the tiles are listed: ``tiles`` points there, and is None else."""
 
     heads: gl.tensor
     heads_per_kv: gl.tensor
@@ -18,6 +75,7 @@ class Problem:
     seqlen_q: gl.tensor
     seqlen_k: gl.tensor
     causal_offset: gl.tensor
+    left_offset: gl.tensor
     scale_log2: gl.tensor
     CONSUMERS: gl.constexpr
     BLOCK_M: gl.constexpr
@@ -28,11 +86,14 @@ class Problem:
     IN_TURNS: gl.constexpr
     OUT_IN_Q: gl.constexpr
     SKIP: gl.constexpr
+    PACKED: gl.constexpr
+    WINDOW: gl.constexpr
 
     @gluon.constexpr_function
     def __init__(
-        self, heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset, scale_log2,
-        CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP,
+        self, heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset, left_offset,
+        scale_log2, CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP,
+        PACKED, WINDOW,
     ):  # fmt: skip
         self.heads = heads
         self.heads_per_kv = heads_per_kv
@@ -40,6 +101,7 @@ class Problem:
         self.seqlen_q = seqlen_q
         self.seqlen_k = seqlen_k
         self.causal_offset = causal_offset
+        self.left_offset = left_offset
         self.scale_log2 = scale_log2
         self.CONSUMERS = gl.constexpr(CONSUMERS)
         self.BLOCK_M = gl.constexpr(64 * CONSUMERS)
@@ -50,26 +112,40 @@ class Problem:
         self.IN_TURNS = gl.constexpr(IN_TURNS)
         self.OUT_IN_Q = gl.constexpr(OUT_IN_Q)
         self.SKIP = gl.constexpr(SKIP)
+        self.PACKED = gl.constexpr(PACKED)
+        self.WINDOW = gl.constexpr(WINDOW)
 
     @gluon.jit
-    def turns(self):
+    def turns(self, tiles):
         """How many blocks of rows a program walks at most."""
         n_m = gl.cdiv(self.seqlen_q, self.BLOCK_M)
         n_heads = self.heads * self.batch
-        if self.PAIRS:
+        if self.PACKED:
+            n_rounds = gl.cdiv(gl.load(tiles), gl.num_programs(0))
+            return 2 * n_rounds if self.PAIRS else n_rounds
+        elif self.PAIRS:
             return 2 * gl.cdiv((n_m + 1) // 2 * n_heads, gl.num_programs(0))
         else:
             return gl.cdiv(n_m * n_heads, gl.num_programs(0))
 
     @gluon.jit
-    def tile(self, i_turn):
-        """Block of rows, head and batch of this program's turn, and whether it exists.
+    def tile(self, i_turn, tiles):
+        """Block of rows, head and sequence of this program's turn, and whether it exists."""
+        if self.PACKED:
+            return self.listed(i_turn, tiles)
+        else:
+            return self.walked(i_turn)
+
+    @gluon.jit
+    def walked(self, i_turn):
+        """``tile`` of a plain batch.
 
         Full attention walks the whole blocks of a head side by side, every other turn backwards,
         and in the end each head's last, of fewer rows: those who had a whole block less take two.
-        Causal rows come longest first over all heads, every other turn backwards, so that no
-        program collects the longer tile of each; or, with PAIRS, a long and a short block of one
-        head follow each other: programs stay equally busy and a head's keys stay in L2.
+        Causal rows come longest first over all heads of an entry of the batch, every other turn
+        backwards, so that no program collects the longer tile of each; or, with PAIRS, a long and a
+        short block of one head follow each other: programs stay equally busy and a head's keys stay
+        in L2.
         """
         n_m = gl.cdiv(self.seqlen_q, self.BLOCK_M)
         n_heads = self.heads * self.batch
@@ -86,8 +162,10 @@ class Problem:
         elif self.CAUSAL:
             i_program = gl.where(i_turn % 2 == 0, i_program, n_programs - 1 - i_program)
             i_tile = i_turn * n_programs + i_program
-            i_m = n_m - 1 - i_tile // n_heads
-            i_bh = i_tile % n_heads
+            per_entry = n_m * self.heads
+            i_own = i_tile % per_entry
+            i_m = n_m - 1 - i_own // self.heads
+            i_bh = i_tile // per_entry * self.heads + i_own % self.heads
             exists = i_tile < n_m * n_heads
         else:
             i_program = gl.where(i_turn % 2 == 0, i_program, n_programs - 1 - i_program)
@@ -98,16 +176,59 @@ class Problem:
             i_m = gl.where(is_last, n_whole, i_tile % per_head)
             i_bh = gl.where(is_last, i_tile - n_whole * n_heads, i_tile // per_head)
             exists = i_tile < n_m * n_heads
-        return i_m, i_bh % self.heads, i_bh // self.heads, exists
+        i_b = i_bh // self.heads
+        seqlen_k, last, first = self.seqlen_k, self.causal_offset, self.left_offset
+        if self.WINDOW and self.HEAD_DIM <= 128:
+            seqlen_k, last, first = _unknown(seqlen_k), _unknown(last), _unknown(first)
+        own = Sequence(i_b, i_b, self.seqlen_q, seqlen_k, last, first, False)
+        return i_m, i_bh % self.heads, own, exists
 
     @gluon.jit
-    def blocks(self, row, N_ROWS: gl.constexpr):
+    def listed(self, i_turn, tiles):
+        """``tile`` of packed sequences, in the order of the list, every other round backwards."""
+        n_programs = gl.num_programs(0)
+        i_program = gl.program_id(0)
+        i_round = i_turn // 2 if self.PAIRS else i_turn
+        i_program = gl.where(i_round % 2 == 0, i_program, n_programs - 1 - i_program)
+        i_unit = i_round * n_programs + i_program
+        # There is room behind the last: all is read at once and then perhaps not used.
+        at = tiles + (1 + i_unit) * FIELDS
+        i_h = gl.load(at)
+        i_m = gl.load(at + 1 + i_turn % 2) if self.PAIRS else gl.load(at + 1)
+        seqlen_q = gl.load(at + 4)
+        seqlen_k = gl.load(at + 6)
+        last = self.causal_offset + seqlen_k - seqlen_q
+        first = self.left_offset + seqlen_k - seqlen_q
+        own = Sequence(gl.load(at + 3), gl.load(at + 5), seqlen_q, seqlen_k, last, first, True)
+        return i_m, i_h, own, (i_unit < gl.load(tiles)) & (i_m >= 0)
+
+    @gluon.jit
+    def first_lse(self, own, i_h):
+        """Where in lse the sequence's first row of a head stands."""
+        if self.PACKED:
+            return i_h.to(gl.int64) * self.seqlen_q + (own.q_at - own.seqlen_q)
+        else:
+            return (own.q_at * self.heads + i_h).to(gl.int64) * self.seqlen_q
+
+    @gluon.jit
+    def blocks(self, own, row, N_ROWS: gl.constexpr):
         """Blocks of keys that rows [row, row + N_ROWS) need, at least one; and how many of them
         every row sees in full. Rows past the end need one, which keeps the pipeline in step."""
-        end = self.seqlen_k
-        whole = self.seqlen_k
+        end = own.seqlen_k
+        whole = own.seqlen_k
         if self.CAUSAL:
-            end = min(end, min(row + N_ROWS, self.seqlen_q) + self.causal_offset)
-            whole = max(0, min(whole, row + self.causal_offset + 1))
-        end = gl.where(row < self.seqlen_q, end, 1)
+            end = min(end, min(row + N_ROWS, own.seqlen_q) + own.causal_offset)
+            whole = max(0, min(whole, row + own.causal_offset + 1))
+        end = gl.where(row < own.seqlen_q, end, 1)
         return max(1, (end + self.BLOCK_N - 1) // self.BLOCK_N), whole // self.BLOCK_N
+
+    @gluon.jit
+    def left_blocks(self, own, row, n_blocks, N_ROWS: gl.constexpr):
+        """The first block of keys that rows [row, row + N_ROWS) need, of ``n_blocks``; and the
+        first that no row's left limit cuts."""
+        if self.WINDOW:
+            first = max(0, row + own.left_offset) // self.BLOCK_N
+            uncut = max(0, row + N_ROWS - 1 + own.left_offset)
+            return min(first, n_blocks - 1), (uncut + self.BLOCK_N - 1) // self.BLOCK_N
+        else:
+            return 0, 0

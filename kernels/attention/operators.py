@@ -10,6 +10,7 @@ import torch
 from .. import specialised, targets
 from . import forward, gradients
 from .options import NAMES, Options
+from .packed import Packed
 
 
 @torch.library.custom_op("warpwatch::flash_attention", mutates_args=())
@@ -49,7 +50,7 @@ def _forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     out, lse = _outputs(q, k, v)
     if out.numel():
-        _launch(
+        launch(
             q,
             k,
             v,
@@ -64,7 +65,7 @@ def _forward(
     return out, lse
 
 
-def _launch(
+def launch(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -72,22 +73,20 @@ def _launch(
     lse: torch.Tensor,
     options: Options,
     *,
-    left_offset: int | None,
     scale: float,
+    packed: Packed | None = None,
     **mask: Any,
 ) -> None:
     """The kernel of this architecture where there is one and it takes the problem."""
     with targets.on_device_of(q):
         hopper = specialised.load("attention.hopper") if targets.current().has_wgmma else None
-        alike = left_offset is None and v.shape[3] == q.shape[3] and options.plain
-        if hopper is not None and alike and hopper.supported(q, k, v, scale):
+        alike = v.shape[3] == q.shape[3] and options.plain
+        if hopper is not None and alike and hopper.supported(q, k, v, scale, packed, **mask):
             try:
-                return hopper.launch(q, k, v, out, lse, scale=scale, **mask)
+                return hopper.launch(q, k, v, out, lse, scale=scale, packed=packed, **mask)
             except specialised.COMPILE_ERRORS as error:
                 specialised.give_up("attention.hopper", error)
-        forward.launch(
-            q, k, v, out, lse, left_offset=left_offset, scale=scale, options=options, **mask
-        )
+        forward.launch(q, k, v, out, lse, scale=scale, packed=packed, options=options, **mask)
 
 
 @flash_attention_op.register_fake

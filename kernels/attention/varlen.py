@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from .. import autocast, checks, targets
-from . import backward, forward, interface, operators
+from .. import autocast, checks
+from . import backward, interface, operators
 from .options import NAMES, Options, checked
 from .packed import Packed
 
@@ -45,7 +45,7 @@ def flash_attention_varlen(
     ``causal``, ``window_size`` and ALiBi are aligned bottom-right in each sequence; ``softcap``,
     ``alibi_slopes``, ``sinks`` and dropout are as ``flash_attention`` takes them. ``return_lse``
     adds the log-sum-exp, (heads, tokens_q). Differentiable, with the same bits at every run.
-    Portable kernels on every target.
+    On Hopper the forward pass has a kernel of its own (docs/hopper.md).
     """
     q, k, v = autocast.lowered(q, k, v)
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
@@ -102,20 +102,19 @@ def flash_attention_varlen_op(
     out, lse = _outputs(q, k, v)
     packed = Packed(cu_q, cu_k, max_q, max_k)
     if out.numel() and max_q:
-        with targets.on_device_of(q):
-            forward.launch(
-                packed.spread(q),
-                packed.spread(k),
-                packed.spread(v),
-                packed.spread(out),
-                lse,
-                causal=causal,
-                causal_offset=right,
-                left_offset=left,
-                scale=scale,
-                packed=packed,
-                options=Options(softcap, slopes, sinks, dropout, seed),
-            )
+        operators.launch(
+            packed.spread(q),
+            packed.spread(k),
+            packed.spread(v),
+            packed.spread(out),
+            lse,
+            Options(softcap, slopes, sinks, dropout, seed),
+            causal=causal,
+            causal_offset=right,
+            left_offset=left,
+            scale=scale,
+            packed=packed,
+        )
     return out, lse
 
 

@@ -13,7 +13,13 @@ from benchmarks import targets
 from benchmarks.instruments.compiled import record
 from benchmarks.instruments.compiled.reading import read_code
 from benchmarks.instruments.compiled.recording import Kernel, Recording
-from kernels import flash_attention, flash_attention_backward, matmul, specialised
+from kernels import (
+    flash_attention,
+    flash_attention_backward,
+    flash_attention_varlen,
+    matmul,
+    specialised,
+)
 
 SM_90 = targets.get("sm_90")
 
@@ -30,12 +36,34 @@ def product(M: int, N: int, K: int, *, layout: str = "nn", **options: object) ->
 
 
 def attention(
-    head_dim: int, *, causal: bool = False, dtype: torch.dtype = torch.bfloat16
+    head_dim: int,
+    *,
+    causal: bool = False,
+    dtype: torch.dtype = torch.bfloat16,
+    window: int = -1,
+    seqlen_q: int = 1024,
 ) -> Recording:
     def call() -> None:
-        q = torch.empty((2, 1024, 8, head_dim), dtype=dtype)
+        q = torch.empty((2, seqlen_q, 8, head_dim), dtype=dtype)
         k, v = (torch.empty((2, 1024, 2, head_dim), dtype=dtype) for _ in range(2))
-        flash_attention(q, k, v, causal=causal)
+        flash_attention(q, k, v, causal=causal, window_size=(window, -1))
+
+    return record(call, SM_90)
+
+
+def packed(
+    head_dim: int,
+    *,
+    longest: int = 1024,
+    dtype: torch.dtype = torch.bfloat16,
+    columns: int | None = None,
+    **options: object,
+) -> Recording:
+    def call() -> None:
+        q = torch.empty((2048, 8, columns or head_dim), dtype=dtype)[..., -head_dim:]
+        k, v = (torch.empty((2048, 2, head_dim), dtype=dtype) for _ in range(2))
+        cu = torch.zeros(5, dtype=torch.int32)
+        flash_attention_varlen(q, k, v, cu, cu, longest, longest, **options)
 
     return record(call, SM_90)
 
@@ -84,6 +112,9 @@ def only_kernel(recording: Recording) -> Kernel:
         pytest.param(lambda: attention(128, dtype=torch.float16), id="attention-D128-fp16"),
         pytest.param(lambda: attention(96, causal=True), id="attention-D96-causal"),
         pytest.param(lambda: attention(256, causal=True), id="attention-D256-causal"),
+        pytest.param(
+            lambda: attention(128, causal=True, window=500), id="attention-D128-causal-window"
+        ),
     ],
 )
 def test_warp_specialised_code_without_spills_or_advisories(recorded) -> None:
@@ -95,6 +126,46 @@ def test_warp_specialised_code_without_spills_or_advisories(recorded) -> None:
     assert code.advisories == ()
     for feature in ("setmaxnreg", "cp.async.bulk.tensor"):
         assert feature in kernel.texts["ptx"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"head_dim": 64}, id="D64"),
+        pytest.param({"head_dim": 64, "causal": True}, id="D64-causal"),
+        pytest.param({"head_dim": 64, "causal": True, "longest": 4096}, id="D64-causal-long"),
+        pytest.param({"head_dim": 80, "causal": True}, id="D80-causal"),
+        pytest.param({"head_dim": 128, "dtype": torch.float16}, id="D128-fp16"),
+        pytest.param({"head_dim": 256}, id="D256"),
+        pytest.param({"head_dim": 256, "causal": True, "longest": 64}, id="D256-causal-short"),
+        pytest.param(
+            {"head_dim": 128, "causal": True, "window_size": (500, -1)}, id="D128-causal-window"
+        ),
+    ],
+)
+def test_packed_sequences_are_listed_and_then_as_good(options) -> None:
+    recording = packed(**options)
+    assert recording.failures == ()
+    names = [launch.kernel.name for launch in recording.launches]
+    assert names == ["list_tiles", "attention_forward_hopper"]
+    code = read_code(recording.launches[1].kernel)
+    assert code.tensor_level == 2  # wgmma
+    assert code.spilled_bytes == 0
+    assert code.advisories == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"head_dim": 128, "longest": 64}, id="few-rows"),
+        pytest.param({"head_dim": 128, "dtype": torch.float32}, id="fp32"),
+        pytest.param({"head_dim": 64, "columns": 68}, id="unaligned"),
+        pytest.param({"head_dim": 128, "softcap": 2.0}, id="softcap"),
+        pytest.param({"head_dim": 100}, id="D100"),
+    ],
+)
+def test_portable_attention_serves_packed_sequences_that_hoppers_does_not_take(options) -> None:
+    assert only_kernel(packed(**options)).name == "attention_forward"
 
 
 @pytest.mark.parametrize(
@@ -272,6 +343,21 @@ def test_portable_attention_serves_strides_the_copy_engine_does_not_take() -> No
         flash_attention(q, k, v)
 
     assert only_kernel(record(call, SM_90)).name == "attention_forward"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"head_dim": 64, "causal": True, "window": 500}, id="D64"),
+        pytest.param({"head_dim": 128, "causal": True, "window": 100}, id="narrow"),
+        pytest.param({"head_dim": 128, "window": 500}, id="left-limit-alone"),
+        pytest.param(
+            {"head_dim": 128, "causal": True, "window": 500, "seqlen_q": 64}, id="few-queries"
+        ),
+    ],
+)
+def test_portable_attention_serves_windows_where_it_is_as_fast(options) -> None:
+    assert only_kernel(attention(**options)).name == "attention_forward"
 
 
 def test_an_untested_triton_gets_the_portable_kernel_and_one_warning(

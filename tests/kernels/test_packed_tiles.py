@@ -1,0 +1,124 @@
+"""The list of tiles of packed sequences, in Triton's interpreter: each once, the longest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+
+import pytest
+import torch
+
+from tests.kernels.interpreted import Worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    q: tuple[int, ...]
+    k: tuple[int, ...] = ()
+    rows: int = 128
+    most: int = 0  # the longest sequence as the caller states it
+    heads: int = 3
+    causal: bool = False
+    pairs: bool = False
+    by_head: bool = True
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        return self.k or self.q
+
+    @property
+    def longest(self) -> int:
+        return self.most or max(self.q)
+
+    def __str__(self) -> str:
+        lengths = "+".join(map(str, self.q[:5])) + "+..." * (len(self.q) > 5)
+        order = ("causal" if self.causal else "full") + "-pairs" * self.pairs
+        order += "-by-head" * self.by_head
+        return f"q{lengths}-rows{self.rows}-max{self.longest}-{order}"
+
+
+def listed(case: Case) -> torch.Tensor:
+    """(units, what each says) of sequences that begin at row 3."""
+    from kernels.attention import packed_tiles
+    from kernels.attention.packed import Packed
+
+    cu_q, cu_k = (
+        torch.tensor([3, *accumulate(lengths, initial=3)][1:], dtype=torch.int32)
+        for lengths in (case.q, case.keys)
+    )
+    packed = Packed(cu_q, cu_k, case.longest, max(case.keys))
+    tiles, room = packed_tiles.listed(
+        packed,
+        sum(case.q),
+        case.heads,
+        case.rows,
+        causal=case.causal,
+        pairs=case.pairs,
+        by_head=case.by_head,
+        spare=4,
+    )
+    (plain,) = packed_tiles.list_plainly(
+        cu_q=cu_q.tolist(),
+        cu_k=cu_k.tolist(),
+        heads=case.heads,
+        most=-(-case.longest // case.rows),
+        units=room,
+        ROWS=case.rows,
+        CAUSAL=case.causal,
+        PAIRS=case.pairs,
+        BY_HEAD=case.by_head,
+    ).values()
+    fields = packed_tiles.FIELDS.value
+    assert len(plain) == fields * (1 + plain[0])
+    for i, number in enumerate(plain):
+        written = i == 0 if i < fields else i % fields < 7 and (case.pairs or i % fields != 2)
+        assert not written or number == int(tiles[i]), i
+    assert tiles.numel() == fields * (1 + room + 4)
+    count = int(tiles[0])
+    assert count <= room
+    return tiles[fields : fields * (1 + count)].view(count, fields).clone()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(q=(300,)),
+        Case(q=(300, 0, 1, 128, 129, 700), k=(5, 10, 0, 900, 129, 700)),
+        Case(q=(300, 0, 1, 128, 129, 700), causal=True, pairs=True),
+        Case(
+            q=(300, 0, 1, 128, 129, 700),
+            k=(5, 10, 0, 900, 129, 700),
+            causal=True,
+            rows=192,
+            by_head=False,
+        ),
+        Case(q=(0, 0)),
+        Case(q=(50, 700), most=5000, causal=True, pairs=True),
+        Case(q=(50, 700), most=200, by_head=False),
+        Case(q=tuple(i * 37 % 300 for i in range(290)), causal=True, pairs=True, rows=64),
+    ],
+    ids=str,
+)
+def test_every_tile_is_listed_once_and_the_longest_come_first(
+    interpreter: Worker, case: Case
+) -> None:
+    found = interpreter.run(listed, case)
+    most = -(-case.longest // case.rows)
+    ends = zip(accumulate(case.q), accumulate(case.keys), case.q, case.keys, strict=True)
+    wanted = [
+        (i_h, i_m, 3 + end_q, n_q, 3 + end_k, n_k)
+        for end_q, end_k, n_q, n_k in ends
+        for i_h in range(case.heads)
+        for i_m in range(min(-(-n_q // case.rows), most))
+    ]
+    tiles, order = [], []
+    for i_h, *both, end_q, n_q, end_k, n_k, _ in found.tolist():
+        both = [i_m for i_m in both if i_m >= 0] if case.pairs else both[:1]
+        tiles += [(i_h, i_m, end_q, n_q, end_k, n_k) for i_m in both]
+        # Longest sequences first; of these one head or, of all, the longest tiles.
+        within = i_h if case.by_head else (-both[0] if case.causal else both[0])
+        order.append((n_q - 2 * n_k if case.causal else -n_k, end_q, within))
+    assert sorted(tiles) == sorted(wanted)
+    assert [one[0] for one in order] == sorted(one[0] for one in order)
+    of_one = groupby(order, key=lambda one: one[1])
+    assert all(list(one) == sorted(one) for _, one in ((end, list(each)) for end, each in of_one))
