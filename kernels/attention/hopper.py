@@ -10,6 +10,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import hopper as ring
 from .. import targets
+from . import hopper_cut
 from .hopper_forward import attention_forward_hopper
 from .hopper_problem import BEYOND
 from .packed import Packed
@@ -27,7 +28,8 @@ class HopperConfig:
     """``64 * consumers`` query rows a program, keys a block, and the ring that brings them.
 
     ``pairs`` and ``in_turns`` are told in hopper_forward.py; ``by_head``, which only packed
-    sequences ask for, in packed_tiles.py.
+    sequences ask for, in packed_tiles.py; ``tails``, of full attention over a plain batch, in
+    hopper_cut.py.
     """
 
     consumers: int
@@ -38,10 +40,18 @@ class HopperConfig:
     q_stages: int = 1
     skip: bool = False
     by_head: bool = False
+    tails: bool = False
 
 
 def choose(
-    head_dim: int, seqlen_q: int, causal: bool, *, packed: bool = False, windowed: bool = False
+    head_dim: int,
+    seqlen_q: int,
+    causal: bool,
+    *,
+    n_heads: int,
+    multiprocessors: int,
+    packed: bool = False,
+    windowed: bool = False,
 ) -> HopperConfig:
     """The cut of a problem; docs/hopper.md holds the measurements behind it."""
     if head_dim > 128:
@@ -49,12 +59,19 @@ def choose(
         return HopperConfig(
             2, block_n=64, stages=2, pairs=causal, q_stages=1, skip=not windowed, by_head=packed
         )
-    if head_dim > 64 or windowed or seqlen_q < (512 if packed and not causal else 2048):
+    tails = not (causal or packed)
+    if head_dim > 64 or windowed:
+        three = False
+    elif tails:
+        three = hopper_cut.three_are_faster(seqlen_q, n_heads, multiprocessors)
+    else:
+        three = seqlen_q >= (2048 if causal else 512)
+    if not three:
         by_head = packed and (not causal or seqlen_q > 1024)
         return HopperConfig(
             2, block_n=128, stages=2, pairs=causal, q_stages=2, skip=False, by_head=by_head
         )
-    return HopperConfig(3, block_n=128, stages=2, pairs=False, q_stages=1, skip=True)
+    return HopperConfig(3, block_n=128, stages=2, pairs=False, q_stages=1, skip=True, tails=tails)
 
 
 def supported(
@@ -167,14 +184,7 @@ def launch(
     """Fill ``out`` and ``lse`` for arguments that ``supported`` accepts."""
     batch, seqlen_q, heads, head_dim = q.shape
     longest = packed.max_q if packed else seqlen_q
-    config = config or choose(
-        head_dim, longest, causal, packed=packed is not None, windowed=left_offset is not None
-    )
-    consumer_registers, producer_registers = ring.registers(config.consumers)
     block_d = max(64, triton.next_power_of_2(head_dim))
-    rows = ROWS * config.consumers
-    tiles = None
-    programs = triton.cdiv(seqlen_q, rows) * heads * batch
 
     def described(x: torch.Tensor, rows: int) -> TensorDescriptor:
         if packed is not None:
@@ -183,6 +193,21 @@ def launch(
 
     with targets.on_device_of(q):
         processors = targets.multiprocessors()
+        config = config or choose(
+            head_dim,
+            longest,
+            causal,
+            n_heads=heads * batch,
+            multiprocessors=processors,
+            packed=packed is not None,
+            windowed=left_offset is not None,
+        )
+        consumer_registers, producer_registers = ring.registers(config.consumers)
+        rows = ROWS * config.consumers
+        full = not causal and left_offset is None and packed is None
+        tiles = None
+        cut = (0, 0, 1)
+        programs = triton.cdiv(seqlen_q, rows) * heads * batch
         if packed is not None:
             tiles, programs = listed(
                 packed,
@@ -194,6 +219,9 @@ def launch(
                 by_head=config.by_head,
                 spare=processors,
             )
+        elif full and config.tails:
+            cut = hopper_cut.cut(seqlen_q, heads * batch, config.consumers, processors)
+            programs = processors
         attention_forward_hopper[(min(programs, processors),)](
             described(q, ROWS),
             described(k, config.block_n),
@@ -208,6 +236,7 @@ def launch(
             k.shape[1],
             causal_offset,
             left_offset,
+            *cut,
             scale * LOG2_E,
             CONSUMERS=config.consumers,
             BLOCK_N=config.block_n,
@@ -219,6 +248,8 @@ def launch(
             OUT_IN_Q=block_d > 128,
             Q_STAGES=config.q_stages,
             SKIP=config.skip,
+            TAILS=full and config.tails,
+            EVEN=full and k.shape[1] % config.block_n == 0,
             CONSUMER_REGISTERS=consumer_registers,
             PRODUCER_REGISTERS=producer_registers,
             num_warps=4,

@@ -53,10 +53,9 @@ def _produce(q, k, v, tiles, memory, problem):
     k_at = k_ring.first_to_fill()
     v_at = v_ring.first_to_fill()
     for i_turn in range(problem.turns(tiles)):
-        i_m, i_h, own, exists = problem.tile(i_turn, tiles)
+        row, i_h, own, exists = problem.tile(i_turn, tiles)
         if exists:
             i_kv = i_h // problem.heads_per_kv
-            row = i_m * problem.BLOCK_M
             n_blocks, _ = problem.blocks(own, row, problem.BLOCK_M)
             i_first, _ = problem.left_blocks(own, row, n_blocks, problem.BLOCK_M)
             # From the last block to the first: the masked ones come first.
@@ -189,17 +188,15 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
     if IN_TURNS and I_CONSUMER == CONSUMERS - 1:
         _turn("arrive", 0, CONSUMERS)  # consumer 0 has the first turn
     for i_turn in range(problem.turns(tiles)):
-        i_m, i_h, own, exists = problem.tile(i_turn, tiles)
+        first_row, i_h, own, exists = problem.tile(i_turn, tiles)
         if exists:
-            row = i_m * problem.BLOCK_M + I_CONSUMER * ROWS
-            n_loaded, _ = problem.blocks(own, i_m * problem.BLOCK_M, problem.BLOCK_M)
+            row = first_row + I_CONSUMER * ROWS
+            n_loaded, _ = problem.blocks(own, first_row, problem.BLOCK_M)
             if problem.SKIP:
                 n_blocks, n_whole = problem.blocks(own, row, ROWS)
             else:
-                n_blocks, n_whole = problem.blocks(own, i_m * problem.BLOCK_M, problem.BLOCK_M)
-            i_first, i_uncut = problem.left_blocks(
-                own, i_m * problem.BLOCK_M, n_blocks, problem.BLOCK_M
-            )
+                n_blocks, n_whole = problem.blocks(own, first_row, problem.BLOCK_M)
+            i_first, i_uncut = problem.left_blocks(own, first_row, n_blocks, problem.BLOCK_M)
             # Blocks that only the rows of later consumers see.
             if problem.SKIP:
                 for _ in range(n_loaded - n_blocks):
@@ -224,10 +221,11 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
             s = warpgroup_mma_wait(0, deps=[s])
             k_ring.release(k_at.stage)
             k_at = k_at.next()
-            s = _mask(s, row, n_blocks - 1, own, problem, False)
+            if not problem.EVEN:
+                s = _mask(s, row, n_blocks - 1, own, problem, False)
             maximum = gl.full([ROWS], float("-inf"), gl.float32, S_ROWS)
             total = gl.zeros([ROWS], gl.float32, S_ROWS)
-            b_p, maximum, total, _ = _softmax(s, maximum, total, scale_log2, True)
+            b_p, maximum, total, _ = _softmax(s, maximum, total, scale_log2, not problem.EVEN)
             p = pack(b_p, k_ring.memory.dtype)
             acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
 
@@ -235,10 +233,11 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
             n_masked = max(1, n_blocks - n_whole)
             if problem.WINDOW:
                 n_masked = min(n_masked, n_blocks - i_first)
-            acc, p, maximum, total, k_at, v_at = _steps(
-                acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, 1, n_masked, n_blocks, row,
-                own, problem, I_CONSUMER, True,
-            )  # fmt: skip
+            if not problem.EVEN:
+                acc, p, maximum, total, k_at, v_at = _steps(
+                    acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, 1, n_masked, n_blocks,
+                    row, own, problem, I_CONSUMER, True,
+                )  # fmt: skip
             n_uncut = max(n_masked, n_blocks - i_uncut) if problem.WINDOW else n_blocks
             acc, p, maximum, total, k_at, v_at = _steps(
                 acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, n_masked, n_uncut,
@@ -270,7 +269,12 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
             tma.store_wait(0)
             staging.reshape([ROWS, HEAD_DIM]).store((acc * inverse[:, None]).to(out.dtype))
             fence_async_shared()
-            tma.async_copy_shared_to_global(out, own.q_box(i_h, row), staging)
+            if problem.TAILS:
+                # Rows behind the tile's are another tile's.
+                if row < own.seqlen_q:
+                    tma.async_copy_shared_to_global(out, own.q_box(i_h, row), staging)
+            else:
+                tma.async_copy_shared_to_global(out, own.q_box(i_h, row), staging)
             if OUT_IN_Q:
                 tma.store_wait(0)
                 q_ring.release(q_at.stage)
@@ -290,6 +294,9 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
         "seqlen_k",
         "causal_offset",
         "left_offset",
+        "whole_each",
+        "whole_more",
+        "tail",
     ]
 )
 def attention_forward_hopper(
@@ -306,6 +313,9 @@ def attention_forward_hopper(
     seqlen_k,
     causal_offset,
     left_offset,
+    whole_each,
+    whole_more,
+    tail,
     scale_log2,
     CONSUMERS: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -317,6 +327,8 @@ def attention_forward_hopper(
     OUT_IN_Q: gl.constexpr,
     Q_STAGES: gl.constexpr,
     SKIP: gl.constexpr,
+    TAILS: gl.constexpr,
+    EVEN: gl.constexpr,
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
@@ -330,9 +342,10 @@ def attention_forward_hopper(
     """
     problem = Problem(
         heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset,
-        causal_offset if left_offset is None else left_offset, scale_log2,
+        causal_offset if left_offset is None else left_offset,
+        whole_each, whole_more, tail, scale_log2,
         CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP,
-        tiles is not None, left_offset is not None,
+        tiles is not None, left_offset is not None, TAILS, EVEN,
     )  # fmt: skip
     k_ring = new_ring(k, STAGES, CONSUMERS)
     v_ring = new_ring(v, STAGES, CONSUMERS)

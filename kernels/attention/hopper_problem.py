@@ -76,6 +76,9 @@ class Problem:
     seqlen_k: gl.tensor
     causal_offset: gl.tensor
     left_offset: gl.tensor
+    whole_each: gl.tensor
+    whole_more: gl.tensor
+    tail: gl.tensor
     scale_log2: gl.tensor
     CONSUMERS: gl.constexpr
     BLOCK_M: gl.constexpr
@@ -88,12 +91,14 @@ class Problem:
     SKIP: gl.constexpr
     PACKED: gl.constexpr
     WINDOW: gl.constexpr
+    TAILS: gl.constexpr
+    EVEN: gl.constexpr
 
     @gluon.constexpr_function
     def __init__(
         self, heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset, left_offset,
-        scale_log2, CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP,
-        PACKED, WINDOW,
+        whole_each, whole_more, tail, scale_log2, CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, PAIRS,
+        IN_TURNS, OUT_IN_Q, SKIP, PACKED, WINDOW, TAILS, EVEN,
     ):  # fmt: skip
         self.heads = heads
         self.heads_per_kv = heads_per_kv
@@ -102,6 +107,9 @@ class Problem:
         self.seqlen_k = seqlen_k
         self.causal_offset = causal_offset
         self.left_offset = left_offset
+        self.whole_each = whole_each
+        self.whole_more = whole_more
+        self.tail = tail
         self.scale_log2 = scale_log2
         self.CONSUMERS = gl.constexpr(CONSUMERS)
         self.BLOCK_M = gl.constexpr(64 * CONSUMERS)
@@ -114,6 +122,13 @@ class Problem:
         self.SKIP = gl.constexpr(SKIP)
         self.PACKED = gl.constexpr(PACKED)
         self.WINDOW = gl.constexpr(WINDOW)
+        self.TAILS = gl.constexpr(TAILS)
+        self.EVEN = gl.constexpr(EVEN)
+
+    @gluon.jit
+    def tails(self, n_whole):
+        """Tiles of ``tail`` warpgroups behind ``n_whole`` whole ones of a head."""
+        return gl.cdiv(gl.cdiv(self.seqlen_q, 64) - n_whole * self.CONSUMERS, self.tail)
 
     @gluon.jit
     def turns(self, tiles):
@@ -123,6 +138,11 @@ class Problem:
         if self.PACKED:
             n_rounds = gl.cdiv(gl.load(tiles), gl.num_programs(0))
             return 2 * n_rounds if self.PAIRS else n_rounds
+        elif self.TAILS:
+            n_tails = self.tails(self.whole_each) * (n_heads - self.whole_more)
+            n_tails += self.tails(self.whole_each + 1) * self.whole_more
+            n_whole = self.whole_each * n_heads + self.whole_more
+            return gl.cdiv(n_whole + n_tails, gl.num_programs(0))
         elif self.PAIRS:
             return 2 * gl.cdiv((n_m + 1) // 2 * n_heads, gl.num_programs(0))
         else:
@@ -130,7 +150,7 @@ class Problem:
 
     @gluon.jit
     def tile(self, i_turn, tiles):
-        """Block of rows, head and sequence of this program's turn, and whether it exists."""
+        """First row, head and sequence of this program's turn, and whether it exists."""
         if self.PACKED:
             return self.listed(i_turn, tiles)
         else:
@@ -142,6 +162,9 @@ class Problem:
 
         Full attention walks the whole blocks of a head side by side, every other turn backwards,
         and in the end each head's last, of fewer rows: those who had a whole block less take two.
+        With TAILS a head has ``whole_each`` whole blocks, the first ``whole_more`` heads one more,
+        and then blocks of ``tail`` warpgroups: hopper_cut.py chooses them. The sequence ends for a
+        program where its block does.
         Causal rows come longest first over all heads of an entry of the batch, every other turn
         backwards, so that no program collects the longer tile of each; or, with PAIRS, a long and a
         short block of one head follow each other: programs stay equally busy and a head's keys stay
@@ -151,7 +174,28 @@ class Problem:
         n_heads = self.heads * self.batch
         n_programs = gl.num_programs(0)
         i_program = gl.program_id(0)
-        if self.PAIRS:
+        end = self.seqlen_q
+        if self.TAILS:
+            i_program = gl.where(i_turn % 2 == 0, i_program, n_programs - 1 - i_program)
+            i_tile = i_turn * n_programs + i_program
+            n_whole = self.whole_each * n_heads + self.whole_more
+            is_tail = i_tile >= n_whole
+            i_kind = gl.where(is_tail, i_tile - n_whole, i_tile)
+            # Tiles of this kind that heads have: the first ``whole_more`` heads, and the others.
+            of_first = gl.where(is_tail, self.tails(self.whole_each + 1), self.whole_each + 1)
+            of_others = gl.where(is_tail, self.tails(self.whole_each), self.whole_each)
+            i_others = i_kind - of_first * self.whole_more
+            first = i_others < 0
+            of_first = gl.maximum(of_first, 1)
+            of_others = gl.maximum(of_others, 1)
+            i_bh = gl.where(first, i_kind // of_first, self.whole_more + i_others // of_others)
+            i_own = gl.where(first, i_kind % of_first, i_others % of_others)
+            whole = self.whole_each + gl.where(first, 1, 0)
+            rows = gl.where(is_tail, self.tail * 64, self.BLOCK_M)
+            row = i_own * rows + gl.where(is_tail, whole * self.BLOCK_M, 0)
+            end = gl.minimum(end, row + rows)
+            exists = i_bh < n_heads
+        elif self.PAIRS:
             n_pairs = (n_m + 1) // 2
             i_pair = (i_turn // 2) * n_programs + i_program
             i_short = i_pair % n_pairs
@@ -180,8 +224,10 @@ class Problem:
         seqlen_k, last, first = self.seqlen_k, self.causal_offset, self.left_offset
         if self.WINDOW and self.HEAD_DIM <= 128:
             seqlen_k, last, first = _unknown(seqlen_k), _unknown(last), _unknown(first)
-        own = Sequence(i_b, i_b, self.seqlen_q, seqlen_k, last, first, False)
-        return i_m, i_bh % self.heads, own, exists
+        own = Sequence(i_b, i_b, end, seqlen_k, last, first, False)
+        if not self.TAILS:
+            row = i_m * self.BLOCK_M
+        return row, i_bh % self.heads, own, exists
 
     @gluon.jit
     def listed(self, i_turn, tiles):
@@ -200,7 +246,7 @@ class Problem:
         last = self.causal_offset + seqlen_k - seqlen_q
         first = self.left_offset + seqlen_k - seqlen_q
         own = Sequence(gl.load(at + 3), gl.load(at + 5), seqlen_q, seqlen_k, last, first, True)
-        return i_m, i_h, own, (i_unit < gl.load(tiles)) & (i_m >= 0)
+        return i_m * self.BLOCK_M, i_h, own, (i_unit < gl.load(tiles)) & (i_m >= 0)
 
     @gluon.jit
     def first_lse(self, own, i_h):

@@ -209,9 +209,9 @@ spilling_tile = Plant(
     (
         Edit(
             "kernels/attention/hopper.py",
-            "    if head_dim > 64 or windowed or seqlen_q <",
+            "    if head_dim > 64 or windowed:\n        three = False\n",
             "    if windowed:\n        return HopperConfig(3, block_n=128, stages=2)\n"
-            "    if head_dim > 64 or seqlen_q <",
+            "    if head_dim > 64:\n        three = False\n",
         ),
     ),
     "registers spill",

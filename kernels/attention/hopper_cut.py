@@ -1,0 +1,60 @@
+"""How full attention is cut into blocks of rows, so that Hopper's programs end together."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import triton
+
+from ..hopper import ROWS
+
+# What blocks of 64, 128 and 192 rows take, of one of 192, where a program has three warpgroups; and
+# 128 rows where it has two. docs/hopper.md has the measurements.
+SHARES = (0.62, 0.85, 1.0)
+SHARE_OF_TWO = 0.75
+FEW_ROWS = 768  # that a block of 192 cuts badly whatever is behind it
+
+
+def three_are_faster(seqlen_q: int, n_heads: int, multiprocessors: int) -> bool:
+    """Whether programs of three warpgroups are done before those of two."""
+    if seqlen_q < FEW_ROWS:
+        return False
+    sizes = (seqlen_q, n_heads, 3, multiprocessors)
+    turns = triton.cdiv(triton.cdiv(seqlen_q, 2 * ROWS.value) * n_heads, multiprocessors)
+    return _longest(*cut(*sizes), *sizes) <= turns * SHARE_OF_TWO
+
+
+@lru_cache(maxsize=4096)
+def cut(seqlen_q: int, n_heads: int, consumers: int, multiprocessors: int) -> tuple[int, int, int]:
+    """(whole_each, whole_more, tail), where the last program ends first.
+
+    Each head has ``whole_each`` blocks of ``64 * consumers`` rows, the first ``whole_more`` heads
+    one more, and behind them blocks of ``64 * tail`` rows. Either all whole blocks there are, then
+    each head's rest; or as many as keep every program busy, and the rest in blocks small enough to
+    be one a program: few rows take longer each, but not as long as waiting for whole blocks.
+    """
+    most = triton.cdiv(seqlen_q, ROWS.value) // consumers
+    busy = most * n_heads // multiprocessors * multiprocessors
+    cuts = [(most, 0, consumers)]
+    cuts += [(*divmod(busy, n_heads), tail) for tail in range(1, consumers)]
+    sizes = (seqlen_q, n_heads, consumers, multiprocessors)
+    return min(cuts, key=lambda one: _longest(*one, *sizes))
+
+
+@lru_cache(maxsize=4096)
+def _longest(
+    each: int, more: int, tail: int, seqlen_q: int, n_heads: int, consumers: int, programs: int
+) -> float:
+    """What the program with most to do takes, in whole blocks of three warpgroups."""
+    units = triton.cdiv(seqlen_q, ROWS.value)
+    turns, left = divmod(each * n_heads + more, programs)
+    tiles = [1.0] * left
+    for i_head in range(n_heads):
+        behind = units - consumers * (each + (i_head < more))
+        tiles += [SHARES[min(tail, rows) - 1] for rows in range(behind, 0, -tail)]
+    busy = [0.0] * programs
+    for i_tile, time in enumerate(tiles):
+        i_turn, i_program = divmod(i_tile, programs)
+        backwards = (turns + i_turn) % 2 == 1
+        busy[programs - 1 - i_program if backwards else i_program] += time
+    return turns + max(busy)
