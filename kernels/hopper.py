@@ -128,5 +128,10 @@ def registers(consumers: int) -> tuple[int, int]:
 @lru_cache
 def layout(block: tuple[int, ...], dtype: torch.dtype) -> gl.NVMMASharedLayout:
     """How the copy engine lays out a box in shared memory."""
-    element = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}[dtype]
+    element = {
+        torch.float16: gl.float16,
+        torch.bfloat16: gl.bfloat16,
+        torch.float32: gl.float32,
+        torch.float8_e4m3fn: gl.float8e4nv,
+    }[dtype]
     return gl.NVMMASharedLayout.get_default_for(list(block), element)

@@ -1,4 +1,4 @@
-"""Tile sizes of attention in fp8, by target: found with the compiler, not timed on a card yet."""
+"""Tile sizes of attention in fp8, by target: found with the compiler; timed on sm_90 alone."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .. import checks
+from .. import checks, specialised, targets
 from . import fp8
 
 DTYPES = tuple(fp8.OFFSET)
@@ -117,7 +117,7 @@ def _forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     out, lse = _outputs(q, k, v, out_dtype=out_dtype)
     if out.numel():
-        fp8.launch(
+        _launch(
             q,
             k,
             v,
@@ -132,6 +132,29 @@ def _forward(
             scale=scale,
         )
     return out, lse
+
+
+def _launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    left_offset: int | None,
+    scale: float,
+    **given: Any,
+) -> None:
+    """The kernel of this architecture where there is one and it takes the problem."""
+    with targets.on_device_of(q):
+        name = "attention.hopper_fp8"
+        hopper = specialised.load(name) if targets.current().has_wgmma else None
+        if hopper is not None and left_offset is None and hopper.supported(q, k, v, scale):
+            try:
+                return hopper.launch(q, k, v, out, lse, scale=scale, **given)
+            except specialised.COMPILE_ERRORS as error:
+                specialised.give_up(name, error)
+        fp8.launch(q, k, v, out, lse, left_offset=left_offset, scale=scale, **given)
 
 
 @flash_attention_fp8_op.register_fake

@@ -117,7 +117,7 @@ def copyable(x: torch.Tensor) -> bool:
         and x.data_ptr() % 16 == 0
         and x.numel() > 0
         and all(
-            stride > 0 and stride % 8 == 0
+            stride > 0 and stride * x.element_size() % 16 == 0
             for stride, size in zip(x.stride()[:3], x.shape[:3], strict=True)
             if size > 1
         )
@@ -132,7 +132,8 @@ def descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
     batch, seqlen, heads, head_dim = x.shape
     # An axis of length 1 may have any stride; the copy engine still wants a multiple of 16 bytes.
     by_batch, by_row, by_head = (
-        stride if size > 1 else 8 for stride, size in zip(x.stride(), x.shape[:3], strict=False)
+        stride if size > 1 else 16 // x.element_size()
+        for stride, size in zip(x.stride(), x.shape[:3], strict=False)
     )
     block = (1, 1, rows, columns)
     return TensorDescriptor(

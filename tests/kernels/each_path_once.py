@@ -106,6 +106,19 @@ LOW_ATTENTION = [
     LowAttention(D=128, DV=128, causal=True, window=(30, -1), scales="heads", H=4),
     LowAttention(S=33, KV=90, H=4, D=32, DV=16, causal=True, view="transposed", out="float32"),
 ]
+# Of Hopper's own pass every cut, and outputs in one and in two boxes of columns.
+HOPPER_LOW_ATTENTION = [
+    LowAttention(S=150, KV=330, scales="heads", H=4),
+    LowAttention(S=200, KV=130, causal=True, scales="tensor", out="float16", D=48, DV=48),
+    LowAttention(S=2100, KV=150, H=2, G=1),
+    LowAttention(S=2100, KV=150, H=2, G=1, causal=True),
+    LowAttention(D=128, DV=128, S=150, KV=170),
+    LowAttention(D=96, DV=96, S=150, KV=170, causal=True, view="transposed"),
+    LowAttention(D=128, DV=128, S=2100, KV=150, scales="heads"),
+    LowAttention(D=128, DV=128, S=2100, KV=150, causal=True, out="float32"),
+    LowAttention(D=256, DV=256, S=150, KV=170),
+    LowAttention(D=192, DV=192, S=150, KV=170, causal=True, out="float32"),
+]
 PRODUCTS = [
     Product(M=200, N=136, K=264),
     Product(M=200, N=136, K=264, a_view="transposed", b_view="transposed", dtype="bfloat16"),
@@ -167,6 +180,10 @@ def paths() -> list[Drawn]:
         ),
         # Without a gradient of the log-sum-exp.
         Drawn("flash_attention", replace(PLAIN, D=128), run_gradients, ("dq", "dk", "dv")),
+        *(
+            Drawn("flash_attention fp8", one, findings.run_attention_fp8)
+            for one in HOPPER_LOW_ATTENTION
+        ),
         *(Drawn("matmul", one, findings.run_matmul) for one in HOPPER_PRODUCTS),
     ]
     return [*found, *(replace(one, portable=False) for one in special)]

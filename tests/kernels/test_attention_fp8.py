@@ -452,7 +452,8 @@ def test_compiles_to_fp8_products_without_a_spill(target: str, D: int) -> None:
     case = Fp8AttentionWorkload(group="test", B=4, S=1025, H=16, D=D, **options)
     found = measure(case, get(target))
     assert found.status == "ok", found.detail
-    assert found.values["launches"] == 1
+    # Hopper's own kernel wants the values turned around first.
+    assert found.values["launches"] == (2 if target == "sm_90" else 1)
     assert found.values["spilled_bytes"] == 0
     assert found.values["advisories"] == 0
     listing = "".join(lzma.decompress(one).decode() for one in found.code.values())

@@ -14,7 +14,12 @@ from tests.kernels.on_card import portable
 def test_portable_means_no_kernel_of_one_architecture() -> None:
     kept = specialised.load
     with portable():
-        for name in ("attention.hopper", "attention.hopper_backward_launch", "matmul.hopper"):
+        for name in (
+            "attention.hopper",
+            "attention.hopper_backward_launch",
+            "attention.hopper_fp8",
+            "matmul.hopper",
+        ):
             assert specialised.load(name) is None
     assert specialised.load is kept
 
@@ -54,6 +59,24 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
     } | {hopper.choose(D, 4096, True, windowed=True) for D in (128, 256)}
     assert taken == cuts
     assert len(backward) == 10
+
+
+def test_every_cut_of_hoppers_attention_in_fp8_is_taken_once() -> None:
+    from kernels.attention import hopper_fp8
+
+    taken = set()
+    with driver.active(targets.get("sm_90")):
+        for case in each_path_once.HOPPER_LOW_ATTENTION:
+            q, k, v = (case.arguments()[name] for name in "qkv")
+            assert hopper_fp8.supported(q, k, v, 1.0), case
+            taken.add(hopper_fp8.choose(case.D, case.S, case.causal))
+    cuts = {
+        hopper_fp8.choose(D, S, causal)
+        for D in (64, 128, 256)
+        for S in (64, 4096)
+        for causal in (False, True)
+    }
+    assert taken == cuts
 
 
 def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:

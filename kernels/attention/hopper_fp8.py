@@ -1,0 +1,122 @@
+"""Which fp8 attention problems Hopper's own forward pass takes, how they are cut, its launches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from .. import hopper as ring
+from .. import targets
+from .hopper import ROWS, copyable, descriptor
+from .hopper_fp8_forward import attention_forward_fp8_hopper
+from .hopper_fp8_prepare import prepare, turnable
+
+# Below them the portable kernel serves: up to head dim 64 it is as fast for 64 queries over 4096
+# keys, above it was not timed with fewer than 16.
+FEWEST_QUERIES = {64: 65, 256: 16}
+
+
+@dataclass(frozen=True)
+class Fp8HopperConfig:
+    """As ``hopper.HopperConfig``; the output is multiplied in ``parts`` of its columns, all of
+    which would need too many registers at once."""
+
+    consumers: int
+    block_n: int
+    stages: int
+    pairs: bool = False
+    q_stages: int = 1
+    skip: bool = False
+    parts: int = 1
+
+
+def choose(head_dim: int, seqlen_q: int, causal: bool) -> Fp8HopperConfig:
+    """The cut of a problem; docs/hopper.md holds the measurements behind it."""
+    if head_dim > 128:
+        return Fp8HopperConfig(2, block_n=128, stages=2, pairs=causal, parts=8)
+    if seqlen_q < 2048:
+        if head_dim <= 64 and not causal:
+            return Fp8HopperConfig(2, block_n=256, stages=2, q_stages=2)
+        return Fp8HopperConfig(2, block_n=128, stages=3, pairs=causal, q_stages=2)
+    if head_dim > 64:
+        return Fp8HopperConfig(3, block_n=128, stages=2)
+    return Fp8HopperConfig(3, block_n=128, stages=3, skip=causal)
+
+
+def supported(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> bool:
+    """Whether this kernel takes the problem: on Hopper, enough queries, strides it can read."""
+    head_dim = q.shape[3]
+    return (
+        targets.current().has_wgmma
+        and q.dtype == torch.float8_e4m3fn
+        and head_dim == v.shape[3] <= 256
+        and head_dim % 8 == 0
+        and q.shape[1] >= FEWEST_QUERIES[64 if head_dim <= 64 else 256]
+        and scale > 0.0
+        and copyable(q)
+        and copyable(k)
+        and turnable(v)
+    )
+
+
+def launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    q_scale: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    causal: bool,
+    causal_offset: int,
+    scale: float,
+    config: Fp8HopperConfig | None = None,
+) -> None:
+    """Fill ``out`` and ``lse`` for arguments that ``supported`` accepts, in two launches."""
+    batch, seqlen_q, heads, head_dim = q.shape
+    config = config or choose(head_dim, seqlen_q, causal)
+    consumer_registers, producer_registers = ring.registers(config.consumers)
+    block_d = max(64, triton.next_power_of_2(head_dim))
+    # Of fp32 more columns than 128 leave no memory for keys.
+    columns = 128 if out.dtype == torch.float32 else block_d
+    tiles = triton.cdiv(seqlen_q, ROWS * config.consumers) * heads * batch
+    with targets.on_device_of(q):
+        values, factors = prepare(v, heads, scale, q_scale, k_scale, v_scale)
+        block = (1, 1, block_d, config.block_n)
+        attention_forward_fp8_hopper[(min(tiles, targets.multiprocessors()),)](
+            descriptor(q, ROWS, block_d),
+            descriptor(k, config.block_n, block_d),
+            TensorDescriptor(
+                values,
+                list(values.shape),
+                list(values.stride()),
+                list(block),
+                ring.layout(block, values.dtype),
+            ),
+            descriptor(out, ROWS, min(columns, block_d)),
+            lse,
+            factors,
+            heads,
+            heads // k.shape[2],
+            batch,
+            seqlen_q,
+            k.shape[1],
+            causal_offset,
+            CONSUMERS=config.consumers,
+            BLOCK_N=config.block_n,
+            HEAD_DIM=block_d,
+            STAGES=config.stages,
+            CAUSAL=causal,
+            PAIRS=config.pairs,
+            Q_STAGES=config.q_stages,
+            SKIP=config.skip,
+            PARTS=config.parts,
+            CONSUMER_REGISTERS=consumer_registers,
+            PRODUCER_REGISTERS=producer_registers,
+            num_warps=4,
+        )

@@ -1,0 +1,151 @@
+"""What Hopper's fp8 attention needs first: values with their keys side by side, and its factors."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from .forward import LOG2_E
+
+KEYS = 128  # that a program turns around; the kernel of the products reads whole groups of 16
+ROUNDED = 64  # to which keys are rounded up, so that whole vectors are stored
+
+
+@triton.jit
+def attention_forward_fp8_hopper_prepare(
+    v,
+    to,
+    q_scale,
+    k_scale,
+    v_scale,
+    factors,
+    stride_q_scale,
+    stride_k_scale,
+    stride_v_scale,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    kv_heads,
+    heads_per_kv,
+    seqlen_k,
+    words_to,
+    scale_log,
+    WORDS: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """v (batch, keys, kv heads, 4 WORDS) to (batch, kv heads, 4 WORDS, 4 words_to), four values a
+    word of 32 bits, zeros past the last key. Of 16 keys, those with the numbers 2 t, 2 t + 1,
+    2 t + 8 and 2 t + 9 are next to each other: one thread has their scores.
+
+    factors: (2, heads) fp32, by which scores are multiplied, to powers of 2, and the output.
+    """
+    # Heads side by side, as they are in memory.
+    i_h = tl.program_id(0) % kv_heads
+    i_n = tl.program_id(0) // kv_heads
+    i_b = tl.program_id(1)
+    if (i_n == 0) & (i_b == 0):
+        b_scale = scale_log
+        b_out = 1.0
+        if k_scale is not None:
+            b_scale *= tl.load(k_scale + i_h * stride_k_scale)
+        if v_scale is not None:
+            b_out *= tl.load(v_scale + i_h * stride_v_scale)
+        for i_q in range(i_h * heads_per_kv, (i_h + 1) * heads_per_kv):
+            b_factor = b_scale
+            if q_scale is not None:
+                b_factor *= tl.load(q_scale + i_q * stride_q_scale)
+            tl.store(factors + i_q, b_factor)
+            tl.store(factors + kv_heads * heads_per_kv + i_q, b_out)
+
+    v += i_b.to(tl.int64) * stride_vb + i_h.to(tl.int64) * stride_vh
+    v += (i_n * BLOCK_N).to(tl.int64) * stride_vs
+    to += (i_b * kv_heads + i_h).to(tl.int64) * (4 * WORDS * words_to) + i_n * (BLOCK_N // 4)
+    o_w = tl.arange(0, BLOCK_W)
+    o_n = tl.arange(0, BLOCK_N // 4)
+    in_w = o_w < WORDS
+    # Of four keys the first; the others follow it by 1, 8 and 9.
+    o_key = o_n // 4 * 16 + o_n % 4 * 2
+    n_left = seqlen_k - i_n * BLOCK_N
+    p_v = v + o_key[:, None] * stride_vs + o_w[None, :]
+    # [BLOCK_N / 4, BLOCK_W]
+    b_0 = tl.load(p_v, mask=(o_key < n_left)[:, None] & in_w[None, :], other=0)
+    p_v += stride_vs
+    b_1 = tl.load(p_v, mask=(o_key + 1 < n_left)[:, None] & in_w[None, :], other=0)
+    p_v += 7 * stride_vs
+    b_8 = tl.load(p_v, mask=(o_key + 8 < n_left)[:, None] & in_w[None, :], other=0)
+    p_v += stride_vs
+    b_9 = tl.load(p_v, mask=(o_key + 9 < n_left)[:, None] & in_w[None, :], other=0)
+    # The first bytes of the four are the first word, and so on.
+    b_0, b_1, b_2, b_3 = tl.inline_asm_elementwise(
+        """{.reg .b32 low, high;
+        prmt.b32 low, $4, $5, 0x5140;
+        prmt.b32 high, $6, $7, 0x5140;
+        prmt.b32 $0, low, high, 0x5410;
+        prmt.b32 $1, low, high, 0x7632;
+        prmt.b32 low, $4, $5, 0x7362;
+        prmt.b32 high, $6, $7, 0x7362;
+        prmt.b32 $2, low, high, 0x5410;
+        prmt.b32 $3, low, high, 0x7632;}""",
+        "=&r,=&r,=&r,=&r,r,r,r,r",
+        [b_0, b_1, b_8, b_9],
+        dtype=(tl.int32, tl.int32, tl.int32, tl.int32),
+        is_pure=True,
+        pack=1,
+    )
+    p_to = to + o_w[:, None] * (4 * words_to) + o_n[None, :]
+    mask = in_w[:, None] & (o_n < words_to - i_n * (BLOCK_N // 4))[None, :]
+    tl.store(p_to, tl.trans(b_0), mask=mask)
+    tl.store(p_to + words_to, tl.trans(b_1), mask=mask)
+    tl.store(p_to + 2 * words_to, tl.trans(b_2), mask=mask)
+    tl.store(p_to + 3 * words_to, tl.trans(b_3), mask=mask)
+
+
+def turnable(v: torch.Tensor) -> bool:
+    """Whether four values next to each other are one word of 32 bits everywhere."""
+    return (
+        v.stride(3) == 1
+        and v.shape[3] % 4 == 0
+        and v.data_ptr() % 16 == 0
+        and v.storage_offset() % 4 == 0
+        and all(stride % 4 == 0 for stride in v.stride()[:3])
+    )
+
+
+def prepare(
+    v: torch.Tensor,
+    heads: int,
+    scale: float,
+    q_scale: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values as (batch, kv heads, head dim, keys rounded up), and the factors of ``heads``."""
+    batch, seqlen_k, kv_heads, head_dim = v.shape
+    words = triton.cdiv(seqlen_k, ROUNDED) * (ROUNDED // 4)
+    size = batch * kv_heads * head_dim * words
+    # One piece of memory; of integers, which torch fills where it is asked to fill what is new.
+    memory = torch.empty(size + 2 * heads, dtype=torch.int32, device=v.device)
+    values, factors = memory[:size], memory[size:].view(torch.float32)
+    by_word = v.view(torch.int32)
+    scales = (q_scale, k_scale, v_scale)
+    grid = (triton.cdiv(seqlen_k, KEYS) * kv_heads, batch)
+    attention_forward_fp8_hopper_prepare[grid](
+        by_word,
+        values,
+        *scales,
+        factors,
+        *(0 if one is None or one.dim() == 0 else one.stride(0) for one in scales),
+        *by_word.stride()[:3],
+        kv_heads,
+        heads // kv_heads,
+        seqlen_k,
+        words,
+        scale * LOG2_E,
+        WORDS=head_dim // 4,
+        BLOCK_W=max(8, triton.next_power_of_2(head_dim // 4)),
+        BLOCK_N=KEYS,
+        num_warps=4,
+    )
+    return values.view(v.dtype).view(batch, kv_heads, head_dim, 4 * words), factors
