@@ -306,7 +306,7 @@ def _range(count: int, total: int) -> str:
 
 def _speed_section(detectors: Others) -> str:
     rows = [
-        [name, _number(detector, partial(rates.cpu_seconds, series=100, seed=SEED), digits=1)]
+        [name, _number(detector, partial(rates.cpu_seconds, series=1000, seed=SEED), digits=1)]
         for name, detector in detectors.items()
     ]
     return "## Processor seconds for 1000 series of 500 points, one core\n\n" + _table(
