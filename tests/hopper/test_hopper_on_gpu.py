@@ -301,8 +301,12 @@ def test_nan_reaches_the_gradients_that_fixed_point_sums(broken: str, head_dim: 
     forward.launch(q, k, v, out, lse, left_offset=None, **options)
     twins = backward.launch(dout, None, q, k, v, out, lse, left_offset=None, **options)
     found = flash_attention_backward(dout, q, k, v, out, lse, causal=True)
-    for one, twin in zip(found, twins, strict=True):
-        assert (one.isnan() | ~twin.isnan()).all()
+    # A tile's rows that do not see the key, and its keys that a row does not see, may be NaN too:
+    # 0 times NaN. Which ones differs from tile to tile.
+    at = torch.arange(300, device="cuda")
+    queries, keys = (at >= 77, at >= 0) if broken in ("k", "v") else (at == 77, at <= 77)
+    for one, twin, seen in zip(found, twins, (queries, keys, keys), strict=True):
+        assert (one.isnan() | ~twin.isnan())[:, seen].all()
         assert not one[:, :, 0].isnan().any()
 
 

@@ -54,6 +54,8 @@ ATTENTION = [
 HOPPER = [
     *ATTENTION[:6],
     replace(PLAIN, causal=False, S=2100, KV=140, H=2, G=2),
+    replace(PLAIN, causal=False, S=200, KV=256),
+    replace(PLAIN, S=2100, KV=2200, H=2, G=2),
     replace(PLAIN, S=200, KV=256, dtype="bfloat16"),
     replace(PLAIN, D=128),
     replace(PLAIN, D=128, S=30),

@@ -36,7 +36,8 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
     from kernels.attention import hopper, hopper_backward_launch
     from kernels.attention.interface import limits
 
-    taken, backward = set(), set()
+    taken, masked, backward = set(), set(), set()
+    here = {"n_heads": 2, "multiprocessors": 132}
     with driver.active(targets.get("sm_90")):
         for case in each_path_once.HOPPER:
             q, k, v = case.tensors()
@@ -45,19 +46,23 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
             alike = q.shape[3] == v.shape[3]
             if alike and hopper.supported(q, k, v, q.shape[3] ** -0.5, **options):
                 windowed = first is not None
-                taken.add(hopper.choose(case.D, case.S, mask, windowed=windowed))
+                cut = hopper.choose(case.D, case.S, mask, **here, windowed=windowed)
+                taken.add(cut)
+                if not (mask or windowed):
+                    masked.add(case.KV % cut.block_n > 0)
                 dout = q.new_empty(q.shape)
                 if not windowed and hopper_backward_launch.supported(q, k, v, dout, 1.0):
                     full = case.KV % hopper_backward_launch.BLOCK_N == 0
                     backward |= {("causal", mask), ("whole blocks", full)}
                     backward.add((hopper_backward_launch.choose(case.D), case.dtype))
     cuts = {
-        hopper.choose(D, S, causal)
+        hopper.choose(D, S, causal, **here)
         for D in (64, 128, 256)
         for S in (64, 4096)
         for causal in (False, True)
-    } | {hopper.choose(D, 4096, True, windowed=True) for D in (128, 256)}
+    } | {hopper.choose(D, 4096, True, **here, windowed=True) for D in (128, 256)}
     assert taken == cuts
+    assert masked == {False, True}
     assert len(backward) == 10
 
 
