@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from .. import targets
@@ -50,6 +52,10 @@ def launch(
         k, v = cache.bits if way in ("fn", "fnuz") else (cache.k, cache.v)
         if in_pairs:
             k, v = cache.pairs
+        if target.has_wgmma and copied_ahead(cache.v) and not copied_ahead(cache.k):
+            # Keys through registers beside values copied ahead: ptxas 12.8 (triton 3.6 and 3.7)
+            # takes half of the keys' addresses from what nothing wrote (configs.columns).
+            config = replace(config, num_stages=1)
         block_m = config.block_m(rows)
         block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
         blocks = -(-rows // block_m)
@@ -131,3 +137,9 @@ def launch(
             natural=natural,
             after=target.overlaps_launches,
         )
+
+
+def copied_ahead(x: torch.Tensor) -> bool:
+    """Whether Triton knows that rows begin at multiples of 16 elements, and copies them into shared
+    memory while it computes."""
+    return x.stride(-1) == 1 and all(stride % 16 == 0 for stride in x.stride()[:-1])

@@ -54,6 +54,14 @@ def decoded(head_dim: int, head_dim_v: int, dtype: torch.dtype = FP16) -> None:
     kernels.flash_attention_kvcache(q, k, v, num_splits=1)
 
 
+def cached(head_dim: int, head_dim_v: int, seqlen_q: int, pad: int = 0) -> None:
+    """Keys in rows of no whole 32 bytes, values in rows of them."""
+    q = torch.zeros(1, seqlen_q, 1, head_dim, dtype=FP16)
+    k = torch.zeros(1, 200, 1, head_dim + pad, dtype=FP16)[..., :head_dim]
+    v = torch.zeros(1, 200, 1, head_dim_v, dtype=FP16)
+    kernels.flash_attention_kvcache(q, k, v, num_splits=1)
+
+
 def compiled(call: Callable[[], object]) -> list[Launch]:
     with portable(), driver.active(targets.get("sm_90")) as recorder:
         call()
@@ -68,6 +76,9 @@ def compiled(call: Callable[[], object]) -> list[Launch]:
         pytest.param(lambda: attended(233, 300, 32, 16, 3), 1, id="32-16-unaligned"),
         pytest.param(lambda: trained(107, 107, 256, 32), 4, id="256-32"),
         pytest.param(lambda: decoded(40, 32), 1, id="40-32-fp8-cache"),
+        pytest.param(lambda: cached(72, 128, 1), 1, id="72-128-cache"),
+        pytest.param(lambda: cached(72, 32, 16), 1, id="72-32-cache"),
+        pytest.param(lambda: cached(128, 128, 1, 8), 1, id="128-cache-padded-keys"),
         # Triton 3.6 and 3.7 do not compile products in fp64 of what is loaded in fewer bits than
         # 32, or of weights that come from it, but for a sum between.
         pytest.param(lambda: decoded(32, 32, torch.float32), 1, id="fp32-on-fp8-cache"),
