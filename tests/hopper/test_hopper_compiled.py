@@ -342,9 +342,7 @@ def test_fp8_products_without_spills_advisories_or_moves(options, causal: bool) 
     kernel = recording.launches[1].kernel
     code = read_code(kernel)
     assert code.tensor_level == 2  # wgmma
-    # Triton 3.7 keeps one register of three warpgroups at head dim 128 in memory, once a tile.
-    three = options["head_dim"] in (96, 128) and options.get("seqlen_q", 0) >= 2048
-    assert code.spilled_bytes <= (4 if three else 0)
+    assert code.spilled_bytes == 0
     assert code.advisories == ()
     for feature in ("setmaxnreg", "cp.async.bulk.tensor", "e4m3.e4m3"):
         assert feature in kernel.texts["ptx"]
