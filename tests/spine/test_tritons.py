@@ -29,6 +29,14 @@ NAMES = (
 FP32 = jobs.Job("kernels:flash_attention", "", " ".join(["fp32[1,64,2,16]"] * 3), backward=True)
 FP32_MATMUL = jobs.Job("kernels:matmul", "sm_90", "fp32[512,512] fp32[512,512]")
 IN_FP8_ALONE = {"attention_forward_fp8"}
+ON_HOPPER_ALONE = {"list_tiles"}
+# Packed sequences whose tiles are listed first.
+PACKED = jobs.Job(
+    "kernels:flash_attention_varlen",
+    "sm_90",
+    " ".join(["bf16[400,2,64]"] * 3)
+    + " cu_seqlens_q=i32[3] cu_seqlens_k=i32[3] max_seqlen_q=200 max_seqlen_k=200",
+)
 # As small as they can be, on every target.
 SMALL = (
     FP32,
@@ -91,7 +99,11 @@ def expected(version: str) -> set[tuple[str, str]]:
         (kernel, target)
         for kernel in launched_kernels()
         for target in (
-            specialised if "hopper" in kernel else fp8 if kernel in IN_FP8_ALONE else every
+            specialised
+            if "hopper" in kernel or kernel in ON_HOPPER_ALONE
+            else fp8
+            if kernel in IN_FP8_ALONE
+            else every
         )
     }
 
@@ -112,7 +124,7 @@ def test_every_kernel_compiles(version: str) -> None:
     # Queries so few that Hopper's own kernel leaves them to the portable one.
     few = " ".join(["fp8[1,16,2,64]"] * 3)
     asked.append(jobs.Job("kernels:flash_attention", "sm_90", few))
-    asked.append(FP32_MATMUL)
+    asked += [FP32_MATMUL, PACKED]
     try:
         folder = sides.triton_folder(version)
     except ValueError as error:
