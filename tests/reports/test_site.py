@@ -180,7 +180,7 @@ def test_a_site_drawn_by_several_processes_is_that_of_one(
 def interrupted_build(
     tree: trees.Tree, folder: Path, how: signal.Signals
 ) -> tuple[subprocess.Popen[str], str]:
-    """A build into ``folder`` that gets a signal as soon as the first page of a series is there."""
+    """A build into ``folder`` that gets a signal as soon as it has begun to write."""
     command = [sys.executable, "-m", "reports", "build", "--results", str(tree.results)]
     process = subprocess.Popen(
         [*command, "--repo", str(tree.repo), "--out", str(folder / "html")],
@@ -191,7 +191,7 @@ def interrupted_build(
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
-        if any(folder.glob(".html.new-*/s/*.html")):
+        if any(folder.glob(".html.new-*")):
             break
         time.sleep(0.005)
     with contextlib.suppress(ProcessLookupError):
