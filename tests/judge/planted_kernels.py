@@ -112,10 +112,10 @@ exp_for_exp2 = Plant(
     FP8_ATTENTION,
     (
         Edit(
-            "kernels/attention/fp8.py",
-            "        b_p = tl.exp2(b_s * scale - (b_shift - OFFSET)[:, None])\n",
-            "        b_power = b_s * scale - (b_shift - OFFSET)[:, None]\n"
-            "        b_p = tl.exp(b_power * 0.6931471805599453)\n",
+            "kernels/attention/hopper_fp8_forward.py",
+            "    p = gl.exp2(s * scale_log2 - (new - OFFSET)[:, None])\n",
+            "    power = s * scale_log2 - (new - OFFSET)[:, None]\n"
+            "    p = gl.exp(power * 0.6931471805599453)\n",
         ),
     ),
     "more instructions",
@@ -325,16 +325,14 @@ tidy_fp8_attention = Plant(
     FP8_ATTENTION,
     (
         Edit(
-            "kernels/attention/fp8.py",
-            "    b_factor = 1.0 / tl.where(b_sum == 0.0, 1.0, b_sum)\n",
-            "    b_inverse = 1.0 / tl.where(b_sum == 0.0, 1.0, b_sum)\n",
+            "kernels/attention/hopper_fp8_forward.py",
+            "    factor = gl.exp2(maximum - new)\n",
+            "    shrunk = gl.exp2(maximum - new)\n",
         ),
         Edit(
-            "kernels/attention/fp8.py",
-            "        b_factor *= tl.load(v_scale + i_kv * stride_v_scale)\n"
-            "    b_out = b_out * b_factor[:, None]\n",
-            "        b_inverse *= tl.load(v_scale + i_kv * stride_v_scale)\n"
-            "    b_out = b_out * b_inverse[:, None]\n",
+            "kernels/attention/hopper_fp8_forward.py",
+            "    return p, new, total * factor + gl.sum(p, 1), factor\n",
+            "    return p, new, total * shrunk + gl.sum(p, 1), shrunk\n",
         ),
     ),
 )
@@ -345,9 +343,9 @@ tidy_backward = Plant(
     BACKWARD,
     (
         Edit(
-            "kernels/attention/backward_tiles.py",
-            "    b_p = tl.exp2(b_s * (scale * LOG2_E) - b_lse * LOG2_E)\n",
-            "    b_power = b_s * (scale * LOG2_E) - b_lse * LOG2_E\n    b_p = tl.exp2(b_power)\n",
+            "kernels/attention/hopper_backward_q.py",
+            "    p = gl.exp2(s * scale_log2 - lse[:, None])\n",
+            "    power = s * scale_log2 - lse[:, None]\n    p = gl.exp2(power)\n",
         ),
     ),
 )
