@@ -9,6 +9,7 @@ import torch
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from triton.language.core import _aggregate as aggregate
 
@@ -102,6 +103,12 @@ def new_ring(desc, STAGES: gl.constexpr, READERS: gl.constexpr):
     shape: gl.constexpr = [STAGES] + desc.block_shape  # noqa: RUF005
     memory = gl.allocate_shared_memory(desc.dtype, shape, desc.layout)
     return Ring(memory, barriers(STAGES, 1), barriers(STAGES, READERS), STAGES)
+
+
+@builtin
+def partition_barrier(_semantic=None):
+    """A barrier of a partition's warps; Triton 3.6 and 3.7 name it differently."""
+    return _semantic.debug_barrier()
 
 
 @gluon.constexpr_function

@@ -23,8 +23,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.core import _aggregate as aggregate
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from ..hopper import Cursor, barriers
+from ..hopper import Cursor, barriers, partition_barrier
 from .hopper_backward_rows import UNITS
+from .hopper_backward_work import SIZES, Work, in_order, mask
 from .hopper_pairs import pack, times, unpack
 
 
@@ -35,12 +36,6 @@ def add_to_global(desc, coord, src, _semantic=None):
     coord = _semantic._convert_to_ir_values(coord, require_i64=False)
     kind = ir.DESCRIPTOR_REDUCE_KIND.ADD
     _semantic.builder.create_async_tma_reduce(kind, desc.handle, coord, src.handle)
-
-
-@builtin
-def all_consumers(_semantic=None):
-    """A barrier of the partition; Triton 3.6 and 3.7 name it differently."""
-    return _semantic.debug_barrier()
 
 
 @aggregate
@@ -75,72 +70,6 @@ class Memory:
         self.kv_full = kv_full
         self.q_full = q_full
         self.dout_full = dout_full
-
-
-@aggregate
-class Work:
-    """A program's block of keys, and the queries that see it: ``steps`` blocks of BLOCK_M rows of
-    each of ``heads_per_kv`` heads."""
-
-    i_b: gl.tensor
-    i_kv: gl.tensor
-    i_n: gl.tensor
-    first: gl.tensor
-    blocks: gl.tensor
-    steps: gl.tensor
-    shift: gl.tensor
-    heads: gl.tensor
-    heads_per_kv: gl.tensor
-    padded_q: gl.tensor
-    all_rows: gl.tensor
-    seqlen_k: gl.tensor
-    causal_offset: gl.tensor
-    BLOCK_M: gl.constexpr
-    BLOCK_N: gl.constexpr
-    HEAD_DIM: gl.constexpr
-    STAGES: gl.constexpr
-    CAUSAL: gl.constexpr
-    EVEN: gl.constexpr
-    DTYPE: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(
-        self, i_b, i_kv, i_n, first, blocks, steps, shift, heads, heads_per_kv, padded_q, all_rows,
-        seqlen_k, causal_offset, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, EVEN, DTYPE,
-    ):  # fmt: skip
-        self.i_b = i_b
-        self.i_kv = i_kv
-        self.i_n = i_n
-        self.first = first
-        self.blocks = blocks
-        self.steps = steps
-        self.shift = shift
-        self.heads = heads
-        self.heads_per_kv = heads_per_kv
-        self.padded_q = padded_q
-        self.all_rows = all_rows
-        self.seqlen_k = seqlen_k
-        self.causal_offset = causal_offset
-        self.BLOCK_M = gl.constexpr(BLOCK_M)
-        self.BLOCK_N = gl.constexpr(BLOCK_N)
-        self.HEAD_DIM = gl.constexpr(HEAD_DIM)
-        self.STAGES = gl.constexpr(STAGES)
-        self.CAUSAL = gl.constexpr(CAUSAL)
-        self.EVEN = gl.constexpr(EVEN)
-        self.DTYPE = gl.constexpr(DTYPE)
-
-    @gluon.jit
-    def next(self, i_h, i_m):
-        """The head and block of rows behind these. Programs of one head start at different rows,
-        so that they do not all add to the same ones at once."""
-        i_m = i_m + 1
-        i_m = gl.where(i_m == self.blocks, 0, i_m)
-        return gl.where(i_m == self.shift, i_h + 1, i_h), i_m
-
-    @gluon.jit
-    def row(self, i_h, i_m):
-        """Where a block of rows lies in workspaces."""
-        return (self.i_b * self.heads + i_h) * self.padded_q + (self.first + i_m) * self.BLOCK_M
 
 
 @gluon.constexpr_function
@@ -199,19 +128,6 @@ def _produce(q, k, v, dout, rows, memory, work):
         tma.async_copy_global_to_shared(dout, [work.i_b, i_h, row, 0], ready, to)
         at = at.next()
         i_h, i_m = work.next(i_h, i_m)
-
-
-@gluon.jit
-def mask(s, i_m, zero, work):
-    """Scores that are not seen become -inf; keys are rows, queries columns."""
-    o_n = work.i_n * work.BLOCK_N + gl.arange(0, work.BLOCK_N, gl.SliceLayout(1, s.type.layout))
-    o_m = gl.arange(0, work.BLOCK_M, gl.SliceLayout(0, s.type.layout))
-    first_seeing = o_n - work.causal_offset - i_m if work.CAUSAL else o_n * 0 + zero
-    first_seeing = gl.where(o_n < work.seqlen_k, first_seeing, work.BLOCK_M)
-    # A column is what its lane adds (bits 1 and 2) and a constant, which becomes part of an
-    # instruction when it stays alone; 16 sums would each take a register.
-    constant = (o_m & ~6)[None, :]
-    return gl.where(constant >= first_seeing[:, None] - (o_m & 6)[None, :], s, float("-inf"))
 
 
 @gluon.jit
@@ -319,29 +235,25 @@ def _consume(dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most):
         b_dq = warpgroup_mma_wait(2, deps=[b_dq])
         memory.dq.store(_to_fixed(b_dq * unit[:, None]))
         fence_async_shared()
-        all_consumers()
+        partition_barrier()
         add_to_global(dq, [work.row(i_h, i_m), 0], memory.dq)
         s, b_dk = warpgroup_mma_wait(0, deps=[s, b_dk])
         if i + work.STAGES < work.steps:
             _hand_back("arrive", at.stage, 8)
         at = next_at
         i_h, i_m = work.next(i_h, i_m)
-    all_consumers()
+    partition_barrier()
     memory.v.index(0).reshape([BLOCK_N, HEAD_DIM]).store(b_dv.to(DTYPE))
     memory.k.index(0).reshape([BLOCK_N, HEAD_DIM]).store((b_dk * scale).to(DTYPE))
     fence_async_shared()
-    all_consumers()
+    partition_barrier()
     row = work.i_n * BLOCK_N
     tma.async_copy_shared_to_global(dv, [work.i_b, work.i_kv, row, 0], memory.v.index(0))
     tma.async_copy_shared_to_global(dk, [work.i_b, work.i_kv, row, 0], memory.k.index(0))
     tma.store_wait(0)
 
 
-@gluon.jit(
-    do_not_specialize=[
-        "heads", "kv_heads", "batch", "seqlen_q", "seqlen_k", "causal_offset", "heads_together"
-    ]
-)  # fmt: skip
+@gluon.jit(do_not_specialize=SIZES)
 def attention_backward_hopper(
     q,
     k,
@@ -378,13 +290,8 @@ def attention_backward_hopper(
     """
     gdc_wait()
     gdc_launch_dependents()
-    # Causal blocks with most queries first, over as many heads as L2 holds.
     n_n = gl.cdiv(seqlen_k, BLOCK_N)
-    i_chunk = gl.program_id(0) // (heads_together * n_n)
-    i_in = gl.program_id(0) % (heads_together * n_n)
-    width = gl.minimum(heads_together, batch * kv_heads - i_chunk * heads_together)
-    i_n = i_in // width
-    i_bh = i_chunk * heads_together + i_in % width
+    i_n, i_bh = in_order(n_n, batch, kv_heads, heads_together, False)
     o_bound = gl.arange(0, BLOCKS, gl.BlockedLayout([1], [32], [8], [0]))
     p_bound = bounds + i_bh * n_n + o_bound
     k_most = gl.max(gl.load(p_bound, mask=o_bound < n_n, other=0.0), 0)

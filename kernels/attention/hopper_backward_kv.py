@@ -20,8 +20,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.core import _aggregate as aggregate
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from ..hopper import Ring, barriers, meet, new_ring
-from .hopper_backward import Work, all_consumers, mask
+from ..hopper import Ring, barriers, meet, new_ring, partition_barrier
+from .hopper_backward_work import SIZES, Work, in_order, mask
 from .hopper_pairs import pack, unpack
 
 # Barriers of the two warpgroups.
@@ -118,7 +118,7 @@ def _write(gradient, to, staging, work):
     """Into global memory, through what held the block of keys or values."""
     staging.index(0).reshape([work.BLOCK_N, work.HEAD_DIM]).store(gradient.to(work.DTYPE))
     fence_async_shared()
-    all_consumers()
+    partition_barrier()
     at = [work.i_b, work.i_kv, work.i_n * work.BLOCK_N, 0]
     tma.async_copy_shared_to_global(to, at, staging.index(0))
     tma.store_wait(0)
@@ -210,11 +210,7 @@ def _keys(dk, memory, work, scale):
     _write(acc * scale, dk, memory.v, work)
 
 
-@gluon.jit(
-    do_not_specialize=[
-        "heads", "kv_heads", "batch", "seqlen_q", "seqlen_k", "causal_offset", "heads_together"
-    ]
-)  # fmt: skip
+@gluon.jit(do_not_specialize=SIZES)
 def attention_backward_hopper_kv(
     q,
     k,
@@ -247,13 +243,8 @@ def attention_backward_hopper_kv(
     """
     gdc_wait()
     gdc_launch_dependents()
-    # Causal blocks with most queries first, over as many heads as L2 holds.
     n_n = gl.cdiv(seqlen_k, BLOCK_N)
-    i_chunk = gl.program_id(0) // (heads_together * n_n)
-    i_in = gl.program_id(0) % (heads_together * n_n)
-    width = gl.minimum(heads_together, batch * kv_heads - i_chunk * heads_together)
-    i_n = i_in // width
-    i_bh = i_chunk * heads_together + i_in % width
+    i_n, i_bh = in_order(n_n, batch, kv_heads, heads_together, False)
     n_m = gl.cdiv(seqlen_q, BLOCK_M)
     padded_q = n_m * BLOCK_M
     first = 0

@@ -19,8 +19,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.core import _aggregate as aggregate
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from ..hopper import ROWS, Ring, barriers, new_ring
-from .hopper_backward import all_consumers
+from ..hopper import ROWS, Ring, barriers, new_ring, partition_barrier
+from .hopper_backward_work import SIZES, in_order
 
 
 @aggregate
@@ -204,16 +204,12 @@ def _consume(dq, rows, memory, work, scale, scale_log2, I_CONSUMER: gl.constexpr
     q = memory.q.index(I_CONSUMER)
     q.reshape([ROWS, work.HEAD_DIM]).store((acc * scale).to(work.DTYPE))
     fence_async_shared()
-    all_consumers()
+    partition_barrier()
     tma.async_copy_shared_to_global(dq, [work.i_b, work.i_h, row, 0], q)
     tma.store_wait(0)
 
 
-@gluon.jit(
-    do_not_specialize=[
-        "heads", "kv_heads", "batch", "seqlen_q", "seqlen_k", "causal_offset", "heads_together"
-    ]
-)  # fmt: skip
+@gluon.jit(do_not_specialize=SIZES)
 def attention_backward_hopper_q(
     q,
     k,
@@ -246,13 +242,8 @@ def attention_backward_hopper_q(
     """
     gdc_wait()
     gdc_launch_dependents()
-    # Causal blocks with most keys first, over as many heads as L2 holds.
     n_m = gl.cdiv(seqlen_q, 2 * ROWS)
-    i_chunk = gl.program_id(0) // (heads_together * n_m)
-    i_in = gl.program_id(0) % (heads_together * n_m)
-    width = gl.minimum(heads_together, batch * heads - i_chunk * heads_together)
-    i_m = n_m - 1 - i_in // width
-    i_bh = i_chunk * heads_together + i_in % width
+    i_m, i_bh = in_order(n_m, batch, heads, heads_together, True)
     i_h = i_bh % heads
     work = Rows(
         i_bh // heads, i_h, i_h // (heads // kv_heads), i_m * 2 * ROWS, i_bh * padded_q, padded_q,
