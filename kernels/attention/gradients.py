@@ -45,7 +45,8 @@ def launch(
                     for one in (q, k, v)
                 ]
                 try:
-                    hopper.launch(dout, dlse, q, k, v, out, lse, *gradients, scale=scale, **mask)
+                    tensors = hopper.Tensors(dout, dlse, q, k, v, out, lse, *gradients)
+                    hopper.launch(tensors, scale=scale, **mask)
                     return gradients
                 except specialised.COMPILE_ERRORS as error:
                     specialised.give_up(name, error)

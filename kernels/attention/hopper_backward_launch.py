@@ -16,13 +16,13 @@ from .hopper import LOG2_E, copyable, descriptor
 from .hopper import supported as supported_forward
 from .hopper_backward import attention_backward_hopper
 from .hopper_backward_rows import (
+    Tensors,
     attention_backward_hopper_convert,
     attention_backward_hopper_prepare,
 )
 
 BLOCK_N = 128  # 64 keys a warpgroup
 STAGES = 2
-L2_BYTES = 32 << 20  # what heads walked together may fill of it
 MOST_KEYS = 1 << 20  # every program reads two numbers of each block of keys
 # Keys a query sees, in the mean, and queries a program walks, up to which the portable kernels are
 # faster at the head dims they have tiles of their own for. docs/hopper.md has the times.
@@ -67,34 +67,15 @@ def faster(q: torch.Tensor, k: torch.Tensor, keys_seen: int) -> bool:
     return few_programs or max(keys_seen, walked) > FEW.get(head_dim, 0)
 
 
-def launch(
-    dout: torch.Tensor,
-    dlse: torch.Tensor | None,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    dq: torch.Tensor,
-    dk: torch.Tensor,
-    dv: torch.Tensor,
-    *,
-    causal: bool,
-    causal_offset: int,
-    scale: float,
-) -> None:
-    """Fill contiguous ``dq``, ``dk`` and ``dv`` for arguments that ``supported`` accepts.
+def launch(tensors: Tensors, *, causal: bool, causal_offset: int, scale: float) -> None:
+    """Fill the gradients of ``tensors`` that ``supported`` accepts.
 
-    ``lse`` and ``dlse`` are contiguous fp32 (batch, heads, seqlen_q); ``out`` may have any strides.
     Up to head dim 128, where a number of a head's K or V is not finite, dq of all its queries is
     NaN, also of those that do not see that key.
     """
-    if q.shape[3] > 128:
-        wide.launch(
-            dout, dlse, q, k, v, out, lse, dq, dk, dv,
-            causal=causal, causal_offset=causal_offset, scale=scale,
-        )  # fmt: skip
-        return
+    if tensors.q.shape[3] > 128:
+        return wide.launch(tensors, causal=causal, causal_offset=causal_offset, scale=scale)
+    dout, dlse, q, k, v, out, lse, dq, dk, dv = tensors
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     block_m, block_d = choose(head_dim)
@@ -105,7 +86,7 @@ def launch(
     bounds = torch.empty((2, batch * kv_heads, n_n), dtype=torch.float32, device=q.device)
     shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, "BLOCK_M": block_m}
     a_head = heads // kv_heads * n_m * block_m * block_d * 8  # of q, dout and sums
-    together = max(1, L2_BYTES // a_head) if causal else 1
+    together = max(1, wide.L2_BYTES // a_head) if causal else 1
     blocks = triton.next_power_of_2(n_n)
     with targets.on_device_of(q):
         attention_backward_hopper_prepare[(n_m * batch * heads + n_n * batch * kv_heads,)](

@@ -13,11 +13,31 @@ others' size takes n bits of those 18 from all queries of its head.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import torch
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+class Tensors(NamedTuple):
+    """What gradients come from, and where they go: ``dq``, ``dk`` and ``dv`` are contiguous. So are
+    ``lse`` and ``dlse``, fp32 (batch, heads, seqlen_q); ``out`` may have any strides."""
+
+    dout: torch.Tensor
+    dlse: torch.Tensor | None
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    out: torch.Tensor
+    lse: torch.Tensor
+    dq: torch.Tensor
+    dk: torch.Tensor
+    dv: torch.Tensor
+
 
 # How many units 1 is in a row, a power of two, from the norm of its dout ($1), its delta ($2), the
 # largest norm of v ($3) and element of k ($4). Two kernels have to find the same number to the last

@@ -18,30 +18,16 @@ from .. import targets
 from .hopper import LOG2_E, ROWS, descriptor
 from .hopper_backward_kv import attention_backward_hopper_kv
 from .hopper_backward_q import attention_backward_hopper_q
-from .hopper_backward_rows import attention_backward_hopper_prepare
+from .hopper_backward_rows import Tensors, attention_backward_hopper_prepare
 
 BLOCK = 64  # keys or queries a step: the M of wgmma
 BLOCK_D = 256  # columns in shared memory, zeros behind head_dim
 L2_BYTES = 32 << 20  # what heads walked together may fill of it
 
 
-def launch(
-    dout: torch.Tensor,
-    dlse: torch.Tensor | None,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    dq: torch.Tensor,
-    dk: torch.Tensor,
-    dv: torch.Tensor,
-    *,
-    causal: bool,
-    causal_offset: int,
-    scale: float,
-) -> None:
+def launch(tensors: Tensors, *, causal: bool, causal_offset: int, scale: float) -> None:
     """As hopper_backward_launch.launch, which calls it."""
+    dout, dlse, q, k, v, out, lse, dq, dk, dv = tensors
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     n_m, n_n = triton.cdiv(seqlen_q, BLOCK), triton.cdiv(seqlen_k, BLOCK)
@@ -54,6 +40,8 @@ def launch(
         max(1, L2_BYTES // (walked * BLOCK_D * 4)) if causal else 1
         for walked in (heads // kv_heads * seqlen_q, seqlen_k)
     )
+    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset)
+    scales = (scale, scale * LOG2_E)
     shape = {
         "BLOCK_N": BLOCK,
         "HEAD_DIM": BLOCK_D,
@@ -74,15 +62,9 @@ def launch(
             TensorDescriptor(rows, [2 * all_rows], [1], [BLOCK], gl.NVMMASharedLayout(0, 32, 1)),
             descriptor(dk, BLOCK, BLOCK_D),
             descriptor(dv, BLOCK, BLOCK_D),
-            heads,
-            kv_heads,
-            batch,
-            seqlen_q,
-            seqlen_k,
-            causal_offset,
+            *sizes,
             min(together_kv, batch * kv_heads),
-            scale,
-            scale * LOG2_E,
+            *scales,
             BLOCK_M=BLOCK,
             STAGES=2,
             **shape,
@@ -93,16 +75,10 @@ def launch(
             *tiles,
             rows,
             descriptor(dq, ROWS, BLOCK_D),
-            heads,
-            kv_heads,
-            batch,
-            seqlen_q,
-            seqlen_k,
-            causal_offset,
+            *sizes,
             min(together_q, batch * heads),
             n_m * BLOCK,
-            scale,
-            scale * LOG2_E,
+            *scales,
             K_STAGES=2,
             V_STAGES=1,
             **shape,

@@ -244,6 +244,7 @@ def test_attention_backward_agrees_with_its_twin(
 ) -> None:
     """Sums in fixed point too: outliers leave the other numbers fewer of their bits."""
     from kernels.attention import backward, forward, hopper_backward_launch
+    from kernels.attention.hopper_backward_rows import Tensors
 
     B, H, KV, S, K = shape
     q, dout = (torch.randn((B, S, H, head_dim), device="cuda").to(kind) for _ in range(2))
@@ -265,7 +266,8 @@ def test_attention_backward_agrees_with_its_twin(
     for _ in range(3):
         made = [torch.full(x.shape, math.nan, dtype=kind, device="cuda") for x in (q, k, v)]
         assert hopper_backward_launch.supported(q, k, v, dout, options["scale"])
-        hopper_backward_launch.launch(dout, dlse, q, k, v, out, lse, *made, **options)
+        tensors = Tensors(dout, dlse, q, k, v, out, lse, *made)
+        hopper_backward_launch.launch(tensors, **options)
         runs.append(made)
     plain, truth = (
         gradients([q, k, v], dout, dlse, dtype, causal)
