@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 from tests.kernels import (
+    attention_fp8_cases,
     kvcache_cases,
     scores_cases,
-    test_attention_fp8,
     test_attention_varlen,
     test_matmul,
     test_matmul_fp8,
@@ -233,7 +233,7 @@ def _attention_fp8(options: Random, lengths: Random, longest: int) -> Drawn:
     for name in ("B", "dtype"):
         del given[name]
     given["DV"] = given["DV"] or given["D"]
-    case = test_attention_fp8.Case(
+    case = attention_fp8_cases.Case(
         **given,
         out=options.choice(("bfloat16", "float16", "float32")),
         scales=options.choice(("none", "tensor", "heads")),

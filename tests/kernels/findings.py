@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.kernels import (
+    attention_fp8_cases,
     kvcache_cases,
     scores_cases,
-    test_attention_fp8,
     test_attention_varlen,
     test_matmul,
     test_matmul_fp8,
@@ -96,7 +96,7 @@ def _rows(case: Any) -> int:
         lengths = list(zip(case.q, case.k, strict=True))
     elif isinstance(case, scores_cases.Case):
         lengths = [(case.S, case.KV)] * case.B
-    elif isinstance(case, test_attention_fp8.Case):
+    elif isinstance(case, attention_fp8_cases.Case):
         lengths = [(case.S, case.KV)] * 2
     else:
         return 1000
@@ -119,7 +119,7 @@ def _judged(name: str, errors: Errors | Finding) -> Finding:
 def run_attention_fp8(case: Any) -> dict[str, Errors | Finding]:
     from kernels import targets
 
-    found = test_attention_fp8.run(case, on_hopper=not targets.interpreting())
+    found = attention_fp8_cases.run(case, on_hopper=not targets.interpreting())
     count = 2 * case.S * case.H * case.DV
     # The largest error in units of its bound.
     out = Errors(

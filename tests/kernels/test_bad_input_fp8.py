@@ -1,0 +1,85 @@
+"""What flash_attention in fp8 refuses: one sentence with its remedy, or the hardware's name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.instruments.compiled import measure
+from benchmarks.targets import get
+from benchmarks.workloads.attention_fp8 import Fp8AttentionWorkload
+from kernels import targets
+from kernels.attention import fp8
+
+Q = torch.zeros(1, 4, 4, 32, dtype=torch.float8_e4m3fn)
+K = Q[:, :, :2]
+MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "gradient": (
+        {"v_scale": torch.ones((), requires_grad=True)},
+        NotImplementedError,
+        r"^v_scale: expected no gradient where q is fp8.*forward pass alone.*no_grad\(\)",
+    ),
+    "mixed": ({"v": K.bfloat16()}, ValueError, r"^v: expected dtype .*e4m3fn.*got .*bfloat16"),
+    "scale-type": ({"q_scale": 2.0}, TypeError, r"^q_scale: .*shape \(\) or \(4,\).*got float"),
+    "scale-shape": (
+        {"k_scale": torch.ones(4)},
+        ValueError,
+        r"^k_scale: .*shape \(\) or \(2,\), one value a head of k, got float32 of shape \(4,\)",
+    ),
+    "scale-dtype": ({"q_scale": torch.ones(4).half()}, ValueError, r"^q_scale: .*got float16"),
+    "scale-device": ({"q_scale": torch.ones(4, device="meta")}, ValueError, r"^q_scale: .*meta"),
+    "out-dtype": (
+        {"out_dtype": torch.float8_e4m3fn},
+        ValueError,
+        r"^out_dtype: expected bfloat16, float16, float32 or None",
+    ),
+    "not-fp8": (
+        {"q": Q.half(), "k": K.half(), "v": K.half(), "k_scale": torch.ones(())},
+        ValueError,
+        r"^k_scale: expected None unless q, k and v are float8_e4m3fn.*q is float16",
+    ),
+    "e5m2": (
+        {name: K.to(torch.float8_e5m2) for name in "qkv"},
+        ValueError,
+        r"^q: expected dtype float16, bfloat16, float32, got float8_e5m2",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_error_with_its_remedy(
+    mistake: tuple[dict[str, Any], type[Exception], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import kernels
+
+    monkeypatch.setattr("kernels.targets.accepts_cpu_tensors", lambda: True)
+    options, error, message = mistake
+    with pytest.raises(error, match=message) as raised:
+        kernels.flash_attention(**({"q": Q, "k": K, "v": K} | options))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["sm_80", "gfx90a"])
+def test_targets_without_fp8_refuse_by_name(name: str) -> None:
+    case = Fp8AttentionWorkload(group="test", B=1, S=128, H=1, D=64)
+    found = measure(case, get(name))
+    assert found.status == "not applicable"
+    assert f"q: expected fp16, bf16 or fp32 on {name}, which has no fp8" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("target", "flavour", "has"),
+    [
+        (targets.Target("gfx942", "hip"), torch.float8_e4m3fn, "float8_e4m3fnuz"),
+        (targets.Target("gfx950", "hip"), torch.float8_e4m3fnuz, "float8_e4m3fn"),
+        (targets.Target("sm_90", "cuda", 90), torch.float8_e4m3fnuz, "float8_e4m3fn"),
+    ],
+)
+def test_the_other_flavour_is_refused(
+    target: targets.Target, flavour: torch.dtype, has: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"^q: expected dtype {has}, the fp8 that {target.name}"):
+        fp8.refuse_other_flavours(Q.float().to(flavour), target)
+    fp8.refuse_other_flavours(Q.float().to(getattr(torch, has)), target)
