@@ -30,7 +30,8 @@ from benchmarks.configuration import ROOT
 from benchmarks.instruments import presence
 from examples.demo.story import apply
 from reports.moves import Change, causes
-from tests.judge.planted_kernels import BRANCHES, Branch, Plant
+from tests.judge.planted_kernels import BRANCHES
+from tests.judge.plants import Branch, Plant
 
 # A gate that is stopped measures its pair to the end and judges.
 ENDS_S = 40.0

@@ -14,7 +14,8 @@ from benchmarks import workloads
 from benchmarks.configuration import ROOT
 from examples.demo.story import apply
 from tests.judge import planted_on_gpu
-from tests.judge.planted_kernels import BRANCHES, Branch, Plant
+from tests.judge.planted_kernels import BRANCHES
+from tests.judge.plants import Branch, Plant
 
 DEFECTS = [plant for branch in BRANCHES for plant in branch.plants if plant.cause]
 HARMLESS = [plant for branch in BRANCHES for plant in branch.plants if not plant.cause]

@@ -1,0 +1,159 @@
+"""Defects and harmless changes planted in matmul: text edits of kernels and their launches."""
+
+from __future__ import annotations
+
+from examples.demo.story import Edit
+from tests.judge.plants import TIME, Plant
+
+LARGE_MATMUL = "matmul-fp16-8192x8192x8192"
+WIDE_MATMUL = "matmul-bf16-4096x28672x4096-nt"
+GELU = "matmul-fp16-2048x2048x2048-bias-gelu"
+SKINNY = "matmul-bf16-16x4096x4096-nt"
+TF32 = "matmul-fp32-2048x2048x2048-tf32"
+FP8_MATMUL = "matmul-fp8-4096x4096x4096-nt-tensor"
+GROUPED = "matmul-grouped-bf16-8192x14336x4096-G8"
+
+l2_unfriendly = Plant(
+    "l2-unfriendly-order",
+    "matmul on Hopper spreads neighbouring tiles over the matrix",
+    WIDE_MATMUL,
+    (
+        Edit(
+            "kernels/matmul/hopper_kernel.py",
+            "        n_tiles_m = gl.cdiv(self.M, self.BLOCK_M)\n        per_group",
+            "        n_tiles_m = gl.cdiv(self.M, self.BLOCK_M)\n"
+            "        i_tile = i_tile * 997 % self.tiles()\n        per_group",
+        ),
+    ),
+    "more memory traffic",
+    TIME,
+)
+
+stages_lost = Plant(
+    "pipeline-stages-lost",
+    "matmul of tf32 needs less shared memory",
+    TF32,
+    (
+        Edit(
+            "kernels/matmul/configs.py",
+            '("sm_90", "tf32"): (C(128, 128, 32, 8, 4, tma=True),',
+            '("sm_90", "tf32"): (C(128, 128, 32, 8, 1, tma=True),',
+        ),
+    ),
+    "latency is no longer hidden",
+    TIME,
+)
+
+smaller_tile = Plant(
+    "smaller-tile",
+    "grouped_matmul: tiles of 64 rows waste less at the ends of groups",
+    GROUPED,
+    (
+        Edit(
+            "kernels/matmul/configs.py",
+            '("sm_90", "16-bit"): (C(128, 128, 64, 8, 4), C(64, 64, 64, 4, 4)),',
+            '("sm_90", "16-bit"): (C(64, 64, 64, 4, 4),),',
+        ),
+    ),
+    "more instructions",
+    TIME,
+)
+
+second_launch = Plant(
+    "second-launch",
+    "matmul on Hopper leaves gelu to torch",
+    GELU,
+    (
+        Edit(
+            "kernels/matmul/operators.py",
+            "                return hopper.launch(a, b, out, bias, activation)\n",
+            "                hopper.launch(a, b, out, bias, None)\n"
+            "                if activation:\n"
+            "                    out.copy_(getattr(torch.nn.functional, activation)(out))\n"
+            "                return\n",
+        ),
+    ),
+    "launches a call instead of",
+    ("launches", *TIME),
+)
+
+lost_tma = Plant(
+    "tma-lost",
+    "matmul of fp8 loads its largest tiles in one way on every GPU",
+    FP8_MATMUL,
+    (
+        Edit(
+            "kernels/matmul/configs.py",
+            '    "sm_90": (\n        C(64, 32, 128, 4, 4),\n'
+            "        C(128, 128, 128, 8, 4, tma=True),\n",
+            '    "sm_90": (\n        C(64, 32, 128, 4, 4),\n        C(128, 128, 128, 8, 4),\n',
+        ),
+    ),
+    "copies to shared memory wait",
+    ("async_copy_level", *TIME),
+)
+
+fp16_accumulation = Plant(
+    "fp16-accumulation",
+    "matmul on Hopper accumulates in the output's dtype",
+    LARGE_MATMUL,
+    (
+        Edit(
+            "kernels/matmul/hopper_kernel.py",
+            "        acc = gl.zeros([ROWS, problem.BLOCK_N], gl.float32, LAYOUT)\n",
+            "        acc = gl.zeros([ROWS, problem.BLOCK_N], c.dtype, LAYOUT)\n",
+        ),
+    ),
+    "relative error",
+    ("relative_error", "latency_cold"),
+)
+
+lost_wgmma = Plant(
+    "wgmma-lost",
+    "matmul multiplies in fp32 for accuracy",
+    SKINNY,
+    (
+        Edit(
+            "kernels/matmul/portable.py",
+            "            b_c = add_product(b_c, b_a, b_b)\n",
+            "            b_c = tl.dot(\n"
+            "                b_a.to(tl.float32), b_b.to(tl.float32), b_c, "
+            "input_precision=PRECISION\n"
+            "            )\n",
+        ),
+    ),
+    "a slower flavour of tensor-core instruction",
+    ("tensor_core_level", *TIME),
+)
+
+# Each must change no answer, no cost and no counter.
+tidy_grouped = Plant(
+    "harmless: a comment and an order",
+    "grouped_matmul adds up its pointers in the order they are used",
+    GROUPED,
+    (
+        Edit(
+            "kernels/matmul/grouped.py",
+            "    a += row.to(tl.int64) * stride_am\n"
+            "    b += i_group.to(tl.int64) * stride_bg"
+            " + (i_n * BLOCK_N).to(tl.int64) * stride_bn\n",
+            "    # The 64-bit part of an address is a scalar.\n"
+            "    b += (i_n * BLOCK_N).to(tl.int64) * stride_bn"
+            " + i_group.to(tl.int64) * stride_bg\n"
+            "    a += row.to(tl.int64) * stride_am\n",
+        ),
+    ),
+)
+
+tidy_fp8_matmul = Plant(
+    "harmless: host code",
+    "matmul of fp8 names the number of its tiles",
+    FP8_MATMUL,
+    (
+        Edit(
+            "kernels/matmul/fp8.py",
+            "    steps = tl.cdiv(K, BLOCK_K)\n    first_k = 0\n",
+            "    n_steps = tl.cdiv(K, BLOCK_K)\n    steps = n_steps\n    first_k = 0\n",
+        ),
+    ),
+)
