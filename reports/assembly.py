@@ -191,10 +191,19 @@ class _Builder:
             if not (isinstance(rows, slice) and isinstance(held, slice)):
                 rows = np.arange(len(self._series))[rows][:, None]
                 held = np.arange(len(columns))[held]
-            values[rows, held] = np.array([file.values for _, file in together]).T[parts]
-            low[rows, held] = np.array([file.low for _, file in together]).T[parts]
-            high[rows, held] = np.array([file.high for _, file in together]).T[parts]
-            methods[rows, held] = at.versions[:, None]
+            found = np.array([file.values for _, file in together]).T[parts]
+            lows = np.array([file.low for _, file in together]).T[parts]
+            highs = np.array([file.high for _, file in together]).T[parts]
+            said = np.broadcast_to(at.versions[:, None], found.shape)
+            # What a later run left out, or says does not apply, replaces no value of the commit.
+            old = values[rows, held]
+            stays = (old != ABSENT) & np.isnan(found)
+            if stays.any():
+                found, lows = np.where(stays, old, found), np.where(stays, low[rows, held], lows)
+                highs = np.where(stays, high[rows, held], highs)
+                said = np.where(stays, methods[rows, held], said)
+            values[rows, held], low[rows, held], high[rows, held] = found, lows, highs
+            methods[rows, held] = said
         for position, file, _ in self._files:
             files.setdefault(position, []).append(file.path)
             column = column_of[position]

@@ -9,7 +9,7 @@ import numpy as np
 
 from reports import thresholds, triage
 from reports.gate import Judgement, Stored, judge_exact, judge_stored
-from reports.history import History, SeriesInfo, Table
+from reports.history import UNASKED, History, SeriesInfo, Table
 from reports.judging import judge
 from reports.model import SeriesKey, Verdict
 from reports.pages.words import home, params
@@ -120,6 +120,9 @@ def _judge(
     if before_column is None or after_column is None:
         which = "base" if before_column is None else "head"
         return _plain("inconclusive", f"{which} was not measured here")
+    for which, column in (("base", before_column), ("head", after_column)):
+        if table.methods[row, column] == UNASKED:
+            return _plain("not applicable", f"nobody asked for it at {which}")
     before, after = (float(table.values[row, c]) for c in (before_column, after_column))
     if after == FAILED and before == FAILED:
         return _plain("unchanged", "fails at both")

@@ -25,6 +25,7 @@ MAX_BYTES = 64 * 1024 * 1024
 MAX_LINES = 6_000  # of a listing; a longer one is compared up to here
 _SCHEMA = 1
 _MOST_REJECTED = 100
+NOT_APPLICABLE = "not applicable"  # what instruments say of a kernel that a commit lacks
 _COMPILED = re.compile(r"([0-9a-f]{8})[0-9a-f]*-([\w.+]+)\.evidence\.xz")
 MEASURED_PATTERN = "gpu-*.json.gz"
 _MEASURED = re.compile(r"gpu-([0-9a-f]{8})[0-9a-f]{0,32}\.json\.gz")
@@ -56,6 +57,15 @@ class CardState:
     throttled: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What the GPU instruments were asked for at a commit, by workload what came of it, and which
+    instruments those are; nothing where nothing was kept."""
+
+    statuses: Mapping[str, str] = field(default_factory=dict)
+    instruments: frozenset[str] = frozenset()
+
+
 @dataclass
 class Evidence:
     """The evidence of some result folders; a commit's files are read when first asked for."""
@@ -67,7 +77,9 @@ class Evidence:
         self._compiled: dict[str, list[tuple[str, Path]]] = {}
         self._measured: dict[str, list[Path]] = {}
         self._launches: dict[Place, dict[Place, tuple[Launch, ...]]] = {}
+        self._statuses: dict[Place, dict[Place, str]] = {}
         self._states: dict[str, dict[Place, CardState]] = {}
+        self._asked: dict[str, Asked] = {}
         for path in self._paths():
             if match := _COMPILED.fullmatch(path.name):
                 self._compiled.setdefault(match[1], []).append((match[2], path))
@@ -92,21 +104,37 @@ class Evidence:
 
     def launches(self, commit: str, triton: str) -> dict[Place, tuple[Launch, ...]]:
         """By workload and target; empty where nothing was kept."""
+        self._read_compiled(commit, triton)
+        return self._launches[commit, triton]
+
+    def statuses(self, commit: str, triton: str) -> dict[Place, str]:
+        """What came of compiling, by workload and target: of all that was asked for."""
+        self._read_compiled(commit, triton)
+        return self._statuses[commit, triton]
+
+    def _read_compiled(self, commit: str, triton: str) -> None:
         key = (commit, triton)
         if key not in self._launches:
-            found = self._launches[key] = {}
+            self._launches[key], self._statuses[key] = {}, {}
             for version, path in self._compiled.get(commit[:8], ()):
                 if version == triton:
-                    found |= self._compiled_file(path, commit)
-        return self._launches[key]
+                    self._compiled_file(path, commit, triton)
 
     def states(self, commit: str) -> dict[Place, CardState]:
         """By workload and metric; empty where nothing was kept."""
-        if commit not in self._states:
-            found = self._states[commit] = {}
-            for path in self._measured.get(commit[:8], ()):
-                found |= self._measured_file(path, commit)
+        self._read_measured(commit)
         return self._states[commit]
+
+    def asked(self, commit: str) -> Asked:
+        """What the GPU instruments were asked for."""
+        self._read_measured(commit)
+        return self._asked[commit]
+
+    def _read_measured(self, commit: str) -> None:
+        if commit not in self._states:
+            self._states[commit], self._asked[commit] = {}, Asked()
+            for path in self._measured.get(commit[:8], ()):
+                self._measured_file(path, commit)
 
     def same_code(self, before: str, after: str, workload: str) -> bool | None:
         """Whether every launch of ``workload`` is the same machine code on all targets at both
@@ -149,15 +177,16 @@ class Evidence:
             self._reject(error)
             return []
 
-    def _compiled_file(self, path: Path, commit: str) -> dict[Place, tuple[Launch, ...]]:
+    def _compiled_file(self, path: Path, commit: str, triton: str) -> None:
         try:
             kept = kept_evidence.read(path)
             if kept.commit != commit:
                 raise RejectedError(path, [f"is not the evidence of commit {commit[:10]}"])
         except RejectedError as error:
             self._reject(error)
-            return {}
-        return {
+            return
+        self._statuses[commit, triton] |= {p: one["status"] for p, one in kept.results.items()}
+        self._launches[commit, triton] |= {
             place: tuple(
                 Launch(
                     one["kernel"],
@@ -171,22 +200,28 @@ class Evidence:
             for place, result in kept.results.items()
         }
 
-    def _measured_file(self, path: Path, commit: str) -> dict[Place, CardState]:
+    def _measured_file(self, path: Path, commit: str) -> None:
         try:
             data = read_measured(path)
             if data.get("commit") != commit:
                 raise RejectedError(path, [f"is not the evidence of commit {commit[:10]}"])
         except RejectedError as error:
             self._reject(error)
-            return {}
-        found = {}
+            return
+        statuses = {}
         for outcome in _objects(data.get("timed")):
             kept, workload = outcome.get("evidence"), outcome.get("workload")
-            if is_text(workload) and isinstance(kept, dict):
+            if not is_text(workload):
+                continue
+            status = outcome.get("status")
+            statuses[workload] = status if is_text(status) else ""
+            if isinstance(kept, dict):
                 for metric, summary in kept.items():
                     if isinstance(summary, dict):
-                        found[workload, str(metric)] = _state(summary)
-        return found
+                        self._states[commit][workload, str(metric)] = _state(summary)
+        known, methods = self._asked[commit], data.get("methods")
+        names = frozenset(methods) if isinstance(methods, dict) else frozenset()
+        self._asked[commit] = Asked({**known.statuses, **statuses}, known.instruments | names)
 
     def _reject(self, error: RejectedError) -> None:
         if str(error) not in self.rejected and len(self.rejected) < _MOST_REJECTED:

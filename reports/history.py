@@ -26,6 +26,9 @@ from reports.work_done import Work
 
 Cell = Literal["measured", "failed", "not applicable", "absent"]
 
+# In the place of a benchmark version: the value is absent because no run was asked for it.
+UNASKED = -2
+
 
 @dataclass(frozen=True)
 class SeriesInfo:
@@ -45,8 +48,9 @@ class Table:
     """The series of one machine and environment; compiled ones have no machine.
 
     ``commits`` are its columns, oldest first. ``methods`` says, for every
-    series and column, which benchmark version measured it (-1: none); ``platforms`` does so for
-    the driver, image, device and packages of a whole column: where either changes, a border is.
+    series and column, which benchmark version measured it (-1: none, ``UNASKED``: none was to);
+    ``platforms`` does so for the driver, image, device and packages of a whole column: where either
+    changes, a border is.
     """
 
     machine: str

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from reports.asked import leave_gaps
 from reports.assembly import assemble
 from reports.causes import reasons
 from reports.changes import series_changes
@@ -116,5 +117,6 @@ def judge_folders(
     """What the results in ``folders`` say of the commits of ``repo``."""
     with Workers() as workers:
         results = read_folders(folders, list_folders(folders), workers)
-    history = assemble(results, repo, directions or Directions())
-    return judge(history, Evidence(folders))
+    evidence = Evidence(folders)
+    history = leave_gaps(assemble(results, repo, directions or Directions()), evidence)
+    return judge(history, evidence)

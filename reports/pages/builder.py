@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reports import triage
+from reports.asked import leave_gaps
 from reports.assembly import assemble
 from reports.commits import head
 from reports.directions import Directions
@@ -52,7 +53,8 @@ def load(sources: Sources, store: Store | None = None) -> History:
     """The history of the sources."""
     with Workers() as workers:
         results = read_folders(sources.folders, list_folders(sources.folders), workers, store)
-    return assemble(results, sources.repo, sources.directions, sources.branch)
+    history = assemble(results, sources.repo, sources.directions, sources.branch)
+    return leave_gaps(history, Evidence(sources.folders))
 
 
 def build(sources: Sources, out: Path, project: str = "", *, workers: Workers) -> Outcome:
@@ -68,6 +70,7 @@ def build(sources: Sources, out: Path, project: str = "", *, workers: Workers) -
         return Outcome(measured=stamp_of(out).endswith("measured"))
     results = read_folders(sources.folders, listing, workers, store)
     history = assemble(results, sources.repo, sources.directions, sources.branch)
+    history = leave_gaps(history, evidence)
     del results
     # The workers are left first: what they still wrote would stay behind.
     with FreshSite(out) as fresh, workers:

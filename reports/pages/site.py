@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from reports.history import Table
+from reports.history import UNASKED, Table
 from reports.judging import Judgement
 from reports.machine_readable import atom, regressions
 from reports.model import Commit, Finding
@@ -29,7 +29,7 @@ from reports.pages.rendering import (
 from reports.pages.roofline_chart import MOST_NUMBERED, roofline_chart
 from reports.pages.view import View
 from reports.pages.write import FreshSite
-from reports.result_file import ABSENT, FAILED
+from reports.result_file import ABSENT, FAILED, Floats
 from reports.rooflines import rooflines
 
 MOST_FINDING_PAGES = 400
@@ -121,6 +121,7 @@ def _machines(site: Site) -> None:
                 (table.commits[c], table.platform_names[table.platforms[c]]) for c in starts
             ],
             missing=[table.series[row] for row in state["rows"]],
+            unasked=int((table.methods[:, -1] == UNASKED).sum()),
             workloads=sorted(Counter(info.workload for info in table.series).items())[:500],
         )
         site.fresh.write(machine_path(table.machine, table.environment), page)
@@ -183,11 +184,12 @@ def _short(value: float) -> float | str | None:
 
 
 def _state(table: Table, judgement: Judgement) -> dict[str, Any]:
-    """A table's newest commit, and which series that had a value before lack one there."""
-    values = table.values
-    recent = np.isfinite(values[:, -2:]).any(axis=1) & ~np.isfinite(values[:, -1])
+    """A table's newest commit, and which series that had a value before lack one there, or where
+    they were last asked for."""
+    newest = _newest_two(table)
+    recent = np.isfinite(newest).any(axis=1) & ~np.isfinite(newest[:, -1])
     # What fails stays missing until it works again, however long that takes.
-    broken = (values[:, -1] == FAILED) & np.isfinite(values).any(axis=1)
+    broken = (newest[:, -1] == FAILED) & np.isfinite(table.values).any(axis=1)
     rows = np.flatnonzero(recent | broken).tolist()
     commit = table.commits[-1]
     return {
@@ -198,6 +200,17 @@ def _state(table: Table, judgement: Judgement) -> dict[str, Any]:
         "missing": len(rows),
         "rows": rows,
     }
+
+
+def _newest_two(table: Table) -> Floats:
+    """Of every series its newest two columns, those left out in which nobody asked for it."""
+    newest = table.values[:, -2:].copy()
+    asked = table.methods != UNASKED
+    for row in np.flatnonzero(~asked[:, -2:].all(axis=1)).tolist():
+        last = np.flatnonzero(asked[row])[-newest.shape[1] :]
+        newest[row] = ABSENT
+        newest[row, newest.shape[1] - len(last) :] = table.values[row, last]
+    return newest
 
 
 def _behind(table: Table, commit: Commit, judgement: Judgement) -> int:

@@ -191,3 +191,4 @@ def test_raw_samples_are_kept_beside_the_results(
     (timed,) = document["timed"]
     assert timed["samples"]["latency_cold"] == cache[FAST]["samples"]["latency_cold"]
     assert document["methods"]["latency"] == commit.latency.METHOD_VERSION
+    assert "host" not in document["methods"], "it is asked by a benchmark of its own"

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import lzma
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,15 @@ Places = dict[tuple[str, str], list[str]]
 
 
 def write_compiled(
-    results: Path, commit: str, triton: str, listings: Places, advice: Places | None = None
+    results: Path,
+    commit: str,
+    triton: str,
+    listings: Places,
+    advice: Places | None = None,
+    statuses: Mapping[tuple[str, str], str] | None = None,
 ) -> Path:
-    """The machine code of every launch, by workload and target, and what each is advised."""
+    """The machine code of every launch, by workload and target, what each is advised, and what came
+    of those that did not go well."""
     folder = results / kept_evidence.FOLDER
     entries = []
     for (workload, target), texts in listings.items():
@@ -33,7 +40,7 @@ def write_compiled(
             {
                 "workload": workload,
                 "target": target,
-                "status": "ok",
+                "status": (statuses or {}).get((workload, target), "ok"),
                 "detail": "",
                 "values": {},
                 "evidence": {"launches": launches, "torch_ops": [], "failures": [], "notes": []},
@@ -62,6 +69,27 @@ def write_card(results: Path, commit: str, workload: str, mhz: float, watts: flo
         "evidence": {"latency_cold": {"us": 104.0, "samples": samples}},
     }
     document = {"schema_version": 1, "commit": commit, "card": None, "timed": [outcome]}
+    path = results / kept_evidence.FOLDER / f"gpu-{commit[:12]}.json.gz"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    return path
+
+
+def write_asked(
+    results: Path, commit: str, statuses: dict[str, str], instruments: Sequence[str] = ("latency",)
+) -> Path:
+    """What a GPU was asked for at a commit, and what came of each workload."""
+    document = {
+        "schema_version": 1,
+        "commit": commit,
+        "card": None,
+        "methods": dict.fromkeys(instruments, "1"),
+        "timed": [
+            {"workload": name, "status": status, "detail": "", "samples": {}, "evidence": {}}
+            for name, status in statuses.items()
+        ],
+        "counted": [],
+    }
     path = results / kept_evidence.FOLDER / f"gpu-{commit[:12]}.json.gz"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(gzip.compress(json.dumps(document).encode()))
