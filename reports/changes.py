@@ -76,6 +76,25 @@ def series_changes(table: Table, row: int) -> list[Change]:
     ]
 
 
+def still_stands(change: Change, last: Change, table: Table, row: int) -> bool:
+    """Whether a change is still there after ``last``, the last one of its series: at least a tenth
+    of it, or, of what was lost, that nothing came back.
+
+    No change reaches across a border, but what is as it was behind one, or back, stands no more.
+    """
+    values = table.values[row, table.present(row)]
+    before, after = change.step.before, change.step.after
+    if np.isnan(after):
+        return not np.isfinite(values[-1])
+    level, border = last.step.after, max(table.borders(row), default=0)
+    if border > last.step.index:
+        behind = values[border:][np.isfinite(values[border:])]
+        level = float(np.median(behind)) if len(behind) else np.nan
+    if np.isnan(level):
+        return True
+    return bool((level - before) * (after - before) > 0.1 * (after - before) ** 2)
+
+
 def ends(table: Table, row: int, change: Change) -> tuple[str, str]:
     """The commits that stand for before and after: the last at the old level, the first at the new.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from reports.attribution import Attribution, Ranged
-from reports.changes import kind
+from reports.changes import kind, still_stands
 from reports.evidence import Evidence
 from reports.history import History, SeriesInfo, Table
 from reports.model import Change, Commit, Finding, SeriesKey
@@ -30,11 +30,15 @@ def group(
 
     Steps of noisy series are known to a few commits only: they join an exact step, or each
     other, where their ranges leave a common commit. The finding's range is what is left. What got
-    slower and what no longer runs at the same commit are one finding.
+    slower and what no longer runs at the same commit are one finding. Where some of what it holds
+    for the worse has recovered, the rest comes first and is what it costs. ``changes`` are all of
+    each series, oldest first.
     """
     places = {info.key: (t, row) for t in history.tables for row, info in enumerate(t.series)}
     sides: dict[str, list[Ranged]] = {}
+    newest: dict[SeriesKey, Change] = {}
     for change in changes:
+        newest[change.series] = change
         side = kind(change)
         if side != "gained":
             side = "hurt" if side == "lost" else side
@@ -43,7 +47,7 @@ def group(
     findings = []
     for name, found in sides.items():
         for members in _stabbed(found):
-            findings.append(_finding(name, members, history, times, causes))
+            findings.append(_finding(name, members, history, times, causes, newest))
     findings.sort(key=lambda finding: (-finding.cost, finding.identity))
     return findings
 
@@ -138,6 +142,7 @@ def _finding(
     history: History,
     times: _Times,
     causes: Attribution,
+    newest: Mapping[SeriesKey, Change],
 ) -> Finding:
     members.sort(key=lambda one: (-weight(one.change), -_difference(one.change)))
     first, last = max(one.first for one in members), min(one.last for one in members)
@@ -156,15 +161,28 @@ def _finding(
     if all(name != commit.hash for commit in between):
         name = between[-1].hash
     blamed = causes.blame(members, bool(touching))
+    standing, recovered = _apart(members, newest) if side == "hurt" else (members, [])
+    members = [*standing, *recovered]
     return Finding(
         identity=hashlib.sha256(f"{side} {name}".encode()).hexdigest()[:12],
         verdict=members[0].change.verdict,
         commits=commits,
         changes=tuple(one.change for one in members),
-        cost=_cost(members, times),
+        cost=_cost(standing, times),
         cause=blamed.cause,
         why=blamed.why,
     )
+
+
+def _apart(
+    members: list[Ranged], newest: Mapping[SeriesKey, Change]
+) -> tuple[list[Ranged], list[Ranged]]:
+    """What still stands and what has recovered; all as standing where all has recovered."""
+    parts: tuple[list[Ranged], list[Ranged]] = [], []
+    for one in members:
+        stands = still_stands(one.change, newest[one.change.series], one.table, one.row)
+        parts[not stands].append(one)
+    return parts if parts[0] else (members, [])
 
 
 def _difference(change: Change) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,7 +10,7 @@ from pathlib import Path
 from reports.asked import leave_gaps
 from reports.assembly import assemble
 from reports.causes import reasons
-from reports.changes import series_changes
+from reports.changes import series_changes, still_stands
 from reports.directions import Directions
 from reports.evidence import Evidence
 from reports.findings import group
@@ -80,16 +79,15 @@ class Judgement:
 
     def is_open(self, finding: Finding) -> bool:
         """Whether something that got worse is still worse: at least a tenth of the change stays."""
-        return any(self._is_still_worse(change) for change in finding.changes)
+        return bool(self.standing(finding))
 
-    def _is_still_worse(self, change: Change) -> bool:
-        level = self.by_series[change.series][-1].step.after
-        if math.isnan(level):
-            return True
-        before, after = change.step.before, change.step.after
-        if math.isnan(after):  # it was lost, and has come back
-            return False
-        return (level - before) * (after - before) > 0.1 * (after - before) ** 2
+    def standing(self, finding: Finding) -> list[Change]:
+        """Those of a finding's changes for the worse that did not recover."""
+        return [
+            change
+            for change in finding.changes
+            if still_stands(change, self.by_series[change.series][-1], *self.places[change.series])
+        ]
 
     def info(self, key: SeriesKey) -> SeriesInfo:
         table, row = self.places[key]

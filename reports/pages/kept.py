@@ -145,6 +145,7 @@ class Pages:
         commits = [judgement.commit(name) for name in finding.commits]
         return (
             finding,
+            view.headline(finding),
             judgement.status(finding),
             triage.word(view.acceptances.get(finding.identity)),
             [(one, one.hash in view.measured) for one in commits],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from reports import triage
 from reports.changes import Kind, kind
 from reports.history import SeriesInfo, Table
-from reports.judging import Judgement
+from reports.judging import ATTENTION, Judgement
 from reports.model import Change, Commit, Finding, SeriesKey
 from reports.pages.series_charts import detail_for, spark_of, title_of
 
@@ -42,21 +42,15 @@ class View:
 
     def headline(self, finding: Finding) -> str:
         """What changed, in as few words as say it: shared metric, workload and targets."""
-        infos = [self.info(change.series) for change in finding.changes]
-        if len(infos) == 1:
-            return title_of(infos[0])
-        metrics = list(dict.fromkeys(info.meaning.metric or info.key.benchmark for info in infos))
-        what = ", ".join(metrics[:3]) + (f" and {len(metrics) - 3} more" * (len(metrics) > 3))
-        of = _shared(info.workload for info in infos if info.workload != info.key.benchmark)
-        targets = _shared(info.target for info in infos if info.target)
-        parts = [what]
-        if of or any(info.workload != info.key.benchmark for info in infos):
-            count = len({info.workload for info in infos})
-            parts.append(f"of {of or f'{count} workloads'}")
-        if any(info.target for info in infos):
-            count = len({info.target for info in infos})
-            parts.append(f"on {targets or f'{count} targets'}")
-        return f"{' '.join(parts)} ({len(infos)} series)"
+        changes = self._standing(finding)
+        back = len(finding.changes) - len(changes)
+        said = _headline([self.info(change.series) for change in changes])
+        return f"{said}, {back} more recovered" if back else said
+
+    def _standing(self, finding: Finding) -> Sequence[Change]:
+        """What of an open finding did not recover; all changes of any other."""
+        is_worse = finding.verdict in ATTENTION
+        return (is_worse and self.judgement.standing(finding)) or finding.changes
 
     @cached_property
     def acceptances(self) -> dict[str, triage.Acceptance]:
@@ -100,7 +94,7 @@ class View:
         if not self.attention:
             but = f"; {_many(len(self.accepted), 'finding')} accepted" if self.accepted else ""
             return f"No open regression in {_many(len(measured), 'measured commit')}{but}"
-        series = sum(len(finding.changes) for finding in self.attention)
+        series = sum(len(self._standing(finding)) for finding in self.attention)
         commits = len({finding.since for finding in self.attention})
         return (
             f"{_many(len(self.attention), 'finding')} to look at: {_many(series, 'series change')}"
@@ -141,6 +135,23 @@ class View:
         for finding in self.judgement.findings:
             found.setdefault(finding.since, []).append(finding)
         return found
+
+
+def _headline(infos: Sequence[SeriesInfo]) -> str:
+    if len(infos) == 1:
+        return title_of(infos[0])
+    metrics = list(dict.fromkeys(info.meaning.metric or info.key.benchmark for info in infos))
+    what = ", ".join(metrics[:3]) + (f" and {len(metrics) - 3} more" * (len(metrics) > 3))
+    of = _shared(info.workload for info in infos if info.workload != info.key.benchmark)
+    targets = _shared(info.target for info in infos if info.target)
+    parts = [what]
+    if of or any(info.workload != info.key.benchmark for info in infos):
+        count = len({info.workload for info in infos})
+        parts.append(f"of {of or f'{count} workloads'}")
+    if any(info.target for info in infos):
+        count = len({info.target for info in infos})
+        parts.append(f"on {targets or f'{count} targets'}")
+    return f"{' '.join(parts)} ({len(infos)} series)"
 
 
 def _shared(names: Iterable[str]) -> str:
