@@ -62,6 +62,7 @@ def attention_backward_rows(
     v,
     out,
     dout,
+    dlse,
     shift,
     delta,
     total,
@@ -87,6 +88,7 @@ def attention_backward_rows(
     stride_os,
     stride_oh,
     stride_od,
+    n_blocks,
     heads,
     heads_per_kv,
     seqlen_q,
@@ -134,8 +136,10 @@ def attention_backward_rows(
     key, so delta may not be rounded in another order than dp is: rowsum(out * dout) is only the
     start, to which the weighted mean of what dp differs by is added. Where fp32 products are added
     up in fp64, all of it stays fp64 until the gradients' products are there.
+
+    ``n_blocks`` of a head's blocks of rows are visited, from the first on. Without ``shift`` and
+    ``total`` delta alone is written, less dlse, as ``attention_backward_delta`` does.
     """
-    n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_row = tl.program_id(0) % n_blocks * BLOCK_M
     i_bh = tl.program_id(0) // n_blocks
     i_b = i_bh // heads
@@ -244,8 +248,12 @@ def attention_backward_rows(
         b_total = b_total * b_alpha + tl.sum(b_p, 1)
         b_more = b_more * b_alpha + tl.sum(b_p * (b_dp - b_start[:, None]), 1)
     b_total = tl.where(b_total == 0.0, 1.0, b_total)
-    tl.store(delta + o_bh + o_m, (b_start + b_more / b_total).to(delta.dtype.element_ty), mask=in_m)
-    tl.store(total + o_bh + o_m, b_total.to(total.dtype.element_ty), mask=in_m)
-    # A row without a key has weights of 0.
-    b_shift = tl.where(b_shift == float("-inf"), float("inf"), b_shift)
-    tl.store(shift + o_bh + o_m, b_shift, mask=in_m)
+    b_delta = b_start + b_more / b_total
+    if dlse is not None:
+        b_delta -= tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
+    tl.store(delta + o_bh + o_m, b_delta.to(delta.dtype.element_ty), mask=in_m)
+    if total is not None:
+        tl.store(total + o_bh + o_m, b_total.to(total.dtype.element_ty), mask=in_m)
+        # A row without a key has weights of 0.
+        b_shift = tl.where(b_shift == float("-inf"), float("inf"), b_shift)
+        tl.store(shift + o_bh + o_m, b_shift, mask=in_m)

@@ -62,7 +62,8 @@ def check(D: int, target: Target, *, backward: bool) -> None:
     assert measured.status == "ok", measured.detail
     launches: Any = measured.evidence["launches"]
     ours = [one for one in launches if one["kernel"].startswith("attention_")]
-    assert len(ours) == (4 if backward else 1)
+    # Of a causal problem the first rows, which see few keys, tell their delta once more.
+    assert len(ours) == (5 if backward else 1)
     for one in ours:
         assert one["spilled_bytes"] == 0, one["kernel"]
         if one["kernel"] != "attention_backward_delta":
