@@ -152,6 +152,6 @@ def run_matmul_fp8(case: Any) -> dict[str, Finding]:
         test_matmul_fp8.FP32 if targets.interpreting() else FP8_ADDITION / test_matmul_fp8.AT_ONCE
     )
     got, truth, bound = test_matmul_fp8.run(case, added)
-    share = float(((got.double() - truth).abs() / bound).max())
+    share = float(test_matmul_fp8.shares(got, truth, bound).max())
     problem = "" if share <= 1.0 else f"an error is {share:.2f} of its bound"
     return {"out": Finding("out", share, 0.0, got.numel(), problem)}

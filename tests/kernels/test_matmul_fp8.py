@@ -65,6 +65,8 @@ CASES = [
     replace(BASE, M=32, N=48, K=272, a_scale="blocks", b_scale="blocks", tma=True),
     replace(BASE, M=3, K=600, a_scale="blocks", b_scale="blocks", splits=4, activation="silu"),
     replace(BASE, M=1, N=1, K=1, splits=1, bias=True, activation="gelu", residual=True),
+    # A few of its values are beyond fp16.
+    replace(BASE, a_scale="none", b_scale="none", residual=True, out="float16"),
 ]
 
 
@@ -143,12 +145,20 @@ def run(case: Case, added: float = FP32) -> tuple[torch.Tensor, ...]:
     return got, truth, bound
 
 
+def shares(got: torch.Tensor, truth: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
+    """Each error by its bound. What may round to infinity may be infinite, with its sign."""
+    largest = torch.finfo(got.dtype).max
+    beyond = got.isinf() & (got.sign() == truth.sign()) & (truth.abs() + bound > largest)
+    error = (got.double() - truth).abs().masked_fill(beyond, 0.0)
+    return error / bound
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_product_of_fp8_matches_its_dequantised_operands(interpreter: Worker, case: Case) -> None:
     got, truth, bound = interpreter.run(run, case)
     assert got.dtype == getattr(torch, case.out) and got.shape == (case.M, case.N)
-    error = (got.double() - truth).abs()
-    assert bool((error <= bound).all()), f"{float((error / bound).max()):.2f} of the bound"
+    share = shares(got, truth, bound)
+    assert bool((share <= 1.0).all()), f"{float(share.max()):.2f} of the bound"
     assert float(truth.abs().max()) > 0.01
 
 
