@@ -3,118 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import pytest
 import torch
 import triton
 
-from benchmarks import targets
 from benchmarks.instruments.compiled import record
 from benchmarks.instruments.compiled.reading import read_code
-from benchmarks.instruments.compiled.recording import Kernel, Recording
-from kernels import (
-    flash_attention,
-    flash_attention_backward,
-    flash_attention_varlen,
-    matmul,
-    specialised,
-)
-
-SM_90 = targets.get("sm_90")
-
-
-def product(M: int, N: int, K: int, *, layout: str = "nn", **options: object) -> Recording:
-    def call() -> None:
-        a = torch.empty((K, M), dtype=torch.bfloat16).t()
-        b = torch.empty((N, K), dtype=torch.bfloat16).t()
-        a = a if layout[0] == "t" else torch.empty((M, K), dtype=torch.bfloat16)
-        b = b if layout[1] == "t" else torch.empty((K, N), dtype=torch.bfloat16)
-        matmul(a, b, **options)
-
-    return record(call, SM_90)
-
-
-def attention(
-    head_dim: int,
-    *,
-    causal: bool = False,
-    dtype: torch.dtype = torch.bfloat16,
-    window: int = -1,
-    seqlen_q: int = 1024,
-) -> Recording:
-    def call() -> None:
-        q = torch.empty((2, seqlen_q, 8, head_dim), dtype=dtype)
-        k, v = (torch.empty((2, 1024, 2, head_dim), dtype=dtype) for _ in range(2))
-        flash_attention(q, k, v, causal=causal, window_size=(window, -1))
-
-    return record(call, SM_90)
-
-
-def packed(
-    head_dim: int,
-    *,
-    longest: int = 1024,
-    dtype: torch.dtype = torch.bfloat16,
-    columns: int | None = None,
-    **options: object,
-) -> Recording:
-    def call() -> None:
-        q = torch.empty((2048, 8, columns or head_dim), dtype=dtype)[..., -head_dim:]
-        k, v = (torch.empty((2048, 2, head_dim), dtype=dtype) for _ in range(2))
-        cu = torch.zeros(5, dtype=torch.int32)
-        flash_attention_varlen(q, k, v, cu, cu, longest, longest, **options)
-
-    return record(call, SM_90)
-
-
-def in_fp8(
-    head_dim: int,
-    *,
-    causal: bool = False,
-    seqlen_q: int = 1024,
-    window: int = -1,
-    out: torch.dtype = torch.bfloat16,
-    scales: bool = True,
-) -> Recording:
-    def call() -> None:
-        q = torch.empty((2, seqlen_q, 8, head_dim), dtype=torch.float8_e4m3fn)
-        k, v = (torch.empty((2, 1024, 2, head_dim), dtype=q.dtype) for _ in range(2))
-        scale = torch.ones(()) if scales else None
-        given = dict.fromkeys(("q_scale", "k_scale", "v_scale"), scale)
-        options = {"causal": causal, "window_size": (window, -1), "out_dtype": out}
-        flash_attention(q, k, v, **given, **options)
-
-    return record(call, SM_90)
-
-
-def backward(
-    head_dim: int,
-    *,
-    causal: bool = False,
-    dtype: torch.dtype = torch.bfloat16,
-    seqlen_q: int = 1024,
-    seqlen_k: int = 1024,
-    batch: int = 2,
-    kv_heads: int = 2,
-    window: int = -1,
-    dout_like: Callable[[torch.Tensor], torch.Tensor] | None = None,
-) -> Recording:
-    def call() -> None:
-        q, out, dout = (torch.empty((batch, seqlen_q, 8, head_dim), dtype=dtype) for _ in range(3))
-        k, v = (torch.empty((batch, seqlen_k, kv_heads, head_dim), dtype=dtype) for _ in range(2))
-        lse = torch.empty((batch, 8, seqlen_q))
-        dout = dout if dout_like is None else dout_like(dout)
-        options = {"causal": causal, "window_size": (window, -1)}
-        flash_attention_backward(dout, q, k, v, out, lse, **options)
-
-    return record(call, SM_90)
-
-
-def only_kernel(recording: Recording) -> Kernel:
-    assert recording.failures == ()
-    assert len(recording.launches) == 1
-    return recording.launches[0].kernel
+from kernels import flash_attention, matmul, specialised
+from tests.hopper.recorded import SM_90, attention, backward, only_kernel, packed, product
 
 
 @pytest.mark.parametrize(
@@ -319,55 +216,6 @@ def test_gradients_ask_which_kernels_are_faster() -> None:
     many = {"batch": 34, "kv_heads": 8, "seqlen_q": 64, "seqlen_k": 64}
     names = [launch.kernel.name for launch in backward(64, **many).launches]
     assert names == [f"attention_backward_{part}" for part in ("delta", "kv", "q")]
-
-
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({"head_dim": 64}, id="D64"),
-        pytest.param({"head_dim": 64, "seqlen_q": 4096}, id="D64-long"),
-        pytest.param({"head_dim": 48, "out": torch.float16, "scales": False}, id="D48-fp16"),
-        pytest.param({"head_dim": 128}, id="D128"),
-        pytest.param({"head_dim": 128, "seqlen_q": 4096}, id="D128-long"),
-        pytest.param({"head_dim": 96, "seqlen_q": 4096, "out": torch.float32}, id="D96-fp32"),
-        pytest.param({"head_dim": 256}, id="D256"),
-    ],
-)
-def test_fp8_products_without_spills_advisories_or_moves(options, causal: bool) -> None:
-    recording = in_fp8(causal=causal, **options)
-    assert recording.failures == ()
-    names = [launch.kernel.name for launch in recording.launches]
-    assert names == ["attention_forward_fp8_hopper_prepare", "attention_forward_fp8_hopper"]
-    kernel = recording.launches[1].kernel
-    code = read_code(kernel)
-    assert code.tensor_level == 2  # wgmma
-    assert code.spilled_bytes == 0
-    assert code.advisories == ()
-    for feature in ("setmaxnreg", "cp.async.bulk.tensor", "e4m3.e4m3"):
-        assert feature in kernel.texts["ptx"]
-    # Weights are left operands as their threads hold them: nothing is exchanged, and no bytes are
-    # sorted.
-    loops = [
-        [code.program.instructions[i].opcode for i in loop.indices]
-        for loop in code.program.hot_loops
-    ]
-    loops = [loop for loop in loops if any(one.startswith("QGMMA") for one in loop)]
-    assert loops
-    moves = ("PRMT", "LDS", "STS", "STSM", "LDSM")
-    assert not [one for loop in loops for one in loop if one.split(".")[0] in moves]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({"head_dim": 64, "seqlen_q": 32}, id="few-queries"),
-        pytest.param({"head_dim": 64, "window": 300}, id="window"),
-        pytest.param({"head_dim": 72}, id="heads-not-16-bytes-apart"),
-    ],
-)
-def test_portable_fp8_serves_what_hoppers_does_not_take(options) -> None:
-    assert only_kernel(in_fp8(**options)).name == "attention_forward_fp8"
 
 
 def test_inner_loop_of_attention_carries_p_packed() -> None:

@@ -1,0 +1,107 @@
+"""Calls that Hopper's kernels may serve, compiled for it: what tests read the code of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from benchmarks import targets
+from benchmarks.instruments.compiled import record
+from benchmarks.instruments.compiled.recording import Kernel, Recording
+from kernels import flash_attention, flash_attention_backward, flash_attention_varlen, matmul
+
+SM_90 = targets.get("sm_90")
+
+
+def product(M: int, N: int, K: int, *, layout: str = "nn", **options: object) -> Recording:
+    def call() -> None:
+        a = torch.empty((K, M), dtype=torch.bfloat16).t()
+        b = torch.empty((N, K), dtype=torch.bfloat16).t()
+        a = a if layout[0] == "t" else torch.empty((M, K), dtype=torch.bfloat16)
+        b = b if layout[1] == "t" else torch.empty((K, N), dtype=torch.bfloat16)
+        matmul(a, b, **options)
+
+    return record(call, SM_90)
+
+
+def attention(
+    head_dim: int,
+    *,
+    causal: bool = False,
+    dtype: torch.dtype = torch.bfloat16,
+    window: int = -1,
+    seqlen_q: int = 1024,
+) -> Recording:
+    def call() -> None:
+        q = torch.empty((2, seqlen_q, 8, head_dim), dtype=dtype)
+        k, v = (torch.empty((2, 1024, 2, head_dim), dtype=dtype) for _ in range(2))
+        flash_attention(q, k, v, causal=causal, window_size=(window, -1))
+
+    return record(call, SM_90)
+
+
+def packed(
+    head_dim: int,
+    *,
+    longest: int = 1024,
+    dtype: torch.dtype = torch.bfloat16,
+    columns: int | None = None,
+    **options: object,
+) -> Recording:
+    def call() -> None:
+        q = torch.empty((2048, 8, columns or head_dim), dtype=dtype)[..., -head_dim:]
+        k, v = (torch.empty((2048, 2, head_dim), dtype=dtype) for _ in range(2))
+        cu = torch.zeros(5, dtype=torch.int32)
+        flash_attention_varlen(q, k, v, cu, cu, longest, longest, **options)
+
+    return record(call, SM_90)
+
+
+def in_fp8(
+    head_dim: int,
+    *,
+    causal: bool = False,
+    seqlen_q: int = 1024,
+    window: int = -1,
+    out: torch.dtype = torch.bfloat16,
+    scales: bool = True,
+) -> Recording:
+    def call() -> None:
+        q = torch.empty((2, seqlen_q, 8, head_dim), dtype=torch.float8_e4m3fn)
+        k, v = (torch.empty((2, 1024, 2, head_dim), dtype=q.dtype) for _ in range(2))
+        scale = torch.ones(()) if scales else None
+        given = dict.fromkeys(("q_scale", "k_scale", "v_scale"), scale)
+        options = {"causal": causal, "window_size": (window, -1), "out_dtype": out}
+        flash_attention(q, k, v, **given, **options)
+
+    return record(call, SM_90)
+
+
+def backward(
+    head_dim: int,
+    *,
+    causal: bool = False,
+    dtype: torch.dtype = torch.bfloat16,
+    seqlen_q: int = 1024,
+    seqlen_k: int = 1024,
+    batch: int = 2,
+    kv_heads: int = 2,
+    window: int = -1,
+    dout_like: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> Recording:
+    def call() -> None:
+        q, out, dout = (torch.empty((batch, seqlen_q, 8, head_dim), dtype=dtype) for _ in range(3))
+        k, v = (torch.empty((batch, seqlen_k, kv_heads, head_dim), dtype=dtype) for _ in range(2))
+        lse = torch.empty((batch, 8, seqlen_q))
+        dout = dout if dout_like is None else dout_like(dout)
+        options = {"causal": causal, "window_size": (window, -1)}
+        flash_attention_backward(dout, q, k, v, out, lse, **options)
+
+    return record(call, SM_90)
+
+
+def only_kernel(recording: Recording) -> Kernel:
+    assert recording.failures == ()
+    assert len(recording.launches) == 1
+    return recording.launches[0].kernel

@@ -1,0 +1,58 @@
+"""What the compiler makes of Hopper's fp8 attention: wgmma of e4m3, nothing spilled or sorted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from benchmarks.instruments.compiled.reading import read_code
+from tests.hopper.recorded import in_fp8, only_kernel
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"head_dim": 64}, id="D64"),
+        pytest.param({"head_dim": 64, "seqlen_q": 4096}, id="D64-long"),
+        pytest.param({"head_dim": 48, "out": torch.float16, "scales": False}, id="D48-fp16"),
+        pytest.param({"head_dim": 128}, id="D128"),
+        pytest.param({"head_dim": 128, "seqlen_q": 4096}, id="D128-long"),
+        pytest.param({"head_dim": 96, "seqlen_q": 4096, "out": torch.float32}, id="D96-fp32"),
+        pytest.param({"head_dim": 256}, id="D256"),
+    ],
+)
+def test_fp8_products_without_spills_advisories_or_moves(options, causal: bool) -> None:
+    recording = in_fp8(causal=causal, **options)
+    assert recording.failures == ()
+    names = [launch.kernel.name for launch in recording.launches]
+    assert names == ["attention_forward_fp8_hopper_prepare", "attention_forward_fp8_hopper"]
+    kernel = recording.launches[1].kernel
+    code = read_code(kernel)
+    assert code.tensor_level == 2  # wgmma
+    assert code.spilled_bytes == 0
+    assert code.advisories == ()
+    for feature in ("setmaxnreg", "cp.async.bulk.tensor", "e4m3.e4m3"):
+        assert feature in kernel.texts["ptx"]
+    # Weights are left operands as their threads hold them: nothing is exchanged, and no bytes are
+    # sorted.
+    loops = [
+        [code.program.instructions[i].opcode for i in loop.indices]
+        for loop in code.program.hot_loops
+    ]
+    loops = [loop for loop in loops if any(one.startswith("QGMMA") for one in loop)]
+    assert loops
+    moves = ("PRMT", "LDS", "STS", "STSM", "LDSM")
+    assert not [one for loop in loops for one in loop if one.split(".")[0] in moves]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"head_dim": 64, "seqlen_q": 32}, id="few-queries"),
+        pytest.param({"head_dim": 64, "window": 300}, id="window"),
+        pytest.param({"head_dim": 72}, id="heads-not-16-bytes-apart"),
+    ],
+)
+def test_portable_fp8_serves_what_hoppers_does_not_take(options) -> None:
+    assert only_kernel(in_fp8(**options)).name == "attention_forward_fp8"
