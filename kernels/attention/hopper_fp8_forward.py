@@ -21,7 +21,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from ..hopper import ROWS, new_ring
 from .hopper_forward import Memory
-from .hopper_fp8_problem import Fp8Problem, anew
+from .hopper_fp8_problem import Fp8Problem
+from .hopper_order import anew
 
 # As fp8.OFFSET has it: weights are rounded 2^8 times as large.
 OFFSET = gl.constexpr(8.0)

@@ -8,13 +8,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.language.core import _aggregate as aggregate
 
-
-@gluon.jit
-def anew(x):
-    """x, but what follows from it is computed where it stands: kept from tile to tile it would take
-    registers that the products need."""
-    ASM: gl.constexpr = "mov.b32 $0, $1;"
-    return gl.inline_asm_elementwise(ASM, "=r,r", [x], dtype=gl.int32, is_pure=False, pack=1)
+from .hopper_order import anew, in_pairs, rounds, seen_blocks, to_and_fro, whole_first
 
 
 @aggregate
@@ -66,11 +60,7 @@ class Fp8Problem:
     def turns(self):
         """How many blocks of rows a program walks at most."""
         n_m = gl.cdiv(self.seqlen_q, self.BLOCK_M)
-        n_heads = self.heads * self.batch
-        if self.PAIRS:
-            return 2 * gl.cdiv((n_m + 1) // 2 * n_heads, gl.num_programs(0))
-        else:
-            return gl.cdiv(n_m * n_heads, gl.num_programs(0))
+        return rounds(n_m, self.heads * self.batch, self.PAIRS)
 
     @gluon.jit
     def tile(self, i_turn):
@@ -79,39 +69,21 @@ class Fp8Problem:
         block of one head. hopper_problem.py tells why."""
         n_m = gl.cdiv(self.seqlen_q, self.BLOCK_M)
         n_heads = self.heads * self.batch
-        n_programs = gl.num_programs(0)
-        i_program = gl.program_id(0)
         if self.PAIRS:
-            n_pairs = (n_m + 1) // 2
-            i_pair = (i_turn // 2) * n_programs + i_program
-            i_short = i_pair % n_pairs
-            i_bh = i_pair // n_pairs
-            second = i_turn % 2 == 1
-            i_m = gl.where(second, i_short, n_m - 1 - i_short)
-            exists = (i_bh < n_heads) & ((i_short * 2 != n_m - 1) | (i_turn % 2 == 0))
+            i_m, i_bh, exists = in_pairs(i_turn, n_m, n_heads)
         else:
-            i_program = gl.where(i_turn % 2 == 0, i_program, n_programs - 1 - i_program)
-            i_tile = i_turn * n_programs + i_program
+            i_tile = to_and_fro(i_turn)
             exists = i_tile < n_m * n_heads
             if self.CAUSAL:
                 i_m = n_m - 1 - i_tile // n_heads
                 i_bh = i_tile % n_heads
             else:
-                n_whole = self.seqlen_q // self.BLOCK_M
-                is_last = i_tile >= n_whole * n_heads
-                per_head = gl.maximum(n_whole, 1)
-                i_m = gl.where(is_last, n_whole, i_tile % per_head)
-                i_bh = gl.where(is_last, i_tile - n_whole * n_heads, i_tile // per_head)
+                i_m, i_bh = whole_first(i_tile, self.seqlen_q // self.BLOCK_M, n_heads)
         return i_m, i_bh % self.heads, i_bh // self.heads, exists
 
     @gluon.jit
     def blocks(self, row, N_ROWS: gl.constexpr):
-        """Blocks of keys that rows [row, row + N_ROWS) need, at least one; and how many of them
-        every row sees in full. Rows past the end need one, which keeps the pipeline in step."""
-        end = self.seqlen_k
-        whole = self.seqlen_k
-        if self.CAUSAL:
-            end = min(end, min(row + N_ROWS, self.seqlen_q) + self.causal_offset)
-            whole = max(0, min(whole, row + self.causal_offset + 1))
-        end = gl.where(row < self.seqlen_q, end, 1)
-        return max(1, (end + self.BLOCK_N - 1) // self.BLOCK_N), whole // self.BLOCK_N
+        """``seen_blocks`` of the rows [row, row + N_ROWS)."""
+        return seen_blocks(
+            row, self.seqlen_q, self.seqlen_k, self.causal_offset, N_ROWS, self.BLOCK_N, self.CAUSAL
+        )

@@ -7,18 +7,10 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.language.core import _aggregate as aggregate
 
+from .hopper_order import anew, in_pairs, rounds, seen_blocks, to_and_fro, whole_first
 from .packed_tiles import FIELDS
 
 BEYOND = gl.constexpr(1 << 30)  # where rows of a packed tensor end; hopper.py tells how
-
-
-@gluon.jit
-def _unknown(number):
-    """The number, of which the compiler does not know that it is always the same: what it makes of
-    it beforehand would take registers for the whole launch."""
-    return gl.inline_asm_elementwise(
-        "mov.b32 $0, $1;", "=r,r", [number], dtype=gl.int32, is_pure=False, pack=1
-    )
 
 
 @aggregate
@@ -143,10 +135,8 @@ class Problem:
             n_tails += self.tails(self.whole_each + 1) * self.whole_more
             n_whole = self.whole_each * n_heads + self.whole_more
             return gl.cdiv(n_whole + n_tails, gl.num_programs(0))
-        elif self.PAIRS:
-            return 2 * gl.cdiv((n_m + 1) // 2 * n_heads, gl.num_programs(0))
         else:
-            return gl.cdiv(n_m * n_heads, gl.num_programs(0))
+            return rounds(n_m, n_heads, self.PAIRS)
 
     @gluon.jit
     def tile(self, i_turn, tiles):
@@ -172,12 +162,9 @@ class Problem:
         """
         n_m = gl.cdiv(self.seqlen_q, self.BLOCK_M)
         n_heads = self.heads * self.batch
-        n_programs = gl.num_programs(0)
-        i_program = gl.program_id(0)
         end = self.seqlen_q
         if self.TAILS:
-            i_program = gl.where(i_turn % 2 == 0, i_program, n_programs - 1 - i_program)
-            i_tile = i_turn * n_programs + i_program
+            i_tile = to_and_fro(i_turn)
             n_whole = self.whole_each * n_heads + self.whole_more
             is_tail = i_tile >= n_whole
             i_kind = gl.where(is_tail, i_tile - n_whole, i_tile)
@@ -196,34 +183,22 @@ class Problem:
             end = gl.minimum(end, row + rows)
             exists = i_bh < n_heads
         elif self.PAIRS:
-            n_pairs = (n_m + 1) // 2
-            i_pair = (i_turn // 2) * n_programs + i_program
-            i_short = i_pair % n_pairs
-            i_bh = i_pair // n_pairs
-            second = i_turn % 2 == 1
-            i_m = gl.where(second, i_short, n_m - 1 - i_short)
-            exists = (i_bh < n_heads) & ((i_short * 2 != n_m - 1) | (i_turn % 2 == 0))
+            i_m, i_bh, exists = in_pairs(i_turn, n_m, n_heads)
         elif self.CAUSAL:
-            i_program = gl.where(i_turn % 2 == 0, i_program, n_programs - 1 - i_program)
-            i_tile = i_turn * n_programs + i_program
+            i_tile = to_and_fro(i_turn)
             per_entry = n_m * self.heads
             i_own = i_tile % per_entry
             i_m = n_m - 1 - i_own // self.heads
             i_bh = i_tile // per_entry * self.heads + i_own % self.heads
             exists = i_tile < n_m * n_heads
         else:
-            i_program = gl.where(i_turn % 2 == 0, i_program, n_programs - 1 - i_program)
-            i_tile = i_turn * n_programs + i_program
-            n_whole = self.seqlen_q // self.BLOCK_M
-            is_last = i_tile >= n_whole * n_heads
-            per_head = gl.maximum(n_whole, 1)
-            i_m = gl.where(is_last, n_whole, i_tile % per_head)
-            i_bh = gl.where(is_last, i_tile - n_whole * n_heads, i_tile // per_head)
+            i_tile = to_and_fro(i_turn)
+            i_m, i_bh = whole_first(i_tile, self.seqlen_q // self.BLOCK_M, n_heads)
             exists = i_tile < n_m * n_heads
         i_b = i_bh // self.heads
         seqlen_k, last, first = self.seqlen_k, self.causal_offset, self.left_offset
         if self.WINDOW and self.HEAD_DIM <= 128:
-            seqlen_k, last, first = _unknown(seqlen_k), _unknown(last), _unknown(first)
+            seqlen_k, last, first = anew(seqlen_k), anew(last), anew(first)
         own = Sequence(i_b, i_b, end, seqlen_k, last, first, False)
         if not self.TAILS:
             row = i_m * self.BLOCK_M
@@ -232,11 +207,7 @@ class Problem:
     @gluon.jit
     def listed(self, i_turn, tiles):
         """``tile`` of packed sequences, in the order of the list, every other round backwards."""
-        n_programs = gl.num_programs(0)
-        i_program = gl.program_id(0)
-        i_round = i_turn // 2 if self.PAIRS else i_turn
-        i_program = gl.where(i_round % 2 == 0, i_program, n_programs - 1 - i_program)
-        i_unit = i_round * n_programs + i_program
+        i_unit = to_and_fro(i_turn // 2 if self.PAIRS else i_turn)
         # There is room behind the last: all is read at once and then perhaps not used.
         at = tiles + (1 + i_unit) * FIELDS
         i_h = gl.load(at)
@@ -258,15 +229,10 @@ class Problem:
 
     @gluon.jit
     def blocks(self, own, row, N_ROWS: gl.constexpr):
-        """Blocks of keys that rows [row, row + N_ROWS) need, at least one; and how many of them
-        every row sees in full. Rows past the end need one, which keeps the pipeline in step."""
-        end = own.seqlen_k
-        whole = own.seqlen_k
-        if self.CAUSAL:
-            end = min(end, min(row + N_ROWS, own.seqlen_q) + own.causal_offset)
-            whole = max(0, min(whole, row + own.causal_offset + 1))
-        end = gl.where(row < own.seqlen_q, end, 1)
-        return max(1, (end + self.BLOCK_N - 1) // self.BLOCK_N), whole // self.BLOCK_N
+        """``seen_blocks`` of the rows [row, row + N_ROWS)."""
+        return seen_blocks(
+            row, own.seqlen_q, own.seqlen_k, own.causal_offset, N_ROWS, self.BLOCK_N, self.CAUSAL
+        )
 
     @gluon.jit
     def left_blocks(self, own, row, n_blocks, N_ROWS: gl.constexpr):

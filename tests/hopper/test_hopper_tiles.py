@@ -6,15 +6,21 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernels.attention import hopper_cut, hopper_problem
+from kernels.attention import hopper_cut, hopper_fp8_problem, hopper_order, hopper_problem
 
-Tile = tuple[int, int, tuple[int, ...], bool]
+Tile = tuple[int, int, int, int]
 
 
 def walked(
-    monkeypatch: pytest.MonkeyPatch, seqlen: int, heads: int, batch: int, programs: int, **kind: int
-) -> list[list[Tile]]:
-    """What ``Problem.walked`` gives each program, turn by turn."""
+    monkeypatch: pytest.MonkeyPatch,
+    seqlen: int,
+    heads: int,
+    batch: int,
+    programs: int,
+    fp8: bool,
+    **kind: int,
+) -> list[Tile]:
+    """First row, head, entry of the batch and end of the tiles of all programs."""
     now = SimpleNamespace(program=0)
     language = SimpleNamespace(
         cdiv=lambda a, b: -(-a // b),
@@ -25,18 +31,31 @@ def walked(
         program_id=lambda axis: now.program,
         constexpr=hopper_problem.gl.constexpr,
     )
-    monkeypatch.setattr(hopper_problem, "gl", language)
-    monkeypatch.setattr(hopper_problem, "Sequence", lambda *fields: fields)
+    module = hopper_fp8_problem if fp8 else hopper_problem
+    for one in (hopper_order, module):
+        monkeypatch.setattr(one, "gl", language)
+    for name in ("in_pairs", "rounds", "to_and_fro", "whole_first"):
+        monkeypatch.setattr(module, name, getattr(hopper_order, name).fn)
     problem = SimpleNamespace(seqlen_q=seqlen, heads=heads, batch=batch, **kind)
-    problem.seqlen_k = problem.causal_offset = problem.left_offset = 0
-    problem.PACKED = problem.WINDOW = False
-    for name in ("tails", "turns", "walked"):
-        function = getattr(hopper_problem.Problem, name).fn
-        setattr(problem, name, function.__get__(problem))
+    if fp8:
+        whole, names = hopper_fp8_problem.Fp8Problem, ("turns", "tile")
+    else:
+        monkeypatch.setattr(hopper_problem, "Sequence", lambda *fields: fields)
+        problem.seqlen_k = problem.causal_offset = problem.left_offset = 0
+        problem.PACKED = problem.WINDOW = False
+        whole, names = hopper_problem.Problem, ("tails", "turns", "walked")
+    for name in names:
+        setattr(problem, name, getattr(whole, name).fn.__get__(problem))
     tiles = []
     for now.program in range(programs):
-        turns = range(problem.turns(None))
-        tiles.append([problem.walked(i_turn) for i_turn in turns])
+        for i_turn in range(problem.turns() if fp8 else problem.turns(None)):
+            if fp8:
+                i_m, i_h, i_b, exists = problem.tile(i_turn)
+                row, end = i_m * problem.BLOCK_M, seqlen
+            else:
+                row, i_h, (i_b, _, end, *_), exists = problem.walked(i_turn)
+            if exists:
+                tiles.append((row, i_h, i_b, end))
     return tiles
 
 
@@ -52,9 +71,14 @@ def walked(
         (1, 3, 2),
     ],
 )
-@pytest.mark.parametrize("order", ["full", "tails", "causal", "pairs"])
+@pytest.mark.parametrize(
+    ("order", "fp8"),
+    [(order, False) for order in ("full", "tails", "causal", "pairs")]
+    + [(order, True) for order in ("full", "causal", "pairs")],
+    ids=lambda value: {False: "bf16", True: "fp8"}.get(value, value),
+)
 def test_every_row_of_every_head_is_in_one_tile(
-    order: str, seqlen: int, heads: int, batch: int, monkeypatch: pytest.MonkeyPatch
+    order: str, fp8: bool, seqlen: int, heads: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumers = 2 if order == "pairs" else 3
     rows = 64 * consumers
@@ -65,11 +89,9 @@ def test_every_row_of_every_head_is_in_one_tile(
     kind |= {"CAUSAL": order in ("causal", "pairs"), "PAIRS": order == "pairs"}
     seen = dict.fromkeys(((b, h, r) for b in range(batch) for h in range(heads)
                           for r in range(0, seqlen, 64)), 0)  # fmt: skip
-    for program in walked(monkeypatch, seqlen, heads, batch, programs, **kind):
-        for row, i_h, (i_b, _, end, *_), exists in program:
-            if exists:
-                for of_one in range(row, min(row + rows, end), 64):
-                    seen[i_b, i_h, of_one] += 1
+    for row, i_h, i_b, end in walked(monkeypatch, seqlen, heads, batch, programs, fp8, **kind):
+        for of_one in range(row, min(row + rows, end), 64):
+            seen[i_b, i_h, of_one] += 1
     assert set(seen.values()) == {1}
 
 

@@ -20,8 +20,8 @@ causal_not_skipped = Plant(
     HOPPER_ATTENTION,
     (
         Edit(
-            "kernels/attention/hopper_problem.py",
-            "            end = min(end, min(row + N_ROWS, own.seqlen_q) + own.causal_offset)\n",
+            "kernels/attention/hopper_order.py",
+            "        end = min(end, min(row + N_ROWS, seqlen_q) + causal_offset)\n",
             "",
         ),
     ),
