@@ -21,7 +21,7 @@ from triton.language.core import _aggregate as aggregate
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ..hopper import Ring, barriers, meet, new_ring, partition_barrier
-from .hopper_backward_work import SIZES, Work, in_order, mask
+from .hopper_backward_work import SIZES, Work, in_order, mask, scores
 from .hopper_pairs import pack, unpack
 
 # Barriers of the two warpgroups.
@@ -104,16 +104,6 @@ def _exponentials(s, at, i_m, memory, work, scale_log2, LAYOUT: gl.constexpr):
 
 
 @gluon.jit
-def _scores(left, ring, at, work, LAYOUT: gl.constexpr):
-    """Start left @ (what is in the ring)^T, (BLOCK_N, BLOCK_M)."""
-    ring.wait(at)
-    right = ring.memory.index(at.stage).reshape([work.BLOCK_M, work.HEAD_DIM])
-    nothing = gl.zeros([work.BLOCK_N, work.BLOCK_M], gl.float32, LAYOUT)
-    tile = left.index(0).reshape([work.BLOCK_N, work.HEAD_DIM])
-    return warpgroup_mma(tile, right.permute((1, 0)), nothing, use_acc=False, is_async=True)
-
-
-@gluon.jit
 def _write(gradient, to, staging, work):
     """Into global memory, through what held the block of keys or values."""
     staging.index(0).reshape([work.BLOCK_N, work.HEAD_DIM]).store(gradient.to(work.DTYPE))
@@ -143,7 +133,7 @@ def _weights(dv, memory, work, scale_log2):
     i_h = work.i_kv * work.heads_per_kv
     i_m = work.shift
     mbarrier.wait(memory.kv_full.index(0), 0)
-    s = _scores(memory.k, memory.q, at, work, S_LAYOUT)
+    s = scores(memory.k.index(0), memory.q, at, work, work.BLOCK_M, S_LAYOUT)
     s = warpgroup_mma_wait(0, deps=[s])
     for _ in range(work.steps - 1):
         p = _exponentials(s, at, i_m, memory, work, scale_log2, S_LAYOUT)
@@ -152,7 +142,7 @@ def _weights(dv, memory, work, scale_log2):
         acc = warpgroup_mma(unpack(p, work.DTYPE, LEFT), b_dout, acc, is_async=True)
         _hand_over(p, memory, work, S_LAYOUT)
         next_at = at.next()
-        s = _scores(memory.k, memory.q, next_at, work, S_LAYOUT)
+        s = scores(memory.k.index(0), memory.q, next_at, work, work.BLOCK_M, S_LAYOUT)
         acc, s = warpgroup_mma_wait(0, deps=[acc, s])
         memory.dout.release(at.stage)
         at = next_at
@@ -186,7 +176,7 @@ def _keys(dk, memory, work, scale):
     acc = gl.zeros([work.BLOCK_N, work.HEAD_DIM], gl.float32, LAYOUT)
     meet("arrive", P_READ)
     mbarrier.wait(memory.kv_full.index(1), 0)
-    dp = _scores(memory.v, memory.dout, at, work, S_LAYOUT)
+    dp = scores(memory.v.index(0), memory.dout, at, work, work.BLOCK_M, S_LAYOUT)
     dp = warpgroup_mma_wait(0, deps=[dp])
     for _ in range(work.steps - 1):
         ds = _differences(dp, at, memory, work, S_LAYOUT)
@@ -196,7 +186,7 @@ def _keys(dk, memory, work, scale):
         b_q = memory.q.memory.index(at.stage).reshape([work.BLOCK_M, work.HEAD_DIM])
         acc = warpgroup_mma(left, b_q, acc, is_async=True)
         next_at = at.next()
-        dp = _scores(memory.v, memory.dout, next_at, work, S_LAYOUT)
+        dp = scores(memory.v.index(0), memory.dout, next_at, work, work.BLOCK_M, S_LAYOUT)
         acc = warpgroup_mma_wait(1, deps=[acc])
         memory.q.release(at.stage)
         dp = warpgroup_mma_wait(0, deps=[dp])

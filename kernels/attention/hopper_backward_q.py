@@ -20,7 +20,7 @@ from triton.language.core import _aggregate as aggregate
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ..hopper import ROWS, Ring, barriers, new_ring, partition_barrier
-from .hopper_backward_work import SIZES, in_order
+from .hopper_backward_work import SIZES, in_order, scores
 
 
 @aggregate
@@ -124,16 +124,6 @@ def _produce(q, k, v, dout, memory, work):
 
 
 @gluon.jit
-def _scores(rows, ring, at, work, LAYOUT: gl.constexpr):
-    """Start rows @ (what is in the ring)^T."""
-    ring.wait(at)
-    right = ring.memory.index(at.stage).reshape([work.BLOCK_N, work.HEAD_DIM])
-    nothing = gl.zeros([ROWS, work.BLOCK_N], gl.float32, LAYOUT)
-    left = rows.reshape([ROWS, work.HEAD_DIM])
-    return warpgroup_mma(left, right.permute((1, 0)), nothing, use_acc=False, is_async=True)
-
-
-@gluon.jit
 def _gradients(s, dp, lse, delta, row, i, work, scale_log2, LAYOUT: gl.constexpr):
     """The scores' gradients, as left operand of dq."""
     masked = (i + 1) * work.BLOCK_N > work.seqlen_k
@@ -173,9 +163,9 @@ def _consume(dq, rows, memory, work, scale, scale_log2, I_CONSUMER: gl.constexpr
     dout = memory.dout.index(I_CONSUMER)
     acc = gl.zeros([ROWS, work.HEAD_DIM], gl.float32, LAYOUT)
     mbarrier.wait(memory.full.index(I_CONSUMER), 0)
-    s = _scores(q, k_ring, k_at, work, S_LAYOUT)
+    s = scores(q, k_ring, k_at, work, work.BLOCK_N, S_LAYOUT)
     mbarrier.wait(memory.full.index(2 + I_CONSUMER), 0)
-    dp = _scores(dout, v_ring, v_at, work, S_LAYOUT)
+    dp = scores(dout, v_ring, v_at, work, work.BLOCK_N, S_LAYOUT)
     s, dp = warpgroup_mma_wait(0, deps=[s, dp])
     v_ring.release(v_at.stage)
     for i in range(blocks - 1):
@@ -188,9 +178,9 @@ def _consume(dq, rows, memory, work, scale, scale_log2, I_CONSUMER: gl.constexpr
         zero = i >> 30
         q = memory.q.index(I_CONSUMER + zero)
         dout = memory.dout.index(I_CONSUMER + zero)
-        dp = _scores(dout, v_ring, v_at, work, S_LAYOUT)
+        dp = scores(dout, v_ring, v_at, work, work.BLOCK_N, S_LAYOUT)
         next_at = k_at.next()
-        s = _scores(q, k_ring, next_at, work, S_LAYOUT)
+        s = scores(q, k_ring, next_at, work, work.BLOCK_N, S_LAYOUT)
         acc = warpgroup_mma_wait(2, deps=[acc])
         k_ring.release(k_at.stage)
         dp = warpgroup_mma_wait(1, deps=[dp])

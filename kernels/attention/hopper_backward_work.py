@@ -5,7 +5,10 @@ Aggregates read their annotations when they are built, so nothing here postpones
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 from triton.language.core import _aggregate as aggregate
+
+from ..hopper import ROWS
 
 # Arguments of the kernels that change from call to call.
 SIZES = ["heads", "kv_heads", "batch", "seqlen_q", "seqlen_k", "causal_offset", "heads_together"]
@@ -101,3 +104,13 @@ def mask(s, i_m, zero, work):
     # instruction when it stays alone; 16 sums would each take a register.
     constant = (o_m & ~6)[None, :]
     return gl.where(constant >= first_seeing[:, None] - (o_m & 6)[None, :], s, float("-inf"))
+
+
+@gluon.jit
+def scores(left, ring, at, work, N: gl.constexpr, LAYOUT: gl.constexpr):
+    """Start left @ (the N rows in the ring)^T, of 64 rows."""
+    ring.wait(at)
+    right = ring.memory.index(at.stage).reshape([N, work.HEAD_DIM])
+    nothing = gl.zeros([ROWS, N], gl.float32, LAYOUT)
+    tile = left.reshape([ROWS, work.HEAD_DIM])
+    return warpgroup_mma(tile, right.permute((1, 0)), nothing, use_acc=False, is_async=True)

@@ -86,9 +86,11 @@ def _turn(OPERATION: gl.constexpr, I_CONSUMER: gl.constexpr, CONSUMERS: gl.const
 
 
 @gluon.jit
-def _scores(q, k_ring, k_at, problem):
+def scores(q, k_ring, k_at, problem):
     """Start q @ k^T of one block."""
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, 16])
+    # wgmma takes 32 bytes of a row at a time.
+    K: gl.constexpr = 256 // q.dtype.primitive_bitwidth
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, K])
     k = k_ring.memory.index(k_at.stage).reshape([problem.BLOCK_N, problem.HEAD_DIM])
     s = gl.zeros([ROWS, problem.BLOCK_N], gl.float32, LAYOUT)
     return warpgroup_mma(q, k.permute((1, 0)), s, use_acc=False, is_async=True)
@@ -148,7 +150,7 @@ def _steps(
         k_ring.wait(k_at)
         if problem.IN_TURNS:
             _turn("sync", I_CONSUMER, problem.CONSUMERS)
-        s = _scores(q, k_ring, k_at, problem)
+        s = scores(q, k_ring, k_at, problem)
         v_ring.wait(v_at)
         acc = _values(p, v_ring, v_at, acc, problem)
         if problem.IN_TURNS:
@@ -215,7 +217,7 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
             k_ring.wait(k_at)
             if IN_TURNS:
                 _turn("sync", I_CONSUMER, CONSUMERS)
-            s = _scores(q, k_ring, k_at, problem)
+            s = scores(q, k_ring, k_at, problem)
             if IN_TURNS:
                 _turn("arrive", I_CONSUMER + 1, CONSUMERS)
             s = warpgroup_mma_wait(0, deps=[s])

@@ -20,7 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..hopper import ROWS, new_ring
-from .hopper_forward import Memory
+from .hopper_forward import Memory, scores
 from .hopper_fp8_problem import Fp8Problem
 from .hopper_order import anew
 
@@ -101,15 +101,6 @@ def _unpack(packed, LAYOUT: gl.constexpr):
 
 
 @gluon.jit
-def _scores(q, k_ring, k_at, problem):
-    """Start q @ k^T of one block."""
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, 32])
-    k = k_ring.memory.index(k_at.stage).reshape([problem.BLOCK_N, problem.HEAD_DIM])
-    s = gl.zeros([ROWS, problem.BLOCK_N], gl.float32, LAYOUT)
-    return warpgroup_mma(q, k.permute((1, 0)), s, use_acc=False, is_async=True)
-
-
-@gluon.jit
 def _values(p, v_ring, v_at, I_PART: gl.constexpr, PARTS: gl.constexpr, problem):
     """Start p @ v of one block, a part of its columns."""
     COLUMNS: gl.constexpr = problem.HEAD_DIM // PARTS
@@ -172,7 +163,7 @@ def _steps(
     """Blocks [first, end) of a tile."""
     for i in range(first, end):
         k_ring.wait(k_at)
-        s = _scores(q, k_ring, k_at, problem)
+        s = scores(q, k_ring, k_at, problem)
         s = warpgroup_mma_wait(0, deps=[s])
         k_ring.release(k_at.stage)
         k_at = k_at.next()
