@@ -8,6 +8,8 @@ factor, so that it cancels in the output and costs one subtraction in the log-su
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -19,6 +21,18 @@ from .fp8_configs import choose_fp8
 
 # The largest power of two each flavour holds: 448 is the largest e4m3fn, 240 the largest e4m3fnuz.
 OFFSET = {torch.float8_e4m3fn: 8, torch.float8_e4m3fnuz: 7}
+
+
+class Scales(NamedTuple):
+    """What q, k and v are multiplied by: fp32, one value or one a head, or None."""
+
+    q: torch.Tensor | None
+    k: torch.Tensor | None
+    v: torch.Tensor | None
+
+    def strides(self) -> tuple[int, ...]:
+        """From one head's to the next; 0 where one value serves all."""
+        return tuple(0 if one is None or one.dim() == 0 else one.stride(0) for one in self)
 
 
 @triton.jit
@@ -270,9 +284,7 @@ def launch(
     out: torch.Tensor,
     lse: torch.Tensor,
     *,
-    q_scale: torch.Tensor | None,
-    k_scale: torch.Tensor | None,
-    v_scale: torch.Tensor | None,
+    scales: Scales,
     causal: bool,
     causal_offset: int,
     left_offset: int | None,
@@ -292,7 +304,6 @@ def launch(
         refuse_other_flavours(q, target)
         config = choose_fp8(target, max(head_dim, head_dim_v))
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
-        scales = (q_scale, k_scale, v_scale)
         attention_forward_fp8[grid](
             q,
             k,
@@ -300,7 +311,7 @@ def launch(
             out,
             lse,
             *scales,
-            *(0 if one is None or one.dim() == 0 else one.stride(0) for one in scales),
+            *scales.strides(),
             *q.stride(),
             *k.stride(),
             *v.stride(),

@@ -82,26 +82,6 @@ def _check_scale(name: str, value: Any, lead: torch.Tensor) -> None:
     checks.same_device(name[0], lead, **{name: value})
 
 
-@torch.library.custom_op("warpwatch::flash_attention_fp8", mutates_args=())
-def flash_attention_fp8_op(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    q_scale: torch.Tensor | None,
-    k_scale: torch.Tensor | None,
-    v_scale: torch.Tensor | None,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-    out_dtype: torch.dtype,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
-    return _forward(
-        q, k, v, q_scale, k_scale, v_scale, causal, causal_offset, left_offset, scale, out_dtype
-    )
-
-
 def _forward(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -115,7 +95,8 @@ def _forward(
     scale: float,
     out_dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    out, lse = _outputs(q, k, v, out_dtype=out_dtype)
+    """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
+    out, lse = _outputs(q, k, v, out_dtype)
     if out.numel():
         _launch(
             q,
@@ -123,9 +104,7 @@ def _forward(
             v,
             out,
             lse,
-            q_scale=q_scale,
-            k_scale=k_scale,
-            v_scale=v_scale,
+            scales=fp8.Scales(q_scale, k_scale, v_scale),
             causal=causal,
             causal_offset=causal_offset,
             left_offset=left_offset,
@@ -157,17 +136,16 @@ def _launch(
         fp8.launch(q, k, v, out, lse, left_offset=left_offset, scale=scale, **given)
 
 
-@flash_attention_fp8_op.register_fake
-def _fake(
+def _outputs(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return _outputs(q, k, v, out_dtype=rest[-1])
-
-
-def _outputs(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, out_dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor]:
     batch, seqlen_q, heads = q.shape[:3]
-    out = torch.empty((batch, seqlen_q, heads, v.shape[3]), dtype=out_dtype, device=q.device)
+    out = torch.empty((batch, seqlen_q, heads, v.shape[3]), dtype=rest[-1], device=q.device)
     lse = torch.empty((batch, heads, seqlen_q), dtype=torch.float32, device=q.device)
     return out, lse
+
+
+flash_attention_fp8_op = torch.library.custom_op("warpwatch::flash_attention_fp8", mutates_args=())(
+    _forward
+)
+flash_attention_fp8_op.register_fake(_outputs)

@@ -10,6 +10,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import hopper as ring
 from .. import targets
+from .fp8 import Scales
 from .hopper import ROWS, copyable, descriptor
 from .hopper_fp8_forward import attention_forward_fp8_hopper
 from .hopper_fp8_prepare import prepare, turnable
@@ -71,9 +72,7 @@ def launch(
     out: torch.Tensor,
     lse: torch.Tensor,
     *,
-    q_scale: torch.Tensor | None,
-    k_scale: torch.Tensor | None,
-    v_scale: torch.Tensor | None,
+    scales: Scales,
     causal: bool,
     causal_offset: int,
     scale: float,
@@ -88,7 +87,7 @@ def launch(
     columns = 128 if out.dtype == torch.float32 else block_d
     tiles = triton.cdiv(seqlen_q, ROWS * config.consumers) * heads * batch
     with targets.on_device_of(q):
-        values, factors = prepare(v, heads, scale, q_scale, k_scale, v_scale)
+        values, factors = prepare(v, heads, scale, scales)
         block = (1, 1, block_d, config.block_n)
         attention_forward_fp8_hopper[(min(tiles, targets.multiprocessors()),)](
             descriptor(q, ROWS, block_d),

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 
 from .forward import LOG2_E
+from .fp8 import Scales
 
 KEYS = 128  # that a program turns around; the kernel of the products reads whole groups of 16
 ROUNDED = 64  # to which keys are rounded up, so that whole vectors are stored
@@ -114,12 +115,7 @@ def turnable(v: torch.Tensor) -> bool:
 
 
 def prepare(
-    v: torch.Tensor,
-    heads: int,
-    scale: float,
-    q_scale: torch.Tensor | None,
-    k_scale: torch.Tensor | None,
-    v_scale: torch.Tensor | None,
+    v: torch.Tensor, heads: int, scale: float, scales: Scales
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Values as (batch, kv heads, head dim, keys rounded up), and the factors of ``heads``."""
     batch, seqlen_k, kv_heads, head_dim = v.shape
@@ -129,14 +125,13 @@ def prepare(
     memory = torch.empty(size + 2 * heads, dtype=torch.int32, device=v.device)
     values, factors = memory[:size], memory[size:].view(torch.float32)
     by_word = v.view(torch.int32)
-    scales = (q_scale, k_scale, v_scale)
     grid = (triton.cdiv(seqlen_k, KEYS) * kv_heads, batch)
     attention_forward_fp8_hopper_prepare[grid](
         by_word,
         values,
         *scales,
         factors,
-        *(0 if one is None or one.dim() == 0 else one.stride(0) for one in scales),
+        *scales.strides(),
         *by_word.stride()[:3],
         kv_heads,
         heads // kv_heads,
