@@ -11,6 +11,7 @@ from .fp8 import Scales
 
 KEYS = 128  # that a program turns around; the kernel of the products reads whole groups of 16
 ROUNDED = 64  # to which keys are rounded up, so that whole vectors are stored
+MOST = 65_535  # entries of the batch a launch: programs along a grid's second axis
 
 
 @triton.jit
@@ -123,24 +124,28 @@ def prepare(
     size = batch * kv_heads * head_dim * words
     # One piece of memory; of integers, which torch fills where it is asked to fill what is new.
     memory = torch.empty(size + 2 * heads, dtype=torch.int32, device=v.device)
-    values, factors = memory[:size], memory[size:].view(torch.float32)
+    values = memory[:size].view(batch, kv_heads, head_dim, words)
+    factors = memory[size:].view(torch.float32)
     by_word = v.view(torch.int32)
-    grid = (triton.cdiv(seqlen_k, KEYS) * kv_heads, batch)
-    attention_forward_fp8_hopper_prepare[grid](
-        by_word,
-        values,
-        *scales,
-        factors,
-        *scales.strides(),
-        *by_word.stride()[:3],
-        kv_heads,
-        heads // kv_heads,
-        seqlen_k,
-        words,
-        scale * LOG2_E,
-        WORDS=head_dim // 4,
-        BLOCK_W=max(8, triton.next_power_of_2(head_dim // 4)),
-        BLOCK_N=KEYS,
-        num_warps=4,
-    )
-    return values.view(v.dtype).view(batch, kv_heads, head_dim, 4 * words), factors
+    for first in range(0, batch, MOST):
+        some = slice(first, first + MOST)
+        source, to = (by_word, values) if batch <= MOST else (by_word[some], values[some])
+        grid = (triton.cdiv(seqlen_k, KEYS) * kv_heads, source.shape[0])
+        attention_forward_fp8_hopper_prepare[grid](
+            source,
+            to,
+            *scales,
+            factors,
+            *scales.strides(),
+            *by_word.stride()[:3],
+            kv_heads,
+            heads // kv_heads,
+            seqlen_k,
+            words,
+            scale * LOG2_E,
+            WORDS=head_dim // 4,
+            BLOCK_W=max(8, triton.next_power_of_2(head_dim // 4)),
+            BLOCK_N=KEYS,
+            num_warps=4,
+        )
+    return values.view(v.dtype), factors
