@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
 
+from .. import targets
 from .epilogue import store_tile
 
 BLOCK_N = 256  # columns of one row a program: 8 values a thread, and programs for a whole GPU
@@ -27,8 +29,12 @@ def combine_kernel(
     HAS_BIAS: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
     ACTIVATION: tl.constexpr,
+    AFTER: tl.constexpr,
 ):
-    """BLOCK_N columns of one row of C from ``parts``, contiguous (PARTS, M, N) in fp32."""
+    """BLOCK_N columns of one row of C from ``parts``, contiguous (PARTS, M, N) in fp32. AFTER waits
+    for what the launch before wrote, which had let this one start."""
+    if AFTER:
+        gdc_wait()
     i_m = tl.program_id(0).to(tl.int64)
     o_first = tl.program_id(1) * BLOCK_N
     o_n = tl.arange(0, BLOCK_N)
@@ -68,6 +74,7 @@ def launch(
 ) -> None:
     """``out = activation(sum of parts + bias) + residual``; parts: contiguous (parts, M, N)."""
     count, M, N = parts.shape
+    after = targets.current().overlaps_launches
     combine_kernel[(M, triton.cdiv(N, BLOCK_N))](
         parts,
         out,
@@ -81,5 +88,7 @@ def launch(
         HAS_BIAS=bias is not None,
         HAS_RESIDUAL=residual is not None,
         ACTIVATION=activation or "none",
+        AFTER=after,
         num_warps=1,
+        **({"launch_pdl": True} if after else {}),
     )

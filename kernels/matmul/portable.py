@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from .. import targets
 from ..descriptors import TensorDescriptor, describable
@@ -44,10 +45,14 @@ def matmul_kernel(
     A_TRANSPOSED: tl.constexpr,
     B_TRANSPOSED: tl.constexpr,
     SPLIT: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """One tile of C. With TMA, a and b are descriptors, of the transpose where it is the
     transpose that has rows of stride 1; their strides are then not used. With SPLIT, axis 1 of the
-    grid cuts K, and each part writes a C of its own; they lie one after the other."""
+    grid cuts K, and each part writes a C of its own; they lie one after the other. EARLY lets the
+    launch behind this one start."""
+    if EARLY:
+        gdc_launch_dependents()
     i_m, i_n = tile_of_program(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
     if SPLIT:
@@ -181,6 +186,7 @@ def launch(
             A_TRANSPOSED=tma and a.stride(1) != 1,
             B_TRANSPOSED=tma and b.stride(1) != 1,
             SPLIT=split,
+            EARLY=split and target.overlaps_launches,
             **config.options(),
         )
         if split:
