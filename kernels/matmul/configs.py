@@ -85,6 +85,13 @@ SPLIT: dict[str, MatmulConfig] = {
     "gfx950": C(64, 64, 64, 4, 2),
 }
 SPLIT_ROWS = 64
+
+# Up to 64 rows, where whole columns of B give most processors a program: in one launch, with as
+# many loads on their way as shared memory has room for. The first where there is more than one
+# program a processor, two of which run side by side; else the widest that most processors get.
+WHOLE_COLUMNS: dict[str, tuple[MatmulConfig, ...]] = {
+    "sm_90": (C(64, 64, 128, 4, 3), C(64, 64, 128, 4, 5), C(64, 32, 128, 4, 6)),
+}
 # Programs to a processor that skinny tiles leave room for: what a split aims at, in one wave.
 RESIDENT = {"sm_80": 2, "sm_90": 2, "sm_100": 2, "gfx90a": 4, "gfx942": 4, "gfx950": 4}
 
@@ -158,6 +165,8 @@ def choose(
     whole = _whole(target, M, N, kind)
     if M > SPLIT_ROWS:
         return whole
+    if kind == "16-bit" and (columns := _whole_columns(target, N, K)) is not None:
+        return columns
     skinny = SPLIT.get(target.name, whole) if kind == "16-bit" and M > SKINNY_ROWS else whole
     splits = parts(target, skinny, M, N, K, dtype.itemsize)
     return replace(skinny, splits=splits) if splits > 1 else whole
@@ -206,10 +215,28 @@ def choose_fp8(
     return _largest(target, M, N, candidates)
 
 
-def splits_k(target: Target, a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether ``choose`` splits K of a product of 16-bit operands."""
+def for_few_rows(target: Target, a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether ``choose`` has a configuration for as few rows as a has, of 16-bit values: one that
+    splits K, or that reads whole columns, if their strides let a load be of 16 bytes."""
     M, K = a.shape
-    return M <= SPLIT_ROWS and choose(target, M, b.shape[1], K, a.dtype).splits > 1
+    if M > SPLIT_ROWS:
+        return False
+    config = choose(target, M, b.shape[1], K, a.dtype)
+    # What Triton knows of a stride is whether it is 1 or a multiple of 16.
+    aligned = all(stride == 1 or stride % 16 == 0 for stride in (*a.stride(), *b.stride()))
+    return config.splits > 1 or (aligned and config in WHOLE_COLUMNS.get(target.name, ()))
+
+
+def _whole_columns(target: Target, N: int, K: int) -> MatmulConfig | None:
+    """Of ``WHOLE_COLUMNS`` the one for this many columns; None if they are too few, or K too short
+    to fill the stages."""
+    processors = PROCESSORS.get(target.name, 0)
+    for i, config in enumerate(WHOLE_COLUMNS.get(target.name, ())):
+        tiles = -(-N // config.block_n)
+        fits = tiles > processors if i == 0 else 7 * processors <= 10 * tiles <= 10 * processors
+        if fits and config.block_k * config.num_stages <= K:
+            return config
+    return None
 
 
 def _whole(target: Target, M: int, N: int, kind: str) -> MatmulConfig:

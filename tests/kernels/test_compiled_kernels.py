@@ -94,8 +94,8 @@ def test_one_launch_no_spill_and_the_best_tensor_cores(workload: Workload, targe
 
 
 SKINNY = [
-    *((matmul(M=64, K=4096, layout="nt", residual=True), target) for target in TARGETS),
-    *((matmul(M=16, K=4096, layout="nt"), get(name)) for name in ("sm_90", "gfx942")),
+    *((matmul(M=64, N=2048, K=4096, layout="nt", residual=True), target) for target in TARGETS),
+    *((matmul(M=16, N=2048, K=4096, layout="nt"), get(name)) for name in ("sm_90", "gfx942")),
 ]
 
 
@@ -110,6 +110,17 @@ def test_few_rows_split_k_and_combine(workload: Workload, target: Target) -> Non
     product, combined = measured.evidence["launches"]
     assert (product["kernel"], combined["kernel"]) == ("matmul_kernel", "combine_kernel")
     assert product["grid"][1] > 1
+
+
+@pytest.mark.parametrize(("M", "N"), [(16, 4096), (64, 4096), (64, 6144), (64, 14336)])
+def test_few_rows_of_many_columns_take_one_launch_on_hopper(M: int, N: int) -> None:
+    measured = measure(matmul(M=M, N=N, K=4096, layout="nt", residual=True), get("sm_90"))
+    assert measured.status == "ok", measured.detail
+    assert measured.values["spilled_bytes"] == 0
+    assert measured.values["advisories"] == 0
+    assert measured.values["tensor_core_level"] == LEVEL["sm_90"]
+    (product,) = measured.evidence["launches"]
+    assert product["kernel"] == "matmul_kernel"
 
 
 @pytest.mark.parametrize("target", [get("sm_80"), get("gfx90a")], ids=lambda target: target.name)

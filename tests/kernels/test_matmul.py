@@ -193,8 +193,27 @@ def test_k_is_split_where_it_gives_processors_work(name: str) -> None:
             room = configs.PROCESSORS[name] * configs.RESIDENT[name]
             assert tiles * config.splits <= room, (M, N, K)
             assert 8 * config.splits * M * N <= 2 * K * N / 4, (M, N, K)
-    splits = [configs.choose(target, M, 4096, 4096, torch.bfloat16).splits for M in (16, 64, 65)]
+    splits = [configs.choose(target, M, 1024, 4096, torch.bfloat16).splits for M in (16, 64, 65)]
     assert splits[0] > 1 and splits[1] > 1 and splits[2] == 1
+
+
+def test_columns_are_read_whole_where_they_occupy_most_processors() -> None:
+    target = Target("sm_90", "cuda", 90)
+
+    def cut(N: int, K: int = 4096) -> tuple[int, int, int]:
+        config = configs.choose(target, 16, N, K, torch.bfloat16)
+        return config.block_n, config.num_stages, config.splits
+
+    assert [cut(N) for N in (4096, 6144, 8192)] == [(32, 6, 1), (64, 5, 1), (64, 5, 1)]
+    assert [cut(N) for N in (14336, 28672)] == [(64, 3, 1)] * 2
+    assert cut(2048)[2] > 1  # too few tiles
+    assert cut(5120) == (32, 4, 1)  # a few more than processors: two run side by side
+    assert cut(4096, 640)[1] != 6
+    a, b = torch.empty(16, 4096).bfloat16(), torch.empty(4096, 4096).bfloat16()
+    assert configs.for_few_rows(target, a, b) and configs.for_few_rows(target, a, b.t())
+    assert not configs.for_few_rows(target, torch.empty(65, 4096).bfloat16(), b)
+    odd = torch.empty(4096, 4104).bfloat16()[:, :4096]
+    assert not configs.for_few_rows(target, a, odd)
 
 
 def run_gradients(
