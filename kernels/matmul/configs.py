@@ -30,6 +30,15 @@ class MatmulConfig:
         return {"num_warps": self.num_warps, "num_stages": self.num_stages}
 
 
+@dataclass(frozen=True)
+class OneRowConfig:
+    """Columns of B a program of the matmul of one row reads, and how much of each at a time."""
+
+    block_n: int
+    block_k: int
+    num_warps: int
+
+
 C = MatmulConfig
 
 # Columns: block_m, block_n, block_k, num_warps, num_stages; the largest tile first. A problem
@@ -86,6 +95,9 @@ SPLIT: dict[str, MatmulConfig] = {
 }
 SPLIT_ROWS = 64
 
+# One row of 16-bit values, where B lies along K: no matrix unit is asked.
+ONE_ROW = {"sm_90": OneRowConfig(4, 2048, 4)}
+
 # Up to 64 rows, where whole columns of B give most processors a program: in one launch, with as
 # many loads on their way as shared memory has room for. The first where there is more than one
 # program a processor, two of which run side by side; else the widest that most processors get.
@@ -121,6 +133,7 @@ GROUPED: dict[tuple[str, str], tuple[MatmulConfig, ...]] = {
 DEFAULT = C(64, 64, 32, 4, 2)
 INTERPRETED = C(32, 32, 32, 4, 1)
 INTERPRETED_DECODES = False
+INTERPRETED_ONE_ROW: OneRowConfig | None = None
 
 # e4m3 operands: the tile of up to 16 rows, then the others from the largest. No tile has more than
 # the 128 columns that share a block scale, and 128 is a multiple of every block_k. A
@@ -170,6 +183,15 @@ def choose(
     skinny = SPLIT.get(target.name, whole) if kind == "16-bit" and M > SKINNY_ROWS else whole
     splits = parts(target, skinny, M, N, K, dtype.itemsize)
     return replace(skinny, splits=splits) if splits > 1 else whole
+
+
+def choose_one_row(target: Target, a: torch.Tensor, b: torch.Tensor) -> OneRowConfig | None:
+    """The configuration of the kernel for one row, None where another one serves."""
+    if a.shape[0] != 1 or a.dtype.itemsize != 2 or b.stride(0) != 1:
+        return None
+    if target.backend == "interpreter":
+        return INTERPRETED_ONE_ROW
+    return ONE_ROW.get(target.name)
 
 
 def choose_grouped(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import specialised, targets
-from . import configs, portable
+from . import configs, one_row, portable
 
 
 def product(
@@ -37,9 +37,13 @@ def _launch(
     residual: torch.Tensor | None,
 ) -> None:
     with targets.on_device_of(a):
-        hopper = specialised.load("matmul.hopper") if targets.current().has_wgmma else None
+        target = targets.current()
+        row = configs.choose_one_row(target, a, b)
+        if row is not None:
+            return one_row.launch(a, b, out, bias, activation, residual, row)
+        hopper = specialised.load("matmul.hopper") if target.has_wgmma else None
         # Of few rows the time is that of reading b, which the portable kernel does in less.
-        plain = residual is None and not configs.for_few_rows(targets.current(), a, b)
+        plain = residual is None and not configs.for_few_rows(target, a, b)
         if hopper is not None and plain and hopper.supported(a, b, out):
             try:
                 return hopper.launch(a, b, out, bias, activation)

@@ -126,6 +126,9 @@ PRODUCTS = [
     Product(M=200, N=136, K=264, a_view="transposed", b_view="transposed", dtype="bfloat16"),
     Product(bias=True, activation="gelu", residual="padded", a_view="padded", b_view="skipping"),
     Product(M=8, N=264, K=4096, dtype="bfloat16", bias=True, activation="silu"),
+    # On Hopper whole columns, and one row.
+    Product(M=30, N=4100, K=784, dtype="bfloat16", b_view="transposed"),
+    Product(M=1, K=2100, b_view="transposed", bias=True, activation="gelu", residual="padded"),
     Product(dtype="float32"),
     Product(dtype="float32", tf32=True),
 ]

@@ -123,6 +123,15 @@ def test_few_rows_of_many_columns_take_one_launch_on_hopper(M: int, N: int) -> N
     assert product["kernel"] == "matmul_kernel"
 
 
+def test_one_row_is_read_in_long_runs_on_hopper() -> None:
+    workload = matmul(M=1, N=4096, K=4096, layout="nt", bias=True, activation="gelu")
+    measured = measure(workload, get("sm_90"))
+    assert measured.status == "ok", measured.detail
+    assert measured.values["spilled_bytes"] == 0
+    (product,) = measured.evidence["launches"]
+    assert product["kernel"] == "one_row_kernel"
+
+
 @pytest.mark.parametrize("target", [get("sm_80"), get("gfx90a")], ids=lambda target: target.name)
 def test_fp32_gradients_fit_the_smallest_of_each_vendor(target: Target) -> None:
     shape: dict[str, Any] = {"dtype": "fp32", "B": 4, "S": 1024, "H": 16, "D": 64, "causal": True}

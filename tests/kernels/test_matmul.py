@@ -30,6 +30,7 @@ class Case:
     tf32: bool = False
     tma: bool = False
     splits: int = 1
+    one_row: bool = False
 
     def __str__(self) -> str:
         parts = [self.dtype, f"{self.M}x{self.N}x{self.K}"]
@@ -38,6 +39,7 @@ class Case:
         parts += ["bias"] * self.bias + [self.activation or "linear"] + ["tf32"] * self.tf32
         parts += [] if self.residual is None else ["residual", self.residual]
         parts += ["tma"] * self.tma + [f"splits{self.splits}"] * (self.splits > 1)
+        parts += ["one-row"] * self.one_row
         return "-".join(parts)
 
 
@@ -75,6 +77,20 @@ CASES = [
     replace(BASE, M=40, splits=2, a_view="padded", b_view="skipping", activation="silu"),
     replace(BASE, M=8, N=56, K=200, b_view="transposed", splits=4, tma=True, residual="expanded"),
     replace(BASE, M=3, K=1, splits=1, residual="transposed"),
+    *(
+        replace(BASE, M=1, N=N, K=K, b_view="transposed", dtype=dtype, one_row=True)
+        for N, K, dtype in ((50, 90, "float16"), (4, 64, "bfloat16"), (1, 7, "float16"))
+    ),
+    replace(
+        BASE,
+        M=1,
+        a_view="skipping",
+        b_view="transposed",
+        bias=True,
+        activation="silu",
+        residual="padded",
+        one_row=True,
+    ),
 ]
 
 
@@ -99,6 +115,7 @@ def run(case: Case) -> Errors:
 
     # The interpreter has no architecture whose table would choose between the two ways to load.
     configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma, splits=case.splits)
+    configs.INTERPRETED_ONE_ROW = configs.OneRowConfig(4, 32, 4) if case.one_row else None
     dtype = getattr(torch, case.dtype)
     a = strided((case.M, case.K), case.a_view, dtype, 1)
     b = strided((case.K, case.N), case.b_view, dtype, 2)
