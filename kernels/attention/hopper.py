@@ -16,7 +16,7 @@ from .hopper_problem import BEYOND
 from .packed import Packed
 from .packed_tiles import listed
 
-ROWS = 64  # of Q that one warpgroup owns: the M of wgmma
+ROWS = ring.ROWS.value  # of Q that one warpgroup owns
 # Up to head dim 128 the portable kernel's smaller blocks are as fast where packed sequences, or any
 # in a window, have no more queries than this, or a window fewer keys.
 FEW_ROWS, NARROW = 64, 256

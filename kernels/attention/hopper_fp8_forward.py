@@ -10,6 +10,7 @@ docs/hopper.md tells how this shape came about. fp8.py computes the same and is 
 Aggregates read their annotations when they are built, so nothing here postpones them.
 """
 
+import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -20,12 +21,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..hopper import ROWS, new_ring
+from .fp8 import OFFSET as OFFSETS
 from .hopper_forward import Memory, scores
 from .hopper_fp8_problem import Fp8Problem
 from .hopper_order import anew
 
-# As fp8.OFFSET has it: weights are rounded 2^8 times as large.
-OFFSET = gl.constexpr(8.0)
+# Weights are rounded 2^8 times as large.
+OFFSET = gl.constexpr(float(OFFSETS[torch.float8_e4m3fn]))
 
 
 @gluon.jit
