@@ -48,23 +48,24 @@ def supported(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> bool:
         targets.current().has_wgmma
         and a.dtype in (torch.float16, torch.bfloat16)
         and a.shape[1] > 0
-        and (_copyable(a) or _copyable(a.t()))
-        and (_copyable(b) or _copyable(b.t()))
-        and _copyable(out)
+        and (copyable(a) or copyable(a.t()))
+        and (copyable(b) or copyable(b.t()))
+        and copyable(out)
     )
 
 
-def _copyable(x: torch.Tensor) -> bool:
+def copyable(x: torch.Tensor) -> bool:
     """TMA wants neighbours in a row and whole 16 bytes from row to row."""
     return (
         x.stride(1) == 1
         and x.data_ptr() % 16 == 0
         and x.stride(0) >= x.shape[1]
-        and x.stride(0) % 8 == 0
+        and x.stride(0) * x.element_size() % 16 == 0
     )
 
 
-def _descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+def descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """What the copy engine takes boxes of rows and columns of x by."""
     block = (rows, columns)
     return TensorDescriptor(
         x, list(x.shape), list(x.stride()), list(block), ring.layout(block, x.dtype)
@@ -82,20 +83,20 @@ def launch(
     """``out = activation(a @ b + bias)`` for arguments that ``supported`` accepts."""
     M, K = a.shape
     N = b.shape[1]
-    a_major_m, b_major_n = not _copyable(a), _copyable(b)
+    a_major_m, b_major_n = not copyable(a), copyable(b)
     with targets.on_device_of(a):
         multiprocessors = targets.multiprocessors()
         config = config or choose(M, N, K, multiprocessors)
         consumer_registers, producer_registers = ring.registers(config.consumers)
         tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
         matmul_hopper[(min(tiles, multiprocessors),)](
-            _descriptor(a.t(), config.block_k, ROWS)
+            descriptor(a.t(), config.block_k, ROWS)
             if a_major_m
-            else _descriptor(a, ROWS, config.block_k),
-            _descriptor(b, config.block_k, config.block_n)
+            else descriptor(a, ROWS, config.block_k),
+            descriptor(b, config.block_k, config.block_n)
             if b_major_n
-            else _descriptor(b.t(), config.block_n, config.block_k),
-            _descriptor(out, ROWS, min(config.store_n, config.block_n)),
+            else descriptor(b.t(), config.block_n, config.block_k),
+            descriptor(out, ROWS, min(config.store_n, config.block_n)),
             bias,
             M,
             N,

@@ -87,9 +87,11 @@ class Ring:
 
 
 @gluon.jit
-def _produce(a, b, ring, problem):
+def produce(a, b, ring, problem):
+    """Keep the ring full of what the program's tiles multiply."""
     BLOCK_M: gl.constexpr = problem.BLOCK_M
-    BYTES: gl.constexpr = (BLOCK_M + problem.BLOCK_N) * problem.BLOCK_K * 2
+    VALUES: gl.constexpr = (BLOCK_M + problem.BLOCK_N) * problem.BLOCK_K
+    BYTES: gl.constexpr = VALUES * a.dtype.primitive_bitwidth // 8
     # Nothing is in the ring: the first round waits for nobody.
     at = Cursor(gl.to_tensor(0), gl.to_tensor(1), ring.STAGES)
     for i_tile in range(gl.program_id(0), problem.tiles(), gl.num_programs(0)):
@@ -153,7 +155,7 @@ def _store_part(c, staging, bias, row, column, x, problem, HAS_BIAS: gl.constexp
 
 
 @gluon.jit
-def _store(c, staging, bias, row, column, x, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def store(c, staging, bias, row, column, x, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
     """Finish and write the columns of x, which start at ``column``, as many at a time as fit.
 
     Code that runs once a tile waits to be fetched, instruction by instruction. Where there is much
@@ -190,7 +192,7 @@ def _consume(c, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BI
         mbarrier.arrive(ring.empty.index(at.previous_stage()))
         row += I_CONSUMER * ROWS
         staging = c_staging.index(I_CONSUMER)
-        _store(c, staging, bias, row, column, acc, problem, HAS_BIAS, ACTIVATION)
+        store(c, staging, bias, row, column, acc, problem, HAS_BIAS, ACTIVATION)
     tma.store_wait(0)
 
 
@@ -233,7 +235,7 @@ def matmul_hopper(
         gl.warp_specialize(
             [
                 (_consume, (c, bias, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION)),
-                (_produce, (a, b, ring, problem)),
+                (produce, (a, b, ring, problem)),
             ],
             [1],
             [PRODUCER_REGISTERS],
@@ -243,7 +245,7 @@ def matmul_hopper(
             [
                 (_consume, (c, bias, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION)),
                 (_consume, (c, bias, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION)),
-                (_produce, (a, b, ring, problem)),
+                (produce, (a, b, ring, problem)),
             ],
             [4, 1],
             [CONSUMER_REGISTERS, PRODUCER_REGISTERS],

@@ -41,14 +41,16 @@ def _launch(
         row = configs.choose_one_row(target, a, b)
         if row is not None:
             return one_row.launch(a, b, out, bias, activation, residual, row)
-        hopper = specialised.load("matmul.hopper") if target.has_wgmma else None
+        in_tf32 = allow_tf32 and a.dtype == torch.float32
+        name = "matmul.hopper_tf32" if in_tf32 else "matmul.hopper"
+        hopper = specialised.load(name) if target.has_wgmma else None
         # Of few rows the time is that of reading b, which the portable kernel does in less.
         plain = residual is None and not configs.for_few_rows(target, a, b)
         if hopper is not None and plain and hopper.supported(a, b, out):
             try:
                 return hopper.launch(a, b, out, bias, activation)
             except specialised.COMPILE_ERRORS as error:
-                specialised.give_up("matmul.hopper", error)
+                specialised.give_up(name, error)
         portable.launch(a, b, out, bias, activation, allow_tf32, residual)
 
 

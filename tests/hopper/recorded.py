@@ -25,6 +25,15 @@ def product(M: int, N: int, K: int, *, layout: str = "nn", **options: object) ->
     return record(call, SM_90)
 
 
+def in_tf32(M: int, N: int, K: int, *, layout: str = "nn", **options: object) -> Recording:
+    def call() -> None:
+        a = torch.empty((K, M)).t() if layout[0] == "t" else torch.empty((M, K))
+        b = torch.empty((N, K)).t() if layout[1] == "t" else torch.empty((K, N))
+        matmul(a, b, allow_tf32=True, **options)
+
+    return record(call, SM_90)
+
+
 def attention(
     head_dim: int,
     *,

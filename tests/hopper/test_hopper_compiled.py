@@ -11,7 +11,15 @@ import triton
 from benchmarks.instruments.compiled import record
 from benchmarks.instruments.compiled.reading import read_code
 from kernels import flash_attention, matmul, specialised
-from tests.hopper.recorded import SM_90, attention, backward, only_kernel, packed, product
+from tests.hopper.recorded import (
+    SM_90,
+    attention,
+    backward,
+    in_tf32,
+    only_kernel,
+    packed,
+    product,
+)
 
 
 @pytest.mark.parametrize(
@@ -225,6 +233,40 @@ def test_inner_loop_of_attention_carries_p_packed() -> None:
     for loop in program.hot_loops:
         opcodes = [program.instructions[i].opcode for i in loop.indices]
         assert not any(opcode.startswith("PRMT") for opcode in opcodes)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        pytest.param((2048, 2048, 2048), {}, id="wide"),
+        pytest.param((2048, 2048, 512), {"layout": "tn", "activation": "gelu"}, id="wide-tn-gelu"),
+        pytest.param((1024, 1024, 512), {"layout": "nt", "activation": "silu"}, id="small-nt-silu"),
+        pytest.param((1024, 1000, 1000), {"layout": "tt"}, id="small-tt"),
+        pytest.param((512, 512, 512), {"activation": "gelu"}, id="tiny-gelu"),
+    ],
+)
+def test_tf32_is_multiplied_beside_a_rounded_copy_of_b(
+    shape: tuple[int, int, int], options: dict[str, str]
+) -> None:
+    recording = in_tf32(*shape, **options)
+    assert recording.failures == ()
+    names = [launch.kernel.name for launch in recording.launches]
+    assert names == ["tf32_copy", "matmul_hopper_tf32"]
+    for launch in recording.launches:
+        code = read_code(launch.kernel)
+        assert code.spilled_bytes == 0
+        assert code.advisories == ()
+    kernel = recording.launches[1].kernel
+    assert read_code(kernel).tensor_level == 2  # wgmma
+    for feature in ("setmaxnreg", "cp.async.bulk.tensor", "f32.tf32.tf32"):
+        assert feature in kernel.texts["ptx"]
+
+
+@pytest.mark.parametrize("shape", [(256, 4096, 4096), (1000, 1001, 1000)], ids=str)
+def test_portable_matmul_serves_tf32_of_few_rows_or_odd_strides(
+    shape: tuple[int, int, int],
+) -> None:
+    assert only_kernel(in_tf32(*shape)).name == "matmul_kernel"
 
 
 @pytest.mark.parametrize("activation", ["gelu", "silu"])

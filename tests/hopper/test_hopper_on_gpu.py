@@ -69,6 +69,26 @@ def test_matmul_agrees_with_its_twin(
     assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-5
 
 
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize(
+    "shape",
+    [(512, 512, 40), (600, 36, 2052), (1024, 1024, 1024), (2500, 1996, 300)],
+    ids=lambda shape: "x".join(map(str, shape)),
+)
+def test_tf32_agrees_with_its_twin(shape: tuple[int, int, int], layout: str) -> None:
+    from kernels.matmul import hopper_tf32, portable
+
+    M, N, K = shape
+    a, b = stored(layout[0], M, K), stored(layout[1], K, N)
+    bias = torch.randn(N, device="cuda")
+    found, twin = (torch.full((M, N), math.nan, device="cuda") for _ in range(2))
+    assert hopper_tf32.supported(a, b, found)
+    hopper_tf32.launch(a, b, found, bias, "gelu")
+    portable.launch(a, b, twin, bias, "gelu", True)
+    exact = torch.nn.functional.gelu(a.double() @ b.double() + bias.double())
+    assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-6
+
+
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("head_dim", [40, 64, 96, 128, 192, 256], ids="D{}".format)
 @pytest.mark.parametrize(

@@ -137,6 +137,10 @@ HOPPER_PRODUCTS = [
     *PRODUCTS[:2],
     Product(M=500, N=2048, K=72, bias=True, activation="gelu", a_view="transposed"),
     Product(M=2040, N=2048, K=72, dtype="bfloat16", b_view="transposed"),
+    # The same of tf32.
+    Product(M=520, N=136, K=72, dtype="float32", tf32=True, a_view="transposed"),
+    Product(M=1000, N=1000, K=40, dtype="float32", tf32=True, b_view="transposed", bias=True),
+    Product(M=2040, N=2048, K=36, dtype="float32", tf32=True),
 ]
 LOW_PRODUCTS = [
     LowProduct(M=200, N=136, K=272),

@@ -19,6 +19,7 @@ def test_portable_means_no_kernel_of_one_architecture() -> None:
             "attention.hopper_backward_launch",
             "attention.hopper_fp8",
             "matmul.hopper",
+            "matmul.hopper_tf32",
         ):
             assert specialised.load(name) is None
     assert specialised.load is kept
@@ -85,7 +86,11 @@ def test_every_cut_of_hoppers_attention_in_fp8_is_taken_once() -> None:
 
 
 def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
-    from kernels.matmul import hopper
+    from kernels.matmul import hopper, hopper_tf32
 
-    found = {hopper.choose(one.M, one.N, one.K, 132) for one in each_path_once.HOPPER_PRODUCTS}
+    cases = each_path_once.HOPPER_PRODUCTS
+    found = {hopper.choose(one.M, one.N, one.K, 132) for one in cases if not one.tf32}
     assert found == {hopper.WIDE, hopper.SMALL, hopper.TINY}
+    in_tf32 = [one for one in cases if one.tf32 and one.M >= hopper_tf32.FEWEST_ROWS]
+    found = {hopper_tf32.choose(one.M, one.N, 132) for one in in_tf32}
+    assert found == {hopper_tf32.WIDE, hopper_tf32.SMALL, hopper_tf32.TINY}
