@@ -11,7 +11,9 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import targets
+from . import hopper_backward_short as short
 from . import hopper_backward_wide as wide
+from .backward import keys_seen
 from .hopper import LOG2_E, copyable, descriptor
 from .hopper import supported as supported_forward
 from .hopper_backward import attention_backward_hopper
@@ -25,8 +27,10 @@ BLOCK_N = 128  # 64 keys a warpgroup
 STAGES = 2
 MOST_KEYS = 1 << 20  # every program reads two numbers of each block of keys
 # Keys a query sees, in the mean, and queries a program walks, up to which the portable kernels are
-# faster at the head dims they have tiles of their own for. docs/hopper.md has the times.
-FEW = {64: 512, 128: 256}
+# faster at the head dim they have tiles of their own for. docs/hopper.md has the times.
+FEW = {64: 512}
+# Keys a query sees, in the mean, up to which hopper_backward_short.py is faster, at its head dims.
+SHORT = 1024
 
 
 def choose(head_dim: int) -> tuple[int, int]:
@@ -67,14 +71,23 @@ def faster(q: torch.Tensor, k: torch.Tensor, keys_seen: int) -> bool:
     return few_programs or max(keys_seen, walked) > FEW.get(head_dim, 0)
 
 
+def short_serves(q: torch.Tensor, k: torch.Tensor, causal: bool, causal_offset: int) -> bool:
+    """Whether hopper_backward_short.py has the problem, where that is faster than sums of dq."""
+    seen = keys_seen(k.shape[1], causal, causal_offset, None, q.shape[1])
+    return 64 < q.shape[3] <= 128 and seen <= SHORT
+
+
 def launch(tensors: Tensors, *, causal: bool, causal_offset: int, scale: float) -> None:
     """Fill the gradients of ``tensors`` that ``supported`` accepts.
 
-    Up to head dim 128, where a number of a head's K or V is not finite, dq of all its queries is
-    NaN, also of those that do not see that key.
+    Where dq is summed, which it is not above head dim 128 or where ``short_serves``, a number of a
+    head's K or V that is not finite makes dq of all its queries NaN, also of those that do not see
+    that key.
     """
     if tensors.q.shape[3] > 128:
         return wide.launch(tensors, causal=causal, causal_offset=causal_offset, scale=scale)
+    if short_serves(tensors.q, tensors.k, causal, causal_offset):
+        return short.launch(tensors, causal=causal, causal_offset=causal_offset, scale=scale)
     dout, dlse, q, k, v, out, lse, dq, dk, dv = tensors
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]

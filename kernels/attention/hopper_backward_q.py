@@ -124,7 +124,7 @@ def _produce(q, k, v, dout, memory, work):
 
 
 @gluon.jit
-def _gradients(s, dp, lse, delta, row, i, work, scale_log2, LAYOUT: gl.constexpr):
+def gradients(s, dp, lse, delta, row, i, work, scale_log2, LAYOUT: gl.constexpr):
     """The scores' gradients, as left operand of dq."""
     masked = (i + 1) * work.BLOCK_N > work.seqlen_k
     if work.CAUSAL:
@@ -169,7 +169,7 @@ def _consume(dq, rows, memory, work, scale, scale_log2, I_CONSUMER: gl.constexpr
     s, dp = warpgroup_mma_wait(0, deps=[s, dp])
     v_ring.release(v_at.stage)
     for i in range(blocks - 1):
-        left = _gradients(s, dp, lse, delta, row, i, work, scale_log2, LEFT)
+        left = gradients(s, dp, lse, delta, row, i, work, scale_log2, LEFT)
         b_k = k_ring.memory.index(k_at.stage).reshape([work.BLOCK_N, work.HEAD_DIM])
         acc = warpgroup_mma(left, b_k, acc, is_async=True)
         v_at = v_at.next()
@@ -187,7 +187,7 @@ def _consume(dq, rows, memory, work, scale, scale_log2, I_CONSUMER: gl.constexpr
         v_ring.release(v_at.stage)
         s = warpgroup_mma_wait(0, deps=[s])
         k_at = next_at
-    left = _gradients(s, dp, lse, delta, row, blocks - 1, work, scale_log2, LEFT)
+    left = gradients(s, dp, lse, delta, row, blocks - 1, work, scale_log2, LEFT)
     b_k = k_ring.memory.index(k_at.stage).reshape([work.BLOCK_N, work.HEAD_DIM])
     acc = warpgroup_mma(left, b_k, acc, is_async=True)
     acc = warpgroup_mma_wait(0, deps=[acc])

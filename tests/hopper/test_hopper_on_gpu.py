@@ -241,7 +241,11 @@ def test_packed_attention_agrees_with_its_twin(
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("head_dim", [40, 64, 72, 128, 136, 192, 256], ids="D{}".format)
+@pytest.mark.parametrize(
+    ("head_dim", "short"),
+    [(D, 0) for D in (40, 64, 72, 128, 136, 192, 256)] + [(D, 1 << 20) for D in (72, 128)],
+    ids=lambda value: ("short" if value else "long") if value in (0, 1 << 20) else f"D{value}",
+)
 @pytest.mark.parametrize(
     ("shape", "outliers"),
     [
@@ -249,6 +253,7 @@ def test_packed_attention_agrees_with_its_twin(
         ((2, 4, 2, 333, 500), None),
         ((1, 2, 1, 700, 300), None),
         ((2, 40, 8, 515, 515), None),
+        ((100, 8, 4, 200, 330), None),
         ((3, 8, 8, 640, 1280), "v"),
         ((1, 4, 4, 1024, 1024), "k"),
         ((1, 4, 1, 1000, 1024), "dout"),
@@ -259,14 +264,18 @@ def test_attention_backward_agrees_with_its_twin(
     shape: tuple[int, int, int, int, int],
     outliers: str | None,
     head_dim: int,
+    short: int,
     causal: bool,
     kind: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Sums in fixed point too: outliers leave the other numbers fewer of their bits."""
     from kernels.attention import backward, forward, hopper_backward_launch
     from kernels.attention.hopper_backward_rows import Tensors
 
     B, H, KV, S, K = shape
+    # Head dims from 65 to 128 have kernels of both kinds.
+    monkeypatch.setattr(hopper_backward_launch, "SHORT", short)
     q, dout = (torch.randn((B, S, H, head_dim), device="cuda").to(kind) for _ in range(2))
     k = torch.randn((B, K, KV, head_dim), device="cuda").to(kind)
     v = torch.randn((B, KV, K, head_dim), device="cuda").to(kind).transpose(1, 2)

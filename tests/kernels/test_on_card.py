@@ -56,6 +56,7 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
                     full = case.KV % hopper_backward_launch.BLOCK_N == 0
                     backward |= {("causal", mask), ("whole blocks", full)}
                     backward.add((hopper_backward_launch.choose(case.D), case.dtype))
+                    backward.add(("short", hopper_backward_launch.short_serves(q, k, mask, last)))
     cuts = {
         hopper.choose(D, S, causal, **here)
         for D in (64, 128, 256)
@@ -64,7 +65,7 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
     } | {hopper.choose(D, 4096, True, **here, windowed=True) for D in (128, 256)}
     assert taken == cuts
     assert masked == {False, True}
-    assert len(backward) == 10
+    assert len(backward) == 12
 
 
 def test_every_cut_of_hoppers_attention_in_fp8_is_taken_once() -> None:
