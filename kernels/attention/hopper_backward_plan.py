@@ -9,6 +9,7 @@ from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 from triton.language.core import _aggregate as aggregate
 
 from ..hopper import ROWS
+from .hopper_order import anew
 
 # Arguments of the kernels that change from call to call.
 SIZES = ["heads", "kv_heads", "batch", "seqlen_q", "seqlen_k", "causal_offset"]
@@ -70,6 +71,15 @@ class Plan:
         self.OF_KEYS = gl.constexpr(OF_KEYS)
         self.BLOCK_N = gl.constexpr(64)
         self.DTYPE = gl.constexpr(DTYPE)
+
+    @gluon.jit
+    def sizes_anew(self):
+        """The same plan; a partition that asks makes its numbers of blocks and tiles itself."""
+        return Plan(
+            anew(self.heads), anew(self.kv_heads), anew(self.batch), anew(self.seqlen_q),
+            anew(self.seqlen_k), anew(self.causal_offset), self.HEAD_DIM, self.CAUSAL,
+            self.BY_HEAD, self.OF_KEYS, self.DTYPE,
+        )  # fmt: skip
 
     @gluon.jit
     def of_a_head(self):

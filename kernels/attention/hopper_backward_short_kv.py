@@ -67,6 +67,7 @@ def _copy_tile(x, at_x, ready, to, stage, plan):
 @gluon.jit
 def _produce(q, k, v, dout, rows, memory, plan):
     BYTES: gl.constexpr = ROWS * plan.HEAD_DIM * 2 + ROWS * 4
+    plan = plan.sizes_anew()
     q_ring = memory.q
     dout_ring = memory.dout
     at = q_ring.first_to_fill()
@@ -145,6 +146,7 @@ def _consume(dk, dv, memory, plan, scale, scale_log2, I_CONSUMER: gl.constexpr):
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     LEFT: gl.constexpr = gl.DotOperandLayout(0, LAYOUT, 2)
+    plan = plan.sizes_anew()
     group = plan.heads // plan.kv_heads
     total = plan.steps(I_CONSUMER)
     at = memory.q.first_to_use()

@@ -98,6 +98,7 @@ def _copy_queries(q, dout, tile, q_at, memory, plan):
 
 @gluon.jit
 def _produce(q, k, v, dout, memory, plan):
+    plan = plan.sizes_anew()
     BYTES: gl.constexpr = ROWS * plan.HEAD_DIM * 2
     k_ring = memory.k
     v_ring = memory.v
@@ -194,6 +195,7 @@ def _consume(dq, out, lse, dlse, rows, memory, plan, scale, scale_log2, I_CONSUM
     LEFT: gl.constexpr = gl.DotOperandLayout(0, LAYOUT, 2)
     k_ring = memory.k
     v_ring = memory.v
+    plan = plan.sizes_anew()
     total = plan.steps(I_CONSUMER)
     k_at = k_ring.first_to_use()
     v_at = v_ring.first_to_use()

@@ -143,8 +143,9 @@ def test_backward_of_short_sequences_is_two_kernels_that_spill_nothing_in_a_step
     assert names == [f"attention_backward_hopper_short_{part}" for part in ("q", "kv")]
     for launch, products in zip(recording.launches, (20, 24), strict=True):
         code = read_code(launch.kernel)
-        # What all partitions use is stored ahead of them, once a launch; one number once a tile.
-        assert code.spilled_bytes <= 12
+        # Keys and values without a mask: one number, once a tile.
+        full = launch.kernel.name.endswith("kv") and not options.get("causal")
+        assert code.spilled_bytes <= 4 * full
         assert code.advisories == ()
         assert code.tensor_level == 2  # wgmma
         loops = [

@@ -76,8 +76,8 @@ def test_backward_takes_three_launches_and_spills_nothing(
     assert measured.status == "ok", measured.detail
     values = measured.values
     kernels = [launch["kernel"] for launch in measured.evidence["launches"]]
-    # Hopper has two kernels for short sequences, whose producer warp has few registers: what all
-    # partitions use is stored ahead of them (tests/hopper/test_hopper_compiled.py).
+    # Hopper has two kernels for short sequences; a warpgroup of keys and values spills one number
+    # once a tile where nothing is masked (tests/hopper/test_hopper_compiled.py).
     short = "attention_backward_hopper_short_kv" in kernels
     assert short == (workload is SHORT and target.name == "sm_90")
     assert values["launches"] == 3 - short
