@@ -18,13 +18,17 @@ SUFFIXES = {"ncu": ".ncu-rep", "nsys": ".nsys-rep", "torch": ".json", "proton": 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workload", help="name of a workload, or 'WORKLOAD @ PEER'")
     parser.add_argument("--with", dest="tool", choices=SUFFIXES, default="ncu", help="default ncu")
-    parser.add_argument("--output", metavar="FILE", help="the report (default: by the workload)")
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        help="the report; its tool's suffix is added (default: by workload)",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
     workload = peers.get(args.workload)
     name = re.sub(r"[^\w.-]+", "-", workload.name)
-    output = Path(args.output or f"{name}{SUFFIXES[args.tool]}")
+    output = named(Path(args.output or name), args.tool)
     if not presence.has_gpu():
         print("no GPU: nothing profiled", file=sys.stderr)
         return 3
@@ -38,10 +42,16 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
+def named(output: Path, tool: str) -> Path:
+    """``output`` with the suffix by which the profiler knows its reports: two of them add it."""
+    suffix = SUFFIXES[tool]
+    return output if output.name.endswith(suffix) else output.with_name(output.name + suffix)
+
+
 def command(tool: str, workload: str, output: Path) -> list[str]:
     """What runs the workload under ``tool``; ``ValueError`` where the tool is not installed."""
     run = [sys.executable, "-m", "benchmarks.instruments.profiled", workload, tool, str(output)]
-    stem = str(output.with_suffix(""))
+    stem = str(output).removesuffix(SUFFIXES[tool])
     if tool == "ncu":
         try:
             found = ncu.find()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from benchmarks.instruments import peers
@@ -30,7 +29,7 @@ def main(name: str, tool: str, output: str) -> int:
     elif tool == "proton":
         import triton.profiler as proton
 
-        proton.start(str(Path(output).with_suffix("")), hook="triton")
+        proton.start(output.removesuffix(".hatchet"), hook="triton")
         call()
         proton.finalize()
     else:

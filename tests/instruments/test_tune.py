@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -109,8 +110,6 @@ def test_bad_arguments_are_one_line(capsys: pytest.CaptureFixture[str]):
 
 
 def test_profilers_are_started_on_one_call(monkeypatch: pytest.MonkeyPatch):
-    from pathlib import Path
-
     monkeypatch.setattr(profile.ncu, "find", lambda: "/opt/ncu")
     ncu = profile.command("ncu", NAME, Path("out.ncu-rep"))
     assert ncu[0] == "/opt/ncu" and "--profile-from-start=off" in ncu
@@ -120,6 +119,14 @@ def test_profilers_are_started_on_one_call(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(ValueError, match="install Nsight Systems"):
         profile.command("nsys", NAME, Path("out.nsys-rep"))
     assert profile.command("torch", NAME, Path("t.json"))[-2:] == ["torch", "t.json"]
+
+
+@pytest.mark.parametrize("tool", profile.SUFFIXES)
+def test_a_report_is_sought_where_its_profiler_writes_it(tool: str) -> None:
+    suffix = profile.SUFFIXES[tool]
+    for given in ("out", "out.v2", f"out{suffix}"):
+        wanted = Path("there", given.removesuffix(suffix) + suffix)
+        assert profile.named(Path("there", given), tool) == wanted
 
 
 def test_profile_without_a_gpu_profiles_nothing(
