@@ -51,7 +51,8 @@ def rows(file: Path) -> Iterator[Row]:
         for result in jobs.run(asked, side.environment):
             bound = result.values.get("bound_utilization")
             if bound is None:
-                print(f"{commit[:8]} {result.job.name}: {result.detail}", file=sys.stderr)
+                why = result.detail or "without a tensor-core instruction there is no bound"
+                print(f"{commit[:8]} {result.job.name}: {why}", file=sys.stderr)
                 continue
             yield Row(f"{commit[:8]} {result.job.name}", bound, found[result.job.name])
 

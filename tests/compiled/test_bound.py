@@ -208,6 +208,35 @@ def test_the_tail_of_a_specialised_kernel_is_what_follows_its_last_product() -> 
     assert chain.tail_clocks(Program(tuple(code)), device) == pytest.approx(301)
 
 
+def test_what_a_branch_jumps_over_is_known_unless_it_multiplies() -> None:
+    def plain(count: int, *labels: str) -> list[Instruction]:
+        return [
+            Instruction("FADD", "", "fma", labels=labels if i == 0 else ()) for i in range(count)
+        ]
+
+    over_end = Instruction("BRA", "", "control", "branch", ("after",))
+    over_product = Instruction("BRA", "", "control", "branch", ("last",))
+    multiply = Instruction("HGMMA", "", "tensor", tensor_level=2)
+    code = [over_end, *plain(3), *plain(1, "after"), over_product, multiply, *plain(1, "last")]
+    program = Program(tuple(code))
+    assert program.skipped(range(len(code))) == {1, 2, 3}
+    # Out of the loop leads no way back into it.
+    assert program.skipped(range(4)) == frozenset()
+
+
+SHORT = "attention-backward-bf16-B16-S1024-H16-D128"
+
+
+@pytest.mark.parametrize("ending", ["", "-causal"])
+def test_a_persistent_loop_does_what_begins_and_ends_a_tile_once_a_tile(ending: str) -> None:
+    """An H200 kept the tensor cores active for 73.1 and 64.5 % of these gradients."""
+    case = configuration.workloads().get(SHORT + ending)
+    found = measure(case, targets.get("sm_90"))
+    assert (found.status, found.detail) == ("ok", "")
+    assert 75 < found.values["bound_utilization"] <= 100
+    assert found.values["bound_us"] < (736, 460)[bool(ending)]
+
+
 def test_an_sm_without_work_is_not_active() -> None:
     few = bound_of("sm_90", rows=128 * 11, keys=4096, heads=6, D=128)  # 66 blocks, 132 SMs
     many = bound_of("sm_90", rows=128 * 11, keys=4096, heads=12, D=128)

@@ -69,6 +69,23 @@ def test_inner_bounds_may_depend_on_outer_loops() -> None:
 
 
 @triton.jit
+def one_loop_of_all_steps(x, tiles, N: tl.constexpr):
+    steps = 0
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        steps += tile % 3
+    for i in range(steps):
+        o = i * N + tl.arange(0, N)
+        tl.store(x + o, tl.load(x + o) + 1)
+
+
+def test_a_bound_may_be_a_sum_over_a_loop() -> None:
+    def call() -> None:
+        one_loop_of_all_steps[(4,)](torch.empty(10 * 1024), 10, N=256)
+
+    assert loop_runs(call) == [10, sum(tile % 3 for tile in range(10))]
+
+
+@triton.jit
 def halving(x, n, N: tl.constexpr):
     width = n
     while width > 1:

@@ -13,7 +13,7 @@ asynchronous copies into it), *memory* (traffic with device memory, each byte of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.devices import Device
 
@@ -61,11 +61,13 @@ class Bound:
 
 @dataclass(frozen=True)
 class _Runs:
-    """How often a piece of code runs: over the launch, and in the program that runs it most."""
+    """How often a piece of code runs: over the launch, and in the program that runs it most.
+    ``seldom``: the share of them in which what its rarest branch holds runs, too."""
 
     total: float
     most: float
     warps: int
+    seldom: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -108,18 +110,22 @@ def bound(launch: Launch, program: Program, device: Device, blocks: int = 1) -> 
     if short > 1:
         notes.append(f"loops found hold 1/{short:.2f} of the products: their work is scaled up")
     for indices, runs in pieces:
+        # A persistent loop holds what begins and ends a tile, which few of its iterations run.
+        over = program.skipped(indices) if runs.seldom < 1 else frozenset()
         for unit, per_clock in (
             ("special", device.special_per_clock),
             ("fma", device.fp32_fma_per_clock),
             ("shared", device.shared_bytes_per_clock),
         ):
-            done = program.work(unit, indices) * runs.warps  # type: ignore[arg-type]
-            add(unit, short * done / per_clock, runs)
+            done = program.work(unit, indices)  # type: ignore[arg-type]
+            done -= (1 - runs.seldom) * program.work(unit, over)  # type: ignore[arg-type]
+            add(unit, short * done * runs.warps / per_clock, runs)
         products = short * _tensor_clocks(program, indices, device) * runs.warps
         add("tensor", products, runs)
         # Of what stands in no loop each specialised warp runs only its own part.
         if not specialised or indices is not pieces[-1][0]:
-            add(_ISSUE, short * len(indices) * runs.warps / device.simds_per_sm, runs)
+            issued = len(indices) - (1 - runs.seldom) * len(over)
+            add(_ISSUE, short * issued * runs.warps / device.simds_per_sm, runs)
         if chained:
             alone, beside = chain.exposed_clocks(program, indices, runs.warps, device)
             add(_ALONE, short * alone + max(products, short * beside), runs)
@@ -204,10 +210,15 @@ def _source_loops(
                 inside = inner.warps or warps
                 if op.name in ("scf.for", "scf.while") and inner is op.regions[-1]:
                     total = [works[one] for one in _regions(inner) if one in works]
+                    times = visited.total.get(inner, 0.0)
+                    rarest = min(visited.total.get(one, 0.0) for one in _regions(inner))
                     found.append(
                         _Loop(
                             runs=_Runs(
-                                visited.total.get(inner, 0.0), visited.most.get(inner, 0.0), inside
+                                times,
+                                visited.most.get(inner, 0.0),
+                                inside,
+                                rarest / times if times else 1.0,
                             ),
                             flops=sum(one.flops.total() for one in total),
                             special=sum(one.special for one in total),
@@ -310,7 +321,7 @@ def _unrolled(program: Program, loop: Loop, original: _Loop) -> _Runs:
     ratios = _ratios(program, loop, original)
     times = max(1, int(min(ratios.values(), default=1.0) + 0.05))
     runs = original.runs
-    return _Runs(runs.total / times, runs.most / times, runs.warps)
+    return replace(runs, total=runs.total / times, most=runs.most / times)
 
 
 def _scaled(program: Program, loops: list[Loop], originals: list[_Loop]) -> dict[Loop, _Runs]:
@@ -323,5 +334,6 @@ def _scaled(program: Program, loops: list[Loop], originals: list[_Loop]) -> dict
     ratios = _ratios(program, main, heaviest)
     scale = 1.0 / max(1.0, ratios.get(kind, 1.0))
     total = sum(one.runs.total for one in originals) if heaviest.flops else heaviest.runs.total
-    found[main] = _Runs(total * scale, heaviest.runs.most * scale, heaviest.runs.warps)
+    most = heaviest.runs.most * scale
+    found[main] = replace(heaviest.runs, total=total * scale, most=most)
     return found

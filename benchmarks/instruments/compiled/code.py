@@ -8,7 +8,7 @@ barrier is a *wait*; the innermost loops that do work are *hot*.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -114,6 +114,20 @@ class Program:
             for index in chosen
             if self.instructions[index].kind == kind
         )
+
+    def skipped(self, indices: Collection[int]) -> frozenset[int]:
+        """Those among ``indices`` that a branch forward, to another of them, may jump over, but for
+        stretches with products, which their loop is for."""
+        places = {label: i for i, one in enumerate(self.instructions) for label in one.labels}
+        found: set[int] = set()
+        for i in indices:
+            one = self.instructions[i]
+            for target in one.targets if one.flow == "branch" else ():
+                over = range(i + 1, places.get(target, i))
+                inside = places.get(target) in indices and all(inner in indices for inner in over)
+                if inside and not any(self.instructions[inner].tensor_level for inner in over):
+                    found.update(over)
+        return frozenset(found)
 
     @property
     def tensor_level(self) -> int:

@@ -177,11 +177,13 @@ class _Evaluator:
         body = op.regions[0]
         branches = any(inner.name in (*_LOOPS, "scf.if") for inner in body.walk())
         most = int(trips.max(initial=0))
-        if not branches or most == 0:
-            self._count(body, trips)
-            self._results(op, scope, [None] * len(names))
-            return
         carried = [self._value(start, scope) for start in starts]
+        # A loop over numbers alone may be a sum that another loop's bound is made of.
+        sums = bool(carried) and not unknown(*carried)
+        if most == 0 or not (branches or sums):
+            self._count(body, trips)
+            self._results(op, scope, carried if most == 0 else [None] * len(names))
+            return
         limit = min(most, ITERATIONS)
         before = dict(self._runs)
         for i in range(limit):
