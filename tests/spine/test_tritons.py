@@ -29,7 +29,10 @@ NAMES = (
 FP32 = jobs.Job("kernels:flash_attention", "", " ".join(["fp32[1,64,2,16]"] * 3), backward=True)
 FP32_MATMUL = jobs.Job("kernels:matmul", "sm_90", "fp32[512,512] fp32[512,512]")
 IN_FP8_ALONE = {"attention_forward_fp8"}
-ON_HOPPER_ALONE = {"list_tiles"}
+ON_HOPPER_ALONE = {"list_tiles", "tf32_copy"}
+# Chosen on Hopper alone, but in portable Triton: under every version.
+CHOSEN_ON_HOPPER = {"one_row_kernel"}
+ON_HOPPER = ("matmul-bf16-1x4096x4096-nt", "matmul-fp32-2048x2048x2048-tf32")
 # Packed sequences whose tiles are listed first.
 PACKED = jobs.Job(
     "kernels:flash_attention_varlen",
@@ -101,6 +104,8 @@ def expected(version: str) -> set[tuple[str, str]]:
         for target in (
             specialised
             if "hopper" in kernel or kernel in ON_HOPPER_ALONE
+            else {"sm_90"}
+            if kernel in CHOSEN_ON_HOPPER
             else fp8
             if kernel in IN_FP8_ALONE
             else every
@@ -125,6 +130,7 @@ def test_every_kernel_compiles(version: str) -> None:
     few = " ".join(["fp8[1,16,2,64]"] * 3)
     asked.append(jobs.Job("kernels:flash_attention", "sm_90", few))
     asked += [FP32_MATMUL, PACKED]
+    asked += [jobs.Job(name, "sm_90", is_workload=True) for name in ON_HOPPER]
     try:
         folder = sides.triton_folder(version)
     except ValueError as error:
