@@ -6,9 +6,12 @@ test of a three-second limit takes no time.
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from benchmarks.instruments.gpu import (
     Call,
@@ -46,8 +49,8 @@ class Script:
 
 
 class FakeGpu:
-    """Answers :class:`~benchmarks.instruments.gpu.Gpu`. A call is run (it may look at
-    :attr:`current`, or fail), its time is the script's of that call or of the GPU."""
+    """Answers :class:`~benchmarks.instruments.gpu.Gpu`. A call is run (it may set :attr:`script`,
+    or fail), its time is the script's of that call or of the GPU."""
 
     events_us = 2.0
 
@@ -80,13 +83,13 @@ class FakeGpu:
         return self.events_us
 
     def run(self, call: Call, *, calls: int, cold: bool) -> Interval:
-        script = self.scripts.get(call, self.script)
         run = self.runs
         self.runs += 1
         self.order.append(call)
-        self._fail(script, run)
         for _ in range(calls):
             call()
+        script = self.scripts.get(call, self.script)
+        self._fail(script, run)
         throttled = run in script.throttled_runs
         mhz = script.throttled_mhz if throttled else script.mhz
         us = script.cold_us if cold and script.cold_us is not None else script.us
@@ -108,3 +111,31 @@ class FakeGpu:
         for at, error in failures:
             if at is not None and run >= at:
                 raise error()
+
+
+class FakeWorkload:
+    """A workload whose calls make ``gpu`` follow its own script, hang at call ``hangs`` or end the
+    process at call ``crashes`` (from 1; ``True`` is the first). Its answers are nothing."""
+
+    kernel, dtype, missing = "fake", "fp16", ""
+    flops = bytes_moved = 0
+
+    def __init__(
+        self, name: str, gpu: FakeGpu, *, hangs: int = 0, crashes: int = 0, **script: Any
+    ) -> None:
+        self.name, self.gpu, self.script = name, gpu, Script(**script)
+        self.hangs, self.crashes, self.calls = hangs, crashes, 0
+
+    def inputs(self, device: str, seed: int = 0) -> dict[str, Any]:
+        return {}
+
+    def call(self, inputs: dict[str, Any]) -> None:
+        self.calls += 1
+        self.gpu.script = self.script
+        if self.calls == self.hangs:
+            time.sleep(3600)
+        if self.calls == self.crashes:
+            os._exit(139)
+
+    def reference(self, inputs: dict[str, Any], dtype: str | None = None) -> None:
+        return None

@@ -5,11 +5,10 @@ Everything derived (share of peak, bytes a second) comes from the one latency me
 
 from __future__ import annotations
 
-import functools
 import gc
 import importlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from benchmarks.instruments.latency import Latency, Limits, Method
 from benchmarks.instruments.outcome import Outcome, Status
 
 if TYPE_CHECKING:
-    from benchmarks.workloads.base import Inputs, Workload
+    from benchmarks.workloads.base import Workload
 
 
 def missing(workload: Workload) -> Outcome | None:
@@ -58,9 +57,14 @@ def measure(
     try:
         return _measure(gpu, workload, torch_device, methods, limits)
     except Exception as error:  # the code under test may raise anything
-        return Outcome(workload.name, status_of(error), first_line(error))
+        return failure(workload.name, error)
     finally:
         gc.collect()
+
+
+def failure(name: str, error: Exception) -> Outcome:
+    """The outcome of a workload whose measuring raised ``error``."""
+    return Outcome(name, status_of(error), first_line(error))
 
 
 def status_of(error: Exception) -> Status:
@@ -99,21 +103,24 @@ def _measure(
         return workload.call(inputs)
 
     taken = {method: latency.measure(gpu, call, method, limits) for method in methods}
-    again = workload.inputs(torch_device, seed=1)
-    return _checked(gpu, workload, call, taken, before, again)
+
+    def again() -> float:
+        fresh = workload.inputs(torch_device, seed=1)
+        return accuracy.check(workload, fresh, workload.call(fresh))
+
+    return checked(gpu, workload, call, taken, before, again)
 
 
-def _checked(
+def checked(
     gpu: Gpu,
     workload: Workload,
     call: Call,
     taken: Mapping[Method, Latency],
     error_before: float,
-    fresh: Inputs,
-    truth: Any = None,
+    again: Callable[[], float] | str,
 ) -> Outcome:
-    """The outcome of latencies whose call was right before, if it still is on ``fresh`` inputs,
-    whose answer ``truth`` is if it is known."""
+    """The outcome of latencies whose call was right before, if it still is: ``again`` checks it on
+    fresh inputs and is the error, or says why that cannot be done."""
     device = devices.identify(gpu.card.name)
     samples: dict[str, tuple[float, ...]] = {}
     evidence: dict[str, Any] = {}
@@ -131,55 +138,12 @@ def _checked(
             samples["unheld"] = tuple(0.0 if one.held else 100.0 for one in measured.samples)
     if hasattr(gpu, "peak_bytes"):
         samples["peak_bytes"] = (float(gpu.peak_bytes(call)),)
-    error_after = accuracy.check(workload, fresh, workload.call(fresh), truth)
-    samples["relative_error"] = (error_before, error_after)
+    if isinstance(again, str):
+        notes.append(again)
+        samples["relative_error"] = (error_before,)
+    else:
+        samples["relative_error"] = (error_before, again())
     return Outcome(workload.name, "ok", "; ".join(notes), samples, evidence)
-
-
-def measure_beside(
-    gpu: Gpu,
-    workloads: Sequence[Workload],
-    *,
-    torch_device: str = "cuda",
-    limits: Limits | None = None,
-    seed: int = 0,
-) -> list[Outcome]:
-    """One workload by several implementations, on the same inputs, interleaved, cold.
-
-    Who gives a wrong answer or fails is left out with one line; the others go on.
-    """
-    outcomes: dict[str, Outcome] = {}
-    ready: dict[str, tuple[Workload, Call, float]] = {}
-    inputs = workloads[0].inputs(torch_device, seed=0)
-    truth = workloads[0].reference(inputs, "float64")
-    for workload in workloads:
-        if (absent := missing(workload)) is not None:
-            outcomes[workload.name] = absent
-            continue
-        try:
-            error = accuracy.check(workload, inputs, workload.call(inputs), truth)
-        except Exception as raised:  # a peer may raise anything
-            outcomes[workload.name] = Outcome(workload.name, status_of(raised), first_line(raised))
-        else:
-            ready[workload.name] = workload, functools.partial(workload.call, inputs), error
-    del truth
-    try:
-        taken = latency.interleave(
-            gpu, {name: call for name, (_, call, _) in ready.items()}, "cold", limits, seed
-        )
-    except Exception as raised:
-        failed = {name: Outcome(name, status_of(raised), first_line(raised)) for name in ready}
-        return list((outcomes | failed).values())
-    fresh = workloads[0].inputs(torch_device, seed=1)
-    truth = workloads[0].reference(fresh, "float64")
-    for name, (workload, call, error) in ready.items():
-        try:
-            outcomes[name] = _checked(
-                gpu, workload, call, {"cold": taken[name]}, error, fresh, truth
-            )
-        except Exception as raised:
-            outcomes[name] = Outcome(name, status_of(raised), first_line(raised))
-    return [outcomes[workload.name] for workload in workloads]
 
 
 def dtype_of(workload: Workload) -> str:

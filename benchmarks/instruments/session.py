@@ -1,6 +1,7 @@
 """Measures many workloads in worker processes: what hangs is ended, what is lost is left behind.
 
-Outcomes reach the caller (and the disk) one by one, so an interruption loses nothing.
+A worker says what it begins, so what hangs or dies is blamed on whose call it was; the others of
+its group are measured again without it. Outcomes reach the caller one by one.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments import peers
+from benchmarks.instruments.outcome import Outcome, Status
 from benchmarks.isolation import subprocess_environment
 
 Report = Callable[[Outcome], None]
 
 START_SECONDS = 120.0
-# After so many devices lost or processes dead in a row, nothing more is tried.
+# After so many groups in a row that lost the device or their process, nothing more is tried.
 MAX_LOST = 3
+# How long a process that lost its device may take to end.
+_LOST_SECONDS = 10.0
 _DIED = "the measuring process ended: "
 
 
@@ -48,6 +52,7 @@ class Session:
         self.environment = environment
         self.card: dict[str, Any] | None = None
         self.errors = ""
+        self._began = False  # whether the last worker began anything
         self._ahead: subprocess.Popen[str] | None = None
 
     def start_ahead(self) -> None:
@@ -88,19 +93,36 @@ class Session:
         """Every workload's outcome. ``report`` is called with each as it comes."""
         outcomes: dict[str, Outcome] = {}
         left = list(workloads)
-        lost: list[Outcome] = []
+        lost: dict[str, Outcome] = {}  # by group
         while left:
             if len(lost) >= MAX_LOST:
-                why = f"not tried after {lost[-1].detail}"
-                found = [Outcome(name, lost[-1].status, why) for name in left]
+                last = list(lost.values())[-1]
+                found: Iterable[Outcome] = self._not_tried(left, last, report)
             else:
-                found = list(self._one_worker(left, report))
+                found = self._one_worker(left, report)
             for outcome in found:
                 outcomes[outcome.workload] = outcome
-                gone = outcome.status == "device lost" or outcome.detail.startswith(_DIED)
-                lost = [*lost, outcome] if gone else []
+                if outcome.status != "device lost" and not outcome.detail.startswith(_DIED):
+                    lost.clear()
+                elif self._began:
+                    lost[self._group(outcome.workload)] = outcome
+                else:  # it is nobody's fault: no process can be had
+                    lost[f"start {len(lost)}"] = outcome
             left = [name for name in left if name not in outcomes]
         return outcomes
+
+    def _not_tried(
+        self, names: Sequence[str], last: Outcome, report: Report | None
+    ) -> Iterator[Outcome]:
+        for name in names:
+            outcome = Outcome(name, last.status, f"not tried after {last.detail}")
+            if report is not None:
+                report(outcome)
+            yield outcome
+
+    def _group(self, name: str) -> str:
+        """What ``name`` is measured together with, if with anything."""
+        return peers.base_name(name) if self.request["mode"] == "beside" else name
 
     def run_once(
         self, workloads: Sequence[str], report: Report | None = None
@@ -125,49 +147,58 @@ class Session:
             process.stdin.close()
         except BrokenPipeError:
             pass  # it died at once; its last words are read below
-        waiting = list(workloads)
-        seconds = self.start_seconds + self.seconds_each
+
+        def died() -> str:
+            process.wait(10)
+            readers[1].join(5)
+            return _DIED + last_words(errors)
+
         try:
-            while waiting:
-                outcome = self._next(lines, waiting[0], seconds)
-                if outcome is None:
-                    process.wait(10)
-                    readers[1].join(5)
-                    outcome = Outcome(waiting[0], "failed", _DIED + last_words(errors))
+            waiting = list(workloads)
+            for outcome in self._answers(lines, waiting, died):
                 waiting.remove(outcome.workload)
-                seconds = self.seconds_each
                 if report is not None:
                     report(outcome)
                 yield outcome
-                if outcome.status in ("hung", "failed") and process.poll() is not None:
-                    return
-                if outcome.status in ("hung", "device lost"):
-                    return
-            if self.wrap:
+            if self.wrap and not waiting:
                 process.wait(self.start_seconds)  # a profiler writes its report last
         finally:
             end(process)
             readers[1].join(5)
             self.errors = "".join(errors)
 
-    def _next(
-        self, lines: queue.Queue[str | None], workload: str, seconds: float
-    ) -> Outcome | None:
-        """The next outcome; ``None`` when the process has ended."""
-        while True:
+    def _answers(
+        self, lines: queue.Queue[str | None], waiting: Sequence[str], died: Callable[[], str]
+    ) -> Iterator[Outcome]:
+        """The outcomes a worker tells, and those of what it was at when it hung or died. The caller
+        takes each from ``waiting``."""
+        at: list[str] = []  # what the worker began last
+        self._began = lost = False
+        seconds = self.start_seconds + self.seconds_each
+        while waiting:
+            failed: tuple[Status, str]
             try:
-                line = lines.get(timeout=seconds)
+                message = _next(lines, _LOST_SECONDS if lost else seconds)
             except queue.Empty:
-                return Outcome(workload, "hung", f"no answer within {seconds:.0f} s: ended")
-            if line is None:
-                return None
-            if not line.startswith("{"):
-                continue  # a profiler's own chatter
-            message = json.loads(line)
-            if "card" in message:
-                self.card = message["card"]
-            elif "outcome" in message:
-                return Outcome.from_json(message["outcome"])
+                failed = "hung", f"no answer within {seconds:.0f} s: ended"
+            else:
+                if message is not None:
+                    self.card = message.get("card", self.card)
+                    if "begin" in message:
+                        # The first has the time a process takes to start as well.
+                        seconds = self.seconds_each if at else seconds
+                        at, self._began = message["begin"], True
+                    if "outcome" in message:
+                        outcome = Outcome.from_json(message["outcome"])
+                        seconds = self.seconds_each
+                        lost = lost or outcome.status == "device lost"
+                        yield outcome
+                    continue
+                failed = "failed", "" if lost else died()
+            if not lost:
+                for name in [one for one in at if one in waiting] or waiting[:1]:
+                    yield Outcome(name, *failed)
+            return
 
 
 def make_ready(sessions: Iterable[Session]) -> None:
@@ -199,3 +230,13 @@ def _pump(stream: Any, lines: queue.Queue[str | None]) -> None:
     for line in stream:
         lines.put(line)
     lines.put(None)
+
+
+def _next(lines: queue.Queue[str | None], seconds: float) -> dict[str, Any] | None:
+    """The worker's next message; ``None`` when it has ended, ``queue.Empty`` if none comes."""
+    while (line := lines.get(timeout=seconds)) is not None:
+        # Anything else is a profiler's own chatter, or half a line of a process that was killed.
+        if line.startswith("{") and line.endswith("\n"):
+            message: dict[str, Any] = json.loads(line)
+            return message
+    return None

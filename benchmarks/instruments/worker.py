@@ -1,4 +1,4 @@
-"""The measuring process: takes a request on stdin, writes one outcome a line to stdout.
+"""The measuring process: a request on stdin, what is begun and each outcome a line on stdout.
 
 It is a process of its own so that a hanging kernel can be ended and a lost device left behind.
 ``mode`` is ``latency``, ``beside`` (a workload and its peers, interleaved), ``counters`` (each
@@ -15,13 +15,12 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from benchmarks import configuration, devices, isolation
-from benchmarks.instruments import latency, measuring, peers
-from benchmarks.instruments.fake import FakeGpu, Script
-from benchmarks.instruments.gpu import Gpu
+from benchmarks.instruments import beside, latency, measuring, peers
+from benchmarks.instruments.fake import FakeGpu, FakeWorkload
 from benchmarks.instruments.latency import Limits
 from benchmarks.instruments.outcome import Outcome
 
@@ -37,17 +36,24 @@ def main() -> int:
         _make_ready()
         _tell(answers, {"ready": True})
     request: dict[str, Any] = json.loads(sys.stdin.readline())
-    measure = _scripted(request) if "scripts" in request else _real(request, answers)
+
+    def begin(names: Sequence[str]) -> None:
+        _tell(answers, {"begin": list(names)})
+
+    measure = (_scripted if "scripts" in request else _real)(request, answers, begin)
     for names, in_time in _in_time(_groups(request), request.get("until", math.inf)):
         if not in_time:
             for name in names:
                 late = Outcome(name, "not tried", "time was up")
                 _tell(answers, {"outcome": late.to_json()})
             continue
+        begin(names)
+        lost = False
         for outcome in measure(names):
             _tell(answers, {"outcome": outcome.to_json()})
-            if outcome.status == "device lost":
-                return 1  # the context is gone: a fresh process takes the next workload
+            lost = lost or outcome.status == "device lost"
+        if lost:
+            return 1  # the context is gone: a fresh process takes what is left
     return 0
 
 
@@ -93,7 +99,7 @@ def _tell(answers: TextIO, message: dict[str, Any]) -> None:
 Measure = Callable[[list[str]], Iterable[Outcome]]
 
 
-def _real(request: dict[str, Any], answers: TextIO) -> Measure:
+def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Measure:
     from benchmarks.instruments.torch_gpu import TorchGpu
 
     gpu = TorchGpu()
@@ -110,8 +116,9 @@ def _real(request: dict[str, Any], answers: TextIO) -> Measure:
             for name in names
         )
     if mode == "beside":
-        return lambda names: measuring.measure_beside(
-            gpu, [get(name) for name in names], limits=limits, seed=request.get("seed", 0)
+        seed = request.get("seed", 0)
+        return lambda names: beside.measure_beside(
+            gpu, [get(name) for name in names], limits=limits, seed=seed, begin=begin
         )
     if mode == "counters":
         from benchmarks.instruments.ncu import profile_between_marks
@@ -122,26 +129,28 @@ def _real(request: dict[str, Any], answers: TextIO) -> Measure:
     return lambda names: (sample_tensor_pipe(get(name), gpu.uuid) for name in names)
 
 
-def _scripted(request: dict[str, Any]) -> Measure:
+def _scripted(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Measure:
     """Workloads of a software GPU: what hangs here really hangs."""
-    scripts = {name: dict(script) for name, script in request["scripts"].items()}
     limits = Limits(**request.get("limits", {}))
+    scripts: dict[str, dict[str, Any]] = request["scripts"]
 
     def measure(name: str) -> Outcome:
-        script = scripts[name]
-        if script.pop("hangs", False):
-            time.sleep(3600)
-        if script.pop("crashes", False):
-            os._exit(139)
-        gpu: Gpu = FakeGpu(Script(**script))
+        gpu = FakeGpu()
+        workload = FakeWorkload(name, gpu, **scripts[name])
         try:
-            measured = latency.measure(gpu, lambda: None, "cold", limits)
+            measured = latency.measure(gpu, lambda: workload.call({}), "cold", limits)
         except Exception as error:
-            return Outcome(name, measuring.status_of(error), measuring.first_line(error))
+            return measuring.failure(name, error)
         row = tuple(sample.us for sample in measured.samples)
         return Outcome(name, "ok", "; ".join(measured.notes), {"latency_cold": row})
 
-    return lambda names: map(measure, names)
+    def together(names: list[str]) -> Iterable[Outcome]:
+        gpu = FakeGpu()
+        group: list[Any] = [FakeWorkload(name, gpu, **scripts[name]) for name in names]
+        # Their answers are no tensors: nothing about them is right or wrong.
+        return beside.measure_beside(gpu, group, limits=limits, begin=begin, check=lambda *_: 0.0)
+
+    return together if request["mode"] == "beside" else lambda names: map(measure, names)
 
 
 if __name__ == "__main__":

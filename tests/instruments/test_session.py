@@ -70,11 +70,59 @@ def test_a_process_that_is_ready_ahead_measures_later():
 
 def test_a_device_lost_again_and_again_ends_the_session():
     scripts: dict[str, dict[str, object]] = {f"w{i}": {"lost_at": 0} for i in range(5)}
-    outcomes = session(scripts).run(list(scripts))
+    seen: list[str] = []
+    outcomes = session(scripts).run(list(scripts), lambda outcome: seen.append(outcome.workload))
+    assert seen == list(scripts)
     assert all(outcome.status == "device lost" for outcome in outcomes.values())
     assert outcomes["w4"].detail == (
         "not tried after DeviceLostError: the GPU has fallen off the bus"
     )
+
+
+def test_who_hangs_or_dies_in_a_group_is_known_by_name_and_the_others_are_measured():
+    checked, sampled = 1, 4  # calls: the first is checked, then all are timed
+    groups: dict[str, dict[str, dict[str, object]]] = {
+        "a": {"p": {"crashes": checked}, "q": {"crashes": sampled}, "r": {"crashes": checked}},
+        "b": {"p": {"hangs": sampled}, "q": {"lost_at": 0}},
+        "c": {"p": {"fails_at": 9}, "q": {"us": 20}},
+    }
+    scripts: dict[str, dict[str, object]] = {}
+    for base, peers in groups.items():
+        scripts[base] = {"us": 10}
+        scripts |= {f"{base} @ {name}": script for name, script in peers.items()}
+    request = {"mode": "beside", "scripts": scripts, "limits": QUICK}
+    seen: list[str] = []
+    outcomes = Session(request, seconds_each=2.0).run(
+        list(scripts), lambda outcome: seen.append(outcome.workload)
+    )
+    assert {name: outcome.status for name, outcome in outcomes.items()} == {
+        "a": "ok",
+        "a @ p": "failed",
+        "a @ q": "failed",
+        "a @ r": "failed",
+        "b": "ok",
+        "b @ p": "hung",
+        "b @ q": "device lost",
+        "c": "ok",
+        "c @ p": "failed",
+        "c @ q": "ok",
+    }
+    assert sorted(seen) == sorted(scripts)
+    assert outcomes["a @ q"].detail.startswith("the measuring process ended: ")
+    assert outcomes["b @ p"].detail == "no answer within 2 s: ended"
+    assert outcomes["c @ p"].detail == "GpuError: too many resources requested for launch"
+    assert statistics.median(outcomes["c @ q"].samples["latency_cold"]) == pytest.approx(
+        20, rel=0.02
+    )
+
+
+def test_processes_that_cannot_begin_are_not_started_for_every_row():
+    request = {"mode": "beside", "scripts": {}, "limits": {"unknown": 1}}
+    names = ["a", *(f"a @ {peer}" for peer in "pqrs")]
+    outcomes = Session(request).run(names)
+    assert all(outcome.status == "failed" for outcome in outcomes.values())
+    started = [name for name in names if "not tried after" not in outcomes[name].detail]
+    assert started == names[:3]
 
 
 def test_an_outcome_survives_its_journey():
