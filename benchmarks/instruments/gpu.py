@@ -8,6 +8,29 @@ from typing import Protocol
 
 Call = Callable[[], object]
 
+# What CUDA, HIP, torch and the drivers' libraries say of a device or a context that is of no use
+# any more, in lower case.
+LOST = (
+    "context is destroyed",
+    "device lost",
+    "device-side assert",
+    "fallen off the bus",
+    "gpu is lost",
+    "gpu hang",
+    "hardware exception",
+    "hardware stack error",
+    "illegal instruction",
+    "illegal memory access",
+    "invalid program counter",
+    "launch timed out",
+    "memory access fault",
+    "misaligned address",
+    "operation not supported on global/shared address space",
+    "uncorrectable ecc",
+    "uncorrectable nvlink",
+    "unspecified launch failure",
+)
+
 
 class GpuError(RuntimeError):
     """A launch or a measurement failed; the next workload can still be measured."""
@@ -19,6 +42,11 @@ class OutOfMemoryError(GpuError):
 
 class DeviceLostError(GpuError):
     """The GPU answers no more: nothing can be measured in this process."""
+
+
+def says_lost(text: str) -> bool:
+    """Whether an error's text says that nothing more can be measured in this process."""
+    return any(words in text.lower() for words in LOST)
 
 
 @dataclass(frozen=True)

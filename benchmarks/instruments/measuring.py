@@ -8,13 +8,14 @@ from __future__ import annotations
 import gc
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import configuration, devices
 from benchmarks.instruments import accuracy, latency
-from benchmarks.instruments.gpu import Call, DeviceLostError, Gpu, OutOfMemoryError
+from benchmarks.instruments.gpu import Call, DeviceLostError, Gpu, OutOfMemoryError, says_lost
 from benchmarks.instruments.latency import Latency, Limits, Method
 from benchmarks.instruments.outcome import Outcome, Status
 
@@ -68,7 +69,8 @@ def failure(name: str, error: Exception) -> Outcome:
 
 
 def status_of(error: Exception) -> Status:
-    """What an exception of the measured code means for its workload."""
+    """What an exception of the measured code, or of a library that reads the card, means for its
+    workload."""
     text = str(error).lower()
     if isinstance(error, DeviceLostError):
         return "device lost"
@@ -80,8 +82,20 @@ def status_of(error: Exception) -> Status:
         return "not applicable"
     if isinstance(error, TypeError) and "unexpected keyword argument" in text:
         return "not applicable"  # the commit's kernel has no such option yet
-    lost = ("illegal memory access", "unspecified launch failure", "device-side assert")
-    return "device lost" if any(word in text for word in lost) else "failed"
+    return "device lost" if says_lost(text) or _context_is_gone() else "failed"
+
+
+def _context_is_gone() -> bool:
+    """Whether the error before this was one that a context does not survive, whatever it said: then
+    all that is asked of it fails alike."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+    except Exception:
+        return True
+    return False
 
 
 def first_line(error: Exception) -> str:

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import kernels
-from benchmarks.instruments import accuracy, measuring
+from benchmarks.instruments import accuracy, measuring, torch_gpu
 from benchmarks.instruments.fake import FakeGpu, Script
+from benchmarks.instruments.gpu import GpuError, says_lost
 from benchmarks.instruments.latency import Limits
 from benchmarks.workloads.base import Inputs, Values, Workload
 
@@ -140,6 +141,52 @@ def test_what_a_kernel_raises_becomes_one_line(raised: Exception, status: str):
     outcome = run(Scaled(behaviour=fails))
     assert outcome.status == status
     assert "\n" not in outcome.detail
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # CUDA's words for what a context does not survive; then NVML's, and HIP's runtime's.
+        "CUDA error: an illegal memory access was encountered",
+        "CUDA error: an illegal instruction was encountered",
+        "CUDA error: misaligned address",
+        "CUDA error: invalid program counter",
+        "CUDA error: hardware stack error",
+        "CUDA error: operation not supported on global/shared address space",
+        "CUDA error: unspecified launch failure",
+        "CUDA error: the launch timed out and was terminated",
+        "CUDA error: device-side assert triggered",
+        "CUDA error: uncorrectable ECC error encountered",
+        "CUDA error: uncorrectable NVLink error detected during the execution",
+        "Triton Error [CUDA]: an illegal memory access was encountered",
+        "GPU is lost",
+        "HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in a hardware exception.",
+    ],
+)
+@pytest.mark.parametrize("kind", [RuntimeError, GpuError])
+def test_an_error_no_context_survives_is_a_lost_device(kind: type[Exception], text: str):
+    assert measuring.status_of(kind(text)) == "device lost"
+
+
+def test_what_the_gpu_itself_takes_for_lost_is_among_the_words_all_use():
+    assert all(says_lost(words) for words in torch_gpu._LOST)
+
+
+@pytest.mark.parametrize(
+    ("initialized", "survives", "status"),
+    [(True, True, "failed"), (True, False, "device lost"), (False, False, "failed")],
+    ids=["context-lives", "context-gone", "no-context"],
+)
+def test_after_an_unknown_error_the_context_is_asked(
+    monkeypatch: pytest.MonkeyPatch, initialized: bool, survives: bool, status: str
+):
+    def synchronize() -> None:
+        if not survives:
+            raise RuntimeError("CUDA error: a word nobody knew")
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: initialized)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    assert measuring.status_of(RuntimeError("CUDA error: a word nobody knew")) == status
 
 
 def test_gradients_are_compared_one_by_one():
