@@ -33,7 +33,11 @@ GRID = (
     *((113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256), (1024, 1024)),
     *((1023, 1024), (1024, 1023), (2048, 2048), (1, 147), (113, 128), (3, 799), (64, 800)),
 )
-HEAD_DIMS = (16, 32, 40, 64, 64, 64, 72, 80, 96, 128, 128, 128, 160, 192, 224, 256)
+# Odd ones are of FlashAttention's tests, too.
+HEAD_DIMS = (
+    *(1, 16, 32, 33, 40, 59, 59, 64, 64, 64, 64, 72, 80, 96, 96, 111, 111),
+    *(128, 128, 128, 128, 160, 192, 224, 256),
+)
 HEADS = ((1, 1), (2, 2), (4, 2), (6, 2), (4, 1), (3, 3), (8, 2), (6, 1))
 
 
@@ -66,6 +70,10 @@ def _dtype(options: Random) -> str:
 def _view(options: Random) -> str:
     names = ("contiguous", "transposed", "padded", "skipping")
     return options.choices(names, (6, 2, 1, 1))[0]
+
+
+def _flavour(options: Random) -> str:
+    return options.choices(("float8_e4m3fn", "float8_e4m3fnuz"), (3, 1))[0]
 
 
 def _dims(options: Random) -> tuple[int, int]:
@@ -193,8 +201,9 @@ def _kvcache(options: Random, lengths: Random, longest: int) -> Drawn:
     S = options.choice((1, 1, 1, 2, 3, 4, 8, 16, 37))
     new = 0 if _chance(options, 0.5) else options.choice((1, S, 5))
     page = options.choice((0, 0, 16, 32, 64, 128, 256))
-    rotary = options.choice((D, D // 2 // 2 * 2, 16)) if new and _chance(options, 0.6) else 0
-    fp8 = "float8_e4m3fn" if _chance(options, 0.25) else ""
+    even = (D // 2 * 2, D // 2 // 2 * 2, min(16, D // 2 * 2))
+    rotary = options.choice(even) if new and _chance(options, 0.6) else 0
+    fp8 = _flavour(options) if _chance(options, 0.25) else ""
     most = min(longest, options.choice((100, 800, 2048)))
     room = most + new
     keys = [min(room, int(2.0 ** lengths.uniform(0.0, 11.0)) + new) for _ in range(4)]
@@ -281,6 +290,7 @@ def _matmul_gradients(options: Random, lengths: Random, longest: int) -> Drawn:
 def _matmul_fp8(options: Random, lengths: Random, longest: int) -> Drawn:
     M, N, K = _sizes(options, lengths, 4 * longest)
     case = test_matmul_fp8.Case(
+        flavour=_flavour(options),
         M=M,
         N=N,
         K=K,

@@ -39,6 +39,7 @@ ATTENTION = [
     replace(PLAIN, D=80, DV=48, view="skipping"),
     replace(PLAIN, D=72, view="padded", S=40, KV=90),
     replace(PLAIN, D=40, dtype="float32", S=50, KV=33),
+    replace(PLAIN, D=59, S=60, KV=70),
     replace(PLAIN, window=(30, 5), causal=False),
     replace(PLAIN, S=1, KV=130),
     replace(PLAIN, S=130, KV=1, dtype="bfloat16"),

@@ -40,6 +40,8 @@ CASES = [
     # 777 keys that weigh alike: a weight is small, its logarithm is not.
     replace(BASE, B=1, H=2, G=2, S=1, KV=777, D=16, scale=-0.1, dtype="float32"),
     *(replace(BASE, B=1, H=1, G=1, D=D, causal=True) for D in (16, 80, 128)),
+    # Of FlashAttention's tests, odd ones among them.
+    *(replace(BASE, B=1, H=1, G=1, S=20, KV=24, D=D) for D in (59, 72, 96, 111, 160, 256)),
     *(replace(BASE, view=view) for view in ("transposed", "skipping")),
     replace(BASE, scale=-0.2, B=1),
     replace(BASE, tma=True, H=4, causal=True),
