@@ -6,6 +6,8 @@ import argparse
 import importlib
 import sys
 
+from benchmarks.instruments.gpu import GpuError
+
 # name -> what it does; the module of the same name is imported only when it is asked for.
 COMMANDS: dict[str, str] = {
     "bounds": "the compiled bound on utilization held against what counters read",
@@ -43,6 +45,9 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except GpuError as error:  # a device node is there, but no GPU that torch can use
+        print(f"error: {error}", file=sys.stderr)
+        return 3
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

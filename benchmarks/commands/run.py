@@ -4,17 +4,16 @@ that is here its time."""
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from benchmarks import targets
 from benchmarks.commands import inspect
 from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments import presence
+from benchmarks.instruments import latency, presence
 from benchmarks.instruments.compiled import jobs, sides
-
-if TYPE_CHECKING:
-    from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.session import Session
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +34,7 @@ def main(args: argparse.Namespace) -> int:
         "command": "run",
         "results": [inspect.document(one) for one in results],
     }
-    measured = _on_this_gpu(args.workload)
+    measured = _on_this_gpu(workload.name)
     if measured is not None:
         content["measured"] = asdict(measured)
     if args.json:
@@ -45,18 +44,20 @@ def main(args: argparse.Namespace) -> int:
         print("\n".join(inspect.table(results)))
         if measured is None:
             print("no GPU here: nothing was timed")
-        else:
-            print(f"on this GPU: {measured.status} {measured.detail}".rstrip())
+        elif measured.status == "ok":
+            print(f"on this GPU: ok {measured.detail}".rstrip())
             for name, samples in measured.samples.items():
                 ordered = sorted(samples)
                 print(f"  {name} {ordered[len(ordered) // 2]:.4g} (median of {len(ordered)})")
+    if measured is not None and measured.status != "ok":
+        print(f"on this GPU: {measured.status}: {measured.detail}", file=sys.stderr)
+        return inspect.exit_code(results) or 3
     return inspect.exit_code(results)
 
 
 def _on_this_gpu(name: str) -> Outcome | None:
+    """Measured in a process of its own: a call that hangs is ended."""
     if not presence.has_gpu():
         return None
-    from benchmarks.instruments import measuring
-    from benchmarks.instruments.torch_gpu import TorchGpu
-
-    return measuring.measure(TorchGpu(), load_workloads().get(name))
+    session = Session({"mode": "latency", "methods": list(latency.METHODS)})
+    return session.run([name])[name]

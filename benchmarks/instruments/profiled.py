@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from benchmarks.instruments import peers
+from benchmarks.instruments import measuring, peers
 
 
 def main(name: str, tool: str, output: str) -> int:
@@ -41,4 +41,7 @@ def main(name: str, tool: str, output: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4]))
+    try:
+        sys.exit(main(*sys.argv[1:4]))
+    except Exception as raised:  # the code under test may raise anything
+        sys.exit(f"{sys.argv[1]}: {measuring.first_line(raised)}")

@@ -21,6 +21,7 @@ from typing import Any, TextIO
 from benchmarks import configuration, devices, isolation
 from benchmarks.instruments import beside, latency, measuring, peers
 from benchmarks.instruments.fake import FakeGpu, FakeWorkload
+from benchmarks.instruments.gpu import GpuError
 from benchmarks.instruments.latency import Limits
 from benchmarks.instruments.outcome import Outcome
 
@@ -40,7 +41,11 @@ def main() -> int:
     def begin(names: Sequence[str]) -> None:
         _tell(answers, {"begin": list(names)})
 
-    measure = (_scripted if "scripts" in request else _real)(request, answers, begin)
+    try:
+        measure = (_scripted if "scripts" in request else _real)(request, answers, begin)
+    except GpuError as error:
+        print(error, file=sys.stderr)
+        return 1
     for names, in_time in _in_time(_groups(request), request.get("until", math.inf)):
         if not in_time:
             for name in names:
