@@ -16,8 +16,9 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import Any
 
+from benchmarks import results_file
 from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import commit, counters, ncu, presence
 from benchmarks.instruments.outcome import Outcome
@@ -76,6 +77,7 @@ def main(args: argparse.Namespace) -> int:
         return 3
     timed: list[dict[str, Outcome]] = []
     counted: list[dict[str, Outcome]] = []
+    _keep(args, names, timed, counted)  # before anything is measured: is the place writable?
     begin = time.monotonic()
     sessions = [Session({"mode": "latency", "methods": ["cold"]}) for _ in range(args.processes)]
     try:
@@ -84,16 +86,30 @@ def main(args: argparse.Namespace) -> int:
     finally:
         for session in sessions:
             session.discard()
-    rows = [row(name, timed, counted) for name in names]
-    if args.json:
-        text = json.dumps({"schema_version": SCHEMA_VERSION, "rows": [asdict(r) for r in rows]})
-        if args.json == "-":
-            print(text)
-        else:
-            Path(args.json).write_text(text + "\n", encoding="utf-8")
-    if args.json != "-":
+    rows = _keep(args, names, timed, counted, last=True)
+    if args.json == "-":
+        print(json.dumps(document(rows)))
+    else:
         print("\n".join(lines(rows)))
     return 0 if any(not math.isnan(one.us) for one in rows) else 3
+
+
+def document(rows: Sequence[Row]) -> dict[str, Any]:
+    return {"schema_version": SCHEMA_VERSION, "rows": [asdict(row) for row in rows]}
+
+
+def _keep(
+    args: argparse.Namespace,
+    names: Sequence[str],
+    timed: Sequence[dict[str, Outcome]],
+    counted: Sequence[dict[str, Outcome]],
+    *,
+    last: bool = False,
+) -> list[Row]:
+    """The rows of the processes there were so far, written to ``--json``."""
+    rows = [row(name, timed, counted) for name in names]
+    results_file.write(args.json, document(rows), last=last)
+    return rows
 
 
 def _measure(
@@ -114,9 +130,10 @@ def _measure(
         right = [name for name, outcome in timed[-1].items() if outcome.status == "ok"]
         try:
             counted.append(counters.by_ncu(right))
-        except ncu.CountersRefusedError as refused:
+        except (ncu.CountersRefusedError, ValueError) as refused:
             print(f"no hardware counters: {refused}", file=sys.stderr)
             counted.append({})
+        _keep(args, names, timed, counted)
 
 
 def row(

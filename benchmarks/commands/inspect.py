@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import targets
+from benchmarks import results_file, targets
 from benchmarks.configuration import ROOT
 from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments.compiled import callables, comparison, jobs, kept, sides
@@ -179,16 +179,13 @@ def document(result: jobs.Result) -> dict[str, Any]:
     }
 
 
-def write(where: str, content: Mapping[str, Any]) -> None:
-    """A JSON document with its schema version, to a file or, for ``-``, standard output."""
-    text = json.dumps({"schema_version": SCHEMA_VERSION, **content}, indent=1)
-    if where == "-":
-        print(text)
-    else:
-        try:
-            Path(where).write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise ValueError(f"--json: cannot write {where}: {error.strerror}") from error
+def write(where: str | None, content: Mapping[str, Any], *, last: bool = True) -> None:
+    """A JSON document with its schema version, to a file or, for ``-``, standard output; before
+    the ``last``, to a file alone."""
+    document = {"schema_version": SCHEMA_VERSION, **content}
+    if where == "-" and last:
+        print(json.dumps(document, indent=1))
+    results_file.write(where, document, last=last)
 
 
 _TENSOR = ("none", "mma", "wgmma", "tcgen05")

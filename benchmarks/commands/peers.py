@@ -16,10 +16,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
-from benchmarks import devices
+from benchmarks import devices, results_file
 from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import counters, measuring, ncu, peers, presence
 from benchmarks.instruments.latency import METHOD_VERSION, relative_spread
@@ -195,22 +194,8 @@ class _Run:
         return document(self.rows(), self.session.card or {})
 
     def keep(self, last: bool = False) -> None:
-        """Write what there is; a reader finds the whole of an older file or of this one."""
-        if self.args.json in (None, "-"):
-            return
-        path = Path(self.args.json)
-        text = json.dumps(self.document(), indent=1) + "\n"
-        try:
-            if path.exists() and not path.is_file():  # a pipe or a terminal: nothing to replace
-                if last:
-                    path.write_text(text, encoding="utf-8")
-                return
-            path = path.resolve()
-            partial = path.with_name(path.name + ".partial")
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
-        except OSError as error:
-            raise ValueError(f"--json: cannot write {path}: {error.strerror}") from error
+        """Write what there is."""
+        results_file.write(self.args.json, self.document(), last=last)
 
 
 def table(

@@ -34,11 +34,11 @@ def main(args: argparse.Namespace) -> int:
         "command": "run",
         "results": [inspect.document(one) for one in results],
     }
+    inspect.write(args.json, content, last=False)
     measured = _on_this_gpu(workload.name)
     if measured is not None:
         content["measured"] = asdict(measured)
-    if args.json:
-        inspect.write(args.json, content)
+    inspect.write(args.json, content)
     if args.json != "-":
         print(workload.name)
         print("\n".join(inspect.table(results)))

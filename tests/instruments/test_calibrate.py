@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -99,3 +100,37 @@ def test_no_process_starts_that_would_end_too_late(
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["processes"] == expected
     assert not started
+
+
+def test_what_the_processes_before_said_is_on_disk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """A stop in the third process; counters whose log nobody can read cost themselves alone."""
+    file = tmp_path / "rows.json"
+    name = "matmul-fp16-1024x1024x1024"
+    seen: list[int] = []
+
+    class Stopped:
+        def __init__(self, request: object) -> None: ...
+
+        def run(self, names: list[str]) -> dict[str, Outcome]:
+            (row,) = json.loads(file.read_text())["rows"]
+            seen.append(row["processes"])
+            if len(seen) == 3:
+                raise KeyboardInterrupt
+            return {name: timed(100)["w"]}
+
+        def discard(self) -> None: ...
+
+    def by_ncu(names: list[str]) -> dict[str, Outcome]:
+        raise ValueError("ncu's log ends within a row")
+
+    monkeypatch.setattr(presence, "has_gpu", lambda: True)
+    monkeypatch.setattr(calibrate, "Session", Stopped)
+    monkeypatch.setattr(calibrate, "make_ready", lambda _: None)
+    monkeypatch.setattr(calibrate.counters, "by_ncu", by_ncu)
+    assert main(["calibrate", "--workload", name, "--json", str(file)]) == 130
+    assert seen == [0, 1, 2]
+    assert "no hardware counters: ncu's log ends within a row" in capsys.readouterr().err
+    assert main(["calibrate", "--workload", name, "--json", str(tmp_path / "no" / "f")]) == 2
+    assert len(seen) == 3

@@ -192,3 +192,48 @@ def test_raw_samples_are_kept_beside_the_results(
     assert timed["samples"]["latency_cold"] == cache[FAST]["samples"]["latency_cold"]
     assert document["methods"]["latency"] == commit.latency.METHOD_VERSION
     assert "host" not in document["methods"], "it is asked by a benchmark of its own"
+
+
+def test_a_run_that_was_ended_goes_on_where_it_stood(
+    scripted: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv(isolation.RESULTS_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(isolation, "measured", lambda: isolation.Measured("k", "a" * 40, "t", ""))
+    (tmp_path / "evidence").mkdir()
+    unfinished = tmp_path / "evidence" / f"gpu-{'a' * 12}.unfinished"
+    scripted[FAST] = {"us": 20}
+    scripted[SLOW] = {"us": 200}
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(counters, "read", killed)
+        with pytest.raises(KeyboardInterrupt):
+            commit.measure([FAST])
+    assert len(unfinished.read_text().splitlines()) == 2
+    # It would be noticed if it were measured again.
+    scripted[FAST] = {"us": 40}
+    cache = commit.measure([FAST, SLOW])
+    assert sorted(cache[FAST]["samples"]["latency_cold"])[7] == pytest.approx(20, rel=0.01)
+    assert sorted(cache[SLOW]["samples"]["latency_cold"])[7] == pytest.approx(200, rel=0.01)
+    assert [one.name for one in unfinished.parent.iterdir()] == [f"gpu-{'a' * 12}.json.gz"]
+
+
+def test_what_there_is_no_time_for_is_left_to_the_next_run(
+    scripted: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """asv would end the process, and everything measured would be lost."""
+    assert commit._TIMING_SECONDS < commit._COUNTER_SECONDS < commit.SETUP_SECONDS - 180
+    monkeypatch.setenv(isolation.RESULTS_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(isolation, "measured", lambda: isolation.Measured("k", "a" * 40, "t", ""))
+    monkeypatch.setattr(commit, "_TIMING_SECONDS", 0.0)
+    scripted[FAST] = {"us": 20}
+    cache = commit.measure([FAST])
+    assert cache[FAST]["status"] == "not tried"
+    with pytest.raises(RuntimeError, match="time was up"):
+        track("latency_cold", cache, FAST)
+    evidence = tmp_path / "evidence"
+    document = json.loads(gzip.decompress((evidence / f"gpu-{'a' * 12}.json.gz").read_bytes()))
+    assert document["timed"] == [], "a gap, and nothing that was lost"
+    assert len(list(evidence.glob("*.unfinished"))) == 1

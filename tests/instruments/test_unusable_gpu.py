@@ -68,15 +68,23 @@ def test_run_still_writes_what_the_compilers_said(
 
 
 def test_a_call_that_hangs_is_ended_by_run(
-    compiled: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    compiled: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ):
+    file = tmp_path / "run.json"
+    written: list[dict[str, Any]] = []
+
     def session(request: dict[str, Any]) -> Session:
+        written.append(json.loads(file.read_text()))
         request |= {"scripts": {NAME: {"hangs": True}}}
         return Session(request, seconds_each=0.5, start_seconds=0.5)
 
     monkeypatch.setattr(presence, "has_gpu", lambda: True)
     monkeypatch.setattr(run, "Session", session)
-    assert command_line.main(["run", NAME, "--target", "sm_90"]) == 3
+    assert command_line.main(["run", NAME, "--target", "sm_90", "--json", str(file)]) == 3
+    assert "measured" not in written[0] and written[0]["results"]
     assert capsys.readouterr().err == "on this GPU: hung: no answer within 1 s: ended\n"
 
 
