@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
 COMPILE_ERRORS = (CompilationError, OutOfResources, PTXASError)
+# A pass of the compiler that fails, and a translation, are no errors of Triton's own class.
+FAILED_PASSES = ("PassManager::run failed", "failed to translate module to LLVM IR")
 
 _given_up: set[str] = set()
+
+
+def serves(name: str, launch: Callable[..., None], *args: Any, **kwargs: Any) -> bool:
+    """Whether ``launch``, of the module ``name``, served: where its kernel does not compile, says
+    so once and leaves this problem and all later ones to the portable kernel."""
+    try:
+        launch(*args, **kwargs)
+    except COMPILE_ERRORS as error:
+        give_up(name, error)
+    except RuntimeError as error:
+        if not any(phrase in str(error) for phrase in FAILED_PASSES):
+            raise
+        give_up(name, error)
+    else:
+        return True
+    return False
 
 
 def load(name: str) -> ModuleType | None:
@@ -33,5 +53,5 @@ def give_up(name: str, error: Exception) -> None:
         f"kernels.{name}: the portable kernel serves, which is correct but slower; "
         f"{type(error).__name__}: {reason[-1] if reason else 'no message'}",
         RuntimeWarning,
-        stacklevel=3,
+        stacklevel=4,
     )

@@ -128,12 +128,15 @@ def _launch(
     with targets.on_device_of(q):
         name = "attention.hopper_fp8"
         hopper = specialised.load(name) if targets.current().has_wgmma else None
-        if hopper is not None and left_offset is None and hopper.supported(q, k, v, scale):
-            try:
-                return hopper.launch(q, k, v, out, lse, scale=scale, **given)
-            except specialised.COMPILE_ERRORS as error:
-                specialised.give_up(name, error)
-        fp8.launch(q, k, v, out, lse, left_offset=left_offset, scale=scale, **given)
+        given["scale"] = scale
+        if (
+            hopper is not None
+            and left_offset is None
+            and hopper.supported(q, k, v, scale)
+            and specialised.serves(name, hopper.launch, q, k, v, out, lse, **given)
+        ):
+            return
+        fp8.launch(q, k, v, out, lse, left_offset=left_offset, **given)
 
 
 def _outputs(

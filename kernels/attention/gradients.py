@@ -44,12 +44,9 @@ def launch(
                     torch.empty_like(one, memory_format=torch.contiguous_format)
                     for one in (q, k, v)
                 ]
-                try:
-                    tensors = hopper.Tensors(dout, dlse, q, k, v, out, lse, *gradients)
-                    hopper.launch(tensors, scale=scale, **mask)
+                tensors = hopper.Tensors(dout, dlse, q, k, v, out, lse, *gradients)
+                if specialised.serves(name, hopper.launch, tensors, scale=scale, **mask):
                     return gradients
-                except specialised.COMPILE_ERRORS as error:
-                    specialised.give_up(name, error)
     return backward.launch(
         dout,
         dlse,

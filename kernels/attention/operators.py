@@ -81,12 +81,15 @@ def launch(
     with targets.on_device_of(q):
         hopper = specialised.load("attention.hopper") if targets.current().has_wgmma else None
         alike = v.shape[3] == q.shape[3] and options.plain
-        if hopper is not None and alike and hopper.supported(q, k, v, scale, packed, **mask):
-            try:
-                return hopper.launch(q, k, v, out, lse, scale=scale, packed=packed, **mask)
-            except specialised.COMPILE_ERRORS as error:
-                specialised.give_up("attention.hopper", error)
-        forward.launch(q, k, v, out, lse, scale=scale, packed=packed, options=options, **mask)
+        given: dict[str, Any] = {"scale": scale, "packed": packed, **mask}
+        if (
+            hopper is not None
+            and alike
+            and hopper.supported(q, k, v, **given)
+            and specialised.serves("attention.hopper", hopper.launch, q, k, v, out, lse, **given)
+        ):
+            return
+        forward.launch(q, k, v, out, lse, options=options, **given)
 
 
 @flash_attention_op.register_fake

@@ -46,11 +46,13 @@ def _launch(
         hopper = specialised.load(name) if target.has_wgmma else None
         # Of few rows the time is that of reading b, which the portable kernel does in less.
         plain = residual is None and not configs.for_few_rows(target, a, b)
-        if hopper is not None and plain and hopper.supported(a, b, out):
-            try:
-                return hopper.launch(a, b, out, bias, activation)
-            except specialised.COMPILE_ERRORS as error:
-                specialised.give_up(name, error)
+        if (
+            hopper is not None
+            and plain
+            and hopper.supported(a, b, out)
+            and specialised.serves(name, hopper.launch, a, b, out, bias, activation)
+        ):
+            return
         portable.launch(a, b, out, bias, activation, allow_tf32, residual)
 
 
