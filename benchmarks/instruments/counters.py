@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.instruments import ncu
+from benchmarks.instruments import ncu, session
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Report, Session
 
@@ -44,8 +44,8 @@ def read(
         return Readings("ncu", by_ncu(workloads, report, None, until))
     except (ncu.CountersRefusedError, ValueError) as refused:
         tell(f"no hardware counters, the driver's sampling instead: {refused}")
-        session = Session(_request("sampled", until), seconds_each=SECONDS_EACH)
-        outcomes = session.run(workloads, report)
+        sampled = Session(_request("sampled", until), seconds_each=SECONDS_EACH)
+        outcomes = sampled.run(workloads, report)
         why = str(refused)
     if any(outcome.status == "ok" for outcome in outcomes.values()):
         return Readings("gpm", outcomes, why)
@@ -60,31 +60,44 @@ def by_ncu(
     environment: Mapping[str, str] | None = None,
     until: float | None = None,
 ) -> dict[str, Outcome]:
-    """One profiled process over all workloads; one that hangs costs a second process."""
+    """One profiled process over all workloads. One that hangs costs another process: ``ncu`` is
+    ended with it before it writes anything, so the others are counted again."""
     combined: dict[str, Outcome] = {}
     left = list(workloads)
     with tempfile.TemporaryDirectory() as folder:
         for attempt in range(len(left)):
             log = Path(folder) / f"counters-{attempt}.csv"
-            session = Session(
+            profiled = Session(
                 _request("counters", until),
                 seconds_each=SECONDS_EACH,
                 wrap=ncu.command(log),
                 environment=environment,
             )
-            outcomes = session.run_once(left, report)
+            outcomes = profiled.run_once(left, report)
             text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-            text += session.errors
-            if any(outcome.evidence.get("marks") for outcome in outcomes.values()):
-                combined |= ncu.combine(outcomes, text)
-            else:
-                if "ERR_NVGPUCTRPERM" in text:
-                    ncu.parse(text)
-                combined |= outcomes
+            text += profiled.errors
+            combined |= _counted(outcomes, text)
             left = [name for name in left if name not in combined]
             if not left:
                 break
     return combined
+
+
+def _counted(outcomes: dict[str, Outcome], text: str) -> dict[str, Outcome]:
+    """What one process and its log say of whom."""
+    if "ERR_NVGPUCTRPERM" in text:
+        ncu.parse(text)
+    *_, last = outcomes.values()
+    if last.status == "hung":
+        return {last.workload: last}
+    if not any(outcome.evidence.get("marks") for outcome in outcomes.values()):
+        return outcomes
+    if session.died(last):
+        # It made marks that it could not tell of: they are the last in the log.
+        told = sum(int(outcome.evidence.get("marks", 0)) for outcome in outcomes.values())
+        marks = max(0, len(ncu.calls(ncu.parse(text))) - told)
+        outcomes = {**outcomes, last.workload: replace(last, evidence={"marks": marks})}
+    return ncu.combine(outcomes, text)
 
 
 def _request(mode: str, until: float | None) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class Session:
                 found = self._one_worker(left, report)
             for outcome in found:
                 outcomes[outcome.workload] = outcome
-                if outcome.status != "device lost" and not outcome.detail.startswith(_DIED):
+                if outcome.status != "device lost" and not died(outcome):
                     lost.clear()
                 elif self._began:
                     lost[self._group(outcome.workload)] = outcome
@@ -148,14 +148,14 @@ class Session:
         except BrokenPipeError:
             pass  # it died at once; its last words are read below
 
-        def died() -> str:
+        def last_word() -> str:
             process.wait(10)
             readers[1].join(5)
             return _DIED + last_words(errors)
 
         try:
             waiting = list(workloads)
-            for outcome in self._answers(lines, waiting, died):
+            for outcome in self._answers(lines, waiting, last_word):
                 waiting.remove(outcome.workload)
                 if report is not None:
                     report(outcome)
@@ -168,7 +168,7 @@ class Session:
             self.errors = "".join(errors)
 
     def _answers(
-        self, lines: queue.Queue[str | None], waiting: Sequence[str], died: Callable[[], str]
+        self, lines: queue.Queue[str | None], waiting: Sequence[str], last_word: Callable[[], str]
     ) -> Iterator[Outcome]:
         """The outcomes a worker tells, and those of what it was at when it hung or died. The caller
         takes each from ``waiting``."""
@@ -194,7 +194,7 @@ class Session:
                         lost = lost or outcome.status == "device lost"
                         yield outcome
                     continue
-                failed = "failed", "" if lost else died()
+                failed = "failed", "" if lost else last_word()
             if not lost:
                 for name in [one for one in at if one in waiting] or waiting[:1]:
                     yield Outcome(name, *failed)
@@ -219,6 +219,11 @@ def end(process: subprocess.Popen[str]) -> None:
         except ProcessLookupError:
             process.kill()
     process.wait()
+
+
+def died(outcome: Outcome) -> bool:
+    """Whether the process ended while it was at this workload."""
+    return outcome.status == "failed" and outcome.detail.startswith(_DIED)
 
 
 def last_words(errors: Sequence[str]) -> str:

@@ -142,6 +142,9 @@ def _scripted(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> 
     def measure(name: str) -> Outcome:
         gpu = FakeGpu()
         workload = FakeWorkload(name, gpu, **scripts[name])
+        if request["mode"] == "counters":
+            workload.call({})
+            return Outcome(name, "ok", evidence={"marks": COUNTER_REPEATS})
         try:
             measured = latency.measure(gpu, lambda: workload.call({}), "cold", limits)
         except Exception as error:

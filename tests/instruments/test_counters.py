@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from benchmarks import devices
 from benchmarks.instruments import counters, gpm, ncu, rocprof
 from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.session import Session
 
 FIXED = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream"'
 HEADER = (
@@ -112,6 +115,63 @@ def test_without_the_right_the_next_tier_is_used_and_said_once(monkeypatch: pyte
     assert readings.tier == "latency"
     assert "ERR_NVGPUCTRPERM" in said[0] and "CAP_SYS_ADMIN" in said[0]
     assert len(said) == 2 and "no sampling either" in said[1]
+
+
+# Runs the worker and, when that has ended, writes a table: three calls of a kernel an outcome,
+# and one of the workload that ended the process.
+FAKE_NCU = """#!{python}
+import subprocess, sys
+
+at = next(i for i, one in enumerate(sys.argv) if i and not one.startswith("--"))
+log = next(one for one in sys.argv if one.startswith("--log-file=")).partition("=")[2]
+worker = subprocess.Popen(sys.argv[at:], stdout=subprocess.PIPE, text=True)
+kernels = []
+for line in worker.stdout:
+    print(line, end="", flush=True)
+    if '"outcome"' in line:
+        kernels += 3 * ["spin_kernel", "k"]
+if worker.wait():
+    kernels += ["spin_kernel", "bad"]
+with open(log, "w") as file:
+    print({head!r}, *({row!r}.replace("KERNEL", one) for one in kernels), sep="\\n", file=file)
+"""
+
+
+def test_one_that_hangs_or_ends_the_process_costs_no_others_counters(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    scripts: dict[str, dict[str, object]] = {
+        "before": {},
+        "hangs": {"hangs": True},
+        "between": {},
+        "crashes": {"crashes": True},
+        "after": {},
+    }
+    fake = tmp_path / "ncu"
+    fake.write_text(FAKE_NCU.format(python=sys.executable, head=table(), row=row(0, "KERNEL")))
+    fake.chmod(0o755)
+    profiled: list[list[str]] = []
+
+    class Scripted(Session):
+        def __init__(self, request: dict[str, Any], **options: Any) -> None:
+            super().__init__({**request, "scripts": scripts}, **{**options, "seconds_each": 2.0})
+
+        def run_once(self, workloads: Sequence[str], report: Any = None) -> dict[str, Outcome]:
+            profiled.append(list(workloads))
+            return super().run_once(workloads, report)
+
+    monkeypatch.setattr(ncu, "find", lambda: str(fake))
+    monkeypatch.setattr(counters, "Session", Scripted)
+    found = counters.by_ncu(list(scripts))
+    assert {name: outcome.status for name, outcome in found.items()} == {
+        "hangs": "hung",
+        "before": "ok",
+        "between": "ok",
+        "crashes": "failed",
+        "after": "ok",
+    }
+    assert found["before"].samples["sm_cycles"] == (1000, 1000, 1000)
+    assert profiled == [list(scripts), ["before", "between", "crashes", "after"], ["after"]]
 
 
 class FakeNvml:
