@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import specialised, targets
-from . import forward, gradients
+from . import few_queries, forward, gradients
 from .options import NAMES, Options
 from .packed import Packed
 
@@ -79,6 +79,8 @@ def launch(
 ) -> None:
     """The kernel of this architecture where there is one and it takes the problem."""
     with targets.on_device_of(q):
+        if packed is None and options.plain and few_queries.supported(q, k, scale):
+            return few_queries.launch(q, k, v, out, lse, scale=scale, **mask)
         hopper = specialised.load("attention.hopper") if targets.current().has_wgmma else None
         alike = v.shape[3] == q.shape[3] and options.plain
         given: dict[str, Any] = {"scale": scale, "packed": packed, **mask}

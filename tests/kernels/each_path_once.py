@@ -42,6 +42,7 @@ ATTENTION = [
     replace(PLAIN, D=59, S=60, KV=70),
     replace(PLAIN, window=(30, 5), causal=False),
     replace(PLAIN, S=1, KV=130),
+    replace(PLAIN, S=3, KV=600),
     replace(PLAIN, S=130, KV=1, dtype="bfloat16"),
     replace(PLAIN, softcap=2.0, alibi="batch", sinks=True),
     replace(PLAIN, bias=(4, 150, 170), bias_dtype="float16", hiding=True),

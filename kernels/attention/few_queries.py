@@ -1,0 +1,50 @@
+"""Few queries over many keys: the decoding kernel, which packs heads and splits keys, serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import kvcache_launch
+from .kvcache_layout import Cache
+
+# A tile of queries is a program to the other kernels, whatever it holds, and reads its head's keys
+# alone. Below MANY keys that is little.
+FEW = 16
+MANY = 512
+
+
+def supported(q: torch.Tensor, k: torch.Tensor, scale: float) -> bool:
+    """Whether q (batch, seqlen_q, heads, head_dim) is short and k long enough."""
+    return q.shape[1] <= FEW and k.shape[1] >= MANY and q.dtype.itemsize == 2 and scale > 0.0
+
+
+def launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    scale: float,
+) -> None:
+    """As ``forward.launch`` without options; k and v are a cache that is full."""
+    aligned = k.shape[1] - q.shape[1]  # what decoding counts from
+    plain: dict[str, Any] = dict.fromkeys(("rotary", "softcap", "slopes", "sinks"))
+    kvcache_launch.launch(
+        q,
+        Cache(k, v, None, k.shape[1], None, None, None, None),
+        out,
+        lse,
+        added=0,
+        causal=causal,
+        right=causal_offset - aligned,
+        left=None if left_offset is None else left_offset - aligned,
+        scale=scale,
+        num_splits=0,
+        **plain,
+    )

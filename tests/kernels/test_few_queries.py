@@ -1,0 +1,59 @@
+"""``flash_attention`` of few queries over many keys packs heads and splits keys as decoding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks import targets
+from benchmarks.instruments.compiled import record
+from kernels import flash_attention
+from tests.kernels.interpreted import Worker
+from tests.kernels.test_attention_forward import BASE, run_flash
+
+FEW = replace(BASE, B=1, S=4, KV=600, H=4, G=2, D=32)
+CASES = [
+    FEW,
+    replace(FEW, S=16, causal=True, dtype="bfloat16"),
+    replace(FEW, S=1, KV=513, B=2, view="transposed"),
+    replace(FEW, window=(200, 3), D=40, DV=24),
+    replace(FEW, window=(70, -1), causal=True, H=6, G=1, view="skipping"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_few_queries_match_fp64(interpreter: Worker, case: object) -> None:
+    interpreter.check(run_flash, case, names=("out", "lse"), draws=1)
+
+
+def launches(name: str, seqlen_q: int, **options: object) -> list[tuple[str, int]]:
+    def call() -> None:
+        q = torch.empty((1, seqlen_q, 32, 128), dtype=torch.bfloat16)
+        k, v = (torch.empty((1, 65536, 8, 128), dtype=q.dtype) for _ in range(2))
+        flash_attention(q, k, v, **options)
+
+    recording = record(call, targets.get(name))
+    assert recording.failures == ()
+    return [(one.kernel.name, one.grid[0]) for one in recording.launches]
+
+
+@pytest.mark.parametrize("name", ["sm_90", "gfx942"])
+def test_few_queries_fill_the_device(name: str) -> None:
+    (attend, programs), (combine, _) = launches(name, 4, causal=True)
+    assert (attend, combine) == ("attention_kvcache", "attention_kvcache_combine")
+    assert programs >= 132
+
+
+@pytest.mark.parametrize(
+    "options", [{"softcap": 10.0}, {"softmax_scale": -1.0}], ids=["scores", "negative-scale"]
+)
+def test_what_decoding_does_not_take_is_the_other_kernels(options: dict[str, float]) -> None:
+    ((name, _),) = launches("sm_90", 4, **options)
+    assert name.startswith("attention_forward")
+
+
+def test_more_queries_are_tiles_of_their_own() -> None:
+    ((name, _),) = launches("sm_90", 17)
+    assert name == "attention_forward_hopper"
