@@ -95,7 +95,13 @@ def test_the_scorecard_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[
     page = tmp_path / "docs" / "scorecard.md"
     assert main(["scorecard", "--series", "20", "--gates", "20", "--out", str(page)]) == 0
     text = page.read_text()
-    for part in ("asv step_detect", "apache-otava", "recorded H200", "Processor seconds"):
+    for part in (
+        "asv step_detect",
+        "apache-otava",
+        "recorded H200",
+        "Processor seconds",
+        "from 50 series",
+    ):
         assert part in text
     assert main(["scorecard", "--series", "1"]) == 2
     assert "expected at least 20" in capsys.readouterr().err
