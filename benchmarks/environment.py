@@ -58,6 +58,12 @@ class KernelsOverlay(environment.Environment):  # type: ignore[misc]  # asv ship
     def matches(cls, python: str) -> bool:
         return python == _python_version()
 
+    @property
+    def dir_name(self) -> str:
+        """One environment for every queue of commits, but each has its commit's package in a folder
+        of its own."""
+        return f"{super().dir_name}{os.environ.get(isolation.QUEUE_VARIABLE, '')}"
+
     def check_presence(self) -> bool:
         return Path(self._path).is_dir()
 

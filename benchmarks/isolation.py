@@ -23,6 +23,7 @@ from benchmarks.configuration import ROOT, Package, load
 PATH_VARIABLE = "ASV_PYTHONPATH"  # what asv's runner puts on sys.path
 SITE_VARIABLE = "WARPWATCH_SITE"
 RESULTS_VARIABLE = "WARPWATCH_RESULTS"
+QUEUE_VARIABLE = "WARPWATCH_QUEUE"  # runs of asv at one time have environments of their own
 _STAMP = "measured.json"
 
 

@@ -8,21 +8,43 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
+from benchmarks import isolation
 from benchmarks.configuration import CACHE_VARIABLE, ROOT, load
 from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import commit, presence
 
 # asv: 0 clean, 2 some benchmark failed (its row says so in the report), else it did not run.
 _MEASURED = (0, 2)
-_LOG = Path(".asv") / "run.log"
+# asv has built what all benchmarks of one module and commit share.
+_SET_UP = re.compile(r"· Setting up \S")
 
 # asv's headings start with a dot, with or without the share that is done; its tables do not.
 _HEADING = re.compile(r"(\[ *[\d.]+%\] )?·")
 # A benchmark that went well says nothing new: its table is in the log.
 _SHOWN = re.compile(r"^·|· For |Setting up|failed|skipped")
 _WITHOUT_GPU = ("compiled", "host")
+# Compiled values need no quiet machine, and asv hands them out one by one: while it does, other
+# commits are compiled. Three queues keep two cores busy, since each waits now and then.
+_QUEUES = 3
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A run of asv over ``commits``, in an environment of its own where ``name`` is not empty."""
+
+    name: str
+    commits: Sequence[str]
+    patterns: Sequence[str]
+
+    @property
+    def log(self) -> Path:
+        return Path(".asv") / (f"run-{self.name}.log" if self.name else "run.log")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,10 +111,6 @@ def main(args: argparse.Namespace) -> int:
             [*asv, "machine", "--yes", *machine], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
         )
     command = [*asv, "run", "HASHFILE:-", "--skip-existing", "--show-stderr", *machine]
-    # Without a GPU its suites have nothing to say, one process a value.
-    patterns = args.bench or ([] if presence.has_gpu() else [f"^{one}" for one in _WITHOUT_GPU])
-    for pattern in patterns_of_the_set(patterns):
-        command += ["--bench", pattern]
     print(
         f"measuring {len(commits)} commits that touch {package.path}, newest first",
         file=sys.stderr,
@@ -101,38 +119,80 @@ def main(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="compiled-") as kept:
         # Most kernels do not change from one commit to the next: what is compiled is kept.
         os.environ.setdefault(CACHE_VARIABLE, kept)
-        code = run_asv(command, "\n".join(commits))
-    if code not in _MEASURED:
-        print(f"asv stopped with exit code {code}; its output: {_LOG}", file=sys.stderr)
-        return 2
-    return 0
+        if args.bench or presence.has_gpu():
+            failed = _run([Queue("", commits, patterns_of_the_set(args.bench))], command)
+        else:
+            # Without a GPU its suites have nothing to say, one process a value. What times the
+            # host's work is alone on the machine.
+            failed = _run(queues(commits, patterns_of_the_set(["^compiled"])), command)
+            failed += _run([Queue("host", commits, patterns_of_the_set(["^host"]))], command)
+    for queue, code in failed:
+        print(f"asv stopped with exit code {code}; its output: {queue.log}", file=sys.stderr)
+    return 2 if failed else 0
 
 
-def run_asv(command: list[str], commits: str) -> int:
-    """Run asv on commits, one a line: its tables go to the log, the rest to the terminal."""
-    log_file = ROOT / _LOG
+def queues(commits: Sequence[str], patterns: Sequence[str]) -> list[Queue]:
+    """The commits dealt out over as many queues as keep this machine busy."""
+    cores = len(os.sched_getaffinity(0))
+    count = min(_QUEUES, len(commits)) if cores > 1 else 1
+    return [
+        Queue(str(number + 1) if number else "", commits[number::count], patterns)
+        for number in range(count)
+    ]
+
+
+def _run(together: Sequence[Queue], command: Sequence[str]) -> list[tuple[Queue, int]]:
+    """Run asv in all queues; those in which it stopped, and its exit codes. The first compiles its
+    first commit with all cores before the others begin: they find most kernels compiled."""
+    compiled = Event()
+    with ThreadPoolExecutor(len(together)) as pool:
+        first = pool.submit(run_asv, command, together[0], compiled)
+        compiled.wait()
+        others = [pool.submit(run_asv, command, queue) for queue in together[1:]]
+        codes = [one.result() for one in (first, *others)]
+    return [
+        (queue, code) for queue, code in zip(together, codes, strict=True) if code not in _MEASURED
+    ]
+
+
+def run_asv(command: Sequence[str], queue: Queue, set_up: Event | None = None) -> int:
+    """Run asv in a queue: its tables go to the log, the rest to the terminal. ``set_up`` tells that
+    it has set up its first commit, or ended."""
+    log_file = ROOT / queue.log
     log_file.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        log_file.open("w", encoding="utf-8") as log,
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-        ) as run,
-    ):
-        assert run.stdin is not None and run.stdout is not None
-        run.stdin.write(commits)
-        run.stdin.close()
-        shown = False
-        for line in run.stdout:
-            log.write(line)
-            if _HEADING.match(line):
-                shown = _SHOWN.search(line) is not None
-            if shown and line.strip():
-                print(line, end="", file=sys.stderr, flush=True)
-    return run.wait()
+    benches = [word for pattern in queue.patterns for word in ("--bench", pattern)]
+    try:
+        with (
+            log_file.open("w", encoding="utf-8") as log,
+            subprocess.Popen(
+                [*command, *benches],
+                cwd=ROOT,
+                env={**os.environ, isolation.QUEUE_VARIABLE: queue.name},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+            ) as run,
+        ):
+            assert run.stdin is not None and run.stdout is not None
+            run.stdin.write("\n".join(queue.commits))
+            run.stdin.close()
+            shown = False
+            for line in run.stdout:
+                log.write(line)
+                if _HEADING.match(line):
+                    shown = _SHOWN.search(line) is not None
+                if shown and line.strip():
+                    print(_labelled(queue, line), end="", file=sys.stderr, flush=True)
+                if set_up is not None and _SET_UP.search(line):
+                    set_up.set()
+        return run.wait()
+    finally:
+        if set_up is not None:
+            set_up.set()
+
+
+def _labelled(queue: Queue, line: str) -> str:
+    return f"{queue.name:>4} {line}" if queue.name else line

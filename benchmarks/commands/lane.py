@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import images, sharding
-from benchmarks.commands.history import commits_that_touch, is_registered, run_asv
+from benchmarks.commands.history import Queue, commits_that_touch, is_registered, run_asv
 from benchmarks.configuration import ROOT, load, workloads
 from reports import kept_evidence
 from reports.evidence import MEASURED_PATTERN
@@ -125,11 +125,9 @@ def _run(one: _Pass, machine: str) -> int:
     # Samples are kept, so that a later run of the same commit can be pooled with this one.
     command = [sys.executable, "-m", "asv", "run", "HASHFILE:-", "--show-stderr"]
     command += ["--machine", machine, "--record-samples", *one.options]
-    for pattern in one.patterns:
-        command += ["--bench", pattern]
     short = " and ".join(commit[:10] for commit in one.commits)
     print(f"measuring {short} of {load().path}", file=sys.stderr)
-    return run_asv(command, "\n".join(one.commits))
+    return run_asv(command, Queue("", one.commits, one.patterns))
 
 
 def _bring(known: Path | None, own: Path, machine: str, commits: list[str]) -> dict[str, bytes]:

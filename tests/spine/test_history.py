@@ -1,0 +1,117 @@
+"""`history`: which commits asv measures at one time, and what it is alone for."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks.commands import history
+
+COMMITS = [f"c{number}" for number in range(1, 6)]
+# Says what it is asked as asv would say it, and notes when.
+ASV = """
+import os, sys, time
+
+queue = os.environ["WARPWATCH_QUEUE"]
+benches = [two for one, two in zip(sys.argv, sys.argv[1:]) if one == "--bench"]
+
+
+def note(what):
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(f"{what} {queue or '1'} {' '.join(benches)}\\n")
+
+
+note("begins")
+for commit in sys.stdin.read().split():
+    print(f"[ 0.00%] · For own commit {commit}:", flush=True)
+    time.sleep(0.3)
+    note(commit)
+    print("[ 1.00%] ··· Setting up compiled:36        ok", flush=True)
+    print("[ 2.00%] ··· compiled.A.track_launches     ok", flush=True)
+note("ends")
+sys.exit(3 if queue == os.environ.get("STOPS") else 0)
+"""
+
+
+@pytest.fixture
+def asv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    (tmp_path / "path" / "asv").mkdir(parents=True)
+    (tmp_path / "path" / "asv" / "__main__.py").write_text(ASV)
+    (tmp_path / "path" / "asv" / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
+    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
+    monkeypatch.setattr(history, "ROOT", tmp_path)
+    monkeypatch.setattr(history, "is_registered", lambda machine: True)
+    monkeypatch.setattr(history, "commits_that_touch", lambda path, count: COMMITS[:count])
+    monkeypatch.setattr(history.presence, "has_gpu", lambda: False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    return tmp_path / "notes"
+
+
+def run(*bench: str, commits: int = 5) -> int:
+    return history.main(argparse.Namespace(commits=commits, bench=list(bench), machine=None))
+
+
+def test_what_is_compiled_shares_the_machine_and_what_is_timed_has_it_alone(
+    asv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run() == 0
+    notes = [line.split() for line in asv.read_text().splitlines()]
+    assert notes[0] == ["begins", "1", "^compiled"]
+    assert notes[1] == ["c1", "1", "^compiled"], "the others begin when this is compiled"
+    timed = notes.index(["begins", "host", "^host"])
+    assert [what for what, *_ in notes[:timed]].count("ends") == 3
+    assert [note[0] for note in notes[timed:]] == ["begins", *COMMITS, "ends"]
+    dealt = {name: [what for what, queue, _ in notes[:timed] if queue == name] for name in "123"}
+    assert dealt == {
+        "1": ["begins", "c1", "c4", "ends"],
+        "2": ["begins", "c2", "c5", "ends"],
+        "3": ["begins", "c3", "ends"],
+    }
+    logs = {path.name for path in (tmp_path / ".asv").iterdir()}
+    assert logs == {"run.log", "run-2.log", "run-3.log", "run-host.log"}
+    said = capsys.readouterr().err
+    assert "   3 [ 0.00%] · For own commit c3:" in said
+    assert "track_launches" not in said
+
+
+def test_a_gpu_is_for_one_at_a_time(asv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history.presence, "has_gpu", lambda: True)
+    assert run() == 0
+    assert asv.read_text().split() == [
+        "begins",
+        "1",
+        *" 1 ".join(COMMITS).split(),
+        "1",
+        "ends",
+        "1",
+    ]
+
+
+def test_named_benchmarks_may_be_timed_and_run_one_at_a_time(asv: Path) -> None:
+    assert run("Attention", commits=2) == 0
+    assert asv.read_text().splitlines()[-1] == "ends 1 Attention"
+    assert asv.read_text().count("begins") == 1
+
+
+@pytest.mark.parametrize(("queue", "log"), [("2", "run-2.log"), ("host", "run-host.log")])
+def test_any_of_them_that_stops_fails_the_history_and_names_its_log(
+    asv: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    queue: str,
+    log: str,
+) -> None:
+    monkeypatch.setenv("STOPS", queue)
+    assert run(commits=2) == 2
+    said = capsys.readouterr().err
+    assert f"asv stopped with exit code 3; its output: .asv/{log}" in said
+
+
+def test_one_core_and_one_commit_have_one_queue(asv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [one.name for one in history.queues(["c1"], [])] == [""]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
+    assert [one.name for one in history.queues(COMMITS, [])] == [""]
