@@ -45,9 +45,10 @@ report: $(STAMP) ## Write the report to reports/html
 demo: $(STAMP) ## Plant changes in a git history and check that each is found (TRITON=3.6.0: with that one)
 	@$(BIN)/python -m examples.demo $(if $(TRITON),--triton $(TRITON))
 
-# Two test processes keep two cores busy. What times the host's work is alone on the machine.
+# Three test processes keep two cores busy: each waits now and then for a browser, a container, a
+# disk. What times the host's work is alone on the machine.
 test: $(STAMP) lint ## Lint, types and tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/overhead
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/overhead
 	$(BIN)/python -m pytest tests/overhead
 
 test-tritons: $(STAMP) ## Compile every kernel under the oldest and the newest Triton supported

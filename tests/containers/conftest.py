@@ -6,12 +6,14 @@ store already has them, a test run takes seconds.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -140,12 +142,24 @@ def build(
     )
 
 
+@contextmanager
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One of the processes of a test run at a time: the others find what it has built."""
+    with (tmp_path_factory.getbasetemp().parent / "images.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.fixture(scope="session")
 def base_image(
     container_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> str:
     """Debian 12 with Python: what the pinned bases are to a machine that can reach none."""
-    environment = container_environment
+    with alone(tmp_path_factory):
+        return made_base(container_environment, tmp_path_factory)
+
+
+def made_base(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> str:
     look = ["buildah", "inspect", "--type", "image", BASE]
     if subprocess.run(look, env=environment, capture_output=True).returncode == 0:
         return BASE
@@ -168,9 +182,14 @@ def base_image(
 
 
 @pytest.fixture(scope="session")
-def cpu_image(container_environment: dict[str, str], base_image: str) -> str:
+def cpu_image(
+    container_environment: dict[str, str],
+    base_image: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> str:
     tag = "localhost/warpwatch-test:cpu"
-    done = build(container_environment, "cpu", base_image, tag)
+    with alone(tmp_path_factory):
+        done = build(container_environment, "cpu", base_image, tag)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return tag
 
