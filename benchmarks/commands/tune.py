@@ -91,17 +91,17 @@ def sweep(
     """Every configuration's row, the best first: by time where it ran, else by its bound."""
     base = tuning.own_choice(workload, target)
     configs = tuning.space(base, limit=limit, seed=seed)
-    candidates: list[tuning.Candidate] = []
-    level = 0.0
-    for number, config in enumerate(configs, 1):
-        candidate = tuning.judge(workload, target, config, level)
-        if number == 1:
-            level = candidate.values.get("tensor_core_level", 0.0)
-        candidates.append(candidate)
+    on_gpu = here() == target
+    done: list[str] = []
+
+    def came(candidate: tuning.Candidate) -> None:
+        done.append(tuning.describe(candidate.config))
         verdict = candidate.condemned or f"bound {candidate.bound_us:.1f} us"
-        say(f"{number}/{len(configs)} {tuning.describe(config)}: {verdict}")
+        say(f"{len(done)}/{len(configs)} {done[-1]}: {verdict}")
+
+    candidates = tuning.judge(workload, target, configs, came, on_gpu=on_gpu)
     worth = [candidate.config for candidate in candidates if not candidate.condemned]
-    timed = time(workload, worth, seed) if here() == target else {}
+    timed = time(workload, worth, seed) if on_gpu else {}
     rows = [_row(candidate, base, timed.get(candidate.config)) for candidate in candidates]
     return sorted(rows, key=_rank)
 

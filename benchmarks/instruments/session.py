@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from benchmarks.instruments import peers
@@ -199,6 +200,18 @@ class Session:
                 for name in [one for one in at if one in waiting] or waiting[:1]:
                     yield Outcome(name, *failed)
             return
+
+
+def side_by_side(
+    request: Mapping[str, Any], names: Sequence[str], most: int, report: Report | None = None
+) -> dict[str, Outcome]:
+    """The outcomes of ``names`` where nothing is timed: as many workers as there are cores, at
+    most ``most``. ``report`` is called from several threads."""
+    workers = max(1, min(len(names), len(os.sched_getaffinity(0)), most))
+    shares = [names[first::workers] for first in range(workers)]
+    with ThreadPoolExecutor(workers) as pool:
+        done = pool.map(lambda share: Session(request).run(share, report), shares)
+    return {name: outcome for outcomes in done for name, outcome in outcomes.items()}
 
 
 def make_ready(sessions: Iterable[Session]) -> None:

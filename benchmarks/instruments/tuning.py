@@ -3,10 +3,14 @@
 The measured package chooses by functions ``choose*`` in modules called ``configs`` that return a
 frozen dataclass. For the time of a call another choice can be put in their place, so any
 configuration can be compiled, checked and timed without a change of the package.
+
+Configurations are compiled side by side, in as many workers as there are cores: one that ends its
+compiler, or hangs on the card, costs itself alone.
 """
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 import random
@@ -17,15 +21,20 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from benchmarks import configuration
+from benchmarks import configuration, targets
+from benchmarks.instruments import measuring
+from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.session import side_by_side
 from benchmarks.targets import Target
-from benchmarks.workloads.base import Workload
+from benchmarks.workloads.base import Inputs, Values, Workload
 
 Config = Any  # the measured package's own dataclass
 
 TILES = (16, 32, 64, 128, 256)
 WARPS = (4, 8)
 STAGES = (1, 2, 3, 4)
+# A worker holds a context and a workload's inputs on the card.
+MOST_WORKERS = 16
 
 
 @dataclass(frozen=True)
@@ -138,22 +147,113 @@ def own_choice(workload: Workload, target: Target) -> Config:
     return seen[0]
 
 
-def judge(workload: Workload, target: Target, config: Config, level: float = 0.0) -> Candidate:
-    """Compile ``config`` for ``target`` and condemn it for what no run can mend: it does not
-    compile or fit, it spills, or it falls below ``level`` of tensor-core instructions."""
-    from benchmarks.instruments import compiled
+def judge(
+    workload: Workload,
+    target: Target,
+    configs: Sequence[Config],
+    tell: Callable[[Candidate], None] = lambda _: None,
+    *,
+    on_gpu: bool = False,
+) -> list[Candidate]:
+    """Compile every one of ``configs`` for ``target`` and condemn it for what no run can mend: it
+    does not compile or fit, it spills, or it falls below the first one's level of tensor-core
+    instructions. ``tell`` hears of each as it is compiled, before levels are compared. With
+    ``on_gpu`` each that passes is run once as well, so that its code is in Triton's cache."""
+    by_name = {describe(config): config for config in configs}
+    request = {
+        "mode": "configurations",
+        "workload": workload.name,
+        "target": target.name,
+        "modules": [module.__name__ for module in _modules()],
+        "choices": {name: _settings(config) for name, config in by_name.items()},
+        "on_gpu": on_gpu,
+    }
 
-    with choosing(lambda own: config if type(own) is type(config) else own):
-        measured = compiled.measure(workload, target)
-    values = measured.values
+    def candidate(outcome: Outcome) -> Candidate:
+        return _candidate(by_name[outcome.workload], outcome)
+
+    found = side_by_side(request, list(by_name), MOST_WORKERS, lambda one: tell(candidate(one)))
+    candidates = [candidate(found[name]) for name in by_name]
+    level = candidates[0].values.get("tensor_core_level", 0.0)
+    return [_held_against(level, one) for one in candidates]
+
+
+def _candidate(config: Config, outcome: Outcome) -> Candidate:
+    values: Mapping[str, float] = outcome.evidence.get("values", {})
     condemned = ""
-    if measured.status != "ok":
-        condemned = measured.detail or measured.status
+    if outcome.status != "ok":
+        condemned = outcome.detail or outcome.status
     elif values.get("spilled_bytes", 0) > 0:
         condemned = f"spills {values['spilled_bytes']:.0f} bytes a thread"
-    elif values.get("tensor_core_level", level) < level:
-        condemned = f"tensor-core level {values['tensor_core_level']:.0f} instead of {level:.0f}"
     return Candidate(config, values, condemned)
+
+
+def _held_against(level: float, candidate: Candidate) -> Candidate:
+    reached = candidate.values.get("tensor_core_level", level)
+    if candidate.condemned or not reached < level:
+        return candidate
+    return replace(candidate, condemned=f"tensor-core level {reached:.0f} instead of {level:.0f}")
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """What a worker makes ``config`` of, from the package's own choice of that kind."""
+    plain = {field.name: getattr(config, field.name) for field in fields(config)}
+    told = {name: value for name, value in plain.items() if isinstance(value, int | str | None)}
+    return {"kind": type(config).__name__, "fields": told}
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """A workload whose calls choose otherwise, for the compiled instrument."""
+
+    workload: Workload
+    modules: Sequence[str]
+    settings: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.workload.name
+
+    @property
+    def kernel(self) -> str:
+        return self.workload.kernel
+
+    def inputs(self, device: str, seed: int = 0, values: Values = "random") -> Inputs:
+        # A kernel for one architecture is loaded, with its table, at its first call: too late.
+        for module in self.modules:
+            importlib.import_module(module)
+        return self.workload.inputs(device, seed, values)
+
+    def call(self, inputs: Inputs) -> Any:
+        def instead(own: Config) -> Config:
+            mine = type(own).__name__ == self.settings["kind"]
+            return replace(own, **self.settings["fields"]) if mine else own
+
+        with choosing(instead):
+            return self.workload.call(inputs)
+
+
+def compile_here(request: Mapping[str, Any], name: str) -> Outcome:
+    """A worker's part of :func:`judge`: the outcome of the choice called ``name``, with the
+    compiled metrics as evidence."""
+    from benchmarks.instruments import compiled
+
+    workload = configuration.workloads().get(request["workload"])
+    chosen: Any = _Chosen(workload, request["modules"], request["choices"][name])
+    measured = compiled.measure(chosen, targets.get(request["target"]))
+    values = {"values": dict(measured.values)}
+    if measured.status != "ok":
+        return Outcome(name, "failed", measured.detail or measured.status, evidence=values)
+    if request["on_gpu"] and not measured.values.get("spilled_bytes", 0) > 0:
+        import torch
+
+        try:
+            chosen.call(workload.inputs("cuda"))
+            torch.cuda.synchronize()
+        except Exception as error:  # a configuration may do anything
+            status, why = measuring.status_of(error), measuring.first_line(error)
+            return Outcome(name, status, why, evidence=values)
+    return Outcome(name, "ok", evidence=values)
 
 
 def describe(config: Config) -> str:

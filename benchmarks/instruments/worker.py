@@ -2,8 +2,9 @@
 
 It is a process of its own so that a hanging kernel can be ended and a lost device left behind.
 ``mode`` is ``latency``, ``beside`` (a workload and its peers, interleaved), ``counters`` (each
-workload's call between two marks, for a profiler that watches this process) or ``sampled``
-(repeats the call while the driver samples its counters). ``until`` is the time (of ``time.time``)
+workload's call between two marks, for a profiler that watches this process), ``sampled`` (repeats
+the call while the driver samples its counters) or ``configurations`` (compiles a workload's
+choices, each under its own name; needs no GPU). ``until`` is the time (of ``time.time``)
 after which nothing more is begun: the process ends as always, so a profiler writes its report.
 """
 
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from benchmarks import configuration, devices, isolation
-from benchmarks.instruments import beside, latency, measuring, peers
+from benchmarks.instruments import beside, latency, measuring, peers, tuning
 from benchmarks.instruments.fake import FakeGpu, FakeWorkload
 from benchmarks.instruments.gpu import GpuError
 from benchmarks.instruments.latency import Limits
@@ -105,6 +106,9 @@ Measure = Callable[[list[str]], Iterable[Outcome]]
 
 
 def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Measure:
+    mode = request["mode"]
+    if mode == "configurations":
+        return lambda names: (tuning.compile_here(request, name) for name in names)
     from benchmarks.instruments.torch_gpu import TorchGpu
 
     gpu = TorchGpu()
@@ -114,7 +118,6 @@ def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Meas
     _tell(answers, {"card": vars(gpu.card)})
     get = peers.get
     limits = Limits(**request.get("limits", {}))
-    mode = request["mode"]
     if mode == "latency":
         return lambda names: (
             measuring.measure(gpu, get(name), methods=request["methods"], limits=limits)

@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session
+from benchmarks.instruments.session import Session, side_by_side
 
 QUICK = {"warm_up_seconds": 0.002, "max_samples": 16}
 
@@ -66,6 +66,18 @@ def test_a_process_that_is_ready_ahead_measures_later():
     session.start_ahead()
     assert session.wait_ahead()
     assert session.run(["w"])["w"].status == "ok"
+
+
+def test_what_is_not_timed_is_done_side_by_side():
+    scripts: dict[str, dict[str, object]] = {f"w{i}": {"us": 10 + i} for i in range(3)}
+    scripts["w1"] = {"crashes": True}
+    request = {"mode": "latency", "scripts": scripts, "limits": QUICK}
+    seen: list[str] = []
+    outcomes = side_by_side(request, list(scripts), 2, lambda one: seen.append(one.workload))
+    statuses = {name: outcome.status for name, outcome in outcomes.items()}
+    assert statuses == {"w0": "ok", "w1": "failed", "w2": "ok"}
+    assert sorted(seen) == sorted(scripts)
+    assert side_by_side(request, [], 2) == {}
 
 
 def test_a_device_lost_again_and_again_ends_the_session():

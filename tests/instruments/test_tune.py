@@ -53,8 +53,13 @@ def test_our_own_choice_is_found_replaced_and_put_back(
 ):
     workload = load_workloads().get(NAME)
     own = tuning.own_choice(workload, targets.get(target))
-    judged = tuning.judge(workload, targets.get(target), replace(own, **sizes))
-    assert f"bytes of shared memory a block, {has}" in judged.condemned
+    told: list[tuning.Candidate] = []
+    large = replace(own, **sizes)
+    fits, refused = tuning.judge(workload, targets.get(target), [own, large], told.append)
+    assert (fits.config, fits.condemned) == (own, "") and fits.bound_us > 0
+    assert refused.config == large
+    assert f"bytes of shared memory a block, {has}" in refused.condemned
+    assert sorted(one.condemned for one in told) == ["", refused.condemned]
     assert tuning.own_choice(workload, targets.get(target)) == own
 
 
