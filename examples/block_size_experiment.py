@@ -79,12 +79,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         workload = load_workloads().get(args.workload)
         target = targets.get(args.target or (tune.here() or targets.get("sm_90")).name)
-        rows = tune.sweep(
+        found = tune.sweep(
             workload, target, args.limit, 0, lambda line: print(line, file=sys.stderr)
         )
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    rows = found.rows()
     print("\n".join(tune.lines(rows, target)))
     Path(args.plot).write_text(plot(rows, f"{workload.name} on {target.name}"), encoding="utf-8")
     print(f"plot: {args.plot}", file=sys.stderr)

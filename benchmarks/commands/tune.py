@@ -6,15 +6,16 @@ import argparse
 import json
 import math
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from benchmarks import targets
+from benchmarks import results_file, targets
 from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments import accuracy, latency, presence, tuning
-from benchmarks.instruments.latency import Limits
+from benchmarks.instruments import latency, presence, tuning
+from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.session import Session
 from benchmarks.targets import Target
 from benchmarks.workloads.base import Workload
 
@@ -23,7 +24,8 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Row:
-    """One configuration with its evidence; ``us`` only where it was timed."""
+    """One configuration with its evidence; ``us`` only where it was timed: the median of
+    ``samples_us``, the interval its own of 95 %."""
 
     config: str
     own: bool
@@ -33,6 +35,39 @@ class Row:
     shared_bytes: float
     us: float = math.nan
     noise_percent: float = math.nan
+    interval_us: tuple[float, float] | None = None
+    samples_us: tuple[float, ...] = ()
+    notes: str = ""
+
+
+@dataclass
+class Sweep:
+    """What is known so far: what the compilers say, what came of timing, on which card."""
+
+    workload: Workload
+    target: Target
+    base: Any
+    candidates: list[tuning.Candidate] = field(default_factory=list)
+    timed: dict[str, Outcome] = field(default_factory=dict)
+    card: dict[str, Any] | None = None
+
+    def rows(self) -> list[Row]:
+        """The best first: by time where it ran, else by its bound."""
+        found = [
+            _row(candidate, self.base, self.timed.get(tuning.describe(candidate.config)))
+            for candidate in self.candidates
+        ]
+        return sorted(found, key=_rank)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "workload": self.workload.name,
+            "target": self.target.name,
+            "card": self.card,
+            "method": latency.METHOD_VERSION if self.timed else None,
+            "rows": [asdict(row) for row in self.rows()],
+        }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,19 +87,14 @@ def main(args: argparse.Namespace) -> int:
         raise ValueError(f"--limit: expected 2 or more, got {args.limit}")
     workload = load_workloads().get(args.workload)
     target = targets.get(args.target) if args.target else here() or targets.get("sm_90")
-    rows = sweep(workload, target, args.limit, args.seed, _say)
-    document = {
-        "schema_version": SCHEMA_VERSION,
-        "workload": workload.name,
-        "target": target.name,
-        "rows": [asdict(row) for row in rows],
-    }
-    if args.json == "-":
-        print(json.dumps(document))
-    else:
-        if args.json:
-            Path(args.json).write_text(json.dumps(document) + "\n", encoding="utf-8")
-        print("\n".join(lines(rows, target)))
+
+    def keep(sweep: Sweep, last: bool = False) -> None:
+        results_file.write(args.json, sweep.document(), last=last)
+
+    found = sweep(workload, target, args.limit, args.seed, _say, keep)
+    keep(found, last=True)
+    rows = found.rows()
+    print(json.dumps(found.document()) if args.json == "-" else "\n".join(lines(rows, target)))
     return 0 if any(not row.condemned for row in rows) else 3
 
 
@@ -86,39 +116,79 @@ def here() -> Target | None:
 
 
 def sweep(
-    workload: Workload, target: Target, limit: int, seed: int, say: Callable[[str], None]
-) -> list[Row]:
-    """Every configuration's row, the best first: by time where it ran, else by its bound."""
+    workload: Workload,
+    target: Target,
+    limit: int,
+    seed: int,
+    say: Callable[[str], None],
+    keep: Callable[[Sweep], None] = lambda _: None,
+) -> Sweep:
+    """Compile every configuration, time what is worth it. ``keep`` gets what there is so far after
+    each."""
     base = tuning.own_choice(workload, target)
     configs = tuning.space(base, limit=limit, seed=seed)
     on_gpu = here() == target
-    done: list[str] = []
+    found = Sweep(workload, target, base)
+    keep(found)  # before anything is measured: the place may not be writable
+    one_at_a_time = threading.Lock()
 
-    def came(candidate: tuning.Candidate) -> None:
-        done.append(tuning.describe(candidate.config))
+    def compiled(candidate: tuning.Candidate) -> None:
         verdict = candidate.condemned or f"bound {candidate.bound_us:.1f} us"
-        say(f"{len(done)}/{len(configs)} {done[-1]}: {verdict}")
+        with one_at_a_time:
+            found.candidates.append(candidate)
+            done = f"{len(found.candidates)}/{len(configs)}"
+            say(f"{done} {tuning.describe(candidate.config)}: {verdict}")
+            keep(found)
 
-    candidates = tuning.judge(workload, target, configs, came, on_gpu=on_gpu)
-    worth = [candidate.config for candidate in candidates if not candidate.condemned]
-    timed = time(workload, worth, seed) if on_gpu else {}
-    rows = [_row(candidate, base, timed.get(candidate.config)) for candidate in candidates]
-    return sorted(rows, key=_rank)
+    found.candidates = tuning.judge(workload, target, configs, compiled, on_gpu=on_gpu)
+    worth = [candidate.config for candidate in found.candidates if not candidate.condemned]
+    if on_gpu and worth:
+        _time(found, worth, seed, say, keep)
+    return found
 
 
-def _row(candidate: tuning.Candidate, base: Any, timed: latency.Latency | str | None) -> Row:
+def _time(
+    found: Sweep,
+    configs: Sequence[Any],
+    seed: int,
+    say: Callable[[str], None],
+    keep: Callable[[Sweep], None],
+) -> None:
+    """Each configuration's cold latency, by the rules of every measurement: in a process that can
+    be ended, checked before and after, interleaved; who fails or hangs is out alone."""
+    session = Session(tuning.timing_request(found.workload, configs, seed))
+
+    def came(outcome: Outcome) -> None:
+        found.timed[outcome.workload], found.card = outcome, session.card
+        say(f"{outcome.workload}: {outcome.status} {outcome.detail}".rstrip())
+        keep(found)
+
+    session.run([tuning.describe(config) for config in configs], came)
+
+
+def _row(candidate: tuning.Candidate, base: Any, timed: Outcome | None) -> Row:
     values = candidate.values
     row = Row(
         tuning.describe(candidate.config),
         candidate.config == base,
-        candidate.condemned if not isinstance(timed, str) else timed,
+        candidate.condemned,
         candidate.bound_us,
         values.get("registers", math.nan),
         values.get("shared_bytes", math.nan),
     )
-    if not isinstance(timed, latency.Latency):
+    if timed is None:
         return row
-    return Row(**{**asdict(row), "us": timed.us, "noise_percent": 100 * timed.spread})
+    if timed.status != "ok":
+        return replace(row, condemned=f"{timed.status}: {timed.detail}")
+    summary, samples = timed.evidence["latency_cold"], timed.samples["latency_cold"]
+    return replace(
+        row,
+        us=summary["us"],
+        noise_percent=100 * summary["spread"],
+        interval_us=tuple(summary["interval_us"]),
+        samples_us=samples,
+        notes=timed.detail,
+    )
 
 
 def _rank(row: Row) -> tuple[bool, float, float]:
@@ -126,30 +196,6 @@ def _rank(row: Row) -> tuple[bool, float, float]:
         return math.inf if math.isnan(value) else value
 
     return bool(row.condemned), last(row.us), last(row.bound_us)
-
-
-def time(workload: Workload, configs: Sequence[Any], seed: int) -> dict[Any, latency.Latency | str]:
-    """Each configuration's latency, interleaved in balanced random order; a wrong or failing one
-    gets the reason instead."""
-    from benchmarks.instruments.torch_gpu import TorchGpu
-
-    gpu = TorchGpu()
-    inputs = workload.inputs("cuda", seed=seed)
-    truth = workload.reference(inputs, "float64")
-    found: dict[Any, latency.Latency | str] = {}
-    calls: dict[str, Callable[[], object]] = {}
-    by_name: dict[str, Any] = {}
-    for config in configs:
-        call = tuning.forced(lambda: workload.call(inputs), config)
-        try:
-            accuracy.check(workload, inputs, call(), truth)
-        except Exception as error:  # a configuration may do anything
-            found[config] = f"{type(error).__name__}: {str(error).splitlines()[0]}"[:200]
-            continue
-        calls[tuning.describe(config)] = call
-        by_name[tuning.describe(config)] = config
-    taken = latency.interleave(gpu, calls, "cold", Limits(max_samples=30), seed)
-    return found | {by_name[name]: measured for name, measured in taken.items()}
 
 
 def lines(rows: Sequence[Row], target: Target) -> list[str]:

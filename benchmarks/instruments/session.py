@@ -32,6 +32,14 @@ _LOST_SECONDS = 10.0
 _DIED = "the measuring process ended: "
 
 
+def group(mode: str, name: str) -> str:
+    """What ``name`` is measured together with: a workload with its peers, or a workload's choices
+    with each other; else each is by itself."""
+    if mode == "beside":
+        return peers.base_name(name)
+    return "" if mode == "choices" else name
+
+
 class Session:
     """Runs workers over ``request`` (see :mod:`benchmarks.instruments.worker`) until every workload
     has an outcome. ``wrap`` is a command that runs the worker, such as a profiler's;
@@ -106,7 +114,7 @@ class Session:
                 if outcome.status != "device lost" and not died(outcome):
                     lost.clear()
                 elif self._began:
-                    lost[self._group(outcome.workload)] = outcome
+                    lost[group(self.request["mode"], outcome.workload)] = outcome
                 else:  # it is nobody's fault: no process can be had
                     lost[f"start {len(lost)}"] = outcome
             left = [name for name in left if name not in outcomes]
@@ -120,10 +128,6 @@ class Session:
             if report is not None:
                 report(outcome)
             yield outcome
-
-    def _group(self, name: str) -> str:
-        """What ``name`` is measured together with, if with anything."""
-        return peers.base_name(name) if self.request["mode"] == "beside" else name
 
     def run_once(
         self, workloads: Sequence[str], report: Report | None = None

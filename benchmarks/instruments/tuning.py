@@ -33,6 +33,8 @@ Config = Any  # the measured package's own dataclass
 TILES = (16, 32, 64, 128, 256)
 WARPS = (4, 8)
 STAGES = (1, 2, 3, 4)
+# Enough to rank by; the ones that matter are told apart by more.
+MOST_SAMPLES = 30
 # A worker holds a context and a workload's inputs on the card.
 MOST_WORKERS = 16
 
@@ -100,16 +102,6 @@ def choosing(choice: Callable[[Config], Config]) -> Iterator[list[Config]]:
             setattr(module, name, value)
 
 
-def forced(call: Callable[[], object], config: Config) -> Callable[[], object]:
-    """``call`` with ``config`` wherever the package would choose one of its kind."""
-
-    def run() -> object:
-        with choosing(lambda own: config if type(own) is type(config) else own):
-            return call()
-
-    return run
-
-
 def space(base: Config, *, limit: int, seed: int = 0) -> list[Config]:
     """At most ``limit`` configurations around ``base``, ``base`` first: every tile, number of
     warps and of stages; what is left out is drawn at random, the same for a seed."""
@@ -161,11 +153,9 @@ def judge(
     ``on_gpu`` each that passes is run once as well, so that its code is in Triton's cache."""
     by_name = {describe(config): config for config in configs}
     request = {
+        **_choices(workload, configs),
         "mode": "configurations",
-        "workload": workload.name,
         "target": target.name,
-        "modules": [module.__name__ for module in _modules()],
-        "choices": {name: _settings(config) for name, config in by_name.items()},
         "on_gpu": on_gpu,
     }
 
@@ -176,6 +166,26 @@ def judge(
     candidates = [candidate(found[name]) for name in by_name]
     level = candidates[0].values.get("tensor_core_level", 0.0)
     return [_held_against(level, one) for one in candidates]
+
+
+def _choices(workload: Workload, configs: Sequence[Config]) -> dict[str, Any]:
+    return {
+        "workload": workload.name,
+        "modules": [module.__name__ for module in _modules()],
+        "choices": {describe(config): _settings(config) for config in configs},
+    }
+
+
+def timing_request(workload: Workload, configs: Sequence[Config], seed: int) -> dict[str, Any]:
+    """What a worker is asked that times ``configs`` beside each other, by their descriptions."""
+    limits = {"max_samples": MOST_SAMPLES}
+    return {**_choices(workload, configs), "mode": "choices", "seed": seed, "limits": limits}
+
+
+def chosen_here(request: Mapping[str, Any], name: str) -> Any:
+    """A worker's part of it: the workload that is called by the choice called ``name``."""
+    workload = configuration.workloads().get(request["workload"])
+    return _Timed(workload, request["modules"], request["choices"][name], name)
 
 
 def _candidate(config: Config, outcome: Outcome) -> Candidate:
@@ -231,6 +241,22 @@ class _Chosen:
 
         with choosing(instead):
             return self.workload.call(inputs)
+
+
+@dataclass(frozen=True)
+class _Timed(_Chosen):
+    """The same for the GPU, by the choice's name; all else is the workload's own."""
+
+    choice: str
+
+    missing = ""  # it was compiled: it is there
+
+    @property
+    def name(self) -> str:
+        return self.choice
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.workload, name)
 
 
 def compile_here(request: Mapping[str, Any], name: str) -> Outcome:

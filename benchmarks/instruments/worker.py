@@ -3,13 +3,15 @@
 It is a process of its own so that a hanging kernel can be ended and a lost device left behind.
 ``mode`` is ``latency``, ``beside`` (a workload and its peers, interleaved), ``counters`` (each
 workload's call between two marks, for a profiler that watches this process), ``sampled`` (repeats
-the call while the driver samples its counters) or ``configurations`` (compiles a workload's
-choices, each under its own name; needs no GPU). ``until`` is the time (of ``time.time``)
-after which nothing more is begun: the process ends as always, so a profiler writes its report.
+the call while the driver samples its counters), ``configurations`` (compiles a workload's choices,
+each under its own name; needs no GPU) or ``choices`` (times them beside each other). ``until`` is
+the time (of ``time.time``) after which nothing more is begun: the process ends as always, so a
+profiler writes its report.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import math
@@ -25,6 +27,7 @@ from benchmarks.instruments.fake import FakeGpu, FakeWorkload
 from benchmarks.instruments.gpu import GpuError
 from benchmarks.instruments.latency import Limits
 from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.session import group
 
 COUNTER_REPEATS = 3
 
@@ -77,13 +80,10 @@ def _make_ready() -> None:
 
 
 def _groups(request: dict[str, Any]) -> list[list[str]]:
-    """What is measured together: a workload with its peers, else each by itself."""
-    names: list[str] = request["workloads"]
-    if request["mode"] != "beside":
-        return [[name] for name in names]
+    """What is measured together."""
     groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(peers.base_name(name), []).append(name)
+    for name in request["workloads"]:
+        groups.setdefault(group(request["mode"], name), []).append(name)
     return list(groups.values())
 
 
@@ -123,10 +123,11 @@ def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Meas
             measuring.measure(gpu, get(name), methods=request["methods"], limits=limits)
             for name in names
         )
-    if mode == "beside":
+    if mode in ("beside", "choices"):
+        of = functools.partial(tuning.chosen_here, request) if mode == "choices" else get
         seed = request.get("seed", 0)
         return lambda names: beside.measure_beside(
-            gpu, [get(name) for name in names], limits=limits, seed=seed, begin=begin
+            gpu, [of(name) for name in names], limits=limits, seed=seed, begin=begin
         )
     if mode == "counters":
         from benchmarks.instruments.ncu import profile_between_marks
@@ -157,11 +158,13 @@ def _scripted(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> 
 
     def together(names: list[str]) -> Iterable[Outcome]:
         gpu = FakeGpu()
-        group: list[Any] = [FakeWorkload(name, gpu, **scripts[name]) for name in names]
+        rivals: list[Any] = [FakeWorkload(name, gpu, **scripts[name]) for name in names]
         # Their answers are no tensors: nothing about them is right or wrong.
-        return beside.measure_beside(gpu, group, limits=limits, begin=begin, check=lambda *_: 0.0)
+        return beside.measure_beside(gpu, rivals, limits=limits, begin=begin, check=lambda *_: 0.0)
 
-    return together if request["mode"] == "beside" else lambda names: map(measure, names)
+    return (
+        together if request["mode"] in ("beside", "choices") else lambda names: map(measure, names)
+    )
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +15,10 @@ from benchmarks import targets
 from benchmarks.__main__ import main
 from benchmarks.commands import profile, tune
 from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments import latency, presence, tuning
+from benchmarks.instruments import accuracy, latency, measuring, presence, tuning
 from benchmarks.instruments.latency import Sample
+from benchmarks.instruments.outcome import Outcome
+from benchmarks.instruments.session import Session
 
 NAME = "matmul-fp16-1024x1024x1024"
 SM_90 = targets.get("sm_90")
@@ -78,28 +82,85 @@ def test_a_sweep_without_a_gpu_ranks_what_the_compilers_let_pass(
     assert printed.err.count("MatmulConfig(") == 3
 
 
+def sweep_of(configs: Sequence[Config]) -> tune.Sweep:
+    """All compiled, the first the package's choice, their bounds in this order."""
+    candidates = [tuning.Candidate(one, {"bound_us": at + 1.0}) for at, one in enumerate(configs)]
+    return tune.Sweep(load_workloads().get(NAME), SM_90, configs[0], candidates)
+
+
 def test_a_timed_configuration_ranks_by_time_before_any_bound():
-    slow, fast = Config(64, 64, 4, 2), Config(128, 64, 4, 2)
-    taken = {
-        config: latency.summarize("cold", [Sample(us)] * 9)
-        for config, us in ((slow, 20.0), (fast, 10.0))
-    }
-    rows = sorted(
-        (
-            tune._row(tuning.Candidate(config, {"bound_us": bound}), slow, taken.get(config))
-            for config, bound in ((slow, 1.0), (fast, 2.0))
-        ),
-        key=tune._rank,
-    )
-    assert [row.us for row in rows] == [10, 20]
+    slow, fast, wrong = (Config(size, 64, 4, 2) for size in (64, 128, 256))
+    found = sweep_of([slow, fast, wrong])
+    for config, us in ((slow, 20.0), (fast, 10.0)):
+        measured = latency.summarize("cold", [Sample(us)] * 9)
+        found.timed[tuning.describe(config)] = Outcome(
+            tuning.describe(config),
+            "ok",
+            samples={"latency_cold": (us,) * 9},
+            evidence={"latency_cold": measuring.summary(measured)},
+        )
+    why = "WrongAnswerError: relative error 0.5"
+    found.timed[tuning.describe(wrong)] = Outcome(tuning.describe(wrong), "wrong answer", why)
+    rows = found.rows()
+    assert [row.us for row in rows[:2]] == [10, 20]
+    assert (rows[0].interval_us, rows[0].samples_us) == ((10, 10), (10,) * 9)
+    assert rows[2].condemned == f"wrong answer: {why}" and math.isnan(rows[2].us)
     text = tune.lines(rows, SM_90)
     assert text[-1].startswith("best on sm_90 (timed): Config(block_m=128, block_n=64")
     assert "(chosen now)" in text[2]
 
 
-def test_a_configuration_that_failed_on_the_card_keeps_its_reason():
-    row = tune._row(tuning.Candidate(Config(1, 1, 1, 1), {}), None, "WrongAnswerError: 0.5")
-    assert row.condemned == "WrongAnswerError: 0.5" and math.isnan(row.us)
+def test_configurations_are_timed_in_a_process_and_fail_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Calls: the first is checked, then all are timed in turns."""
+    configs = [Config(size, 64, 4, 2) for size in (16, 32, 64, 128, 256)]
+    behaviour = [{"us": 20}, {"us": 10}, {"hangs": 4}, {"crashes": 1}, {"fails_at": 0}]
+    scripts = dict(zip(map(tuning.describe, configs), behaviour, strict=True))
+    file = tmp_path / "rows.json"
+    timed: list[int] = []
+
+    class Scripted(Session):
+        def __init__(self, request: dict[str, Any]) -> None:
+            assert set(request["choices"]) == set(scripts)
+            limits = {"warm_up_seconds": 0.002, "max_samples": 8}
+            super().__init__({**request, "scripts": scripts, "limits": limits}, seconds_each=2.0)
+
+    def say(_: str) -> None:
+        rows = json.loads(file.read_text())["rows"]
+        timed.append(sum(not math.isnan(row["us"]) for row in rows))
+
+    monkeypatch.setattr(tune, "Session", Scripted)
+    monkeypatch.setattr(tune, "_say", say)
+    monkeypatch.setattr(tune, "here", lambda: SM_90)
+    monkeypatch.setattr(tuning, "own_choice", lambda *_: configs[0])
+    monkeypatch.setattr(tuning, "space", lambda *_, **__: configs)
+    monkeypatch.setattr(tuning, "judge", lambda *_, **__: sweep_of(configs).candidates)
+    assert main(["tune", NAME, "--json", str(file)]) == 0
+    document = json.loads(file.read_text())
+    assert document["method"] == latency.METHOD_VERSION
+    rows = {row["config"]: row for row in document["rows"]}
+    ours, fast, hangs, crashes, fails = (rows[name] for name in scripts)
+    assert [row["config"] for row in document["rows"][:2]] == [fast["config"], ours["config"]]
+    assert ours["us"] == pytest.approx(20, rel=0.02) and fast["us"] == pytest.approx(10, rel=0.02)
+    assert ours["interval_us"][0] <= ours["us"] <= ours["interval_us"][1]
+    assert len(ours["samples_us"]) == 8
+    assert hangs["condemned"] == "hung: no answer within 2 s: ended"
+    assert crashes["condemned"].startswith("failed: the measuring process ended: ")
+    assert fails["condemned"] == "failed: GpuError: too many resources requested for launch"
+    assert timed[-1] == 1, "each is on disk before the next"
+    assert "best on sm_90 (timed)" in capsys.readouterr().out
+
+
+def test_a_choice_is_timed_as_the_workload_it_is_of():
+    workload = load_workloads().get(NAME)
+    config = Config(64, 64, 4, 2)
+    request = json.loads(json.dumps(tuning.timing_request(workload, [config], 3)))
+    chosen = tuning.chosen_here(request, tuning.describe(config))
+    assert chosen.name == tuning.describe(config) and measuring.missing(chosen) is None
+    assert (chosen.flops, chosen.bytes_moved) == (workload.flops, workload.bytes_moved)
+    assert accuracy.tolerance(chosen) == accuracy.tolerance(workload)
+    assert measuring.dtype_of(chosen) == "fp16"
 
 
 def test_a_workload_that_chooses_nothing_is_named(monkeypatch: pytest.MonkeyPatch):
