@@ -88,6 +88,8 @@ class Session:
         # -P: the package comes from the path alone, not from the folder this process stands in,
         # which as a rule is the checkout.
         worker = [sys.executable, "-P", "-m", "benchmarks.instruments.worker", *arguments]
+        if not self.wrap:  # else the profiler is its parent
+            worker.append(f"--parent={os.getpid()}")
         return subprocess.Popen(
             [*self.wrap, *worker],
             stdin=subprocess.PIPE,

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -135,6 +139,36 @@ def test_processes_that_cannot_begin_are_not_started_for_every_row():
     assert all(outcome.status == "failed" for outcome in outcomes.values())
     started = [name for name in names if "not tried after" not in outcomes[name].detail]
     assert started == names[:3]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to end the worker")
+def test_a_worker_ends_with_the_process_that_was_killed():
+    """What hangs on the card would stand in the way of all that is measured after it."""
+    code = (
+        "from benchmarks.instruments.session import Session\n"
+        "request = {'mode': 'latency', 'scripts': {'w': {'us': 9}, 'hangs': {'hangs': True}}}\n"
+        "Session(request).run(['w', 'hangs'], lambda outcome: print(outcome.status, flush=True))"
+    )
+    asking = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert asking.stdout and asking.stdout.readline() == "ok\n"
+    children = Path(f"/proc/{asking.pid}/task/{asking.pid}/children").read_text().split()
+    assert len(children) == 1
+    time.sleep(0.3)  # until the next one hangs
+    asking.kill()
+    asking.wait()
+    asking.stdout.close()
+    until = time.monotonic() + 5
+    while (state := process_state(children[0])) not in ("", "Z") and time.monotonic() < until:
+        time.sleep(0.02)
+    assert state in ("", "Z")
+
+
+def process_state(pid: str) -> str:
+    """``Z`` for a process that ended and was not waited for, nothing for none."""
+    try:
+        return Path("/proc", pid, "stat").read_text().rpartition(") ")[2][:1]
+    except FileNotFoundError:
+        return ""
 
 
 def test_an_outcome_survives_its_journey():
