@@ -61,7 +61,7 @@ def launch(tensors: Tensors, *, causal: bool, causal_offset: int, scale: float) 
         attention_backward_hopper_short_kv[(min(programs, n),)](
             *tiles,
             TensorDescriptor(rows, [2 * all_rows], [1], [ROWS], gl.NVMMASharedLayout(0, 32, 1)),
-            descriptor(dk, ROWS, BLOCK_D),
+            descriptor(dk if causal else dk.transpose(0, 2), ROWS, BLOCK_D),
             descriptor(dv, ROWS, BLOCK_D),
             *sizes,
             *scales,

@@ -228,6 +228,11 @@ def _consume(dk, dv, memory, plan, scale, scale_log2, I_CONSUMER: gl.constexpr):
             tile = plan.tile(i_turn)
             at_kv = [tile.i_b, tile.i_kv, key, 0]
             tma.async_copy_shared_to_global(dv, at_kv, memory.v.index(i_tile))
+            if not plan.CAUSAL:
+                # Copies to the same place share its registers. The address among them is then
+                # written by one thread alone, and of all others ptxas keeps what it was, which
+                # nothing ever set: from tile to tile, in a register too many.
+                at_kv = [tile.i_kv, tile.i_b, key, 0]
             tma.async_copy_shared_to_global(dk, at_kv, memory.k.index(i_tile))
         at = next_at
         i_m = gl.where(at_head, first, i_m + 1)
@@ -265,6 +270,7 @@ def attention_backward_hopper_short_kv(
     """Row i sees key j when j < seqlen_k and, with CAUSAL, j <= i + causal_offset.
 
     q, k, v, dout, dk, dv: (batch, heads, seqlen, head_dim) as descriptors of one head's 64 rows.
+    Without CAUSAL dk has its heads before its batch.
     rows: fp32 (2 * batch * heads * padded seqlen_q): log-sum-exps in base 2, deltas.
     """
     gdc_wait()
