@@ -67,11 +67,10 @@ second_launch = Plant(
     (
         Edit(
             "kernels/matmul/operators.py",
-            "                return hopper.launch(a, b, out, bias, activation)\n",
-            "                hopper.launch(a, b, out, bias, None)\n"
-            "                if activation:\n"
-            "                    out.copy_(getattr(torch.nn.functional, activation)(out))\n"
-            "                return\n",
+            "hopper.launch, a, b, out, bias, activation)\n        ):\n",
+            "hopper.launch, a, b, out, bias, None)\n        ):\n"
+            "            if activation:\n"
+            "                out.copy_(getattr(torch.nn.functional, activation)(out))\n",
         ),
     ),
     "launches a call instead of",
