@@ -23,13 +23,17 @@ from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import counters, measuring, ncu, peers, presence
 from benchmarks.instruments.latency import METHOD_VERSION, relative_spread
 from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session
+from benchmarks.instruments.session import Session, side_by_side
 from benchmarks.workloads.base import Workload
 
 SCHEMA_VERSION = 1
 # Of --seconds; the counters have what the timing leaves, less the time a profiler takes to end.
 _TIMING_SHARE = 0.6
 _PROFILER_ENDS_S = 5.0
+# Fewer take less than the processes that would compile them take to start.
+_WORTH_COMPILING_AHEAD = 6
+# Each holds the inputs of a workload, and a context, on the card.
+_MOST_COMPILING = 16
 
 
 class Stopped(KeyboardInterrupt):
@@ -168,10 +172,18 @@ class _Run:
     why: str = "time was up"
 
     def measure(self, until: float | None) -> None:
+        self._compile_ahead()
         self.session.run(self.names, self._came)
         if self.args.counters and self.right:
             read = counters.read(self.right, lambda line: print(line, file=sys.stderr), None, until)
             self.counted = read.outcomes
+
+    def _compile_ahead(self) -> None:
+        """Compile on all cores what would be compiled one after the other between measurements."""
+        names = [name for name in self.names if peers.compiles(name)]
+        if len(names) >= _WORTH_COMPILING_AHEAD:
+            print(f"{len(names)} are compiled", file=sys.stderr, flush=True)
+            side_by_side({**self.session.request, "mode": "ahead"}, names, _MOST_COMPILING)
 
     def _came(self, outcome: Outcome) -> None:
         print(f"{outcome.workload}: {outcome.status} {outcome.detail}".rstrip(), file=sys.stderr)

@@ -160,6 +160,23 @@ def checked(
     return Outcome(workload.name, "ok", "; ".join(notes), samples, evidence)
 
 
+def call_once(workload: Workload, torch_device: str = "cuda") -> Outcome:
+    """One call, neither timed nor checked: what it compiles is on disk afterwards."""
+    import torch
+
+    if (absent := missing(workload)) is not None:
+        return absent
+    try:
+        workload.call(workload.inputs(torch_device))
+        if torch_device == "cuda":
+            torch.cuda.synchronize()
+    except Exception as error:  # the code under test may raise anything
+        return failure(workload.name, error)
+    finally:
+        gc.collect()
+    return Outcome(workload.name, "ok")
+
+
 def dtype_of(workload: Workload) -> str:
     """The dtype whose peak counts: fp32 inputs are multiplied as tf32 where that is asked for."""
     return "tf32" if getattr(workload, "tf32", False) else workload.dtype

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SEPARATOR = " @ "
 OURS = "ours"
+# That one process compiles FlexAttention for.
+MOST_SHAPES = 1000
 
 Run = Callable[[Workload, Inputs], Any]
 Applies = Callable[[Workload], bool]
@@ -28,12 +30,14 @@ Applies = Callable[[Workload], bool]
 @dataclass(frozen=True)
 class Peer:
     """``run(workload, inputs)`` computes what the workload's kernel computes. ``needs`` is the
-    module it comes from; ``applies`` whether it knows this workload."""
+    module it comes from; ``applies`` whether it knows this workload; ``compiles`` whether its
+    first call takes seconds."""
 
     name: str
     needs: str
     applies: Applies
     run: Run
+    compiles: bool = False
 
     def refusal(self) -> str | None:
         """Why the peer cannot be had here, in one line."""
@@ -106,6 +110,12 @@ def of(base: Workload, peer: Peer) -> PeerWorkload:
     return PeerWorkload(
         kernel=base.kernel, group=base.group, dtype=base.dtype, base=base, peer=peer
     )
+
+
+def compiles(name: str) -> bool:
+    """Whether the first call of a workload, ours or a peer's, waits for compilers."""
+    workload = get(name)
+    return not isinstance(workload, PeerWorkload) or workload.peer.compiles
 
 
 def beside(base: Workload) -> list[PeerWorkload]:
@@ -225,8 +235,12 @@ def _sdpa(backend: str) -> Run:
 @cache
 def _compiled_flex() -> Callable[..., Any]:
     import torch
+    import torch._dynamo
     from torch.nn.attention.flex_attention import flex_attention
 
+    # From the ninth shape on torch would quietly compute by the formula, all scores in memory.
+    torch._dynamo.config.recompile_limit = MOST_SHAPES
+    torch._dynamo.config.accumulated_recompile_limit = MOST_SHAPES
     compiled: Callable[..., Any] = torch.compile(flex_attention, dynamic=False)
     return compiled
 
@@ -275,15 +289,17 @@ def _cublas(workload: Any, inputs: Inputs) -> Any:
 _FLEX = "torch.nn.attention.flex_attention"
 
 
-def _attention(name: str, needs: str, run: Run, applies: Applies = _is_flash_shaped) -> Peer:
-    return Peer(name, needs, applies, _over_contiguous_keys(_with_gradients(run)))
+def _attention(
+    name: str, needs: str, run: Run, applies: Applies = _is_flash_shaped, *, compiles: bool = False
+) -> Peer:
+    return Peer(name, needs, applies, _over_contiguous_keys(_with_gradients(run)), compiles)
 
 
 PEERS: tuple[Peer, ...] = (
     _attention("torch-flash", "torch", _sdpa("FLASH_ATTENTION")),
     _attention("torch-cudnn", "torch", _sdpa("CUDNN_ATTENTION")),
     _attention("torch-efficient", "torch", _sdpa("EFFICIENT_ATTENTION"), _is_attention),
-    _attention("flex", _FLEX, _flex),
+    _attention("flex", _FLEX, _flex, compiles=True),
     _attention("flash_attn", "flash_attn", _flash_attn("flash_attn")),
     _attention("flash_attn.cute", "flash_attn.cute", _flash_attn("flash_attn.cute")),
     Peer("cublas", "torch", _is_matmul, _cublas),

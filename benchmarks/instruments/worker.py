@@ -1,12 +1,12 @@
 """The measuring process: a request on stdin, what is begun and each outcome a line on stdout.
 
 It is a process of its own so that a hanging kernel can be ended and a lost device left behind.
-``mode`` is ``latency``, ``beside`` (a workload and its peers, interleaved), ``counters`` (each
-workload's call between two marks, for a profiler that watches this process), ``sampled`` (repeats
-the call while the driver samples its counters), ``configurations`` (compiles a workload's choices,
-each under its own name; needs no GPU) or ``choices`` (times them beside each other). ``until`` is
-the time (of ``time.time``) after which nothing more is begun: the process ends as always, so a
-profiler writes its report.
+``mode`` is ``latency``, ``beside`` (a workload and its peers, interleaved), ``ahead`` (one call of
+each, so that what it compiles is on disk), ``counters`` (each workload's call between two marks,
+for a profiler that watches this process), ``sampled`` (repeats the call while the driver samples
+its counters), ``configurations`` (compiles a workload's choices, each under its own name; needs no
+GPU) or ``choices`` (times them beside each other). ``until`` is the time (of ``time.time``) after
+which nothing more is begun: the process ends as always, so a profiler writes its report.
 """
 
 from __future__ import annotations
@@ -124,6 +124,8 @@ def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Meas
     mode = request["mode"]
     if mode == "configurations":
         return lambda names: (tuning.compile_here(request, name) for name in names)
+    if mode == "ahead":
+        return lambda names: (measuring.call_once(peers.get(name)) for name in names)
     from benchmarks.instruments.torch_gpu import TorchGpu
 
     gpu = TorchGpu()

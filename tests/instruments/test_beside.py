@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.instruments import beside, peers
+from benchmarks.instruments import beside, measuring, peers
 from benchmarks.instruments.fake import FakeGpu, FakeWorkload, Script
 from benchmarks.instruments.latency import Limits
 from benchmarks.instruments.outcome import Outcome
@@ -109,3 +109,15 @@ def test_a_reference_that_does_not_fit_loses_no_time(after: bool, monkeypatch: p
     assert found["other"].detail == f"not checked again after timing: {why}"
     assert found["other"].samples["relative_error"] == (0.0,)
     assert len(found["other"].samples["latency_cold"]) >= 8
+
+
+def test_a_call_ahead_reports_what_went_wrong_and_goes_on():
+    right = peer_of("right", lambda w, i: w.reference(i))
+    assert measuring.call_once(right, "cpu") == Outcome(right.name, "ok")
+    wrong = measuring.call_once(peer_of("fails", fails), "cpu")
+    assert (wrong.status, wrong.detail) == (
+        "failed",
+        "RuntimeError: No available kernel. Aborting execution.",
+    )
+    absent = measuring.call_once(peer_of("absent", fails, needs="no_such_module"), "cpu")
+    assert absent.status == "not applicable"

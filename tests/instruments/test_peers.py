@@ -119,6 +119,40 @@ def test_no_peer_stands_beside_what_it_does_not_compute():
     assert peers.beside(replace(PRODUCT, residual=True)) == []
 
 
+def test_flex_is_compiled_for_every_shape_of_the_yardstick():
+    """Beyond its limit torch goes on uncompiled, and says so once among its warnings."""
+    import torch._dynamo.config as dynamo
+
+    peers._compiled_flex()
+    shapes = [
+        one
+        for workload in configuration.workloads().all_workloads()
+        for one in peers.beside(workload)
+        if one.peer.name == "flex"
+    ]
+    assert 8 < len(shapes) < dynamo.recompile_limit
+    assert len(shapes) < dynamo.accumulated_recompile_limit
+
+
+def test_what_waits_for_compilers_is_compiled_on_all_cores_before_anything_is_measured(
+    software_gpu: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    asked: list[tuple[str, list[str]]] = []
+
+    def ahead(request: dict[str, Any], names: list[str], most: int) -> dict[str, Outcome]:
+        asked.append((request["mode"], names))
+        return {}
+
+    monkeypatch.setattr(command, "side_by_side", ahead)
+    few = ["peers", "--workload", MEASURED, "--seconds", "0"]
+    assert main(few) == 3 and asked == []
+    assert main(["peers", "--group", "guide", "--seconds", "0"]) == 3
+    ((mode, names),) = asked
+    assert mode == "ahead"
+    assert {name.partition(peers.SEPARATOR)[2] for name in names} == {"", "flex"}
+    assert f"{len(names)} are compiled" in capsys.readouterr().err
+
+
 def outcome(name: str, *times: float) -> Outcome:
     samples = {"latency_cold": times, "relative_error": (1e-3, 2e-3), "peak_share": (50.0, 52.0)}
     return Outcome(name, "ok", samples=samples)
