@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.instruments import accuracy, latency, measuring
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 Begin = Callable[[Sequence[str]], object]
 Check = Callable[["Workload", "Inputs", Any, Any], float]
 Ready = dict[str, tuple["Workload", Call, float]]
+
+# Who takes this many times as long as the fastest decides nothing: a few samples place it.
+FAR_BEHIND = 1.5
+FEW_SAMPLES = 8
 
 
 def measure_beside(
@@ -65,7 +70,7 @@ def measure_beside(
         watched = _Watched(gpu, {call: name for name, (_, call, _) in ready.items()}, begin)
         calls = {name: call for name, (_, call, _) in ready.items()}
         try:
-            taken = latency.interleave(watched, calls, "cold", limits, seed)
+            taken = interleave(watched, calls, limits, seed)
         except Exception as raised:
             # The others are timed anew: one left out half-way would leave their order unbalanced.
             yield (failed := measuring.failure(watched.at, raised))
@@ -73,6 +78,27 @@ def measure_beside(
                 return
             del ready[watched.at]
     yield from _checked_again(gpu, first, ready, taken, torch_device, begin, check)
+
+
+def interleave(
+    gpu: Gpu, calls: Mapping[str, Call], limits: Limits | None = None, seed: int = 0
+) -> dict[str, Latency]:
+    """Cold latencies of ``calls``, the first of them ours. All are sampled a few times, then we and
+    who is not far behind the fastest until the medians are known as well as ``limits`` ask."""
+    limits = limits or Limits()
+    few = replace(limits, min_samples=FEW_SAMPLES, max_samples=FEW_SAMPLES)
+    taken = latency.interleave(gpu, calls, "cold", few, seed)
+    best = min((one.us for one in taken.values()), default=0.0)
+    ours = next(iter(calls), "")
+    near = {
+        name: call
+        for name, call in calls.items()
+        if name == ours or taken[name].us <= FAR_BEHIND * best
+    }
+    for name in taken.keys() - near.keys():
+        note = f"far behind: {len(taken[name].samples)} samples"
+        taken[name] = replace(taken[name], notes=(*taken[name].notes, note))
+    return taken | latency.interleave(gpu, near, "cold", limits, seed + 1)
 
 
 def _checked_again(

@@ -90,7 +90,7 @@ def test_after_a_lost_device_the_rest_is_left_to_another_process():
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after timing"])
 def test_a_reference_that_does_not_fit_loses_no_time(after: bool, monkeypatch: pytest.MonkeyPatch):
-    group = Group(ours={"us": 10}, other={"us": 20})
+    group = Group(ours={"us": 10}, other={"us": 14})
     left = [None] if after else []
 
     def reference(*_: object) -> None:
@@ -109,6 +109,23 @@ def test_a_reference_that_does_not_fit_loses_no_time(after: bool, monkeypatch: p
     assert found["other"].detail == f"not checked again after timing: {why}"
     assert found["other"].samples["relative_error"] == (0.0,)
     assert len(found["other"].samples["latency_cold"]) >= 8
+
+
+def test_who_is_far_behind_is_sampled_a_few_times_and_we_never():
+    """At half the fastest peer's speed our own time still decides the ratio."""
+    gpu = FakeGpu()
+    calls = {
+        name: gpu.add(Script(us=us, noise=0.02))
+        for name, us in {"ours": 200, "best": 100, "near": 140, "far": 400}.items()
+    }
+    limits = Limits(warm_up_seconds=0.002, target=0.0)
+    taken = beside.interleave(gpu, calls, limits)
+    counts = {name: len(one.samples) for name, one in taken.items()}
+    assert counts == {"ours": 80, "best": 80, "near": 80, "far": beside.FEW_SAMPLES}
+    assert taken["far"].us == pytest.approx(400, rel=0.05)
+    assert "far behind: 8 samples" in taken["far"].notes
+    assert not any("far" in note for name in ("ours", "near") for note in taken[name].notes)
+    assert beside.interleave(gpu, {}) == {}
 
 
 def test_a_call_ahead_reports_what_went_wrong_and_goes_on():
