@@ -247,8 +247,8 @@ def follow(gate: Gate, out: Path) -> None:
     except ValueError:
         say(f"{gate.branch.name}: exit code {process.returncode}, no document: {said[0][:300]}")
         return
-    left = json.dumps({"gpu_seconds": round(gate.seconds), **gate.document})
-    (out / f"{gate.branch.name}.json").write_text(left, encoding="utf-8")
+    text = json.dumps({"gpu_seconds": round(gate.seconds), **gate.document})
+    (out / f"{gate.branch.name}.json").write_text(text, encoding="utf-8")
     for row in judged(gate.branch, gate):
         say(row.line)
 
@@ -279,21 +279,32 @@ def judged(branch: Branch, gate: Gate | None) -> list[Row]:
 
 
 def kept(branches: Sequence[Branch], folder: Path) -> list[Row]:
-    """The rows of what an earlier run measured, with the causes as they are told today."""
+    """The rows of what an earlier run measured, with the causes as they are told today. A file with
+    the name of a plant is of a later run of that plant alone."""
     rows: list[Row] = []
     for branch in branches:
-        path = folder / f"{branch.name}.json"
-        if not path.exists():
-            rows += judged(branch, None)
-            continue
-        document = json.loads(path.read_text(encoding="utf-8"))
-        document["causes"] = causes(
-            Change(one["subject"], one["metric"], one["verdict"], number(one["base"]),
-                   number(one["head"]), one["evidence"], one["reason"])
-            for one in document["series"]
-        )  # fmt: skip
-        rows += told(branch, document, document["gpu_seconds"])
+        for one in branch.plants:
+            alone = replace(branch, plants=(one,))
+            if (document := left(folder / f"{one.name.replace(' ', '-')}.json")) is not None:
+                rows += told(alone, document, document["gpu_seconds"])
+            elif (document := left(folder / f"{branch.name}.json")) is not None:
+                rows += told(alone, document, document["gpu_seconds"] / len(branch.plants))
+            else:
+                rows += judged(alone, None)
     return rows
+
+
+def left(path: Path) -> dict[str, Any] | None:
+    """What a gate left in ``path``, if it did."""
+    if not path.exists():
+        return None
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    document["causes"] = causes(
+        Change(one["subject"], one["metric"], one["verdict"], number(one["base"]),
+               number(one["head"]), one["evidence"], one["reason"])
+        for one in document["series"]
+    )  # fmt: skip
+    return document
 
 
 def number(value: float | None) -> float:

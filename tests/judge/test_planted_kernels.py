@@ -102,3 +102,21 @@ def test_every_defect_that_an_h200_measured_is_found_with_its_cause() -> None:
     harmless = [row for row in rows if not row.plant.cause]
     assert len(harmless) == 4
     assert [row.line for row in harmless if not row.right] == []
+
+
+def test_a_plant_run_again_by_itself_replaces_its_row_alone(tmp_path: Path) -> None:
+    folder = Path(__file__).parent / "data" / "planted_h200"
+    document = json.loads((folder / "time-2.json").read_text(encoding="utf-8"))
+    (tmp_path / "time-2.json").write_text(json.dumps(document), encoding="utf-8")
+    (branch,) = (one for one in BRANCHES if one.name == "time-2")
+    before = planted_on_gpu.kept([branch], tmp_path)
+    for one in document["series"]:
+        if one["subject"] == "matmul-bf16-16x4096x4096-nt" and one["metric"] == "latency_cold":
+            one["head"], one["ratio"] = 555.5, 36.7
+    again = json.dumps(document | {"gpu_seconds": 33})
+    (tmp_path / "wgmma-lost.json").write_text(again, encoding="utf-8")
+    after = planted_on_gpu.kept([branch], tmp_path)
+    (mine,) = (row for row in after if row.plant.name == "wgmma-lost")
+    assert (mine.seconds, mine.right) == (33, True) and "to 555.5 us" in mine.change
+    others = [row for row in after if row is not mine]
+    assert others == [row for row in before if row.plant.name != "wgmma-lost"]
