@@ -9,12 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import signal
+import os
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -23,7 +22,7 @@ from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import counters, measuring, ncu, peers, presence
 from benchmarks.instruments.latency import METHOD_VERSION, relative_spread
 from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session, side_by_side
+from benchmarks.instruments.session import Session, Stopped, side_by_side, stopped_by_sigterm
 from benchmarks.workloads.base import Workload
 
 SCHEMA_VERSION = 1
@@ -34,10 +33,6 @@ _PROFILER_ENDS_S = 5.0
 _WORTH_COMPILING_AHEAD = 6
 # Each holds the inputs of a workload, and a context, on the card.
 _MOST_COMPILING = 16
-
-
-class Stopped(KeyboardInterrupt):
-    """SIGTERM came."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +123,7 @@ def main(args: argparse.Namespace) -> int:
     run.keep()  # before anything is measured: the place may not be writable
     code = 0
     try:
-        with _sigterm():
+        with stopped_by_sigterm():
             run.measure(until)
     except KeyboardInterrupt as stop:
         code, word = (143, "SIGTERM") if isinstance(stop, Stopped) else (130, "Ctrl-C")
@@ -143,20 +138,6 @@ def main(args: argparse.Namespace) -> int:
             done += f", counters of {run.with_counters()} of {len(run.right)}"
         print(f"{run.why}: {done}", file=sys.stderr)
     return code or (0 if any(row.status == "ok" for row in rows) else 3)
-
-
-@contextmanager
-def _sigterm() -> Iterator[None]:
-    """SIGTERM raises :class:`Stopped`, within: the worker is ended as after Ctrl-C."""
-
-    def stop(*_: object) -> None:
-        raise Stopped
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass
@@ -183,7 +164,10 @@ class _Run:
         names = [name for name in self.names if peers.compiles(name)]
         if len(names) >= _WORTH_COMPILING_AHEAD:
             print(f"{len(names)} are compiled", file=sys.stderr, flush=True)
-            side_by_side({**self.session.request, "mode": "ahead"}, names, _MOST_COMPILING)
+            # Of its own processes torch would start as many as there are cores, in each of ours.
+            alone = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+            request = {**self.session.request, "mode": "ahead"}
+            side_by_side(request, names, _MOST_COMPILING, environment=alone)
 
     def _came(self, outcome: Outcome) -> None:
         print(f"{outcome.workload}: {outcome.status} {outcome.detail}".rstrip(), file=sys.stderr)

@@ -15,7 +15,7 @@ from benchmarks import results_file, targets
 from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import latency, presence, tuning
 from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session
+from benchmarks.instruments.session import Session, Stopped, stopped_by_sigterm
 from benchmarks.targets import Target
 from benchmarks.workloads.base import Workload
 
@@ -91,7 +91,13 @@ def main(args: argparse.Namespace) -> int:
     def keep(sweep: Sweep, last: bool = False) -> None:
         results_file.write(args.json, sweep.document(), last=last)
 
-    found = sweep(workload, target, args.limit, args.seed, _say, keep)
+    try:
+        with stopped_by_sigterm():
+            found = sweep(workload, target, args.limit, args.seed, _say, keep)
+    except KeyboardInterrupt as stop:
+        code, word = (143, "SIGTERM") if isinstance(stop, Stopped) else (130, "Ctrl-C")
+        print(f"stopped by {word}: nothing is ranked", file=sys.stderr)
+        return code
     keep(found, last=True)
     rows = found.rows()
     print(json.dumps(found.document()) if args.json == "-" else "\n".join(lines(rows, target)))

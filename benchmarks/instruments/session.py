@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from benchmarks.instruments import peers
@@ -63,6 +64,8 @@ class Session:
         self.errors = ""
         self._began = False  # whether the last worker began anything
         self._ahead: subprocess.Popen[str] | None = None
+        self._working: subprocess.Popen[str] | None = None
+        self._stopped = False
 
     def start_ahead(self) -> None:
         """Start the first worker now. It imports what it needs and makes its context on the GPU,
@@ -83,6 +86,12 @@ class Session:
         if self._ahead is not None:
             end(self._ahead)
             self._ahead = None
+
+    def stop(self) -> None:
+        """End the worker, whatever it does, and start no other: called from another thread."""
+        self._stopped = True
+        if self._working is not None:
+            end(self._working)
 
     def _start(self, *arguments: str) -> subprocess.Popen[str]:
         # -P: the package comes from the path alone, not from the folder this process stands in,
@@ -105,7 +114,7 @@ class Session:
         outcomes: dict[str, Outcome] = {}
         left = list(workloads)
         lost: dict[str, Outcome] = {}  # by group
-        while left:
+        while left and not self._stopped:
             if len(lost) >= MAX_LOST:
                 last = list(lost.values())[-1]
                 found: Iterable[Outcome] = self._not_tried(left, last, report)
@@ -140,6 +149,9 @@ class Session:
     def _one_worker(self, workloads: Sequence[str], report: Report | None) -> Iterator[Outcome]:
         """Outcomes of one process, the last of them maybe that it hung or died. At least one."""
         process, self._ahead = self._ahead or self._start(), None
+        self._working = process
+        if self._stopped:  # while it started
+            end(process)
         assert process.stdin and process.stdout and process.stderr
         lines: queue.Queue[str | None] = queue.Queue()
         errors: list[str] = []
@@ -198,7 +210,7 @@ class Session:
                     if "outcome" in message:
                         outcome = Outcome.from_json(message["outcome"])
                         seconds = self.seconds_each
-                        lost = lost or outcome.status == "device lost"
+                        lost = lost or outcome.status in ("device lost", "hung")
                         yield outcome
                     continue
                 failed = "failed", "" if lost else last_word()
@@ -208,16 +220,47 @@ class Session:
             return
 
 
+class Stopped(KeyboardInterrupt):
+    """SIGTERM came."""
+
+
+@contextmanager
+def stopped_by_sigterm() -> Iterator[None]:
+    """SIGTERM raises :class:`Stopped`, within: workers are ended as after Ctrl-C."""
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def side_by_side(
-    request: Mapping[str, Any], names: Sequence[str], most: int, report: Report | None = None
+    request: Mapping[str, Any],
+    names: Sequence[str],
+    most: int,
+    report: Report | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, Outcome]:
     """The outcomes of ``names`` where nothing is timed: as many workers as there are cores, at
     most ``most``. ``report`` is called from several threads."""
     workers = max(1, min(len(names), len(os.sched_getaffinity(0)), most))
     shares = [names[first::workers] for first in range(workers)]
+    sessions = [Session(request, environment=environment) for _ in shares]
     with ThreadPoolExecutor(workers) as pool:
-        done = pool.map(lambda share: Session(request).run(share, report), shares)
-    return {name: outcome for outcomes in done for name, outcome in outcomes.items()}
+        running = [
+            pool.submit(session.run, share, report)
+            for session, share in zip(sessions, shares, strict=True)
+        ]
+        try:
+            return {name: one for future in running for name, one in future.result().items()}
+        except BaseException:  # Ctrl-C: no worker outlives who asked
+            for session in sessions:
+                session.stop()
+            raise
 
 
 def make_ready(sessions: Iterable[Session]) -> None:

@@ -15,6 +15,7 @@ import itertools
 import math
 import random
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -37,6 +38,7 @@ STAGES = (1, 2, 3, 4)
 MOST_SAMPLES = 30
 # A worker holds a context and a workload's inputs on the card.
 MOST_WORKERS = 16
+HUNG_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -275,11 +277,24 @@ def compile_here(request: Mapping[str, Any], name: str) -> Outcome:
 
         try:
             chosen.call(workload.inputs("cuda"))
-            torch.cuda.synchronize()
+            if not _ends(torch.cuda.Event()):  # type: ignore[no-untyped-call]
+                why = f"it runs for more than {HUNG_SECONDS:.0f} s"
+                return Outcome(name, "hung", why, evidence=values)
         except Exception as error:  # a configuration may do anything
             status, why = measuring.status_of(error), measuring.first_line(error)
             return Outcome(name, status, why, evidence=values)
     return Outcome(name, "ok", evidence=values)
+
+
+def _ends(event: Any) -> bool:
+    """Whether what was launched ends before long; a ring of too few stages waits for ever."""
+    event.record()
+    until = time.monotonic() + HUNG_SECONDS
+    while not event.query():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.002)
+    return True
 
 
 def describe(config: Config) -> str:

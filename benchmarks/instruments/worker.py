@@ -67,6 +67,8 @@ def main() -> int:
         for outcome in measure(names):
             _tell(answers, {"outcome": outcome.to_json()})
             lost = lost or outcome.status == "device lost"
+            if outcome.status == "hung":
+                os._exit(1)  # to end as always would wait for the GPU
         if lost:
             return 1  # the context is gone: a fresh process takes what is left
     return 0

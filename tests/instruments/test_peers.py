@@ -139,7 +139,7 @@ def test_what_waits_for_compilers_is_compiled_on_all_cores_before_anything_is_me
 ):
     asked: list[tuple[str, list[str]]] = []
 
-    def ahead(request: dict[str, Any], names: list[str], most: int) -> dict[str, Outcome]:
+    def ahead(request: dict[str, Any], names: list[str], most: int, **_: Any) -> dict[str, Outcome]:
         asked.append((request["mode"], names))
         return {}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session, side_by_side
+from benchmarks.instruments.session import Session, Stopped, side_by_side, stopped_by_sigterm
 
 QUICK = {"warm_up_seconds": 0.002, "max_samples": 16}
 
@@ -82,6 +84,28 @@ def test_what_is_not_timed_is_done_side_by_side():
     assert statuses == {"w0": "ok", "w1": "failed", "w2": "ok"}
     assert sorted(seen) == sorted(scripts)
     assert side_by_side(request, [], 2) == {}
+
+
+def test_no_worker_outlives_a_stop(monkeypatch: pytest.MonkeyPatch):
+    started: list[subprocess.Popen[str]] = []
+    start = Session._start
+
+    def remember(session: Session, *arguments: str) -> subprocess.Popen[str]:
+        started.append(start(session, *arguments))
+        return started[-1]
+
+    monkeypatch.setattr(Session, "_start", remember)
+    scripts: dict[str, dict[str, object]] = {f"w{i}": {"hangs": True} for i in range(4)}
+    scripts["w0"] = {"us": 10}
+    request = {"mode": "latency", "scripts": scripts, "limits": QUICK}
+
+    def came(outcome: Outcome) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Stopped), stopped_by_sigterm():
+        side_by_side(request, list(scripts), 2, came)
+    assert len(started) == 2
+    assert all(process.poll() is not None for process in started)
 
 
 def test_a_device_lost_again_and_again_ends_the_session():
