@@ -190,6 +190,8 @@ CROWDED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
     "gfx942": {64: C(64, 32, 4, 1, 2), 128: C(64, 32, 4, 1, 1), 256: C(64, 32, 4, 1, 1)},
     "gfx950": {64: C(64, 32, 4, 1, 2), 128: C(64, 32, 4, 1, 1), 256: C(64, 32, 8, 1, 1)},
 }
+# A bias beside lists of blocks: with two stages ptxas waits for every wgmma by itself (C7515).
+BIASED_BLOCKS = {"sm_90": CROWDED_FORWARD["sm_90"] | {64: C(64, 32, 4, 1, tma=True)}}
 _SCORED_CDNA: dict[int, BackwardConfig] = {
     64: B(C(32, 64, 4, 1, 1), C(64, 32, 4, 1, 1)),
     128: B(C(32, 64, 4, 1, 1), C(64, 32, 4, 1, 1)),
@@ -327,11 +329,12 @@ def choose_forward(
     narrow: bool = False,
     scored: bool = False,
     crowded: bool = False,
+    biased_blocks: bool = False,
 ) -> ForwardConfig:
     """The configuration the forward pass launches; ``plain`` where nothing but causal is asked,
     ``other`` where head dims are not ``measured``, ``narrow`` where sequences are packed or
     a row sees few keys, ``scored`` where more is asked of scores than a mask, ``crowded`` where
-    much is."""
+    much is, ``biased_blocks`` where it is a bias and lists of blocks."""
     if target.backend == "interpreter":
         return INTERPRETED
     if dtype.itemsize == 2 and target.name in FORWARD:
@@ -341,7 +344,8 @@ def choose_forward(
         if other and target.name == "sm_90":
             tables = FORWARD | SCORED_FORWARD
         tables = tables | SCORED_FORWARD if scored else tables
-        rows = (tables | CROWDED_FORWARD if crowded else tables)[target.name]
+        tables = tables | CROWDED_FORWARD if crowded else tables
+        rows = (tables | BIASED_BLOCKS if biased_blocks else tables)[target.name]
         return rows[next(limit for limit in rows if head_dim <= limit)]
     if head_dim * dtype.itemsize > 256 or dtype == torch.float32:
         return WIDE_DEFAULT

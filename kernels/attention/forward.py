@@ -296,6 +296,7 @@ def launch(
             narrow=packed is not None or seen <= NARROW,
             scored=not options.plain,
             crowded=options.crowded,
+            biased_blocks=options.bias is not None and options.block_mask is not None,
         )
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
         tma = config.tma and describable_as(packed, k, v) and not (other and packed is not None)

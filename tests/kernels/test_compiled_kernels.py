@@ -82,6 +82,7 @@ def test_backward_takes_three_launches_and_spills_nothing(
     assert values["launches"] == 3 - short
     assert values["copied_bytes"] == 0
     assert values["spilled_bytes"] == 0
+    assert values["advisories"] == 0
     assert values["tensor_core_level"] == LEVEL[target.name]
 
 
@@ -96,6 +97,7 @@ def test_one_launch_no_spill_and_the_best_tensor_cores(workload: Workload, targe
     assert values["launches"] == 1 + listed
     assert values["copied_bytes"] == 0
     assert values["spilled_bytes"] == 0
+    assert values["advisories"] == 0
     assert values["tensor_core_level"] == LEVEL[target.name]
 
 
