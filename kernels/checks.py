@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from . import targets
 
@@ -57,6 +59,37 @@ def writable(name: str, value: torch.Tensor) -> None:
             f"{name}: expected memory of its own for each element it is written to, got shape "
             f"{tuple(value.shape)} with strides {value.stride()}; pass {name}.contiguous()"
         )
+
+
+def no_tangent(**values: Any) -> None:
+    """Refuse forward-mode differentiation, whose tangents a launch would drop."""
+    if torch.compiler.is_compiling() or forward_ad._current_level < 0:
+        return
+    for name, value in values.items():
+        followed = isinstance(value, torch.Tensor) and value.is_floating_point()
+        if followed and forward_ad.unpack_dual(value).tangent is not None:
+            raise NotImplementedError(
+                f"{name}: expected no tangent, kernels are differentiated backward alone, got a "
+                "dual tensor; use torch.autograd.grad or torch.func.vjp"
+            )
+
+
+def number(name: str, value: Any, expected: str) -> float:
+    """Of a tensor float() would wait for the GPU; of True it would be 1."""
+    if not isinstance(value, (bool, str, torch.Tensor)):
+        try:
+            return float(value)
+        except (TypeError, ValueError, RuntimeError):
+            pass
+    got = "a tensor" if isinstance(value, torch.Tensor) else repr(value)
+    raise TypeError(f"{name}: expected {expected}, got {got}")
+
+
+def softmax_scale(value: Any, head_dim: int, name: str = "softmax_scale") -> float:
+    """``value``, or where it is None the usual one for ``head_dim``."""
+    if value is None:
+        return 1.0 / math.sqrt(head_dim)
+    return number(name, value, "a number, or None for 1 / sqrt(head_dim)")
 
 
 def launchable(name: str, value: torch.Tensor) -> None:

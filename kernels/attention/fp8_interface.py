@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -56,7 +55,7 @@ def attend(
             f"{wanted[0]}: expected no gradient where q is fp8, which has a forward pass alone, "
             "got requires_grad=True; call it within torch.no_grad(), or on bf16 tensors"
         )
-    scale = 1.0 / math.sqrt(q.shape[3]) if softmax_scale is None else float(softmax_scale)
+    scale = checks.softmax_scale(softmax_scale, q.shape[3])
     out_dtype = torch.bfloat16 if out_dtype is None else out_dtype
     traced = torch.compiler.is_compiling() or type(q) is not torch.Tensor
     run: Any = flash_attention_fp8_op if traced else _forward

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -100,11 +99,12 @@ def flash_attention(
             "q: expected float16, bfloat16 or float32 where more is asked of scores than a mask, "
             f"got {q.dtype}; convert q, k and v with .bfloat16()"
         )
+    scale = checks.softmax_scale(softmax_scale, q.shape[3])
     checks.launchable("q", q)
     if in_fp8:
         out, lse = fp8_interface.attend(q, k, v, *reach, softmax_scale, **low)
         return (out, lse) if return_lse else out
-    out, lse = attend(q, k, v, *reach, softmax_scale, *options)
+    out, lse = attend(q, k, v, *reach, scale, *options)
     return (out, lse) if return_lse else out
 
 
@@ -148,8 +148,14 @@ def flash_attention_backward(
             f"{tuple(lse.shape)} with strides {lse.stride()}"
         )
     causal, causal_offset, left_offset = limits(k.shape[1] - q.shape[1], causal, window_size)
+    scale = checks.softmax_scale(softmax_scale, q.shape[3])
     checks.launchable("q", q)
-    scale = 1.0 / math.sqrt(q.shape[3]) if softmax_scale is None else float(softmax_scale)
+    if torch.compiler.is_compiling() or type(q) is not torch.Tensor:
+        masks = (causal, causal_offset, left_offset)
+        dq, dk, dv = operators.flash_attention_backward_op(
+            dout, None, out, lse, False, q, k, v, *masks, scale
+        )
+        return dq, dk, dv
     dq, dk, dv = gradients.launch(
         dout,
         None,
@@ -176,7 +182,7 @@ def attend(
     scale: float | None,
     *options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    scale = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
+    scale = checks.softmax_scale(scale, q.shape[3])
     return operators.flash_attention(q, k, v, causal, causal_offset, left_offset, scale, *options)
 
 
@@ -208,6 +214,7 @@ def check(
     for name, value in zip(names, (q, k, v), strict=True):
         checks.tensor(name, value, rank=4, layout=layout)
     q_name, k_name, v_name = names
+    checks.no_tangent(**{q_name: q, k_name: k, v_name: v})
     checks.dtype(q_name, q, dtypes)
     checks.same_dtype_and_device(q_name, q, **{k_name: k, v_name: v})
     if k.shape[0] != q.shape[0]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -89,8 +88,8 @@ def flash_attention_kvcache(
     scores = options.checked(q, by_scores, softcap, alibi_slopes, sinks)[:3]
     _without_gradient(alibi_slopes=alibi_slopes, sinks=sinks)
     causal, right, left = interface.limits(0, causal, window_size)
+    scale = checks.softmax_scale(softmax_scale, q.shape[3])
     checks.launchable("q", q)
-    scale = 1.0 / math.sqrt(q.shape[3]) if softmax_scale is None else float(softmax_scale)
     seqlens = cache_seqlens if isinstance(cache_seqlens, torch.Tensor) else None
     length = cache_seqlens if isinstance(cache_seqlens, int) else rows
     where = (seqlens, length, cache_batch_idx, block_table, k_scale, v_scale)
@@ -148,7 +147,8 @@ def _check(
         # What follows is about shapes, and asks for one dtype.
         k, v = (q.new_empty(()).expand(one.shape) for one in (k, v))
     interface.check(q, k, v, ("q", "k_cache", "v_cache"), layout=layout, head_axis=2)
-    if not isinstance(num_splits, int) or not 0 <= num_splits <= MAX_SPLITS:
+    whole = isinstance(num_splits, int) and not isinstance(num_splits, bool)
+    if not whole or not 0 <= num_splits <= MAX_SPLITS:
         raise ValueError(
             f"num_splits: expected 1 to {MAX_SPLITS}, or 0 to have it chosen, got {num_splits!r}"
         )

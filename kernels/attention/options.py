@@ -14,7 +14,7 @@ from .. import checks
 @dataclass(frozen=True, eq=False)
 class Options:
     """Checked: ``softcap`` above 0, ``slopes`` (batch, heads) and ``sinks`` (heads,) in fp32;
-    ``bias`` expands to (batch, heads, seqlen_q, seqlen_k), of uint8 where it hides.
+    ``bias`` expands to (batch, heads, seqlen_q, seqlen_k), of bool where it hides.
     ``seed`` is int64 (1,). ``block_mask`` is (batch or 1, heads or 1,
     blocks of queries, blocks of keys) of bool."""
 
@@ -47,6 +47,7 @@ class Options:
         """Of every kernel, from ``factor`` on, for ``scores`` of this shape."""
         strides = (None, None) if self.slopes is None else self.slopes.stride()
         bias = (None,) * 4 if self.bias is None else self.bias.expand(scores).stride()
+        hides = self.bias is not None and self.bias.dtype == torch.bool
         chances: tuple[Any, ...] = (None, None, None)
         if self.dropout is not None:
             keep = 0.0 if self.dropout == 1.0 else 1.0 / (1.0 - self.dropout)
@@ -58,7 +59,8 @@ class Options:
             *strides,
             self.sinks,
             *chances,
-            self.bias,
+            # Viewed here, inside of the operator: inductor cannot view bool as another type.
+            self.bias.view(torch.uint8) if self.bias is not None and hides else self.bias,
             *bias,
         )
 
@@ -102,9 +104,10 @@ def checked(
 ) -> tuple[Any, ...]:
     """What ``Options`` takes, for ``scores`` of shape (batch, heads, seqlen_q, seqlen_k)."""
     by_head = scores[:2]
+    checks.no_tangent(sinks=sinks, **{bias_name: bias})
     if softcap is not None:
         # 0 is what FlashAttention's callers write for none.
-        softcap = _number("softcap", softcap, "a finite number above 0, or None") or None
+        softcap = checks.number("softcap", softcap, "a finite number above 0, or None") or None
     if softcap is not None and not 0.0 < softcap < math.inf:
         raise ValueError(f"softcap: expected a finite number above 0, or None, got {softcap}")
     if slopes is not None:
@@ -140,7 +143,7 @@ def _blocks(q: torch.Tensor, scores: tuple[int, ...], mask: Any, size: Any) -> t
 
 
 def _dropout(q: torch.Tensor, dropout: Any, seed: Any) -> tuple[float | None, torch.Tensor | None]:
-    dropout = _number("dropout_p", dropout, "a probability from 0 to 1")
+    dropout = checks.number("dropout_p", dropout, "a probability from 0 to 1")
     if not 0.0 <= dropout <= 1.0:
         raise ValueError(f"dropout_p: expected a probability from 0 to 1, got {dropout}")
     if isinstance(seed, torch.Tensor):
@@ -166,13 +169,6 @@ def _dropout(q: torch.Tensor, dropout: Any, seed: Any) -> tuple[float | None, to
     return dropout, seed
 
 
-def _number(name: str, value: Any, expected: str) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{name}: expected {expected}, got {value!r}") from None
-
-
 def _bias(name: str, value: Any, q: torch.Tensor, scores: tuple[int, ...]) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         raise TypeError(
@@ -188,7 +184,7 @@ def _bias(name: str, value: Any, q: torch.Tensor, scores: tuple[int, ...]) -> to
             f"{scores}, got {tuple(value.shape)}"
         )
     value = value.reshape(shape) if value.dim() < 4 else value
-    return value.view(torch.uint8) if value.dtype == torch.bool else value
+    return value
 
 
 def _fp32(name: str, value: Any, q: torch.Tensor, shapes: tuple[tuple[int, ...], ...]) -> Any:

@@ -43,6 +43,7 @@ def scaled_dot_product_attention(
         )
     scores = (*query.shape[:3], key.shape[2])
     options = checked(query, scores, dropout=dropout_p, bias=attn_mask, bias_name="attn_mask")
+    scale = checks.softmax_scale(scale, query.shape[3], "scale")
     checks.launchable("query", query)
     q, k, v = (one.transpose(1, 2) for one in (query, key, value))
     out, _ = attend(q, k, v, is_causal, 0, None, scale, *options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -60,8 +59,8 @@ def flash_attention_varlen(
         dropout_p,
         dropout_seed,
     )
+    scale = checks.softmax_scale(softmax_scale, q.shape[2])
     checks.launchable("q", q)
-    scale = 1.0 / math.sqrt(q.shape[2]) if softmax_scale is None else float(softmax_scale)
     out, lse = flash_attention_varlen_op(
         q,
         k,

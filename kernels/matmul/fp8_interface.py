@@ -52,6 +52,25 @@ def _output(a: torch.Tensor, b: torch.Tensor, *rest: Any) -> torch.Tensor:
     return torch.empty((a.shape[0], b.shape[1]), dtype=rest[-1], device=a.device)
 
 
+@torch.library.custom_op("warpwatch::matmul_fp8_into", mutates_args=("out",))
+def matmul_fp8_into_op(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    a_scale: torch.Tensor | None,
+    b_scale: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    residual: torch.Tensor | None,
+    out: torch.Tensor,
+) -> None:
+    product(a, b, a_scale, b_scale, bias, activation, residual, out)
+
+
+@matmul_fp8_into_op.register_fake
+def _written(*_: Any) -> None:
+    """``out`` keeps its shape."""
+
+
 def checked_dtype(
     a: torch.Tensor, b: torch.Tensor, a_scale: Any, b_scale: Any, out_dtype: Any
 ) -> torch.dtype:

@@ -51,6 +51,7 @@ def matmul(
         a, b, bias, residual = autocast.lowered(a, b, bias, residual)
     kind = _check(a, b, a_scale, b_scale, out_dtype)
     _check_epilogue(kind, a, b, bias, activation, residual)
+    checks.no_tangent(a=a, b=b, bias=bias, residual=residual)
     if out is not None:
         _check_shaped("out", out, kind, a, b)
         checks.writable("out", out)
@@ -69,14 +70,22 @@ def matmul(
             "under torch.no_grad()"
         )
     checks.launchable("a", a)
+    traced = torch.compiler.is_compiling() or type(a) is not torch.Tensor
     if in_fp8:
         low = (a, b, a_scale, b_scale, bias, activation, residual)
         if out is None:
             return fp8_interface.matmul_fp8_op(*low, kind)
+        if traced:
+            fp8_interface.matmul_fp8_into_op(*low, out)
+            return out
         return fp8_interface.product(*low, out)
-    if out is None and (differentiable or torch.compiler.is_compiling()):
-        return operators.matmul_op(a, b, bias, activation, allow_tf32, residual)
-    return operators.product(a, b, bias, activation, allow_tf32, residual, out)
+    high = (a, b, bias, activation, allow_tf32, residual)
+    if out is None and (differentiable or traced):
+        return operators.matmul_op(*high)
+    if out is not None and traced:
+        operators.matmul_into_op(*high, out)
+        return out
+    return operators.product(*high, out)
 
 
 def _check(a: Any, b: Any, a_scale: Any, b_scale: Any, out_dtype: Any) -> torch.dtype:

@@ -73,6 +73,24 @@ def _output(a: torch.Tensor, b: torch.Tensor, *_: Any) -> torch.Tensor:
     return torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
 
 
+@torch.library.custom_op("warpwatch::matmul_into", mutates_args=("out",))
+def matmul_into_op(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    allow_tf32: bool,
+    residual: torch.Tensor | None,
+    out: torch.Tensor,
+) -> None:
+    product(a, b, bias, activation, allow_tf32, residual, out)
+
+
+@matmul_into_op.register_fake
+def _written(*_: Any) -> None:
+    """``out`` keeps its shape."""
+
+
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     a, b, bias, ctx.activation, ctx.allow_tf32, residual = inputs
     # The output tells where relu passed, unless a residual was added to it.

@@ -23,10 +23,15 @@ def run() -> dict[str, list[torch.Tensor]]:
     def linear(a: Any, b: Any, bias: Any) -> Any:
         return kernels.matmul(a, b, bias=bias)
 
+    def varlen(q: Any, k: Any, v: Any) -> Any:
+        return kernels.flash_attention_varlen(q, k, v, ends, ends, 13, 13)
+
+    ends = torch.tensor([0, 7, 20], dtype=torch.int32)
     found: dict[str, list[torch.Tensor]] = {}
     for name, operation, given in (
         ("attend", attend, [make(1, 20, 2, 16) for _ in range(3)]),
         ("sdpa", kernels.scaled_dot_product_attention, [make(1, 2, 20, 16) for _ in range(3)]),
+        ("varlen", varlen, [make(20, 2, 16) for _ in range(3)]),
         ("linear", linear, [make(20, 16), make(16, 24), make(24)]),
     ):
         # Mixed, as a layer's fp32 weights and 16-bit activations are.

@@ -81,6 +81,21 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^softcap: expected a finite number above 0, or None, got -1.0",
     ),
+    "attention-scale": (
+        lambda: kernels.flash_attention(Q, K, K, softmax_scale="a"),
+        TypeError,
+        r"^softmax_scale: expected a number, or None for 1 / sqrt\(head_dim\), got 'a'",
+    ),
+    "attention-softcap-tensor": (
+        lambda: kernels.flash_attention(Q, K, K, softcap=torch.ones(())),
+        TypeError,
+        r"^softcap: expected a finite number above 0, or None, got a tensor",
+    ),
+    "decode-splits-bool": (
+        lambda: decode(num_splits=True),
+        ValueError,
+        r"^num_splits: expected 1 to \d+, or 0 to have it chosen, got True",
+    ),
     "attention-slopes": (
         lambda: kernels.flash_attention(Q, K, K, alibi_slopes=LSE),
         ValueError,
