@@ -11,6 +11,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from .. import hopper as ring
 from .. import targets
 from .hopper_kernel import matmul_hopper
+from .hopper_once import matmul_hopper_once
 
 ROWS = 64  # of C that one warpgroup accumulates: the M of wgmma
 
@@ -29,16 +30,30 @@ class HopperConfig:
 
 
 WIDE = HopperConfig(consumers=2, block_n=256, stages=4)
+MEDIUM = HopperConfig(consumers=2, block_n=128, stages=6, store_n=128)
 SMALL = HopperConfig(consumers=1, block_n=128, block_k=128, stages=4, store_n=128)
 TINY = HopperConfig(consumers=1, block_n=64, block_k=128, stages=4)
 
+# Up to so many columns, programs that have one tile each run the kernel for that; as many rows of
+# tiles as this are taken before the next columns.
+MOST_COLUMNS_ONCE = 128
+ROWS_TOGETHER = 4
+
+
+def tiles(config: HopperConfig, M: int, N: int) -> int:
+    return triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
+
 
 def choose(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
-    """The largest tile that still gives most multiprocessors one; docs/hopper.md measures it."""
-    for config in (WIDE, SMALL):
-        tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
-        if tiles * 10 >= multiprocessors * 9:
-            return config
+    """The largest tile that still gives most multiprocessors one, or a larger one where that
+    saves a second turn; docs/hopper.md measures it."""
+    if 10 * tiles(WIDE, M, N) >= 9 * multiprocessors:
+        return WIDE
+    small = tiles(SMALL, M, N)
+    if small > multiprocessors >= tiles(MEDIUM, M, N):
+        return MEDIUM
+    if 10 * small >= 9 * multiprocessors or tiles(TINY, M, N) > multiprocessors:
+        return SMALL
     return TINY
 
 
@@ -87,16 +102,46 @@ def launch(
     with targets.on_device_of(a):
         multiprocessors = targets.multiprocessors()
         config = config or choose(M, N, K, multiprocessors)
-        consumer_registers, producer_registers = ring.registers(config.consumers)
-        tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
-        matmul_hopper[(min(tiles, multiprocessors),)](
-            descriptor(a.t(), config.block_k, ROWS)
+        programs = min(tiles(config, M, N), multiprocessors)
+        once = config.block_n <= MOST_COLUMNS_ONCE and programs == tiles(config, M, N)
+        rows = ROWS * config.consumers if once else ROWS
+        a_boxes = (
+            descriptor(a.t(), config.block_k, rows)
             if a_major_m
-            else descriptor(a, ROWS, config.block_k),
+            else descriptor(a, rows, config.block_k)
+        )
+        b_boxes = (
             descriptor(b, config.block_k, config.block_n)
             if b_major_n
-            else descriptor(b.t(), config.block_n, config.block_k),
-            descriptor(out, ROWS, min(config.store_n, config.block_n)),
+            else descriptor(b.t(), config.block_n, config.block_k)
+        )
+        c_boxes = descriptor(out, rows, min(config.store_n, config.block_n))
+        if once:
+            tiles_m = triton.cdiv(M, rows)
+            together = ROWS_TOGETHER if tiles_m % ROWS_TOGETHER == 0 else tiles_m
+            matmul_hopper_once[(together, programs // tiles_m, tiles_m // together)](
+                a_boxes,
+                b_boxes,
+                c_boxes,
+                bias,
+                N,
+                K,
+                BLOCK_M=rows,
+                BLOCK_N=config.block_n,
+                BLOCK_K=config.block_k,
+                STAGES=config.stages,
+                A_MAJOR_M=a_major_m,
+                B_MAJOR_N=b_major_n,
+                HAS_BIAS=bias is not None,
+                ACTIVATION=activation or "none",
+                num_warps=4 * config.consumers,
+            )
+            return
+        consumer_registers, producer_registers = ring.registers(config.consumers)
+        matmul_hopper[(programs,)](
+            a_boxes,
+            b_boxes,
+            c_boxes,
             bias,
             M,
             N,

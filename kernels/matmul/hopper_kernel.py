@@ -133,19 +133,19 @@ def _parts(x, WIDTH: gl.constexpr):
     if x.shape[1] == WIDTH:
         return (x,)
     else:
-        left, right = x.reshape([ROWS, 2, x.shape[1] // 2]).permute((0, 2, 1)).split()
+        left, right = x.reshape([x.shape[0], 2, x.shape[1] // 2]).permute((0, 2, 1)).split()
         return _parts(left, WIDTH) + _parts(right, WIDTH)
 
 
 @gluon.jit
-def _store_part(c, staging, bias, row, column, x, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def _store_part(c, staging, bias, row, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
     """Finish and write the columns of x, which start at ``column``."""
     STORE_N: gl.constexpr = staging.shape[1]
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, STORE_N, 16])
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, STORE_N, 16])
     x = gl.convert_layout(x, LAYOUT, assert_trivial=True)
     if HAS_BIAS:
         o_n = column + gl.arange(0, STORE_N, gl.SliceLayout(0, LAYOUT))
-        b_bias = gl.load(bias + o_n, mask=o_n < problem.N, other=0.0)
+        b_bias = gl.load(bias + o_n, mask=o_n < N, other=0.0)
         x += b_bias.to(gl.float32)[None, :]
     x = apply_activation(x, ACTIVATION, c.dtype)
     tma.store_wait(0)
@@ -155,7 +155,7 @@ def _store_part(c, staging, bias, row, column, x, problem, HAS_BIAS: gl.constexp
 
 
 @gluon.jit
-def store(c, staging, bias, row, column, x, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def store(c, staging, bias, row, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
     """Finish and write the columns of x, which start at ``column``, as many at a time as fit.
 
     Code that runs once a tile waits to be fetched, instruction by instruction. Where there is much
@@ -167,12 +167,12 @@ def store(c, staging, bias, row, column, x, problem, HAS_BIAS: gl.constexpr, ACT
     if MUCH:
         for o_part in range(0, x.shape[1], STORE_N):
             at = column + o_part
-            _store_part(c, staging, bias, row, at, parts[0], problem, HAS_BIAS, ACTIVATION)
+            _store_part(c, staging, bias, row, at, parts[0], N, HAS_BIAS, ACTIVATION)
             parts = parts[1:] + parts[-1:]
     else:
         for i in gl.static_range(x.shape[1] // STORE_N):
             at = column + i * STORE_N
-            _store_part(c, staging, bias, row, at, parts[i], problem, HAS_BIAS, ACTIVATION)
+            _store_part(c, staging, bias, row, at, parts[i], N, HAS_BIAS, ACTIVATION)
 
 
 @gluon.jit
@@ -192,7 +192,7 @@ def _consume(c, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BI
         mbarrier.arrive(ring.empty.index(at.previous_stage()))
         row += I_CONSUMER * ROWS
         staging = c_staging.index(I_CONSUMER)
-        store(c, staging, bias, row, column, acc, problem, HAS_BIAS, ACTIVATION)
+        store(c, staging, bias, row, column, acc, problem.N, HAS_BIAS, ACTIVATION)
     tma.store_wait(0)
 
 

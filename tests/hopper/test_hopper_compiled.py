@@ -31,8 +31,7 @@ from tests.hopper.recorded import (
             id="matmul-wide-transposed-silu",
         ),
         pytest.param(lambda: product(2048, 2048, 2048, activation="gelu"), id="matmul-wide-gelu"),
-        pytest.param(lambda: product(1024, 1024, 1024, layout="nt"), id="matmul-small"),
-        pytest.param(lambda: product(64, 512, 512), id="matmul-tiny"),
+        pytest.param(lambda: product(1536, 1536, 512, layout="nt"), id="matmul-small"),
         pytest.param(lambda: attention(64, causal=True), id="attention-D64-causal"),
         pytest.param(lambda: attention(128, dtype=torch.float16), id="attention-D128-fp16"),
         pytest.param(lambda: attention(96, causal=True), id="attention-D96-causal"),
@@ -51,6 +50,27 @@ def test_warp_specialised_code_without_spills_or_advisories(recorded) -> None:
     assert code.advisories == ()
     for feature in ("setmaxnreg", "cp.async.bulk.tensor"):
         assert feature in kernel.texts["ptx"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        pytest.param((1024, 1024, 1024), {}, id="nn"),
+        pytest.param((1000, 1000, 1000), {"layout": "nt", "activation": "silu"}, id="nt-silu"),
+        pytest.param((1024, 1024, 512), {"layout": "tt", "activation": "gelu"}, id="tt-gelu"),
+        pytest.param((72, 512, 512), {"layout": "tn", "activation": "relu"}, id="tn-relu-tiny"),
+        pytest.param((1280, 1280, 512), {"activation": "gelu"}, id="gelu-medium"),
+    ],
+)
+def test_one_tile_a_program_takes_little_code_and_no_partitions(shape, options) -> None:
+    kernel = only_kernel(product(*shape, **options))
+    code = read_code(kernel)
+    assert kernel.name == "matmul_hopper_once"
+    assert code.tensor_level == 2  # wgmma
+    assert code.spilled_bytes == 0
+    assert code.advisories == ()
+    assert "cp.async.bulk.tensor" in kernel.texts["ptx"]
+    assert "setmaxnreg" not in kernel.texts["ptx"]
 
 
 @pytest.mark.parametrize(

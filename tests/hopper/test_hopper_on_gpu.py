@@ -49,7 +49,14 @@ def stored(order: str, rows: int, columns: int) -> torch.Tensor:
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize(
     "shape",
-    [(8, 8, 8), (64, 512, 512), (304, 520, 136), (1024, 1024, 1024), (2000, 1000, 1000)],
+    [
+        (8, 8, 8),
+        (64, 512, 512),
+        (304, 520, 136),
+        (1024, 1024, 1024),
+        (1104, 1200, 136),
+        (2000, 1000, 1000),
+    ],
     ids=lambda shape: "x".join(map(str, shape)),
 )
 def test_matmul_agrees_with_its_twin(

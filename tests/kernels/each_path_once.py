@@ -141,6 +141,8 @@ HOPPER_PRODUCTS = [
     *PRODUCTS[:2],
     Product(M=500, N=2048, K=72, bias=True, activation="gelu", a_view="transposed"),
     Product(M=2040, N=2048, K=72, dtype="bfloat16", b_view="transposed"),
+    Product(M=1100, N=1200, K=72, a_view="transposed", bias=True, activation="silu"),
+    Product(M=1544, N=1536, K=136, dtype="bfloat16", activation="relu"),
     # The same of tf32.
     Product(M=520, N=136, K=72, dtype="float32", tf32=True, a_view="transposed"),
     Product(M=1000, N=1000, K=40, dtype="float32", tf32=True, b_view="transposed", bias=True),

@@ -91,7 +91,13 @@ def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
 
     cases = each_path_once.HOPPER_PRODUCTS
     found = {hopper.choose(one.M, one.N, one.K, 132) for one in cases if not one.tf32}
-    assert found == {hopper.WIDE, hopper.SMALL, hopper.TINY}
+    assert found == {hopper.WIDE, hopper.MEDIUM, hopper.SMALL, hopper.TINY}
+    waves = {
+        hopper.tiles(cut, one.M, one.N) <= 132
+        for one in cases
+        if not one.tf32 and (cut := hopper.choose(one.M, one.N, one.K, 132)).block_n <= 128
+    }
+    assert waves == {True, False}  # with a kernel for one tile a program, and the other
     in_tf32 = [one for one in cases if one.tf32 and one.M >= hopper_tf32.FEWEST_ROWS]
     found = {hopper_tf32.choose(one.M, one.N, 132) for one in in_tf32}
     assert found == {hopper_tf32.WIDE, hopper_tf32.SMALL, hopper_tf32.TINY}

@@ -1,0 +1,93 @@
+"""The matmul of Hopper GPUs in Gluon where no program has more than one tile.
+
+Such a product takes as long to start as to multiply: every 128 bytes of code wait for memory. So
+there is little of it. No warps are told apart, the grid is that of the tiles, without a division,
+and one thread asks for the copies between two products. docs/hopper.md tells what that brought.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from ..hopper import Cursor, barriers, partition_barrier
+from .hopper_kernel import store
+
+
+@gluon.jit
+def _ask(a, b, a_stage, b_stage, ready, row, column, k, A_MAJOR_M: gl.constexpr, B_MAJOR_N: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Start the copies of a block of A and one of B into one stage."""
+    VALUES: gl.constexpr = a.block_shape[0] * a.block_shape[1] + b.block_shape[0] * b.block_shape[1]
+    mbarrier.expect(ready, VALUES * a.dtype.primitive_bitwidth // 8)
+    if A_MAJOR_M:
+        tma.async_copy_global_to_shared(a, [k, row], ready, a_stage)
+    else:
+        tma.async_copy_global_to_shared(a, [row, k], ready, a_stage)
+    if B_MAJOR_N:
+        tma.async_copy_global_to_shared(b, [k, column], ready, b_stage)
+    else:
+        tma.async_copy_global_to_shared(b, [column, k], ready, b_stage)
+
+
+@gluon.jit(do_not_specialize=["N", "K"])
+def matmul_hopper_once(
+    a,
+    b,
+    c,
+    bias,
+    N,
+    K,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    BLOCK_K: gl.constexpr,
+    STAGES: gl.constexpr,
+    A_MAJOR_M: gl.constexpr,
+    B_MAJOR_N: gl.constexpr,
+    HAS_BIAS: gl.constexpr,
+    ACTIVATION: gl.constexpr,
+):
+    """c = activation(a @ b + bias); a: (M, K) or, A_MAJOR_M, (K, M); b: (N, K) or (K, N). K is at
+    least 1. Axes 2 and 0 of the grid are rows of tiles, axis 1 columns: neighbours, which run on
+    neighbouring processors, share rows and columns."""
+    gl.assume(K > 0)  # else there is code for no step at all
+    a_ring = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_shape, a.layout)  # noqa: RUF005
+    b_ring = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)  # noqa: RUF005
+    full = barriers(STAGES, 1)
+    fence_async_shared()
+    partition_barrier()
+    row = (gl.program_id(2) * gl.num_programs(0) + gl.program_id(0)) * BLOCK_M
+    column = gl.program_id(1) * BLOCK_N
+    for i in range(0, min(STAGES, gl.cdiv(K, BLOCK_K))):
+        _ask(a, b, a_ring.index(i), b_ring.index(i), full.index(i), row, column, i * BLOCK_K, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
+
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 16])
+    acc = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, LAYOUT)
+    at = Cursor(gl.to_tensor(0), gl.to_tensor(0), STAGES)
+    for k in range(0, K, BLOCK_K):
+        mbarrier.wait(full.index(at.stage), at.phase)
+        b_a = a_ring.index(at.stage)
+        b_b = b_ring.index(at.stage)
+        if A_MAJOR_M:
+            b_a = b_a.permute((1, 0))
+        if not B_MAJOR_N:
+            b_b = b_b.permute((1, 0))
+        acc = warpgroup_mma(b_a, b_b, acc, use_acc=k > 0, is_async=True)
+        # One product stays in flight; the stage of the one before is filled again, when all warps
+        # have seen that it is done.
+        acc = warpgroup_mma_wait(1, deps=[acc])
+        ahead = k + (STAGES - 1) * BLOCK_K
+        if (k > 0) & (ahead < K):
+            partition_barrier()
+            free = at.previous_stage()
+            _ask(a, b, a_ring.index(free), b_ring.index(free), full.index(free), row, column, ahead, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
+        at = at.next()
+    acc = warpgroup_mma_wait(0, deps=[acc])
+
+    staging = gl.allocate_shared_memory(c.dtype, c.block_shape, c.layout)
+    store(c, staging, bias, row, column, acc, N, HAS_BIAS, ACTIVATION)
+    tma.store_wait(0)
