@@ -46,9 +46,11 @@ demo: $(STAMP) ## Plant changes in a git history and check that each is found (T
 	@$(BIN)/python -m examples.demo $(if $(TRITON),--triton $(TRITON))
 
 # Three test processes keep two cores busy: each waits now and then for a browser, a container, a
-# disk. What times the host's work is alone on the machine.
+# disk. So none computes in threads, which would wait for each other's turn. What times the host's
+# work is alone on the machine.
 test: $(STAMP) lint ## Lint, types and tests
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/overhead
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/overhead
 	$(BIN)/python -m pytest tests/overhead
 
 test-tritons: $(STAMP) ## Compile every kernel under the oldest and the newest Triton supported
