@@ -93,8 +93,11 @@ class Workers:
 
     def _end(self) -> None:
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-            self._pool = None
+            # A thread whose join is interrupted counts as ended (Python 3.11): this process would
+            # go without stopping the others, which would wait for work for ever.
+            with _interrupts_held():
+                self._pool.shutdown(cancel_futures=True)
+                self._pool = None
 
 
 def _take(given: Any) -> None:

@@ -177,6 +177,33 @@ def test_a_site_drawn_by_several_processes_is_that_of_one(
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
 
 
+ENDING = """
+import subprocess, time
+from reports.work import Workers
+
+with Workers(2) as workers:
+    workers.map(time.sleep, [1.0, 1.0], worth=True)
+    subprocess.Popen(["sh", "-c", "sleep 0.3; kill -INT $PPID"])
+"""
+
+
+def test_an_interrupt_while_processes_are_stopped_leaves_none_behind() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDING],
+        cwd=Path(__file__).resolve().parents[2],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        # What is left behind would hold the pipe open.
+        assert process.communicate(timeout=60)[1].endswith("KeyboardInterrupt\n")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def interrupted_build(
     tree: trees.Tree, folder: Path, how: signal.Signals
 ) -> tuple[subprocess.Popen[str], str]:
