@@ -156,8 +156,6 @@ def _consume(dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most):
     BLOCK_N: gl.constexpr = work.BLOCK_N
     HEAD_DIM: gl.constexpr = work.HEAD_DIM
     DTYPE: gl.constexpr = work.DTYPE
-    BF16: gl.constexpr = DTYPE == gl.bfloat16  # noqa: SIM300
-    IN_PAIRS: gl.constexpr = BF16 or HEAD_DIM == 64
     # Two warpgroups: 64 keys each, of dq half of the rows or of the columns.
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, BLOCK_M, 16])
     KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, HEAD_DIM, 16])
@@ -202,22 +200,11 @@ def _consume(dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most):
             s = mask(s, (work.first + i_m) * BLOCK_M, zero, work)
         lse = memory.rows.index(at.stage * 3).load(gl.SliceLayout(0, S_LAYOUT))
         p = gl.exp2(s * scale_log2 - lse[None, :])
-        # Kept as dv gets them weights take half the registers: fp32's of 128 queries are spilled.
-        if IN_PAIRS:
-            packed = pack(p, DTYPE)
-            left = unpack(packed, DTYPE, LEFT)
-        else:
-            left = gl.convert_layout(p.to(DTYPE), LEFT)
-        b_dv = warpgroup_mma(left, b_dout, b_dv, is_async=True)
+        packed = pack(p, DTYPE)
+        b_dv = warpgroup_mma(unpack(packed, DTYPE, LEFT), b_dout, b_dv, is_async=True)
         dp = warpgroup_mma_wait(1, deps=[dp])
         delta = memory.rows.index(at.stage * 3 + 1).load(gl.SliceLayout(0, S_LAYOUT))
-        if BF16:
-            ds = times(unpack(packed, DTYPE, S_LAYOUT), dp - delta[None, :])
-        else:
-            # In fp16 dp - delta may pass 65504 where the product does not.
-            if IN_PAIRS:
-                p = unpack(packed, DTYPE, S_LAYOUT).to(gl.float32)
-            ds = (p * (dp - delta[None, :])).to(DTYPE)
+        ds = times(p, unpack(packed, DTYPE, S_LAYOUT), dp - delta[None, :])
         # All have passed the barrier behind the tile of dq before, so nobody multiplies by ds.
         b_ds.store(ds)
         fence_async_shared()

@@ -140,7 +140,6 @@ def _pass_over(memory, at, n):
 def _consume(dk, dv, memory, plan, scale, scale_log2, I_CONSUMER: gl.constexpr):
     HEAD_DIM: gl.constexpr = plan.HEAD_DIM
     DTYPE: gl.constexpr = plan.DTYPE
-    BF16: gl.constexpr = DTYPE == gl.bfloat16  # noqa: SIM300
     # The second warpgroup's keys are seen a block of queries later.
     PASSES: gl.constexpr = plan.CAUSAL and I_CONSUMER == 1
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
@@ -177,16 +176,13 @@ def _consume(dk, dv, memory, plan, scale, scale_log2, I_CONSUMER: gl.constexpr):
             if key + ROWS - 1 > row + plan.causal_offset:
                 s = _hide(s, key, row, plan)
         lse = memory.lse.index(at.stage).load(gl.SliceLayout(0, S_LAYOUT))
-        p = pack(gl.exp2(s * scale_log2 - lse[None, :]), DTYPE)
-        acc_v = warpgroup_mma(unpack(p, DTYPE, LEFT), b_dout, acc_v, use_acc=i > 0, is_async=True)
+        p = gl.exp2(s * scale_log2 - lse[None, :])
+        packed = pack(p, DTYPE)
+        left = unpack(packed, DTYPE, LEFT)
+        acc_v = warpgroup_mma(left, b_dout, acc_v, use_acc=i > 0, is_async=True)
         dp = warpgroup_mma_wait(1, deps=[dp])
         delta = memory.delta.index(at.stage).load(gl.SliceLayout(0, S_LAYOUT))
-        if BF16:
-            ds = times(unpack(p, DTYPE, S_LAYOUT), dp - delta[None, :])
-        else:
-            # In fp16 dp - delta may pass 65504 where the product does not.
-            b_p = unpack(p, DTYPE, S_LAYOUT).to(gl.float32)
-            ds = (b_p * (dp - delta[None, :])).to(DTYPE)
+        ds = times(p, unpack(packed, DTYPE, S_LAYOUT), dp - delta[None, :])
         if (i == 0) & (i_turn > 0):
             # Gradients of the tile before were copied from where its keys and values had been.
             tma.store_wait(0)

@@ -32,18 +32,37 @@ def unpack(packed, DTYPE: gl.constexpr, LAYOUT: gl.constexpr):
     return gl.convert_layout(p, LAYOUT)
 
 
-@gluon.jit
-def times(p, x):
-    """bf16 p times fp32 x in bf16, two at a time; x is rounded before, the product after.
+@gluon.constexpr_function
+def _products(f16):
+    """PTX of eight products, rounded in pairs: six of p ($4 to $11), two of pairs ($12 to $15)."""
+    name, lines = ("f16x2" if f16 else "bf16x2"), []
+    for i in range(4):
+        even, odd = f"${4 + 2 * i}", f"${5 + 2 * i}"
+        if i == 3:
+            if f16:
+                lines.append("mov.b32 {h, i}, $15; cvt.f32.f16 a, h; cvt.f32.f16 b, i;")
+            else:
+                lines.append("shl.b32 a, $15, 16; and.b32 b, $15, 0xffff0000;")
+            even, odd = "a", "b"
+        lines.append(f"mul.rn.f32 a, {even}, ${16 + 2 * i}; mul.rn.f32 b, {odd}, ${17 + 2 * i};")
+        lines.append(f"cvt.rn.{name}.f32 ${i}, b, a;")
+    return "{.reg .b32 a, b; .reg .b16 h, i; " + " ".join(lines) + "}"
 
-    Three roundings to 8 bits, of p, x and p x, are within 3 / 512 of the value, where the product
-    in fp32 has its own alone.
+
+@gluon.jit
+def times(p, rounded, x):
+    """fp32 p times fp32 x, rounded once to the 16 bits of ``rounded``, which is p in 16 bits.
+
+    One product in four has ``rounded`` as a factor instead: as many of p's registers are free for
+    what else a loop holds, and with all of p ptxas spills. An error of two roundings is that of the
+    plain formula, whose dp and product are rounded; x in 16 bits would be a third.
     """
+    ASM: gl.constexpr = _products(rounded.dtype == gl.float16)
     return gl.inline_asm_elementwise(
-        "{.reg .b32 x; cvt.rn.bf16x2.f32 x, $3, $2; mul.rn.bf16x2 $0, $1, x;}",
-        "=r,r,r,r",
-        [p, x],
-        dtype=gl.bfloat16,
+        ASM,
+        "=r,=r,=r,=r,r,r,r,r,r,r,r,r,r,r,r,r,r,r,r,r,r,r,r,r",
+        [p, rounded, x],
+        dtype=rounded.dtype,
         is_pure=True,
-        pack=2,
+        pack=8,
     )

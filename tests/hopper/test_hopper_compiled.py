@@ -141,6 +141,7 @@ def test_backward_without_spills_or_advisories(options) -> None:
         assert code.advisories == ()
     kernel = recording.launches[1].kernel
     assert read_code(kernel).tensor_level == 2  # wgmma
+    assert "mul.rn.bf16x2" not in kernel.texts["ptx"]  # weights times differences: in fp32
     for feature in ("setmaxnreg", "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"):
         assert feature in kernel.texts["ptx"]
 
@@ -176,7 +177,8 @@ def test_backward_of_short_sequences_is_two_kernels_that_spill_nothing(options) 
         # A product of 64 x 64 scores is 8 instructions, one of 64 x 128 is 4.
         counts = [sum(one.startswith("HGMMA") for one in loop) for loop in loops]
         assert set(counts) == {0, products}
-        assert "cp.reduce.async" not in launch.kernel.texts["ptx"]
+        for absent in ("cp.reduce.async", "mul.rn.bf16x2"):
+            assert absent not in launch.kernel.texts["ptx"]
 
 
 @pytest.mark.parametrize(
