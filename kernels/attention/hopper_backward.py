@@ -139,6 +139,18 @@ def _to_fixed(x):
 
 
 @gluon.jit
+def _spread(x):
+    """Of each 32 columns the groups of four in the order of their number's bits backwards.
+
+    Eight lanes store four rows' same two groups side by side. The copy engine's pattern exchanges
+    neighbouring groups in odd rows, so two rows would use the same banks. Two groups that lie four
+    apart use others in every row.
+    """
+    x = x.reshape([x.shape[0], x.shape[1] // 32, 2, 2, 2, 4])
+    return x.permute((0, 1, 4, 3, 2, 5)).reshape([x.shape[0], x.shape[1] * 32])
+
+
+@gluon.jit
 def _units(rows, stage, v_most, k_most, LAYOUT: gl.constexpr):
     """In how many units 1 of every row's gradient is counted."""
     delta = rows.index(stage * 3 + 1).load(gl.SliceLayout(1, LAYOUT))
@@ -208,19 +220,25 @@ def _consume(dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most):
         # All have passed the barrier behind the tile of dq before, so nobody multiplies by ds.
         b_ds.store(ds)
         fence_async_shared()
-        b_dv = warpgroup_mma_wait(0, deps=[b_dv])
         # Triton puts a barrier behind it, which is the one that ds needs.
         tma.store_wait(0)
         next_at = at.next()
         b_dq = warpgroup_mma(b_ds.permute((1, 0)), k, no_dq, use_acc=False, is_async=True)
+        # Only here, behind the barrier, so that dq follows dv at once; s needs the registers.
+        b_dv = warpgroup_mma_wait(1, deps=[b_dv])
+        # Scores read twice as much of shared memory as dk: at head dim 64 dq's tile is stored
+        # beside dk, at 128 that takes longer.
+        if HEAD_DIM == 64:
+            b_dk = warpgroup_mma(gl.convert_layout(ds, LEFT), b_q, b_dk, is_async=True)
         # After the last step there is no next block: its product is never used.
         mbarrier.wait(memory.q_full.index(next_at.stage), next_at.phase, pred=i + 1 < work.steps)
         next_q = memory.q.index(next_at.stage).reshape([BLOCK_M, HEAD_DIM])
         s = warpgroup_mma(k, next_q.permute((1, 0)), no_s, use_acc=False, is_async=True)
-        b_dk = warpgroup_mma(gl.convert_layout(ds, LEFT), b_q, b_dk, is_async=True)
+        if HEAD_DIM != 64:
+            b_dk = warpgroup_mma(gl.convert_layout(ds, LEFT), b_q, b_dk, is_async=True)
         unit = _units(memory.rows, at.stage, v_most, k_most, DQ_LAYOUT)
         b_dq = warpgroup_mma_wait(2, deps=[b_dq])
-        memory.dq.store(_to_fixed(b_dq * unit[:, None]))
+        memory.dq.store(_spread(_to_fixed(b_dq * unit[:, None])))
         fence_async_shared()
         partition_barrier()
         add_to_global(dq, [work.row(i_h, i_m), 0], memory.dq)

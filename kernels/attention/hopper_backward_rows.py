@@ -241,7 +241,10 @@ def attention_backward_hopper_convert(
         is_pure=True,
         pack=1,
     )
-    b_dq = tl.load(sums + o_row[:, None] * BLOCK_D + o_d[None, :], mask=inside, other=0)
+    b_dq = tl.load(sums + o_row[:, None] * BLOCK_D + o_d[None, :], mask=in_m[:, None], other=0)
+    # Columns are stored in another order, which the kernel tells.
+    b_dq = tl.reshape(b_dq, (BLOCK_M, BLOCK_D // 32, 2, 2, 2, 4))
+    b_dq = tl.reshape(tl.permute(b_dq, (0, 1, 4, 3, 2, 5)), (BLOCK_M, BLOCK_D))
     b_dq = b_dq.to(tl.float32) * (scale / units)[:, None]
     to = ((i_bh // heads).to(tl.int64) * seqlen_q + o_m) * heads + i_bh % heads
     tl.store(dq + to[:, None] * HEAD_DIM + o_d[None, :], b_dq.to(dq.dtype.element_ty), mask=inside)
