@@ -32,7 +32,11 @@ IN_FP8_ALONE = {"attention_forward_fp8"}
 ON_HOPPER_ALONE = {"list_tiles", "tf32_copy"}
 # Chosen on Hopper alone, but in portable Triton: under every version.
 CHOSEN_ON_HOPPER = {"one_row_kernel"}
-ON_HOPPER = ("matmul-bf16-1x4096x4096-nt", "matmul-fp32-2048x2048x2048-tf32")
+ON_HOPPER = (
+    "matmul-bf16-1x4096x4096-nt",
+    "matmul-fp32-2048x2048x2048-tf32",
+    "matmul-fp16-1024x1024x1024",  # all its tiles run at once
+)
 # Packed sequences whose tiles are listed first.
 PACKED = jobs.Job(
     "kernels:flash_attention_varlen",
