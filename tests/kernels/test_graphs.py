@@ -1,0 +1,104 @@
+"""On a GPU: CUDA graphs hold each public operator, inductor compiles it, nothing waits or leaks."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from tests.kernels.graph_calls import CALLS, Call, Tensors
+from tests.kernels.on_card import portable
+
+pytestmark = pytest.mark.gpu
+
+# Where Hopper has a kernel of its own the portable one is held too.
+NAMES = [
+    *((name, False) for name in CALLS),
+    *((name, True) for name in CALLS if name.startswith(("attention D", "attention packed"))),
+    *((name, True) for name in ("attention fp8", "matmul", "matmul tf32")),
+]
+
+
+@contextmanager
+def waiting_is_an_error() -> Iterator[None]:
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def bits(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+    return [one.detach().clone().view(kinds[one.element_size()]) for one in tensors]
+
+
+def fill(given: Tensors, values: Tensors) -> None:
+    for name, value in values.items():
+        given[name].copy_(value)
+
+
+def results(call: Call, given: Tensors) -> list[torch.Tensor]:
+    return bits([*call.outputs(given), *(given[name] for name in call.written)])
+
+
+@pytest.mark.parametrize(("name", "only_portable"), NAMES)
+def test_a_graph_replays_what_eager_computes(name: str, only_portable: bool) -> None:
+    call = CALLS[name]
+    torch.manual_seed(1)
+    with portable(only_portable):
+        given, replays = call.draw(), [call.draw(), call.draw()]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            call.outputs(given)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            kept = call.outputs(given)
+        for values in replays:
+            fill(given, values)
+            graph.replay()
+            got = bits([*kept, *(given[one] for one in call.written)])
+            fill(given, values)
+            want = results(call, given)
+            assert len(got) == len(want)
+            for one, other in zip(got, want, strict=True):
+                assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("name", "only_portable"), NAMES)
+def test_no_call_waits_for_the_gpu_or_keeps_memory(name: str, only_portable: bool) -> None:
+    call = CALLS[name]
+    torch.manual_seed(1)
+    with portable(only_portable):
+        given = call.draw()
+        call.outputs(given)
+        held = []
+        with waiting_is_an_error():
+            for _ in range(3):
+                call.outputs(given)
+                gc.collect()  # also of calls before this one
+                held.append(torch.cuda.memory_allocated())
+        torch.cuda.synchronize()
+        assert held[1] == held[2]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_inductor_compiles_it_whole(name: str) -> None:
+    call = CALLS[name]
+    torch.manual_seed(1)
+    torch._dynamo.reset()
+    given, values = call.draw(), call.draw()
+    compiled = torch.compile(call.run, fullgraph=True)
+    with portable(False):
+        fill(given, values)
+        got = call.outputs(given, compiled)
+        got = bits([*got, *(given[one] for one in call.written)])
+        fill(given, values)
+        want = results(call, given)
+    for one, other in zip(got, want, strict=True):
+        assert torch.equal(one, other)
