@@ -66,7 +66,21 @@ def packed(D: int) -> tuple[Call, Call]:
     return forward, backward
 
 
-def decoding(page: int) -> Call:
+def attention_fp8(D: int) -> Call:
+    import kernels
+
+    S, E4M3 = ROWS, torch.float8_e4m3fn
+    q, k, v = (torch.randn(2, S, heads, D).to(E4M3) for heads in (8, 2, 2))
+
+    def call() -> tuple[torch.Tensor, ...]:
+        found: Any = kernels.flash_attention(q, k, v, causal=True, return_lse=True)
+        return tuple(found)
+
+    return call
+
+
+def decoding(page: int, fp8: bool = False, new: int = 0) -> Call:
+    """With ``new`` keys, appended at the same places each time."""
     import kernels
 
     q = torch.randn(4, 1, 16, 128).bfloat16()
@@ -75,22 +89,35 @@ def decoding(page: int) -> Call:
         table = torch.randperm(4 * 4096 // page).reshape(4, -1).to(torch.int32)
     else:
         cache, table = torch.randn(4, 4096, 4, 128).bfloat16(), None
-    lengths = torch.tensor([4096, 3001, 17, 1], dtype=torch.int32)
+    cache = cache.to(torch.float8_e4m3fn) if fp8 else cache
+    lengths = torch.tensor([4096 - new, 3001, 17, 1], dtype=torch.int32)
+    more = tuple(torch.randn(4, new, 4, 128).bfloat16() for _ in range(2)) if new else ()
+    k_cache, v_cache = (cache.clone(), cache.clone()) if new else (cache, cache)
 
     def call() -> tuple[torch.Tensor, ...]:
         found: Any = kernels.flash_attention_kvcache(
-            q, cache, cache, cache_seqlens=lengths, block_table=table, causal=True, return_lse=True
+            q,
+            k_cache,
+            v_cache,
+            *more,
+            cache_seqlens=lengths,
+            block_table=table,
+            causal=True,
+            return_lse=True,
         )
-        return tuple(found)
+        return tuple(found) + ((k_cache.clone(), v_cache.clone()) if new else ())
 
     return call
 
 
-def product(M: int, N: int, K: int) -> Call:
+def product(
+    M: int, N: int, K: int, dtype: torch.dtype = torch.bfloat16, tf32: bool = False
+) -> Call:
+    """b lies along K."""
     import kernels
 
-    a, b = torch.randn(M, K).bfloat16(), torch.randn(K, N).bfloat16()
-    return lambda: (kernels.matmul(a, b),)
+    a, b = torch.randn(M, K).to(dtype), torch.randn(N, K).to(dtype).t()
+    return lambda: (kernels.matmul(a, b, allow_tf32=tf32),)
 
 
 def grouped() -> Call:
@@ -126,6 +153,13 @@ def calls(having: str) -> dict[str, Call]:
             found[f"forward {name}"], found[f"backward {name}"] = each
     found["forward varlen D128"], found["backward varlen D128"] = packed(128)
     found["decode contiguous"], found["decode paged"] = decoding(0), decoding(16)
+    found["forward fp8 D128"] = attention_fp8(128)
+    found["decode of an fp8 cache"] = decoding(16, fp8=True)
+    found["decode with new keys"] = decoding(16, new=1)
+    found["matmul fp8"] = product(500, 512, 1024, torch.float8_e4m3fn)
+    found["matmul tf32"] = product(1000, 1000, 1000, torch.float32, tf32=True)
+    found["matmul one row"] = product(1, 4096, 4096)
+    found["matmul whole columns"] = product(16, 4096, 4096)
     found["matmul 1000x1000x1000"] = product(1000, 1000, 1000)
     found["matmul split K 8x1024x8192"] = product(8, 1024, 8192)
     found["grouped_matmul with gradient"] = grouped()
@@ -136,7 +170,7 @@ def unlike(call: Call, count: int) -> tuple[int, int]:
     """How many of ``count`` repeats differ in a bit from the first, and NaNs of the first."""
 
     def bits(one: torch.Tensor) -> torch.Tensor:
-        kind = {2: torch.int16, 4: torch.int32}[one.element_size()]
+        kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[one.element_size()]
         return one.detach().contiguous().view(kind)
 
     first = call()

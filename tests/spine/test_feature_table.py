@@ -45,13 +45,14 @@ def test_the_table_is_whole() -> None:
 
 
 def test_what_is_claimed_elsewhere_is_a_test_too() -> None:
-    """attention.md names tests by function, or by the start of one."""
+    """Pages name tests by function, or by the start of one."""
     sources = "".join(file.read_text(encoding="utf-8") for file in Path("tests").rglob("*.py"))
-    page = Path("docs/attention.md").read_text(encoding="utf-8")
-    for name in re.findall(r"`(test_\w+)\*?`", page):
-        assert f"def {name}" in sources, name
-    for name in re.findall(r"`(test_\w+\.py)`", page):
-        assert list(Path("tests").rglob(name)), name
+    for file in Path("docs").rglob("*.md"):
+        page = file.read_text(encoding="utf-8")
+        for name in re.findall(r"`(test_\w+)\*?`", page):
+            assert f"def {name}" in sources or list(Path("tests").rglob(f"{name}.py")), (file, name)
+        for name in re.findall(r"`(test_\w+\.py)`", page):
+            assert list(Path("tests").rglob(name)), (file, name)
 
 
 def test_no_attention_kernel_adds_by_atomics() -> None:
@@ -59,5 +60,12 @@ def test_no_attention_kernel_adds_by_atomics() -> None:
     backward pass adds those, by the copy engine (hopper_backward_rows.py)."""
     files = list(Path("kernels/attention").glob("*.py"))
     assert len(files) > 10
-    found = [file.name for file in files if re.search(r"\batomic_\w+\(", file.read_text("utf-8"))]
-    assert found == []
+    sources = {file.name: file.read_text("utf-8") for file in files}
+    assert [name for name, text in sources.items() if re.search(r"\batomic_\w+\(", text)] == []
+    adding = [name for name, text in sources.items() if "create_async_tma_reduce" in text]
+    assert adding == ["hopper_backward.py"]
+    callers = [name for name, text in sources.items() if "add_to_global(" in text]
+    assert callers == adding
+    assert len(re.findall(r"(?<!def )\badd_to_global\(", sources["hopper_backward.py"])) == 1
+    sums = "sums = torch.empty((all_rows, block_d), dtype=torch.int32"
+    assert sums in sources["hopper_backward_launch.py"]
