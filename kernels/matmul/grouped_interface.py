@@ -24,7 +24,7 @@ def grouped_matmul(a: torch.Tensor, b: torch.Tensor, group_offsets: torch.Tensor
 
     Returns (total, N), accumulated in fp32. Differentiable in a and b, with the same bits at every
     run. Under ``torch.autocast`` a and b are cast to its dtype first. Portable kernels on every
-    target; not timed on a card yet.
+    target.
     """
     a, b = autocast.lowered(a, b)
     _check(a, b, group_offsets)
