@@ -124,8 +124,8 @@ def beside(base: Workload) -> list[PeerWorkload]:
 
 
 def _is_plain(workload: Workload, *attributes: str) -> bool:
-    """Asks the kernel for no more than its plain formula: a window, a residual or the scales of
-    fp8 are arguments the peers are not given."""
+    """Asks the kernel for no more than its plain formula: a window or a residual are arguments
+    the peers are not given."""
     return all(hasattr(workload, name) for name in attributes) and not workload.needs
 
 
@@ -150,6 +150,14 @@ def _is_flash_shaped(workload: Any) -> bool:
 
 def _is_matmul(workload: Workload) -> bool:
     return _is_plain(workload, "M", "N", "K")
+
+
+def _is_scaled_matmul(workload: Any) -> bool:
+    """fp8 along K on both sides with scales of tensors, or of rows and columns: all that cuBLAS
+    takes."""
+    scales = getattr(workload, "scales", None)
+    plain = workload.needs == ("a_scale",) and scales in ("tensor", "rows")
+    return plain and workload.layout == "nt"
 
 
 def _asks_heads_first(workload: Workload) -> bool:
@@ -286,6 +294,32 @@ def _cublas(workload: Any, inputs: Inputs) -> Any:
     return out
 
 
+def _cublas_fp8(use_fast_accum: bool) -> Run:
+    """The unit that adds fp8 products keeps 14 bits: with ``use_fast_accum`` of the whole sum,
+    without of parts, which are added in fp32, as our kernels do it."""
+
+    def run(workload: Any, inputs: Inputs) -> Any:
+        import torch
+
+        a_scale, b_scale = inputs["a_scale"], inputs["b_scale"]
+        if workload.scales == "rows":
+            a_scale, b_scale = a_scale[:, None], b_scale[None, :]
+        out = torch._scaled_mm(
+            inputs["a"],
+            inputs["b"],
+            scale_a=a_scale,
+            scale_b=b_scale,
+            bias=inputs["bias"],
+            out_dtype=torch.bfloat16,
+            use_fast_accum=use_fast_accum,
+        )
+        if workload.activation is not None:
+            out = getattr(torch.nn.functional, workload.activation)(out)
+        return out
+
+    return run
+
+
 _FLEX = "torch.nn.attention.flex_attention"
 
 
@@ -303,5 +337,7 @@ PEERS: tuple[Peer, ...] = (
     _attention("flash_attn", "flash_attn", _flash_attn("flash_attn")),
     _attention("flash_attn.cute", "flash_attn.cute", _flash_attn("flash_attn.cute")),
     Peer("cublas", "torch", _is_matmul, _cublas),
+    Peer("cublas-fp8", "torch", _is_scaled_matmul, _cublas_fp8(use_fast_accum=False)),
+    Peer("cublas-fp8-fast", "torch", _is_scaled_matmul, _cublas_fp8(use_fast_accum=True)),
 )
 NAMES = tuple(peer.name for peer in PEERS)

@@ -1,7 +1,8 @@
-"""Workloads of fp8 products: e4m3 in the flavour the hardware has, scales of tensors or blocks."""
+"""Workloads of fp8 products: e4m3 in the flavour the hardware has, one or many scales."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,16 +10,18 @@ from .base import Inputs, Values, fp8_flavour
 from .matmul import BYTES, MatmulWorkload
 
 BLOCK = 128
+Scales = Literal["tensor", "rows", "blocks"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fp8MatmulWorkload(MatmulWorkload):
     """Inputs drawn from a normal distribution and quantised so that 4 sigma are the flavour's
-    largest value; ``blocks`` are 1 x 128 of a and 128 x 128 of b. The output is bf16."""
+    largest value; ``rows`` are those of a and the columns of b, ``blocks`` 1 x 128 of a and 128 x
+    128 of b. The output is bf16."""
 
     dtype: str = "fp8"
     layout: str = "nt"  # both along K: what every fp8 matrix unit takes
-    scales: Literal["tensor", "blocks"] = "tensor"
+    scales: Scales = "tensor"
 
     @property
     def name(self) -> str:
@@ -33,14 +36,14 @@ class Fp8MatmulWorkload(MatmulWorkload):
         """Of the scales of a and b."""
         if self.scales == "tensor":
             return (), ()
+        if self.scales == "rows":
+            return (self.M,), (self.N,)
         blocks = -(-self.K // BLOCK)
         return (self.M, blocks), (blocks, -(-self.N // BLOCK))
 
     @property
     def bytes_moved(self) -> int:
-        scales = 0
-        if self.scales == "blocks":
-            scales = sum(4 * rows * columns for rows, columns in self._shapes)
+        scales = sum(4 * math.prod(shape) for shape in self._shapes if shape)
         values = self.M * self.N * (1 + self.residual) + self.N * self.bias
         return (self.M + self.N) * self.K + values * BYTES["bf16"] + scales
 
@@ -89,6 +92,8 @@ class Fp8MatmulWorkload(MatmulWorkload):
         kind = torch.float64 if dtype == "float64" else torch.float32
         a, b = inputs["a"].to(kind), inputs["b"].to(kind)
         a_scale, b_scale = inputs["a_scale"].to(kind), inputs["b_scale"].to(kind)
+        if self.scales == "rows":
+            a_scale = a_scale[:, None]
         if self.scales == "blocks":
             a_scale = a_scale.repeat_interleave(BLOCK, 1)[:, : self.K]
             b_scale = b_scale.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
@@ -98,11 +103,12 @@ class Fp8MatmulWorkload(MatmulWorkload):
 
 
 def workloads() -> tuple[Fp8MatmulWorkload, ...]:
-    # Square, Llama-3 8B's decode and DeepSeek-V3's projections.
-    shapes: tuple[tuple[int, int, int, Literal["tensor", "blocks"]], ...] = (
+    # Square, Llama-3 8B's decode and its first projection of the MLP, DeepSeek-V3's projections.
+    shapes: tuple[tuple[int, int, int, Scales], ...] = (
         (4096, 4096, 4096, "tensor"),
         (8192, 8192, 8192, "tensor"),
         (16, 4096, 4096, "tensor"),
+        (4096, 14336, 4096, "rows"),
         (4096, 7168, 2048, "blocks"),
         (4096, 4096, 7168, "blocks"),
         (64, 7168, 2048, "blocks"),

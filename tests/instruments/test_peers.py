@@ -28,6 +28,7 @@ from benchmarks.workloads.attention_backward import BackwardWorkload
 from benchmarks.workloads.attention_kvcache import KvcacheWorkload
 from benchmarks.workloads.base import Workload
 from benchmarks.workloads.matmul import MatmulWorkload
+from benchmarks.workloads.matmul_fp8 import Fp8MatmulWorkload
 
 ATTENTION = AttentionWorkload(group="t", dtype="fp32", B=1, S=48, H=4, G=2, D=32, causal=True)
 BACKWARD = BackwardWorkload(group="t", dtype="fp32", B=2, S=40, H=2, D=32, causal=True)
@@ -36,6 +37,7 @@ CACHE = KvcacheWorkload(group="t", dtype="fp32", B=2, KV=40, H=4, G=2, D=32)
 PRODUCT = MatmulWorkload(
     group="t", dtype="fp32", M=32, N=48, K=64, layout="nt", bias=True, activation="gelu"
 )
+LOW_PRODUCT = Fp8MatmulWorkload(group="t", M=32, N=48, K=64)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,8 @@ PRODUCT = MatmulWorkload(
         (replace(CACHE, S=3, page=16), "torch-flash"),
         (replace(CACHE, S=3, page=16, causal=False), "torch-flash"),
         (PRODUCT, "cublas"),
+        (LOW_PRODUCT, "cublas-fp8"),
+        (replace(LOW_PRODUCT, scales="rows", bias=True, activation="silu"), "cublas-fp8-fast"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
@@ -105,18 +109,22 @@ def test_only_peers_with_the_same_mask_stand_beside():
 
 
 def test_no_peer_stands_beside_what_it_does_not_compute():
-    """Windows, packed sequences, fp8 with scales, caches that are written to: another formula than
-    that of q, k and v."""
-    other = ("window", "varlen", "fp8", "residual", "append")
+    """Windows, packed sequences, fp8 attention, scales of blocks, caches that are written to:
+    another formula than that of q, k and v."""
+    other = ("window", "varlen", "attention-fp8", "fp8kv", "blocks", "residual", "append")
     for workload in configuration.workloads().all_workloads():
         found = peers.beside(workload)
         if any(word in workload.name for word in other):
             assert found == [], workload.name
         elif "kvcache" in workload.name:
             assert {"torch-flash", "torch-cudnn"} < {one.peer.name for one in found}, workload.name
+        elif workload.name.startswith("matmul-fp8"):
+            low = ["cublas-fp8", "cublas-fp8-fast"]
+            assert [one.peer.name for one in found] == low, workload.name
         elif workload.kernel == "matmul":
             assert [one.peer.name for one in found] == ["cublas"], workload.name
     assert peers.beside(replace(PRODUCT, residual=True)) == []
+    assert peers.beside(replace(LOW_PRODUCT, layout="nn")) == []
 
 
 def test_flex_is_compiled_for_every_shape_of_the_yardstick():
