@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .. import checks
+from .. import checks, specialised, targets
 from . import fp8
 from .fp8 import Scale
 
@@ -28,8 +28,33 @@ def product(
     """``activation((a * a_scale) @ (b * b_scale) + bias) + residual`` for checked arguments."""
     if out.numel():
         scales = _scale_of_a(a, a_scale), _scale_of_b(b, b_scale)
-        fp8.launch(a, b, out, *scales, bias, activation, residual)
+        _launch(a, b, out, *scales, bias, activation, residual)
     return out
+
+
+def _launch(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    a_scale: Scale,
+    b_scale: Scale,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    residual: torch.Tensor | None,
+) -> None:
+    """The kernel of this architecture where there is one and it takes the problem."""
+    with targets.on_device_of(a):
+        name = "matmul.hopper_fp8"
+        special = targets.current().has_wgmma and residual is None
+        hopper = specialised.load(name) if special else None
+        given = (a, b, out, a_scale, b_scale, bias, activation)
+        if (
+            hopper is not None
+            and hopper.supported(a, b, out, a_scale, b_scale, activation)
+            and specialised.serves(name, hopper.launch, *given)
+        ):
+            return
+        fp8.launch(*given, residual)
 
 
 @torch.library.custom_op("warpwatch::matmul_fp8", mutates_args=())

@@ -34,6 +34,41 @@ def in_tf32(M: int, N: int, K: int, *, layout: str = "nn", **options: object) ->
     return record(call, SM_90)
 
 
+def product_of_fp8(
+    M: int,
+    N: int,
+    K: int,
+    *,
+    layout: str = "nt",
+    scales: str = "tensor",
+    out: torch.dtype = torch.bfloat16,
+    **options: object,
+) -> Recording:
+    def call() -> None:
+        kind = torch.float8_e4m3fn
+        a = (
+            torch.empty((K, M), dtype=kind).t()
+            if layout[0] == "t"
+            else torch.empty((M, K), dtype=kind)
+        )
+        b = (
+            torch.empty((N, K), dtype=kind).t()
+            if layout[1] == "t"
+            else torch.empty((K, N), dtype=kind)
+        )
+        blocks = -(-K // 128)
+        shapes = {
+            "tensor": ((), ()),
+            "rows": ((M,), (N,)),
+            "blocks": ((M, blocks), (blocks, -(-N // 128))),
+        }
+        a_scale, b_scale = map(torch.empty, shapes.get(scales, ((), ())))
+        given = {} if scales == "none" else {"a_scale": a_scale, "b_scale": b_scale}
+        matmul(a, b, out_dtype=out, **given, **options)
+
+    return record(call, SM_90)
+
+
 def attention(
     head_dim: int,
     *,

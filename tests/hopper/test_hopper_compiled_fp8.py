@@ -1,4 +1,4 @@
-"""What the compiler makes of Hopper's fp8 attention: wgmma of e4m3, nothing spilled or sorted."""
+"""What the compiler makes of Hopper's fp8 kernels: wgmma of e4m3, nothing spilled or sorted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks.instruments.compiled.reading import read_code
-from tests.hopper.recorded import in_fp8, only_kernel
+from tests.hopper.recorded import in_fp8, only_kernel, product_of_fp8
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -56,3 +56,45 @@ def test_fp8_products_without_spills_advisories_or_moves(options, causal: bool) 
 )
 def test_portable_fp8_serves_what_hoppers_does_not_take(options) -> None:
     assert only_kernel(in_fp8(**options)).name == "attention_forward_fp8"
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        pytest.param((4096, 4096, 4096), {}, id="wide"),
+        pytest.param((4096, 4096, 4096), {"out": torch.float16, "activation": "silu"}, id="fp16"),
+        pytest.param((4096, 4096, 512), {"scales": "rows", "activation": "gelu"}, id="rows-gelu"),
+        pytest.param((4096, 4096, 512), {"scales": "none", "out": torch.float32}, id="fp32"),
+        pytest.param(
+            (4096, 4096, 512), {"out": torch.float32, "activation": "gelu"}, id="fp32-gelu"
+        ),
+        pytest.param((512, 4096, 4096), {"scales": "rows"}, id="narrow"),
+        pytest.param((4096, 7168, 2048), {"scales": "blocks"}, id="blocks"),
+    ],
+)
+def test_fp8_matmul_without_spills_or_advisories(shape, options) -> None:
+    kernel = only_kernel(product_of_fp8(*shape, **options))
+    code = read_code(kernel)
+    assert kernel.name == "matmul_hopper_fp8"
+    assert code.tensor_level == 2  # wgmma
+    assert code.spilled_bytes == 0
+    assert code.advisories == ()
+    for feature in ("setmaxnreg", "cp.async.bulk.tensor", "e4m3.e4m3"):
+        assert feature in kernel.texts["ptx"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        pytest.param((64, 4096, 4096), {}, id="few-rows"),
+        pytest.param((512, 512, 512), {}, id="few-tiles"),
+        pytest.param((4096, 4096, 512), {"layout": "nn"}, id="b-along-columns"),
+        pytest.param((4096, 4096, 512), {"layout": "tt"}, id="a-along-rows"),
+        pytest.param((4096, 4096, 520), {}, id="K-not-of-16"),
+        pytest.param((4096, 4095, 512), {}, id="odd-columns"),
+    ],
+)
+def test_portable_matmul_serves_fp8_that_hoppers_does_not_take(shape, options) -> None:
+    recording = product_of_fp8(*shape, **options)
+    assert recording.failures == ()
+    assert recording.launches[0].kernel.name == "matmul_fp8"

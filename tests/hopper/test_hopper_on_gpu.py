@@ -101,6 +101,49 @@ def test_tf32_agrees_with_its_twin(shape: tuple[int, int, int], layout: str) -> 
     assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-6
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("scaled", ["tensor", "rows", "blocks"])
+@pytest.mark.parametrize(
+    "shape",
+    [(77, 136, 16), (301, 264, 400), (1001, 2056, 4096)],
+    ids=lambda shape: "x".join(map(str, shape)),
+)
+def test_fp8_agrees_with_its_twin(
+    shape: tuple[int, int, int], scaled: str, kind: torch.dtype
+) -> None:
+    from kernels.matmul import fp8, fp8_interface, hopper_fp8
+
+    M, N, K = shape
+    a, b = ((stored("n", rows, K) * 100).to(torch.float8_e4m3fn) for rows in (M, N))
+    b = b.t()
+    blocks = -(-K // 128)
+    shapes = {
+        "tensor": ((), ()),
+        "rows": ((M,), (N,)),
+        "blocks": ((M, blocks), (blocks, -(-N // 128))),
+    }
+    a_scale, b_scale = (torch.rand(one, device="cuda") * 0.01 + 0.005 for one in shapes[scaled])
+    scales = fp8_interface._scale_of_a(a, a_scale), fp8_interface._scale_of_b(b, b_scale)
+    bias = torch.randn(N, device="cuda").to(kind)
+    twin = torch.full((M, N), math.nan, device="cuda", dtype=kind)
+    fp8.launch(a, b, twin, *scales, bias, "gelu", None)
+    left, right = a.double(), b.double()
+    if scaled == "blocks":
+        a_scale = a_scale.repeat_interleave(128, 1)[:, :K]
+        b_scale = b_scale.repeat_interleave(128, 0)[:K].repeat_interleave(128, 1)[:, :N]
+    elif scaled == "rows":
+        a_scale = a_scale[:, None]
+    exact = torch.nn.functional.gelu((left * a_scale) @ (right * b_scale) + bias.double())
+    for config in hopper_fp8.CONFIGS:
+        if scaled == "blocks" and config.block_k > 128:
+            continue
+        found = torch.full((M, N), math.nan, device="cuda", dtype=kind)
+        hopper_fp8.launch(a, b, found, *scales, bias, "gelu", config)
+        # Sums of 256 of K keep fewer bits than the twin's of 128; only bf16 has fewer still.
+        coarse = config.block_k > 128 and kind != torch.bfloat16
+        assert relative(found, exact) <= (2.0 if coarse else 1.05) * relative(twin, exact) + 1e-6
+
+
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("head_dim", [40, 64, 96, 128, 192, 256], ids="D{}".format)
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from triton.runtime.errors import PTXASError
 
 from benchmarks.instruments.compiled.recording import Recording
 from kernels import specialised
-from tests.hopper.recorded import attention, backward, in_fp8, in_tf32, product
+from tests.hopper.recorded import attention, backward, in_fp8, in_tf32, product, product_of_fp8
 
 FAILURES = [
     pytest.param(PTXASError("ptxas died"), id="assembler"),
@@ -20,6 +20,9 @@ SERVED = [
     pytest.param("matmul.hopper", lambda: product(256, 256, 256), "matmul_kernel", id="matmul"),
     pytest.param(
         "matmul.hopper_tf32", lambda: in_tf32(512, 256, 256), "matmul_kernel", id="matmul-tf32"
+    ),
+    pytest.param(
+        "matmul.hopper_fp8", lambda: product_of_fp8(2048, 2048, 256), "matmul_fp8", id="matmul-fp8"
     ),
     pytest.param("attention.hopper", lambda: attention(64), "attention_forward", id="forward"),
     pytest.param(

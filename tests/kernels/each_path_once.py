@@ -155,6 +155,13 @@ LOW_PRODUCTS = [
     LowProduct(K=300, N=140, a_scale="blocks", b_scale="blocks", residual=True),
     LowProduct(M=8, N=256, K=4096, a_scale="blocks", b_scale="blocks"),
 ]
+# Of every tile of Hopper's own kernel, where there are 132 processors.
+HOPPER_LOW_PRODUCTS = [
+    LowProduct(M=1500, N=1032, K=144, bias=True, activation="gelu"),
+    LowProduct(M=1500, N=1032, K=272, a_scale="blocks", b_scale="blocks"),
+    LowProduct(M=2500, N=5008, K=272, a_scale="rows", b_scale="columns", activation="silu"),
+    LowProduct(M=2500, N=5008, K=144, a_scale="none", b_scale="none", out="float32"),
+]
 GROUPED = [
     Grouped(),
     Grouped(dtype="bfloat16", N=128, K=64, a_view="padded", b_view="transposed"),
@@ -200,6 +207,7 @@ def paths() -> list[Drawn]:
             for one in HOPPER_LOW_ATTENTION
         ),
         *(Drawn("matmul", one, findings.run_matmul) for one in HOPPER_PRODUCTS),
+        *(Drawn("matmul fp8", one, findings.run_matmul_fp8) for one in HOPPER_LOW_PRODUCTS),
     ]
     return [*found, *(replace(one, portable=False) for one in special)]
 

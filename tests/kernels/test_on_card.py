@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from benchmarks import targets
 from benchmarks.instruments.compiled import driver
@@ -20,6 +21,7 @@ def test_portable_means_no_kernel_of_one_architecture() -> None:
             "attention.hopper_fp8",
             "matmul.hopper",
             "matmul.hopper_tf32",
+            "matmul.hopper_fp8",
         ):
             assert specialised.load(name) is None
     assert specialised.load is kept
@@ -101,3 +103,20 @@ def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
     in_tf32 = [one for one in cases if one.tf32 and one.M >= hopper_tf32.FEWEST_ROWS]
     found = {hopper_tf32.choose(one.M, one.N, 132) for one in in_tf32}
     assert found == {hopper_tf32.WIDE, hopper_tf32.SMALL, hopper_tf32.TINY}
+
+
+def test_every_tile_of_hoppers_fp8_matmul_is_taken_once() -> None:
+    from kernels.matmul import hopper_fp8
+
+    found = [
+        hopper_fp8.choose(
+            one.M,
+            one.N,
+            getattr(torch, one.out),
+            one.activation,
+            132,
+            blocks="blocks" in (one.a_scale, one.b_scale),
+        )
+        for one in each_path_once.HOPPER_LOW_PRODUCTS
+    ]
+    assert set(found) == set(hopper_fp8.CONFIGS)

@@ -36,6 +36,7 @@ ON_HOPPER = (
     "matmul-bf16-1x4096x4096-nt",
     "matmul-fp32-2048x2048x2048-tf32",
     "matmul-fp16-1024x1024x1024",  # all its tiles run at once
+    "matmul-fp8-4096x4096x4096-nt-tensor",
 )
 # Packed sequences whose tiles are listed first.
 PACKED = jobs.Job(

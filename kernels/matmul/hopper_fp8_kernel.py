@@ -1,0 +1,235 @@
+"""The matmul of fp8 operands on Hopper, in Gluon: sums promoted to fp32 once a block of K.
+
+As hopper_kernel.py, whose producer it has. While the matrix unit adds fp8 products it keeps 14
+bits, so what a block of K adds is added in the unit, and the blocks in fp32. A second accumulator
+of all columns would need more registers than there are: a consumer multiplies a part of its columns
+at a time, and adds it while the other consumer multiplies. fp8.py computes the same and is its twin
+in tests.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from ..hopper import ROWS, Cursor, barriers
+from .activation import apply_activation
+from .fp8 import BLOCK
+from .hopper_kernel import Problem, Ring, produce
+
+WIDTH = gl.constexpr(128)  # columns multiplied at a time: those that share a scale of blocks
+BUFFERS = gl.constexpr(2)  # through which a consumer writes its rows, in turns
+
+
+@gluon.jit
+def _multiply(a, b, I_PART: gl.constexpr):
+    """Start the product of a block of rows with a part of a block of columns."""
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
+    nothing = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)
+    if b.shape[0] > WIDTH:
+        b = b.slice(I_PART * WIDTH, WIDTH, 0)
+    return warpgroup_mma(a, b.permute((1, 0)), nothing, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def _halves(x, STORE_N: gl.constexpr):
+    """The columns of x as a tuple of parts of STORE_N columns; no value changes its thread."""
+    if x.shape[1] == STORE_N:
+        return (x,)
+    else:
+        left, right = x.reshape([ROWS, 2, x.shape[1] // 2]).permute((0, 2, 1)).split()
+        return _halves(left, STORE_N) + _halves(right, STORE_N)
+
+
+@gluon.jit
+def _store_part(c, staging, bias, row, column, x, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Finish and write the columns of x, which start at ``column``."""
+    STORE_N: gl.constexpr = staging.shape[1]
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, STORE_N, 16])
+    x = gl.convert_layout(x, LAYOUT, assert_trivial=True)
+    if HAS_BIAS:
+        o_n = column + gl.arange(0, STORE_N, gl.SliceLayout(0, LAYOUT))
+        b_bias = gl.load(bias + o_n, mask=o_n < problem.N, other=0.0)
+        x += b_bias.to(gl.float32)[None, :]
+    x = apply_activation(x, ACTIVATION, c.dtype)
+    tma.store_wait(BUFFERS - 1)
+    staging.store(x.to(c.dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(c, [row, column], staging)
+
+
+@gluon.jit
+def _store(c, staging, I_CONSUMER: gl.constexpr, bias, row, column, x, problem, I_PART: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+    """As ``hopper_kernel.store``, but the copy engine reads one buffer while the next is written:
+    beside fp8 products the end of a tile is twice the share."""
+    STORE_N: gl.constexpr = c.block_shape[1]
+    TIMES: gl.constexpr = WIDTH // STORE_N
+    MUCH: gl.constexpr = ACTIVATION == "gelu" or ACTIVATION == "silu"
+    parts = _halves(x, STORE_N)
+    if MUCH:
+        for i in range(TIMES):
+            to = staging.index(I_CONSUMER * BUFFERS + (I_PART * TIMES + i) % BUFFERS)
+            _store_part(
+                c, to, bias, row, column + i * STORE_N, parts[0], problem, HAS_BIAS, ACTIVATION
+            )
+            parts = parts[1:] + parts[-1:]
+    else:
+        for i in gl.static_range(TIMES):
+            to = staging.index(I_CONSUMER * BUFFERS + (I_PART * TIMES + i) % BUFFERS)
+            _store_part(
+                c, to, bias, row, column + i * STORE_N, parts[i], problem, HAS_BIAS, ACTIVATION
+            )
+
+
+@gluon.jit
+def _consume(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+    PARTS: gl.constexpr = problem.BLOCK_N // WIDTH
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
+    at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
+    for i_tile in range(gl.program_id(0), problem.tiles(), gl.num_programs(0)):
+        row, column = problem.tile(i_tile)
+        row += I_CONSUMER * ROWS
+        o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+        in_m = o_m < problem.M
+        if A_SCALE != "none":
+            p_sa = a_scale + o_m * stride_am
+        if B_SCALE == "blocks":
+            p_sb = b_scale + column // BLOCK * stride_bn
+        accs = ()
+        for _ in gl.static_range(PARTS):
+            accs = accs + (gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT),)  # type: ignore[assignment]  # noqa: RUF005
+        for _ in range(0, problem.K, problem.BLOCK_K):
+            if A_SCALE == "blocks":
+                b_sa = gl.load(p_sa, mask=in_m, other=0.0)
+                p_sa += stride_ak
+            mbarrier.wait(ring.full.index(at.stage), at.phase)
+            a = ring.a.index(at.stage * problem.CONSUMERS + I_CONSUMER)
+            b = ring.b.index(at.stage)
+            added = ()
+            for i in gl.static_range(PARTS):
+                pending = _multiply(a, b, i)
+                if B_SCALE == "blocks":
+                    # Beyond the last column is no block.
+                    in_n = column + i * WIDTH < problem.N
+                    b_sb = gl.load(p_sb + i * stride_bn, mask=in_n, other=0.0)
+                part = warpgroup_mma_wait(0, deps=[pending])
+                if i == PARTS - 1:
+                    mbarrier.arrive(ring.empty.index(at.stage))
+                if A_SCALE == "blocks":
+                    if B_SCALE == "blocks":
+                        part = part * (b_sa * b_sb)[:, None]
+                    else:
+                        part = part * b_sa[:, None]
+                elif B_SCALE == "blocks":
+                    part = part * b_sb
+                added = added + (accs[i] + part,)  # type: ignore[assignment]  # noqa: RUF005
+            if B_SCALE == "blocks":
+                p_sb += stride_bk
+            accs = added
+            at = at.next()
+        o_n = gl.arange(0, WIDTH, gl.SliceLayout(0, LAYOUT))
+        for i in gl.static_range(PARTS):
+            x = accs[i]  # type: ignore[var-annotated]
+            first = column + i * WIDTH
+            if A_SCALE == "outer":
+                x *= gl.load(p_sa, mask=in_m, other=0.0)[:, None]
+            if B_SCALE == "outer":
+                in_n = first + o_n < problem.N
+                x *= gl.load(b_scale + (first + o_n) * stride_bn, mask=in_n, other=0.0)[None, :]
+            _store(c, c_staging, I_CONSUMER, bias, row, first, x, problem, i, HAS_BIAS, ACTIVATION)
+    tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["M", "N", "K"])
+def matmul_hopper_fp8(
+    a,
+    b,
+    c,
+    a_scale,
+    b_scale,
+    bias,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    BLOCK_N: gl.constexpr,
+    BLOCK_K: gl.constexpr,
+    STAGES: gl.constexpr,
+    GROUP_M: gl.constexpr,
+    A_SCALE: gl.constexpr,
+    B_SCALE: gl.constexpr,
+    HAS_BIAS: gl.constexpr,
+    ACTIVATION: gl.constexpr,
+    CONSUMER_REGISTERS: gl.constexpr,
+    PRODUCER_REGISTERS: gl.constexpr,
+):
+    """c = activation((a * a_scale) @ (b * b_scale) + bias); a: (M, K), b: (N, K)."""
+    problem = Problem(M, N, K, 2, BLOCK_N, BLOCK_K, GROUP_M, False, False)
+    ring = Ring(
+        gl.allocate_shared_memory(a.dtype, [STAGES * 2] + a.block_shape, a.layout),  # noqa: RUF005
+        gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout),  # noqa: RUF005
+        barriers(STAGES, 1),
+        barriers(STAGES, 2),
+        STAGES,
+    )
+    shape: gl.constexpr = [2 * BUFFERS] + c.block_shape  # noqa: RUF005
+    c_staging = gl.allocate_shared_memory(c.dtype, shape, c.layout)
+    fence_async_shared()
+    # Constexprs survive only in tuples written in place, hence the repetition.
+    gl.warp_specialize(
+        [
+            (
+                _consume,
+                (
+                    c,
+                    a_scale,
+                    b_scale,
+                    bias,
+                    ring,
+                    c_staging,
+                    problem,
+                    0,
+                    stride_am,
+                    stride_ak,
+                    stride_bk,
+                    stride_bn,
+                    A_SCALE,
+                    B_SCALE,
+                    HAS_BIAS,
+                    ACTIVATION,
+                ),
+            ),
+            (
+                _consume,
+                (
+                    c,
+                    a_scale,
+                    b_scale,
+                    bias,
+                    ring,
+                    c_staging,
+                    problem,
+                    1,
+                    stride_am,
+                    stride_ak,
+                    stride_bk,
+                    stride_bn,
+                    A_SCALE,
+                    B_SCALE,
+                    HAS_BIAS,
+                    ACTIVATION,
+                ),
+            ),
+            (produce, (a, b, ring, problem)),
+        ],
+        [4, 1],
+        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+    )
