@@ -18,13 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from reports import kept_evidence
-from reports.strict import RejectedError, is_text, parse, read_bytes
+from reports.strict import Fields, RejectedError, is_text, parse, read_bytes, text
 
 MAX_PACKED_BYTES = 16 * 1024 * 1024
 MAX_BYTES = 64 * 1024 * 1024
 MAX_LINES = 6_000  # of a listing; a longer one is compared up to here
 _SCHEMA = 1
 _MOST_REJECTED = 100
+_TIER = re.compile(r"[a-z0-9-]{1,40}")
+_TIERS = {
+    "ncu": "from hardware counters (ncu)",
+    "gpm": "from the driver's sampling (gpm), not from hardware counters",
+    "latency": "a share of the peak, without counters",
+}
 NOT_APPLICABLE = "not applicable"  # what instruments say of a kernel that a commit lacks
 _COMPILED = re.compile(r"([0-9a-f]{8})[0-9a-f]*-([\w.+]+)\.evidence\.xz")
 MEASURED_PATTERN = "gpu-*.json.gz"
@@ -58,12 +64,27 @@ class CardState:
 
 
 @dataclass(frozen=True)
+class Counted:
+    """Which tier gave the counters of a commit, ``why`` no better one did, and of which card."""
+
+    tier: str
+    why: str = ""
+    card: str = ""
+
+    @property
+    def said(self) -> str:
+        words = _TIERS.get(self.tier, f"from {self.tier}")
+        return f"{words}: {self.why}" if self.why else words
+
+
+@dataclass(frozen=True)
 class Asked:
-    """What the GPU instruments were asked for at a commit, by workload what came of it, and which
-    instruments those are; nothing where nothing was kept."""
+    """What the GPU instruments were asked for at a commit, by workload what came of it, which
+    instruments those are and what gave the counters; nothing where nothing was kept."""
 
     statuses: Mapping[str, str] = field(default_factory=dict)
     instruments: frozenset[str] = frozenset()
+    counted: Counted | None = None
 
 
 @dataclass
@@ -205,6 +226,7 @@ class Evidence:
             data = read_measured(path)
             if data.get("commit") != commit:
                 raise RejectedError(path, [f"is not the evidence of commit {commit[:10]}"])
+            counted = counted_by(path, data)
         except RejectedError as error:
             self._reject(error)
             return
@@ -221,7 +243,9 @@ class Evidence:
                         self._states[commit][workload, str(metric)] = _state(summary)
         known, methods = self._asked[commit], data.get("methods")
         names = frozenset(methods) if isinstance(methods, dict) else frozenset()
-        self._asked[commit] = Asked({**known.statuses, **statuses}, known.instruments | names)
+        self._asked[commit] = Asked(
+            {**known.statuses, **statuses}, known.instruments | names, counted or known.counted
+        )
 
     def _reject(self, error: RejectedError) -> None:
         if str(error) not in self.rejected and len(self.rejected) < _MOST_REJECTED:
@@ -273,6 +297,35 @@ def read_measured(path: Path) -> dict[str, Any]:
     if said != _SCHEMA or isinstance(said, bool):
         raise RejectedError(path, [f"expected evidence of schema {_SCHEMA}, got {said!r}"])
     return dict(data)
+
+
+def counted_by(path: Path, data: dict[str, Any]) -> Counted | None:
+    """What gave the counters in what was read of ``path``; ``None`` where that was not kept (it was
+    not always), ``RejectedError`` where it is not what it should be."""
+    found = data.get("counters")
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise RejectedError(path, [f"counters: expected an object, got {text(found)}"])
+    problems: list[str] = []
+    fields = Fields(found, problems, "counters.")
+    fields.need("tier")
+    tier = fields.take("tier", _is_tier, "1 to 40 of a to z, 0 to 9 and -", "")
+    why = _one_line(fields.string("why"))
+    if problems:
+        raise RejectedError(path, problems)
+    card = data.get("card")
+    name = card.get("name") if isinstance(card, dict) else None
+    return Counted(tier, why, _one_line(name[:80]) if is_text(name) else "")
+
+
+def _is_tier(value: Any) -> bool:
+    return isinstance(value, str) and _TIER.fullmatch(value) is not None
+
+
+def _one_line(said: str) -> str:
+    """Without what a terminal would obey."""
+    return " ".join("".join(c if c.isprintable() else " " for c in said).split())
 
 
 def _gunzip(path: Path, packed: bytes) -> bytes:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from benchmarks import isolation
 from benchmarks.configuration import CACHE_VARIABLE, ROOT, load
 from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import commit, presence
+from reports import evidence, kept_evidence
+from reports.strict import RejectedError
 
 # asv: 0 clean, 2 some benchmark failed (its row says so in the report), else it did not run.
 _MEASURED = (0, 2)
@@ -116,6 +119,7 @@ def main(args: argparse.Namespace) -> int:
         file=sys.stderr,
         flush=True,
     )
+    begin = time.time_ns()
     with tempfile.TemporaryDirectory(prefix="compiled-") as kept:
         # Most kernels do not change from one commit to the next: what is compiled is kept.
         os.environ.setdefault(CACHE_VARIABLE, kept)
@@ -126,9 +130,29 @@ def main(args: argparse.Namespace) -> int:
             # host's work is alone on the machine.
             failed = _run(queues(commits, patterns_of_the_set(["^compiled"])), command)
             failed += _run([Queue("host", commits, patterns_of_the_set(["^host"]))], command)
+    for line in counters_since(begin):
+        print(line, file=sys.stderr)
     for queue, code in failed:
         print(f"asv stopped with exit code {code}; its output: {queue.log}", file=sys.stderr)
     return 2 if failed else 0
+
+
+def counters_since(begin_ns: int) -> list[str]:
+    """What gave the counters of the commits measured since, if not the best tier, and why: asv
+    keeps to itself what a measuring process says. Each line once."""
+    said = set()
+    folder = ROOT / ".asv" / "results" / kept_evidence.FOLDER
+    for path in sorted(folder.glob(evidence.MEASURED_PATTERN)):
+        if path.stat().st_mtime_ns < begin_ns:
+            continue
+        try:
+            counted = evidence.counted_by(path, evidence.read_measured(path))
+        except RejectedError as error:
+            said.add(str(error))
+            continue
+        if counted is not None and counted.why:
+            said.add(f"utilization is {counted.said}")
+    return sorted(said)
 
 
 def queues(commits: Sequence[str], patterns: Sequence[str]) -> list[Queue]:

@@ -151,9 +151,11 @@ def measure(names: Sequence[str]) -> Cache:
     timed = kept.run(session, names, report)
     right = [name for name, outcome in timed.items() if outcome.status == "ok"]
     until = begin + _COUNTER_SECONDS
-    counted = counters.read(right, say, None, until).outcomes if right else {}
+    readings = counters.read(right, say, None, until) if right else counters.Readings("", {})
+    counted = readings.outcomes
     tried = {name: one for name, one in timed.items() if one.status != "not tried"}
-    evidence.write(tried, counted, session.card, methods)
+    # asv throws away what a ``setup_cache`` that went well says: ``history`` and the report say it.
+    evidence.write(tried, counted, session.card, methods, readings.tier, readings.why)
     if len(tried) == len(timed):
         kept.finish()
     return {name: _row(outcome, counted.get(name)) for name, outcome in timed.items()}

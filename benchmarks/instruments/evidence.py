@@ -19,6 +19,7 @@ from benchmarks import isolation
 from benchmarks.instruments.outcome import Outcome
 
 SCHEMA_VERSION = 1
+MOST_WHY = 1_000  # characters
 
 
 def folder() -> Path | None:
@@ -32,12 +33,15 @@ def write(
     counted: Mapping[str, Outcome],
     card: Mapping[str, Any] | None,
     versions: Mapping[str, str],
+    tier: str = "",
+    why: str = "",
 ) -> Path | None:
-    """Keep the outcomes of the commit this process measures."""
+    """Keep the outcomes of the commit this process measures; ``tier`` gave the counters (nothing
+    where none were asked for), ``why`` no better one did."""
     measured, where = isolation.measured(), folder()
     if measured is None or where is None:
         return None
-    document = {
+    document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "commit": measured.commit,
         "tree": measured.tree,
@@ -46,6 +50,8 @@ def write(
         "timed": [asdict(outcome) for outcome in timed.values()],
         "counted": [asdict(outcome) for outcome in counted.values()],
     }
+    if tier:
+        document["counters"] = {"tier": tier, "why": why[:MOST_WHY]}
     where.mkdir(parents=True, exist_ok=True)
     file = where / f"gpu-{measured.commit[:12].replace(' ', '-')}.json.gz"
     unfinished = file.with_suffix(".new")

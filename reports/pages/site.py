@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from reports.evidence import Counted
 from reports.history import UNASKED, Table
 from reports.judging import Judgement
 from reports.machine_readable import atom, regressions
@@ -120,11 +121,23 @@ def _machines(site: Site) -> None:
             platforms=[
                 (table.commits[c], table.platform_names[table.platforms[c]]) for c in starts
             ],
+            counted=_counted(table, view.judgement),
             missing=[table.series[row] for row in state["rows"]],
             unasked=int((table.methods[:, -1] == UNASKED).sum()),
             workloads=sorted(Counter(info.workload for info in table.series).items())[:500],
         )
         site.fresh.write(machine_path(table.machine, table.environment), page)
+
+
+def _counted(table: Table, judgement: Judgement) -> tuple[Commit, Counted] | None:
+    """What gave the counters of the newest commit that a GPU of this machine measured."""
+    timed = [row for row, info in enumerate(table.series) if info.meaning.instrument == "latency"]
+    columns = np.flatnonzero(np.isfinite(table.values[timed]).any(axis=0))
+    if not table.machine or not len(columns):
+        return None
+    commit = table.commits[columns[-1]]
+    counted = judgement.evidence.asked(commit.hash).counted
+    return None if counted is None else (commit, counted)
 
 
 def _rooflines(site: Site) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,11 @@ from benchmarks.instruments.counters import Readings
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Session
 from benchmarks.suite import attention, matmul, peers
+from reports.evidence import Evidence
 
 FAST, SLOW = "matmul-fp16-1024x1024x1024", "matmul-fp16-4096x4096x4096"
 SUITES = (attention, matmul, peers)
+READ = counters.read  # most tests have another
 
 
 def functions() -> list[tuple[str, Any, list[str]]]:
@@ -192,6 +196,38 @@ def test_raw_samples_are_kept_beside_the_results(
     assert timed["samples"]["latency_cold"] == cache[FAST]["samples"]["latency_cold"]
     assert document["methods"]["latency"] == commit.latency.METHOD_VERSION
     assert "host" not in document["methods"], "it is asked by a benchmark of its own"
+
+
+REFUSING_NCU = """#!/bin/sh
+for one; do case "$one" in --log-file=*) log="${one#*=}";; esac; done
+echo "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access counters" > "$log"
+exit 1
+"""
+
+
+def test_a_missing_right_is_in_the_evidence_and_history_says_it_once(
+    scripted: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """What ``setup_cache`` prints is thrown away by asv: nothing here listens to it."""
+    monkeypatch.setenv(isolation.RESULTS_VARIABLE, str(tmp_path / ".asv" / "results"))
+    monkeypatch.setattr(history, "ROOT", tmp_path)
+    monkeypatch.setattr(counters, "read", READ)
+    monkeypatch.setattr(counters, "Session", commit.Session)
+    ncu = tmp_path / "ncu"
+    ncu.write_text(REFUSING_NCU)
+    ncu.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    scripted[FAST] = {"us": 20}
+    for digit in "ab":
+        found = isolation.Measured("k", 40 * digit, "t", "")
+        monkeypatch.setattr(isolation, "measured", lambda found=found: found)
+        commit.measure([FAST])
+    counted = Evidence([tmp_path / ".asv" / "results"]).asked("a" * 40).counted
+    assert counted is not None
+    assert (counted.tier, counted.card) == ("gpm", "")
+    assert "ERR_NVGPUCTRPERM" in counted.why and "CAP_SYS_ADMIN" in counted.why
+    assert history.counters_since(0) == [f"utilization is {counted.said}"]
+    assert history.counters_since(time.time_ns() + 10**9) == [], "not measured by this run"
 
 
 def test_a_run_that_was_ended_goes_on_where_it_stood(

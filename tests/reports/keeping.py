@@ -76,9 +76,13 @@ def write_card(results: Path, commit: str, workload: str, mhz: float, watts: flo
 
 
 def write_asked(
-    results: Path, commit: str, statuses: dict[str, str], instruments: Sequence[str] = ("latency",)
+    results: Path,
+    commit: str,
+    statuses: dict[str, str],
+    instruments: Sequence[str] = ("latency",),
+    **more: object,
 ) -> Path:
-    """What a GPU was asked for at a commit, and what came of each workload."""
+    """What a GPU was asked for at a commit, what came of each workload, and ``more`` beside it."""
     document = {
         "schema_version": 1,
         "commit": commit,
@@ -89,6 +93,7 @@ def write_asked(
             for name, status in statuses.items()
         ],
         "counted": [],
+        **more,
     }
     path = results / kept_evidence.FOLDER / f"gpu-{commit[:12]}.json.gz"
     path.parent.mkdir(exist_ok=True)

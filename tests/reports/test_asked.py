@@ -253,3 +253,18 @@ def test_no_mutant_of_evidence_does_more_than_be_refused(tmp_path: Path) -> None
         assert table.values[0].tolist() == [1.0, 1.0]
         assert table.values[1, 0] == 5.0
         assert all(str(path) in reason for reason in found.rejected)
+
+
+def test_a_machines_page_says_what_gave_its_counters(tmp_path: Path) -> None:
+    tree = gpu_tree(tmp_path, {TIME: 2 * [[1.0, 2.0]]})
+    why = "ERR_NVGPUCTRPERM: <b>set</b> NVreg_RestrictProfilingToAdminUsers=0"
+    keeping.write_asked(
+        tree.results,
+        tree.commits[-1],
+        dict.fromkeys((SMALL, LARGE), "ok"),
+        counters={"tier": "gpm", "why": why},
+    )
+    site = trees.build_site(tree, tmp_path / "html")
+    page = next((site / "m").iterdir()).read_text()
+    assert "from the driver&#39;s sampling (gpm), not from hardware counters: ERR_NVGPU" in page
+    assert "&lt;b&gt;set&lt;/b&gt; NVreg" in page and "<b>set" not in page

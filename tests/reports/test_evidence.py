@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reports import evidence
-from reports.evidence import Evidence
+from reports.evidence import Asked, Counted, Evidence
 from tests.reports import keeping
 from tests.reports.test_fuzz import MUTANTS, SEED, mutants
 
@@ -77,6 +77,43 @@ def test_what_is_no_evidence_is_named_and_nothing_of_it_is_taken(
     assert found.states(OLD) == {}
     (rejected,) = found.rejected
     assert str(path) in rejected
+    assert reason in rejected
+
+
+def test_what_gave_the_counters_is_known_where_it_was_kept(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    keeping.write_asked(results, OLD, {"attention": "ok"})
+    told = {"tier": "gpm", "why": "ERR_NVGPUCTRPERM:\n\x1b[31m the remedy"}
+    keeping.write_asked(results, NEW, {"attention": "ok"}, counters=told, card={"name": "H200"})
+    found = Evidence([results])
+    assert found.asked(OLD).counted is None
+    assert found.asked(OLD).statuses == {"attention": "ok"}
+    counted = found.asked(NEW).counted
+    assert counted == Counted("gpm", "ERR_NVGPUCTRPERM: [31m the remedy", "H200")
+    assert counted.said.startswith("from the driver's sampling (gpm), not from hardware counters: ")
+
+
+@pytest.mark.parametrize(
+    ("counters", "reason"),
+    [
+        ("gpm", "counters: expected an object, got 'gpm'"),
+        ({}, "counters.tier: is missing"),
+        ({"tier": "<b>"}, "counters.tier: expected 1 to 40 of a to z, 0 to 9 and -, got '<b>'"),
+        ({"tier": ["gpm"]}, "counters.tier: expected 1 to 40"),
+        ({"tier": "gpm", "why": 3}, "counters.why: expected text of at most 2000 characters"),
+        ({"tier": "gpm", "why": "x" * 2001}, "counters.why: expected text of at most 2000"),
+    ],
+)
+def test_odd_words_on_counters_are_refused_by_name(
+    tmp_path: Path, counters: object, reason: str
+) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    keeping.write_asked(results, OLD, {"attention": "ok"}, counters=counters)
+    found = Evidence([results])
+    assert found.asked(OLD) == Asked()
+    (rejected,) = found.rejected
     assert reason in rejected
 
 
