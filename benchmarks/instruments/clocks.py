@@ -7,8 +7,7 @@ still runs and its samples carry no clocks. The AMD reader has not been run on a
 from __future__ import annotations
 
 import importlib
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -108,18 +107,35 @@ def _readable(read: Reader, failure: type[Exception]) -> Reader | None:
     return read
 
 
-def other_processes(uuid: str) -> list[int]:
-    """Processes of others that have work on the card, as far as NVML tells."""
+def computing() -> dict[str, frozenset[int]]:
+    """By the UUID of each card, the processes that compute on it, as far as NVML tells. In a
+    container they have the numbers of the host: none of them can be told from one's own."""
     nvml = _module("pynvml")
     if nvml is None:
-        return []
+        return {}
+    found = {}
     try:
         nvml.nvmlInit()
-        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-        found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        for index in range(nvml.nvmlDeviceGetCount()):
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+            found[nvml.nvmlDeviceGetUUID(handle)] = frozenset(one.pid for one in processes)
     except nvml.NVMLError:
-        return []
-    return [process.pid for process in found if process.pid != os.getpid()]
+        pass  # what was not told is not known
+    return found
+
+
+def shared(
+    uuid: str, before: Mapping[str, frozenset[int]], after: Mapping[str, frozenset[int]]
+) -> str:
+    """What to say of others on card ``uuid``, nothing where there are none: those of ``before``
+    this process came to it that are still there ``after``, so neither oneself nor who just left."""
+    none: frozenset[int] = frozenset()
+    count = len(before.get(uuid, none) & after.get(uuid, none))
+    if not count:
+        return ""
+    who = "another process computes" if count == 1 else f"{count} other processes compute"
+    return f"{who} on this GPU: times are not its own, end it or wait"
 
 
 def driver_version() -> str:

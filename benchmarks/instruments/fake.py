@@ -53,6 +53,7 @@ class FakeGpu:
     or fail), its time is the script's of that call or of the GPU."""
 
     events_us = 2.0
+    uuid = "GPU-fake"
 
     def __init__(self, script: Script | None = None, seed: int = 0, name: str = "Fake GPU") -> None:
         self.script = script or Script()

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.instruments import peers
@@ -31,6 +32,7 @@ MAX_LOST = 3
 # How long a process that lost its device may take to end.
 _LOST_SECONDS = 10.0
 _DIED = "the measuring process ended: "
+_SAID: set[str] = set()  # what workers noted, each once
 
 
 def group(mode: str, name: str) -> str:
@@ -62,6 +64,7 @@ class Session:
         self.environment = environment
         self.card: dict[str, Any] | None = None
         self.errors = ""
+        self._note = ""  # what the last worker found at its start that speaks against its numbers
         self._began = False  # whether the last worker began anything
         self._ahead: subprocess.Popen[str] | None = None
         self._working: subprocess.Popen[str] | None = None
@@ -150,6 +153,7 @@ class Session:
         """Outcomes of one process, the last of them maybe that it hung or died. At least one."""
         process, self._ahead = self._ahead or self._start(), None
         self._working = process
+        self._note = ""
         if self._stopped:  # while it started
             end(process)
         assert process.stdin and process.stdout and process.stderr
@@ -176,6 +180,9 @@ class Session:
             waiting = list(workloads)
             for outcome in self._answers(lines, waiting, last_word):
                 waiting.remove(outcome.workload)
+                if self._note:
+                    detail = "; ".join(filter(None, [outcome.detail, self._note]))
+                    outcome = replace(outcome, detail=detail)
                 if report is not None:
                     report(outcome)
                 yield outcome
@@ -185,6 +192,12 @@ class Session:
             end(process)
             readers[1].join(5)
             self.errors = "".join(errors)
+
+    def _noted(self, note: str) -> None:
+        self._note = note
+        if note and note not in _SAID:
+            _SAID.add(note)
+            print(note, file=sys.stderr, flush=True)
 
     def _answers(
         self, lines: queue.Queue[str | None], waiting: Sequence[str], last_word: Callable[[], str]
@@ -203,6 +216,7 @@ class Session:
             else:
                 if message is not None:
                     self.card = message.get("card", self.card)
+                    self._noted(message.get("note", self._note))
                     if "begin" in message:
                         # The first has the time a process takes to start as well.
                         seconds = self.seconds_each if at else seconds

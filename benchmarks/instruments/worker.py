@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from benchmarks import configuration, devices, isolation
-from benchmarks.instruments import beside, latency, measuring, peers, tuning
+from benchmarks.instruments import beside, clocks, latency, measuring, peers, tuning
 from benchmarks.instruments.fake import FakeGpu, FakeWorkload
 from benchmarks.instruments.gpu import GpuError
 from benchmarks.instruments.latency import Limits
@@ -128,13 +128,16 @@ def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Meas
         return lambda names: (tuning.compile_here(request, name) for name in names)
     if mode == "ahead":
         return lambda names: (measuring.call_once(peers.get(name)) for name in names)
+    # Before there is a context of its own. Who was made ready ahead has one, and others beside it.
+    before = {} if "--ahead" in sys.argv[1:] else clocks.computing()
     from benchmarks.instruments.torch_gpu import TorchGpu
 
     gpu = TorchGpu()
     known = devices.identify(gpu.card.name)
     if known is not None and known.cache_bytes > gpu.card.cache_bytes:
         gpu = TorchGpu(cache_bytes=known.cache_bytes)
-    _tell(answers, {"card": vars(gpu.card)})
+    note = clocks.shared(gpu.uuid, before, clocks.computing()) if before else ""
+    _tell(answers, {"card": vars(gpu.card), "note": note})
     get = peers.get
     limits = Limits(**request.get("limits", {}))
     if mode == "latency":
@@ -158,7 +161,10 @@ def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Meas
 
 
 def _scripted(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Measure:
-    """Workloads of a software GPU: what hangs here really hangs."""
+    """Workloads of a software GPU: what hangs here really hangs. ``computing`` are the processes on
+    it before and after this one came."""
+    seen = [{FakeGpu.uuid: frozenset(each)} for each in request.get("computing", ((), ()))]
+    _tell(answers, {"note": clocks.shared(FakeGpu.uuid, *seen)})
     limits = Limits(**request.get("limits", {}))
     scripts: dict[str, dict[str, Any]] = request["scripts"]
 

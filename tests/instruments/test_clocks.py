@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
+import pytest
+
 from benchmarks.instruments import clocks
 
 
@@ -30,4 +35,38 @@ def test_amdsmi_answers_are_read_with_their_gaps():
 def test_without_nvml_there_is_no_reader_and_no_error():
     assert clocks.nvml_reader("GPU-none") is None
     assert clocks.amdsmi_reader(0) is None
-    assert clocks.other_processes("GPU-none") == []
+    assert clocks.computing() == {}
+
+
+def nvml() -> SimpleNamespace:
+    """NVML's answers on two cards, the second of which tells nothing."""
+
+    class UnsupportedError(Exception): ...
+
+    def running(handle: int) -> list[SimpleNamespace]:
+        if handle == 1:
+            raise UnsupportedError
+        return [SimpleNamespace(pid=pid) for pid in (71, 72)]
+
+    return SimpleNamespace(
+        NVMLError=UnsupportedError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}",
+        nvmlDeviceGetComputeRunningProcesses=running,
+    )
+
+
+def test_others_on_the_card_are_those_who_were_there_before_and_stayed(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(sys.modules, "pynvml", nvml())
+    before = clocks.computing()
+    assert before == {"GPU-0": {71, 72}}
+    own, ended = 90, 72
+    after = {"GPU-0": (before["GPU-0"] | {own}) - {ended}}
+    assert clocks.shared("GPU-0", before, after).startswith("another process computes on this GPU")
+    assert clocks.shared("GPU-0", before, before).startswith("2 other processes compute")
+    assert clocks.shared("GPU-0", {"GPU-0": frozenset()}, after) == ""
+    assert clocks.shared("GPU-1", before, after) == ""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.instruments import session as sessions
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Session, Stopped, side_by_side, stopped_by_sigterm
 
@@ -50,6 +51,24 @@ def test_every_failure_costs_its_own_workload_only():
     )
     assert outcomes["bad-launch"].detail == "GpuError: too many resources requested for launch"
     assert outcomes["crashes"].detail.startswith("the measuring process ended: ")
+
+
+def test_who_shares_the_card_is_said_once_and_noted_on_every_outcome(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sessions, "_SAID", set())
+    scripts: dict[str, dict[str, object]] = {"good": {"us": 50}, "bad": {"fails_at": 0}}
+    shared = session(scripts)
+    shared.request["computing"] = [[4242, 17], [4242, 99]]
+    outcomes = shared.run(list(scripts))
+    note = "another process computes on this GPU: times are not its own, end it or wait"
+    assert outcomes["good"].status == "ok"
+    assert outcomes["good"].detail.endswith(note)
+    assert outcomes["bad"].detail == f"GpuError: too many resources requested for launch; {note}"
+    assert capsys.readouterr().err == note + "\n"
+    shared.request["computing"] = [[], [99]]
+    assert note not in shared.run(["good"])["good"].detail
+    assert capsys.readouterr().err == ""
 
 
 def test_a_hanging_workload_is_ended_and_the_next_one_measured():
