@@ -20,7 +20,8 @@ CONSUMERS = 2
 @dataclass(frozen=True)
 class Fp8HopperConfig:
     """A tile of 128 rows and ``block_n`` columns and the ring that feeds it: a stage holds
-    ``block_k`` of K, whose products are added in the matrix unit."""
+    ``block_k`` of K, whose products are added in the matrix unit: of 256 ones of the same sign,
+    14 bits of the sum are fewer than bf16's rounding asks for."""
 
     block_n: int
     block_k: int
@@ -28,11 +29,8 @@ class Fp8HopperConfig:
     group_m: int = 8
 
 
-# The first of each width is for outputs in bf16, which has fewer bits than sums of 256 products
-# keep; the second for other outputs and for scales of blocks.
-WIDE = (Fp8HopperConfig(256, 256, 2, group_m=16), Fp8HopperConfig(256, 128, 4, group_m=16))
-NARROW = (Fp8HopperConfig(128, 256, 3), Fp8HopperConfig(128, 128, 6))
-CONFIGS = WIDE + NARROW
+WIDE = Fp8HopperConfig(256, 128, 4, group_m=16)
+NARROW = Fp8HopperConfig(128, 128, 6)
 
 
 def choose(
@@ -40,14 +38,13 @@ def choose(
 ) -> Fp8HopperConfig | None:
     """Wide tiles where every multiprocessor has three, narrow ones where most have one, None where
     the portable kernel's have to be smaller; docs/hopper.md measures it."""
-    finest = blocks or out != torch.bfloat16
     rows = triton.cdiv(M, ROWS * CONSUMERS)
     # Registers that a wide tile lacks: a scale for each row, fp32's error function.
     crowded = blocks or (out == torch.float32 and activation == "gelu")
     if rows * triton.cdiv(N, 256) >= 3 * multiprocessors and not crowded:
-        return WIDE[finest]
+        return WIDE
     if 4 * rows * triton.cdiv(N, 128) >= 3 * multiprocessors:
-        return NARROW[finest]
+        return NARROW
     return None
 
 
