@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from pathlib import Path
 
@@ -76,6 +77,24 @@ def test_what_is_compiled_shares_the_machine_and_what_is_timed_has_it_alone(
     said = capsys.readouterr().err
     assert "   3 [ 0.00%] · For own commit c3:" in said
     assert "track_launches" not in said
+
+
+@pytest.mark.parametrize(
+    "found",
+    [{}, {"host.Calls.time_call": {"params": [[]]}}, {"compiled.A.track_b": {"params": [["x"]]}}],
+    ids=["none", "no-values", "others"],
+)
+def test_a_package_whose_host_nothing_times_has_no_last_run(
+    asv: Path, tmp_path: Path, found: dict[str, object]
+) -> None:
+    (tmp_path / ".asv" / "results").mkdir(parents=True)
+    kept = tmp_path / ".asv" / "results" / "benchmarks.json"
+    kept.write_text(json.dumps({**found, "version": 2}))
+    assert run(commits=1) == 0
+    assert "host" not in asv.read_text()
+    kept.write_text(json.dumps({"host.Calls.time_call": {"params": [["x"]]}, "version": 2}))
+    assert run(commits=1) == 0
+    assert "begins host ^host" in asv.read_text()
 
 
 def test_a_gpu_is_for_one_at_a_time(asv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
