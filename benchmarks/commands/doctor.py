@@ -15,6 +15,7 @@ from typing import Literal
 
 from benchmarks import targets
 from benchmarks.configuration import ROOT, load
+from benchmarks.instruments import counters, ncu, rocprof
 
 SCHEMA_VERSION = 1
 _TORCH = ((2, 11), None)
@@ -127,16 +128,17 @@ def _gpu() -> Check:
 
 
 def _counters() -> Check:
-    tool = shutil.which("ncu") or shutil.which("rocprofv3")
-    if tool:
-        return Check("hardware counters", "ok", tool, False)
-    return Check(
-        "hardware counters",
-        "warning",
-        "neither ncu nor rocprofv3 on the PATH",
-        False,
-        "without them utilization comes from a lower tier, and says so",
-    )
+    name, remedy = "hardware counters", "without them utilization comes from a lower tier"
+    if counters.on_hip():
+        try:
+            tool = rocprof.command(Path())[0]
+        except rocprof.RocprofError as error:
+            return Check(name, "warning", str(error), False, remedy)
+        return Check(name, "warning", f"{tool}: {rocprof.UNPROVEN}", False, "hold them against it")
+    try:
+        return Check(name, "ok", f"{ncu.find()}, if the driver allows it", False)
+    except ncu.CountersRefusedError as error:
+        return Check(name, "warning", str(error), False, remedy)
 
 
 def checks() -> list[Check]:

@@ -7,6 +7,7 @@ still runs and its samples carry no clocks. The AMD reader has not been run on a
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -63,13 +64,15 @@ def nvml_reader(uuid: str) -> Reader | None:
 
 
 def amdsmi_reader(index: int) -> Reader | None:
-    """Reads AMD card ``index``; ``None`` where ``amdsmi`` is not to be had."""
+    """Reads the card that HIP calls ``index``; ``None`` where ``amdsmi`` is not to be had or it
+    cannot be told which of the machine's cards that is."""
     smi = _module("amdsmi")
-    if smi is None:
+    physical = amd_index(index, os.environ)
+    if smi is None or physical is None:
         return None
     try:
         smi.amdsmi_init()
-        handle = smi.amdsmi_get_processor_handles()[index]
+        handle = smi.amdsmi_get_processor_handles()[physical]
     except (smi.AmdSmiException, IndexError):
         return None
     return _readable(
@@ -80,6 +83,20 @@ def amdsmi_reader(index: int) -> Reader | None:
         ),
         smi.AmdSmiException,
     )
+
+
+def amd_index(index: int, environment: Mapping[str, str]) -> int | None:
+    """Which of the machine's cards HIP calls ``index``: amdsmi lists all, HIP those it is shown.
+    ``None`` if the list has no such place or names cards by something else than numbers."""
+    hip = environment.get("HIP_VISIBLE_DEVICES") or environment.get("CUDA_VISIBLE_DEVICES")
+    # The runtime below HIP hides cards first: HIP's numbers count what is left.
+    for shown in (hip, environment.get("ROCR_VISIBLE_DEVICES")):
+        if shown:
+            places = [place.strip() for place in shown.split(",")]
+            if index >= len(places) or not places[index].isdecimal():
+                return None
+            index = int(places[index])
+    return index
 
 
 def amd_clocks(clock: dict[str, Any], power: dict[str, Any], metrics: dict[str, Any]) -> Clocks:

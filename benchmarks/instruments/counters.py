@@ -1,6 +1,7 @@
 """Utilization from the best instrument that may be used here, with its name beside the value.
 
-Tiers, best first: ``ncu`` (hardware counters), ``gpm`` (the driver's sampling), then what needs no
+Tiers, best first: ``ncu`` (hardware counters; on AMD ``rocprofv3``, whose reader has not been run
+on a card of ours), ``gpm`` (the driver's sampling, NVIDIA's alone), then what needs no
 counter at all: the share of the peak at the clock of the samples (``latency``), the share of the
 datasheet's peak (derived in reports), and the compiled bound. Tiers are never compared.
 """
@@ -13,11 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.instruments import ncu, session
+from benchmarks import devices
+from benchmarks.instruments import ncu, rocprof, session
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Report, Session
 
-TIERS = ("ncu", "gpm", "latency", "datasheet", "compiled")
+TIERS = ("ncu", "rocprofv3", "gpm", "latency", "datasheet", "compiled")
 SECONDS_EACH = 180.0
 
 Tell = Callable[[str], None]
@@ -40,6 +42,8 @@ def read(
 ) -> Readings:
     """Counters of ``workloads`` from the best tier. ``tell`` gets one line if a tier is missing.
     No workload is begun that would end after ``until`` (a time of ``time.time``)."""
+    if on_hip():
+        return _read_on_hip(workloads, tell, report, until)
     try:
         return Readings("ncu", by_ncu(workloads, report, None, until))
     except (ncu.CountersRefusedError, ValueError) as refused:
@@ -54,6 +58,57 @@ def read(
     return Readings("latency", {}, "; ".join([why, *details]))
 
 
+def on_hip() -> bool:
+    """Whether torch is built for AMD's cards."""
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.version.hip is not None
+
+
+def _read_on_hip(
+    workloads: Sequence[str], tell: Tell, report: Report | None, until: float | None
+) -> Readings:
+    try:
+        outcomes = by_rocprof(workloads, report, until)
+    except (rocprof.RocprofError, ValueError) as refused:
+        tell(f"no hardware counters, utilization is a share of the peak: {refused}")
+        return Readings("latency", {}, str(refused))
+    tell(f"hardware counters: {rocprof.UNPROVEN}")
+    return Readings("rocprofv3", outcomes, rocprof.UNPROVEN)
+
+
+def by_rocprof(
+    workloads: Sequence[str], report: Report | None = None, until: float | None = None
+) -> dict[str, Outcome]:
+    """As :func:`by_ncu`, on AMD. Whatever ends the process takes the table with it: the others are
+    counted again. ``RocprofError`` where nothing can be counted."""
+    combined: dict[str, Outcome] = {}
+    left = list(workloads)
+    while left:
+        with tempfile.TemporaryDirectory() as folder:
+            profiled = Session(
+                _request("dispatches", until),
+                seconds_each=SECONDS_EACH,
+                wrap=rocprof.command(Path(folder)),
+            )
+            outcomes = profiled.run_once(left, report)
+            *_, last = outcomes.values()
+            if last.status in ("hung", "device lost") or session.died(last):
+                combined[last.workload] = last
+            elif not any(outcome.evidence.get("marks") for outcome in outcomes.values()):
+                combined |= outcomes
+            else:
+                name = str((profiled.card or {}).get("name"))
+                device = devices.identify(name)
+                if device is None:
+                    raise rocprof.RocprofError(f"no datasheet says how many SIMDs a {name!r} has")
+                combined |= rocprof.combine(outcomes, rocprof.table(Path(folder)), device)
+        left = [name for name in left if name not in combined]
+    return combined
+
+
 def by_ncu(
     workloads: Sequence[str],
     report: Report | None = None,
@@ -62,6 +117,8 @@ def by_ncu(
 ) -> dict[str, Outcome]:
     """One profiled process over all workloads. One that hangs costs another process: ``ncu`` is
     ended with it before it writes anything, so the others are counted again."""
+    if on_hip():
+        raise ncu.CountersRefusedError("Nsight Compute reads no AMD card")
     combined: dict[str, Outcome] = {}
     left = list(workloads)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,11 @@
 """Hardware counters of AMD cards through rocprofv3. **Not yet run on a card of ours.**
 
-Written against the tool's documented ``counter_collection.csv``. Utilization is MfmaUtil: the
-cycles the matrix cores were busy over all SIMDs, of the cycles the dispatch lasted.
+Written against the ``counter_collection.csv`` that AMD's guide "Using rocprofv3" prints.
+Utilization is MfmaUtil: the cycles the matrix cores were busy over all SIMDs, of those the dispatch
+lasted.
+
+The tool counts every launch of the process, so a mark, a spinning kernel that no workload has,
+stands before and after each call.
 """
 
 from __future__ import annotations
@@ -10,10 +14,20 @@ import csv
 import io
 import shutil
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.devices import Device
+from benchmarks.instruments import measuring
+from benchmarks.instruments.outcome import Outcome
+
+if TYPE_CHECKING:
+    from benchmarks.workloads.base import Workload
+
+UNPROVEN = "read by rocprofv3, whose reader has not been run on a card of ours"
+MARK = "spin_kernel"
 
 COUNTERS = ("SQ_VALU_MFMA_BUSY_CYCLES", "GRBM_GUI_ACTIVE", "SQ_INSTS")
 _COLUMNS = ("Dispatch_Id", "Kernel_Name", "Counter_Name", "Counter_Value")
@@ -75,3 +89,78 @@ def parse(text: str, device: Device) -> list[Dispatch]:
         percent = 100 * busy / (cycles * simds) if cycles else 0.0
         found.append(Dispatch(kernels[dispatch], cycles, percent, sum(counted["SQ_INSTS"])))
     return found
+
+
+def table(folder: Path) -> str:
+    """The text of the table below ``folder``: that of the worker, whose launches are the most. A
+    process it starts may leave one as well. ``RocprofError`` if there is none."""
+    found = sorted(folder.rglob("*counter_collection.csv"), key=lambda file: file.stat().st_size)
+    if not found:
+        raise RocprofError("rocprofv3 wrote no counter_collection.csv")
+    return found[-1].read_text(encoding="utf-8", errors="replace")
+
+
+def combine(outcomes: Mapping[str, Outcome], text: str, device: Device) -> dict[str, Outcome]:
+    """The worker's outcomes with the counters of their calls. Each tells how many it marked;
+    ``RocprofError`` if the table has not that many."""
+    between: list[list[Dispatch]] = []
+    for dispatch in parse(text, device):
+        if MARK in dispatch.kernel:
+            between.append([])
+        elif between:
+            between[-1].append(dispatch)
+    told = {name: int(outcome.evidence.get("marks", 0)) for name, outcome in outcomes.items()}
+    if len(between) != sum(told.values()):
+        raise RocprofError(
+            f"rocprofv3's table has {len(between)} marks, the worker made {sum(told.values())}"
+        )
+    combined: dict[str, Outcome] = {}
+    for name, outcome in outcomes.items():
+        mine, between = between[: told[name]], between[told[name] :]
+        calls = mine[::2]  # what follows the second mark of a call is not the call's
+        if outcome.status != "ok":
+            combined[name] = outcome
+        elif not calls or not all(calls):
+            combined[name] = Outcome(name, "failed", "the call launched no kernel")
+        else:
+            combined[name] = Outcome(name, "ok", UNPROVEN, _of_calls(calls))
+    return combined
+
+
+def _of_calls(calls: list[list[Dispatch]]) -> dict[str, tuple[float, ...]]:
+    """A sample a call: instructions add up, the share is weighted by cycles."""
+    return {
+        "tensor_pipe": tuple(
+            sum(one.mfma_percent * one.cycles for one in call)
+            / max(sum(one.cycles for one in call), 1.0)
+            for call in calls
+        ),
+        "instructions": tuple(sum(one.instructions for one in call) for call in calls),
+    }
+
+
+def profile_between_marks(workload: Workload, repeats: int) -> Outcome:
+    """Runs in the profiled worker: each repeat is a call between two marks."""
+    import torch
+
+    if (absent := measuring.missing(workload)) is not None:
+        return absent
+    marks = 0
+    try:
+        inputs = workload.inputs("cuda", seed=0)
+        workload.call(inputs)  # compiles
+        for _ in range(repeats):
+            torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
+            marks += 1
+            workload.call(inputs)
+            torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
+            marks += 1
+            torch.cuda.synchronize()
+    except Exception as error:  # the code under test may raise anything
+        return Outcome(
+            workload.name,
+            measuring.status_of(error),
+            measuring.first_line(error),
+            evidence={"marks": marks},
+        )
+    return Outcome(workload.name, "ok", evidence={"marks": marks})

@@ -3,10 +3,11 @@
 It is a process of its own so that a hanging kernel can be ended and a lost device left behind.
 ``mode`` is ``latency``, ``beside`` (a workload and its peers, interleaved), ``ahead`` (one call of
 each, so that what it compiles is on disk), ``counters`` (each workload's call between two marks,
-for a profiler that watches this process), ``sampled`` (repeats the call while the driver samples
-its counters), ``configurations`` (compiles a workload's choices, each under its own name; needs no
-GPU) or ``choices`` (times them beside each other). ``until`` is the time (of ``time.time``) after
-which nothing more is begun: the process ends as always, so a profiler writes its report.
+for a profiler that watches this process), ``dispatches`` (the same for AMD's), ``sampled`` (repeats
+the call while the driver samples its counters), ``configurations`` (compiles a workload's choices,
+each under its own name; needs no GPU) or ``choices`` (times them beside each other). ``until`` is
+the time (of ``time.time``) after which nothing more is begun: the process ends as always, so a
+profiler writes its report.
 """
 
 from __future__ import annotations
@@ -155,6 +156,12 @@ def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Meas
         from benchmarks.instruments.ncu import profile_between_marks
 
         return lambda names: (profile_between_marks(get(name), COUNTER_REPEATS) for name in names)
+    if mode == "dispatches":
+        from benchmarks.instruments import rocprof
+
+        return lambda names: (
+            rocprof.profile_between_marks(get(name), COUNTER_REPEATS) for name in names
+        )
     from benchmarks.instruments.gpm import sample_tensor_pipe
 
     return lambda names: (sample_tensor_pipe(get(name), gpu.uuid) for name in names)

@@ -32,6 +32,16 @@ def test_amdsmi_answers_are_read_with_their_gaps():
     assert throttled.power_w is None
 
 
+def test_amdsmi_is_asked_for_the_card_that_hip_shows():
+    assert clocks.amd_index(1, {}) == 1
+    assert clocks.amd_index(1, {"HIP_VISIBLE_DEVICES": "5, 3"}) == 3
+    assert clocks.amd_index(0, {"CUDA_VISIBLE_DEVICES": "6"}) == 6
+    both = {"HIP_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "4,7"}
+    assert clocks.amd_index(0, both) == 7
+    assert clocks.amd_index(2, {"HIP_VISIBLE_DEVICES": "5,3"}) is None
+    assert clocks.amd_index(0, {"ROCR_VISIBLE_DEVICES": "GPU-1234"}) is None
+
+
 def test_without_nvml_there_is_no_reader_and_no_error():
     assert clocks.nvml_reader("GPU-none") is None
     assert clocks.amdsmi_reader(0) is None
