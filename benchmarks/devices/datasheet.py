@@ -151,8 +151,8 @@ def load(name: str) -> Device:
 
 
 def identify(reported: str) -> Device | None:
-    """The datasheet of the card whose driver calls it ``reported``; ``None`` for an unknown card,
-    which is then measured against ceilings read off the card itself."""
+    """The datasheet of the card whose driver calls it ``reported``; ``None`` for an unknown card:
+    it is timed without a floor and has no share of a peak, and its outcomes say so."""
     for name in names():
         device = load(name)
         if reported in device.aliases:

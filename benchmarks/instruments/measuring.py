@@ -139,6 +139,8 @@ def checked(
     samples: dict[str, tuple[float, ...]] = {}
     evidence: dict[str, Any] = {}
     notes: list[str] = []
+    if device is None:
+        notes.append(f"no datasheet of {gpu.card.name!r}: no share of a peak, no floor")
     for method, measured in taken.items():
         if device is not None:
             floor_us = device.floor_us(workload.flops, workload.bytes_moved, dtype_of(workload))

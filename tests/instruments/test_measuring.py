@@ -75,6 +75,14 @@ def test_the_share_of_peak_uses_the_clock_of_each_sample():
     assert outcome.samples["peak_share"][0] == pytest.approx(100 * flops / 200e-6 / peak)
 
 
+def test_an_unknown_card_has_no_share_of_a_peak_and_says_so():
+    outcome = run(Scaled(work=10**11), FakeGpu(name="NVIDIA H200 NVL"))
+    assert outcome.status == "ok" and "peak_share" not in outcome.samples
+    assert "no datasheet of 'NVIDIA H200 NVL': no share of a peak, no floor" in outcome.detail
+    known = run(Scaled(work=10**11), FakeGpu(Script(us=200), name="NVIDIA H200"))
+    assert "datasheet" not in known.detail
+
+
 def test_a_wrong_answer_is_never_timed():
     gpu = FakeGpu()
     outcome = run(Scaled(behaviour=lambda a, b: (a @ b) * 1.01), gpu)
