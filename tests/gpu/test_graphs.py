@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from tests.kernels.graph_calls import CALLS, Call, Tensors
+from tests.gpu.graph_calls import CALLS, Call, Tensors
 from tests.kernels.on_card import portable
 
 pytestmark = pytest.mark.gpu
