@@ -1,0 +1,121 @@
+"""On a Hopper GPU: the Gluon matmuls agree with their portable twins and with fp64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from kernels.targets import current
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def _on_hopper() -> None:
+    if not current().has_wgmma:
+        pytest.skip(f"the kernels are for Hopper, this GPU is {current().name}")
+    torch.manual_seed(0)  # whatever ran before
+
+
+def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
+
+
+def stored(order: str, rows: int, columns: int) -> torch.Tensor:
+    if order == "t":
+        return torch.randn((columns, rows), device="cuda").t()
+    return torch.randn((rows, columns), device="cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (8, 8, 8),
+        (64, 512, 512),
+        (304, 520, 136),
+        (1024, 1024, 1024),
+        (1104, 1200, 136),
+        (2000, 1000, 1000),
+    ],
+    ids=lambda shape: "x".join(map(str, shape)),
+)
+def test_matmul_agrees_with_its_twin(
+    shape: tuple[int, int, int], layout: str, dtype: torch.dtype
+) -> None:
+    from kernels.matmul import hopper, portable
+
+    M, N, K = shape
+    a = stored(layout[0], M, K).to(dtype)
+    b = stored(layout[1], K, N).to(dtype)
+    bias = torch.randn(N, device="cuda").to(dtype)
+    found, twin = (torch.full((M, N), math.nan, device="cuda", dtype=dtype) for _ in range(2))
+    assert hopper.supported(a, b, found)
+    hopper.launch(a, b, found, bias, "gelu")
+    portable.launch(a, b, twin, bias, "gelu", False)
+    exact = torch.nn.functional.gelu(a.double() @ b.double() + bias.double())
+    assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-5
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize(
+    "shape",
+    [(512, 512, 40), (600, 36, 2052), (1024, 1024, 1024), (2500, 1996, 300)],
+    ids=lambda shape: "x".join(map(str, shape)),
+)
+def test_tf32_agrees_with_its_twin(shape: tuple[int, int, int], layout: str) -> None:
+    from kernels.matmul import hopper_tf32, portable
+
+    M, N, K = shape
+    a, b = stored(layout[0], M, K), stored(layout[1], K, N)
+    bias = torch.randn(N, device="cuda")
+    found, twin = (torch.full((M, N), math.nan, device="cuda") for _ in range(2))
+    assert hopper_tf32.supported(a, b, found)
+    hopper_tf32.launch(a, b, found, bias, "gelu")
+    portable.launch(a, b, twin, bias, "gelu", True)
+    exact = torch.nn.functional.gelu(a.double() @ b.double() + bias.double())
+    assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-6
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("scaled", ["tensor", "rows", "blocks"])
+@pytest.mark.parametrize(
+    "shape",
+    [(77, 136, 16), (301, 264, 400), (1001, 2056, 4096)],
+    ids=lambda shape: "x".join(map(str, shape)),
+)
+def test_fp8_agrees_with_its_twin(
+    shape: tuple[int, int, int], scaled: str, kind: torch.dtype
+) -> None:
+    from kernels.matmul import fp8, fp8_interface, hopper_fp8
+
+    M, N, K = shape
+    # 448 is the largest e4m3 has; beyond 464 a value becomes NaN.
+    drawn = ((stored("n", rows, K) * 100).clamp(-448, 448) for rows in (M, N))
+    a, b = (one.to(torch.float8_e4m3fn) for one in drawn)
+    b = b.t()
+    blocks = -(-K // 128)
+    shapes = {
+        "tensor": ((), ()),
+        "rows": ((M,), (N,)),
+        "blocks": ((M, blocks), (blocks, -(-N // 128))),
+    }
+    a_scale, b_scale = (torch.rand(one, device="cuda") * 0.01 + 0.005 for one in shapes[scaled])
+    scales = fp8_interface._scale_of_a(a, a_scale), fp8_interface._scale_of_b(b, b_scale)
+    bias = torch.randn(N, device="cuda").to(kind)
+    twin = torch.full((M, N), math.nan, device="cuda", dtype=kind)
+    fp8.launch(a, b, twin, *scales, bias, "gelu", None)
+    left, right = a.double(), b.double()
+    if scaled == "blocks":
+        a_scale = a_scale.repeat_interleave(128, 1)[:, :K]
+        b_scale = b_scale.repeat_interleave(128, 0)[:K].repeat_interleave(128, 1)[:, :N]
+    elif scaled == "rows":
+        a_scale = a_scale[:, None]
+    exact = torch.nn.functional.gelu((left * a_scale) @ (right * b_scale) + bias.double())
+    for config in (hopper_fp8.WIDE, hopper_fp8.NARROW):
+        found = torch.full((M, N), math.nan, device="cuda", dtype=kind)
+        hopper_fp8.launch(a, b, found, *scales, bias, "gelu", config)
+        assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-6
