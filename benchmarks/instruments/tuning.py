@@ -1,8 +1,9 @@
 """A kernel's configuration: which one a call chooses, what others there are, what they would do.
 
-The measured package chooses by functions ``choose*`` in modules called ``configs`` that return a
-frozen dataclass. For the time of a call another choice can be put in their place, so any
-configuration can be compiled, checked and timed without a change of the package.
+The measured package chooses by functions ``choose*`` that return a frozen dataclass, whose fields
+say by themselves which values there are: ``field(metadata={"values": (1, 2)})``. For the time of a
+call another choice can be put in their place, so any configuration can be compiled, checked and
+timed without a change of the package.
 
 Configurations are compiled side by side, in as many workers as there are cores: one that ends its
 compiler, or hangs on the card, costs itself alone.
@@ -18,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -105,23 +106,41 @@ def choosing(choice: Callable[[Config], Config]) -> Iterator[list[Config]]:
 
 
 def space(base: Config, *, limit: int, seed: int = 0) -> list[Config]:
-    """At most ``limit`` configurations around ``base``, ``base`` first: every tile, number of
-    warps and of stages; what is left out is drawn at random, the same for a seed."""
-    axes: dict[str, Sequence[int]] = {}
-    for field in fields(base):
-        if field.name.startswith("block_"):
-            axes[field.name] = TILES
-        elif field.name == "num_warps":
-            axes[field.name] = WARPS
-        elif field.name in ("num_stages", "stages"):
-            axes[field.name] = STAGES
-    every = [
-        replace(base, **dict(zip(axes, values, strict=True)))
+    """At most ``limit`` configurations, ``base`` first, then those that differ in fewest fields;
+    what is left out of equals is drawn at random, the same for a seed.
+
+    A field has the values that its metadata give; without any every tile, number of warps and of
+    stages is tried, by its name. What the dataclass refuses with ``ValueError`` there is not.
+    """
+    axes = {
+        field.name: dict.fromkeys((getattr(base, field.name), *_values(field)))
+        for field in fields(base)
+    }
+    others = [
+        config
         for values in itertools.product(*axes.values())
+        for config in _made(base, dict(zip(axes, values, strict=True)))
+        if config != base
     ]
-    others = [config for config in every if config != base]
     random.Random(seed).shuffle(others)
+    others.sort(key=lambda config: sum(getattr(config, n) != getattr(base, n) for n in axes))
     return [base, *others[: limit - 1]]
+
+
+def _values(field: Field[Any]) -> Sequence[Any]:
+    if "values" in field.metadata:
+        return tuple(field.metadata["values"])
+    if field.name.startswith("block_"):
+        return TILES
+    named = {"num_warps": WARPS, "num_stages": STAGES, "stages": STAGES}
+    return named.get(field.name, ())
+
+
+def _made(base: Config, values: Mapping[str, Any]) -> Iterator[Config]:
+    try:
+        yield replace(base, **values)
+    except ValueError:
+        return
 
 
 def own_choice(workload: Workload, target: Target) -> Config:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import triton
@@ -32,15 +32,15 @@ class HopperConfig:
     hopper_cut.py.
     """
 
-    consumers: int
-    block_n: int
-    stages: int
-    in_turns: bool = True
-    pairs: bool = False
-    q_stages: int = 1
-    skip: bool = False
+    consumers: int = field(metadata={"values": (2, 3)})
+    block_n: int = field(metadata={"values": (64, 128)})
+    stages: int = field(metadata={"values": (2, 3, 4)})
+    in_turns: bool = field(default=True, metadata={"values": (False, True)})
+    pairs: bool = field(default=False, metadata={"values": (False, True)})
+    q_stages: int = field(default=1, metadata={"values": (1, 2)})
+    skip: bool = field(default=False, metadata={"values": (False, True)})
     by_head: bool = False
-    tails: bool = False
+    tails: bool = field(default=False, metadata={"values": (False, True)})
 
 
 def choose(
@@ -248,7 +248,7 @@ def launch(
             IN_TURNS=config.in_turns,
             OUT_IN_Q=block_d > 128,
             Q_STAGES=config.q_stages,
-            SKIP=config.skip,
+            SKIP=config.skip and left_offset is None,  # a window hides other blocks, too
             TAILS=full and config.tails,
             EVEN=full and k.shape[1] % config.block_n == 0,
             CONSUMER_REGISTERS=consumer_registers,

@@ -5,6 +5,8 @@ hopper_backward_wide.py has those of wider heads.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 import triton
 from triton.experimental.gluon import language as gl
@@ -24,7 +26,6 @@ from .hopper_backward_rows import (
 )
 
 BLOCK_N = 128  # 64 keys a warpgroup
-STAGES = 2
 MOST_KEYS = 1 << 20  # every program reads two numbers of each block of keys
 # Keys a query sees, in the mean, and queries a program walks, up to which the portable kernels are
 # faster at the head dim they have tiles of their own for. docs/hopper.md has the times.
@@ -33,11 +34,38 @@ FEW = {64: 512}
 SHORT = 1024
 
 
-def choose(head_dim: int) -> tuple[int, int]:
-    """Query rows a step, and columns of q, k and v in shared memory, zeros behind head_dim."""
+@dataclass(frozen=True)
+class HopperBackwardConfig:
+    """``columns`` of q, k and v in shared memory, zeros behind head_dim; ``block_m`` query rows a
+    step, of which a ring holds ``stages``.
+
+    With ``two_kernels`` queries have a kernel of their own (up to 128 columns
+    hopper_backward_short.py, above hopper_backward_wide.py), else dq is summed by that of the keys.
+    """
+
+    columns: int
+    two_kernels: bool = field(metadata={"values": (False, True)})
+    block_m: int = field(metadata={"values": (64, 128)})
+    stages: int = field(metadata={"values": (2, 3, 4)})
+
+    def __post_init__(self) -> None:
+        if self.two_kernels != (self.columns > 64) and self.columns != 128:
+            which = "one pass" if self.columns == 64 else "two kernels"
+            raise ValueError(f"two_kernels: {self.columns} columns have {which}")
+        if self.two_kernels and self.block_m != 64:
+            raise ValueError(f"block_m: two kernels have 64 rows a step, got {self.block_m}")
+
+
+def choose(head_dim: int, keys_seen: int) -> HopperBackwardConfig:
+    """The cut of a problem whose queries see ``keys_seen`` in the mean; docs/hopper.md holds the
+    measurements behind it."""
     if head_dim <= 64:
-        return 128, 64
-    return 64, 128 if head_dim <= 128 else wide.BLOCK_D
+        return HopperBackwardConfig(64, two_kernels=False, block_m=128, stages=2)
+    if head_dim > 128:
+        return HopperBackwardConfig(wide.BLOCK_D, two_kernels=True, block_m=64, stages=2)
+    if keys_seen <= SHORT:
+        return HopperBackwardConfig(128, two_kernels=True, block_m=64, stages=3)
+    return HopperBackwardConfig(128, two_kernels=False, block_m=64, stages=2)
 
 
 def supported(
@@ -50,7 +78,7 @@ def supported(
     """
     return (
         q.shape[3] > 32
-        and q.shape[1] >= choose(q.shape[3])[0] // 2
+        and q.shape[1] >= (64 if q.shape[3] <= 64 else 32)
         and k.shape[1] <= MOST_KEYS
         and supported_forward(q, k, v, scale)
         and copyable(dout)
@@ -71,27 +99,33 @@ def faster(q: torch.Tensor, k: torch.Tensor, keys_seen: int) -> bool:
     return few_programs or max(keys_seen, walked) > FEW.get(head_dim, 0)
 
 
-def short_serves(q: torch.Tensor, k: torch.Tensor, causal: bool, causal_offset: int) -> bool:
-    """Whether hopper_backward_short.py has the problem, where that is faster than sums of dq."""
-    seen = keys_seen(k.shape[1], causal, causal_offset, None, q.shape[1])
-    return 64 < q.shape[3] <= 128 and seen <= SHORT
-
-
-def launch(tensors: Tensors, *, causal: bool, causal_offset: int, scale: float) -> None:
+def launch(
+    tensors: Tensors,
+    *,
+    causal: bool,
+    causal_offset: int,
+    scale: float,
+    config: HopperBackwardConfig | None = None,
+) -> None:
     """Fill the gradients of ``tensors`` that ``supported`` accepts.
 
-    Where dq is summed, which it is not above head dim 128 or where ``short_serves``, a number of a
-    head's K or V that is not finite makes dq of all its queries NaN, also of those that do not see
-    that key.
+    Where dq is summed, that is without ``two_kernels``, a number of a head's K or V that is not
+    finite makes dq of all its queries NaN, also of those that do not see that key.
     """
-    if tensors.q.shape[3] > 128:
-        return wide.launch(tensors, causal=causal, causal_offset=causal_offset, scale=scale)
-    if short_serves(tensors.q, tensors.k, causal, causal_offset):
-        return short.launch(tensors, causal=causal, causal_offset=causal_offset, scale=scale)
     dout, dlse, q, k, v, out, lse, dq, dk, dv = tensors
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
-    block_m, block_d = choose(head_dim)
+    config = config or choose(head_dim, keys_seen(seqlen_k, causal, causal_offset, None, seqlen_q))
+    if config.two_kernels:
+        kernels = wide if config.columns > 128 else short
+        return kernels.launch(
+            tensors,
+            causal=causal,
+            causal_offset=causal_offset,
+            scale=scale,
+            stages=config.stages,
+        )
+    block_m, block_d = config.block_m, config.columns
     n_m, n_n = triton.cdiv(seqlen_q, block_m), triton.cdiv(seqlen_k, BLOCK_N)
     all_rows = batch * heads * n_m * block_m
     rows = torch.empty((3, all_rows), dtype=torch.float32, device=q.device)
@@ -135,7 +169,7 @@ def launch(tensors: Tensors, *, causal: bool, causal_offset: int, scale: float) 
             BLOCK_M=block_m,
             BLOCK_N=BLOCK_N,
             HEAD_DIM=block_d,
-            STAGES=STAGES,
+            STAGES=config.stages,
             CAUSAL=causal,
             EVEN=seqlen_k % BLOCK_N == 0,
             BLOCKS=blocks,

@@ -20,13 +20,14 @@ from .hopper_backward_short_kv import attention_backward_hopper_short_kv
 from .hopper_backward_short_q import attention_backward_hopper_short_q
 
 BLOCK_D = 128  # columns in shared memory, zeros behind head_dim
-STAGES = 3
 # Tiles a program has, from which on causal tiles of a head follow each other: there are enough of
 # them for programs to be equally busy, and the head stays in L2. With fewer the longest come first.
 MANY_TURNS = 6
 
 
-def launch(tensors: Tensors, *, causal: bool, causal_offset: int, scale: float) -> None:
+def launch(
+    tensors: Tensors, *, causal: bool, causal_offset: int, scale: float, stages: int
+) -> None:
     """As hopper_backward_launch.launch, which calls it for head dims from 65 to 128."""
     dout, dlse, q, k, v, out, lse, dq, dk, dv = tensors
     batch, seqlen_q, heads, head_dim = q.shape
@@ -35,7 +36,7 @@ def launch(tensors: Tensors, *, causal: bool, causal_offset: int, scale: float) 
     rows = torch.empty((2, all_rows), dtype=torch.float32, device=q.device)
     sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset)
     scales = (scale, scale * LOG2_E)
-    shape = {"HEAD_DIM": BLOCK_D, "STAGES": STAGES, "CAUSAL": causal, "num_warps": 4}
+    shape = {"HEAD_DIM": BLOCK_D, "STAGES": stages, "CAUSAL": causal, "num_warps": 4}
     with targets.on_device_of(q):
         programs = targets.multiprocessors()
         tiles = [descriptor(one, ROWS, BLOCK_D) for one in (q, k, v, dout)]

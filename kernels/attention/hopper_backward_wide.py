@@ -25,7 +25,9 @@ BLOCK_D = 256  # columns in shared memory, zeros behind head_dim
 L2_BYTES = 32 << 20  # what heads walked together may fill of it
 
 
-def launch(tensors: Tensors, *, causal: bool, causal_offset: int, scale: float) -> None:
+def launch(
+    tensors: Tensors, *, causal: bool, causal_offset: int, scale: float, stages: int
+) -> None:
     """As hopper_backward_launch.launch, which calls it."""
     dout, dlse, q, k, v, out, lse, dq, dk, dv = tensors
     batch, seqlen_q, heads, head_dim = q.shape
@@ -66,7 +68,7 @@ def launch(tensors: Tensors, *, causal: bool, causal_offset: int, scale: float) 
             min(together_kv, batch * kv_heads),
             *scales,
             BLOCK_M=BLOCK,
-            STAGES=2,
+            STAGES=stages,
             **shape,
             num_warps=4,
             launch_pdl=True,

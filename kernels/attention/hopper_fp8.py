@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import triton
@@ -27,13 +27,13 @@ class Fp8HopperConfig:
     """As ``hopper.HopperConfig``; the output is multiplied in ``parts`` of its columns, all of
     which would need too many registers at once."""
 
-    consumers: int
-    block_n: int
-    stages: int
-    pairs: bool = False
-    q_stages: int = 1
-    skip: bool = False
-    parts: int = 1
+    consumers: int = field(metadata={"values": (2, 3)})
+    block_n: int = field(metadata={"values": (64, 128, 256)})
+    stages: int = field(metadata={"values": (2, 3, 4)})
+    pairs: bool = field(default=False, metadata={"values": (False, True)})
+    q_stages: int = field(default=1, metadata={"values": (1, 2)})
+    skip: bool = field(default=False, metadata={"values": (False, True)})
+    parts: int = field(default=1, metadata={"values": (1, 2, 4, 8)})
 
 
 def choose(head_dim: int, seqlen_q: int, causal: bool) -> Fp8HopperConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import triton
@@ -21,12 +21,12 @@ class HopperConfig:
     """A tile of ``64 * consumers`` rows and ``block_n`` columns, the ring that feeds it, and the
     columns written at a time."""
 
-    consumers: int
-    block_n: int
-    block_k: int = 64
-    stages: int = 4
-    store_n: int = 64
-    group_m: int = 8
+    consumers: int = field(metadata={"values": (1, 2)})
+    block_n: int = field(metadata={"values": (64, 128, 256)})
+    block_k: int = field(default=64, metadata={"values": (32, 64, 128)})
+    stages: int = field(default=4, metadata={"values": (2, 3, 4, 5, 6, 8)})
+    store_n: int = field(default=64, metadata={"values": (32, 64, 128)})
+    group_m: int = field(default=8, metadata={"values": (4, 8, 16)})
 
 
 WIDE = HopperConfig(consumers=2, block_n=256, stages=4)

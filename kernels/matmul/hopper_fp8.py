@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import triton
@@ -23,10 +23,10 @@ class Fp8HopperConfig:
     ``block_k`` of K, whose products are added in the matrix unit: of 256 ones of the same sign,
     14 bits of the sum are fewer than bf16's rounding asks for."""
 
-    block_n: int
-    block_k: int
-    stages: int
-    group_m: int = 8
+    block_n: int = field(metadata={"values": (128, 256)})
+    block_k: int = field(metadata={"values": (128,)})
+    stages: int = field(metadata={"values": (3, 4, 5, 6)})
+    group_m: int = field(default=8, metadata={"values": (4, 8, 16)})
 
 
 WIDE = Fp8HopperConfig(256, 128, 4, group_m=16)

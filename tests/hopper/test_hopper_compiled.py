@@ -276,24 +276,24 @@ def test_portable_backward_serves_short_sequences_of_many_programs(
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "length", "causal", "short"),
+    ("head_dim", "length", "causal", "two_kernels"),
     [
         pytest.param(128, 1024, False, True, id="D128-1024"),
         pytest.param(128, 1152, False, False, id="D128-1152"),
         pytest.param(72, 2048, True, True, id="D72-2048-causal"),
         pytest.param(72, 2176, True, False, id="D72-2176-causal"),
         pytest.param(64, 1024, False, False, id="D64"),
-        pytest.param(256, 1024, False, False, id="D256"),
+        pytest.param(256, 4096, False, True, id="D256"),
     ],
 )
-def test_two_kernels_serve_short_sequences(
-    head_dim: int, length: int, causal: bool, short: bool
+def test_two_kernels_serve_short_sequences_and_wide_heads(
+    head_dim: int, length: int, causal: bool, two_kernels: bool
 ) -> None:
     """By the times of docs/hopper.md."""
-    from kernels.attention import hopper_backward_launch
+    from kernels.attention import backward, hopper_backward_launch
 
-    q = torch.empty((1, length, 8, head_dim), dtype=torch.bfloat16, device="meta")
-    assert hopper_backward_launch.short_serves(q, q, causal, 0) is short
+    seen = backward.keys_seen(length, causal, 0, None, length)
+    assert hopper_backward_launch.choose(head_dim, seen).two_kernels is two_kernels
 
 
 def test_gradients_ask_which_kernels_are_faster() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,76 @@ def test_the_space_starts_with_the_packages_choice_and_varies_only_what_is_tunab
     assert {config.group_m for config in found} == {8}
     assert found == tuning.space(base, limit=30, seed=1) != tuning.space(base, limit=30, seed=2)
     assert len(tuning.space(base, limit=10_000)) == 5 * 5 * 2 * 4
+
+
+def test_a_field_says_which_values_it_has_and_the_class_what_does_not_go_together():
+    @dataclass(frozen=True)
+    class Named:
+        consumers: int = field(metadata={"values": (2, 3)})
+        block_k: int = field(metadata={"values": (128,)})
+        pairs: bool = field(default=False, metadata={"values": (False, True)})
+        spread: bool = False
+
+        def __post_init__(self) -> None:
+            if self.pairs and self.consumers == 3:
+                raise ValueError("pairs: of two consumers, got 3")
+
+    found = tuning.space(Named(2, 256), limit=100)
+    assert found[0] == Named(2, 256)
+    assert len(found) == 2 * 3 and not any(config.spread for config in found)
+    changed = [
+        sum(getattr(config, name) != getattr(found[0], name) for name in vars(config))
+        for config in found
+    ]
+    assert changed == sorted(changed), "the nearest first"
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "length", "values"),
+    [(64, 2048, 6), (128, 1024, 9), (128, 4096, 9), (256, 4096, 3)],
+    ids=["D64", "D128-short", "D128", "D256"],
+)
+def test_hoppers_gradients_are_launched_as_they_are_chosen(
+    monkeypatch: pytest.MonkeyPatch, head_dim: int, length: int, values: int
+):
+    import torch
+
+    from benchmarks.instruments.compiled import driver
+    from kernels import flash_attention_backward
+    from kernels.attention import hopper_backward_launch as launches
+
+    class Kernel:
+        """Notes in which ring of how many stages it was launched."""
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            return lambda *_, **given: stages.append(given.get("STAGES"))
+
+    modules = (launches, launches.short, launches.wide)
+    for module in modules:
+        for name in vars(module).copy():
+            if name.startswith("attention_backward_hopper"):
+                monkeypatch.setattr(module, name, Kernel())
+    q = torch.empty((1, length, 32, head_dim), dtype=torch.bfloat16)
+    lse = torch.empty((1, 32, length))
+
+    def launched(choice: Any) -> tuple[list[int | None], list[Any]]:
+        stages.clear()
+        with tuning.choosing(choice) as seen:
+            flash_attention_backward(q, q, q, q, q, lse)
+        return list(stages), seen
+
+    stages: list[int | None] = []
+    with driver.active(SM_90):
+        as_chosen, (own,) = launched(lambda config: config)
+        space = tuning.space(own, limit=100)
+        assert len(space) == values
+        assert own.stages in as_chosen
+        for config in space:
+            found, _ = launched(lambda _, config=config: config)
+            assert config.stages in found
+            # prepare, the pass and dq from its sums, or a kernel for each side
+            short = config.two_kernels and config.columns == 128
+            assert len(found) == (2 if short else 3)
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,10 @@ def test_a_kernel_that_is_given_up_is_told() -> None:
 
 
 def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
-    from kernels.attention import hopper, hopper_backward_launch
+    from kernels.attention import backward, hopper, hopper_backward_launch
     from kernels.attention.interface import limits
 
-    taken, masked, backward = set(), set(), set()
+    taken, masked, gradients = set(), set(), set()
     here = {"n_heads": 2, "multiprocessors": 132}
     with driver.active(targets.get("sm_90")):
         for case in each_path_once.HOPPER:
@@ -56,9 +56,10 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
                 dout = q.new_empty(q.shape)
                 if not windowed and hopper_backward_launch.supported(q, k, v, dout, 1.0):
                     full = case.KV % hopper_backward_launch.BLOCK_N == 0
-                    backward |= {("causal", mask), ("whole blocks", full)}
-                    backward.add((hopper_backward_launch.choose(case.D), case.dtype))
-                    backward.add(("short", hopper_backward_launch.short_serves(q, k, mask, last)))
+                    seen = backward.keys_seen(case.KV, mask, last, None, case.S)
+                    cut = hopper_backward_launch.choose(case.D, seen)
+                    gradients |= {("causal", mask), ("whole blocks", full), cut}
+                    gradients.add((cut.columns, case.dtype))
     cuts = {
         hopper.choose(D, S, causal, **here)
         for D in (64, 128, 256)
@@ -67,7 +68,7 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
     } | {hopper.choose(D, 4096, True, **here, windowed=True) for D in (128, 256)}
     assert taken == cuts
     assert masked == {False, True}
-    assert len(backward) == 12
+    assert len(gradients) == 14
 
 
 def test_every_cut_of_hoppers_attention_in_fp8_is_taken_once() -> None:
