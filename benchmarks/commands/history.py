@@ -20,7 +20,7 @@ from benchmarks import isolation
 from benchmarks.configuration import CACHE_VARIABLE, ROOT, load
 from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import commit, presence
-from reports import evidence, kept_evidence
+from reports import kept_evidence, measured_evidence
 from reports.strict import RejectedError
 
 # asv: 0 clean, 2 some benchmark failed (its row says so in the report), else it did not run.
@@ -144,11 +144,11 @@ def counters_since(begin_ns: int) -> list[str]:
     keeps to itself what a measuring process says. Each line once."""
     said = set()
     folder = ROOT / ".asv" / "results" / kept_evidence.FOLDER
-    for path in sorted(folder.glob(evidence.MEASURED_PATTERN)):
+    for path in sorted(folder.glob(measured_evidence.MEASURED_PATTERN)):
         if path.stat().st_mtime_ns < begin_ns:
             continue
         try:
-            counted = evidence.counted_by(path, evidence.read_measured(path))
+            counted = measured_evidence.counted_by(path, measured_evidence.read_measured(path))
         except RejectedError as error:
             said.add(str(error))
             continue

@@ -17,8 +17,8 @@ from benchmarks import images, sharding
 from benchmarks.commands.history import Queue, commits_that_touch, is_registered, run_asv
 from benchmarks.configuration import ROOT, load, workloads
 from reports import kept_evidence
-from reports.evidence import MEASURED_PATTERN
 from reports.kept_evidence import spoken_code
+from reports.measured_evidence import MEASURED_PATTERN
 
 SCHEMA_VERSION = 1
 _MOST_AGAIN = 8  # commits a night, so that a noisy machine still fills its gaps

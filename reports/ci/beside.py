@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from reports import kept_evidence
-from reports.evidence import MEASURED_PATTERN, read_measured
 from reports.kept_evidence import SCHEMA, SUFFIX, launches
+from reports.measured_evidence import MEASURED_PATTERN, read_measured
 from reports.strict import RejectedError
 
 

@@ -21,8 +21,8 @@ from reports.asv_results import read_result
 from reports.ci.append import append
 from reports.ci.artifact import is_commit
 from reports.ci.beside import unite
-from reports.evidence import MEASURED_PATTERN
 from reports.kept_evidence import spoken_code
+from reports.measured_evidence import MEASURED_PATTERN
 from reports.strict import RejectedError, load
 
 BRANCH = "warpwatch-data"

@@ -11,9 +11,10 @@ import numpy as np
 from markupsafe import Markup
 
 from reports.changes import ends
-from reports.evidence import CardState, Evidence, Launch
+from reports.evidence import Evidence, Launch
 from reports.history import SeriesInfo, Table
 from reports.judging import Judgement
+from reports.measured_evidence import CardState
 from reports.model import Change, Finding
 from reports.pages import strips, words
 from reports.pages.series_charts import title_of
@@ -203,7 +204,12 @@ def _card_rows(before: CardState, after: CardState) -> Iterator[Row]:
             yield (name, _spread(values[0], unit), _spread(values[1], unit))
     reasons = [", ".join(state.throttled) or "no" for state in (before, after)]
     yield ("throttled", reasons[0], reasons[1])
-    yield ("samples", str(len(before.us)), str(len(after.us)))
+    yield ("samples", _counted(before), _counted(after))
+
+
+def _counted(state: CardState) -> str:
+    apart = state.sampling.set_apart
+    return f"{len(state.us)}, {apart} more set apart" if apart else str(len(state.us))
 
 
 def _spread(values: Sequence[float], unit: str) -> str:

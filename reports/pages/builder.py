@@ -16,6 +16,7 @@ from reports.evidence import Evidence
 from reports.findings import group
 from reports.history import History
 from reports.judging import Judgement
+from reports.pages import sampling
 from reports.pages.drawing import write_site
 from reports.pages.kept import Pages
 from reports.pages.site import Site
@@ -81,6 +82,7 @@ def build(sources: Sources, out: Path, project: str = "", *, workers: Workers) -
         findings = group((c for found in changes.values() for c in found), history, evidence)
         judgement = Judgement(history, changes, tuple(findings), evidence).explained()
         view = View(judgement)
+        sampling.read_ahead(view)
         pages = Pages(
             view,
             fresh,
@@ -89,7 +91,8 @@ def build(sources: Sources, out: Path, project: str = "", *, workers: Workers) -
             digests={key: one.digest for key, one in judged.items()},
             stamps={path: (size, time_ns) for _, path, size, time_ns in listing.results},
         )
-        identities = write_site(Site(view, fresh, project, pages), workers)
+        site = Site(view, fresh, project, pages, tuple(evidence.rejected))
+        identities = write_site(site, workers)
         kept = {one.digest: plain(one.changes) for one in judged.values()}
         store.save_json("judged.json", {"series": kept, "pages": identities})
         measured = bool(history.measured)

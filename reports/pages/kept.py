@@ -22,6 +22,7 @@ from reports import triage
 from reports.changes import ends
 from reports.history import Table
 from reports.model import Change, Commit, Finding, SeriesKey
+from reports.pages import sampling
 from reports.pages.addresses import SeriesPage
 from reports.pages.view import View
 from reports.pages.write import FreshSite, encoded
@@ -113,7 +114,10 @@ class Pages:
         return place
 
     def series(self, page: SeriesPage) -> object:
-        return [self.state(page.table.series[row].key) for row in page.rows]
+        return [
+            (self.state(page.table.series[row].key), sampling.said(self.view, page.table, row))
+            for row in page.rows
+        ]
 
     def workload(self, members: Sequence[tuple[Table, int]]) -> object:
         """Of the series of one machine and environment."""

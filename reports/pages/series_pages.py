@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from reports.history import SeriesInfo, Table
 from reports.model import Change, Commit
 from reports.noise import Noise
-from reports.pages import words
+from reports.pages import sampling, words
 from reports.pages.addresses import SeriesPage
 from reports.pages.data import inline, spans
 from reports.pages.rendering import commit_path, render
@@ -35,7 +35,8 @@ class Section:
     noise: str
     changes: tuple[tuple[Change, Commit], ...]
     borders: tuple[Commit, ...]
-    points: tuple[tuple[Markup, str], ...]
+    points: tuple[tuple[Markup, str, str], ...]
+    is_noted: bool
     left: int
 
 
@@ -82,7 +83,8 @@ def _section(
     unit = info.meaning.unit
     changes = view.judgement.by_series.get(info.key, ())
     present = table.present(row)
-    newest = present[::-1][: view.detail.values].tolist()
+    newest = sampling.newest(view, table, row)
+    said = sampling.said(view, table, row) or ("",) * len(newest)
     data = chart_data(table, row, columns, changes, view.detail.intervals)
     return Section(
         info,
@@ -95,9 +97,14 @@ def _section(
         tuple((change, view.commit(change.first_commit)) for change in reversed(changes)),
         tuple(table.commits[present[index]] for index in table.borders(row)),
         tuple(
-            (_headed(table.commits[column]), words.quantity(float(table.values[row, column]), unit))
-            for column in newest
+            (
+                _headed(table.commits[column]),
+                words.quantity(float(table.values[row, column]), unit),
+                against,
+            )
+            for column, against in zip(newest, said, strict=True)
         ),
+        any(said),
         len(present) - len(newest),
     )
 

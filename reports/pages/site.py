@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from reports.evidence import Counted
 from reports.history import UNASKED, Table
 from reports.judging import Judgement
 from reports.machine_readable import atom, regressions
+from reports.measured_evidence import Counted
 from reports.model import Commit, Finding
-from reports.pages import utilization, words
+from reports.pages import sampling, utilization, words
 from reports.pages.data import spans
 from reports.pages.kept import Pages
 from reports.pages.overview import heat_map
@@ -45,6 +45,8 @@ class Site:
     fresh: FreshSite
     project: str
     pages: Pages
+    # Files of the evidence that were not taken, as far as it was read before pages are drawn.
+    refused: tuple[str, ...] = ()
 
     @cached_property
     def common(self) -> dict[str, Any]:
@@ -81,11 +83,14 @@ def _index(site: Site) -> None:
         heat=heat_map(view),
         utilization=utilization.machines(view),
         bounds=utilization.compiled(view),
-        machines=[_state(table, judgement) for table in history.tables],
+        machines=[
+            _state(table, judgement) | {"sure": next(iter(sampling.counts(view, table)), None)}
+            for table in history.tables
+        ],
         workloads=sorted((name, len(found)) for name, found in judgement.workloads.items()),
         commits=commits,
         rooflines=[(roofline_path(r.name, r.home), r) for r in rooflines(history)],
-        notices=history.notices,
+        notices=(*history.notices, *site.refused),
     )
     site.fresh.write("index.html", page)
 
@@ -122,6 +127,7 @@ def _machines(site: Site) -> None:
                 (table.commits[c], table.platform_names[table.platforms[c]]) for c in starts
             ],
             counted=_counted(table, view.judgement),
+            sure=sampling.counts(view, table),
             missing=[table.series[row] for row in state["rows"]],
             unasked=int((table.methods[:, -1] == UNASKED).sum()),
             workloads=sorted(Counter(info.workload for info in table.series).items())[:500],

@@ -24,6 +24,8 @@ SHAPES = {
     "not applicable": "○",
 }
 _GONE = "no value any more"
+# Of what could speak against a value.
+NOTHING, UNKNOWN = "nothing", "not kept"
 _LEAST_NOISE = 20  # points; one outlier among fewer would make a class
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))

@@ -52,8 +52,16 @@ def write_compiled(
     return path
 
 
-def write_card(results: Path, commit: str, workload: str, mhz: float, watts: float) -> Path:
-    """The samples of one cold latency and the clocks they were taken at."""
+def write_card(
+    results: Path,
+    commit: str,
+    workload: str,
+    mhz: float,
+    watts: float,
+    detail: str = "",
+    **said: object,
+) -> Path:
+    """The samples of one cold latency, the clocks they were taken at and what is ``said`` of it."""
     samples = [
         {
             "us": 100.0 + i,
@@ -66,7 +74,8 @@ def write_card(results: Path, commit: str, workload: str, mhz: float, watts: flo
     outcome = {
         "workload": workload,
         "status": "ok",
-        "evidence": {"latency_cold": {"us": 104.0, "samples": samples}},
+        "detail": detail,
+        "evidence": {"latency_cold": {"us": 104.0, "samples": samples, **said}},
     }
     document = {"schema_version": 1, "commit": commit, "card": None, "timed": [outcome]}
     path = results / kept_evidence.FOLDER / f"gpu-{commit[:12]}.json.gz"

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from reports import evidence
-from reports.evidence import Asked, Counted, Evidence
+from reports import measured_evidence
+from reports.evidence import Asked, Evidence
+from reports.measured_evidence import Counted, Sampling
 from tests.reports import keeping
 from tests.reports.test_fuzz import MUTANTS, SEED, mutants
 
@@ -68,7 +69,7 @@ def test_the_state_of_the_card_is_found_beside_the_results(tmp_path: Path) -> No
 def test_what_is_no_evidence_is_named_and_nothing_of_it_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, reason: str
 ) -> None:
-    monkeypatch.setattr(evidence, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(measured_evidence, "MAX_BYTES", 1_000_000)
     results = tmp_path / "results"
     results.mkdir()
     path = keeping.write_card(results, OLD, "attention", 1.0, 1.0)
@@ -117,6 +118,55 @@ def test_odd_words_on_counters_are_refused_by_name(
     assert reason in rejected
 
 
+def test_what_speaks_against_a_latency_is_known(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    said = {
+        "notes": ["two modes, 9 and 12 us", "the samples\x1b[31m drift"],
+        "unstable": True,
+        "timed_out": False,
+        "throttled": "power cap",
+        "set_apart": [{"us": 9.0}, {"us": 8.0}],
+    }
+    detail = "cold: two modes, 9 and 12 us; another process computes on this GPU"
+    keeping.write_card(results, OLD, "attention", 1.0, 1.0, detail, **said)
+    keeping.write_card(results, NEW, "attention", 1.0, 1.0)
+    found = Evidence([results])
+    sampling = found.states(OLD)["attention", "latency_cold"].sampling
+    assert (sampling.samples, sampling.set_apart, sampling.unstable) == (9, 2, True)
+    assert sampling.said == (
+        "unstable: two modes, 9 and 12 us; the samples [31m drift; throttled: power cap; "
+        "2 of 11 samples set apart; another process computes on this GPU"
+    )
+    assert found.states(NEW)["attention", "latency_cold"].sampling == Sampling(samples=9)
+    assert Sampling(samples=9).said == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"notes": "<b>"}, "'attention' 'latency_cold': notes: expected at most 20 texts, got "),
+        ({"notes": ["x"] * 21}, "notes: expected at most 20 texts, got ['x', 'x'"),
+        ({"notes": ["x" * 2001]}, "notes: expected at most 20 texts"),
+        ({"notes": [["x"]]}, "notes: expected at most 20 texts"),
+        ({"unstable": 1}, "unstable: expected true or false, got 1"),
+        ({"timed_out": "no"}, "timed_out: expected true or false, got 'no'"),
+        ({"throttled": ["power cap"]}, "throttled: expected text of at most 2000 characters"),
+        ({"set_apart": 3}, "set_apart: expected a list, got 3"),
+    ],
+)
+def test_odd_words_against_a_latency_are_refused_by_name(
+    tmp_path: Path, said: dict[str, object], reason: str
+) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    path = keeping.write_card(results, OLD, "attention", 1.0, 1.0, **said)
+    found = Evidence([results])
+    assert (found.states(OLD), found.asked(OLD)) == ({}, Asked())
+    (rejected,) = found.rejected
+    assert rejected.startswith(str(path)) and reason in rejected
+
+
 def test_odd_values_are_left_out(tmp_path: Path) -> None:
     results = tmp_path / "results"
     results.mkdir()
@@ -134,7 +184,9 @@ def test_odd_values_are_left_out(tmp_path: Path) -> None:
 def test_no_mutant_of_a_cards_state_does_more_than_be_refused(tmp_path: Path) -> None:
     results = tmp_path / "results"
     results.mkdir()
-    path = keeping.write_card(results, OLD, "attention", 1500.0, 690.0)
+    path = keeping.write_card(
+        results, OLD, "attention", 1500.0, 690.0, "said", notes=["a"], unstable=True, set_apart=[]
+    )
     document = json.loads(gzip.decompress(path.read_bytes()))
     taken = 0
     for mutant in mutants(document, MUTANTS // 2, SEED):

@@ -15,7 +15,7 @@ from reports import kept_evidence
 from reports.__main__ import main as reports
 from reports.ci import branch
 from reports.ci.beside import unite
-from reports.evidence import read_measured
+from reports.measured_evidence import read_measured
 from reports.strict import RejectedError
 from tests.reports.keeping import launch
 from tests.workflows.stand_in import HEAD

@@ -1,0 +1,116 @@
+"""How sure measured times are: what their instrument says against them, by series and by commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from reports.history import SeriesInfo, Table
+from reports.measured_evidence import Sampling
+from reports.model import Commit
+from reports.pages import words
+from reports.pages.view import View
+
+INSTRUMENT = "latency"  # which keeps what speaks against its values
+# Derived from the samples of another metric.
+_FROM = {"peak_share": "latency_cold"}
+_TIMES = ("latency_cold", "latency_warm")
+_MOST_NAMED = 40
+
+Flag = Literal["unstable", "throttled", "set_apart", "timed_out"]
+FLAGS: tuple[Flag, ...] = ("unstable", "throttled", "set_apart", "timed_out")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of the times of one machine at one commit: how many there are, of how many evidence was kept
+    (``known``), what speaks against how many of them, and the first that are unstable."""
+
+    commit: Commit
+    times: int
+    known: int
+    unstable: int
+    throttled: int
+    set_apart: int
+    timed_out: int
+    named: tuple[tuple[SeriesInfo, str], ...]
+
+
+def read_ahead(view: View) -> None:
+    """Reads the evidence that pages show, before processes that draw are forked: each would read it
+    again."""
+    evidence = view.judgement.evidence
+    if evidence.listing():
+        for table in view.judgement.history.tables:
+            for column in _newest(view, table):
+                evidence.states(table.commits[column].hash)
+
+
+def of(view: View, info: SeriesInfo, commit: Commit) -> Sampling | None:
+    """What was kept of how one value was sampled."""
+    metric = _FROM.get(info.meaning.metric, info.meaning.metric)
+    # A peer is a target to the report, and a workload "NAME @ PEER" to who measured it.
+    name = f"{info.workload} @ {info.target}" if info.target else info.workload
+    state = view.judgement.evidence.states(commit.hash).get((name, metric))
+    return state.sampling if state else None
+
+
+def said(view: View, table: Table, row: int) -> tuple[str, ...]:
+    """Of a series' newest values, newest first, what speaks against each. Nothing at all where no
+    instrument that would say so measured it, or where nothing was kept of any."""
+    info = table.series[row]
+    if info.meaning.instrument != INSTRUMENT or not table.machine:
+        return ()
+    columns = newest(view, table, row)
+    found = [of(view, info, table.commits[column]) for column in columns]
+    if not any(found):
+        return ()
+    return tuple(
+        (words.UNKNOWN if one is None else one.said or words.NOTHING)
+        if np.isfinite(table.values[row, column])
+        else ""
+        for column, one in zip(columns, found, strict=True)
+    )
+
+
+def newest(view: View, table: Table, row: int) -> list[int]:
+    """The columns of the values that the page of a series lists, newest first."""
+    columns: list[int] = table.present(row)[::-1][: view.detail.values].tolist()
+    return columns
+
+
+def counts(view: View, table: Table) -> list[Counts]:
+    """Of the newest commits with times of which evidence was kept, newest first."""
+    found = (_at(view, table, column) for column in _newest(view, table))
+    return [one for one in found if one.known]
+
+
+def _newest(view: View, table: Table) -> Sequence[int]:
+    """The newest columns with a time."""
+    rows = _times(table)
+    columns = np.flatnonzero(np.isfinite(table.values[rows]).any(axis=0))
+    found: list[int] = columns[::-1][: view.detail.values].tolist()
+    return found
+
+
+def _times(table: Table) -> list[int]:
+    if not table.machine:
+        return []
+    return [
+        row
+        for row, info in enumerate(table.series)
+        if info.meaning.instrument == INSTRUMENT and info.meaning.metric in _TIMES
+    ]
+
+
+def _at(view: View, table: Table, column: int) -> Counts:
+    commit = table.commits[column]
+    times = [row for row in _times(table) if np.isfinite(table.values[row, column])]
+    found = [(table.series[row], of(view, table.series[row], commit)) for row in times]
+    known = [(info, one) for info, one in found if one is not None]
+    number = {flag: sum(bool(getattr(one, flag)) for _, one in known) for flag in FLAGS}
+    named = tuple((info, one.said) for info, one in known if one.unstable)
+    return Counts(commit, len(times), len(known), **number, named=named[:_MOST_NAMED])
