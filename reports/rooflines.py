@@ -23,6 +23,11 @@ class Dot:
     peak_tflops: float
 
     @property
+    def gbps(self) -> float:
+        """The bytes the work itself takes (each operand and result once), a second."""
+        return 1000 * self.tflops / self.intensity
+
+    @property
     def share(self) -> float:
         """Of the peak, in percent."""
         return 100 * self.tflops / self.peak_tflops
@@ -42,6 +47,11 @@ class Roofline:
     def ranked(self) -> tuple[Dot, ...]:
         """The dots, the furthest from its roof first."""
         return tuple(sorted(self.dots, key=self.roof_share))
+
+    def roof_of(self, dot: Dot) -> str:
+        """Memory or compute, whichever allows a workload less."""
+        slope = dot.intensity * self.bandwidth_gbps / 1000
+        return "memory" if slope < dot.peak_tflops else "compute"
 
     def roof_share(self, dot: Dot) -> float:
         """Of what the roof above a workload allows, be it memory or compute, in percent."""

@@ -39,7 +39,8 @@ _MOST_COMPILING = 16
 class Row:
     """One implementation of one workload. Shares are of the datasheet's peak and of the peak at
     the clock: that within the kernel where counters were read, else that right after it.
-    ``tensor_pipe`` is the hardware counter's word.
+    ``tensor_pipe`` is the hardware counter's word. ``gbps`` are the bytes the work itself takes,
+    each operand and result once, a second: what a cache serves again is not in it.
     ``versus_best`` is the best peer's time over this one's: above 1 is faster than every peer."""
 
     workload: str
@@ -49,6 +50,7 @@ class Row:
     us: float | None = None
     noise_percent: float | None = None
     tflops: float | None = None
+    gbps: float | None = None
     peak_percent: float | None = None
     clock_percent: float | None = None
     tensor_pipe: float | None = None
@@ -244,6 +246,7 @@ def _row(
         us,
         100 * relative_spread(times),
         tflops,
+        base.bytes_moved / us / 1e3,
         100 * tflops / peak if peak else None,
         at_clock,
         statistics.median(pipe) if pipe else None,
@@ -278,14 +281,14 @@ def lines(rows: Sequence[Row]) -> list[str]:
             printed += [
                 "",
                 workload,
-                f"  {'by':<16}{'us':>10}{'noise %':>9}{'TFLOP/s':>9}{'peak %':>8}{'at clock':>9}"
-                f"{'pipe %':>8}{'best/this':>11}",
+                f"  {'by':<16}{'us':>10}{'noise %':>9}{'TFLOP/s':>9}{'GB/s':>7}"
+                f"{'peak %':>8}{'at clock':>9}{'pipe %':>8}{'best/this':>11}",
             ]
         if row.us is None:
             printed.append(f"  {row.by:<16}  {row.status}: {row.detail}")
             continue
         cells = (
-            f"{row.us:>10.2f}{row.noise_percent:>9.2f}{row.tflops:>9.1f}"
+            f"{row.us:>10.2f}{row.noise_percent:>9.2f}{row.tflops:>9.1f}{row.gbps:>7.0f}"
             f"{_cell(row.peak_percent):>8}{_cell(row.clock_percent):>9}{_cell(row.tensor_pipe):>8}"
             f"{_cell(row.versus_best, 3):>11}"
         )

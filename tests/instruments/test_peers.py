@@ -188,12 +188,15 @@ def test_the_table_ranks_by_time_and_compares_with_the_best_peer():
     ours = rows[1]
     assert ours.versus_best == pytest.approx(0.8)
     assert ours.tflops == pytest.approx(2 * 4096**3 / 250e-6 / 1e12)
+    assert ours.gbps == pytest.approx(3 * 2 * 4096**2 / 250e-6 / 1e9)
     assert ours.peak_percent == pytest.approx(100 * 549.76 / 989.43, rel=1e-3)
     assert ours.clock_percent == pytest.approx(100 * 549.76e12 / (132 * 4096 * 1.55e9), rel=1e-3)
     assert (ours.tensor_pipe, ours.relative_error) == (80, 2e-3)
     assert rows[0].clock_percent == 51
     assert command.geometric_mean(rows) == pytest.approx(0.8)
     text = "\n".join(command.lines(rows))
+    heads, cells = (line.split() for line in text.splitlines()[1:3])
+    assert heads[4:6] == ["TFLOP/s", "GB/s"] and cells[3:5] == ["687.2", "503"]
     assert "lost              failed: it broke" in text
     assert text.endswith("best peer's time over ours, geometric mean: 0.800")
     assert json.loads(json.dumps(command.document(rows, {})))["schema_version"] == 1

@@ -180,4 +180,7 @@ def test_a_workload_that_memory_holds_is_judged_by_its_own_roof(tmp_path: Path) 
     (page,) = (tmp_path / "html/r").iterdir()
     said = words_of(page.read_text())
     # 40 TFLOP/s are 4 % of the peak, and 80 % of what 5 TB/s allow at ten operations a byte.
-    assert "1 square 10,000 500 50 % 50 % 2 skinny 10 40 4 % 80 %" in said
+    # Those 40 are 4 TB/s.
+    assert "1 square 10,000 500 50 % 50 compute 50 %" in said
+    assert "2 skinny 10 40 4 % 4,000 memory 80 %" in said
+    assert "then it is 5,000 GB/s" in said
