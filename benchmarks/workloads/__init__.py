@@ -41,7 +41,8 @@ def _by_name() -> dict[str, Workload]:
 
 
 def all_workloads() -> tuple[Workload, ...]:
-    return tuple(_by_name().values())
+    """Those every commit is measured on."""
+    return tuple(workload for workload in _by_name().values() if workload.every_commit)
 
 
 def get(name: str) -> Workload:
@@ -55,10 +56,11 @@ def get(name: str) -> Workload:
 
 
 def select(*, kernel: str | None = None, group: str | None = None) -> tuple[Workload, ...]:
-    """The workloads of one public kernel, of one group, or of both."""
+    """The workloads of one public kernel, of one group, or of both; also those that only who asks
+    has measured."""
     return tuple(
         workload
-        for workload in all_workloads()
+        for workload in _by_name().values()
         if kernel in (None, workload.kernel) and group in (None, workload.group)
     )
 

@@ -183,6 +183,12 @@ def workloads() -> tuple[KvcacheWorkload, ...]:
         KvcacheWorkload(**llama_8b, B=16, KV=4096, page=64, kv="fp8"),
         *(KvcacheWorkload(**llama_8b, B=1, KV=k << 10, page=64) for k in (16, 32, 64, 128)),
         KvcacheWorkload(**llama_8b | {"H": 64}, B=16, KV=4096, page=64),
+        # Tokens guessed ahead, beside the four above: for ``peers``.
+        *(
+            KvcacheWorkload(**llama_8b, B=16, KV=4096, S=S, page=64, every_commit=False)
+            for S in (2, 8, 16)
+        ),
+        KvcacheWorkload(**llama_8b, B=1, KV=65536, S=8, page=64, every_commit=False),
     )
 
 

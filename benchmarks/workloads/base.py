@@ -17,6 +17,8 @@ class Workload(ABC):
 
     ``kernel`` is the public name in ``kernels`` that a commit must have for this workload to be
     applicable. ``group`` is the table the workload belongs to (``sdpa``, ``guide``, ``fa3`` ...).
+    ``every_commit`` is off where only who asks has it measured (``peers``, ``tune``): the suite's
+    time on a GPU is dear.
     torch and ``kernels`` are imported inside the methods, so that listing workloads costs nothing
     and a commit without some kernel breaks nothing.
     """
@@ -24,6 +26,7 @@ class Workload(ABC):
     kernel: str
     group: str
     dtype: str
+    every_commit: bool = True
 
     @property
     @abstractmethod

@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 
 from benchmarks.instruments import peers
-from benchmarks.workloads import all_workloads
+from benchmarks.workloads import all_workloads, select
 from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.attention_backward import BackwardWorkload
 from tests.kernels import on_card
@@ -109,9 +109,7 @@ def backward_inputs(case: Any) -> dict[str, Any]:
 
 
 def decoding(clock: Clock) -> None:
-    for case in all_workloads():
-        if case.kernel != "flash_attention_kvcache":
-            continue
+    for case in select(kernel="flash_attention_kvcache"):
         try:
             inputs = case.inputs(DEVICE)
             words = torch.zeros(case.bytes_moved // 4, dtype=torch.int32, device=DEVICE)

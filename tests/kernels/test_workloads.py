@@ -30,6 +30,17 @@ def test_every_named_group_has_workloads() -> None:
     assert {one.kernel for one in workloads.select(kernel="matmul")} == {"matmul"}
 
 
+def test_what_only_who_asks_has_measured_is_no_part_of_every_commit() -> None:
+    every = {one.name for one in workloads.all_workloads()}
+    decoding = workloads.select(kernel="flash_attention_kvcache")
+    queries = {one.S for one in decoding if isinstance(one, KvcacheWorkload)}
+    assert queries == {1, 2, 4, 8, 16}
+    asked = [one for one in decoding if not one.every_commit]
+    assert asked and not every & {one.name for one in asked}
+    assert workloads.get(asked[0].name) is asked[0]
+    assert asked[0] in workloads.select(group="llm")
+
+
 def test_fixed_set_covers_both_kernels_on_every_target() -> None:
     pairs = workloads.fixed_set()
     assert len(pairs) == len(set(pairs)) >= 80
