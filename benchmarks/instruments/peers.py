@@ -125,7 +125,7 @@ def beside(base: Workload) -> list[PeerWorkload]:
 
 def _is_plain(workload: Workload, *attributes: str) -> bool:
     """Asks the kernel for no more than its plain formula: a window or a residual are arguments
-    the peers are not given."""
+    most peers are not given."""
     return all(hasattr(workload, name) for name in attributes) and not workload.needs
 
 
@@ -146,6 +146,14 @@ def _is_attention(workload: Any) -> bool:
 
 def _is_flash_shaped(workload: Any) -> bool:
     return _is_attention(workload) and workload.D <= 256 and workload.dtype != "fp32"
+
+
+def _is_for_flex(workload: Any) -> bool:
+    """Of the peers only Flex is given windows: torch's backends compute none without all scores'
+    mask in memory."""
+    windowed = workload.needs == ("window_size",) and workload.causal
+    sees_keys = windowed and workload.keys >= workload.S and not workload.DV
+    return _is_flash_shaped(workload) or (sees_keys and workload.D <= 256)
 
 
 def _is_matmul(workload: Workload) -> bool:
@@ -254,18 +262,27 @@ def _compiled_flex() -> Callable[..., Any]:
 
 
 @cache
-def _causal_blocks(rows: int, columns: int) -> Any:
+def _causal_blocks(rows: int, columns: int, window: int, device: torch.device) -> Any:
+    """Query i sees key i + columns - rows and before it ``window`` keys, or for 0 all."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     def causal(b: Any, h: Any, row: Any, column: Any) -> Any:
         return row + (columns - rows) >= column
 
-    return create_block_mask(causal, None, None, rows, columns, device="cuda")
+    def windowed(b: Any, h: Any, row: Any, column: Any) -> Any:
+        last = row + (columns - rows)
+        return (last >= column) & (last - window <= column)
+
+    mask = windowed if window else causal
+    return create_block_mask(mask, None, None, rows, columns, device=str(device))
 
 
 def _flex(workload: Any, inputs: Inputs) -> Any:
     q, k, v = _heads_first(workload, inputs)
-    mask = _causal_blocks(q.shape[2], k.shape[2]) if workload.causal else None
+    mask = None
+    if workload.causal:
+        window = getattr(workload, "window", 0)
+        mask = _causal_blocks(q.shape[2], k.shape[2], window, q.device)
     out = _compiled_flex()(q, k, v, block_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
     return _as_asked(workload, out)
 
@@ -333,7 +350,7 @@ PEERS: tuple[Peer, ...] = (
     _attention("torch-flash", "torch", _sdpa("FLASH_ATTENTION")),
     _attention("torch-cudnn", "torch", _sdpa("CUDNN_ATTENTION")),
     _attention("torch-efficient", "torch", _sdpa("EFFICIENT_ATTENTION"), _is_attention),
-    _attention("flex", _FLEX, _flex, compiles=True),
+    _attention("flex", _FLEX, _flex, _is_for_flex, compiles=True),
     _attention("flash_attn", "flash_attn", _flash_attn("flash_attn")),
     _attention("flash_attn.cute", "flash_attn.cute", _flash_attn("flash_attn.cute")),
     Peer("cublas", "torch", _is_matmul, _cublas),

@@ -80,13 +80,20 @@ def test_gradients_are_those_of_the_inputs_given_and_the_forward_pass_is_done_on
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
-def test_flex_computes_the_workloads_formula_uncompiled(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "workload",
+    [SDPA, ATTENTION, replace(ATTENTION, KV=90), replace(ATTENTION, window=20)],
+    ids=lambda one: one.name,
+)
+def test_flex_computes_the_workloads_formula_uncompiled(
+    monkeypatch: pytest.MonkeyPatch, workload: AttentionWorkload
+):
     from torch.nn.attention.flex_attention import flex_attention
 
     monkeypatch.setattr(peers, "_compiled_flex", lambda: flex_attention)
     (peer,) = (one for one in peers.PEERS if one.name == "flex")
-    inputs = SDPA.inputs("cpu")
-    accuracy.check(SDPA, inputs, peer.run(SDPA, inputs))
+    inputs = workload.inputs("cpu")
+    accuracy.check(workload, inputs, peer.run(workload, inputs))
 
 
 def test_a_workload_is_found_by_name_with_and_without_a_peer():
@@ -109,13 +116,15 @@ def test_only_peers_with_the_same_mask_stand_beside():
 
 
 def test_no_peer_stands_beside_what_it_does_not_compute():
-    """Windows, packed sequences, fp8 attention, scales of blocks, caches that are written to:
-    another formula than that of q, k and v."""
-    other = ("window", "varlen", "attention-fp8", "fp8kv", "blocks", "residual", "append")
-    for workload in configuration.workloads().all_workloads():
+    """Packed sequences, fp8 attention, scales of blocks, caches that are written to: another
+    formula than that of q, k and v. Windows are Flex's alone."""
+    other = ("varlen", "attention-fp8", "fp8kv", "blocks", "residual", "append")
+    for workload in configuration.workloads().select():
         found = peers.beside(workload)
         if any(word in workload.name for word in other):
             assert found == [], workload.name
+        elif "window" in workload.name:
+            assert [one.peer.name for one in found] == ["flex"], workload.name
         elif "kvcache" in workload.name:
             assert {"torch-flash", "torch-cudnn"} < {one.peer.name for one in found}, workload.name
         elif workload.name.startswith("matmul-fp8"):
@@ -134,7 +143,7 @@ def test_flex_is_compiled_for_every_shape_of_the_yardstick():
     peers._compiled_flex()
     shapes = [
         one
-        for workload in configuration.workloads().all_workloads()
+        for workload in configuration.workloads().select()
         for one in peers.beside(workload)
         if one.peer.name == "flex"
     ]
