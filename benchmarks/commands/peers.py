@@ -31,6 +31,9 @@ _TIMING_SHARE = 0.6
 _PROFILER_ENDS_S = 5.0
 # Fewer take less than the processes that would compile them take to start.
 _WORTH_COMPILING_AHEAD = 6
+# What these processes take at least: with little more time each workload is compiled in its turn,
+# so that there are rows when the time is up.
+_COMPILING_AHEAD_S = 60.0
 # Each holds the inputs of a workload, and a context, on the card.
 _MOST_COMPILING = 16
 
@@ -75,8 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=float,
         metavar="S",
-        help="begin nothing that would end later than this; with --counters, the first six tenths "
-        "are for the timing",
+        help="begin nothing that would end later than this, compiling included: less than "
+        f"{_COMPILING_AHEAD_S:.0f} has each workload compiled in its turn, else all are first, on "
+        "all cores; with --counters, the first six tenths are for the timing",
     )
     parser.add_argument(
         "--json",
@@ -91,14 +95,20 @@ def chosen(args: argparse.Namespace) -> list[Workload]:
     if args.workload:
         return [yardstick.get(name) for name in args.workload]
     found: list[Workload] = list(yardstick.select(kernel=args.kernel, group=args.group))
-    if not found:
-        groups = sorted({workload.group for workload in yardstick.all_workloads()})
-        kernels = sorted({workload.kernel for workload in yardstick.all_workloads()})
+    if found:
+        return found
+    groups = sorted({one.group for one in yardstick.select(kernel=args.kernel)})
+    kernels = sorted({one.kernel for one in yardstick.select(group=args.group)})
+    if groups and kernels:
         raise ValueError(
-            f"no workload of kernel {args.kernel!r} in group {args.group!r}: groups are "
-            f"{' '.join(groups)}, kernels {' '.join(kernels)}"
+            f"no workload of kernel {args.kernel!r} in group {args.group!r}: the group has "
+            f"--kernel {' '.join(kernels)}; the kernel is in --group {' '.join(groups)}"
         )
-    return found
+    raise ValueError(
+        f"no workload of kernel {args.kernel!r} in group {args.group!r}: groups are "
+        f"{' '.join(sorted({one.group for one in yardstick.all_workloads()}))}, kernels "
+        f"{' '.join(sorted({one.kernel for one in yardstick.all_workloads()}))}"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -164,8 +174,10 @@ class _Run:
     def _compile_ahead(self) -> None:
         """Compile on all cores what would be compiled one after the other between measurements."""
         names = [name for name in self.names if peers.compiles(name)]
-        if len(names) >= _WORTH_COMPILING_AHEAD:
-            print(f"{len(names)} are compiled", file=sys.stderr, flush=True)
+        seconds = self.args.seconds
+        in_time = seconds is None or seconds >= _COMPILING_AHEAD_S
+        if in_time and len(names) >= _WORTH_COMPILING_AHEAD:
+            print(f"{len(names)} are compiled before any is timed", file=sys.stderr, flush=True)
             # Of its own processes torch would start as many as there are cores, in each of ours.
             alone = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
             request = {**self.session.request, "mode": "ahead"}

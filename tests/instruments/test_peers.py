@@ -163,7 +163,14 @@ def test_what_waits_for_compilers_is_compiled_on_all_cores_before_anything_is_me
     monkeypatch.setattr(command, "side_by_side", ahead)
     few = ["peers", "--workload", MEASURED, "--seconds", "0"]
     assert main(few) == 3 and asked == []
-    assert main(["peers", "--group", "guide", "--seconds", "0"]) == 3
+
+    def late(request: dict[str, Any], seconds_each: float) -> Session:
+        return Session({**request, "scripts": {}, "until": 0.0}, seconds_each=seconds_each)
+
+    monkeypatch.setattr(command, "Session", late)
+    # Whoever gives little time waits for no other workload's compilers.
+    assert main(["peers", "--group", "guide", "--seconds", "35"]) == 3 and asked == []
+    assert main(["peers", "--group", "guide", "--seconds", "60"]) == 3
     ((mode, names),) = asked
     assert mode == "ahead"
     assert {name.partition(peers.SEPARATOR)[2] for name in names} == {"", "flex"}
@@ -338,5 +345,8 @@ def test_without_a_gpu_the_command_says_so_and_measures_nothing(
 def test_an_unknown_group_is_answered_with_the_known_ones(capsys: pytest.CaptureFixture[str]):
     assert main(["peers", "--group", "guides"]) == 2
     assert "groups are amd fa3 gemm guide" in capsys.readouterr().err
+    assert main(["peers", "--group", "sdpa", "--kernel", "flash_attention"]) == 2
+    said = capsys.readouterr().err
+    assert "the group has --kernel scaled_dot_product_attention; the kernel is in --group" in said
     assert main(["peers", "--peer", "blas"]) == 2
     assert "expected one of torch-flash" in capsys.readouterr().err
