@@ -134,7 +134,8 @@ MEASURED: tuple[Metric, ...] = (
         "higher",
         "evidence",
         False,
-        "share of the datasheet's peak at the clock counted right after each sample",
+        "share of the datasheet's peak (without one: of what a large product reached) at the clock "
+        "counted right after each sample",
     ),
     Metric(
         "peak_bytes",

@@ -40,10 +40,11 @@ _MOST_COMPILING = 16
 
 @dataclass(frozen=True)
 class Row:
-    """One implementation of one workload. Shares are of the datasheet's peak and of the peak at
-    the clock: that within the kernel where counters were read, else that right after it.
-    ``tensor_pipe`` is the hardware counter's word. ``gbps`` are the bytes the work itself takes,
-    each operand and result once, a second: what a cache serves again is not in it.
+    """One implementation of one workload. Shares are of the datasheet's peak (without one, of the
+    ceiling that was measured) and of the peak at the clock: that within the kernel where counters
+    were read, else that right after it. ``tensor_pipe`` is the hardware counter's word. ``gbps``
+    are the bytes the work itself takes, each operand and result once, a second: what a cache
+    serves again is not in it.
     ``versus_best`` is the best peer's time over this one's: above 1 is faster than every peer."""
 
     workload: str
@@ -198,10 +199,11 @@ class _Run:
     def rows(self) -> list[Row]:
         missing = {name: Outcome(name, "not tried", self.why) for name in self.names}
         device = devices.identify(str((self.session.card or {}).get("name")))
-        return table(self.bases, {**missing, **self.outcomes}, self.counted, device)
+        roof = device or self.session.ceilings
+        return table(self.bases, {**missing, **self.outcomes}, self.counted, roof)
 
     def document(self) -> dict[str, Any]:
-        return document(self.rows(), self.session.card or {})
+        return document(self.rows(), self.session.card or {}, self.session.ceilings)
 
     def keep(self, last: bool = False) -> None:
         """Write what there is."""
@@ -212,13 +214,13 @@ def table(
     bases: Sequence[Workload],
     outcomes: dict[str, Outcome],
     counted: dict[str, Outcome],
-    device: devices.Device | None,
+    roof: devices.Roof | None,
 ) -> list[Row]:
     """A row an implementation, a workload's fastest first."""
     rows: list[Row] = []
     for base in bases:
         mine = [
-            _row(base, outcome, counted.get(name), device)
+            _row(base, outcome, counted.get(name), roof)
             for name, outcome in outcomes.items()
             if peers.base_name(name) == base.name
         ]
@@ -232,7 +234,7 @@ def table(
 
 
 def _row(
-    base: Workload, outcome: Outcome, counted: Outcome | None, device: devices.Device | None
+    base: Workload, outcome: Outcome, counted: Outcome | None, roof: devices.Roof | None
 ) -> Row:
     by = outcome.workload.partition(peers.SEPARATOR)[2] or peers.OURS
     if outcome.status != "ok":
@@ -241,15 +243,13 @@ def _row(
     us = statistics.median(times)
     tflops = base.flops / us / 1e6
     dtype = measuring.dtype_of(base)
-    peak = None
-    if device is not None and devices.canonical_dtype(dtype) in device.flop_per_clock:
-        peak = device.peak(dtype)
+    peak = roof.peak(dtype) if roof is not None and roof.has(dtype) else None
     shares = outcome.samples.get("peak_share")
     pipe = counted.samples.get("tensor_pipe") if counted is not None else None
     at_clock = statistics.median(shares) if shares else None
     if peak and counted is not None and counted.evidence.get("calls"):
-        assert device is not None
-        at_clock = 100 * tflops / device.peak(dtype, clock_ghz=ncu.mhz(counted) / 1000)
+        assert roof is not None
+        at_clock = 100 * tflops / roof.peak(dtype, clock_ghz=ncu.mhz(counted) / 1000)
     return Row(
         base.name,
         by,
@@ -273,10 +273,15 @@ def geometric_mean(rows: Iterable[Row]) -> float | None:
     return statistics.geometric_mean(ratios) if ratios else None
 
 
-def document(rows: Sequence[Row], card: dict[str, Any]) -> dict[str, Any]:
+def document(
+    rows: Sequence[Row], card: dict[str, Any], ceilings: devices.Ceilings | None = None
+) -> dict[str, Any]:
+    """``ceilings`` is there where shares are of what was measured on a card without a datasheet."""
+    measured = {} if ceilings is None else {"ceilings": ceilings.to_json()}
     return {
         "schema_version": SCHEMA_VERSION,
         "card": card,
+        **measured,
         "method": METHOD_VERSION,
         "geometric_mean_versus_best_peer": geometric_mean(rows),
         "rows": [asdict(row) for row in rows],

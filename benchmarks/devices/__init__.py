@@ -1,5 +1,6 @@
-"""Datasheets of GPUs, one TOML a card."""
+"""Datasheets of GPUs, one TOML a card; what is measured on a card takes the place of one."""
 
+from benchmarks.devices.ceilings import Ceiling, Ceilings, Roof
 from benchmarks.devices.datasheet import (
     DTYPES,
     Device,
@@ -10,4 +11,15 @@ from benchmarks.devices.datasheet import (
     parse,
 )
 
-__all__ = ["DTYPES", "Device", "canonical_dtype", "identify", "load", "names", "parse"]
+__all__ = [
+    "DTYPES",
+    "Ceiling",
+    "Ceilings",
+    "Device",
+    "Roof",
+    "canonical_dtype",
+    "identify",
+    "load",
+    "names",
+    "parse",
+]

@@ -107,6 +107,10 @@ class Device:
         """DRAM bandwidth one kernel can use."""
         return self.bandwidth_gbps / self.dies
 
+    def has(self, dtype: str) -> bool:
+        """Whether the tensor cores have a path for ``dtype``."""
+        return canonical_dtype(dtype) in self.flop_per_clock
+
     def peak(self, dtype: str, *, clock_ghz: float | None = None, sms: int | None = None) -> float:
         """Dense TFLOP/s of the tensor cores in ``dtype`` at ``clock_ghz`` over ``sms`` SMs (by
         default the datasheet's clock and the SMs of one kernel). ``ValueError`` where the card has
@@ -152,7 +156,7 @@ def load(name: str) -> Device:
 
 def identify(reported: str) -> Device | None:
     """The datasheet of the card whose driver calls it ``reported``; ``None`` for an unknown card:
-    it is timed without a floor and has no share of a peak, and its outcomes say so."""
+    it is timed without a floor, and its shares of peak are of ceilings that are measured on it."""
     for name in names():
         device = load(name)
         if reported in device.aliases:

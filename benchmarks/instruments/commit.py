@@ -155,7 +155,8 @@ def measure(names: Sequence[str]) -> Cache:
     counted = readings.outcomes
     tried = {name: one for name, one in timed.items() if one.status != "not tried"}
     # asv throws away what a ``setup_cache`` that went well says: ``history`` and the report say it.
-    evidence.write(tried, counted, session.card, methods, readings.tier, readings.why)
+    counters_by = (readings.tier, readings.why)
+    evidence.write(tried, counted, session.card, methods, *counters_by, session.ceilings)
     if len(tried) == len(timed):
         kept.finish()
     return {name: _row(outcome, counted.get(name)) for name, outcome in timed.items()}

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import isolation
+from benchmarks import devices, isolation
 from benchmarks.instruments.outcome import Outcome
 
 SCHEMA_VERSION = 1
@@ -35,9 +35,11 @@ def write(
     versions: Mapping[str, str],
     tier: str = "",
     why: str = "",
+    ceilings: devices.Ceilings | None = None,
 ) -> Path | None:
     """Keep the outcomes of the commit this process measures; ``tier`` gave the counters (nothing
-    where none were asked for), ``why`` no better one did."""
+    where none were asked for), ``why`` no better one did. ``ceilings`` are what shares of peak are
+    of on a card without a datasheet."""
     measured, where = isolation.measured(), folder()
     if measured is None or where is None:
         return None
@@ -52,6 +54,8 @@ def write(
     }
     if tier:
         document["counters"] = {"tier": tier, "why": why[:MOST_WHY]}
+    if ceilings is not None:
+        document["ceilings"] = ceilings.to_json()
     where.mkdir(parents=True, exist_ok=True)
     file = where / f"gpu-{measured.commit[:12].replace(' ', '-')}.json.gz"
     unfinished = file.with_suffix(".new")

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import configuration, devices
-from benchmarks.instruments import accuracy, latency
+from benchmarks.instruments import accuracy, ceilings, latency
 from benchmarks.instruments.gpu import Call, DeviceLostError, Gpu, OutOfMemoryError, says_lost
 from benchmarks.instruments.latency import Latency, Limits, Method
 from benchmarks.instruments.outcome import Outcome, Status
@@ -136,11 +136,12 @@ def checked(
     """The outcome of latencies whose call was right before, if it still is: ``again`` checks it on
     fresh inputs and is the error, or says why that cannot be done."""
     device = devices.identify(gpu.card.name)
+    roof = ceilings.roof(gpu.card.name)
     samples: dict[str, tuple[float, ...]] = {}
     evidence: dict[str, Any] = {}
     notes: list[str] = []
     if device is None:
-        notes.append(f"no datasheet of {gpu.card.name!r}: no share of a peak, no floor")
+        notes.append(no_datasheet(gpu.card.name, dtype_of(workload), roof))
     for method, measured in taken.items():
         if device is not None:
             floor_us = device.floor_us(workload.flops, workload.bytes_moved, dtype_of(workload))
@@ -148,8 +149,8 @@ def checked(
         samples[f"latency_{method}"] = tuple(sample.us for sample in measured.samples)
         evidence[f"latency_{method}"] = summary(measured)
         notes += [f"{method}: {remark}" for remark in measured.remarks]
-        if method == "cold" and device is not None:
-            samples["peak_share"] = peak_shares(workload, device, measured)
+        if method == "cold" and roof is not None and (device or roof.has(dtype_of(workload))):
+            samples["peak_share"] = peak_shares(workload, roof, measured)
         if method == "cold":
             samples["unheld"] = tuple(0.0 if one.held else 100.0 for one in measured.samples)
     if hasattr(gpu, "peak_bytes"):
@@ -184,8 +185,18 @@ def dtype_of(workload: Workload) -> str:
     return "tf32" if getattr(workload, "tf32", False) else workload.dtype
 
 
-def peak_shares(workload: Workload, device: devices.Device, measured: Latency) -> tuple[float, ...]:
-    """Percent of the peak at each sample's own clock; at the datasheet's where that is unknown."""
+def no_datasheet(card: str, dtype: str, roof: devices.Roof | None) -> str:
+    """What an unknown card's outcomes say of their shares."""
+    if roof is None or not roof.has(dtype):
+        return f"no datasheet of {card!r}: no share of a peak, no floor"
+    return (
+        f"no datasheet of {card!r}: share of a measured ceiling of {roof.peak(dtype):.0f} TFLOP/s, "
+        "no floor"
+    )
+
+
+def peak_shares(workload: Workload, device: devices.Roof, measured: Latency) -> tuple[float, ...]:
+    """Percent of the peak at each sample's own clock; at the roof's where that is unknown."""
     return tuple(
         100
         * workload.flops

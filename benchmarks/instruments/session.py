@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from benchmarks import devices
 from benchmarks.instruments import peers
 from benchmarks.instruments.outcome import Outcome, Status
 from benchmarks.isolation import subprocess_environment
@@ -63,6 +64,7 @@ class Session:
         self.wrap = tuple(wrap)
         self.environment = environment
         self.card: dict[str, Any] | None = None
+        self.ceilings: devices.Ceilings | None = None  # measured on a card without a datasheet
         self.errors = ""
         self._note = ""  # what the last worker found at its start that speaks against its numbers
         self._began = False  # whether the last worker began anything
@@ -193,11 +195,15 @@ class Session:
             readers[1].join(5)
             self.errors = "".join(errors)
 
-    def _noted(self, note: str) -> None:
-        self._note = note
-        if note and note not in _SAID:
-            _SAID.add(note)
-            print(note, file=sys.stderr, flush=True)
+    def _told(self, message: Mapping[str, Any]) -> None:
+        """What a worker says of the card before it measures."""
+        self.card = message.get("card", self.card)
+        self._note = message.get("note", self._note)
+        _say_once(self._note)
+        if "ceilings" in message:
+            self.ceilings = devices.Ceilings.from_json(message["ceilings"])
+            # Each worker measures its own; that they differ a little is no news.
+            _say_once(self.ceilings.said, about=self.ceilings.card)
 
     def _answers(
         self, lines: queue.Queue[str | None], waiting: Sequence[str], last_word: Callable[[], str]
@@ -215,8 +221,7 @@ class Session:
                 failed = "hung", f"no answer within {seconds:.0f} s: ended"
             else:
                 if message is not None:
-                    self.card = message.get("card", self.card)
-                    self._noted(message.get("note", self._note))
+                    self._told(message)
                     if "begin" in message:
                         # The first has the time a process takes to start as well.
                         seconds = self.seconds_each if at else seconds
@@ -305,6 +310,12 @@ def died(outcome: Outcome) -> bool:
 def last_words(errors: Sequence[str]) -> str:
     words = [line.strip() for line in errors if line.strip()]
     return words[-1][:300] if words else "it said nothing"
+
+
+def _say_once(note: str, about: str = "") -> None:
+    if note and (about or note) not in _SAID:
+        _SAID.add(about or note)
+        print(note, file=sys.stderr, flush=True)
 
 
 def _pump(stream: Any, lines: queue.Queue[str | None]) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from benchmarks import configuration, devices, isolation
-from benchmarks.instruments import beside, clocks, latency, measuring, peers, tuning
+from benchmarks.instruments import beside, ceilings, clocks, latency, measuring, peers, tuning
 from benchmarks.instruments.fake import FakeGpu, FakeWorkload
 from benchmarks.instruments.gpu import GpuError
 from benchmarks.instruments.latency import Limits
@@ -138,7 +138,11 @@ def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Meas
     if known is not None and known.cache_bytes > gpu.card.cache_bytes:
         gpu = TorchGpu(cache_bytes=known.cache_bytes)
     note = clocks.shared(gpu.uuid, before, clocks.computing()) if before else ""
-    _tell(answers, {"card": vars(gpu.card), "note": note})
+    message = {"card": vars(gpu.card), "note": note}
+    if mode in ("latency", "beside", "choices"):
+        found = ceilings.measured_on(gpu, ceilings.torch_products(), ceilings.torch_streams())
+        message |= {} if found is None else {"ceilings": found.to_json()}
+    _tell(answers, message)
     get = peers.get
     limits = Limits(**request.get("limits", {}))
     if mode == "latency":
@@ -171,7 +175,13 @@ def _scripted(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> 
     """Workloads of a software GPU: what hangs here really hangs. ``computing`` are the processes on
     it before and after this one came."""
     seen = [{FakeGpu.uuid: frozenset(each)} for each in request.get("computing", ((), ()))]
-    _tell(answers, {"note": clocks.shared(FakeGpu.uuid, *seen)})
+    message: dict[str, Any] = {"note": clocks.shared(FakeGpu.uuid, *seen)}
+    if "ceilings" in request:  # how long its product and its stream take
+        card = FakeGpu()
+        card.script.us = request["ceilings"]
+        found = ceilings.measured_on(card, {"fp16": lambda _: _nothing}, [lambda n: (_nothing, n)])
+        message |= {} if found is None else {"ceilings": found.to_json()}
+    _tell(answers, message)
     limits = Limits(**request.get("limits", {}))
     scripts: dict[str, dict[str, Any]] = request["scripts"]
 
@@ -197,6 +207,10 @@ def _scripted(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> 
     return (
         together if request["mode"] in ("beside", "choices") else lambda names: map(measure, names)
     )
+
+
+def _nothing() -> None:
+    """A call whose time a script tells."""
 
 
 if __name__ == "__main__":
