@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.instruments.gpu import Clocks
 
 Reader = Callable[[], Clocks]
+Computing = Mapping[str, frozenset[int]]  # processes by the card's UUID
 
 # NVML's clock event reasons that lower the clock of a card that has work to do. Idle (1), an
 # application's own setting (2) and sync boost (16) are not throttling.
@@ -143,12 +144,13 @@ def computing() -> dict[str, frozenset[int]]:
 
 
 def shared(
-    uuid: str, before: Mapping[str, frozenset[int]], after: Mapping[str, frozenset[int]]
+    uuid: str, before: Computing, after: Computing, ours: frozenset[int] = frozenset()
 ) -> str:
     """What to say of others on card ``uuid``, nothing where there are none: those of ``before``
-    this process came to it that are still there ``after``, so neither oneself nor who just left."""
+    this process came to it that are still there ``after``, so neither oneself nor who just left.
+    ``ours`` wait for their turn and compute nothing."""
     none: frozenset[int] = frozenset()
-    count = len(before.get(uuid, none) & after.get(uuid, none))
+    count = len((before.get(uuid, none) & after.get(uuid, none)) - ours)
     if not count:
         return ""
     who = "another process computes" if count == 1 else f"{count} other processes compute"

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks import devices
-from benchmarks.instruments import peers
+from benchmarks.instruments import clocks, peers
 from benchmarks.instruments.outcome import Outcome, Status
 from benchmarks.isolation import subprocess_environment
 
@@ -34,6 +34,7 @@ MAX_LOST = 3
 _LOST_SECONDS = 10.0
 _DIED = "the measuring process ended: "
 _SAID: set[str] = set()  # what workers noted, each once
+_ready: set[int] = set()  # workers that were made ready, as the driver numbers processes
 
 
 def group(mode: str, name: str) -> str:
@@ -168,7 +169,10 @@ class Session:
         for reader in readers:
             reader.start()
         try:
-            process.stdin.write(json.dumps({**self.request, "workloads": list(workloads)}) + "\n")
+            request = {**self.request, "workloads": list(workloads)}
+            if _ready:
+                request["ours"] = sorted(_ready)
+            process.stdin.write(json.dumps(request) + "\n")
             process.stdin.close()
         except BrokenPipeError:
             pass  # it died at once; its last words are read below
@@ -284,12 +288,16 @@ def side_by_side(
 
 def make_ready(sessions: Iterable[Session]) -> None:
     """Start the workers of all ``sessions`` and wait until each is ready: nothing else goes on then
-    while one of them measures."""
+    while one of them measures. Who came to the GPUs meanwhile is taken for one of them: in a
+    container the driver's numbers of processes are not ours."""
     waiting = list(sessions)
+    before = clocks.computing()
     for session in waiting:
         session.start_ahead()
     for session in waiting:
         session.wait_ahead()
+    for card, processes in clocks.computing().items():
+        _ready.update(processes - before.get(card, frozenset()))
 
 
 def end(process: subprocess.Popen[str]) -> None:

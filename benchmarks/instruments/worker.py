@@ -129,15 +129,14 @@ def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Meas
         return lambda names: (tuning.compile_here(request, name) for name in names)
     if mode == "ahead":
         return lambda names: (measuring.call_once(peers.get(name)) for name in names)
-    # Before there is a context of its own. Who was made ready ahead has one, and others beside it.
-    before = {} if "--ahead" in sys.argv[1:] else clocks.computing()
+    before = clocks.computing()
     from benchmarks.instruments.torch_gpu import TorchGpu
 
     gpu = TorchGpu()
     known = devices.identify(gpu.card.name)
     if known is not None and known.cache_bytes > gpu.card.cache_bytes:
         gpu = TorchGpu(cache_bytes=known.cache_bytes)
-    note = clocks.shared(gpu.uuid, before, clocks.computing()) if before else ""
+    note = _shared(request, gpu.uuid, before, clocks.computing())
     message = {"card": vars(gpu.card), "note": note}
     if mode in ("latency", "beside", "choices"):
         found = ceilings.measured_on(gpu, ceilings.torch_products(), ceilings.torch_streams())
@@ -171,11 +170,21 @@ def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Meas
     return lambda names: (sample_tensor_pipe(get(name), gpu.uuid) for name in names)
 
 
+def _shared(
+    request: dict[str, Any], uuid: str, before: clocks.Computing, after: clocks.Computing
+) -> str:
+    """Who else is on the card: of those ``before`` this process had a context, and not made ready
+    by who asks. Who was itself made ready had one, and is among the ``ours`` of the request."""
+    if "--ahead" in sys.argv[1:]:
+        before = after if "ours" in request else {}
+    return clocks.shared(uuid, before, after, frozenset(request.get("ours", ())))
+
+
 def _scripted(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Measure:
     """Workloads of a software GPU: what hangs here really hangs. ``computing`` are the processes on
     it before and after this one came."""
-    seen = [{FakeGpu.uuid: frozenset(each)} for each in request.get("computing", ((), ()))]
-    message: dict[str, Any] = {"note": clocks.shared(FakeGpu.uuid, *seen)}
+    before, after = ({FakeGpu.uuid: frozenset(each)} for each in request.get("computing", ((), ())))
+    message: dict[str, Any] = {"note": _shared(request, FakeGpu.uuid, before, after)}
     if "ceilings" in request:  # how long its product and its stream take
         card = FakeGpu()
         card.script.us = request["ceilings"]

@@ -12,9 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.instruments import clocks
 from benchmarks.instruments import session as sessions
 from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session, Stopped, side_by_side, stopped_by_sigterm
+from benchmarks.instruments.session import (
+    Session,
+    Stopped,
+    make_ready,
+    side_by_side,
+    stopped_by_sigterm,
+)
 
 QUICK = {"warm_up_seconds": 0.002, "max_samples": 16}
 
@@ -85,12 +92,30 @@ def test_a_hanging_workload_is_ended_and_the_next_one_measured():
     assert outcomes["next"].status == "ok"
 
 
-def test_a_process_that_is_ready_ahead_measures_later():
-    session = Session({"mode": "latency", "scripts": {"w": {"us": 100.0}}})
-    assert not session.wait_ahead(0.0)
-    session.start_ahead()
-    assert session.wait_ahead()
-    assert session.run(["w"])["w"].status == "ok"
+def test_a_process_that_is_ready_ahead_measures_later_and_is_none_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sessions, "_SAID", set())
+    monkeypatch.setattr(sessions, "_ready", set())
+    # What the driver says before and after the worker has its context: 17 was there.
+    told = iter([{"GPU-fake": frozenset({17})}, {"GPU-fake": frozenset({17, 71, 72})}])
+    monkeypatch.setattr(clocks, "computing", lambda: next(told))
+    scripts: dict[str, dict[str, object]] = {"w": {"us": 50}}
+    ahead = session(scripts)
+    assert not ahead.wait_ahead(0.0)
+    make_ready([ahead])
+    # When it has its turn, 17 has left and 99 has come.
+    ahead.request["computing"] = [[], [71, 72, 99]]
+    note = "another process computes on this GPU: times are not its own, end it or wait"
+    measured = ahead.run(["w"])["w"]
+    assert measured.status == "ok" and measured.detail.endswith(note)
+    assert capsys.readouterr().err == note + "\n"
+    # A profiler's worker between two turns is none that was made ready: 72 waits, 99 computes.
+    profiled = session(scripts)
+    profiled.request["computing"] = [[72], [72, 80]]
+    assert "on this GPU" not in profiled.run(["w"])["w"].detail
+    profiled.request["computing"] = [[72, 99], [72, 99, 80]]
+    assert profiled.run(["w"])["w"].detail.endswith(note)
 
 
 def test_what_is_not_timed_is_done_side_by_side():
