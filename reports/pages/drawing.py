@@ -12,13 +12,14 @@ from markupsafe import Markup
 
 from reports.history import Table
 from reports.model import Finding
+from reports.pages import peers
 from reports.pages.finding_pages import (
     SHOWN_CHANGES,
     finding_page,
     other_metrics,
     samples_part,
 )
-from reports.pages.grid import side_by_side, workload_grid
+from reports.pages.grid import OWN, side_by_side, workload_grid
 from reports.pages.rendering import commit_path, finding_path, render, workload_path
 from reports.pages.series_pages import series_page
 from reports.pages.site import ALONE, MOST_FINDING_PAGES, Site
@@ -142,7 +143,14 @@ def _workload(site: Site, name: str) -> None:
 
 
 def _grid(view: View, home: tuple[str, str], members: list[tuple[Table, int]]) -> str:
-    return render("grid.html", root="../", home=workload_grid(view, home, members))
+    return render(
+        "grid.html",
+        root="../",
+        home=workload_grid(view, home, members),
+        rates=peers.rates(members),
+        race=peers.race(view, members),
+        ours=OWN,
+    )
 
 
 def _commit(site: Site, number: int) -> None:

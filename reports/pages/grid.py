@@ -81,7 +81,7 @@ def workload_grid(view: View, home: tuple[str, str], members: list[tuple[Table, 
     """``members`` are series of one machine and environment."""
     found: dict[str, dict[str, Cell]] = {}
     columns: dict[str, None] = {}
-    evidence = set()
+    judged = set()  # peers' values are evidence, where ours are judged
     for table, row in members:
         info = table.series[row]
         metric = info.meaning.metric or info.key.benchmark
@@ -89,11 +89,11 @@ def workload_grid(view: View, home: tuple[str, str], members: list[tuple[Table, 
             line, column = metric, info.target or OWN
         else:
             line, column = words.params(info.key) or info.key.benchmark, metric
-        if info.meaning.role == "evidence":
-            evidence.add(line)
+        if info.meaning.role != "evidence":
+            judged.add(line)
         columns[column] = None
         found.setdefault(line, {})[column] = _cell(view, table, row)
-    ordered = sorted(found, key=lambda line: line in evidence)
+    ordered = sorted(found, key=lambda line: line not in judged)
     path = machine_path(*home)
     return Grid(
         " / ".join(filter(None, home)),
