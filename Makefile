@@ -8,7 +8,7 @@ ASV := $(BIN)/asv
 RESULTS := .asv/results
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench bench-flash bench-matmul bench-all report demo test test-tritons lint doctor upgrade-check clean
+.PHONY: help setup bench bench-flash bench-matmul bench-all report overhead demo test test-tritons lint doctor upgrade-check clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -41,6 +41,9 @@ bench-all: $(STAMP) ## Every commit that touches the kernels
 
 report: $(STAMP) ## Write the report to reports/html
 	@$(BIN)/python -m reports build
+
+overhead: $(STAMP) ## Host overhead of a call, without a GPU: kept in .benchmarks, which reports read
+	@$(BIN)/python -m pytest tests/overhead --benchmark-autosave
 
 demo: $(STAMP) ## Plant changes in a git history and check that each is found (TRITON=3.6.0: with that one)
 	@$(BIN)/python -m examples.demo $(if $(TRITON),--triton $(TRITON))

@@ -1,8 +1,7 @@
 """Host overhead of a call with pytest-benchmark, against the driver that only records launches.
 
-``python -m pytest tests/overhead --benchmark-json overhead.json`` writes figures to compare; the
-tests themselves only hold how many launches a call is, and that it stays far from a millisecond of
-host time.
+``make overhead`` keeps figures that the report reads; the tests themselves only hold how many
+launches a call is, and that it stays far from a millisecond of host time.
 """
 
 from __future__ import annotations

@@ -52,6 +52,27 @@ def test_what_pytest_benchmark_writes_becomes_a_report(tmp_path: Path) -> None:
     assert main(["compare", *arguments, "HEAD~", "HEAD"]) == 1
 
 
+def test_the_file_that_make_overhead_writes_is_read_whole(tmp_path: Path) -> None:
+    """One of its files, but for the names of the host and of most features of its processor."""
+    kept = Path(__file__).parent / "data/overhead.json"
+    written = json.loads(kept.read_text())
+    found = read_result(kept)
+    assert (found.commit, found.problems) == (written["commit_info"]["id"], ())
+    medians = {one["fullname"]: one["stats"]["median"] for one in written["benchmarks"]}
+    assert len(medians) == 6 and all("tests/overhead/" in name for name in medians)
+    values = {row.benchmark: float(found.values[row.offset]) for row in found.rows}
+    assert values == medians
+    assert (found.low < found.values).all() and (found.values < found.high).all()
+    machine = tmp_path / "kept" / "Linux-CPython-3.11-64bit"
+    machine.mkdir(parents=True)
+    (machine / "0001.json").write_bytes(kept.read_bytes())
+    tree = trees.make_repository(tmp_path, 1)
+    folders = ["--results", str(tmp_path / "kept"), "--repo", str(tree.repo)]
+    assert main(["build", *folders, "--out", str(tmp_path / "html")]) == 0
+    pages = [path.read_text() for path in (tmp_path / "html/s").iterdir()]
+    assert len(pages) == 6 and all("µs" in page for page in pages)
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
