@@ -23,6 +23,7 @@ from reports.steps import WINDOW
 
 DEFAULT_OUT = Path("docs/scorecard.md")
 SEED = 2026
+LEAST = 20
 STEPS = (0.02, 0.05, 0.10)
 Others = dict[str, Detector | str]
 
@@ -38,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Exit 0 when the page is written."""
-    if args.series < 20 or args.gates < 20:
-        raise ValueError("--series and --gates: expected at least 20; fewer say nothing")
+    if args.series < LEAST or args.gates < LEAST:
+        raise ValueError(f"--series and --gates: expected at least {LEAST}; fewer say nothing")
     text = page(args.series, args.gates)
     if str(args.out) == "-":
         print(text, end="")
