@@ -7,6 +7,10 @@ COMMITS ?= 5
 ASV := $(BIN)/asv
 RESULTS := .asv/results
 
+# Packages come without bytecode. Were Python kept from writing it, every process that imports torch
+# would compile it anew: 3 to 9 s each, hundreds of times in `make test`.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup bench bench-flash bench-matmul bench-all report overhead demo test test-tritons lint doctor upgrade-check clean
 

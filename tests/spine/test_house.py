@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,17 @@ def test_make_targets_of_the_documents_exist() -> None:
         text = document.read_text(encoding="utf-8")
         named = set(re.findall(r"(?:`|\$ )make ([a-z][a-z0-9-]*)", text))
         assert named <= targets, f"{document.name} names make targets that do not exist"
+
+
+def test_make_lets_python_keep_its_bytecode() -> None:
+    """Whatever the environment says: packages are installed without it, and torch takes long."""
+    rule = 'told: ; @echo "$${PYTHONDONTWRITEBYTECODE-unset}"'
+    done = subprocess.run(
+        ["make", "--no-print-directory", "--eval", rule, "told"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "unset\n"
