@@ -1,0 +1,37 @@
+"""What pages say of the published results is what lies there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PUBLISHED = ROOT / "reports/published"
+ONES = (
+    *("", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"),
+    *("twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+
+
+def in_words(number: int) -> str:
+    if number < 20:
+        return ONES[number]
+    return "-".join(filter(None, (TENS[number // 10 - 2], ONES[number % 10])))
+
+
+def said_in(page: str) -> str:
+    return re.sub(r"\s+", " ", (ROOT / page).read_text())
+
+
+def test_the_published_commits_are_as_many_as_the_pages_say() -> None:
+    commits = {path.name[:8] for path in (PUBLISHED / "h200").glob("*-kernels-*.json")}
+    # Those of the history before this one came without evidence.
+    ours = {path.name[4:12] for path in (PUBLISHED / "evidence").glob("gpu-*.json.gz")}
+    assert ours < commits
+    count, before = in_words(len(ours)), in_words(len(commits - ours))
+    table = f"| {count} of this repository, and {before} of a history before it"
+    assert table in said_in("reports/published/README.md")
+    assert f"pairs of the {count} commits up to" in said_in("docs/performance.md")
+    tens = in_words(len(commits) // 10 * 10)
+    assert f"report holds more than {tens} commits measured on an H200" in said_in("README.md")
