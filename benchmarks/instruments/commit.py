@@ -12,18 +12,24 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks import devices, isolation, metrics, sharding
 from benchmarks.configuration import load as load_package
 from benchmarks.configuration import workloads as load_workloads
+from benchmarks.devices import ceilings as measured_ceilings
+from benchmarks.devices import datasheet
 from benchmarks.instruments import (
     accuracy,
+    ceilings,
     counters,
     evidence,
     gpm,
     host,
     latency,
+    measuring,
+    method,
     ncu,
     peers,
     presence,
@@ -77,17 +83,39 @@ SETUP_SECONDS = 1800
 _TIMING_SECONDS = 1400.0
 _COUNTER_SECONDS = SETUP_SECONDS - 1.25 * counters.SECONDS_EACH
 
+# Code beside an instrument's own files that some of its metrics rest on. The hashes are those their
+# series began with: another one is another version, of these metrics alone.
+_SHARES = method.version(
+    latency.METHOD_VERSION,
+    "4b47a099d737",
+    method.part_hash(measuring.__file__, "peak_shares", "dtype_of"),
+    method.part_hash(datasheet.__file__, "Device.peak"),
+    method.part_hash(measured_ceilings.__file__, "Ceilings.peak"),
+    method.method_hash(ceilings.__file__),
+)
+_HERE = Path(__file__)
+_BYTES = method.version(
+    "allocator-1",
+    "50aefc863344",
+    method.part_hash(str(_HERE.with_name("torch_gpu.py")), "TorchGpu.peak_bytes"),
+)
+_COUNTED = method.version(
+    ncu.METHOD_VERSION,
+    "59e00ec52252",
+    method.part_hash(str(_HERE.with_name("worker.py")), "COUNTER_REPEATS"),
+)
+
 # Which instrument reads a metric, and the hash of its method.
 INSTRUMENTS: dict[str, tuple[str, str]] = {
     "latency_cold": ("latency", latency.METHOD_VERSION),
     "latency_warm": ("latency", latency.METHOD_VERSION),
-    "peak_share": ("latency", latency.METHOD_VERSION),
-    "tensor_pipe": ("ncu", ncu.METHOD_VERSION),
-    "sm_cycles": ("ncu", ncu.METHOD_VERSION),
-    "instructions": ("ncu", ncu.METHOD_VERSION),
-    "dram_bytes": ("ncu", ncu.METHOD_VERSION),
+    "peak_share": ("latency", _SHARES),
+    "tensor_pipe": ("ncu", _COUNTED),
+    "sm_cycles": ("ncu", _COUNTED),
+    "instructions": ("ncu", _COUNTED),
+    "dram_bytes": ("ncu", _COUNTED),
     "tensor_pipe_sampled": ("gpm", gpm.METHOD_VERSION),
-    "peak_bytes": ("allocator", "allocator-1"),
+    "peak_bytes": ("allocator", _BYTES),
     "relative_error": ("accuracy", accuracy.METHOD_VERSION),
     "host_us": ("host", host.METHOD_VERSION),
 }
@@ -144,7 +172,7 @@ def measure(names: Sequence[str]) -> Cache:
 
     begin = time.time()
     # The report takes what these list as all that was asked for of them.
-    methods = dict(INSTRUMENTS[metric.name] for metric in MEASURED)
+    methods = _methods()
     request = {"mode": "latency", "methods": list(latency.METHODS)}
     session = Session({**request, "until": begin + _TIMING_SECONDS})
     kept = Unfinished(methods)
@@ -160,6 +188,16 @@ def measure(names: Sequence[str]) -> Cache:
     if len(tried) == len(timed):
         kept.finish()
     return {name: _row(outcome, counted.get(name)) for name, outcome in timed.items()}
+
+
+def _methods() -> dict[str, str]:
+    """The version of each instrument, and of each metric that has one of its own."""
+    found: dict[str, str] = {}
+    for metric in MEASURED:
+        instrument, version = INSTRUMENTS[metric.name]
+        if found.setdefault(instrument, version) != version:
+            found[metric.name] = version
+    return found
 
 
 def _row(timed: Outcome, counted: Outcome | None) -> dict[str, Any]:

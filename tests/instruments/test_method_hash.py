@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.instruments.method import method_hash
+import pytest
+
+from benchmarks.instruments import commit
+from benchmarks.instruments.method import method_hash, part_hash, version
 
 CODE = '''
 """Measures."""
@@ -38,3 +41,35 @@ def test_the_order_of_files_counts(tmp_path: Path):
     one.write_text("A = 1", encoding="utf-8")
     two.write_text("B = 2", encoding="utf-8")
     assert method_hash(str(one), str(two)) != method_hash(str(two), str(one))
+
+
+def test_a_part_changes_with_what_it_names_alone(tmp_path: Path):
+    file = tmp_path / "code.py"
+
+    def of(text: str, *names: str) -> str:
+        file.write_text(text, encoding="utf-8")
+        return part_hash(str(file), *names)
+
+    other_limit = CODE.replace("= 3", "= 4")
+    assert of(other_limit, "measure") == of(CODE, "measure")
+    assert of(other_limit, "LIMIT") != of(CODE, "LIMIT")
+    method = "class Card:\n" + "".join(f"    {line}\n" for line in CODE.splitlines())
+    assert of(method, "Card.measure") == of(CODE, "measure")
+    assert of(method.replace("call()", "call(1)"), "Card.measure") != of(CODE, "measure")
+    with pytest.raises(ValueError, match=r"code\.py defines no Card\.run: expected what a method"):
+        of(method, "Card.run")
+
+
+def test_a_metric_has_a_version_of_its_own_once_the_code_that_makes_it_changed():
+    began_with = version("latency-1", "", "parts", "as they were").rpartition("-")[2]
+    assert version("latency-1", began_with, "parts", "as they were") == "latency-1"
+    assert version("latency-2", began_with, "parts", "as they were") == "latency-2"
+    changed = version("latency-1", began_with, "parts", "as they are")
+    assert changed.startswith("latency-1-") and changed != "latency-1"
+
+
+def test_a_border_of_one_metric_leaves_its_instruments_others(monkeypatch: pytest.MonkeyPatch):
+    usual = commit._methods()
+    assert set(usual) == {"latency", "ncu", "gpm", "allocator", "accuracy"}
+    monkeypatch.setitem(commit.INSTRUMENTS, "peak_share", ("latency", "latency-1-changed"))
+    assert commit._methods() == {**usual, "peak_share": "latency-1-changed"}
