@@ -25,7 +25,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from benchmarks import configuration, devices, isolation
-from benchmarks.instruments import beside, ceilings, clocks, latency, measuring, peers, tuning
+from benchmarks.instruments import (
+    beside,
+    carve_outs,
+    ceilings,
+    clocks,
+    latency,
+    measuring,
+    peers,
+    tuning,
+)
 from benchmarks.instruments.fake import FakeGpu, FakeWorkload
 from benchmarks.instruments.gpu import GpuError
 from benchmarks.instruments.latency import Limits
@@ -136,8 +145,8 @@ def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Meas
     known = devices.identify(gpu.card.name)
     if known is not None and known.cache_bytes > gpu.card.cache_bytes:
         gpu = TorchGpu(cache_bytes=known.cache_bytes)
-    note = _shared(request, gpu.uuid, before, clocks.computing())
-    message = {"card": vars(gpu.card), "note": note}
+    notes = (_shared(request, gpu.uuid, before, clocks.computing()), _kept_warm())
+    message = {"card": vars(gpu.card), "note": "; ".join(filter(None, notes))}
     if mode in ("latency", "beside", "choices"):
         found = ceilings.measured_on(gpu, ceilings.torch_products(), ceilings.torch_streams())
         message |= {} if found is None else {"ceilings": found.to_json()}
@@ -168,6 +177,13 @@ def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Meas
     from benchmarks.instruments.gpm import sample_tensor_pipe
 
     return lambda names: (sample_tensor_pipe(get(name), gpu.uuid) for name in names)
+
+
+def _kept_warm() -> str:
+    import torch
+
+    torch.cuda.synchronize()  # the driver is asked of this process's context: let there be one
+    return carve_outs.refused(None if torch.version.hip else ctypes.CDLL("libcuda.so.1"))
 
 
 def _shared(
