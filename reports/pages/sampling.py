@@ -27,7 +27,8 @@ FLAGS: tuple[Flag, ...] = ("unstable", "throttled", "set_apart", "timed_out")
 @dataclass(frozen=True)
 class Counts:
     """Of the times of one machine at one commit: how many there are, of how many evidence was kept
-    (``known``), what speaks against how many of them, and the first that are unstable."""
+    (``known``), what speaks against how many of them, the first that are unstable, and what gave
+    the utilization beside them (nothing where that was not kept)."""
 
     commit: Commit
     times: int
@@ -37,6 +38,7 @@ class Counts:
     set_apart: int
     timed_out: int
     named: tuple[tuple[SeriesInfo, str], ...]
+    tier: str
 
 
 def read_ahead(view: View) -> None:
@@ -113,4 +115,6 @@ def _at(view: View, table: Table, column: int) -> Counts:
     known = [(info, one) for info, one in found if one is not None]
     number = {flag: sum(bool(getattr(one, flag)) for _, one in known) for flag in FLAGS}
     named = tuple((info, one.said) for info, one in known if one.unstable)
-    return Counts(commit, len(times), len(known), **number, named=named[:_MOST_NAMED])
+    counted = view.judgement.evidence.asked(commit.hash).counted
+    tier = counted.tier if counted else ""
+    return Counts(commit, len(times), len(known), **number, named=named[:_MOST_NAMED], tier=tier)

@@ -53,7 +53,9 @@ def test_what_speaks_against_a_time_stands_beside_it(tmp_path: Path) -> None:
     assert "speaks against it" not in page_of(site, "spills")
     machine = next((site / "m").iterdir()).read_text()
     table = words_of(machine[machine.index("How sure its times are") :])
-    assert f"time ran out {tree.commits[2][:10]} 2023-11-14 1 1 0 1 0 Of the cold" in table
+    assert (
+        f"utilization by {tree.commits[2][:10]} 2023-11-14 1 1 0 1 0 not kept Of the cold" in table
+    )
     assert f"latency_cold of {WORKLOAD} {against}" in words_of(machine)
     index = words_of((site / "index.html").read_text())
     assert f"1 of 1 at {tree.commits[2][:10]}" in index
