@@ -115,12 +115,14 @@ def by_ncu(
     environment: Mapping[str, str] | None = None,
     until: float | None = None,
 ) -> dict[str, Outcome]:
-    """One profiled process over all workloads. One that hangs costs another process: ``ncu`` is
-    ended with it before it writes anything, so the others are counted again."""
+    """One profiled process over all workloads. One that hangs, or takes ``ncu`` with it before its
+    table is written, costs another process: the others are counted again.
+    ``CountersRefusedError`` where ``ncu`` counts nothing."""
     if on_hip():
         raise ncu.CountersRefusedError("Nsight Compute reads no AMD card")
     combined: dict[str, Outcome] = {}
     left = list(workloads)
+    in_vain = 0
     with tempfile.TemporaryDirectory() as folder:
         for attempt in range(len(left)):
             log = Path(folder) / f"counters-{attempt}.csv"
@@ -133,10 +135,22 @@ def by_ncu(
             outcomes = profiled.run_once(left, report)
             text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
             text += profiled.errors
-            combined |= _counted(outcomes, text)
+            try:
+                found = _counted(outcomes, text)
+            except (ncu.CountersRefusedError, ValueError) as refused:
+                if not profiled.unended:
+                    raise
+                why = f"ncu did not end after the last call, so it was ended: {refused}"
+                raise ncu.CountersRefusedError(why) from None
+            combined |= found
             left = [name for name in left if name not in combined]
             if not left:
                 break
+            in_vain = 0 if any(one.samples for one in found.values()) else in_vain + 1
+            if in_vain == session.MAX_LOST:
+                *_, last = found.values()
+                why = f"{in_vain} processes of ncu in a row gave no counters: {last.detail}"
+                raise ncu.CountersRefusedError(why)
     return combined
 
 
@@ -151,8 +165,15 @@ def _counted(outcomes: dict[str, Outcome], text: str) -> dict[str, Outcome]:
         return outcomes
     if session.died(last):
         # It made marks that it could not tell of: they are the last in the log.
+        try:
+            launches = ncu.parse(text)
+        except (
+            ncu.CountersRefusedError,
+            ValueError,
+        ):  # ncu ended with it: no table, or half of one
+            return {last.workload: last}
         told = sum(int(outcome.evidence.get("marks", 0)) for outcome in outcomes.values())
-        marks = max(0, len(ncu.calls(ncu.parse(text))) - told)
+        marks = max(0, len(ncu.calls(launches)) - told)
         outcomes = {**outcomes, last.workload: replace(last, evidence={"marks": marks})}
     return ncu.combine(outcomes, text)
 

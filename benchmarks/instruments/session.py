@@ -67,6 +67,7 @@ class Session:
         self.card: dict[str, Any] | None = None
         self.ceilings: devices.Ceilings | None = None  # measured on a card without a datasheet
         self.errors = ""
+        self.unended = False  # whether the last wrapping command had to be ended after its answers
         self._note = ""  # what the last worker found at its start that speaks against its numbers
         self._began = False  # whether the last worker began anything
         self._ahead: subprocess.Popen[str] | None = None
@@ -192,8 +193,12 @@ class Session:
                 if report is not None:
                     report(outcome)
                 yield outcome
+            self.unended = False
             if self.wrap and not waiting:
-                process.wait(self.start_seconds)  # a profiler writes its report last
+                try:
+                    process.wait(self.start_seconds)  # a profiler writes its report last
+                except subprocess.TimeoutExpired:
+                    self.unended = True
         finally:
             end(process)
             readers[1].join(5)

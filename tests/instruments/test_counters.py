@@ -118,7 +118,7 @@ def test_without_the_right_the_next_tier_is_used_and_said_once(monkeypatch: pyte
 
 
 # Runs the worker and, when that has ended, writes a table: three calls of a kernel an outcome,
-# and one of the workload that ended the process.
+# and one of the workload that ended the process. "kills-ncu" ends both with half a table.
 FAKE_NCU = """#!{python}
 import subprocess, sys
 
@@ -128,6 +128,11 @@ worker = subprocess.Popen(sys.argv[at:], stdout=subprocess.PIPE, text=True)
 kernels = []
 for line in worker.stdout:
     print(line, end="", flush=True)
+    if '"begin": ["kills-ncu"]' in line:
+        worker.kill()
+        with open(log, "w") as file:
+            print({head!r}, {row!r}[:60], sep="\\n", file=file)
+        sys.exit("Killed")
     if '"outcome"' in line:
         kernels += 3 * ["spin_kernel", "k"]
 if worker.wait():
@@ -144,6 +149,7 @@ def test_one_that_hangs_or_ends_the_process_costs_no_others_counters(
         "before": {},
         "hangs": {"hangs": True},
         "between": {},
+        "kills-ncu": {},
         "crashes": {"crashes": True},
         "after": {},
     }
@@ -167,11 +173,45 @@ def test_one_that_hangs_or_ends_the_process_costs_no_others_counters(
         "hangs": "hung",
         "before": "ok",
         "between": "ok",
+        "kills-ncu": "failed",
         "crashes": "failed",
         "after": "ok",
     }
     assert found["before"].samples["sm_cycles"] == (1000, 1000, 1000)
-    assert profiled == [list(scripts), ["before", "between", "crashes", "after"], ["after"]]
+    assert found["kills-ncu"].detail == "the measuring process ended: Killed"
+    left = ["before", "between", "kills-ncu", "crashes", "after"]
+    without = [name for name in left if name != "kills-ncu"]
+    assert profiled == [list(scripts), left, without, ["after"]]
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        ('sys.exit("no")', "3 processes of ncu in a row gave no counters: .* ended: no"),
+        ("subprocess.run(sys.argv[at:]); time.sleep(60)", "ncu did not end after the last call"),
+    ],
+    ids=["ends-at-once", "never-ends"],
+)
+def test_an_ncu_that_counts_nothing_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, does: str, why: str
+):
+    fake = tmp_path / "ncu"
+    at = "next(i for i, one in enumerate(sys.argv) if i and not one.startswith('--'))"
+    fake.write_text(f"#!{sys.executable}\nimport subprocess, sys, time\nat = {at}\n{does}\n")
+    fake.chmod(0o755)
+    tried: list[int] = []
+
+    class Scripted(Session):
+        def __init__(self, request: dict[str, Any], **options: Any) -> None:
+            tried.append(1)
+            scripts: dict[str, Any] = {name: {} for name in "abcdef"}
+            super().__init__({**request, "scripts": scripts}, start_seconds=0.5, **options)
+
+    monkeypatch.setattr(ncu, "find", lambda: str(fake))
+    monkeypatch.setattr(counters, "Session", Scripted)
+    with pytest.raises(ncu.CountersRefusedError, match=why):
+        counters.by_ncu(list("abcdef"))
+    assert len(tried) <= 3
 
 
 class FakeNvml:
