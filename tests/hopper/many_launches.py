@@ -1,0 +1,194 @@
+"""Ten thousand launches of each of Hopper's kernels, alone and beside a second stream's load.
+
+python -m tests.hopper.many_launches [CASE ...] [--calls N]
+
+A line a case says how long they took and whether every hundredth result had the first one's bits.
+Exits 1 when one had not, or hung: then nothing after it is tried, in this process nothing can be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+CALLS = 10_000
+EACH = 100  # calls a graph holds: launched by the host one by one they would take it longer
+SECONDS = 20.0  # ten times what the slowest takes
+LOADS = ("alone", "beside")
+
+# What writes to tensors of its own, and those.
+Case = tuple[Callable[[], object], list[torch.Tensor]]
+
+
+def _drawn(*shape: int, device: str, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(shape).to(dtype).to(device)
+
+
+def forward(
+    device: str, D: int, S: int, heads: int, causal: bool = False, tails: bool = False
+) -> Case:
+    from kernels.attention import hopper
+
+    q, k, v = (_drawn(1, S, heads, D, device=device) for _ in range(3))
+    out, lse = torch.empty_like(q), torch.empty((1, heads, S), device=device)
+    options: dict[str, Any] = {"causal": causal, "causal_offset": 0, "scale": D**-0.5}
+    if tails:
+        options["config"] = hopper.HopperConfig(3, block_n=128, stages=2, skip=True, tails=True)
+    return lambda: hopper.launch(q, k, v, out, lse, **options), [out, lse]
+
+
+def forward_fp8(device: str, D: int, S: int, causal: bool) -> Case:
+    import kernels
+
+    q, k, v = (_drawn(1, S, 4, D, device=device, dtype=torch.float8_e4m3fn) for _ in range(3))
+    out = torch.empty((1, S, 4, D), dtype=torch.bfloat16, device=device)
+
+    def call() -> None:
+        out.copy_(kernels.flash_attention(q, k, v, causal=causal, out_dtype=torch.bfloat16))
+
+    return call, [out]
+
+
+def backward(device: str, D: int, S: int, causal: bool, two_kernels: bool | None = None) -> Case:
+    from kernels.attention import hopper, hopper_backward_launch
+    from kernels.attention.hopper_backward_rows import Tensors
+
+    q, k, v, dout = (_drawn(1, S, 4, D, device=device) for _ in range(4))
+    out, lse = torch.empty_like(q), torch.empty((1, 4, S), device=device)
+    options: dict[str, Any] = {"causal": causal, "causal_offset": 0, "scale": D**-0.5}
+    hopper.launch(q, k, v, out, lse, **options)
+    if two_kernels is not None:
+        seen = 0 if two_kernels else S + hopper_backward_launch.SHORT
+        options["config"] = hopper_backward_launch.choose(D, seen)
+    made = [torch.empty_like(one) for one in (q, k, v)]
+    tensors = Tensors(dout, None, q, k, v, out, lse, *made)
+    return lambda: hopper_backward_launch.launch(tensors, **options), made
+
+
+def product(device: str, M: int, N: int, K: int) -> Case:
+    from kernels.matmul import hopper
+
+    a, b = _drawn(M, K, device=device), _drawn(K, N, device=device)
+    out = a.new_empty((M, N))
+    return lambda: hopper.launch(a, b, out, None, None), [out]
+
+
+def product_of_few_rows(device: str, M: int, N: int, K: int) -> Case:
+    import kernels
+
+    a, b = _drawn(M, K, device=device), _drawn(N, K, device=device).t()
+    out = a.new_empty((M, N))
+    return lambda: kernels.matmul(a, b, out=out), [out]
+
+
+def product_in_tf32(device: str, size: int) -> Case:
+    from kernels.matmul import hopper_tf32
+
+    a, b = (_drawn(size, size, device=device, dtype=torch.float32) for _ in range(2))
+    out = torch.empty_like(a)
+    return lambda: hopper_tf32.launch(a, b, out, None, None), [out]
+
+
+def product_of_fp8(device: str, M: int, N: int, K: int, wide: bool) -> Case:
+    from kernels.matmul import fp8_interface, hopper_fp8
+
+    a, b = (_drawn(rows, K, device=device, dtype=torch.float8_e4m3fn) for rows in (M, N))
+    one = torch.ones((), device=device)
+    scales = fp8_interface._scale_of_a(a, one), fp8_interface._scale_of_b(b.t(), one)
+    out = torch.empty((M, N), dtype=torch.bfloat16, device=device)
+    config = hopper_fp8.WIDE if wide else hopper_fp8.NARROW
+    return lambda: hopper_fp8.launch(a, b.t(), out, *scales, None, None, config), [out]
+
+
+CASES: dict[str, Callable[[str], Case]] = {
+    "forward-D64-causal": lambda on: forward(on, 64, 512, 4, causal=True),
+    "forward-D64-tails": lambda on: forward(on, 64, 600, 4, tails=True),
+    "forward-D128": lambda on: forward(on, 128, 512, 4),
+    "forward-D256-causal": lambda on: forward(on, 256, 512, 4, causal=True),
+    "forward-fp8-D128-causal": lambda on: forward_fp8(on, 128, 512, True),
+    "backward-D64": lambda on: backward(on, 64, 256, False),
+    "backward-D128-causal": lambda on: backward(on, 128, 256, True, two_kernels=False),
+    "backward-D128-two-kernels": lambda on: backward(on, 128, 256, False, two_kernels=True),
+    "backward-D256-causal": lambda on: backward(on, 256, 256, True),
+    "matmul-persistent": lambda on: product(on, 1024, 9216, 128),
+    "matmul-one-tile": lambda on: product(on, 512, 512, 512),
+    "matmul-few-rows": lambda on: product_of_few_rows(on, 16, 4096, 1024),
+    "matmul-few-rows-split": lambda on: product_of_few_rows(on, 16, 256, 8192),
+    "matmul-tf32": lambda on: product_in_tf32(on, 512),
+    "matmul-fp8-wide": lambda on: product_of_fp8(on, 2048, 4608, 256, wide=True),
+    "matmul-fp8-narrow": lambda on: product_of_fp8(on, 1024, 1024, 512, wide=False),
+}
+
+
+def _bits_differ(found: list[torch.Tensor], expected: list[torch.Tensor]) -> torch.Tensor:
+    pairs = zip(found, expected, strict=True)
+    return torch.stack([(x.view(torch.uint8) != y.view(torch.uint8)).any() for x, y in pairs]).any()
+
+
+def launched(case: Case, beside: bool, calls: int) -> str:
+    """``same bits`` or what is wrong."""
+    run, outputs = case
+    run()
+    expected = [one.clone() for one in outputs]
+    different = torch.zeros((), dtype=torch.bool, device="cuda")
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for one in outputs:
+            one.fill_(float("nan"))
+        for _ in range(min(EACH, calls)):
+            run()
+        different |= _bits_differ(outputs, expected)
+    other = torch.cuda.Stream()
+    load = torch.randn((2048, 2048), device="cuda")
+    other.wait_stream(torch.cuda.current_stream())
+    for _ in range(max(1, calls // EACH)):
+        if beside:
+            with torch.cuda.stream(other):
+                for _ in range(2):
+                    load = (load @ load).tanh_()
+        graph.replay()
+    end = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    end.record()  # type: ignore[no-untyped-call]
+    until = time.monotonic() + SECONDS
+    while not end.query():  # type: ignore[no-untyped-call]
+        if time.monotonic() > until:
+            return "hung"
+        time.sleep(0.001)
+    torch.cuda.synchronize()
+    return "other bits" if different else "same bits"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("--calls", type=int, default=CALLS)
+    args = parser.parse_args()
+    unknown = sorted(set(args.cases) - set(CASES))
+    if unknown or args.calls < 1:
+        parser.error(f"expected cases out of {', '.join(CASES)} and calls from 1 on, got {args}")
+    wrong = 0
+    for name in args.cases or CASES:
+        torch.manual_seed(0)
+        for load in LOADS:
+            begin = time.monotonic()
+            try:
+                word = launched(CASES[name]("cuda"), load == "beside", args.calls)
+            except Exception as error:  # the others may be right
+                word = f"failed: {type(error).__name__}: {error}".partition("\n")[0]
+            seconds = time.monotonic() - begin
+            print(f"{name} {load}: {word}, {args.calls} calls, {seconds:.2f} s", flush=True)
+            if word == "hung":
+                os._exit(1)  # to end as always would wait for the GPU
+            wrong += word != "same bits"
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
