@@ -15,6 +15,7 @@ from pathlib import Path
 
 from reports import kept_evidence, measured_evidence
 from reports.measured_evidence import MEASURED_PATTERN, CardState, Counted
+from reports.measured_roofs import Ceilings, ceilings_of
 from reports.strict import RejectedError
 
 MAX_LINES = 6_000  # of a listing; a longer one is compared up to here
@@ -41,11 +42,13 @@ class Launch:
 @dataclass(frozen=True)
 class Asked:
     """What the GPU instruments were asked for at a commit, by workload what came of it, which
-    instruments those are and what gave the counters; nothing where nothing was kept."""
+    instruments those are, what gave the counters and, on a card without a datasheet, what shares
+    of peak are of; nothing where nothing was kept."""
 
     statuses: Mapping[str, str] = field(default_factory=dict)
     instruments: frozenset[str] = frozenset()
     counted: Counted | None = None
+    ceilings: Ceilings | None = None
 
 
 @dataclass
@@ -188,6 +191,7 @@ class Evidence:
             if data.get("commit") != commit:
                 raise RejectedError(path, [f"is not the evidence of commit {commit[:10]}"])
             counted = measured_evidence.counted_by(path, data)
+            ceilings = ceilings_of(path, data)
             statuses, states = measured_evidence.outcomes(path, data)
         except RejectedError as error:
             self._reject(error)
@@ -196,7 +200,10 @@ class Evidence:
         known, methods = self._asked[commit], data.get("methods")
         names = frozenset(methods) if isinstance(methods, dict) else frozenset()
         self._asked[commit] = Asked(
-            {**known.statuses, **statuses}, known.instruments | names, counted or known.counted
+            {**known.statuses, **statuses},
+            known.instruments | names,
+            counted or known.counted,
+            ceilings or known.ceilings,
         )
 
     def _reject(self, error: RejectedError) -> None:

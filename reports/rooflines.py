@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
+from reports.evidence import Evidence
 from reports.history import History, SeriesInfo, Table
-from reports.model import SeriesKey
+from reports.measured_roofs import Ceilings
+from reports.model import Commit, SeriesKey
 from reports.work_done import Work
 
 _SECONDS = {"us": 1e-6, "seconds": 1.0, "s": 1.0, "ms": 1e-3, "ns": 1e-9}
@@ -35,13 +39,15 @@ class Dot:
 
 @dataclass(frozen=True)
 class Roofline:
-    """A device as one table's measurements show it; ``is_bound`` if they are compiled bounds."""
+    """A device as one table's measurements show it; ``is_bound`` if they are compiled bounds.
+    ``ceilings`` are what its roofs are where they were measured, for want of a datasheet."""
 
     name: str
     home: str
     bandwidth_gbps: float
     dots: tuple[Dot, ...]
     is_bound: bool
+    ceilings: Ceilings | None = None
 
     @cached_property
     def ranked(self) -> tuple[Dot, ...]:
@@ -59,25 +65,37 @@ class Roofline:
         return 100 * dot.tflops / roof
 
 
-def rooflines(history: History) -> list[Roofline]:
+def newest_measured(table: Table) -> Commit | None:
+    """The newest commit that a GPU of this machine measured."""
+    timed = [row for row, info in enumerate(table.series) if info.meaning.instrument == "latency"]
+    columns = np.flatnonzero(np.isfinite(table.values[timed]).any(axis=0))
+    return table.commits[columns[-1]] if table.machine and len(columns) else None
+
+
+def ceilings_on(table: Table, evidence: Evidence) -> Ceilings | None:
+    """What roofs on this machine are, if no datasheet knows its card."""
+    commit = newest_measured(table)
+    return None if commit is None else evidence.asked(commit.hash).ceilings
+
+
+def rooflines(history: History, evidence: Evidence) -> list[Roofline]:
     """One roofline for every device that has a time and a work for some workload."""
     found = []
     for table in history.tables:
+        if (measured := ceilings_on(table, evidence)) is not None:
+            # A datasheet whose name this card's resembles is not its own.
+            found += _under_ceilings(table, measured)
+            continue
         dots: dict[str, list[Dot]] = {}
         sheets: dict[str, Work] = {}
         for row, info in enumerate(table.series):
-            work, scale = info.work, _SECONDS.get(info.meaning.unit)
-            latest = table.latest(row)
-            if work is None or scale is None or latest is None or latest <= 0:
+            work = info.work
+            device = _device(table, info, work) if work is not None else None
+            if work is None or device is None:
                 continue
-            device = _device(table, info, work)
-            if device is None:
-                continue
-            sheets[device] = work
-            rate = work.flops / (latest * scale) / 1e12
-            dots.setdefault(device, []).append(
-                Dot(info.key, info.workload, work.intensity, rate, work.peaks_tflops[device])
-            )
+            if (dot := _dot(table, row, work, work.peaks_tflops[device])) is not None:
+                sheets[device] = work
+                dots.setdefault(device, []).append(dot)
         for device, members in sorted(dots.items()):
             sheet = sheets[device]
             title = sheet.titles.get(device, device)
@@ -92,6 +110,28 @@ def rooflines(history: History) -> list[Roofline]:
                 )
             )
     return found
+
+
+def _under_ceilings(table: Table, ceilings: Ceilings) -> list[Roofline]:
+    dots = []
+    for row, info in enumerate(table.series):
+        peak = ceilings.peaks_tflops.get(info.work.dtype) if info.work is not None else None
+        if info.work is not None and peak is not None:
+            dots.append(_dot(table, row, info.work, peak))
+    known = tuple(dot for dot in dots if dot is not None)
+    if ceilings.bandwidth_gbps is None or not known:
+        return []
+    home = " / ".join(filter(None, (table.machine, table.environment)))
+    return [Roofline(ceilings.card, home, ceilings.bandwidth_gbps, known, False, ceilings)]
+
+
+def _dot(table: Table, row: int, work: Work, peak_tflops: float) -> Dot | None:
+    info, latest = table.series[row], table.latest(row)
+    scale = _SECONDS.get(info.meaning.unit)
+    if scale is None or latest is None or latest <= 0:
+        return None
+    rate = work.flops / (latest * scale) / 1e12
+    return Dot(info.key, info.workload, work.intensity, rate, peak_tflops)
 
 
 def _device(table: Table, info: SeriesInfo, work: Work) -> str | None:

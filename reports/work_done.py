@@ -19,6 +19,7 @@ class Work:
     peaks_tflops: Mapping[str, float]
     bandwidths_gbps: Mapping[str, float]
     titles: Mapping[str, str]
+    dtype: str = ""  # whose peak counts, as the instruments name it
 
     @property
     def intensity(self) -> float:
@@ -36,6 +37,7 @@ def works_of(benchmark: Benchmark) -> dict[str, Work]:
     if not isinstance(peaks, dict) or not isinstance(bandwidths, dict):
         return {}
     names = devices if isinstance(devices, dict) else {}
+    dtypes = own.get("dtypes")
     found = {}
     for index, workload in enumerate(benchmark.params[0]):
         operations, size = _at(flops, index), _at(moved, index)
@@ -48,8 +50,15 @@ def works_of(benchmark: Benchmark) -> dict[str, Work]:
             {device: peak for device, peak in roofs.items() if peak is not None},
             {d: float(b) for d, b in bandwidths.items() if _is_amount(b)},
             {d: t for d, t in names.items() if isinstance(t, str) and len(t) < 200},
+            _dtype(dtypes, index),
         )
     return found
+
+
+def _dtype(values: Any, index: int) -> str:
+    if not isinstance(values, list) or index >= len(values):
+        return ""
+    return values[index] if isinstance(values[index], str) and len(values[index]) < 20 else ""
 
 
 def _at(values: Any, index: int) -> float | None:

@@ -20,7 +20,7 @@ from benchmarks import isolation
 from benchmarks.configuration import CACHE_VARIABLE, ROOT, load
 from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import commit, presence
-from reports import kept_evidence, measured_evidence
+from reports import kept_evidence, measured_evidence, measured_roofs
 from reports.strict import RejectedError
 
 # asv: 0 clean, 2 some benchmark failed (its row says so in the report), else it did not run.
@@ -132,29 +132,38 @@ def main(args: argparse.Namespace) -> int:
             failed = _run(queues(commits, patterns_of_the_set(["^compiled"])), command)
             if _has("host"):  # a package under the harness may have none
                 failed += _run([Queue("host", commits, patterns_of_the_set(["^host"]))], command)
-    for line in counters_since(begin):
+    for line in said_since(begin):
         print(line, file=sys.stderr)
     for queue, code in failed:
         print(f"asv stopped with exit code {code}; its output: {queue.log}", file=sys.stderr)
     return 2 if failed else 0
 
 
-def counters_since(begin_ns: int) -> list[str]:
-    """What gave the counters of the commits measured since, if not the best tier, and why: asv
-    keeps to itself what a measuring process says. Each line once."""
+def said_since(begin_ns: int) -> list[str]:
+    """What gave the counters of the commits measured since, if not the best tier, and why, and what
+    shares of peak are of on a card without a datasheet: asv keeps to itself what a measuring
+    process says. Each line once, of a card's ceilings the newest."""
     said = set()
+    ceilings: dict[str, str] = {}
     folder = ROOT / ".asv" / "results" / kept_evidence.FOLDER
     for path in sorted(folder.glob(measured_evidence.MEASURED_PATTERN)):
         if path.stat().st_mtime_ns < begin_ns:
             continue
         try:
-            counted = measured_evidence.counted_by(path, measured_evidence.read_measured(path))
+            data = measured_evidence.read_measured(path)
+            counted = measured_evidence.counted_by(path, data)
+            measured = measured_roofs.ceilings_of(path, data)
         except RejectedError as error:
             said.add(str(error))
             continue
         if counted is not None and counted.why:
             said.add(f"utilization is {counted.said}")
-    return sorted(said)
+        if measured is not None:
+            ceilings[measured.card] = (
+                f"no datasheet of {measured.card!r}: shares are of ceilings measured on it "
+                f"({measured.said}), times have no floor"
+            )
+    return sorted(said | set(ceilings.values()))
 
 
 def queues(commits: Sequence[str], patterns: Sequence[str]) -> list[Queue]:

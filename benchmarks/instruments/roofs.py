@@ -10,12 +10,12 @@ from benchmarks.instruments.measuring import dtype_of
 from benchmarks.workloads.base import Workload
 
 
-def roofs(
-    sheets: Mapping[str, devices.Device], found: Sequence[Workload]
-) -> dict[str, dict[str, Any]]:
+def roofs(sheets: Mapping[str, devices.Device], found: Sequence[Workload]) -> dict[str, Any]:
     """Attributes of a benchmark over ``found``, by device or by target: TFLOP/s a workload (none
-    where the card has no such path), GB/s of one kernel, and the card's full name."""
+    where the card has no such path), GB/s of one kernel, and the card's full name. ``dtypes`` are
+    the workloads', for a card that none of these is."""
     return {
+        "dtypes": [devices.canonical_dtype(dtype_of(workload)) for workload in found],
         "peaks": {name: _peaks(device, found) for name, device in sheets.items()},
         "bandwidths": {name: device.kernel_bandwidth_gbps for name, device in sheets.items()},
         "devices": {name: device.title for name, device in sheets.items()},

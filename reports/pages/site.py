@@ -31,7 +31,7 @@ from reports.pages.roofline_chart import MOST_NUMBERED, roofline_chart
 from reports.pages.view import View
 from reports.pages.write import FreshSite
 from reports.result_file import ABSENT, FAILED, Floats
-from reports.rooflines import rooflines
+from reports.rooflines import ceilings_on, newest_measured, rooflines
 
 MOST_FINDING_PAGES = 400
 _SHOWN_FINDINGS = 25
@@ -89,7 +89,9 @@ def _index(site: Site) -> None:
         ],
         workloads=sorted((name, len(found)) for name, found in judgement.workloads.items()),
         commits=commits,
-        rooflines=[(roofline_path(r.name, r.home), r) for r in rooflines(history)],
+        rooflines=[
+            (roofline_path(r.name, r.home), r) for r in rooflines(history, judgement.evidence)
+        ],
         notices=(*history.notices, *site.refused),
     )
     site.fresh.write("index.html", page)
@@ -127,6 +129,7 @@ def _machines(site: Site) -> None:
                 (table.commits[c], table.platform_names[table.platforms[c]]) for c in starts
             ],
             counted=_counted(table, view.judgement),
+            ceilings=ceilings_on(table, view.judgement.evidence),
             sure=sampling.counts(view, table),
             missing=[table.series[row] for row in state["rows"]],
             unasked=int((table.methods[:, -1] == UNASKED).sum()),
@@ -137,18 +140,14 @@ def _machines(site: Site) -> None:
 
 def _counted(table: Table, judgement: Judgement) -> tuple[Commit, Counted] | None:
     """What gave the counters of the newest commit that a GPU of this machine measured."""
-    timed = [row for row, info in enumerate(table.series) if info.meaning.instrument == "latency"]
-    columns = np.flatnonzero(np.isfinite(table.values[timed]).any(axis=0))
-    if not table.machine or not len(columns):
-        return None
-    commit = table.commits[columns[-1]]
-    counted = judgement.evidence.asked(commit.hash).counted
-    return None if counted is None else (commit, counted)
+    commit = newest_measured(table)
+    counted = judgement.evidence.asked(commit.hash).counted if commit is not None else None
+    return None if commit is None or counted is None else (commit, counted)
 
 
 def _rooflines(site: Site) -> None:
     view = site.view
-    for roofline in rooflines(view.judgement.history):
+    for roofline in rooflines(view.judgement.history, view.judgement.evidence):
         page = render(
             "roofline.html",
             **site.common,

@@ -226,8 +226,31 @@ def test_a_missing_right_is_in_the_evidence_and_history_says_it_once(
     assert counted is not None
     assert (counted.tier, counted.card) == ("gpm", "")
     assert "ERR_NVGPUCTRPERM" in counted.why and "CAP_SYS_ADMIN" in counted.why
-    assert history.counters_since(0) == [f"utilization is {counted.said}"]
-    assert history.counters_since(time.time_ns() + 10**9) == [], "not measured by this run"
+    assert history.said_since(0) == [f"utilization is {counted.said}"]
+    assert history.said_since(time.time_ns() + 10**9) == [], "not measured by this run"
+
+
+def test_what_was_measured_for_want_of_a_datasheet_is_said_by_history(
+    scripted: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    results = tmp_path / ".asv" / "results"
+    monkeypatch.setattr(history, "ROOT", tmp_path)
+    monkeypatch.setenv(isolation.RESULTS_VARIABLE, str(results))
+    monkeypatch.setattr(isolation, "measured", lambda: isolation.Measured("k", "a" * 40, "t", ""))
+    start = Session.__init__
+
+    def unknown_card(session: Session, request: dict[str, Any], **more: Any) -> None:
+        start(session, {**request, "ceilings": 1000.0}, **more)
+
+    monkeypatch.setattr(Session, "__init__", unknown_card)
+    scripted[FAST] = {"us": 20}
+    commit.measure([FAST])
+    found = Evidence([results]).asked("a" * 40).ceilings
+    assert found is not None and found.card == "Fake GPU"
+    assert history.said_since(0) == [
+        f"no datasheet of 'Fake GPU': shares are of ceilings measured on it ({found.said}), "
+        "times have no floor"
+    ]
 
 
 def test_a_run_that_was_ended_goes_on_where_it_stood(

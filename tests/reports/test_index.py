@@ -13,8 +13,10 @@ import pytest
 
 from reports import triage
 from reports.__main__ import main
+from reports.measured_roofs import ceilings_of
 from reports.pages import roofline_chart
-from tests.reports import trees
+from reports.strict import RejectedError
+from tests.reports import keeping, trees
 
 ATTENTION, MATMUL = "attention-fp16-B1", "matmul-fp16-64"
 
@@ -184,3 +186,58 @@ def test_a_workload_that_memory_holds_is_judged_by_its_own_roof(tmp_path: Path) 
     assert "1 square 10,000 500 50 % 50 compute 50 %" in said
     assert "2 skinny 10 40 4 % 4,000 memory 80 %" in said
     assert "then it is 5,000 GB/s" in said
+
+
+CEILINGS = {
+    "source": "measured",
+    "card": "NVIDIA H200 NVL<b>",
+    "peaks": {"bf16": {"tflops": 800.0, "clock_ghz": 1.9}, "fp32": {"tflops": 50.0}},
+    "bandwidth_gbps": 4000,
+}
+
+
+def test_the_roofs_of_a_card_without_a_datasheet_are_those_measured_on_it(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 1)
+    tree.add_benchmark(
+        "own.track_latency_cold",
+        [["skinny", "square", "int"]],
+        param_names=["workload"],
+        unit="us",
+        metric="latency_cold",
+        instrument="latency",
+        flops=[1e9, 1e12, 1e9],
+        bytes_moved=[1e8, 1e8, 1e8],
+        dtypes=["fp32", "bf16", "int8"],
+        # The name of the card resembles this one's.
+        peaks={"h200": [1000.0, 1000.0, 2000.0]},
+        bandwidths={"h200": 5000},
+    )
+    tree.write_benchmarks()
+    tree.write_machine("h200")
+    tree.write_result(0, {"own.track_latency_cold": [25.0, 2500.0, 3.0]}, machine="h200")
+    keeping.write_asked(tree.results, tree.commits[0], {}, ceilings=CEILINGS)
+    site = trees.build_site(tree, tmp_path / "html")
+    (page,) = (site / "r").iterdir()
+    said = words_of(page.read_text())
+    # Of what was measured in bf16 and fp32; no product of int8 was.
+    assert "square 10,000 400 50 % 40 compute 50 %" in said
+    assert "skinny 10 40 80 % 4,000 memory 100 %" in said
+    assert " int " not in said
+    assert "its roofs are ceilings measured on it (bf16 800 TFLOP/s, fp32 50 TFLOP/s, 4000" in said
+    text = next((site / "m").iterdir()).read_text()
+    assert "No datasheet of NVIDIA H200 NVL&lt;b&gt;: shares of peak, and the roofs, are of" in text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"source": "datasheet"}, "ceilings.source: expected measured, got 'datasheet'"),
+        ({"card": None}, "ceilings.card: is missing"),
+        ({"peaks": {"bf16": {"tflops": -1}}}, "ceilings.peaks: expected an object of dtypes, each"),
+        ({"peaks": {"<b>": {"tflops": 1}}}, "ceilings.peaks: expected an object of dtypes, each"),
+        ({"bandwidth_gbps": "fast"}, "ceilings.bandwidth_gbps: expected a number above 0"),
+    ],
+)
+def test_ceilings_that_are_none_are_refused(wrong: dict[str, object], why: str) -> None:
+    with pytest.raises(RejectedError, match=why):
+        ceilings_of(Path("gpu-1.json.gz"), {"ceilings": {**CEILINGS, **wrong}})
