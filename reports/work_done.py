@@ -12,7 +12,8 @@ from reports.asv_results import Benchmark, unquoted
 
 @dataclass(frozen=True)
 class Work:
-    """Operations and bytes of one call; roofs by device (or target) where the workload has one."""
+    """Operations and bytes of one call; roofs by device (or target) where the workload has one.
+    ``formula_bytes`` are what the formula written out holds at once, at least, where it is told."""
 
     flops: float
     bytes_moved: float
@@ -20,6 +21,7 @@ class Work:
     bandwidths_gbps: Mapping[str, float]
     titles: Mapping[str, str]
     dtype: str = ""  # whose peak counts, as the instruments name it
+    formula_bytes: float | None = None
 
     @property
     def intensity(self) -> float:
@@ -51,6 +53,7 @@ def works_of(benchmark: Benchmark) -> dict[str, Work]:
             {d: float(b) for d, b in bandwidths.items() if _is_amount(b)},
             {d: t for d, t in names.items() if isinstance(t, str) and len(t) < 200},
             _dtype(dtypes, index),
+            _at(own.get("formula_bytes"), index),
         )
     return found
 

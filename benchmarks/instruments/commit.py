@@ -247,6 +247,8 @@ def tracker(metric: metrics.Metric, found: Sequence[Workload]) -> Callable[..., 
     if metric.name == "latency_cold":
         # Enough to derive shares and rates from the one time that was measured.
         attributes |= roofs({name: devices.load(name) for name in devices.names()}, found)
+        formulas = [workload.formula_bytes for workload in found]
+        attributes |= {"formula_bytes": formulas} if any(formulas) else {}
     for name, value in attributes.items():
         setattr(track, name, value)
     return track

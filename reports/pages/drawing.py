@@ -149,6 +149,7 @@ def _grid(view: View, home: tuple[str, str], members: list[tuple[Table, int]]) -
         home=workload_grid(view, home, members),
         rates=peers.rates(members),
         race=peers.race(view, members),
+        memory=peers.memory(members),
         ours=OWN,
     )
 

@@ -122,7 +122,11 @@ class Pages:
     def workload(self, members: Sequence[tuple[Table, int]]) -> object:
         """Of the series of one machine and environment."""
         infos = [table.series[row] for table, row in members]
-        works = [(one.work.flops, one.work.bytes_moved) for one in infos if one.work]
+        works = [
+            (one.work.flops, one.work.bytes_moved, one.work.formula_bytes)
+            for one in infos
+            if one.work
+        ]
         return [[self.state(info.key) for info in infos], *works]
 
     def commit(self, commit: Commit, beside: Sequence[Commit | None], shown: int) -> object:

@@ -83,6 +83,23 @@ def rates(members: Sequence[tuple[Table, int]]) -> tuple[Rate, ...]:
     return tuple(found)
 
 
+def memory(members: Sequence[tuple[Table, int]]) -> tuple[str, str, str] | None:
+    """Bytes of our call beyond its inputs, those of the formula written out, and how many times as
+    many the latter are; ``None`` where either is not known."""
+    table, own, _ = _timed(members)
+    work = table.series[own].work if table is not None else None
+    if work is None or work.formula_bytes is None:
+        return None
+    for home, row in members:
+        info = home.series[row]
+        if home is table and info.meaning.metric == "peak_bytes" and not info.target:
+            found = home.latest(row)
+            if found is not None and found > 0:
+                ours, theirs = (words.quantity(n, "bytes") for n in (found, work.formula_bytes))
+                return ours, theirs, f"{work.formula_bytes / found:,.3g}"
+    return None
+
+
 def _timed(members: Sequence[tuple[Table, int]]) -> tuple[Table | None, int, dict[str, int]]:
     """The table and row of our time, and by name the rows of the peers'."""
     home, own, peers = None, -1, {}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from benchmarks.workloads.attention import AttentionWorkload
+from benchmarks.workloads.attention_backward import BackwardWorkload
 from examples import memory_table
 
 LENGTH, HEADS, HEAD_DIM = 200, 3, 64
@@ -17,6 +20,17 @@ def test_attention_takes_its_outputs_and_four_bytes_a_row() -> None:
     scores = LENGTH * LENGTH * HEADS * 2
     # Of the formula: scores before and after scaling; by autograd, gradients of both and weights.
     assert plain >= 2 * scores and plain_both >= 3 * scores
+    # What the suite holds peak memory against; weights and output are there before the gradients.
+    shape: dict[str, Any] = {
+        "group": "t",
+        "dtype": "fp16",
+        "B": 1,
+        "S": LENGTH,
+        "H": HEADS,
+        "D": HEAD_DIM,
+    }
+    assert AttentionWorkload(**shape).formula_bytes == plain
+    assert BackwardWorkload(**shape).formula_bytes == plain_both - scores - tensor
 
 
 def test_hoppers_gradients_take_a_workspace_of_whole_blocks() -> None:

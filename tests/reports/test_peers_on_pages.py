@@ -11,6 +11,7 @@ from tests.reports.test_kept import contents
 
 PRODUCT, LONELY = "matmul-4096", "matmul-odd"
 OWN, PEERS = "own.track_latency_cold", "peers.track_latency_cold"
+BYTES = "own.track_peak_bytes"
 
 
 def gpu_tree(root: Path) -> trees.Tree:
@@ -18,14 +19,18 @@ def gpu_tree(root: Path) -> trees.Tree:
     tree = trees.make_repository(root, 3)
     shared = {"param_names": ["workload"], "metric": "latency_cold", "unit": "us"}
     work = {"flops": [1e9, 1e9], "bytes_moved": [1e7, 1e7], "peaks": {}, "bandwidths": {}}
+    work["formula_bytes"] = [8 << 20, None]
     tree.add_benchmark(OWN, [[PRODUCT, LONELY]], **shared, **work)
     pairs = [f"{PRODUCT} @ {peer}" for peer in ("slow", "cublas")]
+    memory = {"param_names": ["workload"], "metric": "peak_bytes", "unit": "bytes"}
+    tree.add_benchmark(BYTES, [[PRODUCT, LONELY]], **memory)
     tree.add_benchmark(PEERS, [pairs], role="evidence", **shared)
     tree.write_benchmarks()
     tree.write_machine("rig")
     tree.write_result(0, {OWN: [12.0, 5.0]}, intervals=0.01)
     tree.write_result(1, {OWN: [10.0, 5.0], PEERS: [20.0, None]}, intervals=0.01)
-    tree.write_result(2, {OWN: [10.0, 5.0], PEERS: [20.0, 9.0]}, intervals=0.01)
+    both = {OWN: [10.0, 5.0], PEERS: [20.0, 9.0], BYTES: [2.0**21, 2.0**21]}
+    tree.write_result(2, both, intervals=0.01)
     return tree
 
 
@@ -44,9 +49,11 @@ def test_the_best_peers_time_over_ours_stands_by_commit(tmp_path: Path) -> None:
     assert f"{older} 2023-11-14 10 µs — 20 µs 2.000 slow 1.960 to 2.040" in said
     assert tree.commits[0][:10] not in said[said.index("Beside its peers") :]
     assert "this package 100 TFLOP/s and 1,000 GB/s ; cublas 111.1 TFLOP/s" in said
+    assert "inputs: 2 MiB ; the formula written out holds at least 8 MiB at once, 4 times" in said
     alone = said_of(site, LONELY)
     assert "No peer was timed beside it here: python -m benchmarks peers" in alone
     assert "this package 200 TFLOP/s and 2,000 GB/s ." in alone
+    assert "the formula" not in alone
 
 
 def test_a_page_follows_what_its_work_is(tmp_path: Path) -> None:
