@@ -137,19 +137,22 @@ def checked(
     fresh inputs and is the error, or says why that cannot be done."""
     device = devices.identify(gpu.card.name)
     roof = ceilings.roof(gpu.card.name)
+    dtype = dtype_of(workload)
     samples: dict[str, tuple[float, ...]] = {}
     evidence: dict[str, Any] = {}
     notes: list[str] = []
     if device is None:
-        notes.append(no_datasheet(gpu.card.name, dtype_of(workload), roof))
+        notes.append(no_datasheet(gpu.card.name, dtype, roof))
     for method, measured in taken.items():
         if device is not None:
-            floor_us = device.floor_us(workload.flops, workload.bytes_moved, dtype_of(workload))
+            # fp8 is decoded where the hardware has none.
+            rate = dtype if device.has(dtype) else "fp16"
+            floor_us = device.floor_us(workload.flops, workload.bytes_moved, rate)
             latency.check_floor(measured.us, floor_us, f"{workload.name} {method}")
         samples[f"latency_{method}"] = tuple(sample.us for sample in measured.samples)
         evidence[f"latency_{method}"] = summary(measured)
         notes += [f"{method}: {remark}" for remark in measured.remarks]
-        if method == "cold" and roof is not None and (device or roof.has(dtype_of(workload))):
+        if method == "cold" and roof is not None and roof.has(dtype):
             samples["peak_share"] = peak_shares(workload, roof, measured)
         if method == "cold":
             samples["unheld"] = tuple(0.0 if one.held else 100.0 for one in measured.samples)

@@ -115,6 +115,21 @@ def test_shares_are_of_the_ceilings_and_no_time_is_refused_for_them(
     assert outcome.detail == f"no datasheet of '{UNKNOWN}': no share of a peak, no floor"
 
 
+def test_a_card_without_a_path_for_the_dtype_is_timed_without_a_share():
+    workload = workloads().get("matmul-fp8-4096x4096x4096-nt-tensor")
+    # fp8 is decoded there: no time is below what products of 16 bits allow.
+    for us, status in ((600.0, "ok"), (200.0, "below the roofline floor of")):
+        gpu = FakeGpu(Script(us=us, noise=0), name="NVIDIA A100-SXM4-80GB")
+        taken = {"cold": measure(gpu, lambda: None, "cold", QUICK)}
+        given = (gpu, workload, lambda: None, taken, 1e-3, lambda: 1e-3)
+        if status != "ok":
+            with pytest.raises(ValueError, match=status):
+                measuring.checked(*given)
+            continue
+        outcome = measuring.checked(*given)
+        assert outcome.status == "ok" and "peak_share" not in outcome.samples
+
+
 def test_a_session_has_them_of_its_worker_and_says_what_they_are_once(
     capsys: pytest.CaptureFixture[str],
 ):
