@@ -13,7 +13,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Literal
 
-from benchmarks import targets
+from benchmarks import devices, targets
 from benchmarks.configuration import ROOT, load
 from benchmarks.instruments import counters, ncu, rocprof
 
@@ -124,7 +124,9 @@ def _gpu() -> Check:
             "gpu", "warning", "none that torch can use", False, "compiled metrics need none"
         )
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return Check("gpu", "ok", ", ".join(names), False)
+    unknown = [name for name in names if devices.identify(name) is None]
+    without = "; no datasheet: shares of peak are of ceilings measured on it" if unknown else ""
+    return Check("gpu", "ok", ", ".join(names) + without, False)
 
 
 def _counters() -> Check:

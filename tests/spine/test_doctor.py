@@ -41,3 +41,18 @@ def test_every_lack_comes_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None
     lacks = [check for check in doctor.checks() if check.state != "ok"]
     assert {"python", "git", "hardware counters"} <= {check.name for check in lacks}
     assert all(check.remedy for check in lacks)
+
+
+@pytest.mark.parametrize(
+    ("name", "without"), [("NVIDIA H200", False), ("NVIDIA H200 NVL", True)], ids=["known", "not"]
+)
+def test_a_card_without_a_datasheet_is_told(
+    monkeypatch: pytest.MonkeyPatch, name: str, without: bool
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: name)
+    said = "; no datasheet: shares of peak are of ceilings measured on it" if without else ""
+    assert doctor._gpu() == doctor.Check("gpu", "ok", name + said, False)
