@@ -14,6 +14,7 @@ import pytest
 from benchmarks import targets
 from benchmarks.__main__ import main
 from benchmarks.commands import profile, tune
+from benchmarks.configuration import ROOT
 from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import accuracy, latency, measuring, presence, tuning
 from benchmarks.instruments.latency import Sample
@@ -237,6 +238,26 @@ def test_a_workload_that_chooses_nothing_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tuning, "_modules", lambda: [])
     with pytest.raises(ValueError, match="chooses no configuration on sm_90"):
         tuning.own_choice(load_workloads().get(NAME), SM_90)
+
+
+def test_every_kept_sweep_is_told_of_and_holds_against_what_was_chosen():
+    folder = ROOT / "docs" / "tuning"
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    kept = sorted(folder.glob("*.json"))
+    assert len(kept) >= 2
+    for file in kept:
+        assert f"| `{file.name}` |" in page
+        document = json.loads(file.read_text(encoding="utf-8"))
+        assert document["schema_version"] == tune.SCHEMA_VERSION
+        assert load_workloads().get(document["workload"]).name == file.stem
+        (own,) = (row for row in document["rows"] if row["own"])
+        timed = [row for row in document["rows"] if not row["condemned"]]
+        assert own in timed and len(timed) > 1
+        assert all(len(row["samples_us"]) >= 8 for row in timed)
+        numbers = (
+            f"| {len(document['rows'])}, {len(timed)} | {own['us']:.1f} | {timed[0]['us']:.1f} |"
+        )
+        assert numbers in page, file.name
 
 
 def test_bad_arguments_are_one_line(capsys: pytest.CaptureFixture[str]):
