@@ -39,6 +39,7 @@ from benchmarks.instruments.roofs import roofs
 from benchmarks.instruments.session import Session
 from benchmarks.instruments.unfinished import Unfinished
 from benchmarks.workloads.base import Workload
+from benchmarks.workloads.written_out import formula_bytes
 
 # A GPU second is dear: ``history`` measures a subset that takes at most a minute a commit.
 SET_VARIABLE = "WARPWATCH_GPU_SET"
@@ -247,7 +248,7 @@ def tracker(metric: metrics.Metric, found: Sequence[Workload]) -> Callable[..., 
     if metric.name == "latency_cold":
         # Enough to derive shares and rates from the one time that was measured.
         attributes |= roofs({name: devices.load(name) for name in devices.names()}, found)
-        formulas = [workload.formula_bytes for workload in found]
+        formulas = [formula_bytes(workload) for workload in found]
         attributes |= {"formula_bytes": formulas} if any(formulas) else {}
     for name, value in attributes.items():
         setattr(track, name, value)

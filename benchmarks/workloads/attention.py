@@ -116,21 +116,6 @@ class AttentionWorkload(Workload):
         rows = self.S * self.H + self.keys * self.kv_heads
         return self.B * rows * (self.D + self.value_dim) * BYTES[self.dtype]
 
-    @property
-    def _scores_bytes(self) -> int:
-        """Of all scores, hidden ones too, as the formula has them: fp8 is multiplied as bf16."""
-        return self.B * self.H * self.S * self.keys * BYTES[self._wide]
-
-    @property
-    def _wide(self) -> str:
-        return "bf16" if self.dtype == "fp8" else self.dtype
-
-    @property
-    def formula_bytes(self) -> int:
-        """The scores before and after scaling, later they and their weights, and the output."""
-        out = self.B * self.S * self.H * self.value_dim * BYTES[self._wide]
-        return 2 * self._scores_bytes + out
-
     def inputs(self, device: str, seed: int = 0, values: Values = "random") -> Inputs:
         import torch
 

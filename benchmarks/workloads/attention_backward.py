@@ -33,13 +33,6 @@ class BackwardWorkload(AttentionWorkload):
         columns = self.D + self.value_dim
         return self.B * (rows * columns * BYTES[self.dtype] + 4 * self.S * self.H)
 
-    @property
-    def formula_bytes(self) -> int:
-        """The gradients of the scores and of their weights, and dv; the weights that the forward
-        pass kept for it are inputs, as the log-sum-exp is to ours."""
-        dv = self.B * self.keys * self.kv_heads * self.value_dim * BYTES[self._wide]
-        return 2 * self._scores_bytes + dv
-
     def inputs(self, device: str, seed: int = 0, values: Values = "random") -> Inputs:
         import torch
 

@@ -48,13 +48,6 @@ class Workload(ABC):
     def bytes_moved(self) -> int:
         """Fewest bytes one call must move: each input read once, each output written once."""
 
-    @property
-    def formula_bytes(self) -> int | None:
-        """Bytes that the formula written out in PyTorch holds at once beyond its inputs, at least
-        (masks and repeated heads would come on top); ``None`` where that is no figure to compare
-        with."""
-        return None
-
     @abstractmethod
     def inputs(self, device: str, seed: int = 0, values: Values = "random") -> Inputs:
         """Arguments of one call. ``values="none"`` allocates without touching memory."""
