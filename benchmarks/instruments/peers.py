@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import configuration
+from benchmarks.instruments import applies
 from benchmarks.workloads.base import Inputs, Values, Workload
 
 if TYPE_CHECKING:
@@ -121,51 +122,6 @@ def compiles(name: str) -> bool:
 def beside(base: Workload) -> list[PeerWorkload]:
     """Every peer that knows ``base``, whether it can be imported here or not."""
     return [of(base, peer) for peer in PEERS if peer.applies(base)]
-
-
-def _is_plain(workload: Workload, *attributes: str) -> bool:
-    """Asks the kernel for no more than its plain formula: a window or a residual are arguments
-    most peers are not given."""
-    return all(hasattr(workload, name) for name in attributes) and not workload.needs
-
-
-def _is_plain_attention(workload: Any) -> bool:
-    """Each query sees a key: the peers give what they like where one sees none."""
-    plain = _is_plain(workload, "causal", "D", "S", "keys")
-    return plain and (not workload.causal or workload.keys >= workload.S)
-
-
-def _is_decoding(workload: Any) -> bool:
-    """Over a cache in the dtype of the queries to which nothing is written."""
-    return _is_plain(workload, "page", "KV", "S")
-
-
-def _is_attention(workload: Any) -> bool:
-    return _is_plain_attention(workload) or _is_decoding(workload)
-
-
-def _is_flash_shaped(workload: Any) -> bool:
-    return _is_attention(workload) and workload.D <= 256 and workload.dtype != "fp32"
-
-
-def _is_for_flex(workload: Any) -> bool:
-    """Of the peers only Flex is given windows: torch's backends compute none without all scores'
-    mask in memory."""
-    windowed = workload.needs == ("window_size",) and workload.causal
-    sees_keys = windowed and workload.keys >= workload.S and not workload.DV
-    return _is_flash_shaped(workload) or (sees_keys and workload.D <= 256)
-
-
-def _is_matmul(workload: Workload) -> bool:
-    return _is_plain(workload, "M", "N", "K")
-
-
-def _is_scaled_matmul(workload: Any) -> bool:
-    """fp8 along K on both sides with scales of tensors, or of rows and columns: all that cuBLAS
-    takes."""
-    scales = getattr(workload, "scales", None)
-    plain = workload.needs == ("a_scale",) and scales in ("tensor", "rows")
-    return plain and workload.layout == "nt"
 
 
 def _asks_heads_first(workload: Workload) -> bool:
@@ -341,20 +297,25 @@ _FLEX = "torch.nn.attention.flex_attention"
 
 
 def _attention(
-    name: str, needs: str, run: Run, applies: Applies = _is_flash_shaped, *, compiles: bool = False
+    name: str,
+    needs: str,
+    run: Run,
+    knows: Applies = applies.is_flash_shaped,
+    *,
+    compiles: bool = False,
 ) -> Peer:
-    return Peer(name, needs, applies, _over_contiguous_keys(_with_gradients(run)), compiles)
+    return Peer(name, needs, knows, _over_contiguous_keys(_with_gradients(run)), compiles)
 
 
 PEERS: tuple[Peer, ...] = (
     _attention("torch-flash", "torch", _sdpa("FLASH_ATTENTION")),
     _attention("torch-cudnn", "torch", _sdpa("CUDNN_ATTENTION")),
-    _attention("torch-efficient", "torch", _sdpa("EFFICIENT_ATTENTION"), _is_attention),
-    _attention("flex", _FLEX, _flex, _is_for_flex, compiles=True),
+    _attention("torch-efficient", "torch", _sdpa("EFFICIENT_ATTENTION"), applies.is_attention),
+    _attention("flex", _FLEX, _flex, applies.is_for_flex, compiles=True),
     _attention("flash_attn", "flash_attn", _flash_attn("flash_attn")),
     _attention("flash_attn.cute", "flash_attn.cute", _flash_attn("flash_attn.cute")),
-    Peer("cublas", "torch", _is_matmul, _cublas),
-    Peer("cublas-fp8", "torch", _is_scaled_matmul, _cublas_fp8(use_fast_accum=False)),
-    Peer("cublas-fp8-fast", "torch", _is_scaled_matmul, _cublas_fp8(use_fast_accum=True)),
+    Peer("cublas", "torch", applies.is_matmul, _cublas),
+    Peer("cublas-fp8", "torch", applies.is_scaled_matmul, _cublas_fp8(use_fast_accum=False)),
+    Peer("cublas-fp8-fast", "torch", applies.is_scaled_matmul, _cublas_fp8(use_fast_accum=True)),
 )
 NAMES = tuple(peer.name for peer in PEERS)

@@ -1,0 +1,52 @@
+"""Which workloads a peer computes: by what they ask for beyond the plain formula."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.workloads.base import Workload
+
+
+def _is_plain(workload: Workload, *attributes: str) -> bool:
+    """Asks the kernel for no more than its plain formula: a window or a residual are arguments
+    most peers are not given."""
+    return all(hasattr(workload, name) for name in attributes) and not workload.needs
+
+
+def is_plain_attention(workload: Any) -> bool:
+    """Each query sees a key: the peers give what they like where one sees none."""
+    plain = _is_plain(workload, "causal", "D", "S", "keys")
+    return plain and (not workload.causal or workload.keys >= workload.S)
+
+
+def is_decoding(workload: Any) -> bool:
+    """Over a cache in the dtype of the queries to which nothing is written."""
+    return _is_plain(workload, "page", "KV", "S")
+
+
+def is_attention(workload: Any) -> bool:
+    return is_plain_attention(workload) or is_decoding(workload)
+
+
+def is_flash_shaped(workload: Any) -> bool:
+    return is_attention(workload) and workload.D <= 256 and workload.dtype != "fp32"
+
+
+def is_for_flex(workload: Any) -> bool:
+    """Of the peers only Flex is given windows: torch's backends compute none without all scores'
+    mask in memory."""
+    windowed = workload.needs == ("window_size",) and workload.causal
+    sees_keys = windowed and workload.keys >= workload.S and not workload.DV
+    return is_flash_shaped(workload) or (sees_keys and workload.D <= 256)
+
+
+def is_matmul(workload: Workload) -> bool:
+    return _is_plain(workload, "M", "N", "K")
+
+
+def is_scaled_matmul(workload: Any) -> bool:
+    """fp8 along K on both sides with scales of tensors, or of rows and columns: all that cuBLAS
+    takes."""
+    scales = getattr(workload, "scales", None)
+    plain = workload.needs == ("a_scale",) and scales in ("tensor", "rows")
+    return plain and workload.layout == "nt"
