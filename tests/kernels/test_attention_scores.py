@@ -113,6 +113,7 @@ def test_packed_sequences_take_softcap_alibi_sinks_and_dropout(interpreter: Work
     interpreter.check(run_varlen, case, names=PACKED_NAMES)
 
 
+@pytest.mark.slow
 def test_a_sinks_gradient_in_fp32_is_free_of_the_rounding_of_its_exponent(
     interpreter: Worker,
 ) -> None:
@@ -127,6 +128,7 @@ def run_adding_fp64(case: Case) -> list[Errors]:
         return run_varlen(case)
 
 
+@pytest.mark.slow
 def test_softcap_is_fp64_where_gradients_are_added_in_fp64(interpreter: Worker) -> None:
     case = Case(S=64, KV=160, H=3, G=1, D=80, dtype="float32", scale=0.5, softcap=30.0, sinks=True)
     draws = [interpreter.run(run_adding_fp64, replace(case, B=B)) for B in (1, 2)]

@@ -88,6 +88,7 @@ def test_forward_of_narrow_heads_is_advised_of_nothing_on_hopper(few: bool) -> N
     check(64, get("sm_90"), backward=False, few=few)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("D", "target"),
     [(128, get("sm_100")), (64, get("sm_90"))],

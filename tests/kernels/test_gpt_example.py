@@ -7,6 +7,7 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import pytest
 import torch
 
 from benchmarks.workloads.attention import plain_attention
@@ -43,6 +44,7 @@ def test_gradients_are_those_of_the_rounded_tensors(interpreter: Worker) -> None
         assert error <= 2.0**-4 * size
 
 
+@pytest.mark.slow
 def test_losses_fall_alike_and_are_drawn(tmp_path: Path) -> None:
     # It trains on docs/, other batches after every edit: of fewer steps those decide.
     file = tmp_path / "curves.svg"
