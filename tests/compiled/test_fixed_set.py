@@ -90,17 +90,18 @@ def test_every_instruction_is_recognised(measured: dict[tuple[str, str], Measure
 
 
 @pytest.mark.slow
-def test_no_kernel_reads_a_register_that_nothing_wrote(
+def test_no_kernel_is_advised_of_anything(
     measured: dict[tuple[str, str], Measurement],
 ) -> None:
-    wrong = {
-        pair: text
+    """By ptxas, such as that it waits for every wgmma by itself (C7515), or by our reader, of a
+    register that nothing wrote."""
+    advised = {
+        (*pair, launch["kernel"]): launch["advisories"]
         for pair, found in measured.items()
         for launch in launches(found)
-        for text in launch["advisories"]
-        if "nothing wrote" in text
+        if launch["advisories"]
     }
-    assert wrong == {}
+    assert advised == {}
 
 
 @pytest.mark.slow
