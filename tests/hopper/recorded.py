@@ -8,6 +8,7 @@ import torch
 
 from benchmarks import targets
 from benchmarks.instruments.compiled import record
+from benchmarks.instruments.compiled.reading import read_code
 from benchmarks.instruments.compiled.recording import Kernel, Recording
 from kernels import flash_attention, flash_attention_backward, flash_attention_varlen, matmul
 
@@ -149,3 +150,14 @@ def only_kernel(recording: Recording) -> Kernel:
     assert recording.failures == ()
     assert len(recording.launches) == 1
     return recording.launches[0].kernel
+
+
+def check_specialised(kernel: Kernel, name: str) -> None:
+    """That ``kernel`` is the warp-specialised one called ``name``, and its code as it should be."""
+    code = read_code(kernel)
+    assert kernel.name == name
+    assert code.tensor_level == 2  # wgmma
+    assert code.spilled_bytes == 0
+    assert code.advisories == ()
+    for feature in ("setmaxnreg", "cp.async.bulk.tensor"):
+        assert feature in kernel.texts["ptx"]

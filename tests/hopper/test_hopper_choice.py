@@ -1,0 +1,178 @@
+"""Which kernels serve a call on Hopper: its own, or the portable ones."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+import triton
+
+from benchmarks.instruments.compiled import record
+from kernels import flash_attention, matmul, specialised
+from tests.hopper.recorded import (
+    SM_90,
+    attention,
+    backward,
+    in_tf32,
+    only_kernel,
+    packed,
+    product,
+)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"head_dim": 128, "longest": 64}, id="few-rows"),
+        pytest.param({"head_dim": 128, "dtype": torch.float32}, id="fp32"),
+        pytest.param({"head_dim": 64, "columns": 68}, id="unaligned"),
+        pytest.param({"head_dim": 128, "softcap": 2.0}, id="softcap"),
+        pytest.param({"head_dim": 100}, id="D100"),
+    ],
+)
+def test_portable_attention_serves_packed_sequences_that_hoppers_does_not_take(options) -> None:
+    assert only_kernel(packed(**options)).name == "attention_forward"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"head_dim": 32}, id="D32"),
+        pytest.param({"head_dim": 64, "seqlen_q": 48}, id="D64-few-queries"),
+        pytest.param({"head_dim": 256, "window": 300}, id="D256-window"),
+        pytest.param({"head_dim": 256, "seqlen_q": 31}, id="D256-few-queries"),
+        pytest.param({"head_dim": 128, "window": 300}, id="window"),
+        pytest.param({"head_dim": 128, "seqlen_k": 16}, id="few-keys"),
+        pytest.param({"head_dim": 128, "seqlen_k": 40, "causal": True}, id="few-keys-causal"),
+        pytest.param({"head_dim": 128, "seqlen_q": 16}, id="few-queries"),
+        pytest.param({"head_dim": 100}, id="D100"),
+        pytest.param({"head_dim": 128, "dtype": torch.float32}, id="fp32"),
+        pytest.param(
+            {"head_dim": 128, "dout_like": lambda x: x[:1, :1].expand_as(x)}, id="dout-expanded"
+        ),
+        pytest.param(
+            {"head_dim": 72, "dout_like": lambda x: torch.cat((x, x), 3)[..., 4:76]},
+            id="dout-unaligned",
+        ),
+    ],
+)
+def test_portable_backward_serves_what_hoppers_does_not_take(options) -> None:
+    names = {launch.kernel.name for launch in backward(**options).launches}
+    assert {"attention_backward_kv", "attention_backward_q"} <= names
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "length", "causal", "batch", "kv_heads", "portable"),
+    [
+        pytest.param(64, 512, False, 16, 8, True, id="D64-512"),
+        pytest.param(64, 640, False, 16, 8, False, id="D64-640"),
+        pytest.param(64, 1024, True, 16, 8, True, id="D64-1024-causal"),
+        pytest.param(64, 1152, True, 16, 8, False, id="D64-1152-causal"),
+        pytest.param(64, 512, False, 8, 8, False, id="D64-512-few-programs"),
+        pytest.param(64, 512, False, 64, 2, False, id="D64-512-grouped"),
+        pytest.param(96, 256, True, 32, 8, False, id="D96-256-causal"),
+        pytest.param(128, 256, False, 32, 8, False, id="D128-256"),
+        pytest.param(128, 256, True, 32, 8, False, id="D128-256-causal"),
+        pytest.param(256, 256, True, 32, 8, False, id="D256-256-causal"),
+    ],
+)
+def test_portable_backward_serves_short_sequences_of_many_programs(
+    head_dim: int, length: int, causal: bool, batch: int, kv_heads: int, portable: bool
+) -> None:
+    """By the times of docs/hopper.md."""
+    from benchmarks.instruments.compiled import driver
+    from kernels.attention import backward, hopper_backward_launch
+
+    q = torch.empty((batch, length, 8, head_dim), dtype=torch.bfloat16, device="meta")
+    k = torch.empty((batch, length, kv_heads, head_dim), dtype=torch.bfloat16, device="meta")
+    seen = backward.keys_seen(length, causal, 0, None, length)
+    with driver.active(SM_90):
+        assert hopper_backward_launch.faster(q, k, seen) is not portable
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "length", "causal", "two_kernels"),
+    [
+        pytest.param(128, 1024, False, True, id="D128-1024"),
+        pytest.param(128, 1152, False, False, id="D128-1152"),
+        pytest.param(72, 2048, True, True, id="D72-2048-causal"),
+        pytest.param(72, 2176, True, False, id="D72-2176-causal"),
+        pytest.param(64, 1024, False, False, id="D64"),
+        pytest.param(256, 4096, False, True, id="D256"),
+    ],
+)
+def test_two_kernels_serve_short_sequences_and_wide_heads(
+    head_dim: int, length: int, causal: bool, two_kernels: bool
+) -> None:
+    """By the times of docs/hopper.md."""
+    from kernels.attention import backward, hopper_backward_launch
+
+    seen = backward.keys_seen(length, causal, 0, None, length)
+    assert hopper_backward_launch.choose(head_dim, seen).two_kernels is two_kernels
+
+
+def test_gradients_ask_which_kernels_are_faster() -> None:
+    many = {"batch": 34, "kv_heads": 8, "seqlen_q": 64, "seqlen_k": 64}
+    names = [launch.kernel.name for launch in backward(64, **many).launches]
+    assert names == [f"attention_backward_{part}" for part in ("delta", "kv", "q")]
+
+
+@pytest.mark.parametrize("shape", [(256, 4096, 4096), (1000, 1001, 1000)], ids=str)
+def test_portable_matmul_serves_tf32_of_few_rows_or_odd_strides(
+    shape: tuple[int, int, int],
+) -> None:
+    assert only_kernel(in_tf32(*shape)).name == "matmul_kernel"
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        pytest.param({"a": (256, 260), "b": (260, 256)}, id="rows-not-16-byte-aligned"),
+        pytest.param({"a": (256, 256), "b": (256, 256), "dtype": torch.float32}, id="fp32"),
+    ],
+)
+def test_portable_matmul_serves_what_the_copy_engine_does_not_take(problem) -> None:
+    dtype = problem.get("dtype", torch.bfloat16)
+
+    def call() -> None:
+        matmul(torch.empty(problem["a"], dtype=dtype), torch.empty(problem["b"], dtype=dtype))
+
+    assert only_kernel(record(call, SM_90)).name == "matmul_kernel"
+
+
+def test_portable_attention_serves_strides_the_copy_engine_does_not_take() -> None:
+    def call() -> None:
+        q, k, v = (torch.empty((1, 128, 2, 68), dtype=torch.float16)[..., 2:66] for _ in range(3))
+        flash_attention(q, k, v)
+
+    assert only_kernel(record(call, SM_90)).name == "attention_forward"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"head_dim": 64, "causal": True, "window": 500}, id="D64"),
+        pytest.param({"head_dim": 128, "causal": True, "window": 100}, id="narrow"),
+        pytest.param({"head_dim": 128, "window": 500}, id="left-limit-alone"),
+        pytest.param(
+            {"head_dim": 128, "causal": True, "window": 500, "seqlen_q": 64}, id="few-queries"
+        ),
+    ],
+)
+def test_portable_attention_serves_windows_where_it_is_as_fast(options) -> None:
+    assert only_kernel(attention(**options)).name == "attention_forward"
+
+
+def test_an_untested_triton_gets_the_portable_kernel_and_one_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(triton, "__version__", "3.12.0")
+    monkeypatch.setattr(specialised, "_given_up", set())
+    for name in ("hopper", "matmul.hopper", "matmul.hopper_kernel"):
+        monkeypatch.delitem(sys.modules, f"kernels.{name}", raising=False)
+    first, second = (product(256, 256, 256) for _ in range(2))
+    assert only_kernel(first).name == only_kernel(second).name == "matmul_kernel"
+    (said,) = (note for note in first.notes if "the portable kernel serves" in note)
+    assert "tested on Triton 3.6 and 3.7, got 3.12.0" in said
+    assert not [note for note in second.notes if "the portable kernel serves" in note]
