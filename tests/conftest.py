@@ -12,6 +12,24 @@ import pytest
 CACHE_VARIABLE = "WARPWATCH_COMPILER_CACHE"
 # .ci/run names here the markers whose tests must run where it runs: a skip is then a failure.
 MUST_RUN = frozenset(os.environ.get("WARPWATCH_MUST_RUN", "").split())
+# What takes minutes, the longest first: begun last, one of them would end alone.
+LONGEST = (
+    "test_tritons",
+    "test_images",
+    "test_compiled_kernels",
+    "test_fixed_set",
+    "test_hopper_compiled_backward",
+    "test_hopper_choice",
+    "test_lane",
+    "test_demo",
+    "test_browser",
+    "test_asv",
+    "test_documents",
+    "test_bound",
+    "test_kept",
+    "test_commands",
+    "test_attention_scores",
+)
 
 
 def _gpu_missing() -> str | None:
@@ -34,8 +52,8 @@ _CHECKS = {"gpu": _gpu_missing, "browser": _browser_missing, "container": _conta
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # The longest file shares nothing with the others: begun last, it would end alone.
-    items.sort(key=lambda item: item.get_closest_marker("tritons") is None)
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
     for marker, check in _CHECKS.items():
         marked = [item for item in items if item.get_closest_marker(marker)]
         reason = check() if marked else None

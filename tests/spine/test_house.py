@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST as BEGUN_FIRST
+
 ROOT = Path(__file__).resolve().parents[2]
 STANDARD = set(__import__("sys").stdlib_module_names)
 # What each part may import beside the standard library and itself.
@@ -77,6 +79,10 @@ def test_no_docker_package_and_no_test_packages() -> None:
     # An __init__.py in docker/ would hide the docker SDK; below tests/ it would hide top names.
     assert not (ROOT / "docker" / "__init__.py").exists()
     assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+def test_what_begins_first_is_there() -> None:
+    assert set(BEGUN_FIRST) <= {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
 
 
 def test_make_targets_of_the_documents_exist() -> None:
