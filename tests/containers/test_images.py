@@ -51,6 +51,16 @@ def test_no_pip_setting_no_history_and_no_second_kernels_stay_in_it(
     assert out.split() == ["None", "False"]
 
 
+def test_what_every_process_imports_is_compiled_in_it(engine: Engine, cpu_image: str) -> None:
+    look = (
+        "import importlib.util as u, pathlib\n"
+        "for name in ('torch', 'torch._dynamo', 'triton.compiler', 'scipy.special'):\n"
+        "    print(pathlib.Path(u.cache_from_source(u.find_spec(name).origin)).exists())"
+    )
+    out = engine.podman("run", "--rm", "--network", "none", cpu_image, "python", "-c", look)
+    assert out.split() == ["True"] * 4
+
+
 def test_another_revision_of_the_same_files_is_named_by_the_image(
     container_environment: dict[str, str], engine: Engine, cpu_image: str
 ) -> None:
