@@ -110,6 +110,26 @@ def pool(draws: Sequence[Any]) -> Any:
     )
 
 
+# Standard errors between a pooled ratio and the bar, and the fewest draws they are taken from.
+CERTAIN, FEWEST = 3.0, 8
+
+
+def settled(draws: Sequence[Errors]) -> bool:
+    """Whether the ratio of RMS errors of all draws is so far from 1.1, on either side, that further
+    draws would not bring it across: by ``CERTAIN`` of its standard errors, which the draws tell by
+    leaving out one after the other. A draw is the unit, since its values share their roundings:
+    all gradients of few rows what those rows' output lost."""
+    if len(draws) < FEWEST:
+        return False
+    mine, plain = (
+        torch.tensor([one.count * getattr(one, name) ** 2 for one in draws], dtype=torch.float64)
+        for name in ("rms", "plain_rms")
+    )
+    without = ((mine.sum() - mine) / (plain.sum() - plain)).sqrt()
+    error = (len(draws) - 1) ** 0.5 * without.std(correction=0)
+    return bool((mine.sum() / plain.sum()).sqrt().sub(1.1).abs() >= CERTAIN * error)
+
+
 MOST_DRAWS = 32
 _PlainGenerator = torch.Generator
 
