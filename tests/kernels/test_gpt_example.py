@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -44,9 +45,17 @@ def test_gradients_are_those_of_the_rounded_tensors(interpreter: Worker) -> None
         assert error <= 2.0**-4 * size
 
 
+def test_the_text_is_the_same_everywhere() -> None:
+    from examples import gpt
+
+    written = bytes(gpt.text().tolist())
+    found = hashlib.sha256(written).hexdigest()
+    assert found == "c18862a18f79564f2755214e7df3a9d5c2ee5eb92cac3b8c61f278a4746df7b7"
+    assert b"Where is the broken drum? In the garage. " in written
+
+
 @pytest.mark.slow
 def test_losses_fall_alike_and_are_drawn(tmp_path: Path) -> None:
-    # It trains on docs/, other batches after every edit: of fewer steps those decide.
     file = tmp_path / "curves.svg"
     done = subprocess.run(
         [sys.executable, "examples/gpt.py", "--steps", "10", "--plot", str(file)],
