@@ -82,7 +82,7 @@ def test_axe_finds_nothing_serious(
     assert AXE is not None
     checker = AXE.read_text()
     # Pages that look different where kernels were measured.
-    kernels = [published / "index.html", *(max((published / f).iterdir()) for f in "fw")]
+    kernels = [published / "index.html", *(max((published / f).iterdir()) for f in "fmrw")]
     browser.view(dark=dark)
     for page in [*one_of_each(site), *kernels]:
         browser.open(page.as_uri())
