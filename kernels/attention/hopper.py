@@ -20,6 +20,8 @@ ROWS = ring.ROWS.value  # of Q that one warpgroup owns
 # Up to head dim 128 the portable kernel's smaller blocks are as fast where packed sequences, or any
 # in a window, have no more queries than this, or a window fewer keys.
 FEW_ROWS, NARROW = 64, 256
+# Causal rows up to which tiles of all heads, longest first, are faster than pairs at head dim 64.
+FEW_FOR_PAIRS = 512
 LOG2_E = 1.4426950408889634
 
 
@@ -68,8 +70,9 @@ def choose(
         three = seqlen_q >= (2048 if causal else 512)
     if not three:
         by_head = packed and (not causal or seqlen_q > 1024)
+        pairs = causal and (head_dim > 64 or packed or seqlen_q > FEW_FOR_PAIRS)
         return HopperConfig(
-            2, block_n=128, stages=2, pairs=causal, q_stages=2, skip=False, by_head=by_head
+            2, block_n=128, stages=2, pairs=pairs, q_stages=2, skip=False, by_head=by_head
         )
     return HopperConfig(3, block_n=128, stages=2, pairs=False, q_stages=1, skip=True, tails=tails)
 

@@ -63,7 +63,7 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
     cuts = {
         hopper.choose(D, S, causal, **here)
         for D in (64, 128, 256)
-        for S in (64, 4096)
+        for S in (64, 1024, 4096)
         for causal in (False, True)
     } | {hopper.choose(D, 4096, True, **here, windowed=True) for D in (128, 256)}
     assert taken == cuts
