@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from reports.history import SeriesInfo, Table
-from reports.measured_evidence import Sampling
+from reports.measured_evidence import CardState, Sampling
 from reports.model import Commit
 from reports.pages import words
 from reports.pages.view import View
@@ -19,6 +20,7 @@ INSTRUMENT = "latency"  # which keeps what speaks against its values
 _FROM = {"peak_share": "latency_cold"}
 _TIMES = ("latency_cold", "latency_warm")
 _MOST_NAMED = 40
+_EQUAL = 1e-6
 
 Flag = Literal["unstable", "throttled", "set_apart", "timed_out"]
 FLAGS: tuple[Flag, ...] = ("unstable", "throttled", "set_apart", "timed_out")
@@ -47,17 +49,32 @@ def read_ahead(view: View) -> None:
     evidence = view.judgement.evidence
     if evidence.listing():
         for table in view.judgement.history.tables:
-            for column in _newest(view, table):
-                evidence.states(table.commits[column].hash)
+            for row, info in enumerate(table.series):
+                if table.machine and info.meaning.instrument == INSTRUMENT:
+                    for column in newest(view, table, row):
+                        evidence.states(table.commits[column].hash)
 
 
-def of(view: View, info: SeriesInfo, commit: Commit) -> Sampling | None:
+def of(view: View, table: Table, row: int, column: int) -> Sampling | None:
     """What was kept of how one value was sampled."""
+    info, commit = table.series[row], table.commits[column]
     metric = _FROM.get(info.meaning.metric, info.meaning.metric)
     # A peer is a target to the report, and a workload "NAME @ PEER" to who measured it.
     name = f"{info.workload} @ {info.target}" if info.target else info.workload
     state = view.judgement.evidence.states(commit.hash).get((name, metric))
-    return state.sampling if state else None
+    if state is None:
+        return None
+    timed = view.rows_of(table, metric).get((info.workload, info.target))
+    return state.sampling if timed is None or _is_of(state, table, timed, column) else None
+
+
+def _is_of(state: CardState, table: Table, row: int, column: int) -> bool:
+    """Whether a time is the median of the samples that were kept: another machine may have measured
+    the same commit, and one folder has one file for it."""
+    if not state.us or table.series[row].meaning.unit != "us":
+        return True
+    value = float(table.values[row, column])
+    return abs(statistics.median(state.us) - value) <= _EQUAL * value
 
 
 def said(view: View, table: Table, row: int) -> tuple[str, ...]:
@@ -67,7 +84,7 @@ def said(view: View, table: Table, row: int) -> tuple[str, ...]:
     if info.meaning.instrument != INSTRUMENT or not table.machine:
         return ()
     columns = newest(view, table, row)
-    found = [of(view, info, table.commits[column]) for column in columns]
+    found = [of(view, table, row, column) for column in columns]
     if not any(found):
         return ()
     return tuple(
@@ -111,7 +128,7 @@ def _times(table: Table) -> list[int]:
 def _at(view: View, table: Table, column: int) -> Counts:
     commit = table.commits[column]
     times = [row for row in _times(table) if np.isfinite(table.values[row, column])]
-    found = [(table.series[row], of(view, table.series[row], commit)) for row in times]
+    found = [(table.series[row], of(view, table, row, column)) for row in times]
     known = [(info, one) for info, one in found if one is not None]
     number = {flag: sum(bool(getattr(one, flag)) for _, one in known) for flag in FLAGS}
     named = tuple((info, one.said) for info, one in known if one.unstable)

@@ -29,6 +29,7 @@ class View:
         self.address = judgement.addresses.of
         self.detail = detail_for(judgement.history.tables)
         self._columns: dict[Table, NDArray[np.intp]] = {}
+        self._rows: dict[tuple[Table, str], dict[tuple[str, str], int]] = {}
         self._sparks: dict[SeriesKey, Markup] = {}
 
     def title(self, info: SeriesInfo) -> str:
@@ -112,6 +113,16 @@ class View:
             places = [self.measured[commit.hash] for commit in table.commits]
             self._columns[table] = np.array(places, dtype=np.intp)
         return self._columns[table]
+
+    def rows_of(self, table: Table, metric: str) -> dict[tuple[str, str], int]:
+        """By workload and target the rows of one metric."""
+        if (table, metric) not in self._rows:
+            self._rows[table, metric] = {
+                (info.workload, info.target): row
+                for row, info in enumerate(table.series)
+                if info.meaning.metric == metric
+            }
+        return self._rows[table, metric]
 
     def groups(self, commit: Commit) -> Groups:
         """A commit's changes in shader-db's words, a lost workload once for each target."""

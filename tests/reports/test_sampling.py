@@ -61,6 +61,19 @@ def test_what_speaks_against_a_time_stands_beside_it(tmp_path: Path) -> None:
     assert f"1 of 1 at {tree.commits[2][:10]}" in index
 
 
+def test_evidence_of_another_run_speaks_against_nothing(tmp_path: Path) -> None:
+    """Two machines share a results folder, which has one file for a commit."""
+    tree = gpu_tree(tmp_path)
+    samples = [{"us": 50.0 + i} for i in range(9)]
+    keeping.write_card(
+        tree.results, tree.commits[2], WORKLOAD, 1.0, 1.0, **{**SAID, "samples": samples}
+    )
+    site = trees.build_site(tree, tmp_path / "html")
+    pages = [path.read_text() for folder in "sm" for path in (site / folder).iterdir()]
+    assert not [page for page in pages if "two modes, &lt;b" in page]
+    assert "unstable times" not in (site / "index.html").read_text()
+
+
 def test_pages_follow_what_is_kept_beside_the_results(tmp_path: Path) -> None:
     tree = gpu_tree(tmp_path)
     sites = []
