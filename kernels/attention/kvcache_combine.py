@@ -6,6 +6,8 @@ maximum and added, as the loop inside a part does with its blocks of keys.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import triton
 import triton.language as tl
@@ -13,8 +15,12 @@ from triton.language.extra.cuda import gdc_wait
 
 from .configs import padded
 
-# Parts whose outputs are held at a time.
-CHUNK = 16
+# A program is one warp, which waits for no other.
+WARPS = 1
+# Values of parts a program holds: all its loads are on their way at once.
+MOST = 512
+# A sector of the cache.
+FEWEST_COLUMNS = 8
 
 
 @triton.jit
@@ -47,56 +53,76 @@ def attention_kvcache_combine(
     GROUP: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_S: tl.constexpr,
-    CHUNK: tl.constexpr,
+    BLOCK_R: tl.constexpr,
     BLOCK_DV: tl.constexpr,
     NATURAL: tl.constexpr,
     AFTER: tl.constexpr,
 ):
-    """One row of queries a program: adds what its ``splits`` parts of the keys gave."""
+    """BLOCK_R rows of queries of one tile and BLOCK_DV columns a program: adds what their
+    ``splits`` parts of the keys gave. AFTER waits for what the launch before wrote."""
     if AFTER:
         gdc_wait()
     n_rows = seqlen_q * GROUP
-    i_row = tl.program_id(0) % n_rows
-    i_tile = tl.program_id(0) // n_rows
+    n_r = tl.cdiv(n_rows, BLOCK_R)
+    i_tile = tl.program_id(0) // n_r
     i_b = i_tile // kv_heads
-    i_head = i_tile % kv_heads * GROUP + i_row % GROUP
-    i_token = i_row // GROUP
+    o_row = tl.program_id(0) % n_r * BLOCK_R + tl.arange(0, BLOCK_R)
+    o_head = i_tile % kv_heads * GROUP + o_row % GROUP
+    o_token = o_row // GROUP
+    o_dv = tl.program_id(1) * BLOCK_DV + tl.arange(0, BLOCK_DV)
+    in_r = o_row < n_rows
+    in_dv = o_dv < HEAD_DIM_V
 
-    o_first = i_tile.to(tl.int64) * splits * n_rows + i_row
-    n_stats = tl.num_programs(0).to(tl.int64) * splits
+    # [BLOCK_S, BLOCK_R]
     o_s = tl.arange(0, BLOCK_S)
-    p_max = stats + o_first + o_s.to(tl.int64) * n_rows
-    b_max = tl.load(p_max, mask=o_s < splits, other=float("-inf"))
-    b_sum = tl.load(p_max + n_stats, mask=o_s < splits, other=0.0)
+    o_part = i_tile.to(tl.int64) * splits * n_rows + (o_s[:, None] * n_rows + o_row[None, :])
+    in_part = (o_s < splits)[:, None] & in_r[None, :]
+    n_stats = (tl.num_programs(0) // n_r).to(tl.int64) * splits * n_rows
+    # [BLOCK_S, BLOCK_R, BLOCK_DV], asked for first: nothing is computed before all is on its way.
+    b_part = tl.load(
+        part + (o_part * HEAD_DIM_V)[:, :, None] + o_dv[None, None, :],
+        mask=in_part[:, :, None] & in_dv[None, None, :],
+        other=0.0,
+    )
+    b_max = tl.load(stats + o_part, mask=in_part, other=float("-inf"))
+    b_sum = tl.load(stats + n_stats + o_part, mask=in_part, other=0.0)
     row_max = tl.max(b_max, 0)
     shift = tl.where(row_max == float("-inf"), 0.0, row_max)
-    b_weight = tl.exp(b_max - shift) if NATURAL else tl.exp2(b_max - shift)
+    b_weight = tl.exp(b_max - shift[None, :]) if NATURAL else tl.exp2(b_max - shift[None, :])
     row_sum = tl.sum(b_sum * b_weight, 0)
+    b_out = tl.sum(b_part * b_weight[:, :, None], 0)
 
-    o_dv = tl.arange(0, BLOCK_DV)
-    in_dv = o_dv < HEAD_DIM_V
-    o_c = tl.arange(0, CHUNK)
-    b_out = tl.zeros([BLOCK_DV], dtype=tl.float32)
-    for i_s in range(0, splits, CHUNK):
-        o_part = o_first + (i_s + o_c).to(tl.int64) * n_rows
-        in_s = i_s + o_c < splits
-        b_top = tl.load(stats + o_part, mask=in_s, other=float("-inf"))
-        b_share = tl.exp(b_top - shift) if NATURAL else tl.exp2(b_top - shift)
-        # [CHUNK, BLOCK_DV]
-        b_part = tl.load(
-            part + o_part[:, None] * HEAD_DIM_V + o_dv[None, :],
-            mask=in_s[:, None] & in_dv[None, :],
-            other=0.0,
-        )
-        b_out += tl.sum(b_part * b_share[:, None], 0)
+    b_sink = None if sinks is None else tl.load(sinks + o_head, mask=in_r, other=0.0)
+    b_out, row_lse = finished(b_out, row_max, row_sum[:, None], row_sum, b_sink, NATURAL)
+    o_lse = (i_b * kv_heads * GROUP + o_head).to(tl.int64) * seqlen_q + o_token
+    tl.store(lse + o_lse, row_lse, mask=in_r & (tl.program_id(1) == 0))
+    out += i_b.to(tl.int64) * stride_ob
+    o_out = o_token.to(tl.int64) * stride_os + o_head.to(tl.int64) * stride_oh
+    tl.store(
+        out + o_out[:, None] + o_dv[None, :] * stride_od,
+        b_out.to(out.dtype.element_ty),
+        mask=in_r[:, None] & in_dv[None, :],
+    )
 
-    b_sink = None if sinks is None else tl.load(sinks + i_head)
-    b_out, row_lse = finished(b_out, row_max, row_sum, row_sum, b_sink, NATURAL)
-    o_lse = (i_b * kv_heads * GROUP + i_head).to(tl.int64) * seqlen_q + i_token
-    tl.store(lse + o_lse, row_lse)
-    out += i_b.to(tl.int64) * stride_ob + i_token.to(tl.int64) * stride_os
-    out += i_head.to(tl.int64) * stride_oh
-    tl.store(out + o_dv * stride_od, b_out.to(out.dtype.element_ty), mask=in_dv)
+
+@lru_cache
+def cut(tiles: int, splits: int, rows: int, head_dim_v: int, programs: int) -> tuple[int, int, int]:
+    """Parts, rows and columns of a program: few columns where there would be fewer than
+    ``programs``, several rows where there are more than enough."""
+    block_s = 1 << (splits - 1).bit_length()
+    block_dv = padded(head_dim_v)
+    while block_dv > FEWEST_COLUMNS and (
+        block_s * block_dv > MOST or tiles * rows * -(-head_dim_v // block_dv) < programs
+    ):
+        block_dv //= 2
+    block_r = 1
+    while (
+        block_r < rows
+        and 2 * block_s * block_r * block_dv <= MOST
+        and tiles * -(-rows // (2 * block_r)) >= 2 * programs
+    ):
+        block_r *= 2
+    return block_s, block_r, block_dv
 
 
 def launch(
@@ -109,13 +135,14 @@ def launch(
     group: int,
     natural: bool,
     after: bool,
+    programs: int,
 ) -> None:
     """Fill ``out`` and ``lse`` from ``part`` (tiles, splits, rows, head_dim_v) and ``stats`` (2,
-    tiles, splits, rows), a tile being the ``group`` heads of one key head of one sequence."""
+    tiles, splits, rows), a tile being the ``group`` heads of one key head of one sequence, by
+    ``programs`` programs at least where there is so much to do."""
     tiles, splits, rows, head_dim_v = part.shape
-    chunk = min(CHUNK, 1 << (splits - 1).bit_length())
-    block_dv = padded(head_dim_v)
-    attention_kvcache_combine[(tiles * rows,)](
+    block_s, block_r, block_dv = cut(tiles, splits, rows, head_dim_v, programs)
+    attention_kvcache_combine[(tiles * -(-rows // block_r), -(-head_dim_v // block_dv))](
         part,
         stats,
         out,
@@ -127,11 +154,11 @@ def launch(
         splits,
         GROUP=group,
         HEAD_DIM_V=head_dim_v,
-        BLOCK_S=max(16, 1 << (splits - 1).bit_length()),
-        CHUNK=chunk,
+        BLOCK_S=block_s,
+        BLOCK_R=block_r,
         BLOCK_DV=block_dv,
         NATURAL=natural,
         AFTER=after,
-        num_warps=1 if chunk * block_dv <= 512 else 4,
+        num_warps=WARPS,
         **({"launch_pdl": True} if after else {}),
     )

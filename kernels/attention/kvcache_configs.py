@@ -121,8 +121,6 @@ def choose_splits(tiles: int, key_blocks: int, processors: int) -> int:
     return next(s for s in range(1, most + 1) if filled(s) >= ENOUGH * best)
 
 
-def processors(target: Target, config: KvcacheConfig) -> int:
-    """How many programs the device of ``target`` runs at a time."""
-    if target.backend == "interpreter":
-        return 4
-    return targets.multiprocessors() * config.per_sm
+def multiprocessors(target: Target) -> int:
+    """Of the device of ``target``."""
+    return 2 if target.backend == "interpreter" else targets.multiprocessors()

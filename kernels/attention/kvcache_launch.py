@@ -9,7 +9,7 @@ import torch
 from .. import targets
 from . import e4m3, kvcache_combine
 from .configs import columns
-from .kvcache_configs import choose, choose_splits, processors
+from .kvcache_configs import choose, choose_splits, multiprocessors
 from .kvcache_forward import attention_kvcache
 from .kvcache_layout import Cache
 from .rotary import Rotary
@@ -47,6 +47,7 @@ def launch(
         way = e4m3.way(cache.k.dtype, target)
         in_pairs = way != "" and cache.has_pairs
         widest = max(head_dim, head_dim_v)
+        many = multiprocessors(target)
         config = choose(target, widest, q.dtype, rows, way != "", in_pairs)
         in_pairs = in_pairs and config.turned
         k, v = cache.bits if way in ("fn", "fnuz") else (cache.k, cache.v)
@@ -63,7 +64,7 @@ def launch(
         if not num_splits:
             seen = cache.capacity if left is None else min(cache.capacity, seqlen_q + right - left)
             num_splits = choose_splits(
-                tiles * blocks, -(-seen // config.block_n), processors(target, config)
+                tiles * blocks, -(-seen // config.block_n), many * config.per_sm
             )
         after = bool(added) and target.overlaps_launches
         part = stats = None
@@ -136,6 +137,7 @@ def launch(
             group=group,
             natural=natural,
             after=target.overlaps_launches,
+            programs=many,
         )
 
 

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention import e4m3
+from kernels.attention.kvcache_combine import cut
 from kernels.attention.kvcache_configs import choose_splits
 from tests.kernels.interpreted import Worker
 from tests.kernels.kvcache_cases import CASES, EITHER_WAY, Case, run
@@ -240,6 +241,22 @@ def test_splits_fill_the_processors(
     tiles: int, key_blocks: int, processors: int, expected: int
 ) -> None:
     assert choose_splits(tiles, key_blocks, processors) == expected
+
+
+@pytest.mark.parametrize(
+    ("tiles", "splits", "rows", "columns", "expected"),
+    [
+        (8, 32, 4, 128, (32, 1, 16)),  # one sequence: 256 programs
+        (128, 2, 4, 128, (2, 1, 128)),  # whole rows are programs enough
+        (128, 2, 64, 128, (2, 2, 128)),  # and several of them, where there are many
+        (1, 128, 1, 256, (128, 1, 8)),  # no fewer columns than a sector of the cache
+        (1, 3, 1, 40, (4, 1, 8)),
+    ],
+)
+def test_adding_is_cut_for_the_processors(
+    tiles: int, splits: int, rows: int, columns: int, expected: tuple[int, int, int]
+) -> None:
+    assert cut(tiles, splits, rows, columns, 132) == expected
 
 
 @triton.jit

@@ -159,7 +159,7 @@ def test_fp32_is_added_up_by_the_matrix_unit_for_fp64(D: int, target: Target) ->
 
 
 DECODE: dict[str, Any] = {"group": "test", "dtype": "bf16", "B": 16, "KV": 4096, "H": 32, "G": 8}
-LONG = {"B": 1, "KV": 65536}  # more parts than the combine step holds at a time
+LONG = {"B": 1, "KV": 65536}  # of dozens of parts
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
