@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -33,6 +34,9 @@ WIDE = HopperConfig(consumers=2, block_n=256, stages=4)
 MEDIUM = HopperConfig(consumers=2, block_n=128, stages=6, store_n=128)
 SMALL = HopperConfig(consumers=1, block_n=128, block_k=128, stages=4, store_n=128)
 TINY = HopperConfig(consumers=1, block_n=64, block_k=128, stages=4)
+# Where b's rows begin anywhere in a line of memory.
+LINES = HopperConfig(consumers=2, block_n=64, block_k=64, stages=6)
+LINE = 128  # bytes that L2 is asked for at once
 
 # Up to so many columns, programs that have one tile each run the kernel for that; as many rows of
 # tiles as this are taken before the next columns.
@@ -40,8 +44,11 @@ MOST_COLUMNS_ONCE = 128
 ROWS_TOGETHER = 4
 
 
-def tiles(config: HopperConfig, M: int, N: int) -> int:
-    return triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
+def tiles(config: HopperConfig, M: int, N: int, classes: int = 0) -> int:
+    """Tiles of C, those of each class of rows by themselves where there are classes."""
+    classes = max(classes, 1)
+    rows = triton.cdiv(M // classes, ROWS * config.consumers)
+    return classes * rows * triton.cdiv(N, config.block_n)
 
 
 def choose(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
@@ -55,6 +62,27 @@ def choose(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
     if 10 * small >= 9 * multiprocessors or tiles(TINY, M, N) > multiprocessors:
         return SMALL
     return TINY
+
+
+def lines(a: torch.Tensor, b: torch.Tensor, config: HopperConfig, multiprocessors: int) -> int:
+    """Classes of a's rows to be taken by themselves, 0 for rows as they come.
+
+    A box of 128 bytes of a row asks for two lines where the row does not begin with one, and what a
+    multiprocessor asks for binds: b is read by fewer columns, and every row of a from the start of
+    a line on. Rows of one class start at the same place of theirs.
+    """
+    M, N = a.shape[0], b.shape[1]
+    if config != SMALL or not copyable(a):
+        return 0
+    if begins_with_lines(b if copyable(b) else b.t()):
+        return 0
+    classes = LINE // math.gcd(a.stride(0) * a.element_size(), LINE)
+    return classes if M % classes == 0 and tiles(LINES, M, N, classes) <= multiprocessors else 0
+
+
+def begins_with_lines(x: torch.Tensor) -> bool:
+    """Whether every row does; memory that torch allocates on a GPU begins with one."""
+    return (x.stride(0) | int(x.storage_offset())) * x.element_size() % LINE == 0
 
 
 def supported(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> bool:
@@ -87,6 +115,15 @@ def descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
     )
 
 
+def by_class(x: torch.Tensor, classes: int, rows: int, columns: int) -> TensorDescriptor:
+    """As ``descriptor``, of boxes of every so-many-th row of x."""
+    block, pitch = (rows, 1, columns), x.stride(0)
+    shape = [x.shape[0] // classes, classes, x.shape[1]]
+    return TensorDescriptor(
+        x, shape, [classes * pitch, pitch, 1], list(block), ring.layout(block, x.dtype)
+    )
+
+
 def launch(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -101,13 +138,19 @@ def launch(
     a_major_m, b_major_n = not copyable(a), copyable(b)
     with targets.on_device_of(a):
         multiprocessors = targets.multiprocessors()
-        config = config or choose(M, N, K, multiprocessors)
-        programs = min(tiles(config, M, N), multiprocessors)
-        once = config.block_n <= MOST_COLUMNS_ONCE and programs == tiles(config, M, N)
+        classes = 0
+        if config is None:
+            config = choose(M, N, K, multiprocessors)
+            classes = lines(a, b, config, multiprocessors)
+            config = LINES if classes else config
+        programs = tiles(config, M, N, classes)
+        once = config.block_n <= MOST_COLUMNS_ONCE and programs <= multiprocessors
         rows = ROWS * config.consumers if once else ROWS
         a_boxes = (
             descriptor(a.t(), config.block_k, rows)
             if a_major_m
+            else by_class(a, classes, rows, config.block_k)
+            if classes
             else descriptor(a, rows, config.block_k)
         )
         b_boxes = (
@@ -115,21 +158,26 @@ def launch(
             if b_major_n
             else descriptor(b.t(), config.block_n, config.block_k)
         )
-        c_boxes = descriptor(out, rows, min(config.store_n, config.block_n))
+        columns = min(config.store_n, config.block_n)
         if once:
-            tiles_m = triton.cdiv(M, rows)
+            tiles_m = programs // triton.cdiv(N, config.block_n)
             together = ROWS_TOGETHER if tiles_m % ROWS_TOGETHER == 0 else tiles_m
             matmul_hopper_once[(together, programs // tiles_m, tiles_m // together)](
                 a_boxes,
                 b_boxes,
-                c_boxes,
+                by_class(out, classes, rows, columns)
+                if classes
+                else descriptor(out, rows, columns),
                 bias,
                 N,
                 K,
+                a.data_ptr() % LINE // a.element_size(),
+                a.stride(0),
                 BLOCK_M=rows,
                 BLOCK_N=config.block_n,
                 BLOCK_K=config.block_k,
                 STAGES=config.stages,
+                CLASSES=classes,
                 A_MAJOR_M=a_major_m,
                 B_MAJOR_N=b_major_n,
                 HAS_BIAS=bias is not None,
@@ -138,10 +186,10 @@ def launch(
             )
             return
         consumer_registers, producer_registers = ring.registers(config.consumers)
-        matmul_hopper[(programs,)](
+        matmul_hopper[(min(programs, multiprocessors),)](
             a_boxes,
             b_boxes,
-            c_boxes,
+            descriptor(out, rows, columns),
             bias,
             M,
             N,

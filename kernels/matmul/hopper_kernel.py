@@ -138,7 +138,7 @@ def _parts(x, WIDTH: gl.constexpr):
 
 
 @gluon.jit
-def _store_part(c, staging, bias, row, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def _store_part(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
     """Finish and write the columns of x, which start at ``column``."""
     STORE_N: gl.constexpr = staging.shape[1]
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, STORE_N, 16])
@@ -151,12 +151,13 @@ def _store_part(c, staging, bias, row, column, x, N, HAS_BIAS: gl.constexpr, ACT
     tma.store_wait(0)
     staging.store(x.to(c.dtype))
     fence_async_shared()
-    tma.async_copy_shared_to_global(c, [row, column], staging)
+    tma.async_copy_shared_to_global(c, rows + (column,), staging.reshape(c.block_shape))  # noqa: RUF005
 
 
 @gluon.jit
-def store(c, staging, bias, row, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
-    """Finish and write the columns of x, which start at ``column``, as many at a time as fit.
+def store(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Finish and write the columns of x, which start at ``column``, as many at a time as fit;
+    ``rows``: where c's rows start, in all its axes but the last.
 
     Code that runs once a tile waits to be fetched, instruction by instruction. Where there is much
     of it a loop fetches a part's once, although no loop counts through registers: the parts move.
@@ -167,12 +168,12 @@ def store(c, staging, bias, row, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATIO
     if MUCH:
         for o_part in range(0, x.shape[1], STORE_N):
             at = column + o_part
-            _store_part(c, staging, bias, row, at, parts[0], N, HAS_BIAS, ACTIVATION)
+            _store_part(c, staging, bias, rows, at, parts[0], N, HAS_BIAS, ACTIVATION)
             parts = parts[1:] + parts[-1:]
     else:
         for i in gl.static_range(x.shape[1] // STORE_N):
             at = column + i * STORE_N
-            _store_part(c, staging, bias, row, at, parts[i], N, HAS_BIAS, ACTIVATION)
+            _store_part(c, staging, bias, rows, at, parts[i], N, HAS_BIAS, ACTIVATION)
 
 
 @gluon.jit
@@ -192,7 +193,7 @@ def _consume(c, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BI
         mbarrier.arrive(ring.empty.index(at.previous_stage()))
         row += I_CONSUMER * ROWS
         staging = c_staging.index(I_CONSUMER)
-        store(c, staging, bias, row, column, acc, problem.N, HAS_BIAS, ACTIVATION)
+        store(c, staging, bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION)
     tma.store_wait(0)
 
 

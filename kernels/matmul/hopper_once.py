@@ -20,21 +20,21 @@ from .hopper_kernel import store
 
 
 @gluon.jit
-def _ask(a, b, a_stage, b_stage, ready, row, column, k, A_MAJOR_M: gl.constexpr, B_MAJOR_N: gl.constexpr):  # fmt: skip  # noqa: E501
+def _ask(a, b, a_stage, b_stage, ready, rows, column, k, A_MAJOR_M: gl.constexpr, B_MAJOR_N: gl.constexpr):  # fmt: skip  # noqa: E501
     """Start the copies of a block of A and one of B into one stage."""
-    VALUES: gl.constexpr = a.block_shape[0] * a.block_shape[1] + b.block_shape[0] * b.block_shape[1]
+    VALUES: gl.constexpr = a_stage.numel + b_stage.numel
     mbarrier.expect(ready, VALUES * a.dtype.primitive_bitwidth // 8)
     if A_MAJOR_M:
-        tma.async_copy_global_to_shared(a, [k, row], ready, a_stage)
+        tma.async_copy_global_to_shared(a, (k,) + rows, ready, a_stage)  # noqa: RUF005
     else:
-        tma.async_copy_global_to_shared(a, [row, k], ready, a_stage)
+        tma.async_copy_global_to_shared(a, rows + (k,), ready, a_stage)  # noqa: RUF005
     if B_MAJOR_N:
         tma.async_copy_global_to_shared(b, [k, column], ready, b_stage)
     else:
         tma.async_copy_global_to_shared(b, [column, k], ready, b_stage)
 
 
-@gluon.jit(do_not_specialize=["N", "K"])
+@gluon.jit(do_not_specialize=["N", "K", "a_phase", "a_pitch"])
 def matmul_hopper_once(
     a,
     b,
@@ -42,10 +42,13 @@ def matmul_hopper_once(
     bias,
     N,
     K,
+    a_phase,
+    a_pitch,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
+    CLASSES: gl.constexpr,
     A_MAJOR_M: gl.constexpr,
     B_MAJOR_N: gl.constexpr,
     HAS_BIAS: gl.constexpr,
@@ -53,41 +56,56 @@ def matmul_hopper_once(
 ):
     """c = activation(a @ b + bias); a: (M, K) or, A_MAJOR_M, (K, M); b: (N, K) or (K, N). K is at
     least 1. Axes 2 and 0 of the grid are rows of tiles, axis 1 columns: neighbours, which run on
-    neighbouring processors, share rows and columns."""
-    gl.assume(K > 0)  # else there is code for no step at all
+    neighbouring processors, share rows and columns.
+
+    CLASSES: 0, or a and c are (M / CLASSES, CLASSES, K or N), and a tile has rows of one class.
+    They begin at one place of a line of memory, (a_phase + class * a_pitch) values behind its
+    start, and the first step begins so far before them: steps end where lines do."""
     a_ring = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_shape, a.layout)  # noqa: RUF005
     b_ring = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)  # noqa: RUF005
     full = barriers(STAGES, 1)
     fence_async_shared()
     partition_barrier()
-    row = (gl.program_id(2) * gl.num_programs(0) + gl.program_id(0)) * BLOCK_M
+    i_m = gl.program_id(2) * gl.num_programs(0) + gl.program_id(0)
     column = gl.program_id(1) * BLOCK_N
-    for i in range(0, min(STAGES, gl.cdiv(K, BLOCK_K))):
-        _ask(a, b, a_ring.index(i), b_ring.index(i), full.index(i), row, column, i * BLOCK_K, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
+    first = gl.to_tensor(0)
+    if CLASSES:
+        i_class = i_m % CLASSES
+        first -= (a_phase + i_class * a_pitch) % (1024 // a.dtype.primitive_bitwidth)
+        rows = (i_m // CLASSES * BLOCK_M, i_class)
+    else:
+        rows = (i_m * BLOCK_M,)  # type: ignore[assignment]
+    gl.assume(first < K)  # else there is code for no step at all
+    for i in range(0, min(STAGES, gl.cdiv(K - first, BLOCK_K))):
+        _ask(a, b, a_ring.index(i), b_ring.index(i), full.index(i), rows, column, first + i * BLOCK_K, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
 
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 16])
     acc = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, LAYOUT)
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), STAGES)
-    for k in range(0, K, BLOCK_K):
+    for k in range(first, K, BLOCK_K):
         mbarrier.wait(full.index(at.stage), at.phase)
         b_a = a_ring.index(at.stage)
         b_b = b_ring.index(at.stage)
+        if CLASSES:
+            b_a = b_a.reshape([BLOCK_M, BLOCK_K])
         if A_MAJOR_M:
             b_a = b_a.permute((1, 0))
         if not B_MAJOR_N:
             b_b = b_b.permute((1, 0))
-        acc = warpgroup_mma(b_a, b_b, acc, use_acc=k > 0, is_async=True)
+        acc = warpgroup_mma(b_a, b_b, acc, use_acc=k > first, is_async=True)
         # One product stays in flight; the stage of the one before is filled again, when all warps
         # have seen that it is done.
         acc = warpgroup_mma_wait(1, deps=[acc])
         ahead = k + (STAGES - 1) * BLOCK_K
-        if (k > 0) & (ahead < K):
+        if (k > first) & (ahead < K):
             partition_barrier()
             free = at.previous_stage()
-            _ask(a, b, a_ring.index(free), b_ring.index(free), full.index(free), row, column, ahead, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
+            _ask(a, b, a_ring.index(free), b_ring.index(free), full.index(free), rows, column, ahead, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
         at = at.next()
     acc = warpgroup_mma_wait(0, deps=[acc])
 
-    staging = gl.allocate_shared_memory(c.dtype, c.block_shape, c.layout)
-    store(c, staging, bias, row, column, acc, N, HAS_BIAS, ACTIVATION)
+    shape: gl.constexpr = [BLOCK_M, c.block_shape[-1]]
+    FLAT: gl.constexpr = gl.NVMMASharedLayout.get_default_for(shape, c.dtype)
+    staging = gl.allocate_shared_memory(c.dtype, shape, FLAT)
+    store(c, staging, bias, rows, column, acc, N, HAS_BIAS, ACTIVATION)
     tma.store_wait(0)

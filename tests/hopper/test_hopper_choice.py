@@ -10,6 +10,7 @@ import triton
 
 from benchmarks.instruments.compiled import record
 from kernels import flash_attention, matmul, specialised
+from kernels.matmul import hopper
 from tests.hopper.recorded import (
     SM_90,
     attention,
@@ -176,3 +177,20 @@ def test_an_untested_triton_gets_the_portable_kernel_and_one_warning(
     (said,) = (note for note in first.notes if "the portable kernel serves" in note)
     assert "tested on Triton 3.6 and 3.7, got 3.12.0" in said
     assert not [note for note in second.notes if "the portable kernel serves" in note]
+
+
+def test_rows_go_by_class_where_those_of_b_begin_anywhere_in_a_line() -> None:
+    def classes(M: int, N: int, K: int, order: str = "nn", skipped: int = 0) -> int:
+        a, b = torch.empty((M, K)).half(), torch.empty(K * N + skipped).half()
+        b = b[skipped:].view(K, N)
+        a = torch.empty((K, M)).half().t() if order[0] == "t" else a
+        b = torch.empty((N, K)).half().t() if order[1] == "t" else b
+        return hopper.lines(a, b, hopper.choose(M, N, K, 132), 132)
+
+    assert classes(1000, 1000, 1000) == classes(1000, 1000, 1000, "nt") == 8
+    assert classes(1000, 1000, 1008) == 4  # whole 32 bytes
+    assert classes(1000, 1000, 1024) == classes(1024, 1024, 1024, skipped=8) == 1
+    assert classes(1000, 1000, 1000, "tn") == 0  # a's lines lie along M
+    assert classes(1001, 1000, 1000) == 0
+    assert classes(1000, 1024, 1000) == 0
+    assert classes(1024, 1024, 1024) == classes(2000, 1000, 1000) == classes(504, 504, 504) == 0

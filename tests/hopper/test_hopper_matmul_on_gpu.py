@@ -40,6 +40,7 @@ def stored(order: str, rows: int, columns: int) -> torch.Tensor:
         (1024, 1024, 1024),
         (1104, 1200, 136),
         (2000, 1000, 1000),
+        (1000, 1000, 1000),
     ],
     ids=lambda shape: "x".join(map(str, shape)),
 )

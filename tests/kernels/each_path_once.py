@@ -143,6 +143,7 @@ HOPPER_PRODUCTS = [
     Product(M=2040, N=2048, K=72, dtype="bfloat16", b_view="transposed"),
     Product(M=1100, N=1200, K=72, a_view="transposed", bias=True, activation="silu"),
     Product(M=1544, N=1536, K=136, dtype="bfloat16", activation="relu"),
+    Product(M=1000, N=1000, K=136, bias=True, activation="relu"),  # rows by class
     # The same of tf32.
     Product(M=520, N=136, K=72, dtype="float32", tf32=True, a_view="transposed"),
     Product(M=1000, N=1000, K=40, dtype="float32", tf32=True, b_view="transposed", bias=True),
