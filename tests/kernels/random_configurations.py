@@ -157,10 +157,12 @@ def every(groups: list[list[int]], jobs: int, seconds: float, longest: int) -> I
 @dataclass
 class Sum:
     """Of one operator: the worst share of the bar for the maximum, which 1 is at, and the worst RMS
-    by the plain formula's where there are a thousand values."""
+    by the plain formula's where there are a thousand values; of how many configurations numbers
+    were drawn again, because the first seemed beyond a bar."""
 
     done: int = 0
     failed: int = 0
+    again: int = 0
     values: int = 0
     share: float = 0.0
     rms: float = 0.0
@@ -169,6 +171,7 @@ class Sum:
     def add(self, told: Told) -> None:
         self.done += 1
         self.failed += bool(told.problem)
+        self.again += any(one.draws > 1 for one in told.findings)
         self.seconds += told.seconds
         for one in told.findings:
             self.values += one.count
@@ -178,16 +181,16 @@ class Sum:
 
 
 def table(sums: dict[str, Sum]) -> str:
-    rows = [f"{'operator':<32}{'count':>7}{'failed':>8}{'worst by bar':>14}{'worst RMS':>11}"
-            f"{'values':>15}{'process s':>11}"]  # fmt: skip
+    rows = [f"{'operator':<32}{'count':>7}{'failed':>8}{'again':>7}{'worst by bar':>14}"
+            f"{'worst RMS':>11}{'values':>15}{'process s':>11}"]  # fmt: skip
     total = Sum()
     for name, one in [*sorted(sums.items()), ("all", total)]:
         if one is not total:
-            for part in ("done", "failed", "values", "seconds"):
+            for part in ("done", "failed", "again", "values", "seconds"):
                 setattr(total, part, getattr(total, part) + getattr(one, part))
             total.share, total.rms = max(total.share, one.share), max(total.rms, one.rms)
-        rows.append(f"{name:<32}{one.done:>7}{one.failed:>8}{one.share:>14.3f}{one.rms:>11.3f}"
-                    f"{one.values:>15}{one.seconds:>11.1f}")  # fmt: skip
+        rows.append(f"{name:<32}{one.done:>7}{one.failed:>8}{one.again:>7}{one.share:>14.3f}"
+                    f"{one.rms:>11.3f}{one.values:>15}{one.seconds:>11.1f}")  # fmt: skip
     return "\n".join(rows)
 
 
@@ -235,7 +238,11 @@ def main(given: list[str] | None = None) -> int:
                 )
                 print(text, flush=True)
                 log.write(text + "\n")
-            worst = " ".join(f"{one.name}={one.share:.3f}/{one.rms:.3f}" for one in told.findings)
+            worst = " ".join(
+                f"{one.name}={one.share:.3f}/{one.rms:.3f}"
+                + (f" over {one.draws} draws" if one.draws > 1 else "")
+                for one in told.findings
+            )
             log.write(f"{told.seed} {told.operator} {told.seconds:.2f}s {worst}\n")
         total = sum(one.done for one in sums.values())
         seconds = time.monotonic() - started
