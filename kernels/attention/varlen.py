@@ -38,7 +38,8 @@ def flash_attention_varlen(
     q: (tokens_q, heads, head_dim), k: (tokens_k, kv_heads, head_dim), v: (tokens_k, kv_heads,
     head_dim_v). ``cu_seqlens_q``, ``cu_seqlens_k``: int32, (batch + 1,), from 0 up to the number of
     tokens: sequence i owns the rows from entry i up to entry i + 1, and may be empty.
-    ``max_seqlen_q``, ``max_seqlen_k``: the longest sequence; rows beyond it are left unwritten.
+    ``max_seqlen_q``, ``max_seqlen_k``: the longest sequence; rows beyond it are left unwritten,
+    and so are rows behind the last entry, in the output, the log-sum-exp and all gradients.
     Neither is checked against the entries, which would wait for the GPU.
 
     ``causal``, ``window_size`` and ALiBi are aligned bottom-right in each sequence; ``softcap``,

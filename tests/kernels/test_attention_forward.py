@@ -139,20 +139,29 @@ def test_rows_that_see_no_key_give_zero_and_minus_infinity(interpreter: Worker) 
     assert torch.all(out[:, 70:].abs().sum(-1) > 0)
 
 
-def run_no_keys() -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
+def run_no_keys() -> list[torch.Tensor]:
+    """Outputs without keys, without queries and without sequences, each with its gradients."""
     import kernels
 
-    q, _, _ = BASE.tensors()
-    nothing = q[:, :0]
-    out, lse = kernels.flash_attention(q, nothing, nothing, return_lse=True)
-    return out, lse, tuple(kernels.flash_attention(nothing, q, q).shape)
+    found = []
+    for B, S, KV in ((2, 100, 0), (2, 0, 100), (0, 100, 100)):
+        leaves = [one.requires_grad_() for one in Case(B=B, S=S, KV=KV).tensors()]
+        out, lse = kernels.flash_attention(*leaves, causal=True, return_lse=True)
+        found += [lse.detach(), out.detach(), *torch.autograd.grad(out.sum(), leaves)]
+    return found
 
 
 def test_empty_sequences(interpreter: Worker) -> None:
-    out, lse, shape = interpreter.run(run_no_keys)
-    assert torch.equal(out, torch.zeros_like(out))
-    assert torch.all(lse == float("-inf"))
-    assert shape == (2, 0, 2, 64)
+    found = interpreter.run(run_no_keys)
+    for lse, *others in (found[at : at + 5] for at in range(0, len(found), 5)):
+        assert torch.all(lse == float("-inf"))
+        # What was not written is NaN here.
+        assert all(torch.equal(one, torch.zeros_like(one)) for one in others)
+    assert [tuple(one.shape) for one in (found[1], found[6], found[11])] == [
+        (2, 100, 2, 64),
+        (2, 0, 2, 64),
+        (0, 100, 2, 64),
+    ]
 
 
 def run_nan_row() -> torch.Tensor:

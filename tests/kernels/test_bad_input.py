@@ -117,6 +117,11 @@ MISTAKES: dict[str, Mistake] = {
         r"^sinks: expected a torch.Tensor of shape \(4,\), got list",
     ),
     "attention-device": (lambda: attend(k=K.to("meta")), ValueError, r"^k: .*cpu.*meta.*\.to\("),
+    "varlen-device": (
+        lambda: varlen(cu_k=CU.to("meta")),
+        ValueError,
+        r"^cu_seqlens_k: expected device cpu as q has, got meta; move",
+    ),
     "attention-cpu": (attend, ValueError, r"^q: expected a tensor on a GPU.*cpu.*\.cuda\(\)"),
     "sdpa-mask": (
         lambda: sdpa(attn_mask=Q),

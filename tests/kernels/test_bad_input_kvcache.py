@@ -37,6 +37,21 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^v_cache: .*float16.*bfloat16.*\.to\(",
     ),
+    "kvcache-device": (
+        lambda: decode(k=K.to("meta")),
+        ValueError,
+        r"^k_cache: expected device cpu as q has, got meta; move",
+    ),
+    "kvcache-lengths-device": (
+        lambda: decode(cache_seqlens=LENGTHS.to("meta")),
+        ValueError,
+        r"^cache_seqlens: expected device cpu as q has, got meta; move",
+    ),
+    "kvcache-table-device": (
+        lambda: decode(k=PAGES, v=PAGES, block_table=TABLE.to("meta")),
+        ValueError,
+        r"^block_table: expected device cpu as q has, got meta; move",
+    ),
     "kvcache-batch": (
         lambda: decode(k=K[:1], v=K[:1]),
         ValueError,

@@ -27,6 +27,16 @@ MISTAKES: dict[str, Mistake] = {
     "matmul-rank": (lambda: kernels.matmul(Q, B), ValueError, r"^a: expected 2 dim.*got 4"),
     "matmul-dtype": (lambda: kernels.matmul(A.int(), B), ValueError, r"^a: .*float16.*int32"),
     "matmul-mixed": (lambda: kernels.matmul(A, B.float()), ValueError, r"^b: .*float16.*float32"),
+    "matmul-device": (
+        lambda: kernels.matmul(A, B.to("meta")),
+        ValueError,
+        r"^b: expected device cpu as a has, got meta; move",
+    ),
+    "matmul-bias-device": (
+        lambda: kernels.matmul(A, B, bias=B[0].to("meta")),
+        ValueError,
+        r"^bias: expected device cpu as a has, got meta; move",
+    ),
     "matmul-inner": (
         lambda: kernels.matmul(A, B.t()),
         ValueError,
