@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+
+def as_json(document: Mapping[str, Any]) -> str:
+    """``document`` as every JSON reader takes it: a number that is not known is ``null``, since
+    JSON has no NaN."""
+    return json.dumps(_known(document), indent=1, allow_nan=False)
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _known(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_known(one) for one in value]
+    return value
 
 
 def write(where: str | None, document: Mapping[str, Any], *, last: bool) -> None:
@@ -17,7 +34,7 @@ def write(where: str | None, document: Mapping[str, Any], *, last: bool) -> None
     if where in (None, "-"):
         return
     path = Path(where)
-    text = json.dumps(document, indent=1) + "\n"
+    text = as_json(document) + "\n"
     try:
         if path.exists() and not path.is_file():  # nothing to replace
             if last:

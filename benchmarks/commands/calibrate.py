@@ -9,7 +9,6 @@ clock within a heavy kernel, and neither is scaled.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import sys
@@ -31,7 +30,8 @@ SCHEMA_VERSION = 1
 class Row:
     """One workload. ``cv`` is the standard deviation of the processes' medians over their mean,
     a range their largest less their smallest; ``unstable`` the share of processes whose latency
-    came with a note. ``ncu_mhz`` is the clock within the kernel. NaN where nothing was read."""
+    came with a note. ``ncu_mhz`` is the clock within the kernel. NaN (in JSON
+    ``null``) where nothing was read."""
 
     workload: str
     processes: int
@@ -88,7 +88,7 @@ def main(args: argparse.Namespace) -> int:
             session.discard()
     rows = _keep(args, names, timed, counted, last=True)
     if args.json == "-":
-        print(json.dumps(document(rows)))
+        print(results_file.as_json(document(rows)))
     else:
         print("\n".join(lines(rows)))
     return 0 if any(not math.isnan(one.us) for one in rows) else 3

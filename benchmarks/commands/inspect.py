@@ -7,7 +7,6 @@ target; every launch is recorded and its machine code read.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -184,7 +183,7 @@ def write(where: str | None, content: Mapping[str, Any], *, last: bool = True) -
     the ``last``, to a file alone."""
     document = {"schema_version": SCHEMA_VERSION, **content}
     if where == "-" and last:
-        print(json.dumps(document, indent=1))
+        print(results_file.as_json(document))
     results_file.write(where, document, last=last)
 
 

@@ -7,7 +7,6 @@ and still prints the table; ``--seconds`` ends it in time.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import statistics
@@ -94,7 +93,7 @@ def chosen(args: argparse.Namespace) -> list[Workload]:
     """The workloads asked for; ``ValueError`` names what there is."""
     yardstick = load_workloads()
     if args.workload:
-        return [yardstick.get(name) for name in args.workload]
+        return [yardstick.get(name) for name in dict.fromkeys(args.workload)]
     found: list[Workload] = list(yardstick.select(kernel=args.kernel, group=args.group))
     if found:
         return found
@@ -143,7 +142,8 @@ def main(args: argparse.Namespace) -> int:
         run.why = f"stopped by {word}"
     rows = run.rows()
     run.keep(last=True)
-    print(json.dumps(run.document(), indent=1) if args.json == "-" else "\n".join(lines(rows)))
+    as_json = args.json == "-"
+    print(results_file.as_json(run.document()) if as_json else "\n".join(lines(rows)))
     missing = sum(row.status == "not tried" for row in rows)
     if code or missing:
         done = f"{len(rows) - missing} of {len(rows)} rows measured"

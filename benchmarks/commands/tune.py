@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import threading
@@ -25,7 +24,7 @@ SCHEMA_VERSION = 1
 @dataclass(frozen=True)
 class Row:
     """One configuration with its evidence; ``us`` only where it was timed: the median of
-    ``samples_us``, the interval its own of 95 %."""
+    ``samples_us``, the interval its own of 95 %. What is not known is NaN, ``null`` in JSON."""
 
     config: str
     own: bool
@@ -100,7 +99,8 @@ def main(args: argparse.Namespace) -> int:
         return code
     keep(found, last=True)
     rows = found.rows()
-    print(json.dumps(found.document()) if args.json == "-" else "\n".join(lines(rows, target)))
+    as_json = args.json == "-"
+    print(results_file.as_json(found.document()) if as_json else "\n".join(lines(rows, target)))
     return 0 if any(not row.condemned for row in rows) else 3
 
 

@@ -117,9 +117,10 @@ class Session:
         )
 
     def run(self, workloads: Sequence[str], report: Report | None = None) -> dict[str, Outcome]:
-        """Every workload's outcome. ``report`` is called with each as it comes."""
+        """Every workload's outcome, one also of what is named twice. ``report`` is called with each
+        as it comes."""
         outcomes: dict[str, Outcome] = {}
-        left = list(workloads)
+        left = list(dict.fromkeys(workloads))
         lost: dict[str, Outcome] = {}  # by group
         while left and not self._stopped:
             if len(lost) >= MAX_LOST:

@@ -131,6 +131,8 @@ def test_what_the_processes_before_said_is_on_disk(
     monkeypatch.setattr(calibrate.counters, "by_ncu", by_ncu)
     assert main(["calibrate", "--workload", name, "--json", str(file)]) == 130
     assert seen == [0, 1, 2]
+    (row,) = json.loads(file.read_text())["rows"]
+    assert row["us"] == 100 and row["ncu_us"] is None, "JSON knows no NaN"
     assert "no hardware counters: ncu's log ends within a row" in capsys.readouterr().err
     assert main(["calibrate", "--workload", name, "--json", str(tmp_path / "no" / "f")]) == 2
     assert len(seen) == 3

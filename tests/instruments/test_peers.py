@@ -161,8 +161,9 @@ def test_what_waits_for_compilers_is_compiled_on_all_cores_before_anything_is_me
         return {}
 
     monkeypatch.setattr(command, "side_by_side", ahead)
-    few = ["peers", "--workload", MEASURED, "--seconds", "0"]
+    few = ["peers", "--workload", MEASURED, "--workload", MEASURED, "--seconds", "0"]
     assert main(few) == 3 and asked == []
+    assert capsys.readouterr().out.splitlines().count(MEASURED) == 1, "named twice it is one"
 
     def late(request: dict[str, Any], seconds_each: float) -> Session:
         return Session({**request, "scripts": {}, "until": 0.0}, seconds_each=seconds_each)

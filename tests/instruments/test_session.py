@@ -176,8 +176,9 @@ def test_who_hangs_or_dies_in_a_group_is_known_by_name_and_the_others_are_measur
         scripts |= {f"{base} @ {name}": script for name, script in peers.items()}
     request = {"mode": "beside", "scripts": scripts, "limits": QUICK}
     seen: list[str] = []
+    twice = [*scripts, "c @ q"]
     outcomes = Session(request, seconds_each=2.0).run(
-        list(scripts), lambda outcome: seen.append(outcome.workload)
+        twice, lambda outcome: seen.append(outcome.workload)
     )
     assert {name: outcome.status for name, outcome in outcomes.items()} == {
         "a": "ok",
