@@ -62,7 +62,7 @@ def test_one_process_proves_nothing(
     assert main(["calibrate"]) == 3
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(100, 8), (35, 3), (0, 2)])
+@pytest.mark.parametrize(("seconds", "expected"), [(100, 8), (55, 3), (0, 2)])
 def test_no_process_starts_that_would_end_too_late(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -84,6 +84,7 @@ def test_no_process_starts_that_would_end_too_late(
 
         def wait_ahead(self) -> bool:
             assert len(started) == 8  # all start before one is waited for
+            now[0] += 2.5
             return True
 
         def discard(self) -> None:
@@ -92,14 +93,22 @@ def test_no_process_starts_that_would_end_too_late(
     started: list[Ten] = []
     monkeypatch.setattr(presence, "has_gpu", lambda: True)
     monkeypatch.setattr(calibrate, "Session", Ten)
-    monkeypatch.setattr(calibrate.counters, "by_ncu", lambda names: {})
+    asked_ncu: list[list[str]] = []
+
+    def by_ncu(names: list[str]) -> dict[str, Outcome]:
+        asked_ncu.append(names)
+        return {}
+
+    monkeypatch.setattr(calibrate.counters, "by_ncu", by_ncu)
     monkeypatch.setattr(calibrate.time, "monotonic", lambda: now[0])
     name = "matmul-fp16-1024x1024x1024"
     asked = ["calibrate", "--processes", "8", "--seconds", str(seconds), "--workload", name]
+    asked += ["--no-counters"] if seconds == 100 else []
     assert main([*asked, "--json", "-"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["processes"] == expected
     assert not started
+    assert len(asked_ncu) == (0 if seconds == 100 else expected)
 
 
 def test_what_the_processes_before_said_is_on_disk(
