@@ -21,6 +21,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
@@ -66,6 +67,11 @@ def main() -> int:
     except GpuError as error:
         print(error, file=sys.stderr)
         return 1
+    except Exception as error:
+        # Whoever reads the last line would get torch's advice on how to debug kernels.
+        traceback.print_exc()
+        print(_unusable(error), file=sys.stderr)
+        return 1
     for names, in_time in _in_time(_groups(request), request.get("until", math.inf)):
         if not in_time:
             for name in names:
@@ -101,9 +107,19 @@ def _make_ready() -> None:
         except Exception as error:  # whoever asks is told again when the workload needs it
             print(f"import {name}: {error}", file=sys.stderr)
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.zeros(1, device="cuda")
-        torch.cuda.synchronize()
+    try:
+        if torch is not None and torch.cuda.is_available():
+            torch.zeros(1, device="cuda")
+            torch.cuda.synchronize()
+    except Exception as error:  # the request meets it again
+        print(_unusable(error), file=sys.stderr)
+
+
+def _unusable(error: Exception) -> str:
+    """One line of a GPU that cannot be used, such as one that another process has for itself."""
+    why = f"this GPU cannot be used: {measuring.first_line(error)}"
+    busy = "busy or unavailable" in why  # the driver's words in exclusive mode
+    return f"{why}: another process has it for itself, end it or wait" if busy else why
 
 
 def _groups(request: dict[str, Any]) -> list[list[str]]:

@@ -31,6 +31,26 @@ def __getattr__(name):
 """
 
 
+BUSY = """
+class cuda:
+    is_available = staticmethod(lambda: True)
+    is_initialized = staticmethod(lambda: False)
+
+    @staticmethod
+    def set_device(index):
+        raise RuntimeError(
+            "CUDA error: CUDA-capable device(s) is/are busy or unavailable\\n"
+            "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."
+        )
+
+    synchronize = set_device
+
+
+def zeros(*_, **__):
+    cuda.set_device(0)
+"""
+
+
 @pytest.fixture
 def no_usable_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     site = tmp_path / "site"
@@ -65,6 +85,22 @@ def test_run_still_writes_what_the_compilers_said(
     written = json.loads(file.read_text())
     assert written["results"][0]["status"] == "ok"
     assert written["measured"]["detail"] == why
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_gpu_that_another_process_has_for_itself_is_one_line(
+    no_usable_gpu: None, tmp_path: Path, ahead: bool
+):
+    (tmp_path / "site" / "torch.py").write_text(BUSY)
+    session = Session({"mode": "latency", "methods": ["cold"]})
+    if ahead:
+        session.start_ahead()
+        assert session.wait_ahead()
+    assert session.run([NAME])[NAME].detail == (
+        "the measuring process ended: this GPU cannot be used: RuntimeError: CUDA error: "
+        "CUDA-capable device(s) is/are busy or unavailable: another process has it for itself, "
+        "end it or wait"
+    )
 
 
 def test_a_call_that_hangs_is_ended_by_run(
