@@ -86,7 +86,8 @@ def flash_attention_kvcache(
     _check_rotary(q, k, rotary_cos, rotary_sin, rows)
     by_scores = (q.shape[0], q.shape[2], q.shape[1], rows)
     scores = options.checked(q, by_scores, softcap, alibi_slopes, sinks)[:3]
-    _without_gradient(alibi_slopes=alibi_slopes, sinks=sinks)
+    _without_gradient(alibi_slopes=alibi_slopes, sinks=sinks, k_scale=k_scale, v_scale=v_scale)
+    _without_gradient(rotary_cos=rotary_cos, rotary_sin=rotary_sin)
     causal, right, left = interface.limits(0, causal, window_size)
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
     checks.launchable("q", q)
@@ -125,7 +126,9 @@ def _check(
             )
     if isinstance(seqlens, torch.Tensor):
         integers("cache_seqlens", seqlens, q, rank=1, layout="(batch,)")
-    elif seqlens is not None and (not isinstance(seqlens, int) or seqlens < 0):
+    elif seqlens is not None and (
+        type(seqlens) is bool or not isinstance(seqlens, int) or seqlens < 0
+    ):
         raise TypeError(
             "cache_seqlens: expected an int32 tensor (batch,), one int for all or None, got "
             f"{seqlens!r}"

@@ -72,6 +72,11 @@ MISTAKES: dict[str, Mistake] = {
         TypeError,
         r"^cache_seqlens: expected an int32 tensor.*got \[3, 8\]",
     ),
+    "kvcache-lengths-bool": (
+        lambda: decode(cache_seqlens=True),
+        TypeError,
+        r"^cache_seqlens: expected an int32 tensor.*one int for all.*got True",
+    ),
     "kvcache-lengths-batch": (
         lambda: decode(cache_seqlens=LENGTHS[:1]),
         ValueError,
@@ -171,6 +176,22 @@ MISTAKES: dict[str, Mistake] = {
         lambda: decode(q=Q.clone().requires_grad_()),
         NotImplementedError,
         r"^q: expected no gradient.*torch\.no_grad\(\)",
+    ),
+    "kvcache-scale-gradient": (
+        lambda: decode(k=K.to(FP8), v=K.to(FP8), v_scale=torch.ones((), requires_grad=True)),
+        NotImplementedError,
+        r"^v_scale: expected no gradient.*torch\.no_grad\(\)",
+    ),
+    "kvcache-rotary-gradient": (
+        lambda: decode(
+            k_new=K[:, :1],
+            v_new=K[:, :1],
+            cache_seqlens=3,
+            rotary_cos=A.new_empty(8, 32).requires_grad_(),
+            rotary_sin=A.new_empty(8, 32),
+        ),
+        NotImplementedError,
+        r"^rotary_cos: expected no gradient.*torch\.no_grad\(\)",
     ),
     "decode-append-shared": (
         lambda: decode(
