@@ -11,6 +11,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import hopper as ring
 from .. import targets
+from . import combine
+from .configs import MOST_PARTS
 from .hopper_kernel import matmul_hopper
 from .hopper_once import matmul_hopper_once
 
@@ -53,7 +55,7 @@ def tiles(config: HopperConfig, M: int, N: int, classes: int = 0) -> int:
 
 def choose(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
     """The largest tile that still gives most multiprocessors one, or a larger one where that
-    saves a second turn; docs/hopper.md measures it."""
+    saves a second turn, or as many parts of K; docs/hopper.md measures it."""
     if 10 * tiles(WIDE, M, N) >= 9 * multiprocessors:
         return WIDE
     small = tiles(SMALL, M, N)
@@ -61,7 +63,19 @@ def choose(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
         return MEDIUM
     if 10 * small >= 9 * multiprocessors or tiles(TINY, M, N) > multiprocessors:
         return SMALL
-    return TINY
+    parts = split(TINY, M, N, K, multiprocessors)
+    more = split(SMALL, M, N, K, multiprocessors) * small - parts * tiles(TINY, M, N)
+    return SMALL if more > 0 or (more == 0 and parts > 1 and TINY.block_n < N) else TINY
+
+
+def split(config: HopperConfig, M: int, N: int, K: int, multiprocessors: int) -> int:
+    """How many parts of K are multiplied side by side where tiles leave multiprocessors idle. A
+    part keeps four steps, and the launch that adds the parts costs as much as eight."""
+    steps = triton.cdiv(K, config.block_k)
+    parts = min(multiprocessors // tiles(config, M, N), steps // 4, MOST_PARTS)
+    if config.block_n > MOST_COLUMNS_ONCE or parts < 2 or steps - steps // parts <= 8:
+        return 1
+    return triton.cdiv(steps, triton.cdiv(steps, parts))  # no part is empty
 
 
 def lines(a: torch.Tensor, b: torch.Tensor, config: HopperConfig, multiprocessors: int) -> int:
@@ -71,8 +85,9 @@ def lines(a: torch.Tensor, b: torch.Tensor, config: HopperConfig, multiprocessor
     multiprocessor asks for binds: b is read by fewer columns, and every row of a from the start of
     a line on. Rows of one class start at the same place of theirs.
     """
-    M, N = a.shape[0], b.shape[1]
-    if config != SMALL or not copyable(a):
+    M, K = a.shape
+    N = b.shape[1]
+    if config != SMALL or not copyable(a) or split(config, M, N, K, multiprocessors) > 1:
         return 0
     if begins_with_lines(b if copyable(b) else b.t()):
         return 0
@@ -124,6 +139,14 @@ def by_class(x: torch.Tensor, classes: int, rows: int, columns: int) -> TensorDe
     )
 
 
+def parts_of(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """What the copy engine takes boxes of rows and columns of one matrix of many by."""
+    block = (1, rows, columns)
+    return TensorDescriptor(
+        x, list(x.shape), list(x.stride()), list(block), ring.layout(block, x.dtype)
+    )
+
+
 def launch(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -162,13 +185,19 @@ def launch(
         if once:
             tiles_m = programs // triton.cdiv(N, config.block_n)
             together = ROWS_TOGETHER if tiles_m % ROWS_TOGETHER == 0 else tiles_m
-            matmul_hopper_once[(together, programs // tiles_m, tiles_m // together)](
+            parts = 1 if classes else split(config, M, N, K, multiprocessors)
+            if parts > 1:
+                c = torch.empty((parts, M, N), dtype=torch.float32, device=a.device)
+                c_boxes = parts_of(c, rows, 32)
+            elif classes:
+                c_boxes = by_class(out, classes, rows, columns)
+            else:
+                c_boxes = descriptor(out, rows, columns)
+            matmul_hopper_once[(together, programs // tiles_m * parts, tiles_m // together)](
                 a_boxes,
                 b_boxes,
-                by_class(out, classes, rows, columns)
-                if classes
-                else descriptor(out, rows, columns),
-                bias,
+                c_boxes,
+                None if parts > 1 else bias,
                 N,
                 K,
                 a.data_ptr() % LINE // a.element_size(),
@@ -178,12 +207,15 @@ def launch(
                 BLOCK_K=config.block_k,
                 STAGES=config.stages,
                 CLASSES=classes,
+                SPLITS=parts,
                 A_MAJOR_M=a_major_m,
                 B_MAJOR_N=b_major_n,
-                HAS_BIAS=bias is not None,
-                ACTIVATION=activation or "none",
+                HAS_BIAS=bias is not None and parts == 1,
+                ACTIVATION=activation or "none" if parts == 1 else "none",
                 num_warps=4 * config.consumers,
             )
+            if parts > 1:
+                combine.launch(c, out, bias, activation, None)
             return
         consumer_registers, producer_registers = ring.registers(config.consumers)
         matmul_hopper[(min(programs, multiprocessors),)](

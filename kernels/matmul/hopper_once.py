@@ -14,6 +14,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from ..hopper import Cursor, barriers, partition_barrier
 from .hopper_kernel import store
@@ -49,6 +50,7 @@ def matmul_hopper_once(
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
     CLASSES: gl.constexpr,
+    SPLITS: gl.constexpr,
     A_MAJOR_M: gl.constexpr,
     B_MAJOR_N: gl.constexpr,
     HAS_BIAS: gl.constexpr,
@@ -60,29 +62,41 @@ def matmul_hopper_once(
 
     CLASSES: 0, or a and c are (M / CLASSES, CLASSES, K or N), and a tile has rows of one class.
     They begin at one place of a line of memory, (a_phase + class * a_pitch) values behind its
-    start, and the first step begins so far before them: steps end where lines do."""
+    start, and the first step begins so far before them: steps end where lines do.
+
+    SPLITS: axis 1 cuts K, too, and c is (SPLITS, M, N): the parts, which another launch adds."""
     a_ring = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_shape, a.layout)  # noqa: RUF005
     b_ring = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)  # noqa: RUF005
     full = barriers(STAGES, 1)
     fence_async_shared()
     partition_barrier()
     i_m = gl.program_id(2) * gl.num_programs(0) + gl.program_id(0)
-    column = gl.program_id(1) * BLOCK_N
-    first = gl.to_tensor(0)
-    if CLASSES:
+    column = gl.program_id(1) // SPLITS * BLOCK_N
+    first, last = gl.to_tensor(0), K
+    if SPLITS > 1:
+        gdc_launch_dependents()
+        i_split = gl.program_id(1) % SPLITS
+        part = gl.cdiv(gl.cdiv(K, BLOCK_K), SPLITS) * BLOCK_K
+        first = i_split * part
+        last = min(K, first + part)
+        rows = (i_m * BLOCK_M,)
+        to = (i_split, i_m * BLOCK_M)
+    elif CLASSES:
         i_class = i_m % CLASSES
         first -= (a_phase + i_class * a_pitch) % (1024 // a.dtype.primitive_bitwidth)
-        rows = (i_m // CLASSES * BLOCK_M, i_class)
+        rows = (i_m // CLASSES * BLOCK_M, i_class)  # type: ignore[assignment]
+        to = rows  # type: ignore[assignment]
     else:
-        rows = (i_m * BLOCK_M,)  # type: ignore[assignment]
-    gl.assume(first < K)  # else there is code for no step at all
-    for i in range(0, min(STAGES, gl.cdiv(K - first, BLOCK_K))):
+        rows = (i_m * BLOCK_M,)
+        to = rows  # type: ignore[assignment]
+    gl.assume(first < last)  # else there is code for no step at all
+    for i in range(0, min(STAGES, gl.cdiv(last - first, BLOCK_K))):
         _ask(a, b, a_ring.index(i), b_ring.index(i), full.index(i), rows, column, first + i * BLOCK_K, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
 
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 16])
     acc = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, LAYOUT)
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), STAGES)
-    for k in range(first, K, BLOCK_K):
+    for k in range(first, last, BLOCK_K):
         mbarrier.wait(full.index(at.stage), at.phase)
         b_a = a_ring.index(at.stage)
         b_b = b_ring.index(at.stage)
@@ -97,7 +111,7 @@ def matmul_hopper_once(
         # have seen that it is done.
         acc = warpgroup_mma_wait(1, deps=[acc])
         ahead = k + (STAGES - 1) * BLOCK_K
-        if (k > first) & (ahead < K):
+        if (k > first) & (ahead < last):
             partition_barrier()
             free = at.previous_stage()
             _ask(a, b, a_ring.index(free), b_ring.index(free), full.index(free), rows, column, ahead, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
@@ -107,5 +121,5 @@ def matmul_hopper_once(
     shape: gl.constexpr = [BLOCK_M, c.block_shape[-1]]
     FLAT: gl.constexpr = gl.NVMMASharedLayout.get_default_for(shape, c.dtype)
     staging = gl.allocate_shared_memory(c.dtype, shape, FLAT)
-    store(c, staging, bias, rows, column, acc, N, HAS_BIAS, ACTIVATION)
+    store(c, staging, bias, to, column, acc, N, HAS_BIAS, ACTIVATION)
     tma.store_wait(0)

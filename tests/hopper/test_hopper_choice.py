@@ -179,6 +179,23 @@ def test_an_untested_triton_gets_the_portable_kernel_and_one_warning(
     assert not [note for note in second.notes if "the portable kernel serves" in note]
 
 
+def test_k_is_split_for_half_the_processors_and_long_k_alone() -> None:
+    def parts(M: int, N: int, K: int) -> tuple[hopper.HopperConfig, int]:
+        config = hopper.choose(M, N, K, 132)
+        return config, hopper.split(config, M, N, K, 132)
+
+    assert parts(128, 1024, 8192) == (hopper.SMALL, 8)
+    assert parts(128, 1024, 2048) == (hopper.TINY, 4)
+    assert parts(65, 256, 16384) == (hopper.TINY, 16)
+    assert parts(128, 4096, 4096) == (hopper.TINY, 1)  # 128 tiles
+    assert parts(512, 512, 512) == (hopper.TINY, 1)  # four steps
+    assert parts(4096, 4096, 16384) == (hopper.WIDE, 1)
+    for K in range(8, 20000, 1000):
+        config, count = parts(200, 520, K)
+        steps = -(-K // config.block_k)
+        assert (count - 1) * -(-steps // count) < steps  # no part is empty
+
+
 def test_rows_go_by_class_where_those_of_b_begin_anywhere_in_a_line() -> None:
     def classes(M: int, N: int, K: int, order: str = "nn", skipped: int = 0) -> int:
         a, b = torch.empty((M, K)).half(), torch.empty(K * N + skipped).half()

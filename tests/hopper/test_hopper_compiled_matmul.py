@@ -48,6 +48,24 @@ def test_one_tile_a_program_takes_little_code_and_no_partitions(shape, options) 
 @pytest.mark.parametrize(
     ("shape", "options"),
     [
+        pytest.param((128, 1024, 8192), {"layout": "nt", "activation": "gelu"}, id="nt-gelu"),
+        pytest.param((72, 264, 8200), {"layout": "tt"}, id="tt-tiny"),
+    ],
+)
+def test_k_is_split_where_tiles_leave_processors_idle(shape, options) -> None:
+    recording = product(*shape, **options)
+    assert recording.failures == ()
+    names = [launch.kernel.name for launch in recording.launches]
+    assert names == ["matmul_hopper_once", "combine_kernel"]
+    code = read_code(recording.launches[0].kernel)
+    assert code.tensor_level == 2  # wgmma
+    assert code.spilled_bytes == 0
+    assert code.advisories == ()
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
         pytest.param((2048, 2048, 2048), {}, id="wide"),
         pytest.param((2048, 2048, 512), {"layout": "tn", "activation": "gelu"}, id="wide-tn-gelu"),
         pytest.param((1024, 1024, 512), {"layout": "nt", "activation": "silu"}, id="small-nt-silu"),

@@ -41,6 +41,8 @@ def stored(order: str, rows: int, columns: int) -> torch.Tensor:
         (1104, 1200, 136),
         (2000, 1000, 1000),
         (1000, 1000, 1000),
+        (72, 520, 4104),
+        (200, 1000, 4040),
     ],
     ids=lambda shape: "x".join(map(str, shape)),
 )

@@ -143,7 +143,10 @@ HOPPER_PRODUCTS = [
     Product(M=2040, N=2048, K=72, dtype="bfloat16", b_view="transposed"),
     Product(M=1100, N=1200, K=72, a_view="transposed", bias=True, activation="silu"),
     Product(M=1544, N=1536, K=136, dtype="bfloat16", activation="relu"),
-    Product(M=1000, N=1000, K=136, bias=True, activation="relu"),  # rows by class
+    # Rows by class, and K split for narrow and for wide tiles.
+    Product(M=1000, N=1000, K=136, bias=True, activation="relu"),
+    Product(M=70, N=520, K=4104, dtype="bfloat16", b_view="transposed", activation="silu"),
+    Product(M=200, N=1000, K=4040, bias=True),
     # The same of tf32.
     Product(M=520, N=136, K=72, dtype="float32", tf32=True, a_view="transposed"),
     Product(M=1000, N=1000, K=40, dtype="float32", tf32=True, b_view="transposed", bias=True),

@@ -101,13 +101,16 @@ def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
         if not one.tf32 and (cut := hopper.choose(one.M, one.N, one.K, 132)).block_n <= 128
     }
     assert waves == {True, False}  # with a kernel for one tile a program, and the other
+    parts = set()
     classes = set()
     for one in cases:
         if not one.tf32:
             cut = hopper.choose(one.M, one.N, one.K, 132)
+            parts.add((cut, hopper.split(cut, one.M, one.N, one.K, 132) > 1))
             a = torch.empty((one.M, one.K), dtype=torch.float16)
             b = torch.empty((one.K, one.N), dtype=torch.float16)
             classes.add(hopper.lines(a, b, cut, 132))
+    assert {(hopper.TINY, True), (hopper.SMALL, True)} <= parts
     assert classes == {0, 8}
     in_tf32 = [one for one in cases if one.tf32 and one.M >= hopper_tf32.FEWEST_ROWS]
     found = {hopper_tf32.choose(one.M, one.N, 132) for one in in_tf32}
