@@ -9,10 +9,12 @@ import triton
 
 from .. import hopper as ring
 from .. import targets
-from .configs import SPLIT_ROWS
+from . import combine
+from .configs import MOST_PARTS, SPLIT_ROWS
 from .fp8 import Scale
-from .hopper import ROWS, copyable, descriptor
+from .hopper import ROWS, copyable, descriptor, parts_of
 from .hopper_fp8_kernel import matmul_hopper_fp8
+from .hopper_fp8_once import matmul_hopper_fp8_once
 
 CONSUMERS = 2
 
@@ -33,24 +35,73 @@ WIDE = Fp8HopperConfig(256, 128, 4, group_m=16)
 NARROW = Fp8HopperConfig(128, 128, 6)
 
 
+@dataclass(frozen=True)
+class Fp8OnceConfig:
+    """A tile of 64 rows and ``block_n`` columns, one a program, and its ring, whose stages hold
+    ``blocks`` blocks of 128 of K."""
+
+    block_n: int = field(metadata={"values": (32, 64, 128)})
+    stages: int = field(metadata={"values": (2, 3, 4, 6)})
+    blocks: int = field(default=2, metadata={"values": (1, 2, 4)})
+
+
+# Of up to 64 rows: by 32 and by 64 columns, by 64 with two programs a multiprocessor.
+FEW = (Fp8OnceConfig(32, 4, blocks=4), Fp8OnceConfig(64, 6), Fp8OnceConfig(64, 3))
+SQUARE = Fp8OnceConfig(64, 6)
+OBLONG = Fp8OnceConfig(128, 4)
+
+
 def choose(
     M: int, N: int, out: torch.dtype, activation: str | None, multiprocessors: int, *, blocks: bool
-) -> Fp8HopperConfig | None:
-    """Wide tiles where every multiprocessor has three, narrow ones where most have one, None where
-    the portable kernel's have to be smaller; docs/hopper.md measures it."""
+) -> Fp8HopperConfig | Fp8OnceConfig | None:
+    """Wide tiles where every multiprocessor has three, narrow ones where most have one, smaller
+    ones of which no program has more than one where those suffice, else None: the portable
+    kernel's; docs/hopper.md measures it."""
     rows = triton.cdiv(M, ROWS * CONSUMERS)
     # Registers that a wide tile lacks: a scale for each row, fp32's error function.
     crowded = blocks or (out == torch.float32 and activation == "gelu")
     if rows * triton.cdiv(N, 256) >= 3 * multiprocessors and not crowded:
         return WIDE
-    if 4 * rows * triton.cdiv(N, 128) >= 3 * multiprocessors:
+    if 4 * rows * triton.cdiv(N, 128) >= 3 * multiprocessors and M > SPLIT_ROWS:
         return NARROW
+    if blocks:
+        return None
+    return few_rows(N, multiprocessors) if M <= SPLIT_ROWS else small(M, N, multiprocessors)
+
+
+def few_rows(N: int, multiprocessors: int) -> Fp8OnceConfig | None:
+    """None where even 32 columns a program leave multiprocessors idle: K is split."""
+    by_32, by_64 = triton.cdiv(N, 32), triton.cdiv(N, 64)
+    if 10 * by_32 < 7 * multiprocessors:
+        return None
+    if by_32 <= multiprocessors:
+        return FEW[0]
+    return FEW[1] if by_64 <= multiprocessors else FEW[2]
+
+
+def small(M: int, N: int, multiprocessors: int) -> Fp8OnceConfig | None:
+    """The smaller tile that every program has one of."""
+    rows = triton.cdiv(M, ROWS)
+    for config in (SQUARE, OBLONG):
+        if rows * triton.cdiv(N, config.block_n) <= multiprocessors:
+            return config
     return None
+
+
+def split(config: Fp8OnceConfig, M: int, N: int, K: int, multiprocessors: int) -> int:
+    """As ``hopper.split``: into how many parts K is cut, of at least four steps, where that spares
+    the time of the launch that adds them."""
+    steps = triton.cdiv(K, config.blocks * 128)
+    tiles = triton.cdiv(M, ROWS) * triton.cdiv(N, config.block_n)
+    parts = min(multiprocessors // tiles, steps // 4, MOST_PARTS)
+    if parts < 2 or steps - steps // parts <= 8:
+        return 1
+    return triton.cdiv(steps, triton.cdiv(steps, parts))  # no part is empty
 
 
 def _config(
     out: torch.Tensor, a_scale: Scale, b_scale: Scale, activation: str | None
-) -> Fp8HopperConfig | None:
+) -> Fp8HopperConfig | Fp8OnceConfig | None:
     blocks = a_scale.blocks or b_scale.blocks
     processors = targets.multiprocessors()
     M, N = out.shape
@@ -70,7 +121,6 @@ def supported(
     return (
         targets.current().has_wgmma
         and a.dtype == torch.float8_e4m3fn
-        and a.shape[0] > SPLIT_ROWS
         and a.shape[1] > 0
         and copyable(a)
         and copyable(b.t())
@@ -87,7 +137,7 @@ def launch(
     b_scale: Scale,
     bias: torch.Tensor | None,
     activation: str | None,
-    config: Fp8HopperConfig | None = None,
+    config: Fp8HopperConfig | Fp8OnceConfig | None = None,
 ) -> None:
     """``out = activation((a * a_scale) @ (b * b_scale) + bias)`` for arguments that ``supported``
     accepts, or of any size with a ``config``."""
@@ -96,6 +146,8 @@ def launch(
     with targets.on_device_of(a):
         config = config or _config(out, a_scale, b_scale, activation)
         assert config is not None, "supported() was not asked"
+        if isinstance(config, Fp8OnceConfig):
+            return _launch_once(a, b, out, a_scale, b_scale, bias, activation, config)
         consumer_registers, producer_registers = ring.registers(CONSUMERS)
         tiles = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)
         matmul_hopper_fp8[(min(tiles, targets.multiprocessors()),)](
@@ -122,3 +174,51 @@ def launch(
             PRODUCER_REGISTERS=producer_registers,
             num_warps=4,
         )
+
+
+def _launch_once(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    a_scale: Scale,
+    b_scale: Scale,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    config: Fp8OnceConfig,
+) -> None:
+    M, K = a.shape
+    N = b.shape[1]
+    parts = 1
+    if M > SPLIT_ROWS:
+        parts = split(config, M, N, K, targets.multiprocessors())
+    if parts > 1:
+        c = torch.empty((parts, M, N), dtype=torch.float32, device=a.device)
+        c_boxes = parts_of(c, ROWS, 32)
+    else:
+        c_boxes = descriptor(out, ROWS, min(128 // out.element_size(), config.block_n))
+    rows = min(ROWS, max(8, triton.next_power_of_2(M)))
+    matmul_hopper_fp8_once[(triton.cdiv(M, ROWS), triton.cdiv(N, config.block_n) * parts)](
+        descriptor(a, rows, 128),
+        descriptor(b.t(), config.block_n, 128),
+        c_boxes,
+        a_scale.values,
+        b_scale.values,
+        None if parts > 1 else bias,
+        M,
+        N,
+        K,
+        a_scale.strides[0],
+        b_scale.strides[1],
+        BLOCK_M=ROWS,
+        BLOCK_N=config.block_n,
+        BLOCKS=config.blocks,
+        STAGES=config.stages,
+        SPLITS=parts,
+        A_SCALE=a_scale.kind,
+        B_SCALE=b_scale.kind,
+        HAS_BIAS=bias is not None and parts == 1,
+        ACTIVATION=activation or "none" if parts == 1 else "none",
+        num_warps=4,
+    )
+    if parts > 1:
+        combine.launch(c, out, bias, activation, None)

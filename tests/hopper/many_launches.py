@@ -95,14 +95,14 @@ def product_in_tf32(device: str, size: int) -> Case:
     return lambda: hopper_tf32.launch(a, b, out, None, None), [out]
 
 
-def product_of_fp8(device: str, M: int, N: int, K: int, wide: bool) -> Case:
+def product_of_fp8(device: str, M: int, N: int, K: int, wide: bool | None) -> Case:
     from kernels.matmul import fp8_interface, hopper_fp8
 
     a, b = (_drawn(rows, K, device=device, dtype=torch.float8_e4m3fn) for rows in (M, N))
     one = torch.ones((), device=device)
     scales = fp8_interface._scale_of_a(a, one), fp8_interface._scale_of_b(b.t(), one)
     out = torch.empty((M, N), dtype=torch.bfloat16, device=device)
-    config = hopper_fp8.WIDE if wide else hopper_fp8.NARROW
+    config = None if wide is None else hopper_fp8.WIDE if wide else hopper_fp8.NARROW
     return lambda: hopper_fp8.launch(a, b.t(), out, *scales, None, None, config), [out]
 
 
@@ -125,6 +125,8 @@ CASES: dict[str, Callable[[str], Case]] = {
     "matmul-tf32": lambda on: product_in_tf32(on, 512),
     "matmul-fp8-wide": lambda on: product_of_fp8(on, 2048, 4608, 256, wide=True),
     "matmul-fp8-narrow": lambda on: product_of_fp8(on, 1024, 1024, 512, wide=False),
+    "matmul-fp8-few-rows": lambda on: product_of_fp8(on, 16, 4096, 1024, wide=None),
+    "matmul-fp8-split": lambda on: product_of_fp8(on, 128, 512, 4096, wide=None),
 }
 
 

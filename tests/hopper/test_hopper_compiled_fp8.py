@@ -84,10 +84,35 @@ def test_fp8_matmul_without_spills_or_advisories(shape, options) -> None:
 
 
 @pytest.mark.parametrize(
+    ("shape", "options", "launches"),
+    [
+        pytest.param((16, 4096, 4096), {}, 1, id="few-rows"),
+        pytest.param(
+            (64, 6144, 512), {"scales": "rows", "activation": "gelu"}, 1, id="few-rows-rows-gelu"
+        ),
+        pytest.param((1024, 1024, 512), {"out": torch.float32, "activation": "gelu"}, 1, id="fp32"),
+        pytest.param((128, 1024, 8192), {"scales": "none", "activation": "silu"}, 2, id="split"),
+    ],
+)
+def test_fp8_matmul_of_one_tile_a_program_is_one_launch_or_split(shape, options, launches) -> None:
+    recording = product_of_fp8(*shape, **options)
+    assert recording.failures == ()
+    names = [launch.kernel.name for launch in recording.launches]
+    assert names == ["matmul_hopper_fp8_once", "combine_kernel"][:launches]
+    kernel = recording.launches[0].kernel
+    code = read_code(kernel)
+    assert code.tensor_level == 2  # wgmma
+    assert code.spilled_bytes == 0
+    assert code.advisories == ()
+    for feature in ("cp.async.bulk.tensor", "e4m3.e4m3"):
+        assert feature in kernel.texts["ptx"]
+
+
+@pytest.mark.parametrize(
     ("shape", "options"),
     [
-        pytest.param((64, 4096, 4096), {}, id="few-rows"),
-        pytest.param((512, 512, 512), {}, id="few-tiles"),
+        pytest.param((64, 1024, 4096), {}, id="few-columns"),
+        pytest.param((64, 4096, 512), {"scales": "blocks"}, id="few-rows-blocks"),
         pytest.param((4096, 4096, 512), {"layout": "nn"}, id="b-along-columns"),
         pytest.param((4096, 4096, 512), {"layout": "tt"}, id="a-along-rows"),
         pytest.param((4096, 4096, 520), {}, id="K-not-of-16"),

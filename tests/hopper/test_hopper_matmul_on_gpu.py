@@ -87,7 +87,7 @@ def test_tf32_agrees_with_its_twin(shape: tuple[int, int, int], layout: str) -> 
 @pytest.mark.parametrize("scaled", ["tensor", "rows", "blocks"])
 @pytest.mark.parametrize(
     "shape",
-    [(77, 136, 16), (301, 264, 400), (1001, 2056, 4096)],
+    [(5, 136, 16), (77, 136, 16), (301, 264, 400), (70, 264, 8208), (1001, 2056, 4096)],
     ids=lambda shape: "x".join(map(str, shape)),
 )
 def test_fp8_agrees_with_its_twin(
@@ -118,7 +118,10 @@ def test_fp8_agrees_with_its_twin(
     elif scaled == "rows":
         a_scale = a_scale[:, None]
     exact = torch.nn.functional.gelu((left * a_scale) @ (right * b_scale) + bias.double())
-    for config in (hopper_fp8.WIDE, hopper_fp8.NARROW):
+    configs: tuple[object, ...] = (hopper_fp8.WIDE, hopper_fp8.NARROW)
+    if scaled != "blocks":
+        configs += (*hopper_fp8.FEW, hopper_fp8.SQUARE, hopper_fp8.OBLONG)
+    for config in configs:
         found = torch.full((M, N), math.nan, device="cuda", dtype=kind)
         hopper_fp8.launch(a, b, found, *scales, bias, "gelu", config)
         assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-6

@@ -165,6 +165,13 @@ HOPPER_LOW_PRODUCTS = [
     LowProduct(M=1500, N=1032, K=272, a_scale="blocks", b_scale="blocks"),
     LowProduct(M=2500, N=5008, K=272, a_scale="rows", b_scale="columns", activation="silu"),
     LowProduct(M=2500, N=5008, K=144, a_scale="none", b_scale="none", out="float32"),
+    # One tile a program: few rows, both sizes of tiles, and K split.
+    LowProduct(M=5, N=4088, K=400, bias=True, activation="gelu"),
+    LowProduct(M=40, N=6008, K=1552, a_scale="rows", b_scale="columns"),
+    LowProduct(M=17, N=9000, K=272, out="float16", activation="silu"),
+    LowProduct(M=100, N=520, K=400, bias=True, activation="gelu", out="float32"),
+    LowProduct(M=260, N=2056, K=144, a_scale="rows", b_scale="columns"),
+    LowProduct(M=100, N=520, K=4112, a_scale="rows", b_scale="columns", activation="relu"),
 ]
 GROUPED = [
     Grouped(),

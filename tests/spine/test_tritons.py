@@ -37,6 +37,7 @@ ON_HOPPER = (
     "matmul-fp32-2048x2048x2048-tf32",
     "matmul-fp16-1024x1024x1024",  # all its tiles run at once
     "matmul-fp8-4096x4096x4096-nt-tensor",
+    "matmul-fp8-16x4096x4096-nt-tensor",
     attention_fp8.FIXED,
 )
 # Packed sequences whose tiles are listed first.
