@@ -71,6 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     if args.processes < 2:
         raise ValueError(f"--processes: expected 2 or more, got {args.processes}")
+    if not args.seconds >= 0:
+        raise ValueError(f"--seconds: expected 0 or more, got {args.seconds:g}")
     known = load_workloads()
     names = [known.get(name).name for name in args.workload or commit.HISTORY]
     if not presence.has_gpu():
@@ -122,6 +124,7 @@ def _measure(
     counted: list[dict[str, Outcome]],
 ) -> None:
     ready = time.monotonic()  # all of them are: none takes that time again
+    refusals: set[str] = set()  # each is said once
     for number, session in enumerate(sessions):
         now = time.monotonic()
         spent = now - begin
@@ -134,7 +137,9 @@ def _measure(
         try:
             counted.append({} if args.no_counters else counters.by_ncu(right))
         except (ncu.CountersRefusedError, ValueError) as refused:
-            print(f"no hardware counters: {refused}", file=sys.stderr)
+            if str(refused) not in refusals:
+                print(f"no hardware counters: {refused}", file=sys.stderr)
+            refusals.add(str(refused))
             counted.append({})
         _keep(args, names, timed, counted)
 

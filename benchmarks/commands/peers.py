@@ -115,6 +115,8 @@ def main(args: argparse.Namespace) -> int:
     unknown = sorted(set(args.peer) - set(peers.NAMES))
     if unknown:
         raise ValueError(f"unknown peer {unknown[0]!r}: expected one of {' '.join(peers.NAMES)}")
+    if args.seconds is not None and not args.seconds >= 0:
+        raise ValueError(f"--seconds: expected 0 or more, got {args.seconds:g}")
     bases = chosen(args)
     if not presence.has_gpu():
         print("no GPU: nothing measured", file=sys.stderr)

@@ -142,6 +142,9 @@ def test_what_the_processes_before_said_is_on_disk(
     assert seen == [0, 1, 2]
     (row,) = json.loads(file.read_text())["rows"]
     assert row["us"] == 100 and row["ncu_us"] is None, "JSON knows no NaN"
-    assert "no hardware counters: ncu's log ends within a row" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.count("no hardware counters: ncu's log ends within a row") == 1, "once for all"
+    for seconds in ("-3", "nan"):
+        assert main(["calibrate", "--workload", name, "--seconds", seconds]) == 2
     assert main(["calibrate", "--workload", name, "--json", str(tmp_path / "no" / "f")]) == 2
     assert len(seen) == 3

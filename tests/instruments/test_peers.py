@@ -349,5 +349,7 @@ def test_an_unknown_group_is_answered_with_the_known_ones(capsys: pytest.Capture
     assert main(["peers", "--group", "sdpa", "--kernel", "flash_attention"]) == 2
     said = capsys.readouterr().err
     assert "the group has --kernel scaled_dot_product_attention; the kernel is in --group" in said
+    assert main(["peers", "--seconds", "-3"]) == 2
+    assert "--seconds: expected 0 or more, got -3" in capsys.readouterr().err
     assert main(["peers", "--peer", "blas"]) == 2
     assert "expected one of torch-flash" in capsys.readouterr().err
