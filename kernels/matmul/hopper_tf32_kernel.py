@@ -65,7 +65,7 @@ def _consume(c, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BI
         at = at.next()
         row += I_CONSUMER * ROWS
         staging = c_staging.index(I_CONSUMER)
-        store(c, staging, bias, row, column, acc, problem.N, HAS_BIAS, ACTIVATION)
+        store(c, staging, bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION)
     tma.store_wait(0)
 
 
