@@ -22,6 +22,8 @@ ROWS = ring.ROWS.value  # of Q that one warpgroup owns
 FEW_ROWS, NARROW = 64, 256
 # Causal rows up to which tiles of all heads, longest first, are faster than pairs at head dim 64.
 FEW_FOR_PAIRS = 512
+# Rows from which full attention at head dims 65 to 128 is faster cut as hopper_cut.py does.
+FEWEST_FOR_TAILS = 1024
 LOG2_E = 1.4426950408889634
 
 
@@ -70,9 +72,14 @@ def choose(
         three = seqlen_q >= (2048 if causal else 512)
     if not three:
         by_head = packed and (not causal or seqlen_q > 1024)
-        pairs = causal and (head_dim > 64 or packed or seqlen_q > FEW_FOR_PAIRS)
         return HopperConfig(
-            2, block_n=128, stages=2, pairs=pairs, q_stages=2, skip=False, by_head=by_head
+            2,
+            block_n=128,
+            stages=2,
+            pairs=causal and (head_dim > 64 or packed or seqlen_q > FEW_FOR_PAIRS),
+            q_stages=2,
+            by_head=by_head,
+            tails=tails and head_dim > 64 and seqlen_q >= FEWEST_FOR_TAILS,
         )
     return HopperConfig(3, block_n=128, stages=2, pairs=False, q_stages=1, skip=True, tails=tails)
 

@@ -64,6 +64,7 @@ HOPPER = [
     replace(PLAIN, D=96, S=256, KV=256, view="transposed", dtype="bfloat16"),
     replace(PLAIN, D=112, causal=False, window=(-1, 20), H=4, G=1),
     replace(PLAIN, D=128, causal=False, S=70, KV=1100, H=2, G=1),
+    replace(PLAIN, D=128, causal=False, S=1100, KV=300, H=2, G=1),
     replace(PLAIN, D=96, S=70, KV=1300, H=2, G=1, dtype="bfloat16"),
     replace(PLAIN, D=256, H=2, G=2, causal=False),
     replace(PLAIN, D=136, H=4, G=2, S=190, KV=250, dtype="bfloat16", view="transposed"),
