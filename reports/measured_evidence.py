@@ -22,6 +22,9 @@ MAX_PACKED_BYTES = 16 * 1024 * 1024
 MAX_BYTES = 64 * 1024 * 1024
 MOST_NOTES = 20  # of one latency
 MEASURED_PATTERN = "gpu-*.json.gz"
+# Sampling goes on until half the 95 % interval of the median is this, or until it has as many
+# samples, or took as long, as it may.
+AIMED_AT_PERCENT = 0.4
 _SCHEMA = 1
 _MOST_SHOWN = 5  # mistakes of one file
 _LONGEST_NOTE = 200
@@ -42,6 +45,7 @@ class Sampling:
     ``notes`` make it ``unstable`` (two modes, a drift, launch gaps, time ran out); ``remarks`` hold
     for all that was measured of the workload. ``throttled`` says why most samples were, and then
     all count; else those that were are ``set_apart`` from ``samples``, which make the value.
+    ``known_to_percent`` is half the median's 95 % interval, 0 where none was kept.
     """
 
     notes: tuple[str, ...] = ()
@@ -51,12 +55,20 @@ class Sampling:
     throttled: str = ""
     samples: int = 0
     set_apart: int = 0
+    known_to_percent: float = 0.0
+
+    @property
+    def wide(self) -> bool:
+        """Whether sampling ended before the median was known as well as it was to be."""
+        return self.known_to_percent > AIMED_AT_PERCENT
 
     @property
     def said(self) -> str:
         """In one line; empty where nothing speaks against it."""
         notes = "; ".join(self.notes)
         parts = [": ".join(filter(None, ("unstable" * self.unstable, notes)))]
+        if self.wide:
+            parts.append(f"known to ±{self.known_to_percent:.2f} %")
         if self.throttled:
             parts.append(f"throttled: {self.throttled}")
         if self.set_apart:
@@ -133,7 +145,23 @@ def _sampling(
         throttled=_note(fields.string("throttled")),
         samples=len(_objects(summary.get("samples"))),
         set_apart=len(apart),
+        known_to_percent=_half_percent(
+            fields.take("interval_us", _is_interval, "two times in us, the lower first", None),
+            summary.get("us"),
+        ),
     )
+
+
+def _half_percent(interval: list[float] | None, us: Any) -> float:
+    """Half of ``interval``, percent of the median ``us``; 0 where either is not known."""
+    if interval is None or not _is_amount(us) or us <= 0:
+        return 0.0
+    return 100 * (interval[1] - interval[0]) / 2 / float(us)
+
+
+def _is_interval(value: Any) -> bool:
+    is_pair = isinstance(value, list) and len(value) == 2 and all(map(_is_amount, value))
+    return is_pair and 0 <= value[0] <= value[1]
 
 
 def _remarks(detail: str) -> tuple[str, ...]:

@@ -96,7 +96,7 @@ def interleave(
         if name == ours or taken[name].us <= FAR_BEHIND * best
     }
     for name in taken.keys() - near.keys():
-        note = f"far behind: {len(taken[name].samples)} samples"
+        note = f"{measuring.FAR_BEHIND_NOTE}{len(taken[name].samples)} samples"
         taken[name] = replace(taken[name], notes=(*taken[name].notes, note))
     return taken | latency.interleave(gpu, near, "cold", limits, seed + 1)
 

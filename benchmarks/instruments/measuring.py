@@ -22,6 +22,8 @@ from benchmarks.instruments.outcome import Outcome, Status
 if TYPE_CHECKING:
     from benchmarks.workloads.base import Workload
 
+FAR_BEHIND_NOTE = "far behind: "  # begins the note of who was placed by a few samples
+
 
 def missing(workload: Workload) -> Outcome | None:
     """Why the measured package cannot run ``workload`` at all, if so."""
@@ -151,7 +153,7 @@ def checked(
             latency.check_floor(measured.us, floor_us, f"{workload.name} {method}")
         samples[f"latency_{method}"] = tuple(sample.us for sample in measured.samples)
         evidence[f"latency_{method}"] = summary(measured)
-        notes += [f"{method}: {remark}" for remark in measured.remarks]
+        notes += [f"{method}: {remark}" for remark in (*measured.remarks, *how_well(measured))]
         if method == "cold" and roof is not None and roof.has(dtype):
             samples["peak_share"] = peak_shares(workload, roof, measured)
         if method == "cold":
@@ -196,6 +198,16 @@ def no_datasheet(card: str, dtype: str, roof: devices.Roof | None) -> str:
         f"no datasheet of {card!r}: share of a measured ceiling of {roof.peak(dtype):.0f} TFLOP/s, "
         "no floor"
     )
+
+
+def how_well(measured: Latency) -> tuple[str, ...]:
+    """How well the median is known, where that is less well than any sampling aims at; nothing of
+    who is far behind and has but a few samples on purpose."""
+    low, high = measured.interval_us
+    half = (high - low) / 2 / measured.us
+    if half <= Limits().target or any(note.startswith(FAR_BEHIND_NOTE) for note in measured.notes):
+        return ()
+    return (f"known to ±{100 * half:.2f} %",)
 
 
 def peak_shares(workload: Workload, device: devices.Roof, measured: Latency) -> tuple[float, ...]:

@@ -22,8 +22,8 @@ _TIMES = ("latency_cold", "latency_warm")
 _MOST_NAMED = 40
 _EQUAL = 1e-6
 
-Flag = Literal["unstable", "throttled", "set_apart", "timed_out"]
-FLAGS: tuple[Flag, ...] = ("unstable", "throttled", "set_apart", "timed_out")
+Flag = Literal["unstable", "wide", "throttled", "set_apart", "timed_out"]
+FLAGS: tuple[Flag, ...] = ("unstable", "wide", "throttled", "set_apart", "timed_out")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Counts:
     times: int
     known: int
     unstable: int
+    wide: int
     throttled: int
     set_apart: int
     timed_out: int

@@ -14,7 +14,7 @@ import numpy as np
 from reports.history import UNASKED, Table
 from reports.judging import Judgement
 from reports.machine_readable import atom, regressions
-from reports.measured_evidence import Counted
+from reports.measured_evidence import AIMED_AT_PERCENT, Counted
 from reports.model import Commit, Finding
 from reports.pages import sampling, utilization, words
 from reports.pages.data import spans
@@ -131,6 +131,7 @@ def _machines(site: Site) -> None:
             counted=_counted(table, view.judgement),
             ceilings=ceilings_on(table, view.judgement.evidence),
             sure=sampling.counts(view, table),
+            aimed_at=AIMED_AT_PERCENT,
             missing=[table.series[row] for row in state["rows"]],
             unasked=int((table.methods[:, -1] == UNASKED).sum()),
             workloads=sorted(Counter(info.workload for info in table.series).items())[:500],

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.instruments.latency import Limits
 from reports import measured_evidence
 from reports.evidence import Asked, Evidence
 from reports.measured_evidence import Counted, Sampling
@@ -127,6 +128,7 @@ def test_what_speaks_against_a_latency_is_known(tmp_path: Path) -> None:
         "timed_out": False,
         "throttled": "power cap",
         "set_apart": [{"us": 9.0}, {"us": 8.0}],
+        "interval_us": [103.0, 105.5],
     }
     detail = "cold: two modes, 9 and 12 us; another process computes on this GPU"
     keeping.write_card(results, OLD, "attention", 1.0, 1.0, detail, **said)
@@ -135,11 +137,13 @@ def test_what_speaks_against_a_latency_is_known(tmp_path: Path) -> None:
     sampling = found.states(OLD)["attention", "latency_cold"].sampling
     assert (sampling.samples, sampling.set_apart, sampling.unstable) == (9, 2, True)
     assert sampling.said == (
-        "unstable: two modes, 9 and 12 us; the samples [31m drift; throttled: power cap; "
-        "2 of 11 samples set apart; another process computes on this GPU"
+        "unstable: two modes, 9 and 12 us; the samples [31m drift; known to ±1.20 %; "
+        "throttled: power cap; 2 of 11 samples set apart; another process computes on this GPU"
     )
     assert found.states(NEW)["attention", "latency_cold"].sampling == Sampling(samples=9)
     assert Sampling(samples=9).said == ""
+    assert not Sampling(known_to_percent=0.4).wide
+    assert 100 * Limits().target == measured_evidence.AIMED_AT_PERCENT
 
 
 @pytest.mark.parametrize(
@@ -153,6 +157,8 @@ def test_what_speaks_against_a_latency_is_known(tmp_path: Path) -> None:
         ({"timed_out": "no"}, "timed_out: expected true or false, got 'no'"),
         ({"throttled": ["power cap"]}, "throttled: expected text of at most 2000 characters"),
         ({"set_apart": 3}, "set_apart: expected a list, got 3"),
+        ({"interval_us": [2, 1]}, "interval_us: expected two times in us, the lower first, got [2"),
+        ({"interval_us": [1, "2"]}, "interval_us: expected two times in us, the lower first"),
     ],
 )
 def test_odd_words_against_a_latency_are_refused_by_name(

@@ -15,6 +15,7 @@ SAID = {
     "timed_out": False,
     "throttled": "",
     "set_apart": [{"us": 9.0}],
+    "interval_us": [103.0, 105.5],
 }
 
 
@@ -42,7 +43,10 @@ def test_what_speaks_against_a_time_stands_beside_it(tmp_path: Path) -> None:
     tree = gpu_tree(tmp_path)
     keeping.write_card(tree.results, tree.commits[2], WORKLOAD, 1.0, 1.0, **SAID)
     site = trees.build_site(tree, tmp_path / "html")
-    against = "unstable: two modes, &lt;b&gt;9&lt;/b&gt; and 12 us; 1 of 10 samples set apart"
+    against = (
+        "unstable: two modes, &lt;b&gt;9&lt;/b&gt; and 12 us; known to ±1.20 %; "
+        "1 of 10 samples set apart"
+    )
     for metric in ("latency_cold", "peak_share"):  # one is derived from the other
         page = page_of(site, metric)
         values = words_of(page[page.index("Newest values") :])
@@ -54,7 +58,8 @@ def test_what_speaks_against_a_time_stands_beside_it(tmp_path: Path) -> None:
     machine = next((site / "m").iterdir()).read_text()
     table = words_of(machine[machine.index("How sure its times are") :])
     assert (
-        f"utilization by {tree.commits[2][:10]} 2023-11-14 1 1 0 1 0 not kept Of the cold" in table
+        f"utilization by {tree.commits[2][:10]} 2023-11-14 1 1 1 0 1 0 not kept Of the cold"
+        in table
     )
     assert f"latency_cold of {WORKLOAD} {against}" in words_of(machine)
     index = words_of((site / "index.html").read_text())
