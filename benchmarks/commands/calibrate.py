@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks import results_file
 from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import commit, counters, ncu, presence
+from benchmarks.instruments.latency import METHOD_VERSION
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Session, make_ready
 
@@ -80,30 +81,43 @@ def main(args: argparse.Namespace) -> int:
         return 3
     timed: list[dict[str, Outcome]] = []
     counted: list[dict[str, Outcome]] = []
-    _keep(args, names, timed, counted)  # before anything is measured: is the place writable?
+    sessions: list[Session] = []
+    _keep(args, names, sessions, timed, counted)  # before anything is measured: is it writable?
     begin = time.monotonic()
-    sessions = [Session({"mode": "latency", "methods": ["cold"]}) for _ in range(args.processes)]
+    sessions += [Session({"mode": "latency", "methods": ["cold"]}) for _ in range(args.processes)]
     try:
         make_ready(sessions)
         _measure(sessions, names, args, begin, timed, counted)
     finally:
         for session in sessions:
             session.discard()
-    rows = _keep(args, names, timed, counted, last=True)
+    rows = _keep(args, names, sessions, timed, counted, last=True)
     if args.json == "-":
-        print(results_file.as_json(document(rows)))
+        print(results_file.as_json(document(rows, sessions)))
     else:
         print("\n".join(lines(rows)))
     return 0 if any(not math.isnan(one.us) for one in rows) else 3
 
 
-def document(rows: Sequence[Row]) -> dict[str, Any]:
-    return {"schema_version": SCHEMA_VERSION, "rows": [asdict(row) for row in rows]}
+def document(rows: Sequence[Row], sessions: Sequence[Session] = ()) -> dict[str, Any]:
+    """``ceilings`` is there where they were measured on a card without a datasheet."""
+    cards = [session.card for session in sessions if session.card]
+    found = [session.ceilings for session in sessions if session.ceilings]
+    # Each process measures its own: the first one's stand for all.
+    measured = {"ceilings": found[0].to_json()} if found else {}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "card": cards[0] if cards else {},
+        **measured,
+        "method": METHOD_VERSION,
+        "rows": [asdict(row) for row in rows],
+    }
 
 
 def _keep(
     args: argparse.Namespace,
     names: Sequence[str],
+    sessions: Sequence[Session],
     timed: Sequence[dict[str, Outcome]],
     counted: Sequence[dict[str, Outcome]],
     *,
@@ -111,7 +125,7 @@ def _keep(
 ) -> list[Row]:
     """The rows of the processes there were so far, written to ``--json``."""
     rows = [row(name, timed, counted) for name in names]
-    results_file.write(args.json, document(rows), last=last)
+    results_file.write(args.json, document(rows, sessions), last=last)
     return rows
 
 
@@ -141,7 +155,7 @@ def _measure(
                 print(f"no hardware counters: {refused}", file=sys.stderr)
             refusals.add(str(refused))
             counted.append({})
-        _keep(args, names, timed, counted)
+        _keep(args, names, sessions, timed, counted)
 
 
 def row(

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import devices
 from benchmarks.__main__ import main
 from benchmarks.commands import calibrate
 from benchmarks.instruments import presence
+from benchmarks.instruments.latency import METHOD_VERSION
 from benchmarks.instruments.outcome import Outcome
+
+CEILINGS = devices.Ceilings("NVIDIA H300", bandwidth_gbps=5000.0)
 
 
 def timed(us: float, unstable: bool = False) -> dict[str, Outcome]:
@@ -72,7 +76,8 @@ def test_no_process_starts_that_would_end_too_late(
     now = [0.0]
 
     class Ten:
-        def __init__(self, request: object) -> None: ...
+        def __init__(self, request: object) -> None:
+            self.card, self.ceilings = {"name": CEILINGS.card}, CEILINGS
 
         def run(self, names: list[str]) -> dict[str, Outcome]:
             now[0] += 10
@@ -105,8 +110,11 @@ def test_no_process_starts_that_would_end_too_late(
     asked = ["calibrate", "--processes", "8", "--seconds", str(seconds), "--workload", name]
     asked += ["--no-counters"] if seconds == 100 else []
     assert main([*asked, "--json", "-"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    written = json.loads(capsys.readouterr().out)
+    (row,) = written["rows"]
     assert row["processes"] == expected
+    assert (written["card"], written["ceilings"]) == ({"name": CEILINGS.card}, CEILINGS.to_json())
+    assert written["method"] == METHOD_VERSION
     assert not started
     assert len(asked_ncu) == (0 if seconds == 100 else expected)
 
@@ -120,6 +128,8 @@ def test_what_the_processes_before_said_is_on_disk(
     seen: list[int] = []
 
     class Stopped:
+        card = ceilings = None
+
         def __init__(self, request: object) -> None: ...
 
         def run(self, names: list[str]) -> dict[str, Outcome]:
