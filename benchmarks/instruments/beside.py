@@ -118,11 +118,10 @@ def _checked_again(
         fresh = first.inputs(torch_device, seed=1)
         truth = first.reference(fresh, "float64")
     except Exception as raised:
-        failed = measuring.failure(first.name, raised)
-        if failed.status == "device lost":
+        if measuring.status_of(raised) == "device lost":
             yield from _all_failed([workload for workload, _, _ in ready.values()], raised)
             return
-        unchecked = f"not checked again after timing: {failed.detail}"
+        unchecked = measuring.unchecked(raised)
     for name, (workload, call, error) in ready.items():
         begin([name])
 

@@ -107,6 +107,30 @@ def test_a_kernel_that_remembers_its_first_answer_is_found_by_fresh_inputs():
     assert run(Scaled(behaviour=remembers)).status == "wrong answer"
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["no memory", "lost"])
+def test_a_second_reference_that_does_not_fit_costs_no_times(
+    lost: bool, monkeypatch: pytest.MonkeyPatch
+):
+    reference, calls = Scaled.reference, iter("once")
+    why = "CUDA error: an illegal memory access" if lost else "CUDA out of memory"
+    raised = RuntimeError(why) if lost else torch.OutOfMemoryError(why)
+
+    def fits_once(self: Scaled, inputs: Inputs, dtype: str | None = None) -> Any:
+        if next(calls) != "o":
+            raise raised
+        return reference(self, inputs, dtype)
+
+    monkeypatch.setattr(Scaled, "reference", fits_once)
+    outcome = run(Scaled(), FakeGpu(Script(us=40, cold_us=60)))
+    if lost:
+        assert outcome.status == "device lost"
+        return
+    assert outcome.status == "ok"
+    assert outcome.detail.endswith(f"not checked again after timing: OutOfMemoryError: {why}")
+    assert len(outcome.samples["relative_error"]) == 1
+    assert {"latency_cold", "latency_warm"} <= outcome.samples.keys()
+
+
 def test_a_time_no_hardware_reaches_is_an_error():
     outcome = run(Scaled(work=10**12), FakeGpu(Script(us=100), name="NVIDIA H200"))
     assert outcome.status == "failed"
