@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.instruments import ncu, peers, presence
+from benchmarks.instruments import ncu, peers, presence, session
 from benchmarks.isolation import subprocess_environment
 
 SUFFIXES = {"ncu": ".ncu-rep", "nsys": ".nsys-rep", "torch": ".json", "proton": ".hatchet"}
@@ -23,23 +23,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the report; its tool's suffix is added (default: by workload)",
     )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="end the profiler and the workload after so many seconds (default 600)",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
+    if not args.seconds > 0:
+        raise ValueError(f"--seconds: expected more than 0, got {args.seconds:g}")
     workload = peers.get(args.workload)
     name = re.sub(r"[^\w.-]+", "-", workload.name)
     output = named(Path(args.output or name), args.tool)
     if not presence.has_gpu():
         print("no GPU: nothing profiled", file=sys.stderr)
         return 3
-    done = subprocess.run(
-        command(args.tool, workload.name, output), env=subprocess_environment(), check=False
-    )
-    if done.returncode or not output.exists():
-        print(f"{args.tool} wrote no report (exit code {done.returncode})", file=sys.stderr)
+    try:
+        with session.stopped_by_sigterm():
+            code = run(command(args.tool, workload.name, output), args.seconds)
+    except KeyboardInterrupt as stop:
+        stopped, word = (143, "SIGTERM") if isinstance(stop, session.Stopped) else (130, "Ctrl-C")
+        print(f"stopped ({word}): {args.tool} and {workload.name} were ended", file=sys.stderr)
+        return stopped
+    if code is None:
+        print(
+            f"{args.tool} did not end within {args.seconds:g} s: it was ended with {workload.name} "
+            "(a kernel may hang; else give more --seconds)",
+            file=sys.stderr,
+        )
+        return 3
+    if code or not output.exists():
+        print(f"{args.tool} wrote no report (exit code {code})", file=sys.stderr)
         return 3
     print(output)
     return 0
+
+
+def run(command: list[str], seconds: float) -> int | None:
+    """The exit code; ``None`` where it took longer. Whatever stops the wait, an exception too, ends
+    the profiler and what it started: a kernel that hangs would hold the card."""
+    process = subprocess.Popen(
+        command, env=subprocess_environment(), text=True, start_new_session=True
+    )
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        session.end(process)
 
 
 def named(output: Path, tool: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -296,3 +297,34 @@ def test_profile_without_a_gpu_profiles_nothing(
     monkeypatch.setattr(presence, "has_gpu", lambda: False)
     assert main(["profile", NAME]) == 3
     assert capsys.readouterr().err == "no GPU: nothing profiled\n"
+
+
+def test_a_profile_that_hangs_is_ended_with_all_that_it_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    # As under a profiler: the workload is the child of what was started, in its session.
+    script = f"sleep 60 & echo $! > {tmp_path}/child; wait"
+    monkeypatch.setattr(presence, "has_gpu", lambda: True)
+    monkeypatch.setattr(profile, "command", lambda *_: ["sh", "-c", script])
+    assert main(["profile", NAME, "--with", "torch", "--seconds", "0.5"]) == 3
+    said = capsys.readouterr().err
+    assert said.startswith(f"torch did not end within 0.5 s: it was ended with {NAME} (")
+    assert said.count("\n") == 1
+    child = int((tmp_path / "child").read_text())
+    until = time.monotonic() + 5
+    while _runs(child):
+        assert time.monotonic() < until, "the workload still runs"
+        time.sleep(0.01)
+
+
+def _runs(process: int) -> bool:
+    """Whether it is there and no zombie, which in a container nobody may ever reap."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_profile_of_no_seconds_is_refused(capsys: pytest.CaptureFixture[str]):
+    assert main(["profile", NAME, "--seconds", "0"]) == 2
+    assert "--seconds: expected more than 0, got 0" in capsys.readouterr().err
