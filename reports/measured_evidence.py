@@ -31,6 +31,7 @@ _LONGEST_NOTE = 200
 _TIER = re.compile(r"[a-z0-9-]{1,40}")
 _TIERS = {
     "ncu": "from hardware counters (ncu)",
+    "rocprofv3": "from hardware counters (rocprofv3)",
     "gpm": "from the driver's sampling (gpm), not from hardware counters",
     "latency": "a share of the peak, without counters",
 }

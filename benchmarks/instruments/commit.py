@@ -33,6 +33,7 @@ from benchmarks.instruments import (
     ncu,
     peers,
     presence,
+    rocprof,
 )
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.roofs import roofs
@@ -120,6 +121,9 @@ INSTRUMENTS: dict[str, tuple[str, str]] = {
     "relative_error": ("accuracy", accuracy.METHOD_VERSION),
     "host_us": ("host", host.METHOD_VERSION),
 }
+# Who reads them with torch for AMD. asv's description of a benchmark is one for all machines and
+# keeps what it says above: what measured a commit stands in its evidence.
+_ON_HIP = dict.fromkeys(("tensor_pipe", "instructions"), ("rocprofv3", rocprof.METHOD_VERSION))
 # What a GPU is needed for; a history has the note of latency's for launch gaps.
 MEASURED = tuple(one for one in metrics.MEASURED if one.name not in ("host_us", "unheld"))
 
@@ -193,9 +197,10 @@ def measure(names: Sequence[str]) -> Cache:
 
 def _methods() -> dict[str, str]:
     """The version of each instrument, and of each metric that has one of its own."""
+    instruments = INSTRUMENTS | (_ON_HIP if counters.on_hip() else {})
     found: dict[str, str] = {}
     for metric in MEASURED:
-        instrument, version = INSTRUMENTS[metric.name]
+        instrument, version = instruments[metric.name]
         if found.setdefault(instrument, version) != version:
             found[metric.name] = version
     return found

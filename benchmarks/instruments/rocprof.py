@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.devices import Device
 from benchmarks.instruments import measuring
+from benchmarks.instruments.method import method_hash
 from benchmarks.instruments.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -164,3 +165,6 @@ def profile_between_marks(workload: Workload, repeats: int) -> Outcome:
             evidence={"marks": marks},
         )
     return Outcome(workload.name, "ok", evidence={"marks": marks})
+
+
+METHOD_VERSION = "rocprofv3-" + method_hash(__file__)

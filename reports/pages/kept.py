@@ -114,7 +114,7 @@ class Pages:
         return place
 
     def series(self, page: SeriesPage) -> object:
-        return [
+        return sampling.instrument(self.view, page.table, page.rows[0]), [
             (self.state(page.table.series[row].key), sampling.said(self.view, page.table, row))
             for row in page.rows
         ]

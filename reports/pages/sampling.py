@@ -126,6 +126,16 @@ def _times(table: Table) -> list[int]:
     ]
 
 
+def instrument(view: View, table: Table, row: int) -> str:
+    """Who read the newest value: one description of a benchmark serves all machines and names
+    ``ncu`` for counters, which the evidence knows to be another's on AMD."""
+    named, present = table.series[row].meaning.instrument, table.present(row)
+    if named != "ncu" or not len(present):
+        return named
+    counted = view.judgement.evidence.asked(table.commits[present[-1]].hash).counted
+    return "rocprofv3" if counted and counted.tier == "rocprofv3" else named
+
+
 def _at(view: View, table: Table, column: int) -> Counts:
     commit = table.commits[column]
     times = [row for row in _times(table) if np.isfinite(table.values[row, column])]

@@ -63,6 +63,7 @@ def series_page(view: View, page: SeriesPage, common: Mapping[str, Any]) -> str:
         root="../",
         title=title_of(first) if len(sections) == 1 else _common_title(first),
         info=first,
+        instrument=sampling.instrument(view, table, page.rows[0]),
         home=words.home(first.key),
         sections=sections,
         shared=inline(shared),

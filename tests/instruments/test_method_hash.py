@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.instruments import commit
+from benchmarks.instruments import commit, counters, rocprof
 from benchmarks.instruments.method import method_hash, part_hash, version
 
 CODE = '''
@@ -73,3 +73,9 @@ def test_a_border_of_one_metric_leaves_its_instruments_others(monkeypatch: pytes
     assert set(usual) == {"latency", "ncu", "gpm", "allocator", "accuracy"}
     monkeypatch.setitem(commit.INSTRUMENTS, "peak_share", ("latency", "latency-1-changed"))
     assert commit._methods() == {**usual, "peak_share": "latency-1-changed"}
+
+
+def test_on_amd_the_counters_are_rocprofs_and_nothing_else_changes(monkeypatch: pytest.MonkeyPatch):
+    usual = commit._methods()
+    monkeypatch.setattr(counters, "on_hip", lambda: True)
+    assert commit._methods() == {**usual, "rocprofv3": rocprof.METHOD_VERSION}

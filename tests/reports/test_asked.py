@@ -28,7 +28,9 @@ SMALL, LARGE = "attention-small", "attention-large"
 Values = dict[str, list[list[float | None]]]
 
 
-def gpu_tree(root: Path, values: Values, *, instrument: str = "latency") -> trees.Tree:
+def gpu_tree(
+    root: Path, values: Values, *, instrument: str = "latency", metric: str = ""
+) -> trees.Tree:
     """By benchmark a list a commit: the values of the small and of the large workload."""
     tree = trees.make_repository(root, max(map(len, values.values())))
     for name in values:
@@ -37,6 +39,7 @@ def gpu_tree(root: Path, values: Values, *, instrument: str = "latency") -> tree
             [[SMALL, LARGE]],
             param_names=("workload",),
             instrument=instrument,
+            metric=metric,
             better="lower",
             exact=True,
         )
@@ -268,3 +271,18 @@ def test_a_machines_page_says_what_gave_its_counters(tmp_path: Path) -> None:
     page = next((site / "m").iterdir()).read_text()
     assert "from the driver&#39;s sampling (gpm), not from hardware counters: ERR_NVGPU" in page
     assert "&lt;b&gt;set&lt;/b&gt; NVreg" in page and "<b>set" not in page
+
+
+def test_a_page_of_counters_names_who_read_them(tmp_path: Path) -> None:
+    values: Values = {CYCLES: 2 * [[1.0, 2.0]]}
+    tree = gpu_tree(tmp_path, values, instrument="ncu", metric="tensor_pipe")
+    statuses = dict.fromkeys((SMALL, LARGE), "ok")
+    # The second build keeps what pages it can of the first.
+    for tier, other in (("ncu", "rocprofv3"), ("rocprofv3", "ncu")):
+        counters = {"tier": tier, "why": ""}
+        keeping.write_asked(tree.results, tree.commits[-1], statuses, counters=counters)
+        site = trees.build_site(tree, tmp_path / "html")
+        pages = "".join(page.read_text() for page in (site / "s").iterdir())
+        assert f", instrument {tier}" in pages and f", instrument {other}" not in pages
+        counted = Evidence([tree.results]).asked(tree.commits[-1]).counted
+        assert counted is not None and counted.said == f"from hardware counters ({tier})"
