@@ -63,7 +63,7 @@ def launch(
         return gradients
     if bias is not None:
         # A row whose scores are all -inf has weights of 0, not NaN.
-        lse = lse.masked_fill(lse == float("-inf"), float("inf"))
+        lse = lse.masked_fill(lse == float("-inf"), torch.finfo(lse.dtype).max)
     tokens = q.shape[1] if packed else None
     sequences = (packed.cu_q, packed.cu_k) if packed else (None, None)
     if packed is not None:

@@ -6,10 +6,10 @@ import triton
 import triton.language as tl
 
 from ..products import add_product, sum_type
-from .backward_tiles import divided, load_rows, shifted, weights
+from .backward_tiles import divided, exponents, load_rows, shifted, weights
 from .packed import bounds
 from .products import head_product
-from .scores import Scores, dropped, kept, modified, place
+from .scores import LARGEST, Scores, dropped, kept, modified, place
 
 
 @triton.jit
@@ -74,7 +74,7 @@ def accumulate_kv(
             b_lse = tl.load(lse + i_m + o_m)
             b_delta = tl.load(delta + i_m + o_m)
         else:
-            b_lse = tl.load(lse + i_m + o_m, mask=in_m, other=float("inf"))
+            b_lse = tl.load(lse + i_m + o_m, mask=in_m, other=LARGEST)
             b_delta = tl.load(delta + i_m + o_m, mask=in_m, other=0.0)
         # [BLOCK_N, BLOCK_M]
         # With EXACT as the queries' kernel multiplies them, so that both round alike.
@@ -95,7 +95,7 @@ def accumulate_kv(
             b_total = tl.load(total + o_bh + i_m + o_m, mask=in_m, other=1.0)
             b_p = divided(b_p, b_total[None, :])
         elif BRANCH:
-            b_p = weights(b_s, b_lse[None, :], seen, scale, False)
+            b_p = weights(b_s, exponents(b_lse)[None, :], seen, scale, False)
             # One condition of constants and values would be a value.
             if MASKED:  # noqa: SIM102
                 if i_m + causal_offset < o_column + BLOCK_N - 1:
@@ -105,7 +105,9 @@ def accumulate_kv(
                     within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
                     b_p = tl.where(within, b_p, 0.0)
         else:
-            b_p = weights(b_s, b_lse[None, :], seen, scale, MASKED or left_offset is not None)
+            b_p = weights(
+                b_s, exponents(b_lse)[None, :], seen, scale, MASKED or left_offset is not None
+            )
         if scores.seed is not None:
             b_keep = kept(scores, i_m, o_m[None, :], o_column, o_n[:, None])
             b_kept = dropped(b_p, b_keep, scores)

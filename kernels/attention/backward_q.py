@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from ..products import add_product, sum_type
-from .backward_tiles import divided, load_rows, shifted, weights
+from .backward_tiles import LOG2_E, divided, load_rows, shifted, weights
 from .packed import bounds
 from .products import head_product
 from .scores import Scores, dropped, kept, modified, place, store_bias_gradient
@@ -89,7 +89,7 @@ def accumulate_q(
             b_p = shifted(b_s, b_lse[:, None], seen, scale, MASKED)
             b_p = divided(b_p, b_total[:, None])
         elif o_full is not None:
-            b_p = weights(b_s, b_lse[:, None], seen, scale, False)
+            b_p = weights(b_s, b_lse[:, None] * LOG2_E, seen, scale, False)
             if i_n >= o_full:
                 b_p = tl.where(seen, b_p, 0.0)
             if left_offset is not None:  # noqa: SIM102
@@ -97,7 +97,7 @@ def accumulate_q(
                     within = i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset
                     b_p = tl.where(within, b_p, 0.0)
         else:
-            b_p = weights(b_s, b_lse[:, None], seen, scale, MASKED)
+            b_p = weights(b_s, b_lse[:, None] * LOG2_E, seen, scale, MASKED)
         if dots is not None:
             b_dots += tl.sum(b_p * b_dp, 1)
         b_ds = b_dp - b_delta[:, None]

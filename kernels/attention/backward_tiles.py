@@ -7,6 +7,8 @@ import triton.language as tl
 
 from .packed import load_tile
 
+LOG2_E = tl.constexpr(1.4426950408889634)
+
 
 @triton.jit
 def load_rows(
@@ -41,18 +43,30 @@ def load_rows(
 
 
 @triton.jit
-def weights(b_s, b_lse, seen, scale, MASKED: tl.constexpr):
-    """Softmax from scores and log-sum-exp, which broadcasts along the rows; queries beyond the
-    tensor have +inf there, so their weights are 0."""
-    LOG2_E: tl.constexpr = 1.4426950408889634
-    b_p = tl.exp2(b_s * (scale * LOG2_E) - b_lse * LOG2_E)
+def spoilt(b_lse):
+    """NaN for +inf: where a score is +inf all weights of its row are NaN, and the others' exponents
+    would make them 0."""
+    return tl.where(b_lse == float("inf"), float("nan"), b_lse)
+
+
+@triton.jit
+def exponents(b_lse):
+    """Log-sum-exps in base 2, NaN for the infinite (0 times infinity), of which +inf is
+    ``spoilt`` and -inf stands where no key is seen."""
+    return b_lse * LOG2_E + b_lse * 0.0
+
+
+@triton.jit
+def weights(b_s, b_exponent, seen, scale, MASKED: tl.constexpr):
+    """Softmax from scores and log-sum-exps in base 2, which broadcast along the rows; queries
+    beyond the tensor have a large number or +inf there, so their weights are 0."""
+    b_p = tl.exp2(b_s * (scale * LOG2_E) - b_exponent)
     return tl.where(seen, b_p, 0.0) if MASKED else b_p
 
 
 @triton.jit
 def shifted(b_s, b_shift, seen, scale, MASKED: tl.constexpr):
     """As ``weights``, with backward_rows.py's shift: to be divided by its total. Of b_s's dtype."""
-    LOG2_E: tl.constexpr = 1.4426950408889634
     b_p = tl.exp2(b_s * (tl.cast(scale, b_s.dtype) * LOG2_E) - b_shift)
     return tl.where(seen, b_p, 0.0) if MASKED else b_p
 

@@ -239,7 +239,11 @@ def attention_forward(
 
     b_sum = b_sum.to(tl.float32)
     # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
-    b_out = b_out.to(tl.float32) / tl.where(b_sum == 0.0, 1.0, b_sum)[:, None]
+    b_divisor = tl.where(b_sum == 0.0, 1.0, b_sum)
+    if seed is not None:
+        # Weights of a row with a score of +inf are NaN, also where dropout left finite numbers.
+        b_divisor = tl.where(b_sum == float("inf"), float("nan"), b_divisor)
+    b_out = b_out.to(tl.float32) / b_divisor[:, None]
     b_log = tl.log(b_sum) if NATURAL else tl.log2(b_sum)
     b_lse = (b_max + b_log) * (1.0 if NATURAL else 0.6931471805599453)
     b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)

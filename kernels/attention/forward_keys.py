@@ -8,7 +8,7 @@ import triton.language as tl
 from ..products import add_product
 from .packed import load_tile
 from .products import head_product
-from .scores import dropped, kept, modified, place
+from .scores import dropped, finite, kept, modified, place
 
 
 @triton.jit
@@ -107,16 +107,13 @@ def attend(
         # A positive scale commutes with the maximum: one fused multiply-add a score.
         scale = 1.0 if PRESCALE else scale_log
         b_max_new = tl.maximum(b_max, tl.max(b_s, 1) * scale)
-        b_shift = b_max_new
-        if MASKED or scores.bias is not None:
-            # A row that has seen no key yet has -inf as maximum: subtract 0, or NaN would arise.
-            b_shift = tl.where(b_max_new == float("-inf"), 0.0, b_max_new)
+        b_max_new = finite(b_max_new, MASKED or scores.bias is not None)
         if NATURAL:
-            b_p = tl.exp(b_s * scale - b_shift[:, None])
-            b_alpha = tl.exp(b_max - b_shift)
+            b_p = tl.exp(b_s * scale - b_max_new[:, None])
+            b_alpha = tl.exp(b_max - b_max_new)
         else:
-            b_p = tl.exp2(b_s * scale - b_shift[:, None])
-            b_alpha = tl.exp2(b_max - b_shift)
+            b_p = tl.exp2(b_s * scale - b_max_new[:, None])
+            b_alpha = tl.exp2(b_max - b_max_new)
         b_sum = b_sum * b_alpha.to(b_sum.dtype) + tl.sum(b_p, 1)
         b_out = b_out * b_alpha.to(b_out.dtype)[:, None]
         if scores.seed is not None:

@@ -20,6 +20,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from .backward_tiles import spoilt
+
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -148,8 +150,9 @@ def attention_backward_hopper_prepare(
 ):
     """rows, (3, batch, heads, padded seqlen_q): lse in base 2, delta - dlse, norm of dout.
 
-    A row without a key, and one past the end, gets +inf as lse: its weights are 0. The sums of dq
-    become 0. bounds, (2, batch * kv_heads, blocks of keys): largest element of k, norm of v.
+    A row without a key, and one past the end, gets +inf as lse: its weights are 0; one whose lse
+    is +inf gets NaN. The sums of dq become 0. bounds, (2, batch * kv_heads, blocks of keys):
+    largest element of k, norm of v.
     Where nothing is summed in fixed point, dq and bounds are None and rows has no norms.
     """
     gdc_launch_dependents()
@@ -183,7 +186,7 @@ def attention_backward_hopper_prepare(
     if dlse is not None:
         b_delta -= tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
     b_lse = tl.load(lse + o_bh + o_m, mask=in_m, other=float("-inf"))
-    b_lse = tl.where(b_lse == float("-inf"), float("inf"), b_lse * LOG2_E)
+    b_lse = tl.where(b_lse == float("-inf"), float("inf"), spoilt(b_lse) * LOG2_E)
     o_row = i_bh.to(tl.int64) * n_m * BLOCK_M + o_m
     all_rows = n_rows.to(tl.int64) * BLOCK_M
     tl.store(rows + o_row, b_lse)

@@ -126,11 +126,12 @@ def _produce(q, k, v, dout, memory, plan):
 
 @gluon.jit
 def _log_sum_exps(lse, tile, row, plan, LAYOUT: gl.constexpr):
-    """In base 2; +inf where a row sees no key, and past the end: its weights are 0."""
+    """In base 2; +inf where a row sees no key and past the end: its weights are 0; NaN for +inf."""
     o_m = row + gl.arange(0, ROWS, LAYOUT)
     at = (tile.i_b * plan.heads + tile.i_h).to(gl.int64) * plan.seqlen_q
     x = gl.load(lse + at + o_m, mask=o_m < plan.seqlen_q, other=float("-inf"))
-    return gl.where(x == float("-inf"), float("inf"), x * 1.4426950408889634)
+    spoilt = gl.where(x == float("inf"), float("nan"), x * 1.4426950408889634)
+    return gl.where(x == float("-inf"), float("inf"), spoilt)
 
 
 @gluon.jit

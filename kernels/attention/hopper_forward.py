@@ -10,6 +10,7 @@ tests.
 Aggregates read their annotations when they are built, so nothing here postpones them.
 """
 
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -23,6 +24,8 @@ from triton.language.core import _aggregate as aggregate
 from ..hopper import ROWS, Ring, meet, new_ring
 from .hopper_pairs import pack, unpack
 from .hopper_problem import Problem
+
+NAN_TOO = gl.constexpr(tl.PropagateNan.ALL)
 
 
 @aggregate
@@ -128,9 +131,15 @@ def _mask(s, row, i_block, own, problem, LEFT_ALONE: gl.constexpr):
 
 
 @gluon.jit
+def _larger(a, b):
+    """NaN if either is; the instruction is as fast as the one that passes over it."""
+    return gl.maximum(a, b, propagate_nan=NAN_TOO)
+
+
+@gluon.jit
 def _softmax(s, maximum, total, scale_log2, MASKED: gl.constexpr):
     """One step of the online softmax: exponentials, maximum and sum, and the old ones' factor."""
-    new = gl.maximum(maximum, gl.max(s, 1))
+    new = _larger(maximum, gl.reduce(s, 1, _larger))
     shift = new * scale_log2
     if MASKED:
         # A row that has seen no key yet keeps -inf as maximum: subtract 0, or NaN would arise.
@@ -259,6 +268,8 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
             empty = total == 0.0
             b_lse = (maximum * scale_log2 + gl.log2(total)) * 0.6931471805599453
             b_lse = gl.where(empty, float("-inf"), b_lse)
+            # The weights of a score of +inf are NaN, the formula's log-sum-exp of it is +inf.
+            b_lse = gl.where(maximum == float("inf"), float("inf"), b_lse)
             o_m = row + gl.arange(0, ROWS, S_ROWS)
             gl.store(lse + problem.first_lse(own, i_h) + o_m, b_lse, mask=o_m < own.seqlen_q)
             inverse = gl.convert_layout(

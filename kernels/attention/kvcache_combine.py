@@ -14,6 +14,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
 from .configs import padded
+from .scores import finite
 
 # A program is one warp, which waits for no other.
 WARPS = 1
@@ -87,7 +88,7 @@ def attention_kvcache_combine(
     b_max = tl.load(stats + o_part, mask=in_part, other=float("-inf"))
     b_sum = tl.load(stats + n_stats + o_part, mask=in_part, other=0.0)
     row_max = tl.max(b_max, 0)
-    shift = tl.where(row_max == float("-inf"), 0.0, row_max)
+    shift = finite(row_max, True)
     b_weight = tl.exp(b_max - shift[None, :]) if NATURAL else tl.exp2(b_max - shift[None, :])
     row_sum = tl.sum(b_sum * b_weight, 0)
     b_out = tl.sum(b_part * b_weight[:, :, None], 0)

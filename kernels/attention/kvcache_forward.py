@@ -16,7 +16,7 @@ from .kvcache_combine import finished
 from .kvcache_layout import keys_in_cache, lead, pages, trail
 from .products import head_product
 from .rotary import load_rotated
-from .scores import tanh
+from .scores import finite, tanh
 
 
 @triton.jit(do_not_specialize=["length", "added"])
@@ -272,15 +272,13 @@ def attention_kvcache(
         if left is not None:
             seen = seen & (o_key >= r_token + (diagonal + left))
         b_s = tl.where(seen, b_s, float("-inf"))
-        b_max_new = tl.maximum(b_max, tl.max(b_s, 0 if TURNED else 1))
-        # A row that has seen no key yet has -inf as maximum: subtract 0, or NaN would arise.
-        b_shift = tl.where(b_max_new == float("-inf"), 0.0, b_max_new)
+        b_max_new = finite(tl.maximum(b_max, tl.max(b_s, 0 if TURNED else 1)), True)
         if NATURAL:
-            b_p = tl.exp(b_s - lead(b_shift, TURNED))
-            b_alpha = tl.exp(b_max - b_shift)
+            b_p = tl.exp(b_s - lead(b_max_new, TURNED))
+            b_alpha = tl.exp(b_max - b_max_new)
         else:
-            b_p = tl.exp2(b_s - lead(b_shift, TURNED))
-            b_alpha = tl.exp2(b_max - b_shift)
+            b_p = tl.exp2(b_s - lead(b_max_new, TURNED))
+            b_alpha = tl.exp2(b_max - b_max_new)
         if TURNED:
             b_sums = b_sums * b_alpha[None, :] + b_p
         else:

@@ -46,6 +46,19 @@ class Scores(NamedTuple):
     span: Any
 
 
+# The largest number of fp32.
+LARGEST = tl.constexpr(3.4028234663852886e38)
+
+
+@triton.jit
+def finite(b_max, HIDDEN: tl.constexpr):
+    """A maximum that exponents are counted from, as a number. A score of +inf then has an infinite
+    weight and its row an infinite sum, or NaN beside a NaN; and where keys may be HIDDEN a row that
+    has seen none yet does not subtract -inf from -inf."""
+    b_max = tl.minimum(b_max, LARGEST)
+    return tl.where(b_max == float("-inf"), -LARGEST, b_max) if HIDDEN else b_max
+
+
 @triton.jit
 def modified(b_s, scores, i_row, o_r, i_col, o_c, PRECISE: tl.constexpr):
     """Scores from products, and what the first is differentiated by the second, without factor.

@@ -324,3 +324,31 @@ def test_nan_reaches_the_gradients_that_fixed_point_sums(broken: str, head_dim: 
     for one, twin, seen in zip(found, twins, (queries, keys, keys), strict=True):
         assert (one.isnan() | ~twin.isnan())[:, seen].all()
         assert not one[:, :, 0].isnan().any()
+
+
+@pytest.mark.parametrize("spoilt", ["infinity", "two infinities", "infinity and NaN"])
+@pytest.mark.parametrize(
+    ("head_dim", "keys"), [(64, 300), (40, 256), (128, 300), (128, 1300), (256, 300)], ids=str
+)
+def test_infinite_scores_are_the_formulas(head_dim: int, keys: int, spoilt: str) -> None:
+    from kernels import flash_attention
+
+    q, dout = (torch.randn((1, 300, 2, head_dim), device="cuda").bfloat16() for _ in range(2))
+    k, v = (torch.randn((1, keys, 2, head_dim), device="cuda").bfloat16() for _ in range(2))
+    q[0, 77, 1, 5] = math.inf
+    if spoilt == "two infinities":  # of unlike signs for half of the keys
+        q[0, 77, 1, 6] = math.inf
+    if spoilt == "infinity and NaN":
+        k[0, 200, 1, 6] = math.nan
+    found = []
+    for kind in (torch.bfloat16, torch.float64):
+        leaves = [one.to(kind).requires_grad_() for one in (q, k, v)]
+        attention = plain_attention if kind == torch.float64 else flash_attention
+        options = {} if kind == torch.float64 else {"return_lse": True}
+        out, lse = attention(*leaves, **options)
+        gradients = torch.autograd.grad(out, leaves, dout.to(kind))
+        found.append([one.detach() for one in (out, lse, *gradients)])
+    for what, one, truth in zip(("out", "lse", "dq", "dk", "dv"), *found, strict=True):
+        assert torch.equal(one.isnan(), truth.isnan()), what
+        assert torch.equal(one.isinf(), truth.isinf()), what
+    assert found[0][1][0, 1, 77].isposinf() == (spoilt == "infinity")
