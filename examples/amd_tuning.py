@@ -4,7 +4,8 @@
     python examples/amd_tuning.py --target gfx942 matmul-fp16-4096x4096x4096
 
 Untuned is what a common guide to Triton recommends by size alone, with Triton's own numbers of
-warps and stages; tuned is the row this repository's tables choose. Nothing runs: what stands here
+warps and stages; tuned is the row this repository's tables choose. Gradients and decoding, which
+the guide does not know, have a row a launch, named by its kernel. Nothing runs: what stands here
 is the compilers' registers, spills and instructions, and the bound computed from them. No GPU is
 needed.
 """
@@ -35,6 +36,13 @@ WORKLOADS = (
     "matmul-fp16-1024x1024x1024",
     "matmul-fp16-4096x4096x4096",
     "matmul-fp16-8192x8192x8192",
+)
+# The guide has no tile for gradients and decoding, nor for more than one kernel a call.
+TUNED_ALONE = (
+    "attention-backward-bf16-B4-S4096-H32-D64",
+    "attention-backward-bf16-B4-S4096-H16-D128-causal",
+    "attention-kvcache-bf16-B16-S1-KV4096-H32-G8-D128-page64-causal",
+    "attention-kvcache-bf16-B16-S1-KV4096-H32-G8-D128-page64-fp8kv-causal",
 )
 HEAD = "workload | target | tile | warps, stages | VGPRs | spilled bytes | blocks a CU"
 HEAD += " | MFMA in the hot loop | bound us | limited by"
@@ -90,6 +98,27 @@ def rows(workload: Workload, target: Target) -> list[Row]:
     ]
 
 
+def rows_of(workload: Workload, target: Target) -> list[Row]:
+    return (launches if workload.name in TUNED_ALONE else rows)(workload, target)
+
+
+def launches(workload: Workload, target: Target) -> list[Row]:
+    """Of what the tables choose each launch that takes a twentieth of the call's bound or more."""
+    measured = compiled.measure(workload, target)
+    if measured.status != "ok":
+        return [Row(workload.name, target.name, "tuned", "", "", (), measured.detail)]
+    found: Any = measured.evidence["launches"]
+    call = sum(one["bound"]["us"] for one in found)
+    return [_launch(workload, target, one) for one in found if one["bound"]["us"] > call / 20]
+
+
+def _launch(workload: Workload, target: Target, launch: Mapping[str, Any]) -> Row:
+    blocks = (launch["constants"].get(f"BLOCK_{letter}") for letter in "MN")
+    tile = "x".join(str(one) for one in blocks if one is not None)
+    options = f"{launch['num_warps']}, {launch['num_stages']}"
+    return Row(workload.name, target.name, launch["kernel"], tile, options, _values(launch))
+
+
 def _row(workload: Workload, target: Target, kind: str, config: Any) -> Row:
     with tuning.choosing(lambda own: config if type(own) is type(config) else own):
         measured = compiled.measure(workload, target)
@@ -126,14 +155,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", action="append", choices=AMD, help="default: all three")
     args = parser.parse_args(argv)
     try:
-        chosen = [load_workloads().get(name) for name in args.workloads or WORKLOADS]
+        chosen = [load_workloads().get(name) for name in args.workloads or WORKLOADS + TUNED_ALONE]
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(f"| {HEAD} |\n|{'---|' * (HEAD.count('|') + 1)}")
     for workload in chosen:
         for name in args.target or AMD:
-            for row in rows(workload, targets.get(name)):
+            for row in rows_of(workload, targets.get(name)):
                 print(f"| {row} |", flush=True)
     return 0
 

@@ -55,3 +55,12 @@ def test_the_page_holds_two_rows_of_every_workload_and_target() -> None:
                 wanted.append((name, target, "untuned " + "x".join(map(str, tile))))
     assert [row for row in found if row[2].startswith("untuned")] == wanted
     assert [row[:2] for row in found if row[2].startswith("tuned")] == [row[:2] for row in wanted]
+    alone = [row[:2] for row in found if row[0] in amd_tuning.TUNED_ALONE]
+    assert set(alone) == {(name, on) for name in amd_tuning.TUNED_ALONE for on in amd_tuning.AMD}
+
+
+def test_decoding_has_a_row_for_each_launch_that_counts() -> None:
+    workload = load_workloads().get(amd_tuning.TUNED_ALONE[2])
+    (row,) = amd_tuning.rows_of(workload, targets.get("gfx942"))  # its combining is a hundredth
+    assert (row.kind, row.tile) == ("attention_kvcache", "16x32")
+    assert f"| {row.workload} | gfx942 | {row.kind} {row.tile} |" in PAGE
