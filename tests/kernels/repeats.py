@@ -20,16 +20,20 @@ Call = Callable[[], tuple[torch.Tensor, ...]]
 
 
 def attention(dtype: torch.dtype, D: int, **options: Any) -> tuple[Call, Call]:
-    """Forward, and gradients from a finished forward pass."""
+    """Forward, and gradients from a finished forward pass; ``S`` queries and ``KV`` keys."""
     import kernels
 
-    S, H, G, KV = ROWS, 8, 2, ROWS + 100
+    S = options.pop("S", ROWS)
+    H, G, KV = 8, 2, options.pop("KV", ROWS + 100)
     q, k, v = (torch.randn(2, rows, heads, D).to(dtype).requires_grad_()
                for rows, heads in ((S, H), (KV, G), (KV, G)))  # fmt: skip
     if options.pop("sinks", False):
         options["sinks"] = torch.randn(H).requires_grad_()
     if options.pop("bias", False):
         options["bias"] = torch.randn(H, 1, KV).requires_grad_()
+    if (span := options.pop("span", 0)) > 0:
+        blocks = torch.rand(1, H, -(-S // span), -(-KV // span)) < 0.5
+        options |= {"block_mask": blocks, "block_size": (span, span)}
     more = tuple(options[name] for name in ("sinks", "bias") if name in options)
 
     def forward() -> tuple[torch.Tensor, ...]:
@@ -66,14 +70,14 @@ def packed(D: int) -> tuple[Call, Call]:
     return forward, backward
 
 
-def attention_fp8(D: int) -> Call:
+def attention_fp8(D: int, causal: bool = True) -> Call:
     import kernels
 
     S, E4M3 = ROWS, torch.float8_e4m3fn
     q, k, v = (torch.randn(2, S, heads, D).to(E4M3) for heads in (8, 2, 2))
 
     def call() -> tuple[torch.Tensor, ...]:
-        found: Any = kernels.flash_attention(q, k, v, causal=True, return_lse=True)
+        found: Any = kernels.flash_attention(q, k, v, causal=causal, return_lse=True)
         return tuple(found)
 
     return call
@@ -117,7 +121,27 @@ def product(
     import kernels
 
     a, b = torch.randn(M, K).to(dtype), torch.randn(N, K).to(dtype).t()
+    if dtype == torch.float8_e4m3fn:
+        one, two = torch.tensor(0.5), torch.tensor(2.0)
+        return lambda: (kernels.matmul(a, b, a_scale=one, b_scale=two),)
     return lambda: (kernels.matmul(a, b, allow_tf32=tf32),)
+
+
+def product_with_gradients() -> Call:
+    """Of an activation's input, bias and residual too."""
+    import kernels
+
+    a, b, bias, residual = (
+        torch.randn(shape).bfloat16().requires_grad_()
+        for shape in ((300, 264), (264, 520), (520,), (300, 520))
+    )
+    dout = torch.randn(300, 520).bfloat16()
+
+    def call() -> tuple[torch.Tensor, ...]:
+        out = kernels.matmul(a, b, bias=bias, activation="gelu", residual=residual)
+        return out.detach(), *torch.autograd.grad(out, (a, b, bias, residual), dout)
+
+    return call
 
 
 def grouped() -> Call:
@@ -142,27 +166,49 @@ def calls(having: str) -> dict[str, Call]:
         ("fp16 D64", torch.float16, 64, plain),
         ("bf16 D128", torch.bfloat16, 128, plain),
         ("bf16 D128 full", torch.bfloat16, 128, {}),
+        ("bf16 D128 full of 900 keys", torch.bfloat16, 128, {"KV": 900}),
+        ("bf16 D128 of 2500 keys", torch.bfloat16, 128, {"KV": 2500, **plain}),
         ("bf16 D256", torch.bfloat16, 256, plain),
         ("fp32 D64", torch.float32, 64, plain),
         ("fp16 D80 window", torch.float16, 80, {"window_size": (100, 50)}),
+        ("fp16 D128 causal window", torch.float16, 128, {"window_size": (300, 0)}),
+        ("fp16 D64 of 20 keys", torch.float16, 64, {"KV": 20}),
+        ("bf16 D128 few queries", torch.bfloat16, 128, {"S": 3, "KV": 4000, **plain}),
+        ("bf16 D64 blocks", torch.bfloat16, 64, {"span": 128}),
         ("fp16 D64 softcap sinks bias", torch.float16, 64,
          {"softcap": 3.0, "sinks": True, "bias": True, "dropout_p": 0.1, "dropout_seed": 5}),
     ):  # fmt: skip
-        if having in f"forward backward {name}":
+        if having in f"forward {name}" or having in f"backward {name}":
             each = attention(dtype, D, **dict(options))
             found[f"forward {name}"], found[f"backward {name}"] = each
-    found["forward varlen D128"], found["backward varlen D128"] = packed(128)
-    found["decode contiguous"], found["decode paged"] = decoding(0), decoding(16)
-    found["forward fp8 D128"] = attention_fp8(128)
-    found["decode of an fp8 cache"] = decoding(16, fp8=True)
-    found["decode with new keys"] = decoding(16, new=1)
-    found["matmul fp8"] = product(500, 512, 1024, torch.float8_e4m3fn)
-    found["matmul tf32"] = product(1000, 1000, 1000, torch.float32, tf32=True)
-    found["matmul one row"] = product(1, 4096, 4096)
-    found["matmul whole columns"] = product(16, 4096, 4096)
-    found["matmul 1000x1000x1000"] = product(1000, 1000, 1000)
-    found["matmul split K 8x1024x8192"] = product(8, 1024, 8192)
-    found["grouped_matmul with gradient"] = grouped()
+    for D in (64, 128, 256):
+        if having in f"forward varlen D{D}" or having in f"backward varlen D{D}":
+            found[f"forward varlen D{D}"], found[f"backward varlen D{D}"] = packed(D)
+    low, single = torch.float8_e4m3fn, torch.float32
+    others: tuple[tuple[str, Callable[..., Call], Any], ...] = (
+        *((f"forward fp8 D{D}", attention_fp8, (D,)) for D in (64, 128, 256)),
+        ("forward fp8 D128 full", attention_fp8, (128, False)),
+        ("decode contiguous", decoding, (0,)),
+        ("decode paged", decoding, (16,)),
+        ("decode of an fp8 cache", decoding, (16, True)),
+        ("decode with new keys", decoding, (16, False, 1)),
+        ("decode with new keys, fp8 cache", decoding, (16, True, 1)),
+        ("matmul fp8", product, (500, 512, 1024, low)),
+        ("matmul fp8 1500x1032x2048", product, (1500, 1032, 2048, low)),
+        ("matmul fp8 2500x5008x512", product, (2500, 5008, 512, low)),
+        ("matmul fp8 split K 16x4096x4096", product, (16, 4096, 4096, low)),
+        ("matmul tf32", product, (1000, 1000, 1000, single, True)),
+        ("matmul fp32", product, (300, 300, 1000, single)),
+        ("matmul one row", product, (1, 4096, 4096)),
+        ("matmul whole columns", product, (16, 4096, 4096)),
+        ("matmul 1000x1000x1000", product, (1000, 1000, 1000)),
+        ("matmul 1544x1536x512", product, (1544, 1536, 512)),
+        ("matmul 2040x2048x512", product, (2040, 2048, 512)),
+        ("matmul split K 8x1024x8192", product, (8, 1024, 8192)),
+        ("matmul with gradients", product_with_gradients, ()),
+        ("grouped_matmul with gradient", grouped, ()),
+    )
+    found |= {name: make(*given) for name, make, given in others if having in name}
     return {name: call for name, call in found.items() if having in name}
 
 
