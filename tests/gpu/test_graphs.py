@@ -77,11 +77,15 @@ def test_no_call_waits_for_the_gpu_or_keeps_memory(name: str, only_portable: boo
     with portable(only_portable):
         given = call.draw()
         call.outputs(given)
+        # What earlier tests' streams held is given back now, not between two calls.
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
         held = []
         with waiting_is_an_error():
             for _ in range(3):
                 call.outputs(given)
-                gc.collect()  # also of calls before this one
+                gc.collect()
                 held.append(torch.cuda.memory_allocated())
         torch.cuda.synchronize()
         assert held[1] == held[2]
