@@ -203,7 +203,8 @@ def attention_kvcache(
         b_slope = tl.load(slopes + o_head * stride_slope_h, mask=in_m, other=0.0) * UNIT
 
     b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
-    b_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
+    # In fp32 the roundings of a long sum would show in the log-sum-exp.
+    b_sum = tl.zeros([BLOCK_M], dtype=tl.float64 if NATURAL and not TURNED else tl.float32)
     b_sink = None if sinks is None else tl.load(sinks + o_head, mask=in_m, other=0.0)
     if sinks is not None:
         b_max = tl.where(i_s == 0, b_sink * UNIT, b_max)
@@ -282,7 +283,7 @@ def attention_kvcache(
         if TURNED:
             b_sums = b_sums * b_alpha[None, :] + b_p
         else:
-            b_sum = b_sum * b_alpha + tl.sum(b_p, 1)
+            b_sum = b_sum * b_alpha.to(b_sum.dtype) + tl.sum(b_p, 1)
         b_out = b_out * lead(b_alpha.to(b_out.dtype), TURNED)
         b_max = b_max_new
         # [BLOCK_N, BLOCK_DV], or TURNED
@@ -309,6 +310,7 @@ def attention_kvcache(
     b_out = b_out.to(tl.float32)
     if TURNED:
         b_sum = tl.sum(b_sums, 0)
+    b_sum = b_sum.to(tl.float32)
     if PAIRS:
         b_out = tl.permute(tl.join(b_out, b_out_odd), 0, 2, 1)  # [BLOCK_DV / 2, 2, BLOCK_M]
         b_out = tl.reshape(b_out, [BLOCK_DV, BLOCK_M])
