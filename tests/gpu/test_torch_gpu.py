@@ -84,6 +84,7 @@ def carved_out(read: Read) -> Iterator[None]:
     """What ``read`` reads stays in a part of the L2 that is set aside for it."""
     driver = ctypes.CDLL("libcuda.so.1")
     size = 4 * read.source.numel()
+    # torch leaves its streams without types.
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     window = _Window(read.source.data_ptr(), size, 1.0, _PERSISTING, _STREAMING)
     handle = ctypes.c_void_p(stream.cuda_stream)

@@ -158,6 +158,7 @@ def launched(case: Case, beside: bool, calls: int) -> str:
                 for _ in range(2):
                     load = (load @ load).tanh_()
         graph.replay()
+    # torch leaves its events without types.
     end = torch.cuda.Event()  # type: ignore[no-untyped-call]
     end.record()  # type: ignore[no-untyped-call]
     until = time.monotonic() + SECONDS
