@@ -65,7 +65,8 @@ class Session:
         self.wrap = tuple(wrap)
         self.environment = environment
         self.card: dict[str, Any] | None = None
-        self.ceilings: devices.Ceilings | None = None  # measured on a card without a datasheet
+        # Measured on a card without a datasheet, by the first worker; those after it take them.
+        self.ceilings: devices.Ceilings | None = None
         self.errors = ""
         self.unended = False  # whether the last wrapping command had to be ended after its answers
         self._note = ""  # what the last worker found at its start that speaks against its numbers
@@ -172,6 +173,8 @@ class Session:
             reader.start()
         try:
             request = {**self.request, "workloads": list(workloads)}
+            if self.ceilings is not None:
+                request["measured_ceilings"] = self.ceilings.to_json()
             if _ready:
                 request["ours"] = sorted(_ready)
             process.stdin.write(json.dumps(request) + "\n")
@@ -207,12 +210,15 @@ class Session:
 
     def _told(self, message: Mapping[str, Any]) -> None:
         """What a worker says of the card before it measures."""
-        self.card = message.get("card", self.card)
+        if "card" in message:
+            self.card = message["card"]
+            if self.ceilings is not None and self.ceilings.card != message["card"]["name"]:
+                self.ceilings = None  # of a run before, on another card
         self._note = message.get("note", self._note)
         _say_once(self._note)
         if "ceilings" in message:
             self.ceilings = devices.Ceilings.from_json(message["ceilings"])
-            # Each worker measures its own; that they differ a little is no news.
+            # Another session measures its own; that they differ a little is no news.
             _say_once(self.ceilings.said, about=self.ceilings.card)
 
     def _answers(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import isolation
+from benchmarks.devices import Ceilings
 from benchmarks.instruments import evidence
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Report, Session
@@ -27,6 +28,7 @@ class Unfinished:
         measured, where = isolation.measured(), evidence.folder()
         self._file: Path | None = None
         self._card: Any = None
+        self._ceilings: Ceilings | None = None
         self._outcomes: dict[str, Outcome] = {}
         if measured is None or where is None or " " in measured.commit:
             return
@@ -47,6 +49,8 @@ class Unfinished:
         file.write_text(whole, encoding="utf-8")
         lines = [json.loads(row) for row in rows]
         self._card = lines[-1]["card"] if lines else None
+        if lines and "ceilings" in lines[-1]:
+            self._ceilings = Ceilings.from_json(lines[-1]["ceilings"])
         for line in lines:
             outcome = Outcome.from_json(line["outcome"])
             if line["card"] == self._card and outcome.status in _SETTLED:
@@ -56,9 +60,10 @@ class Unfinished:
         """As ``session.run``, with what is kept of ``names`` and keeping what comes."""
 
         def came(outcome: Outcome) -> None:
-            self._keep(outcome, session.card)
+            self._keep(outcome, session)
             report(outcome)
 
+        session.ceilings = self._ceilings  # what is kept has shares of these
         known = {name: self._outcomes[name] for name in names if name in self._outcomes}
         # At least one is measured: it tells which card this is.
         left = [name for name in names if name not in known] or list(names[-1:])
@@ -68,14 +73,17 @@ class Unfinished:
         together = known | found
         return {name: together[name] for name in names}
 
-    def _keep(self, outcome: Outcome, card: Any) -> None:
+    def _keep(self, outcome: Outcome, session: Session) -> None:
         if self._file is None:
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._file.open("a", encoding="utf-8") as file:
             if not file.tell():
                 file.write(json.dumps(self._key) + "\n")
-            file.write(json.dumps({"card": card, "outcome": outcome.to_json()}) + "\n")
+            line = {"card": session.card, "outcome": outcome.to_json()}
+            if session.ceilings is not None:
+                line["ceilings"] = session.ceilings.to_json()
+            file.write(json.dumps(line) + "\n")
 
     def finish(self) -> None:
         """Nothing is left to do: the evidence holds it all."""

@@ -164,7 +164,8 @@ def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Meas
     notes = (_shared(request, gpu.uuid, before, clocks.computing()), _kept_warm())
     message = {"card": vars(gpu.card), "note": "; ".join(filter(None, notes))}
     if mode in ("latency", "beside", "choices"):
-        found = ceilings.measured_on(gpu, ceilings.torch_products(), ceilings.torch_streams())
+        products, streams = ceilings.torch_products(), ceilings.torch_streams()
+        found = ceilings.measured_on(gpu, products, streams, _measured_before(request))
         message |= {} if found is None else {"ceilings": found.to_json()}
     _tell(answers, message)
     get = peers.get
@@ -195,6 +196,11 @@ def _real(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> Meas
     return lambda names: (sample_tensor_pipe(get(name), gpu.uuid) for name in names)
 
 
+def _measured_before(request: dict[str, Any]) -> devices.Ceilings | None:
+    known = request.get("measured_ceilings")
+    return None if known is None else devices.Ceilings.from_json(known)
+
+
 def _kept_warm() -> str:
     import torch
 
@@ -220,7 +226,8 @@ def _scripted(request: dict[str, Any], answers: TextIO, begin: beside.Begin) -> 
     if "ceilings" in request:  # how long its product and its stream take
         card = FakeGpu()
         card.script.us = request["ceilings"]
-        found = ceilings.measured_on(card, {"fp16": lambda _: _nothing}, [lambda n: (_nothing, n)])
+        products, stream = {"fp16": lambda _: _nothing}, [lambda n: (_nothing, n)]
+        found = ceilings.measured_on(card, products, stream, _measured_before(request))
         message |= {} if found is None else {"ceilings": found.to_json()}
     _tell(answers, message)
     limits = Limits(**request.get("limits", {}))

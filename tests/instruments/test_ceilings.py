@@ -6,8 +6,10 @@ import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from benchmarks import isolation
 from benchmarks.commands import peers as command
@@ -86,6 +88,20 @@ def test_they_are_measured_once_in_a_process_and_not_where_there_is_a_datasheet(
     assert ceilings.measured_on(gpu, given, []) is first and gpu.runs == runs
     assert ceilings.roof(UNKNOWN) is first
     assert ceilings.measured_on(FakeGpu(name="NVIDIA H200"), given, []) is None
+    assert ceilings.measured_on(gpu, given, [], Ceilings("another card")) is first
+    assert ceilings.measured_on(gpu, given, [], FOUND) is FOUND and gpu.runs == runs
+    assert ceilings.roof(UNKNOWN) is FOUND
+
+
+def test_a_product_that_raises_leaves_tf32_as_it_was(monkeypatch: pytest.MonkeyPatch):
+    new = torch.empty(2, 2)
+    monkeypatch.setattr(torch, "Generator", lambda _: SimpleNamespace(manual_seed=lambda _: None))
+    monkeypatch.setattr(torch, "randn", lambda *_, **__: new)
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: new.int())  # no place for the result
+    allowed = torch.backends.cuda.matmul.allow_tf32
+    with pytest.raises(RuntimeError, match="dtype"):
+        ceilings.torch_products()["tf32"](2)()
+    assert torch.backends.cuda.matmul.allow_tf32 == allowed
 
 
 def test_a_lost_device_is_no_missing_product():
@@ -143,10 +159,14 @@ def test_a_session_has_them_of_its_worker_and_says_what_they_are_once(
         f"products: fp16 {found.peak('fp16'):.0f}; {found.bandwidth_gbps:.0f} GB/s of a stream), "
         "times have no floor\n"
     )
-    # Another process measures its own, a little different.
-    session._told({"ceilings": Ceilings("Fake GPU", found.peaks, 1.0).to_json()})
-    assert session.ceilings != found
+    # Another session measures its own, a little different; a worker after the first does not.
+    session.ceilings = Ceilings("Fake GPU", found.peaks, 1.0)
+    assert session.run(["w"])["w"].status == "ok"
+    assert session.ceilings == Ceilings("Fake GPU", found.peaks, 1.0)
     assert capsys.readouterr().err == ""
+    # Those of a run before on another card are dropped.
+    session._told({"card": {"name": "NVIDIA H200"}})
+    assert session.ceilings is None
 
 
 def test_they_are_kept_beside_the_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

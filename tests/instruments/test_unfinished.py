@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from benchmarks import isolation
+from benchmarks.devices import Ceilings
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Report, Session
 from benchmarks.instruments.unfinished import Unfinished
@@ -22,6 +23,7 @@ class Stub:
     def __init__(self, statuses: dict[str, Any], card: str = "H200", ends_after: int = 99) -> None:
         self.statuses, self.card, self.ends_after = statuses, card, ends_after
         self.asked: list[str] = []
+        self.ceilings: Ceilings | None = None
 
     def run(self, names: Sequence[str], report: Report) -> dict[str, Outcome]:
         found = {}
@@ -70,6 +72,18 @@ def test_another_card_measures_all_again(folder: Path):
     ended(STATUSES, 2)
     assert measured(Stub(STATUSES, card="A100"), "abcde") == "cdeab"
     assert measured(Stub(STATUSES, card="A100"), "abcde") == "cd"
+
+
+def test_what_goes_on_takes_shares_of_the_ceilings_there_were(folder: Path):
+    first = Stub(STATUSES, ends_after=2)
+    unfinished = Unfinished(METHODS)
+    with pytest.raises(KeyboardInterrupt):
+        # A session has them when its worker says what card it is on.
+        report = lambda _: setattr(first, "ceilings", Ceilings("H300", bandwidth_gbps=5000.0))  # noqa: E731
+        unfinished.run(cast(Session, first), list("abcde"), report)
+    again = Stub(STATUSES)
+    assert measured(again, "abcde") == "cde"
+    assert again.ceilings == first.ceilings is not None
 
 
 @pytest.mark.parametrize("what", ["commit", "tree", "method", "torn header"])
