@@ -45,7 +45,11 @@ def read(
     if on_hip():
         return _read_on_hip(workloads, tell, report, until)
     try:
-        return Readings("ncu", by_ncu(workloads, report, None, until))
+        found = by_ncu(workloads, report, None, until)
+        unread = [one.detail for one in found.values() if one.detail.startswith(ncu.UNREAD)]
+        if unread and not any(one.status == "ok" for one in found.values()):
+            raise ncu.CountersRefusedError(unread[0])  # this card has no such counter
+        return Readings("ncu", found)
     except (ncu.CountersRefusedError, ValueError) as refused:
         tell(f"no hardware counters, the driver's sampling instead: {refused}")
         sampled = Session(_request("sampled", until), seconds_each=SECONDS_EACH)

@@ -1,7 +1,7 @@
 """Hardware counters through Nsight Compute: many workloads in one profiled process.
 
 ``ncu`` costs seconds a process, so one worker runs all workloads; each call stands between two
-*marks*, launches of a spinning kernel that no workload has. Clocks are left alone
+*marks* (:mod:`benchmarks.instruments.marked`). Clocks are left alone
 (``--clock-control none``): counters in cycles need no fixed clock. ``ncu`` clears the caches before
 each kernel, so its times compare with the cold method.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import shutil
 import statistics
 from collections.abc import Mapping, Sequence
@@ -17,14 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.instruments import measuring
+from benchmarks.instruments import marked as marks
 from benchmarks.instruments.method import method_hash
 from benchmarks.instruments.outcome import Outcome
 
 if TYPE_CHECKING:
     from benchmarks.workloads.base import Workload
 
-MARK = "spin_kernel"
 # With sm__inst_executed_pipe_tensor.sum among these, an H200 took four times as long a launch.
 COLUMNS = {
     "gpu__time_duration.sum": "duration_ns",
@@ -34,6 +34,7 @@ COLUMNS = {
     "dram__bytes.sum": "dram_bytes",
     "sm__cycles_elapsed.avg.per_second": "sm_hz",
 }
+UNREAD = "ncu gave no number for "
 REMEDY = (
     "the driver lets only administrators read counters: set NVreg_RestrictProfilingToAdminUsers=0 "
     "for the nvidia module on the host, or give a trusted container CAP_SYS_ADMIN"
@@ -46,7 +47,7 @@ class CountersRefusedError(RuntimeError):
 
 @dataclass(frozen=True)
 class KernelCounters:
-    """One launch as ``ncu`` counted it."""
+    """One launch as ``ncu`` counted it; NaN is what it did not read."""
 
     kernel: str
     duration_ns: float
@@ -58,7 +59,14 @@ class KernelCounters:
 
     @property
     def is_mark(self) -> bool:
-        return MARK in self.kernel
+        return marks.KERNEL in self.kernel
+
+    @property
+    def unread(self) -> list[str]:
+        """Metrics by ``ncu``'s name of which there is no number."""
+        return [
+            column for column, name in COLUMNS.items() if not math.isfinite(getattr(self, name))
+        ]
 
 
 def find() -> str:
@@ -122,7 +130,10 @@ def parse(text: str) -> list[KernelCounters]:
 
 
 def _number(text: str) -> float:
-    return float(text.replace(",", "")) if text else 0.0
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:  # empty, or "n/a"
+        return math.nan
 
 
 def calls(launches: Sequence[KernelCounters]) -> list[list[KernelCounters]]:
@@ -140,7 +151,7 @@ def combine(outcomes: Mapping[str, Outcome], text: str) -> dict[str, Outcome]:
     """The worker's outcomes with the counters of the calls they stand for.
 
     The worker tells how many marks each workload made, so a workload that failed half-way shifts
-    nobody else's counters.
+    nobody else's counters. A launch with a counter that was not read is no measurement.
     """
     marked = calls(parse(text))
     expected = sum(int(outcome.evidence.get("marks", 0)) for outcome in outcomes.values())
@@ -153,6 +164,9 @@ def combine(outcomes: Mapping[str, Outcome], text: str) -> dict[str, Outcome]:
             combined[name] = outcome
         elif not all(mine):
             combined[name] = Outcome(name, "failed", "the call launched no kernel")
+        elif lacking := next((one for call in mine for one in call if one.unread), None):
+            why = f"{UNREAD}{' '.join(lacking.unread)} of {lacking.kernel}"
+            combined[name] = Outcome(name, "failed", why)
         else:
             combined[name] = Outcome(name, "ok", "", of_calls(mine), {"calls": _evidence(mine)})
     return combined
@@ -195,32 +209,18 @@ def mhz(outcome: Outcome) -> float:
 
 
 def profile_between_marks(workload: Workload, repeats: int) -> Outcome:
-    """Runs in the profiled worker: each repeat is one marked call, on inputs made before."""
+    """Runs in the profiled worker: each repeat is one marked call, which alone is profiled."""
     import torch
 
-    if (absent := measuring.missing(workload)) is not None:
-        return absent
-    marks = 0
-    try:
-        inputs = workload.inputs("cuda", seed=0)
-        workload.call(inputs)  # compiles, outside the profile
-        torch.cuda.synchronize()
+    def marked(call: marks.Do, mark: marks.Do) -> None:
         profiler = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        for _ in range(repeats):
-            profiler.cudaProfilerStart()
-            torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
-            marks += 1
-            workload.call(inputs)
-            torch.cuda.synchronize()
-            profiler.cudaProfilerStop()
-    except Exception as error:  # the code under test may raise anything
-        return Outcome(
-            workload.name,
-            measuring.status_of(error),
-            measuring.first_line(error),
-            evidence={"marks": marks},
-        )
-    return Outcome(workload.name, "ok", evidence={"marks": marks})
+        profiler.cudaProfilerStart()
+        mark()
+        call()
+        torch.cuda.synchronize()
+        profiler.cudaProfilerStop()
+
+    return marks.repeated(workload, repeats, marked)
 
 
-METHOD_VERSION = "ncu-" + method_hash(__file__)
+METHOD_VERSION = "ncu-" + method_hash(__file__, marks.__file__)

@@ -4,14 +4,15 @@ Written against the ``counter_collection.csv`` that AMD's guide "Using rocprofv3
 Utilization is MfmaUtil: the cycles the matrix cores were busy over all SIMDs, of those the dispatch
 lasted.
 
-The tool counts every launch of the process, so a mark, a spinning kernel that no workload has,
-stands before and after each call.
+The tool counts every launch of the process, so a mark (:mod:`benchmarks.instruments.marked`) stands
+before and after each call.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 import shutil
 from collections import defaultdict
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.devices import Device
-from benchmarks.instruments import measuring
+from benchmarks.instruments import marked as marks
 from benchmarks.instruments.method import method_hash
 from benchmarks.instruments.outcome import Outcome
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from benchmarks.workloads.base import Workload
 
 UNPROVEN = "read by rocprofv3, whose reader has not been run on a card of ours"
-MARK = "spin_kernel"
 
 COUNTERS = ("SQ_VALU_MFMA_BUSY_CYCLES", "GRBM_GUI_ACTIVE", "SQ_INSTS")
 _COLUMNS = ("Dispatch_Id", "Kernel_Name", "Counter_Name", "Counter_Value")
@@ -40,7 +40,7 @@ class RocprofError(RuntimeError):
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One launch. ``mfma_percent`` is MfmaUtil."""
+    """One launch. ``mfma_percent`` is MfmaUtil. NaN is what rocprofv3 did not read."""
 
     kernel: str
     cycles: float
@@ -85,7 +85,10 @@ def parse(text: str, device: Device) -> list[Dispatch]:
     found = []
     for dispatch in sorted(kernels):
         counted = values[dispatch]
-        cycles = max(counted["GRBM_GUI_ACTIVE"], default=0.0)
+        if not all(counted[name] for name in COUNTERS):
+            found.append(Dispatch(kernels[dispatch], math.nan, math.nan, math.nan))
+            continue
+        cycles = max(counted["GRBM_GUI_ACTIVE"])
         busy = sum(counted["SQ_VALU_MFMA_BUSY_CYCLES"])
         percent = 100 * busy / (cycles * simds) if cycles else 0.0
         found.append(Dispatch(kernels[dispatch], cycles, percent, sum(counted["SQ_INSTS"])))
@@ -106,7 +109,7 @@ def combine(outcomes: Mapping[str, Outcome], text: str, device: Device) -> dict[
     ``RocprofError`` if the table has not that many."""
     between: list[list[Dispatch]] = []
     for dispatch in parse(text, device):
-        if MARK in dispatch.kernel:
+        if marks.KERNEL in dispatch.kernel:
             between.append([])
         elif between:
             between[-1].append(dispatch)
@@ -123,6 +126,11 @@ def combine(outcomes: Mapping[str, Outcome], text: str, device: Device) -> dict[
             combined[name] = outcome
         elif not calls or not all(calls):
             combined[name] = Outcome(name, "failed", "the call launched no kernel")
+        elif lacking := next(
+            (one for call in calls for one in call if math.isnan(one.cycles)), None
+        ):
+            why = f"rocprofv3 did not read every counter of {lacking.kernel}"
+            combined[name] = Outcome(name, "failed", why)
         else:
             combined[name] = Outcome(name, "ok", UNPROVEN, _of_calls(calls))
     return combined
@@ -144,27 +152,13 @@ def profile_between_marks(workload: Workload, repeats: int) -> Outcome:
     """Runs in the profiled worker: each repeat is a call between two marks."""
     import torch
 
-    if (absent := measuring.missing(workload)) is not None:
-        return absent
-    marks = 0
-    try:
-        inputs = workload.inputs("cuda", seed=0)
-        workload.call(inputs)  # compiles
-        for _ in range(repeats):
-            torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
-            marks += 1
-            workload.call(inputs)
-            torch.cuda._sleep(1)  # type: ignore[no-untyped-call]
-            marks += 1
-            torch.cuda.synchronize()
-    except Exception as error:  # the code under test may raise anything
-        return Outcome(
-            workload.name,
-            measuring.status_of(error),
-            measuring.first_line(error),
-            evidence={"marks": marks},
-        )
-    return Outcome(workload.name, "ok", evidence={"marks": marks})
+    def marked(call: marks.Do, mark: marks.Do) -> None:
+        mark()
+        call()
+        mark()
+        torch.cuda.synchronize()
+
+    return marks.repeated(workload, repeats, marked)
 
 
-METHOD_VERSION = "rocprofv3-" + method_hash(__file__)
+METHOD_VERSION = "rocprofv3-" + method_hash(__file__, marks.__file__)

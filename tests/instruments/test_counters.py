@@ -68,6 +68,27 @@ def test_a_call_without_a_launch_is_no_measurement():
     assert (found["w"].status, found["w"].detail) == ("failed", "the call launched no kernel")
 
 
+@pytest.mark.parametrize("cell", ["", "n/a", "nan", "inf"])
+def test_a_counter_that_was_not_read_is_not_zero(cell: str, monkeypatch: pytest.MonkeyPatch):
+    lines = [HEADER, UNITS, row(0, "spin_kernel"), row(1, "good"), row(2, "spin_kernel")]
+    unread = row(3, "bad").replace('"50"', f'"{cell}"').replace('"1,048,576"', f'"{cell}"')
+    outcomes = {"good": marked("good", 1), "bad": marked("bad", 1)}
+    found = ncu.combine(outcomes, "\n".join([*lines, unread]))
+    assert found["good"].samples["tensor_pipe"] == (50.0,)
+    assert (found["bad"].status, dict(found["bad"].samples)) == ("failed", {})
+    pipe = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
+    assert found["bad"].detail == f"ncu gave no number for {pipe} dram__bytes.sum of bad"
+    # That nobody's counter is read is the card's: the next tier is asked.
+    sampled = Outcome("bad", "ok", samples={"tensor_pipe_sampled": (50.0,)})
+    session = SimpleNamespace(run=lambda *_: {"bad": sampled})
+    monkeypatch.setattr(counters, "Session", lambda *_, **__: session)
+    monkeypatch.setattr(counters, "by_ncu", lambda *_: {"bad": found["bad"]})
+    readings = counters.read(["bad"], lambda line: None)
+    assert (readings.tier, readings.why) == ("gpm", found["bad"].detail)
+    monkeypatch.setattr(counters, "by_ncu", lambda *_: found)
+    assert counters.read(["good", "bad"], lambda line: None).tier == "ncu"
+
+
 def test_a_log_that_does_not_match_the_worker_is_refused():
     with pytest.raises(ValueError, match="has 1 marked calls, the worker made 2"):
         ncu.combine({"w": marked("w", 2)}, table("spin_kernel", "k"))

@@ -80,6 +80,17 @@ def test_what_rocprof_counted_between_the_marks_of_a_call_is_the_calls(agent: st
         rocprof.combine(outcomes, text, devices.load("mi300x"))
 
 
+def test_a_counter_rocprof_did_not_read_is_not_zero():
+    lines = marked_table(["spin_kernel", "a", "spin_kernel"] * 2, "4").splitlines()
+    (unread,) = (at for at, line in enumerate(lines) if line.startswith("5,5,") and "INSTS" in line)
+    text = "\n".join(lines[:unread] + lines[unread + 1 :])
+    outcomes = {name: marked(name, 2) for name in ("good", "bad")}
+    found = rocprof.combine(outcomes, text, devices.load("mi300x"))
+    assert found["good"].samples["instructions"] == (5_000,)
+    bad = found["bad"]
+    assert (bad.status, bad.detail) == ("failed", "rocprofv3 did not read every counter of a")
+
+
 # Runs the worker and leaves what ends as rocprofv3 does: nothing if it was ended.
 FAKE_ROCPROF = """#!{python}
 import pathlib, subprocess, sys
