@@ -66,7 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", help="workloads of this group only")
     parser.add_argument("--kernel", help="workloads of this kernel only")
     parser.add_argument(
-        "--workload", action="append", default=[], metavar="NAME", help="these workloads only"
+        "--workload",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="these workloads only, each of the group and kernel if those are named too",
     )
     parser.add_argument(
         "--peer", action="append", default=[], metavar="NAME", help="these peers only"
@@ -93,7 +97,18 @@ def chosen(args: argparse.Namespace) -> list[Workload]:
     """The workloads asked for; ``ValueError`` names what there is."""
     yardstick = load_workloads()
     if args.workload:
-        return [yardstick.get(name) for name in dict.fromkeys(args.workload)]
+        named: list[Workload] = [yardstick.get(name) for name in dict.fromkeys(args.workload)]
+        for one in named:
+            for option, asked, its in (
+                ("--group", args.group, one.group),
+                ("--kernel", args.kernel, one.kernel),
+            ):
+                if asked is not None and asked != its:
+                    raise ValueError(
+                        f"--workload {one.name} is in {option} {its}, not {asked}: leave out one "
+                        "of the two"
+                    )
+        return named
     found: list[Workload] = list(yardstick.select(kernel=args.kernel, group=args.group))
     if found:
         return found

@@ -346,6 +346,12 @@ def test_without_a_gpu_the_command_says_so_and_measures_nothing(
 def test_an_unknown_group_is_answered_with_the_known_ones(capsys: pytest.CaptureFixture[str]):
     assert main(["peers", "--group", "guides"]) == 2
     assert "groups are amd fa3 gemm guide" in capsys.readouterr().err
+    named = ["peers", "--workload", "matmul-fp16-1024x1024x1024"]
+    assert main([*named, "--group", "fa3"]) == 2
+    said = "--workload matmul-fp16-1024x1024x1024 is in --group guide, not fa3: leave out one of"
+    assert said in capsys.readouterr().err
+    assert main([*named, "--group", "guide", "--kernel", "flash_attention"]) == 2
+    assert "is in --kernel matmul, not flash_attention" in capsys.readouterr().err
     assert main(["peers", "--group", "sdpa", "--kernel", "flash_attention"]) == 2
     said = capsys.readouterr().err
     assert "the group has --kernel scaled_dot_product_attention; the kernel is in --group" in said
