@@ -87,6 +87,7 @@ def _index(site: Site) -> None:
             _state(table, judgement) | {"sure": next(iter(sampling.counts(view, table)), None)}
             for table in history.tables
         ],
+        aimed_at=AIMED_AT_PERCENT,
         workloads=sorted((name, len(found)) for name, found in judgement.workloads.items()),
         commits=commits,
         rooflines=[

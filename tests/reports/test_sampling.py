@@ -63,7 +63,7 @@ def test_what_speaks_against_a_time_stands_beside_it(tmp_path: Path) -> None:
     )
     assert f"latency_cold of {WORKLOAD} {against}" in words_of(machine)
     index = words_of((site / "index.html").read_text())
-    assert f"1 of 1 at {tree.commits[2][:10]}" in index
+    assert f"1 unstable, 1 known to worse than 0.4 %, of 1 at {tree.commits[2][:10]}" in index
 
 
 def test_evidence_of_another_run_speaks_against_nothing(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_evidence_of_another_run_speaks_against_nothing(tmp_path: Path) -> None:
     site = trees.build_site(tree, tmp_path / "html")
     pages = [path.read_text() for folder in "sm" for path in (site / folder).iterdir()]
     assert not [page for page in pages if "two modes, &lt;b" in page]
-    assert "unstable times" not in (site / "index.html").read_text()
+    assert "times in doubt" not in (site / "index.html").read_text()
 
 
 def test_pages_follow_what_is_kept_beside_the_results(tmp_path: Path) -> None:
@@ -91,4 +91,4 @@ def test_pages_follow_what_is_kept_beside_the_results(tmp_path: Path) -> None:
     notice = "unstable: expected true or false, got 7"
     indexes = [words_of(site["index.html"].decode()) for site in sites]
     assert [notice in index for index in indexes] == [False, False, True]
-    assert ["unstable times" in index for index in indexes] == [True, True, False]
+    assert ["times in doubt" in index for index in indexes] == [True, True, False]
