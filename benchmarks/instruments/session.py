@@ -65,8 +65,7 @@ class Session:
         self.wrap = tuple(wrap)
         self.environment = environment
         self.card: dict[str, Any] | None = None
-        # Measured on a card without a datasheet, by the first worker; those after it take them.
-        self.ceilings: devices.Ceilings | None = None
+        self.ceilings: devices.Ceilings | None = None  # the first worker's, on an unknown card
         self.errors = ""
         self.unended = False  # whether the last wrapping command had to be ended after its answers
         self._note = ""  # what the last worker found at its start that speaks against its numbers
@@ -210,10 +209,7 @@ class Session:
 
     def _told(self, message: Mapping[str, Any]) -> None:
         """What a worker says of the card before it measures."""
-        if "card" in message:
-            self.card = message["card"]
-            if self.ceilings is not None and self.ceilings.card != message["card"]["name"]:
-                self.ceilings = None  # of a run before, on another card
+        self.card = message.get("card", self.card)
         self._note = message.get("note", self._note)
         _say_once(self._note)
         if "ceilings" in message:

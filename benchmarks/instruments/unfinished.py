@@ -70,6 +70,7 @@ class Unfinished:
         found = session.run(left, came)
         if session.card != self._card:
             found |= session.run([name for name in known if name not in found], came)
+        session.ceilings = _of_its_card(session)
         together = known | found
         return {name: together[name] for name in names}
 
@@ -81,11 +82,17 @@ class Unfinished:
             if not file.tell():
                 file.write(json.dumps(self._key) + "\n")
             line = {"card": session.card, "outcome": outcome.to_json()}
-            if session.ceilings is not None:
-                line["ceilings"] = session.ceilings.to_json()
+            if (ceilings := _of_its_card(session)) is not None:
+                line["ceilings"] = ceilings.to_json()
             file.write(json.dumps(line) + "\n")
 
     def finish(self) -> None:
         """Nothing is left to do: the evidence holds it all."""
         if self._file is not None:
             self._file.unlink(missing_ok=True)
+
+
+def _of_its_card(session: Session) -> Ceilings | None:
+    """None where those it was given are of another card, and its own has a datasheet."""
+    found, name = session.ceilings, (session.card or {}).get("name")
+    return found if found is not None and found.card == name else None

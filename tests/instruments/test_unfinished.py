@@ -21,7 +21,7 @@ class Stub:
     """A session whose workloads end as told; it says which were measured."""
 
     def __init__(self, statuses: dict[str, Any], card: str = "H200", ends_after: int = 99) -> None:
-        self.statuses, self.card, self.ends_after = statuses, card, ends_after
+        self.statuses, self.card, self.ends_after = statuses, {"name": card}, ends_after
         self.asked: list[str] = []
         self.ceilings: Ceilings | None = None
 
@@ -79,11 +79,13 @@ def test_what_goes_on_takes_shares_of_the_ceilings_there_were(folder: Path):
     unfinished = Unfinished(METHODS)
     with pytest.raises(KeyboardInterrupt):
         # A session has them when its worker says what card it is on.
-        report = lambda _: setattr(first, "ceilings", Ceilings("H300", bandwidth_gbps=5000.0))  # noqa: E731
+        report = lambda _: setattr(first, "ceilings", Ceilings("H200", bandwidth_gbps=5000.0))  # noqa: E731
         unfinished.run(cast(Session, first), list("abcde"), report)
     again = Stub(STATUSES)
     assert measured(again, "abcde") == "cde"
     assert again.ceilings == first.ceilings is not None
+    other = Stub(STATUSES, card="A100")
+    assert measured(other, "abcde") == "cdabe" and other.ceilings is None
 
 
 @pytest.mark.parametrize("what", ["commit", "tree", "method", "torn header"])
