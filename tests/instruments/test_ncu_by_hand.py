@@ -1,0 +1,36 @@
+"""What ``ncu`` prints by hand is taken for the calls it was run over, and for no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.instruments import ncu
+from tests.instruments import ncu_by_hand as by_hand
+from tests.instruments.test_counters import HEADER, RECORDED, UNITS, marked, row
+
+
+def test_a_recorded_log_reads_the_same_by_hand_and_by_ours():
+    names = ("matmul", "attention", "matmul @ cublas", "attention @ torch-cudnn")
+    log = RECORDED.read_text(encoding="utf-8")
+    ours = ncu.combine({name: marked(name, 3) for name in names}, log)
+    launches = [one for one in by_hand.parsed(log) if "spin_kernel" not in one[0]]
+    found = by_hand.by_workload(launches, by_hand.kernels(ours))
+    assert found == {name: pytest.approx(one) for name, one in by_hand.medians(ours).items()}
+    printed = by_hand.lines([by_hand.medians(ours)] * 3, [found] * 3)
+    assert len(printed) == 1 + 4 * len(names)
+    assert printed[1].split()[-3:] == ["+0.00", "0.00", "0.00"]
+    with pytest.raises(ValueError, match="12 launches by hand, 9 of ours"):
+        by_hand.by_workload(launches, by_hand.kernels({name: ours[name] for name in names[:3]}))
+    with pytest.raises(ValueError, match="attention: "):
+        by_hand.by_workload(launches, by_hand.kernels({"attention": ours["attention"]}))
+
+
+def test_launches_of_a_call_are_put_together():
+    rows = [row(0, "a", 3000, 80), row(1, "b", 1000, 0)] * by_hand.CALLS
+    launches = by_hand.parsed("\n".join(["==PROF== said", HEADER, UNITS, *rows]))
+    found = by_hand.by_workload(launches, {"w": ["a", "b"]})["w"]
+    assert (found["tensor_pipe"], found["sm_cycles"]) == (60.0, 4000.0)
+    other = {key: value + 0.6 for key, value in found.items()}
+    pipe, cycles, *_ = by_hand.lines([{"w": other}], [{"w": found}])[1:]
+    assert pipe.split()[-3] == "+0.60"  # points
+    assert cycles.split()[-3] == "+0.01"  # %
