@@ -21,8 +21,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.configuration import ROOT, workloads
-from benchmarks.instruments import ncu
+from benchmarks.configuration import ROOT
+from benchmarks.instruments import ncu, peers
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Session, make_ready, side_by_side
 
@@ -30,6 +30,7 @@ WORKLOADS = (
     "matmul-fp16-1024x1024x1024",
     "matmul-fp16-2048x2048x2048",
     "matmul-fp16-4096x4096x4096",
+    "matmul-fp16-4096x4096x4096 @ cublas",
     "attention-bf16-B2-S4096-H32-D128",
     "attention-backward-bf16-B4-S4096-H32-D64",
     "attention-kvcache-bf16-B16-S1-KV4096-H32-G8-D128-causal",
@@ -56,7 +57,7 @@ def call_profiled(names: Sequence[str]) -> None:
         return  # who started it is gone
     profiler = torch.cuda.cudart()
     for name in names:
-        workload = workloads().get(name)
+        workload = peers.get(name)
         inputs = workload.inputs("cuda", seed=0)
         workload.call(inputs)  # compiles
         torch.cuda.synchronize()
@@ -187,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--readings", type=int, default=3, metavar="N", help="of each, default 3")
     parser.add_argument("--call", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
-    names = [workloads().get(name).name for name in args.workloads]
+    names = [peers.get(name).name for name in args.workloads]
     if args.call:
         call_profiled(names)
         return 0
