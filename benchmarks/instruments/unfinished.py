@@ -94,5 +94,5 @@ class Unfinished:
 
 def _of_its_card(session: Session) -> Ceilings | None:
     """None where those it was given are of another card, and its own has a datasheet."""
-    found, name = session.ceilings, (session.card or {}).get("name")
-    return found if found is not None and found.card == name else None
+    found, card = session.ceilings, session.card
+    return None if found is not None and card and card["name"] != found.card else found
