@@ -19,8 +19,7 @@ from typing import Any
 
 from benchmarks import results_file
 from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments import commit, counters, ncu, presence
-from benchmarks.instruments.latency import METHOD_VERSION
+from benchmarks.instruments import commit, counters, ncu, presence, series_versions
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Session, make_ready
 
@@ -109,7 +108,7 @@ def document(rows: Sequence[Row], sessions: Sequence[Session] = ()) -> dict[str,
         "schema_version": SCHEMA_VERSION,
         "card": cards[0] if cards else {},
         **measured,
-        "method": METHOD_VERSION,
+        "method": series_versions.TIMES,
         "rows": [asdict(row) for row in rows],
     }
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from benchmarks import devices, results_file
 from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments import counters, measuring, ncu, peers, presence
-from benchmarks.instruments.latency import METHOD_VERSION, relative_spread
+from benchmarks.instruments import counters, measuring, ncu, peers, presence, series_versions
+from benchmarks.instruments.latency import relative_spread
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Session, Stopped, side_by_side, stopped_by_sigterm
 from benchmarks.workloads.base import Workload
@@ -299,7 +299,7 @@ def document(
         "schema_version": SCHEMA_VERSION,
         "card": card,
         **measured,
-        "method": METHOD_VERSION,
+        "method": series_versions.TIMES,
         "geometric_mean_versus_best_peer": geometric_mean(rows),
         "rows": [asdict(row) for row in rows],
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks import results_file, targets
 from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments import latency, presence, tuning
+from benchmarks.instruments import presence, series_versions, tuning
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Session, Stopped, stopped_by_sigterm
 from benchmarks.targets import Target
@@ -64,7 +64,7 @@ class Sweep:
             "workload": self.workload.name,
             "target": self.target.name,
             "card": self.card,
-            "method": latency.METHOD_VERSION if self.timed else None,
+            "method": series_versions.TIMES if self.timed else None,
             "rows": [asdict(row) for row in self.rows()],
         }
 

@@ -12,28 +12,22 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks import devices, isolation, metrics, sharding
 from benchmarks.configuration import load as load_package
 from benchmarks.configuration import workloads as load_workloads
-from benchmarks.devices import ceilings as measured_ceilings
-from benchmarks.devices import datasheet
 from benchmarks.instruments import (
     accuracy,
-    ceilings,
     counters,
     evidence,
     gpm,
     host,
     latency,
-    measuring,
-    method,
-    ncu,
     peers,
     presence,
     rocprof,
+    series_versions,
 )
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.roofs import roofs
@@ -92,41 +86,17 @@ SETUP_SECONDS = 1800
 _TIMING_SECONDS = 1400.0
 _COUNTER_SECONDS = SETUP_SECONDS - 1.25 * counters.SECONDS_EACH
 
-# Code beside an instrument's own files that some of its metrics rest on. The hashes are those their
-# series began with, or of code since that reads the same of whatever it reads (each says what
-# changed): another one is another version, of these metrics alone.
-_SHARES = method.version(
-    latency.METHOD_VERSION,
-    "c44dfcfd21c2",  # allow_tf32 given back where a product raises; a restarted worker's ceilings
-    method.part_hash(measuring.__file__, "peak_shares", "dtype_of"),
-    method.part_hash(datasheet.__file__, "Device.peak"),
-    method.part_hash(measured_ceilings.__file__, "Ceilings.peak"),
-    method.method_hash(ceilings.__file__),
-)
-_HERE = Path(__file__)
-_BYTES = method.version(
-    "allocator-1",
-    "50aefc863344",
-    method.part_hash(str(_HERE.with_name("torch_gpu.py")), "TorchGpu.peak_bytes"),
-)
-_COUNTED = method.version(
-    "ncu-8a0b2c204456",
-    "ceacf640aef6",  # what was not read is refused (none of it is published); a file for marks
-    ncu.METHOD_VERSION,
-    method.part_hash(str(_HERE.with_name("worker.py")), "COUNTER_REPEATS"),
-)
-
 # Which instrument reads a metric, and the hash of its method.
 INSTRUMENTS: dict[str, tuple[str, str]] = {
-    "latency_cold": ("latency", latency.METHOD_VERSION),
-    "latency_warm": ("latency", latency.METHOD_VERSION),
-    "peak_share": ("latency", _SHARES),
-    "tensor_pipe": ("ncu", _COUNTED),
-    "sm_cycles": ("ncu", _COUNTED),
-    "instructions": ("ncu", _COUNTED),
-    "dram_bytes": ("ncu", _COUNTED),
+    "latency_cold": ("latency", series_versions.TIMES),
+    "latency_warm": ("latency", series_versions.TIMES),
+    "peak_share": ("latency", series_versions.SHARES),
+    "tensor_pipe": ("ncu", series_versions.COUNTED),
+    "sm_cycles": ("ncu", series_versions.COUNTED),
+    "instructions": ("ncu", series_versions.COUNTED),
+    "dram_bytes": ("ncu", series_versions.COUNTED),
     "tensor_pipe_sampled": ("gpm", gpm.METHOD_VERSION),
-    "peak_bytes": ("allocator", _BYTES),
+    "peak_bytes": ("allocator", series_versions.BYTES),
     "relative_error": ("accuracy", accuracy.METHOD_VERSION),
     "host_us": ("host", host.METHOD_VERSION),
 }

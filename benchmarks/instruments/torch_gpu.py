@@ -25,6 +25,7 @@ from benchmarks.instruments.gpu import (
     GpuError,
     Interval,
     OutOfMemoryError,
+    says_lost,
 )
 
 # Clearing reads more than twice the last cache; reading leaves no dirty lines behind that the
@@ -34,17 +35,6 @@ MIN_HOLD_US = 300.0
 MAX_HOLD_US = 200_000.0
 RETAKES = 4
 CLOCK_SPIN_US = 60.0
-# A context that has met one of these is of no use any more.
-_LOST = (
-    "device lost",
-    "fallen off the bus",
-    "unspecified launch failure",
-    "illegal memory access",
-    "misaligned address",
-    "uncorrectable ecc",
-    "device-side assert",
-    "launch timed out",
-)
 
 
 class TorchGpu:
@@ -136,8 +126,7 @@ class TorchGpu:
             if isinstance(error, GpuError):
                 raise
             first = str(error).splitlines()[0]
-            lost = any(word in first.lower() for word in _LOST)
-            raise (DeviceLostError if lost else GpuError)(first) from error
+            raise (DeviceLostError if says_lost(first) else GpuError)(first) from error
 
     def _run(self, call: Call, calls: int, *, cold: bool) -> Interval:
         for _ in range(RETAKES):

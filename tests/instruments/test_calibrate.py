@@ -11,8 +11,7 @@ import pytest
 from benchmarks import devices
 from benchmarks.__main__ import main
 from benchmarks.commands import calibrate
-from benchmarks.instruments import presence
-from benchmarks.instruments.latency import METHOD_VERSION
+from benchmarks.instruments import presence, series_versions
 from benchmarks.instruments.outcome import Outcome
 
 CEILINGS = devices.Ceilings("NVIDIA H300", bandwidth_gbps=5000.0)
@@ -114,7 +113,7 @@ def test_no_process_starts_that_would_end_too_late(
     (row,) = written["rows"]
     assert row["processes"] == expected
     assert (written["card"], written["ceilings"]) == ({"name": CEILINGS.card}, CEILINGS.to_json())
-    assert written["method"] == METHOD_VERSION
+    assert written["method"] == series_versions.TIMES
     assert not started
     assert len(asked_ncu) == (0 if seconds == 100 else expected)
 

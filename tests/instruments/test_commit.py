@@ -17,7 +17,7 @@ import pytest
 from benchmarks import isolation, metrics
 from benchmarks.commands import history
 from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments import commit, counters, presence
+from benchmarks.instruments import commit, counters, presence, series_versions
 from benchmarks.instruments.counters import Readings
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Session
@@ -194,7 +194,7 @@ def test_raw_samples_are_kept_beside_the_results(
     assert (document["schema_version"], document["commit"]) == (1, "a" * 40)
     (timed,) = document["timed"]
     assert timed["samples"]["latency_cold"] == cache[FAST]["samples"]["latency_cold"]
-    assert document["methods"]["latency"] == commit.latency.METHOD_VERSION
+    assert document["methods"]["latency"] == series_versions.TIMES
     assert "host" not in document["methods"], "it is asked by a benchmark of its own"
 
 

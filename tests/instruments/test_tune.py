@@ -17,7 +17,7 @@ from benchmarks.__main__ import main
 from benchmarks.commands import profile, tune
 from benchmarks.configuration import ROOT
 from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments import accuracy, latency, measuring, presence, tuning
+from benchmarks.instruments import accuracy, latency, measuring, presence, series_versions, tuning
 from benchmarks.instruments.latency import Sample
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Session
@@ -212,7 +212,7 @@ def test_configurations_are_timed_in_a_process_and_fail_alone(
     monkeypatch.setattr(tuning, "judge", lambda *_, **__: sweep_of(configs).candidates)
     assert main(["tune", NAME, "--json", str(file)]) == 0
     document = json.loads(file.read_text())
-    assert document["method"] == latency.METHOD_VERSION
+    assert document["method"] == series_versions.TIMES
     rows = {row["config"]: row for row in document["rows"]}
     ours, fast, hangs, crashes, fails = (rows[name] for name in scripts)
     assert [row["config"] for row in document["rows"][:2]] == [fast["config"], ours["config"]]

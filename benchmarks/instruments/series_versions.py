@@ -1,0 +1,40 @@
+"""The versions that series of measured metrics carry: of an instrument's files, and of code beside
+them that some of its metrics rest on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.devices import ceilings as measured_ceilings
+from benchmarks.devices import datasheet
+from benchmarks.instruments import ceilings, latency, measuring, method, ncu
+
+_HERE = Path(__file__)
+
+# The hashes are those that series began with, or of code since that reads the same of whatever it
+# reads (then what changed stands beside it). Any other is another version, of these metrics alone.
+TIMES = method.version(
+    "latency-ec414eeda652",
+    "1dfc8a2fdcb9",  # one list of words that say a device is lost
+    latency.METHOD_VERSION,
+)
+SHARES = method.version(
+    TIMES,
+    "c44dfcfd21c2",  # allow_tf32 given back where a product raises; a restarted worker's ceilings
+    method.part_hash(measuring.__file__, "peak_shares", "dtype_of"),
+    method.part_hash(datasheet.__file__, "Device.peak"),
+    method.part_hash(measured_ceilings.__file__, "Ceilings.peak"),
+    method.method_hash(ceilings.__file__),
+)
+BYTES = method.version(
+    "allocator-1",
+    "50aefc863344",
+    method.part_hash(str(_HERE.with_name("torch_gpu.py")), "TorchGpu.peak_bytes"),
+)
+COUNTED = method.version(
+    "ncu-8a0b2c204456",
+    "ceacf640aef6",  # what was not read is refused (none of it is published); a file for marks
+    ncu.METHOD_VERSION,
+    method.part_hash(str(_HERE.with_name("worker.py")), "COUNTER_REPEATS"),
+)
