@@ -131,6 +131,34 @@ def settled(draws: Sequence[Errors]) -> bool:
 
 
 MOST_DRAWS = 32
+
+
+def judge(drawn: Callable[[int], dict[str, Errors]], draws: int = 1) -> None:
+    """Each tensor of ``drawn(0)``, ``drawn(1)``, ... keeps its bar over so many ``draws``, pooled.
+
+    The ratio of two RMS errors scatters from draw to draw and from one processor to another: where
+    fp32 is compared with fp32 the few largest weights decide, and some tensors have few values. So
+    what seems beyond a bar is drawn again, until its ratio is ``settled`` and a thousand values are
+    compared, and judged by all its draws together: not by the first that happen to be within.
+    """
+    taken = [drawn(draw) for draw in range(draws)]
+    pooled = pool(taken)
+    doubtful = {name for name, one in pooled.items() if not one.within()}
+    still = set(doubtful)
+    while still and len(taken) < MOST_DRAWS:
+        if any(pooled[name].far_beyond() for name in still):
+            break
+        taken.append(drawn(len(taken)))
+        pooled = pool(taken)
+        still -= {
+            name
+            for name in still
+            if pooled[name].count >= 1000 and settled([one[name] for one in taken])
+        }
+    for name in sorted(doubtful):
+        pooled[name].check(name)
+
+
 _PlainGenerator = torch.Generator
 
 
@@ -207,29 +235,17 @@ class Worker:
         draws: int = 1,
     ) -> None:
         """The errors that ``function`` gives, by name or in the order of ``names``, keep their bars
-        over so many draws of its numbers, pooled.
+        over so many draws of its numbers, pooled; ``judge`` tells how."""
 
-        The ratio of two RMS errors scatters from draw to draw and from one processor to another:
-        where fp32 is compared with fp32 the few largest weights decide, and some tensors have few
-        values. So what seems beyond a bar is drawn again, and judged by all its draws together.
-        """
-        taken: list[dict[str, Errors]] = []
-        for draw in range(MOST_DRAWS):
+        def drawn(draw: int) -> dict[str, Errors]:
             found = self._pool.submit(_of_draw, draw, function, *arguments).result()
-            if not isinstance(found, dict):
-                found = [found] if isinstance(found, Errors) else found
-                assert len(found) in (0, len(names)), f"expected {names}, got {len(found)} errors"
-                found = dict(zip(names, found, strict=False))
-            taken.append(found)
-            if draw + 1 < draws:
-                continue
-            pooled = pool(taken)
-            if all(one.within() for one in pooled.values()):
-                return
-            if any(one.far_beyond() for one in pooled.values()):
-                break
-        for name, errors in pooled.items():
-            errors.check(name)
+            if isinstance(found, dict):
+                return found
+            found = [found] if isinstance(found, Errors) else found
+            assert len(found) in (0, len(names)), f"expected {names}, got {len(found)} errors"
+            return dict(zip(names, found, strict=False))
+
+        judge(drawn, draws)
 
     def close(self) -> None:
         self._pool.shutdown()

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from tests.kernels.interpreted import Errors, measure, numbers, pool, settled, strided
+from tests.kernels.interpreted import Errors, judge, measure, numbers, pool, settled, strided
 
 
 def drawn(draw: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -50,3 +50,35 @@ def test_a_scattering_ratio_is_drawn_until_it_is_on_one_side(ratio: float) -> No
             draws.append(Errors(0.0, 0.0, ratio * rms, 1.0, plain, 1000))
         wrong.append(pool(draws).within() != (ratio < 1.1))
     assert sum(wrong) <= 3
+
+
+def judged(*ratios: float, count: int = 2000, draws: int = 1) -> int:
+    """Of RMS errors by turns, beside another tensor that is within: how many were drawn."""
+    taken = []
+
+    def drawn(draw: int) -> dict[str, Errors]:
+        taken.append(draw)
+        within = Errors(0.0, 0.0, 0.5, 1.0, 1.0, count)
+        return {"out": Errors(0.0, 0.0, ratios[draw % len(ratios)], 1.0, 1.0, count), "lse": within}
+
+    judge(drawn, draws)
+    assert taken == list(range(len(taken)))
+    return len(taken)
+
+
+def test_what_is_within_is_drawn_no_more() -> None:
+    assert judged(1.09, 2.0) == 1
+    assert judged(1.16, 0.9, draws=2) == 2
+
+
+def test_what_seems_beyond_is_drawn_until_it_is_settled() -> None:
+    assert judged(1.12, 1.0, 1.0, 0.98) == 8
+    assert judged(1.22, 0.6, 0.6, 0.6, count=90) == 12  # a thousand values
+    # The first two together are within.
+    with pytest.raises(AssertionError, match="out: RMS error above"):
+        judged(1.18, 1.0, 1.18, 1.18, 1.18)
+
+
+def test_what_is_far_beyond_fails_at_once() -> None:
+    with pytest.raises(AssertionError, match="RMS error"):
+        judged(9.0, 0.0)
