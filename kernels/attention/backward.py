@@ -57,7 +57,7 @@ def launch(
         if options.sinks is not None:
             # A row without a key weighs its sink alone.
             delta = torch.zeros_like(lse) if dlse is None else -dlse
-            gradients.append(_of_sinks(options.sinks, lse, delta))
+            gradients.append(_of_sinks(options.sinks, lse, delta, unseen=lse == float("-inf")))
         if bias is not None and bias_grad:
             gradients.append(torch.zeros_like(bias, memory_format=torch.contiguous_format))
         return gradients
@@ -215,7 +215,8 @@ def launch(
         if exact or dots is not None:
             delta = (delta if dots is None else dots).double()
             delta = delta if dlse is None else delta - dlse
-        gradients.append(_of_sinks(options.sinks, shift, delta, total))
+        unseen = lse == float("-inf")
+        gradients.append(_of_sinks(options.sinks, shift, delta, total, unseen=unseen))
     if bias is not None and dbias is not None:
         gradients.append(dbias.sum_to_size(bias.shape).to(bias.dtype))
     return gradients
@@ -226,14 +227,17 @@ def _of_sinks(
     lse: torch.Tensor,
     delta: torch.Tensor,
     total: torch.Tensor | None = None,
+    *,
+    unseen: torch.Tensor,
 ) -> torch.Tensor:
     """(heads,): the weight of a row's sink times -delta, whose dp is 0, summed over rows. With
-    ``total`` lse is the shift of backward_rows.py."""
+    ``total`` lse is the shift of backward_rows.py. ``unseen`` rows, which sum up nothing or lie
+    behind the last of packed sequences, add nothing, whatever delta and total are there."""
     if total is None:
-        weights = torch.exp(sinks[:, None] - lse).masked_fill_(lse == float("-inf"), 0.0)
+        weights = torch.exp(sinks[:, None] - lse)
     else:  # fp32: not a rounding more than the formula has
         weights = torch.exp2(sinks.double()[:, None] * LOG2_E - lse) / total
-    rows = -(weights * delta).sum(-1)
+    rows = -(weights * delta).masked_fill_(unseen, 0.0).sum(-1)
     return (rows if rows.dim() == 1 else rows.sum(0)).float()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import autocast, checks
-from . import backward, interface, operators
+from . import backward, interface, operators, packed_rest
 from .options import NAMES, Options, checked
 from .packed import Packed
 
@@ -33,14 +33,14 @@ def flash_attention_varlen(
     dropout_seed: int | torch.Tensor | None = None,
     return_lse: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """``flash_attention`` of every sequence of a packed batch, in one launch.
+    """``flash_attention`` of every sequence of a packed batch at once.
 
     q: (tokens_q, heads, head_dim), k: (tokens_k, kv_heads, head_dim), v: (tokens_k, kv_heads,
     head_dim_v). ``cu_seqlens_q``, ``cu_seqlens_k``: int32, (batch + 1,), from 0 up to the number of
     tokens: sequence i owns the rows from entry i up to entry i + 1, and may be empty.
-    ``max_seqlen_q``, ``max_seqlen_k``: the longest sequence; rows beyond it are left unwritten,
-    and so are rows behind the last entry, in the output, the log-sum-exp and all gradients.
-    Neither is checked against the entries, which would wait for the GPU.
+    ``max_seqlen_q``, ``max_seqlen_k``: the longest sequence; rows of a sequence beyond it are left
+    unwritten. Rows behind the last entry are no sequence's and not read: their output and gradients
+    are 0, their log-sum-exp is -inf. No entry is checked, which would wait for the GPU.
 
     ``causal``, ``window_size`` and ALiBi are aligned bottom-right in each sequence; ``softcap``,
     ``alibi_slopes``, ``sinks`` and dropout are as ``flash_attention`` takes them. ``return_lse``
@@ -101,7 +101,9 @@ def flash_attention_varlen_op(
     """(out, log-sum-exp) for checked arguments."""
     out, lse = _outputs(q, k, v)
     packed = Packed(cu_q, cu_k, max_q, max_k)
-    if out.numel() and max_q:
+    if out.numel():
+        packed_rest.clear_outputs(out, lse, cu_q)
+    if out.numel() and max_q and cu_q.numel() > 1:
         operators.launch(
             packed.spread(q),
             packed.spread(k),
@@ -150,8 +152,10 @@ def flash_attention_varlen_backward_op(
     dropout: float | None = None,
     seed: torch.Tensor | None = None,
 ) -> list[torch.Tensor]:
+    if cu_q.numel() == 1:  # no sequence
+        return [one.zero_() for one in operators.like(q, k, v, sinks)]
     packed = Packed(cu_q, cu_k, max_q, max_k)
-    return backward.launch(
+    gradients = backward.launch(
         packed.spread(dout),
         dlse,
         packed.spread(q),
@@ -166,6 +170,10 @@ def flash_attention_varlen_backward_op(
         packed=packed,
         options=Options(softcap, slopes, sinks, dropout, seed),
     )
+    if out.numel() and k.numel():
+        dq, dk, dv = gradients[:3]
+        packed_rest.clear_gradients(dq, dk, dv, cu_q, cu_k)
+    return gradients
 
 
 @flash_attention_varlen_backward_op.register_fake

@@ -280,7 +280,7 @@ def test_tiles_that_are_listed_or_lie_in_a_window_are_counted(workload: str, lis
     found = measure(case, targets.get("sm_90"))
     assert (found.status, found.detail) == ("ok", "")
     *before, launch = found.evidence["launches"]
-    assert [one["kernel"] for one in before] == ["list_tiles"] * listed
+    assert [one["kernel"] for one in before] == ["clear_behind", "list_tiles"] * listed
     assert launch["kernel"] == "attention_forward_hopper"
     # 132 x 4096 flops a clock and 1.83 GHz; blocks that are half hidden are multiplied whole.
     needed_us = case.flops / (132 * 4096 * 1.83e3)

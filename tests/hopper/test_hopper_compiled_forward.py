@@ -44,8 +44,8 @@ def test_packed_sequences_are_listed_and_then_as_good(options) -> None:
     recording = packed(**options)
     assert recording.failures == ()
     names = [launch.kernel.name for launch in recording.launches]
-    assert names == ["list_tiles", "attention_forward_hopper"]
-    code = read_code(recording.launches[1].kernel)
+    assert names == ["clear_behind", "list_tiles", "attention_forward_hopper"]
+    code = read_code(recording.launches[2].kernel)
     assert code.tensor_level == 2  # wgmma
     assert code.spilled_bytes == 0
     assert code.advisories == ()

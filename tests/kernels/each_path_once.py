@@ -73,7 +73,7 @@ HOPPER = [
     replace(PLAIN, S=200, KV=150, D=192, window=(70, 20), causal=False),
 ]
 PACKED = [
-    Packed(),
+    Packed(spare=50),
     Packed(causal=True, dtype="bfloat16", D=128, DV=128),
     Packed(window=(10, 4), D=80, DV=48, view="skipping"),
     Packed(causal=True, dtype="float32", D=40, DV=40),

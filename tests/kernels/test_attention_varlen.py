@@ -15,6 +15,8 @@ from tests.kernels.interpreted import Errors, Worker, measure, strided
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
+    """``spare`` rows behind the last sequence are nobody's."""
+
     q: tuple[int, ...] = (70, 1, 0, 33)
     k: tuple[int, ...] = (70, 90, 5, 20)
     H: int = 2
@@ -26,21 +28,22 @@ class Case:
     window: tuple[int, int] = (-1, -1)
     view: str = "contiguous"
     tma: bool = False
+    spare: int = 0
 
     def __str__(self) -> str:
         lengths = "+".join(map(str, self.q)), "+".join(map(str, self.k))
         mask = "causal" if self.causal else "full"
         window = "" if self.window == (-1, -1) else f"-window{self.window[0]},{self.window[1]}"
         shape = f"H{self.H}-G{self.G}-D{self.D}-DV{self.DV}"
-        tma = "-tma" * self.tma
+        tma = "-tma" * self.tma + "-spare" * bool(self.spare)
         return f"{self.dtype}-q{lengths[0]}-k{lengths[1]}-{shape}-{mask}{window}-{self.view}{tma}"
 
     def tensors(self) -> list[torch.Tensor]:
         dtype = getattr(torch, self.dtype)
         shapes = (
-            (sum(self.q), self.H, self.D),
-            (sum(self.k), self.G, self.D),
-            (sum(self.k), self.G, self.DV),
+            (sum(self.q) + self.spare, self.H, self.D),
+            (sum(self.k) + self.spare, self.G, self.D),
+            (sum(self.k) + self.spare, self.G, self.DV),
         )
         return [strided(shape, self.view, dtype, seed) for seed, shape in enumerate(shapes)]
 
@@ -125,6 +128,7 @@ def run(case: Case) -> list[Errors]:
                 window_size=case.window,
                 return_lse=True,
             )
+            out, lse = out[: sum(case.q)], lse[:, : sum(case.q)]
         else:
             out, lse = formula(case, *leaves, dtype)
         generator = torch.Generator().manual_seed(4)
@@ -166,6 +170,51 @@ def run_beside_nan(tma: bool) -> list[torch.Tensor]:
 @pytest.mark.parametrize("tma", [False, True], ids=["pointers", "tma"])
 def test_nothing_comes_over_from_neighbours(interpreter: Worker, tma: bool) -> None:
     assert all(torch.isfinite(one).all() for one in interpreter.run(run_beside_nan, tma))
+
+
+def run_behind(dtype: str, lengths: tuple[int, ...], spare: int) -> list[list[torch.Tensor]]:
+    """Output, log-sum-exp and gradients, the sinks' last, of sequences alone and in buffers of
+    ``spare`` more rows of NaN; cut to the sequences, and what is behind them."""
+    import kernels
+
+    through_descriptors(False)
+    n = sum(lengths)
+    cu = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+    given = Case(q=lengths, k=lengths, H=4, D=16, DV=32, dtype=dtype).tensors()
+    dout = torch.randn((n, 4, 32), generator=torch.Generator().manual_seed(5)).to(given[0].dtype)
+    found = []
+    for more in (0, spare):
+        *leaves, last = (
+            torch.cat((one, one.new_full((more, *one.shape[1:]), float("nan"))))
+            for one in (*given, dout)
+        )
+        leaves.append(torch.tensor([0.5, -1.0, 2.0, 0.0]))
+        q, k, v, sinks = (one.requires_grad_() for one in leaves)
+        longest = max(lengths, default=0)
+        out, lse = kernels.flash_attention_varlen(
+            q, k, v, cu, cu, longest, longest, causal=True, sinks=sinks, return_lse=True
+        )
+        *gradients, d_sinks = torch.autograd.grad(out, leaves, last)
+        rows = [out.detach(), lse.detach().t(), *gradients]
+        found.append([*(one[:n] for one in rows), d_sinks])
+        found.append([one[n:] for one in rows])
+    alone, _, padded, behind = found
+    return [alone, padded, behind]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lengths", "spare"),
+    [("float16", (40, 0, 33), 30), ("float32", (5, 20), 300), ("float16", (), 20)],
+)
+def test_rows_behind_the_last_sequence_are_zeros(
+    interpreter: Worker, dtype: str, lengths: tuple[int, ...], spare: int
+) -> None:
+    alone, padded, behind = interpreter.run(run_behind, dtype, lengths, spare)
+    for one, other in zip(alone, padded, strict=True):
+        assert torch.equal(one, other) and torch.isfinite(one).all()
+    out, lse, *gradients = behind
+    assert all(len(one) == spare and not one.any() for one in (out, *gradients))
+    assert (lse == float("-inf")).all()
 
 
 def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:

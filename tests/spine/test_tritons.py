@@ -56,6 +56,13 @@ SMALL = (
     FP32,
     jobs.Job("kernels:matmul", "", "bf16[16,4096] bf16[4096,512]"),  # split
     jobs.Job("kernels:matmul", "", "fp8[128,256] fp8[256,128] a_scale=fp32[] b_scale=fp32[]"),
+    # No query: what lies behind the last sequence is cleared.
+    jobs.Job(
+        "kernels:flash_attention_varlen",
+        "",
+        " ".join(["bf16[400,2,64]"] * 3)
+        + " cu_seqlens_q=i32[3] cu_seqlens_k=i32[3] max_seqlen_q=0 max_seqlen_k=0",
+    ),
     jobs.Job("kernels:grouped_matmul", "", "bf16[256,128] bf16[4,128,128] i32[5]", backward=True),
     jobs.Job(
         "kernels:flash_attention_kvcache",
