@@ -132,8 +132,9 @@ def launch(
     sums = torch.empty((all_rows, block_d), dtype=torch.int32, device=q.device)
     bounds = torch.empty((2, batch * kv_heads, n_n), dtype=torch.float32, device=q.device)
     shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, "BLOCK_M": block_m}
-    a_head = heads // kv_heads * n_m * block_m * block_d * 8  # of q, dout and sums
-    together = max(1, wide.L2_BYTES // a_head) if causal else 1
+    # Of q, dout and sums of one query head at a time: a program walks them one after the other.
+    a_head = n_m * block_m * block_d * 8
+    together = wide.heads_together(batch * kv_heads, a_head, causal=causal)
     blocks = triton.next_power_of_2(n_n)
     with targets.on_device_of(q):
         attention_backward_hopper_prepare[(n_m * batch * heads + n_n * batch * kv_heads,)](
@@ -163,7 +164,7 @@ def launch(
             seqlen_q,
             seqlen_k,
             causal_offset,
-            min(together, batch * kv_heads),
+            together,
             scale,
             scale * LOG2_E,
             BLOCK_M=block_m,

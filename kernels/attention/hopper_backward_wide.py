@@ -25,6 +25,16 @@ BLOCK_D = 256  # columns in shared memory, zeros behind head_dim
 L2_BYTES = 32 << 20  # what heads walked together may fill of it
 
 
+def heads_together(heads: int, a_head: int, *, causal: bool) -> int:
+    """Of how many of ``heads`` the longest programs of a causal pass come before all shorter ones:
+    as many as L2 holds what they walk at a time, ``a_head`` bytes of each, all chunks alike. The
+    longest programs of a last chunk of few heads would end long after all others."""
+    if not causal:
+        return 1
+    chunks = triton.cdiv(heads, max(1, L2_BYTES // a_head))
+    return triton.cdiv(heads, chunks)
+
+
 def launch(
     tensors: Tensors, *, causal: bool, causal_offset: int, scale: float, stages: int
 ) -> None:
@@ -36,11 +46,10 @@ def launch(
     all_rows = batch * heads * n_m * BLOCK
     rows = torch.empty((2, all_rows), dtype=torch.float32, device=q.device)
     consumer_registers, producer_registers = ring.registers(2)
-    # Causal programs are ordered over as many heads as L2 holds what they walk of: q and dout of
-    # all heads of a head of keys, or k and v.
+    # Programs walk q and dout of a head of keys' query heads one after the other; or k and v.
     together_kv, together_q = (
-        max(1, L2_BYTES // (walked * BLOCK_D * 4)) if causal else 1
-        for walked in (heads // kv_heads * seqlen_q, seqlen_k)
+        heads_together(batch * count, walked * BLOCK_D * 4, causal=causal)
+        for count, walked in ((kv_heads, seqlen_q), (heads, seqlen_k))
     )
     sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset)
     scales = (scale, scale * LOG2_E)
@@ -65,7 +74,7 @@ def launch(
             descriptor(dk, BLOCK, BLOCK_D),
             descriptor(dv, BLOCK, BLOCK_D),
             *sizes,
-            min(together_kv, batch * kv_heads),
+            together_kv,
             *scales,
             BLOCK_M=BLOCK,
             STAGES=stages,
@@ -78,7 +87,7 @@ def launch(
             rows,
             descriptor(dq, ROWS, BLOCK_D),
             *sizes,
-            min(together_q, batch * heads),
+            together_q,
             n_m * BLOCK,
             *scales,
             K_STAGES=2,

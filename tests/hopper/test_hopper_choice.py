@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import sys
+from itertools import product as every
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import triton
 
 from benchmarks.instruments.compiled import record
 from kernels import flash_attention, matmul, specialised
+from kernels.attention.hopper_backward_wide import heads_together
 from kernels.matmul import hopper
 from tests.hopper.recorded import (
     SM_90,
@@ -211,3 +214,23 @@ def test_rows_go_by_class_where_those_of_b_begin_anywhere_in_a_line() -> None:
     assert classes(1001, 1000, 1000) == 0
     assert classes(1000, 1024, 1000) == 0
     assert classes(1024, 1024, 1024) == classes(2000, 1000, 1000) == classes(504, 504, 504) == 0
+
+
+@pytest.mark.parametrize("columns", [64, 128, 256])
+def test_causal_gradients_of_grouped_heads_end_together(columns: int) -> None:
+    """A program takes the next place as one ends; of a chunk of heads the longest come first. In
+    the order of heads alone 4096 x 64 heads, 8 of keys, took 1.58 times the least."""
+    shapes = every((1, 2, 3, 8), (2048, 4096, 8192), (16, 32, 64), (1, 2, 4, 8, 16))
+    for batch, length, heads, kv_heads in shapes:
+        block = 64 if columns == 256 else 128
+        blocks, group = length // block, heads // kv_heads
+        a_head = length * columns * (4 if columns == 256 else 8)
+        width = heads_together(batch * kv_heads, a_head, causal=True)
+        ends = [0] * 132
+        work = [group * (blocks - i) for i in range(blocks)]
+        for first in range(0, batch * kv_heads, width):
+            for steps in work:
+                for _ in range(min(width, batch * kv_heads - first)):
+                    heapq.heapreplace(ends, ends[0] + steps)
+        least = batch * kv_heads * sum(work) / len(ends)
+        assert max(ends) <= 1.15 * max(least, work[0])
