@@ -1,12 +1,16 @@
 """The suite's counters beside ``ncu`` run by hand, reading by reading in turn.
 
-python -m tests.instruments.ncu_by_hand [WORKLOAD ...] [--readings N]
+python -m tests.instruments.ncu_by_hand [WORKLOAD ...] [--readings N | --calls N]
 
 A reading is a process and the median of three calls: *ours* as the suite reads them, with a worker,
 marks between the calls and all its metrics; *by hand* what ``ncu --clock-control none`` prints of
 the same calls in a script that knows nothing of these, asked for the metrics compared alone. Both
 leave ``ncu`` to clear the caches. A line a counter: the readings, the difference of their medians
 and how far those of each side lie apart, in points for the tensor pipe, else in %.
+
+With ``--calls`` it is so many calls of each by turns in one process, all asked for the suite's
+metrics: where tensors lie differs between processes and not within one. A line has the medians,
+their difference, and half of the 95 % interval of each.
 """
 
 from __future__ import annotations
@@ -23,8 +27,10 @@ from pathlib import Path
 
 from benchmarks.configuration import ROOT
 from benchmarks.instruments import ncu, peers
+from benchmarks.instruments.latency import median_interval
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Session, make_ready, side_by_side
+from benchmarks.workloads.base import Workload
 
 WORKLOADS = (
     "matmul-fp16-1024x1024x1024",
@@ -45,6 +51,7 @@ CALLS = 3
 SECONDS = 60.0  # a process may take
 
 Reading = dict[str, dict[str, float]]  # workload, counter
+Turns = dict[str, dict[str, dict[str, list[float]]]]  # workload, side, counter
 
 
 def call_profiled(names: Sequence[str]) -> None:
@@ -66,6 +73,83 @@ def call_profiled(names: Sequence[str]) -> None:
             workload.call(inputs)
             torch.cuda.synchronize()
             profiler.cudaProfilerStop()
+
+
+def call_by_turns(names: Sequence[str], rounds: int) -> None:
+    """What one ``ncu`` is run over with ``--calls``: ours as the worker makes it, which begins with
+    a mark, and by hand; in the next round by hand, and ours."""
+    import torch
+
+    profiler = torch.cuda.cudart()
+
+    def by_hand(workload: Workload) -> None:
+        inputs = workload.inputs("cuda", seed=0)
+        workload.call(inputs)
+        torch.cuda.synchronize()
+        profiler.cudaProfilerStart()
+        workload.call(inputs)
+        torch.cuda.synchronize()
+        profiler.cudaProfilerStop()
+
+    for name in names:
+        workload = peers.get(name)
+        for number in range(rounds):
+            if number % 2:
+                by_hand(workload)
+            outcome = ncu.profile_between_marks(workload, 1)
+            assert outcome.status == "ok", outcome
+            if not number % 2:
+                by_hand(workload)
+
+
+def by_turns(log: str, names: Sequence[str], rounds: int) -> Turns:
+    """The samples of both sides, by workload, side and counter. ``ValueError`` where the launches
+    are not those of :func:`call_by_turns`."""
+    marked = ncu.calls(ncu.parse(log))
+    if len(marked) != rounds * len(names):
+        raise ValueError(f"{len(marked)} marks, expected {rounds * len(names)}")
+    found = {}
+    for at, name in enumerate(names):
+        mine = marked[at * rounds : (at + 1) * rounds]
+        one = len(mine[1])  # behind the second mark there is a call of ours alone
+        if [len(launches) for launches in mine] != [3 * one, one] * (rounds // 2):
+            raise ValueError(f"{name}: {[len(launches) for launches in mine]} launches")
+        ours = [launches[:one] for launches in mine]
+        behind = [launches[one:] for launches in mine[::2]]
+        hand = [half for both in behind for half in (both[:one], both[one:])]
+        found[name] = {
+            side: {key: list(values) for key, values in ncu.of_calls(calls).items()}
+            for side, calls in (("ours", ours), ("by hand", hand))
+        }
+    return found
+
+
+def in_one_process(names: Sequence[str], rounds: int) -> Turns:
+    side_by_side({"mode": "ahead"}, names, len(names))
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        turns = ["--call-by-turns", str(rounds), *names]
+        script = [sys.executable, "-m", "tests.instruments.ncu_by_hand", *turns]
+        subprocess.run([*ncu.command(log), *script], cwd=ROOT, check=True)
+        return by_turns(log.read_text(encoding="utf-8"), names, rounds)
+
+
+def lines_by_turns(found: Turns) -> list[str]:
+    printed = [f"{'':<69}{'ours':>14}{'by hand':>14}{'differs':>9}  known to, points or %"]
+    for workload, sides in found.items():
+        for counter in METRICS:
+            read = [side[counter] for side in sides.values()]
+            middles = [statistics.median(side) for side in read]
+            unit = 1.0 if counter == "tensor_pipe" else middles[1] / 100
+            digits = 2 if counter == "tensor_pipe" else 0
+            halves = [(high - low) / 2 / unit for low, high in map(median_interval, read)]
+            printed.append(
+                f"{workload:<56}{counter:<13}"
+                + "".join(f"{middle:>14.{digits}f}" for middle in middles)
+                + f"{(middles[0] - middles[1]) / unit:>+9.2f}"
+                + "".join(f"{half:>7.2f}" for half in halves)
+            )
+    return printed
 
 
 class ByHand:
@@ -186,11 +270,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
     parser.add_argument("--readings", type=int, default=3, metavar="N", help="of each, default 3")
+    parser.add_argument("--calls", type=int, default=0, metavar="N", help="an even number")
     parser.add_argument("--call", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--call-by-turns", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     names = [peers.get(name).name for name in args.workloads]
     if args.call:
         call_profiled(names)
+        return 0
+    if args.call_by_turns:
+        call_by_turns(names, args.call_by_turns)
+        return 0
+    if args.calls % 2:
+        parser.error(f"--calls: expected an even number, got {args.calls}")
+    if args.calls:
+        print("\n".join(lines_by_turns(in_one_process(names, args.calls))))
         return 0
     begin = time.monotonic()
 

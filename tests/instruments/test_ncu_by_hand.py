@@ -25,6 +25,22 @@ def test_a_recorded_log_reads_the_same_by_hand_and_by_ours():
         by_hand.by_workload(launches, by_hand.kernels({"attention": ours["attention"]}))
 
 
+def test_calls_of_one_process_are_told_apart_by_the_marks():
+    ours, hand, mark = row(1, "k", 2000, 60), row(1, "k", 1000, 50), row(0, "spin_kernel")
+    rounds = [mark, ours, hand, hand, mark, ours]
+    text = "\n".join([HEADER, UNITS, *rounds, *rounds])
+    found = by_hand.by_turns(text, ["a", "b"], 2)
+    assert found["a"] == found["b"]
+    assert found["a"]["ours"]["sm_cycles"] == [2000, 2000]
+    assert found["a"]["by hand"]["tensor_pipe"] == [50, 50]
+    line = by_hand.lines_by_turns(found)[1]
+    assert line.split()[-5:] == ["60.00", "50.00", "+10.00", "0.00", "0.00"]
+    with pytest.raises(ValueError, match="4 marks, expected 6"):
+        by_hand.by_turns(text, ["a", "b", "c"], 2)
+    with pytest.raises(ValueError, match=r"a: \[1, 1\] launches"):
+        by_hand.by_turns("\n".join([HEADER, UNITS, *[mark, ours] * 2]), ["a"], 2)
+
+
 def test_launches_of_a_call_are_put_together():
     rows = [row(0, "a", 3000, 80), row(1, "b", 1000, 0)] * by_hand.CALLS
     launches = by_hand.parsed("\n".join(["==PROF== said", HEADER, UNITS, *rows]))
