@@ -47,12 +47,41 @@ def forward_fp8(device: str, D: int, S: int, causal: bool) -> Case:
     import kernels
 
     q, k, v = (_drawn(1, S, 4, D, device=device, dtype=torch.float8_e4m3fn) for _ in range(3))
-    out = torch.empty((1, S, 4, D), dtype=torch.bfloat16, device=device)
+    given: dict[str, Any] = {"causal": causal, "out_dtype": torch.bfloat16}
+    return _kept(q.bfloat16(), lambda: kernels.flash_attention(q, k, v, **given))
 
-    def call() -> None:
-        out.copy_(kernels.flash_attention(q, k, v, causal=causal, out_dtype=torch.bfloat16))
 
-    return call, [out]
+def forward_window(device: str, D: int, S: int) -> Case:
+    import kernels
+
+    q, k, v = (_drawn(1, S, 4, D, device=device) for _ in range(3))
+    return _kept(q, lambda: kernels.flash_attention(q, k, v, causal=True, window_size=(256, 0)))
+
+
+def forward_packed(device: str, D: int, lengths: tuple[int, ...]) -> Case:
+    import kernels
+
+    ends = torch.tensor((0, *lengths)).cumsum(0)
+    q, k, v = (_drawn(int(ends[-1]), 4, D, device=device) for _ in range(3))
+    ends = ends.int().to(device)
+    given = (q, k, v, ends, ends, max(lengths), max(lengths))
+    return _kept(q, lambda: kernels.flash_attention_varlen(*given, causal=True))
+
+
+def decoding(device: str, D: int, lengths: tuple[int, ...]) -> Case:
+    """Parts of keys, and the launch that adds them, which begins while they run."""
+    import kernels
+
+    B, keys = len(lengths), max(lengths)
+    q = _drawn(B, 1, 8, D, device=device)
+    k, v = (_drawn(B, keys, 2, D, device=device) for _ in range(2))
+    held = torch.tensor(lengths, dtype=torch.int32, device=device)
+    return _kept(q, lambda: kernels.flash_attention_kvcache(q, k, v, cache_seqlens=held))
+
+
+def _kept(like: torch.Tensor, call: Callable[[], Any]) -> Case:
+    out = torch.empty_like(like)
+    return lambda: out.copy_(call()), [out]
 
 
 def backward(device: str, D: int, S: int, causal: bool, two_kernels: bool | None = None) -> Case:
@@ -112,6 +141,9 @@ CASES: dict[str, Callable[[str], Case]] = {
     "forward-D128": lambda on: forward(on, 128, 512, 4),
     "forward-D256-causal": lambda on: forward(on, 256, 512, 4, causal=True),
     "forward-fp8-D128-causal": lambda on: forward_fp8(on, 128, 512, True),
+    "forward-D128-window": lambda on: forward_window(on, 128, 1024),
+    "forward-D128-packed": lambda on: forward_packed(on, 128, (500, 1, 0, 300)),
+    "decoding-D128": lambda on: decoding(on, 128, (4000, 1000, 3, 2048)),
     "backward-D64": lambda on: backward(on, 64, 256, False),
     "backward-D128-causal": lambda on: backward(on, 128, 256, True, two_kernels=False),
     "backward-D128-two-kernels": lambda on: backward(on, 128, 256, False, two_kernels=True),
