@@ -79,7 +79,8 @@ def test_backward_takes_three_launches_and_spills_nothing(
     # Hopper has two kernels for short sequences.
     short = "attention_backward_hopper_short_kv" in kernels
     assert short == (workload is SHORT and target.name == "sm_90")
-    assert values["launches"] == 3 - short
+    # And what lies behind packed sequences is cleared.
+    assert values["launches"] == 3 - short + workload.name.startswith("attention-varlen")
     assert values["copied_bytes"] == 0
     assert values["spilled_bytes"] == 0
     assert values["advisories"] == 0
