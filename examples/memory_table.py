@@ -1,6 +1,6 @@
 """Memory attention takes beyond its inputs, beside the formula written out: a table, without a GPU.
 
-    python examples/memory_table.py [--target sm_90]
+    python examples/memory_table.py [--target sm_90] [--dtype fp32]
 
 Ours is recorded: the host code runs as for the target, sm_80 where none is named, launches are not
 done but every tensor it allocates is seen (workspaces too, down to the last byte). On sm_90
@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import targets
 from benchmarks.instruments.compiled.record import record
 
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 HEAD = "S | formula | flash_attention | saved | formula and gradients | flash_attention | saved"
 
@@ -87,12 +88,12 @@ def ours_and_gradients(
 
 
 def measure(
-    length: int, heads: int, head_dim: int, target: str = "sm_80"
+    length: int, heads: int, head_dim: int, target: str = "sm_80", dtype: str = "fp16"
 ) -> tuple[int, int, int, int]:
     """Peaks in bytes: the formula and ours, then both with their gradients."""
 
     def tensors(count: int, device: str, *shape: int) -> list[torch.Tensor]:
-        return [torch.empty(1, *shape, dtype=torch.float16, device=device) for _ in range(count)]
+        return [torch.empty(1, *shape, dtype=DTYPES[dtype], device=device) for _ in range(count)]
 
     plain = tensors(4, "meta", heads, length, head_dim)
     rows = tensors(4, "cpu", length, heads, head_dim)
@@ -120,10 +121,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--heads", type=int, default=4, help="default 4")
     parser.add_argument("--head-dim", type=int, default=64, help="default 64")
     parser.add_argument("--target", default="sm_80", help="default sm_80")
+    parser.add_argument("--dtype", choices=DTYPES, default="fp16", help="default fp16")
     args = parser.parse_args(argv)
     print(f"| {HEAD} |\n|{'---|' * (HEAD.count('|') + 1)}")
     for length in args.lengths or LENGTHS:
-        plain, own, plain_both, own_both = measure(length, args.heads, args.head_dim, args.target)
+        plain, own, plain_both, own_both = measure(
+            length, args.heads, args.head_dim, args.target, args.dtype
+        )
         cells = [str(length)]
         for theirs, mine in ((plain, own), (plain_both, own_both)):
             cells += [size(theirs), size(mine), f"{100 * (1 - mine / theirs):.1f} %"]

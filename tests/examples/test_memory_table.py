@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.attention_backward import BackwardWorkload
 from benchmarks.workloads.written_out import formula_bytes
@@ -32,6 +34,25 @@ def test_attention_takes_its_outputs_and_four_bytes_a_row() -> None:
     }
     assert formula_bytes(AttentionWorkload(**shape)) == plain
     assert formula_bytes(BackwardWorkload(**shape)) == plain_both - scores - tensor
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "length", "nbytes"),
+    [
+        ("sm_80", "fp32", LENGTH, 8 + 8 + 4),
+        ("sm_90", "fp32", LENGTH, 8 + 8 + 4),
+        ("gfx942", "fp32", LENGTH, 4 + 4 + 4),
+        ("sm_90", "bf16", 24, 4 + 4 + 4),
+        ("gfx942", "bf16", 24, 4 + 4 + 4),
+    ],
+)
+def test_exact_gradients_take_three_numbers_a_row(
+    target: str, dtype: str, length: int, nbytes: int
+) -> None:
+    """Delta and the sum of the weights, in fp64 where products are added up in it, and a shift."""
+    *_, own_both = memory_table.measure(length, HEADS, HEAD_DIM, target, dtype)
+    tensor = length * HEADS * HEAD_DIM * memory_table.DTYPES[dtype].itemsize
+    assert own_both == 4 * tensor + length * HEADS * (4 + nbytes)
 
 
 def test_hoppers_gradients_take_a_workspace_of_whole_blocks() -> None:
