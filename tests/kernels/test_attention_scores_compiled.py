@@ -51,7 +51,7 @@ class Everything(AttentionWorkload):
         return torch.autograd.grad(out, leaves, torch.empty_like(out)) if self.backward else out
 
 
-def check(D: int, target: Target, *, backward: bool, few: bool = False) -> None:
+def check(D: int, target: Target, *, backward: bool = False, few: bool = False) -> None:
     workload = Everything(
         group="test",
         dtype="bf16",
@@ -70,7 +70,8 @@ def check(D: int, target: Target, *, backward: bool, few: bool = False) -> None:
     assert measured.values["advisories"] == 0
     launches: Any = measured.evidence["launches"]
     ours = [one for one in launches if one["kernel"].startswith("attention_")]
-    # Of a causal problem the first rows, which see few keys, tell their delta once more.
+    # The forward pass; of a causal problem the first rows, which see few keys, tell their delta
+    # once more.
     assert len(ours) == (5 if backward else 1)
     for one in ours:
         assert one["spilled_bytes"] == 0, one["kernel"]
@@ -78,21 +79,12 @@ def check(D: int, target: Target, *, backward: bool, few: bool = False) -> None:
             assert one["tensor_core_level"] == LEVEL[target.name], one["kernel"]
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_forward_spills_nothing_and_takes_the_best_tensor_cores(target: Target) -> None:
-    check(128, target, backward=False)
-
-
-@pytest.mark.parametrize("few", [False, True])
-def test_forward_of_narrow_heads_is_advised_of_nothing_on_hopper(few: bool) -> None:
-    check(64, get("sm_90"), backward=False, few=few)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("D", "target"),
-    [(128, get("sm_100")), (64, get("sm_90"))],
-    ids=lambda one: str(getattr(one, "name", one)),
-)
-def test_backward_spills_nothing_and_takes_the_best_tensor_cores(D: int, target: Target) -> None:
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("D", [64, 128])
+def test_both_passes_spill_nothing_and_take_the_best_tensor_cores(D: int, target: Target) -> None:
     check(D, target, backward=True)
+
+
+def test_forward_of_narrow_heads_is_advised_of_nothing_on_hopper() -> None:
+    check(64, get("sm_90"), few=True)
