@@ -191,6 +191,36 @@ def test_packed_attention_agrees_with_its_twin(
     measure(found_lse, *(torch.cat(one, 1) for one in lses.values())).check("lse")
 
 
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("head_dim", [48, 64, 128, 256], ids="D{}".format)
+def test_fp8_attention_agrees_with_its_twin(head_dim: int, causal: bool) -> None:
+    """Weights are rounded to fp8 below maxima that each kernel finds in blocks of its own."""
+    from kernels.attention import fp8, hopper_fp8
+
+    B, H, KV, S, K = 2, 8, 2, 615, 1500
+    kind = torch.float8_e4m3fn
+    q = torch.randn((B, S, H, head_dim), device="cuda").to(kind)
+    k, v = (torch.randn((B, K, KV, head_dim), device="cuda").to(kind) for _ in range(2))
+    scales = fp8.Scales(*(torch.rand(n, device="cuda") + 0.5 for n in (H, KV, KV)))
+    options = {"scales": scales, "causal": causal, "causal_offset": K - S, "scale": head_dim**-0.5}
+    assert hopper_fp8.supported(q, k, v, options["scale"])
+    results = []
+    for launch, given in (
+        (hopper_fp8.launch, {}),
+        (hopper_fp8.launch, {}),
+        (fp8.launch, {"left_offset": None}),
+    ):
+        out = torch.full(q.shape, math.nan, dtype=torch.bfloat16, device="cuda")
+        lse = torch.full((B, H, S), math.nan, device="cuda")
+        launch(q, k, v, out, lse, **options, **given)
+        results.append((out, lse))
+    (found, found_lse), (again, again_lse), (twin, twin_lse) = results
+    assert torch.equal(found, again)
+    assert torch.equal(found_lse, again_lse)
+    assert relative(found, twin) < 0.05
+    torch.testing.assert_close(found_lse, twin_lse, atol=1e-3, rtol=1e-4)
+
+
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize(
