@@ -18,6 +18,11 @@ SPOILS: dict[str, list[tuple[str, tuple[int, ...], float]]] = {
     "-q": [("q", (0, 3, 1, 3), -INF)],
     "q and k": [("q", (0, 3, 0, 3), INF), ("k", (0, 11, 0, 7), NAN)],
     "twice q": [("q", (0, 3, 0, 3), INF), ("q", (0, 3, 0, 4), INF)],
+    "nan q": [("q", (0, 3, 0, 3), NAN)],
+    "nan k": [("k", (0, 5, 0, 3), NAN)],
+    "v": [("v", (0, 5, 0, 3), INF), ("v", (0, 6, 0, 4), -INF)],
+    "both v": [("v", (0, 5, 0, 3), INF), ("v", (0, 6, 0, 3), -INF)],
+    "nan v": [("v", (0, 5, 0, 3), NAN)],
 }
 Kinds = list[torch.Tensor]
 
