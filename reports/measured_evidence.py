@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,6 +130,13 @@ def outcomes(
             path, problems[:_MOST_SHOWN] + ([f"and {more} more"] if more > 0 else [])
         )
     return statuses, states
+
+
+def notes_on_all(data: dict[str, Any], words: Sequence[str]) -> set[str]:
+    """The notes with one of ``words`` in them among what was noted on the outcomes of a commit."""
+    details = [outcome.get("detail") for outcome in _objects(data.get("timed"))]
+    notes = [_note(part) for one in details if is_text(one) for part in one.split("; ")]
+    return {note for note in notes if any(word in note for word in words)}
 
 
 def _sampling(

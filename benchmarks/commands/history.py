@@ -19,7 +19,7 @@ from threading import Event
 from benchmarks import isolation
 from benchmarks.configuration import CACHE_VARIABLE, ROOT, load
 from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments import commit, presence
+from benchmarks.instruments import carve_outs, clocks, commit, presence
 from reports import kept_evidence, measured_evidence, measured_roofs
 from reports.strict import RejectedError
 
@@ -33,6 +33,8 @@ _HEADING = re.compile(r"(\[ *[\d.]+%\] )?·")
 # A benchmark that went well says nothing new: its table is in the log.
 _SHOWN = re.compile(r"^·|· For |Setting up|failed|skipped")
 _WITHOUT_GPU = ("compiled", "host")
+# In what a measuring process finds at its start, and notes on every outcome.
+_OF_THE_CARD = (clocks.SHARED, carve_outs.KEPT)
 # Compiled values need no quiet machine, and asv hands them out one by one: while it does, other
 # commits are compiled. Three queues keep two cores busy, since each waits now and then.
 _QUEUES = 3
@@ -140,10 +142,11 @@ def main(args: argparse.Namespace) -> int:
 
 
 def said_since(begin_ns: int) -> list[str]:
-    """What gave the counters of the commits measured since, if not the best tier, and why, and what
-    shares of peak are of on a card without a datasheet: asv keeps to itself what a measuring
-    process says. Each line once, of a card's ceilings the newest."""
-    said = set()
+    """What gave the counters of the commits measured since, if not the best tier, and why, what
+    shares of peak are of on a card without a datasheet, and whether others computed on the card:
+    asv keeps to itself what a measuring process says. Each line once, of a card's ceilings the
+    newest."""
+    said: set[str] = set()
     ceilings: dict[str, str] = {}
     folder = ROOT / ".asv" / "results" / kept_evidence.FOLDER
     for path in sorted(folder.glob(measured_evidence.MEASURED_PATTERN)):
@@ -156,6 +159,7 @@ def said_since(begin_ns: int) -> list[str]:
         except RejectedError as error:
             said.add(str(error))
             continue
+        said |= measured_evidence.notes_on_all(data, _OF_THE_CARD)
         if counted is not None and counted.why:
             said.add(f"utilization is {counted.said}")
         if measured is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+KEPT = "the driver does not reset what persists in the L2"
 _NOT_SUPPORTED = 801  # CUDA_ERROR_NOT_SUPPORTED: no card of this kind carves anything out
 
 
@@ -18,6 +19,5 @@ def refused(driver: Any) -> str:
     if code in (0, _NOT_SUPPORTED):
         return ""
     return (
-        f"the driver does not reset what persists in the L2 (CUDA error {code}): cold times of "
-        "calls that set a part of it aside may be warm"
+        f"{KEPT} (CUDA error {code}): cold times of calls that set a part of it aside may be warm"
     )

@@ -15,6 +15,8 @@ from typing import Any
 
 from benchmarks.instruments.gpu import Clocks
 
+SHARED = "on this GPU: times are not its own, end it or wait"
+
 Reader = Callable[[], Clocks]
 Computing = Mapping[str, frozenset[int]]  # processes by the card's UUID
 
@@ -154,7 +156,7 @@ def shared(
     if not count:
         return ""
     who = "another process computes" if count == 1 else f"{count} other processes compute"
-    return f"{who} on this GPU: times are not its own, end it or wait"
+    return f"{who} {SHARED}"
 
 
 def driver_version() -> str:

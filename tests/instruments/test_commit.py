@@ -253,6 +253,26 @@ def test_what_was_measured_for_want_of_a_datasheet_is_said_by_history(
     ]
 
 
+def test_who_else_computes_on_the_card_is_said_by_history(
+    scripted: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(history, "ROOT", tmp_path)
+    monkeypatch.setenv(isolation.RESULTS_VARIABLE, str(tmp_path / ".asv" / "results"))
+    start = Session.__init__
+
+    def shared_card(session: Session, request: dict[str, Any], **more: Any) -> None:
+        start(session, {**request, "computing": [[4242], [4242, 99]]}, **more)
+
+    monkeypatch.setattr(Session, "__init__", shared_card)
+    scripted[FAST] = {"us": 20}
+    for digit in "ab":
+        found = isolation.Measured("k", 40 * digit, "t", "")
+        monkeypatch.setattr(isolation, "measured", lambda found=found: found)
+        commit.measure([FAST])
+    note = "another process computes on this GPU: times are not its own, end it or wait"
+    assert history.said_since(0) == [note], "once for both commits"
+
+
 def test_a_run_that_was_ended_goes_on_where_it_stood(
     scripted: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
