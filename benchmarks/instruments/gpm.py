@@ -7,6 +7,7 @@ included: a tier of its own, never compared with the counters of one call.
 from __future__ import annotations
 
 import importlib
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,8 @@ class Sampler:
             raise GpmRefusedError("this card has no GPM: it came with Hopper")
 
     def over(self, busy: Any) -> float:
-        """Percent of the time the tensor cores were active while ``busy()`` ran."""
+        """Percent of the time the tensor cores were active while ``busy()`` ran;
+        ``GpmRefusedError`` where that was not read, which leaves a value of 0."""
         nvml = self._nvml
         first, second = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
         try:
@@ -84,7 +86,12 @@ class Sampler:
             wanted.sample1, wanted.sample2 = first, second
             wanted.metrics[0].metricId = ANY_TENSOR
             nvml.nvmlGpmMetricsGet(wanted)
-            return float(wanted.metrics[0].value)
+            read = wanted.metrics[0]
+            if read.nvmlReturn or not math.isfinite(read.value):
+                raise GpmRefusedError(
+                    f"the driver read no tensor-core activity (NVML error {read.nvmlReturn})"
+                )
+            return float(read.value)
         finally:
             nvml.nvmlGpmSampleFree(first)
             nvml.nvmlGpmSampleFree(second)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.devices import ceilings as measured_ceilings
 from benchmarks.devices import datasheet
-from benchmarks.instruments import ceilings, latency, measuring, method, ncu
+from benchmarks.instruments import ceilings, gpm, latency, measuring, method, ncu
 
 _HERE = Path(__file__)
 
@@ -31,6 +31,11 @@ BYTES = method.version(
     "allocator-1",
     "50aefc863344",
     method.part_hash(str(_HERE.with_name("torch_gpu.py")), "TorchGpu.peak_bytes"),
+)
+SAMPLED = method.version(
+    "gpm-ab082e2aa2ee",
+    "cdca6a6957fa",  # what was not read is refused
+    gpm.METHOD_VERSION,
 )
 COUNTED = method.version(
     "ncu-8a0b2c204456",

@@ -242,8 +242,8 @@ class FakeNvml:
     class NVMLError(Exception):
         pass
 
-    def __init__(self, supported: bool, percent: float) -> None:
-        self.supported, self.percent, self.freed = supported, percent, 0
+    def __init__(self, supported: bool, percent: float, error: int = 0) -> None:
+        self.supported, self.percent, self.error, self.freed = supported, percent, error, 0
 
     def nvmlInit(self) -> None:  # noqa: N802
         pass
@@ -264,16 +264,25 @@ class FakeNvml:
         self.freed += 1
 
     def c_nvmlGpmMetricsGet_t(self) -> SimpleNamespace:  # noqa: N802
-        return SimpleNamespace(metrics=[SimpleNamespace(metricId=0, value=0.0)])
+        return SimpleNamespace(metrics=[SimpleNamespace(metricId=0, nvmlReturn=0, value=0.0)])
 
     def nvmlGpmMetricsGet(self, wanted: SimpleNamespace) -> None:  # noqa: N802
         assert wanted.metrics[0].metricId == 5
         wanted.metrics[0].value = self.percent
+        wanted.metrics[0].nvmlReturn = self.error
 
 
 def test_the_drivers_sampling_is_read_and_its_samples_freed():
     nvml = FakeNvml(supported=True, percent=72.5)
     assert gpm.Sampler("GPU-1", nvml).over(lambda: None) == 72.5
+    assert nvml.freed == 2
+
+
+@pytest.mark.parametrize(("percent", "error"), [(0.0, 3), (float("nan"), 0)])
+def test_what_the_driver_did_not_sample_is_not_zero(percent: float, error: int):
+    nvml = FakeNvml(supported=True, percent=percent, error=error)
+    with pytest.raises(gpm.GpmRefusedError, match=rf"no tensor-core .* \(NVML error {error}\)"):
+        gpm.Sampler("GPU-1", nvml).over(lambda: None)
     assert nvml.freed == 2
 
 
