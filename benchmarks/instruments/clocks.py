@@ -110,7 +110,7 @@ def amd_clocks(clock: dict[str, Any], power: dict[str, Any], metrics: dict[str, 
 
     status = metrics.get("throttle_status")
     return Clocks(
-        sm_mhz=number(clock.get("clk")) or 0.0,
+        sm_mhz=number(clock.get("clk")) or None,
         power_w=number(power.get("current_socket_power"))
         or number(power.get("average_socket_power")),
         temperature_c=number(metrics.get("temperature_hotspot")),

@@ -53,7 +53,7 @@ def says_lost(text: str) -> bool:
 class Clocks:
     """The card's state as its driver tells it. ``throttled`` names why clocks were lowered."""
 
-    sm_mhz: float
+    sm_mhz: float | None
     memory_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None

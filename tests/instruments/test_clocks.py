@@ -30,6 +30,7 @@ def test_amdsmi_answers_are_read_with_their_gaps():
     )
     assert throttled.throttled == ("throttle status",)
     assert throttled.power_w is None
+    assert throttled.sm_mhz is None, "a share of the peak at 0 MHz is none"
 
 
 def test_amdsmi_is_asked_for_the_card_that_hip_shows():
