@@ -174,6 +174,7 @@ def _varlen(options: Random, lengths: Random, longest: int) -> Drawn:
         q=tuple(q),
         k=tuple(k),
         DV=given["DV"] or given["D"],
+        spare=lengths.choice((0, 0, 70)),
         **{name: given[name] for name in ("H", "G", "D", "dtype", "causal", "window", "view")},
     )
     names = ("out", "lse", "dq", "dk", "dv")
