@@ -61,6 +61,18 @@ def writable(name: str, value: torch.Tensor) -> None:
         )
 
 
+def apart(name: str, value: torch.Tensor, **others: torch.Tensor | None) -> None:
+    """Refuse what is written to where one of ``others`` begins, which is read meanwhile."""
+    if torch.compiler.is_compiling() or type(value) is not torch.Tensor or value.is_meta:
+        return
+    for other, tensor in others.items():
+        if type(tensor) is torch.Tensor and tensor.data_ptr() == value.data_ptr() != 0:
+            raise ValueError(
+                f"{name}: expected memory of its own, got that of {other}, which is read while "
+                f"{name} is written; pass another tensor as {name}, or none"
+            )
+
+
 def no_tangent(**values: Any) -> None:
     """Refuse forward-mode differentiation, whose tangents a launch would drop."""
     if torch.compiler.is_compiling() or forward_ad._current_level < 0:

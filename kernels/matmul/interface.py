@@ -32,9 +32,10 @@ def matmul(
     view costs no copy. bias: (N,). activation: relu, gelu (exact) or silu. residual: (M, N) with
     any strides, an expanded view among them; it is added before the result is rounded.
     ``allow_tf32`` lets fp32 inputs be rounded to tf32 where the matrix unit has it. ``out``:
-    (M, N), written in place; it may be ``residual`` itself. One launch; two where few rows leave K
-    to be split, and a workspace of at most a quarter of b's bytes, or on Hopper few tiles, and one
-    of at most 32 KB a multiprocessor; two in tf32 on Hopper from 512 rows on, and one like b.
+    (M, N), written in place; it may be ``residual`` itself, but no other operand. One launch; two
+    where few rows leave K to be split, and a workspace of at most a quarter of b's bytes, or on
+    Hopper few tiles, and one of at most 32 KB a multiprocessor; two in tf32 on Hopper from 512 rows
+    on, and one like b.
 
     fp8 (float8_e4m3fn or float8_e4m3fnuz): a and b are multiplied by their fp32 scales, by none
     where there is none. ``a_scale``: one for the tensor, (M,) for rows, (M, ceil(K / 128)) for
@@ -55,6 +56,8 @@ def matmul(
     if out is not None:
         _check_shaped("out", out, kind, a, b)
         checks.writable("out", out)
+        turned = residual is not None and residual.stride() != out.stride()
+        checks.apart("out", out, a=a, b=b, bias=bias, residual=residual if turned else None)
     given = (a, b, a_scale, b_scale, bias, residual, out)
     differentiable = torch.is_grad_enabled() and any(
         one is not None and one.requires_grad for one in given

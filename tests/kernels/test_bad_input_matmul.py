@@ -14,6 +14,7 @@ HALF = torch.float16
 Q = torch.empty(2, 8, 4, 64, dtype=HALF)
 A = torch.empty(4, 6, dtype=HALF)
 B = torch.empty(6, 8, dtype=HALF)
+S, T = torch.empty(2, 6, 6, dtype=HALF).unbind()
 A8, B8 = A.to(torch.float8_e4m3fn), B.to(torch.float8_e4m3fn)
 CU = torch.tensor([0, 8], dtype=torch.int32)
 
@@ -61,6 +62,16 @@ MISTAKES: dict[str, Mistake] = {
         lambda: kernels.matmul(A, B, out=A.new_empty(1, 8).expand(4, 8)),
         ValueError,
         r"^out: expected memory of its own.*shape \(4, 8\) with strides \(0, 1\); pass out.cont",
+    ),
+    "matmul-out-operand": (
+        lambda: kernels.matmul(S, S.t(), out=S),
+        ValueError,
+        r"^out: expected memory of its own, got that of a, which is read",
+    ),
+    "matmul-out-residual": (
+        lambda: kernels.matmul(S, S.clone(), residual=T.t(), out=T),
+        ValueError,
+        r"^out: expected memory of its own, got that of residual, which is read",
     ),
     "matmul-out-gradient": (
         lambda: kernels.matmul(A, B, out=A.new_empty(4, 8, requires_grad=True)),
