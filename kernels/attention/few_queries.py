@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .. import targets
 from . import kvcache_launch
 from .kvcache_layout import Cache
 
@@ -13,11 +14,28 @@ from .kvcache_layout import Cache
 # alone. Below MANY keys that is little.
 FEW = 16
 MANY = 512
+# On Hopper so do up to SOME queries over MANY_FOR_SOME keys, at head dims up to SOME_COLUMNS, where
+# the other kernel's tiles, of ROWS queries, would leave two multiprocessors of three idle: what was
+# measured (docs/hopper.md).
+SOME = 128
+MANY_FOR_SOME = 8192
+SOME_COLUMNS = 128
+ROWS = 128
 
 
-def supported(q: torch.Tensor, k: torch.Tensor, scale: float) -> bool:
+def supported(q: torch.Tensor, k: torch.Tensor, scale: float, left_offset: int | None) -> bool:
     """Whether q (batch, seqlen_q, heads, head_dim) is short and k long enough."""
-    return q.shape[1] <= FEW and k.shape[1] >= MANY and q.dtype.itemsize == 2 and scale > 0.0
+    batch, seqlen_q, heads, head_dim = q.shape
+    if k.shape[1] < MANY or q.dtype.itemsize != 2 or scale <= 0.0:
+        return False
+    if seqlen_q <= FEW:
+        return True
+    if seqlen_q > SOME or k.shape[1] < MANY_FOR_SOME or head_dim > SOME_COLUMNS:
+        return False
+    # A window's keys are few.
+    if left_offset is not None or not targets.current().has_wgmma:
+        return False
+    return 3 * -(-seqlen_q // ROWS) * heads * batch <= targets.multiprocessors()
 
 
 def launch(
