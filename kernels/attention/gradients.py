@@ -28,8 +28,12 @@ def launch(
     bias_grad: bool = False,
 ) -> list[torch.Tensor]:
     """As ``backward.launch`` returns them."""
-    mask: dict[str, Any] = {"causal": causal, "causal_offset": causal_offset}
-    alike = left_offset is None and v.shape[3] == q.shape[3] and options.plain
+    mask: dict[str, Any] = {
+        "causal": causal,
+        "causal_offset": causal_offset,
+        "left_offset": left_offset,
+    }
+    alike = v.shape[3] == q.shape[3] and options.plain
     seen = backward.keys_seen(k.shape[1], causal, causal_offset, left_offset, q.shape[1])
     if alike and seen > backward.FEW_KEYS:
         with targets.on_device_of(q):
@@ -37,8 +41,8 @@ def launch(
             hopper = specialised.load(name) if targets.current().has_wgmma else None
             if (
                 hopper is not None
-                and hopper.supported(q, k, v, dout, scale)
-                and hopper.faster(q, k, seen)
+                and hopper.supported(q, k, v, dout, scale, **mask)
+                and hopper.faster(q, k, seen, windowed=left_offset is not None)
             ):
                 gradients = [
                     torch.empty_like(one, memory_format=torch.contiguous_format)
@@ -55,7 +59,6 @@ def launch(
         v,
         out,
         lse,
-        left_offset=left_offset,
         scale=scale,
         options=options,
         bias_grad=bias_grad,

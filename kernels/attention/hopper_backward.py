@@ -208,6 +208,9 @@ def _consume(dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most):
         if work.CAUSAL:
             diagonal = (work.first + i_m) * BLOCK_M + work.causal_offset
             masked = masked | ((work.i_n + 1) * BLOCK_N - 1 > diagonal)
+        if work.WINDOW:
+            last = (work.first + i_m + 1) * BLOCK_M - 1
+            masked = masked | (work.i_n * BLOCK_N < last + work.left_offset)
         if masked:
             s = mask(s, (work.first + i_m) * BLOCK_M, zero, work)
         lse = memory.rows.index(at.stage * 3).load(gl.SliceLayout(0, S_LAYOUT))
@@ -275,6 +278,7 @@ def attention_backward_hopper(
     seqlen_q,
     seqlen_k,
     causal_offset,
+    left_offset,
     heads_together,
     scale,
     scale_log2,
@@ -287,7 +291,8 @@ def attention_backward_hopper(
     BLOCKS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
-    """Row i sees key j when j < seqlen_k and, with CAUSAL, j <= i + causal_offset.
+    """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
+    left_offset unless that is None, which wants CAUSAL.
 
     q, k, v, dout, dk, dv: (batch, heads, seqlen, head_dim) as descriptors of one head's boxes.
     rows: fp32 (3 * batch * heads * padded seqlen_q): log-sum-exps in base 2, deltas, units.
@@ -311,11 +316,15 @@ def attention_backward_hopper(
     else:
         shift = i_n * n_m // n_n
     blocks = n_m - first
+    if left_offset is not None:
+        end = gl.minimum(gl.maximum((i_n + 1) * BLOCK_N - left_offset, 0), seqlen_q)
+        blocks = gl.maximum(gl.cdiv(end, BLOCK_M) - first, 0)
     heads_per_kv = heads // kv_heads
     work = Work(
         i_bh // kv_heads, i_bh % kv_heads, i_n, gl.to_tensor(first), blocks, blocks * heads_per_kv,
         gl.to_tensor(shift), heads, heads_per_kv, padded_q, batch * heads * padded_q, seqlen_k,
-        causal_offset, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, EVEN, q.dtype,
+        causal_offset, causal_offset if left_offset is None else left_offset,
+        BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, EVEN, left_offset is not None, q.dtype,
     )  # fmt: skip
     one: gl.constexpr = [1]
     stages: gl.constexpr = [STAGES] + q.block_shape  # noqa: RUF005

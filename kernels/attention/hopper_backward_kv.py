@@ -96,7 +96,11 @@ def _exponentials(s, at, i_m, memory, work, scale_log2, LAYOUT: gl.constexpr):
     """Weights in pairs, of the scores of the step at ``at``, whose Q is not needed any more."""
     if work.CAUSAL:
         row = (work.first + i_m) * work.BLOCK_M
-        if (work.i_n + 1) * work.BLOCK_N - 1 > row + work.causal_offset:
+        masked = (work.i_n + 1) * work.BLOCK_N - 1 > row + work.causal_offset
+        if work.WINDOW:
+            last = row + work.BLOCK_M - 1
+            masked = masked | (work.i_n * work.BLOCK_N < last + work.left_offset)
+        if masked:
             s = mask(s, row, 0, work)
     lse = memory.lse.index(at.stage).load(gl.SliceLayout(0, LAYOUT))
     memory.q.release(at.stage)
@@ -215,6 +219,7 @@ def attention_backward_hopper_kv(
     seqlen_q,
     seqlen_k,
     causal_offset,
+    left_offset,
     heads_together,
     scale,
     scale_log2,
@@ -226,7 +231,8 @@ def attention_backward_hopper_kv(
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
-    """Row i sees key j when j < seqlen_k and, with CAUSAL, j <= i + causal_offset.
+    """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
+    left_offset unless that is None, which wants CAUSAL.
 
     q, k, v, dout, dk, dv: (batch, heads, seqlen, head_dim) as descriptors of one head's boxes.
     rows: fp32 (2 * batch * heads * padded seqlen_q): log-sum-exps in base 2, deltas.
@@ -242,12 +248,16 @@ def attention_backward_hopper_kv(
         # Keys that no query sees have a block, too, all of whose weights are 0.
         first = gl.minimum(gl.maximum(i_n * BLOCK_N - causal_offset, 0) // BLOCK_M, n_m - 1)
     blocks = n_m - first
+    if left_offset is not None:
+        seen = gl.cdiv(gl.maximum((i_n + 1) * BLOCK_N - left_offset, 1), BLOCK_M)
+        blocks = gl.minimum(n_m, seen) - first
     heads_per_kv = heads // kv_heads
     # Keys past the end are rows of their own, which nobody writes: nothing to mask.
     work = Work(
         i_bh // kv_heads, i_bh % kv_heads, i_n, gl.to_tensor(first), blocks, blocks * heads_per_kv,
         gl.to_tensor(0), heads, heads_per_kv, padded_q, batch * heads * padded_q, seqlen_k,
-        causal_offset, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, True, q.dtype,
+        causal_offset, causal_offset if left_offset is None else left_offset,
+        BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, True, left_offset is not None, q.dtype,
     )  # fmt: skip
     one: gl.constexpr = [1]
     memory = Memory(

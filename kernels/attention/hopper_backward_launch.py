@@ -30,8 +30,12 @@ MOST_KEYS = 1 << 20  # every program reads two numbers of each block of keys
 # Keys a query sees, in the mean, and queries a program walks, up to which the portable kernels are
 # faster at the head dim they have tiles of their own for. docs/hopper.md has the times.
 FEW = {64: 512}
+# The same in a window, at head dims up to 64, however many programs there are: keys times heads
+# that share them, of which four gain no more than three.
+FEW_WINDOW = 1000
 # Keys a query sees, in the mean, up to which hopper_backward_short.py is faster, at its head dims.
 SHORT = 1024
+SHORT_WINDOW = 1536  # the same in a window
 
 
 @dataclass(frozen=True)
@@ -56,28 +60,38 @@ class HopperBackwardConfig:
             raise ValueError(f"block_m: two kernels have 64 rows a step, got {self.block_m}")
 
 
-def choose(head_dim: int, keys_seen: int) -> HopperBackwardConfig:
-    """The cut of a problem whose queries see ``keys_seen`` in the mean; docs/hopper.md holds the
-    measurements behind it."""
+def choose(head_dim: int, keys_seen: int, *, windowed: bool = False) -> HopperBackwardConfig:
+    """The cut of a problem whose queries see ``keys_seen`` in the mean, or ``windowed`` at most;
+    docs/hopper.md holds the measurements behind it."""
     if head_dim <= 64:
         return HopperBackwardConfig(64, two_kernels=False, block_m=128, stages=2)
     if head_dim > 128:
         return HopperBackwardConfig(wide.BLOCK_D, two_kernels=True, block_m=64, stages=2)
-    if keys_seen <= SHORT:
+    if keys_seen <= (SHORT_WINDOW if windowed else SHORT):
         return HopperBackwardConfig(128, two_kernels=True, block_m=64, stages=3)
     return HopperBackwardConfig(128, two_kernels=False, block_m=64, stages=2)
 
 
 def supported(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, scale: float
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dout: torch.Tensor,
+    scale: float,
+    *,
+    causal: bool = True,
+    left_offset: int | None = None,
+    **_: int,
 ) -> bool:
-    """Whether these kernels take the problem: as the forward's, and head dims from 33 on.
+    """Whether these kernels take the problem: as the forward's, head dims from 33 on, and causal
+    windows.
 
     Fewer than half a block of queries would need workspaces many times the size of q: their rows
     are rounded up to whole blocks.
     """
     return (
-        q.shape[3] > 32
+        (causal or left_offset is None)
+        and q.shape[3] > 32
         and q.shape[1] >= (64 if q.shape[3] <= 64 else 32)
         and k.shape[1] <= MOST_KEYS
         and supported_forward(q, k, v, scale)
@@ -85,14 +99,17 @@ def supported(
     )
 
 
-def faster(q: torch.Tensor, k: torch.Tensor, keys_seen: int) -> bool:
+def faster(q: torch.Tensor, k: torch.Tensor, keys_seen: int, *, windowed: bool = False) -> bool:
     """Whether these kernels, which take the problem, take less time than the portable ones.
 
-    ``keys_seen``: by a query, in the mean. A program starts and ends without products beside it,
-    which shows where it walks few queries; but not where nearly all programs run at once.
+    ``keys_seen``: by a query, in the mean, or ``windowed`` at most. A program starts and ends
+    without products beside it, which shows where it walks few queries; but not where nearly all
+    programs run at once.
     """
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
+    if windowed:
+        return head_dim > 64 or keys_seen * min(heads // kv_heads, 3) > FEW_WINDOW
     walked = keys_seen * seqlen_q * (heads // kv_heads) // seqlen_k
     programs = triton.cdiv(seqlen_k, BLOCK_N) * batch * kv_heads
     few_programs = programs <= 2 * targets.multiprocessors()
@@ -104,6 +121,7 @@ def launch(
     *,
     causal: bool,
     causal_offset: int,
+    left_offset: int | None = None,
     scale: float,
     config: HopperBackwardConfig | None = None,
 ) -> None:
@@ -115,13 +133,15 @@ def launch(
     dout, dlse, q, k, v, out, lse, dq, dk, dv = tensors
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
-    config = config or choose(head_dim, keys_seen(seqlen_k, causal, causal_offset, None, seqlen_q))
+    seen = keys_seen(seqlen_k, causal, causal_offset, left_offset, seqlen_q)
+    config = config or choose(head_dim, seen, windowed=left_offset is not None)
     if config.two_kernels:
         kernels = wide if config.columns > 128 else short
         return kernels.launch(
             tensors,
             causal=causal,
             causal_offset=causal_offset,
+            left_offset=left_offset,
             scale=scale,
             stages=config.stages,
         )
@@ -164,6 +184,7 @@ def launch(
             seqlen_q,
             seqlen_k,
             causal_offset,
+            left_offset,
             together,
             scale,
             scale * LOG2_E,

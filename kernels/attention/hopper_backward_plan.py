@@ -12,7 +12,7 @@ from ..hopper import ROWS
 from .hopper_order import anew
 
 # Arguments of the kernels that change from call to call.
-SIZES = ["heads", "kv_heads", "batch", "seqlen_q", "seqlen_k", "causal_offset"]
+SIZES = ["heads", "kv_heads", "batch", "seqlen_q", "seqlen_k", "causal_offset", "left_offset"]
 
 
 @aggregate
@@ -47,8 +47,10 @@ class Plan:
     seqlen_q: gl.tensor
     seqlen_k: gl.tensor
     causal_offset: gl.tensor
+    left_offset: gl.tensor
     HEAD_DIM: gl.constexpr
     CAUSAL: gl.constexpr
+    WINDOW: gl.constexpr
     BY_HEAD: gl.constexpr
     OF_KEYS: gl.constexpr
     BLOCK_N: gl.constexpr
@@ -56,8 +58,8 @@ class Plan:
 
     @gluon.constexpr_function
     def __init__(
-        self, heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset, HEAD_DIM, CAUSAL,
-        BY_HEAD, OF_KEYS, DTYPE,
+        self, heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset, left_offset, HEAD_DIM,
+        CAUSAL, WINDOW, BY_HEAD, OF_KEYS, DTYPE,
     ):  # fmt: skip
         self.heads = heads
         self.kv_heads = kv_heads
@@ -65,8 +67,10 @@ class Plan:
         self.seqlen_q = seqlen_q
         self.seqlen_k = seqlen_k
         self.causal_offset = causal_offset
+        self.left_offset = left_offset
         self.HEAD_DIM = gl.constexpr(HEAD_DIM)
         self.CAUSAL = gl.constexpr(CAUSAL)
+        self.WINDOW = gl.constexpr(WINDOW)
         self.BY_HEAD = gl.constexpr(BY_HEAD)
         self.OF_KEYS = gl.constexpr(OF_KEYS)
         self.BLOCK_N = gl.constexpr(64)
@@ -77,8 +81,9 @@ class Plan:
         """The same plan; a partition that asks makes its numbers of blocks and tiles itself."""
         return Plan(
             anew(self.heads), anew(self.kv_heads), anew(self.batch), anew(self.seqlen_q),
-            anew(self.seqlen_k), anew(self.causal_offset), self.HEAD_DIM, self.CAUSAL,
-            self.BY_HEAD, self.OF_KEYS, self.DTYPE,
+            anew(self.seqlen_k), anew(self.causal_offset),
+            anew(self.left_offset) if self.WINDOW else self.left_offset, self.HEAD_DIM, self.CAUSAL,
+            self.WINDOW, self.BY_HEAD, self.OF_KEYS, self.DTYPE,
         )  # fmt: skip
 
     @gluon.jit
@@ -133,7 +138,7 @@ class Plan:
             _, n = self.queries(row)
             return n * (self.heads // self.kv_heads)
         else:
-            return self.keys(row)
+            return self.keys(row) - self.before(row)
 
     @gluon.jit
     def tile(self, i_turn):
@@ -151,30 +156,49 @@ class Plan:
         if self.OF_KEYS:
             i_kv = i_bh % self.kv_heads
             first, blocks = self.queries(i * 2 * ROWS)
+            if self.WINDOW:
+                blocks = self.end((i * 2 + 1) * ROWS) - first
             return Tile(i_bh // self.kv_heads, i_kv * group, i_kv, i, first, blocks)
         else:
             i = n - 1 - i
             i_h = i_bh % self.heads
-            blocks = self.keys((i * 2 + 1) * ROWS)
-            return Tile(i_bh // self.heads, i_h, i_h // group, i, i * 0, blocks)
+            first = self.before(i * 2 * ROWS)
+            blocks = self.keys((i * 2 + 1) * ROWS) - first
+            return Tile(i_bh // self.heads, i_h, i_h // group, i, first, blocks)
 
     @gluon.jit
     def queries(self, key):
-        """The first block of queries that sees keys from ``key`` on, and how many follow; one at
+        """The first block of queries that sees the 64 keys from ``key`` on, and how many do; one at
         least."""
         n = gl.cdiv(self.seqlen_q, ROWS)
         first = key * 0
         if self.CAUSAL:
             first = gl.minimum(gl.maximum(key - self.causal_offset, 0) // ROWS, n - 1)
+        if self.WINDOW:
+            n = self.end(key)
         return first, n - first
 
     @gluon.jit
+    def end(self, key):
+        """Behind the last block of queries in whose windows the 64 keys from ``key`` on are."""
+        seen = gl.cdiv(gl.maximum(key + ROWS - self.left_offset, 1), ROWS)
+        return gl.minimum(gl.cdiv(self.seqlen_q, ROWS), seen)
+
+    @gluon.jit
     def keys(self, row):
-        """Blocks of keys that the 64 rows from ``row`` on see; one at least."""
+        """Blocks of keys up to the last that the 64 rows from ``row`` on see; one at least."""
         n = gl.cdiv(self.seqlen_k, ROWS) + row * 0
         if self.CAUSAL:
             last = row + (ROWS - 1) + self.causal_offset
             n = gl.minimum(n, gl.maximum(last, 0) // ROWS + 1)
+        return n
+
+    @gluon.jit
+    def before(self, row):
+        """Blocks of keys ahead of the first that the 64 rows from ``row`` on see."""
+        n = row * 0
+        if self.WINDOW:
+            n = gl.minimum(gl.maximum(row + self.left_offset, 0) // ROWS, self.keys(row) - 1)
         return n
 
     @gluon.jit

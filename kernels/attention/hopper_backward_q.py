@@ -21,6 +21,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ..hopper import ROWS, Ring, barriers, new_ring, partition_barrier
 from .hopper_backward_work import SIZES, in_order, scores
+from .hopper_order import anew
 
 
 @aggregate
@@ -56,15 +57,17 @@ class Rows:
     all_rows: gl.tensor
     seqlen_k: gl.tensor
     causal_offset: gl.tensor
+    left_offset: gl.tensor
     BLOCK_N: gl.constexpr
     HEAD_DIM: gl.constexpr
     CAUSAL: gl.constexpr
+    WINDOW: gl.constexpr
     DTYPE: gl.constexpr
 
     @gluon.constexpr_function
     def __init__(
         self, i_b, i_h, i_kv, row, in_workspace, padded_q, all_rows, seqlen_k, causal_offset,
-        BLOCK_N, HEAD_DIM, CAUSAL, DTYPE,
+        left_offset, BLOCK_N, HEAD_DIM, CAUSAL, WINDOW, DTYPE,
     ):  # fmt: skip
         self.i_b = i_b
         self.i_h = i_h
@@ -75,18 +78,29 @@ class Rows:
         self.all_rows = all_rows
         self.seqlen_k = seqlen_k
         self.causal_offset = causal_offset
+        self.left_offset = left_offset
         self.BLOCK_N = gl.constexpr(BLOCK_N)
         self.HEAD_DIM = gl.constexpr(HEAD_DIM)
         self.CAUSAL = gl.constexpr(CAUSAL)
+        self.WINDOW = gl.constexpr(WINDOW)
         self.DTYPE = gl.constexpr(DTYPE)
 
     @gluon.jit
     def blocks(self, row):
-        """Of keys that the 64 rows from ``row`` on see; one at least."""
+        """Of keys up to the last that the 64 rows from ``row`` on see; one at least."""
         n = gl.cdiv(self.seqlen_k, self.BLOCK_N)
         if self.CAUSAL:
             last = row + (ROWS - 1) + self.causal_offset
             n = gl.minimum(n, gl.maximum(last, 0) // self.BLOCK_N + 1)
+        return n
+
+    @gluon.jit
+    def before(self, row):
+        """Blocks of keys ahead of the first that the 64 rows from ``row`` on see."""
+        n = row * 0
+        if self.WINDOW:
+            first = gl.maximum(row + self.left_offset, 0) // self.BLOCK_N
+            n = gl.minimum(first, self.blocks(row) - 1)
         return n
 
 
@@ -115,10 +129,11 @@ def _produce(q, k, v, dout, memory, work):
     k_at = memory.k.first_to_fill()
     v_at = memory.v.first_to_fill()
     _copy_rows(q, memory.q, memory.full, 0, work)
-    k_at = _copy_block(k, memory.k, k_at, 0, work)
+    first = work.before(work.row)
+    k_at = _copy_block(k, memory.k, k_at, first, work)
     _copy_rows(dout, memory.dout, memory.full, 2, work)
-    v_at = _copy_block(v, memory.v, v_at, 0, work)
-    for i in range(1, work.blocks(work.row + ROWS)):
+    v_at = _copy_block(v, memory.v, v_at, first, work)
+    for i in range(first + 1, work.blocks(work.row + ROWS)):
         k_at = _copy_block(k, memory.k, k_at, i, work)
         v_at = _copy_block(v, memory.v, v_at, i, work)
 
@@ -139,6 +154,13 @@ def gradients(s, dp, lse, delta, row, i, work, scale_log2, LAYOUT: gl.constexpr)
             last = gl.minimum(row + work.causal_offset - i * work.BLOCK_N + o_m, last)
         constant = (o_n & ~6)[None, :]
         s = gl.where(constant <= last[:, None] - (o_n & 6)[None, :], s, float("-inf"))
+    if work.WINDOW:  # noqa: SIM102
+        if i * work.BLOCK_N < row + (ROWS - 1) + work.left_offset:
+            o_n = gl.arange(0, work.BLOCK_N, gl.SliceLayout(0, s.type.layout))
+            o_m = gl.arange(0, ROWS, gl.SliceLayout(1, s.type.layout))
+            first = row + work.left_offset - i * work.BLOCK_N + o_m
+            constant = (o_n & ~6)[None, :]
+            s = gl.where(constant >= first[:, None] - (o_n & 6)[None, :], s, float("-inf"))
     p = gl.exp2(s * scale_log2 - lse[:, None])
     return gl.convert_layout((p * (dp - delta[:, None])).to(work.DTYPE), LAYOUT)
 
@@ -153,7 +175,17 @@ def _consume(dq, rows, memory, work, scale, scale_log2, I_CONSUMER: gl.constexpr
     k_at = k_ring.first_to_use()
     v_at = v_ring.first_to_use()
     row = work.row + I_CONSUMER * ROWS
+    before = work.before(row)
     blocks = work.blocks(row)
+    if work.WINDOW and I_CONSUMER == 1:
+        # The first warpgroup's rows see a block of keys ahead.
+        for _ in range(before - work.before(work.row)):
+            k_ring.wait(k_at)
+            k_ring.release(k_at.stage)
+            k_at = k_at.next()
+            v_ring.wait(v_at)
+            v_ring.release(v_at.stage)
+            v_at = v_at.next()
     o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))
     inside = o_m < work.padded_q
     p_rows = rows + work.in_workspace + o_m
@@ -168,14 +200,14 @@ def _consume(dq, rows, memory, work, scale, scale_log2, I_CONSUMER: gl.constexpr
     dp = scores(dout, v_ring, v_at, work, work.BLOCK_N, S_LAYOUT)
     s, dp = warpgroup_mma_wait(0, deps=[s, dp])
     v_ring.release(v_at.stage)
-    for i in range(blocks - 1):
+    for i in range(before, blocks - 1):
         left = gradients(s, dp, lse, delta, row, i, work, scale_log2, LEFT)
         b_k = k_ring.memory.index(k_at.stage).reshape([work.BLOCK_N, work.HEAD_DIM])
         acc = warpgroup_mma(left, b_k, acc, is_async=True)
         v_at = v_at.next()
         # Always 0, which the compiler cannot know: else it would keep, and spill, the addresses of
         # all parts of what does not change from step to step.
-        zero = i >> 30
+        zero = (anew(i) if work.WINDOW else i) >> 30
         q = memory.q.index(I_CONSUMER + zero)
         dout = memory.dout.index(I_CONSUMER + zero)
         dp = scores(dout, v_ring, v_at, work, work.BLOCK_N, S_LAYOUT)
@@ -187,6 +219,8 @@ def _consume(dq, rows, memory, work, scale, scale_log2, I_CONSUMER: gl.constexpr
         v_ring.release(v_at.stage)
         s = warpgroup_mma_wait(0, deps=[s])
         k_at = next_at
+    if work.WINDOW:
+        row = anew(work.row) + I_CONSUMER * ROWS
     left = gradients(s, dp, lse, delta, row, blocks - 1, work, scale_log2, LEFT)
     b_k = k_ring.memory.index(k_at.stage).reshape([work.BLOCK_N, work.HEAD_DIM])
     acc = warpgroup_mma(left, b_k, acc, is_async=True)
@@ -213,6 +247,7 @@ def attention_backward_hopper_q(
     seqlen_q,
     seqlen_k,
     causal_offset,
+    left_offset,
     heads_together,
     padded_q,
     scale,
@@ -225,7 +260,8 @@ def attention_backward_hopper_q(
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
-    """Row i sees key j when j < seqlen_k and, with CAUSAL, j <= i + causal_offset.
+    """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
+    left_offset unless that is None, which wants CAUSAL.
 
     q, k, v, dout, dq: (batch, heads, seqlen, head_dim) as descriptors of one head's boxes.
     rows: fp32 (2 * batch * heads * padded_q): log-sum-exps in base 2, deltas.
@@ -237,7 +273,9 @@ def attention_backward_hopper_q(
     i_h = i_bh % heads
     work = Rows(
         i_bh // heads, i_h, i_h // (heads // kv_heads), i_m * 2 * ROWS, i_bh * padded_q, padded_q,
-        batch * heads * padded_q, seqlen_k, causal_offset, BLOCK_N, HEAD_DIM, CAUSAL, q.dtype,
+        batch * heads * padded_q, seqlen_k, causal_offset,
+        causal_offset if left_offset is None else left_offset,
+        BLOCK_N, HEAD_DIM, CAUSAL, left_offset is not None, q.dtype,
     )  # fmt: skip
     two: gl.constexpr = [2]
     memory = Memory(

@@ -26,7 +26,13 @@ MANY_TURNS = 6
 
 
 def launch(
-    tensors: Tensors, *, causal: bool, causal_offset: int, scale: float, stages: int
+    tensors: Tensors,
+    *,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    scale: float,
+    stages: int,
 ) -> None:
     """As hopper_backward_launch.launch, which calls it for head dims from 65 to 128."""
     dout, dlse, q, k, v, out, lse, dq, dk, dv = tensors
@@ -34,8 +40,9 @@ def launch(
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     all_rows = batch * heads * triton.cdiv(seqlen_q, ROWS) * ROWS
     rows = torch.empty((2, all_rows), dtype=torch.float32, device=q.device)
-    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset)
+    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset, left_offset)
     scales = (scale, scale * LOG2_E)
+    plain_causal = causal and left_offset is None
     shape = {"HEAD_DIM": BLOCK_D, "STAGES": stages, "CAUSAL": causal, "num_warps": 4}
     with targets.on_device_of(q):
         programs = targets.multiprocessors()
@@ -62,7 +69,7 @@ def launch(
         attention_backward_hopper_short_kv[(min(programs, n),)](
             *tiles,
             TensorDescriptor(rows, [2 * all_rows], [1], [ROWS], gl.NVMMASharedLayout(0, 32, 1)),
-            descriptor(dk if causal else dk.transpose(0, 2), ROWS, BLOCK_D),
+            descriptor(dk if plain_causal else dk.transpose(0, 2), ROWS, BLOCK_D),
             descriptor(dv, ROWS, BLOCK_D),
             *sizes,
             *scales,

@@ -121,7 +121,11 @@ def _hide(s, key, row, plan):
     # A column is what its lane adds (bits 1 and 2) and a constant, which becomes part of an
     # instruction when it stays alone.
     constant = (o_m & ~6)[None, :]
-    return gl.where(constant >= first_seeing[:, None] - (o_m & 6)[None, :], s, float("-inf"))
+    seen = constant >= first_seeing[:, None] - (o_m & 6)[None, :]
+    if plan.WINDOW:
+        last_seeing = o_n + (key - plan.left_offset - row)
+        seen = seen & (constant <= last_seeing[:, None] - (o_m & 6)[None, :])
+    return gl.where(seen, s, float("-inf"))
 
 
 @gluon.jit
@@ -173,7 +177,10 @@ def _consume(dk, dv, memory, plan, scale, scale_log2, I_CONSUMER: gl.constexpr):
         dp = scores(matrix(memory.v, i_tile), b_dout, S_LAYOUT)
         if plan.CAUSAL:
             row = i_m * ROWS
-            if key + ROWS - 1 > row + plan.causal_offset:
+            masked = key + ROWS - 1 > row + plan.causal_offset
+            if plan.WINDOW:
+                masked = masked | (key < row + (ROWS - 1) + plan.left_offset)
+            if masked:
                 s = _hide(s, key, row, plan)
         lse = memory.lse.index(at.stage).load(gl.SliceLayout(0, S_LAYOUT))
         p = gl.exp2(s * scale_log2 - lse[None, :])
@@ -189,7 +196,14 @@ def _consume(dk, dv, memory, plan, scale, scale_log2, I_CONSUMER: gl.constexpr):
             mbarrier.arrive(memory.kv_empty.index((i_turn + 1) % 2))
         next_key = key
         next_at = at.next()
-        at_head = last | (i_m + 1 == gl.cdiv(plan.seqlen_q, ROWS))
+        if plan.WINDOW:
+            at_head = last | (i_m + 1 == plan.end(key))
+        else:
+            at_head = last | (i_m + 1 == gl.cdiv(plan.seqlen_q, ROWS))
+        if plan.WINDOW and I_CONSUMER == 0:
+            # The second warpgroup's keys are seen by later queries, too.
+            behind = plan.end(key + ROWS) - plan.end(key)
+            next_at = _pass_over(memory, next_at, gl.where(at_head & more, behind, 0))
         if PASSES:
             if last:
                 next_key = (plan.tile(i_turn + 1).i * 2 + I_CONSUMER) * ROWS
@@ -224,7 +238,7 @@ def _consume(dk, dv, memory, plan, scale, scale_log2, I_CONSUMER: gl.constexpr):
             tile = plan.tile(i_turn)
             at_kv = [tile.i_b, tile.i_kv, key, 0]
             tma.async_copy_shared_to_global(dv, at_kv, memory.v.index(i_tile))
-            if not plan.CAUSAL:
+            if plan.WINDOW or not plan.CAUSAL:
                 # Copies to the same place share its registers. The address among them is then
                 # written by one thread alone, and of all others ptxas keeps what it was, which
                 # nothing ever set: from tile to tile, in a register too many.
@@ -254,6 +268,7 @@ def attention_backward_hopper_short_kv(
     seqlen_q,
     seqlen_k,
     causal_offset,
+    left_offset,
     scale,
     scale_log2,
     HEAD_DIM: gl.constexpr,
@@ -263,7 +278,8 @@ def attention_backward_hopper_short_kv(
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
-    """Row i sees key j when j < seqlen_k and, with CAUSAL, j <= i + causal_offset.
+    """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
+    left_offset unless that is None, which wants CAUSAL.
 
     q, k, v, dout, dk, dv: (batch, heads, seqlen, head_dim) as descriptors of one head's 64 rows.
     Without CAUSAL dk has its heads before its batch.
@@ -273,8 +289,9 @@ def attention_backward_hopper_short_kv(
     gdc_launch_dependents()
     # Keys past the end are rows of their own, which nobody writes: nothing to mask.
     plan = Plan(
-        heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset, HEAD_DIM, CAUSAL, BY_HEAD, True,
-        q.dtype,
+        heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset,
+        causal_offset if left_offset is None else left_offset,
+        HEAD_DIM, CAUSAL, left_offset is not None, BY_HEAD, True, q.dtype,
     )  # fmt: skip
     four: gl.constexpr = [4]
     memory = Memory(

@@ -111,7 +111,7 @@ def _produce(q, k, v, dout, memory, plan):
         if plan.exists(i_turn):
             tile = plan.tile(i_turn)
             for i in range(tile.blocks):
-                at_k = [tile.i_b, tile.i_kv, i * ROWS, 0]
+                at_k = [tile.i_b, tile.i_kv, (tile.first + i) * ROWS, 0]
                 ready = k_ring.acquire(k_at, BYTES)
                 tma.async_copy_global_to_shared(k, at_k, ready, k_ring.memory.index(k_at.stage))
                 k_at = k_at.next()
@@ -187,10 +187,25 @@ def _write_rows(rows, b_lse, delta, tile, row, plan, LAYOUT: gl.constexpr):
 
 
 @gluon.jit
+def _pass_over(memory, k_at, v_at, n):
+    """Give ``n`` blocks of keys and values back that only the other warpgroup takes."""
+    for _ in range(n):
+        memory.k.wait(k_at)
+        memory.k.release(k_at.stage)
+        k_at = k_at.next()
+        memory.v.wait(v_at)
+        memory.v.release(v_at.stage)
+        v_at = v_at.next()
+    return k_at, v_at
+
+
+@gluon.jit
 def _consume(dq, out, lse, dlse, rows, memory, plan, scale, scale_log2, I_CONSUMER: gl.constexpr):
     HEAD_DIM: gl.constexpr = plan.HEAD_DIM
     # The first warpgroup's rows see a block of keys less.
     PASSES: gl.constexpr = plan.CAUSAL and I_CONSUMER == 0
+    # Those of the second one begin a block later in a window.
+    PASSES_FIRST: gl.constexpr = plan.WINDOW and I_CONSUMER == 1
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     LEFT: gl.constexpr = gl.DotOperandLayout(0, LAYOUT, 2)
@@ -204,16 +219,21 @@ def _consume(dq, out, lse, dlse, rows, memory, plan, scale, scale_log2, I_CONSUM
     i = gl.to_tensor(0)
     tile = plan.tile(0)
     row = (tile.i * 2 + I_CONSUMER) * ROWS
-    blocks = plan.keys(row)
+    before = plan.before(row)
+    blocks = plan.keys(row) - before
+    if PASSES_FIRST:
+        k_at, v_at = _pass_over(memory, k_at, v_at, before - plan.before(row - ROWS))
     acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, LAYOUT)
     mbarrier.wait(memory.q_full.index(0), 0)
     k_ring.wait(k_at)
-    s = scores(matrix(memory.q, I_CONSUMER), matrix(k_ring.memory, 0), S_LAYOUT)
+    b_k = matrix(k_ring.memory, k_at.stage if PASSES_FIRST else 0)
+    b_v = matrix(v_ring.memory, v_at.stage if PASSES_FIRST else 0)
+    s = scores(matrix(memory.q, I_CONSUMER), b_k, S_LAYOUT)
     R: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
     b_lse = _log_sum_exps(lse, tile, row, plan, R)
     mbarrier.wait(memory.dout_full.index(0), 0)
     v_ring.wait(v_at)
-    dp = scores(matrix(memory.dout, I_CONSUMER), matrix(v_ring.memory, 0), S_LAYOUT)
+    dp = scores(matrix(memory.dout, I_CONSUMER), b_v, S_LAYOUT)
     s, dp = warpgroup_mma_wait(0, deps=[s, dp])
     v_ring.release(v_at.stage)
     v_at = v_at.next()
@@ -223,7 +243,8 @@ def _consume(dq, out, lse, dlse, rows, memory, plan, scale, scale_log2, I_CONSUM
         more = j + 1 < total
         last = i + 1 == blocks
         i_tile = i_turn % 2 * 2 + I_CONSUMER
-        left = gradients(s, dp, b_lse, delta, row, i, plan, scale_log2, LEFT)
+        i_block = before + i if plan.WINDOW else i
+        left = gradients(s, dp, b_lse, delta, row, i_block, plan, scale_log2, LEFT)
         b_k = matrix(k_ring.memory, k_at.stage)
         acc = warpgroup_mma(left, b_k, acc, use_acc=i > 0, is_async=True)
         if (i == 0) & plan.exists(i_turn + 1):
@@ -235,13 +256,14 @@ def _consume(dq, out, lse, dlse, rows, memory, plan, scale, scale_log2, I_CONSUM
             mbarrier.arrive(memory.q_empty.index((i_turn + 1) % 2))
         next_at = k_at.next()
         if PASSES:
-            for _ in range(gl.where(last & more, plan.keys(row + ROWS) - blocks, 0)):
-                k_ring.wait(next_at)
-                k_ring.release(next_at.stage)
-                next_at = next_at.next()
-                v_ring.wait(v_at)
-                v_ring.release(v_at.stage)
-                v_at = v_at.next()
+            n = plan.keys(row + ROWS) - (before + blocks if plan.WINDOW else blocks)
+            next_at, v_at = _pass_over(memory, next_at, v_at, gl.where(last & more, n, 0))
+        if PASSES_FIRST:
+            n = gl.to_tensor(0)
+            if last & more:
+                row_there = (plan.tile(i_turn + 1).i * 2 + I_CONSUMER) * ROWS
+                n = plan.before(row_there) - plan.before(row_there - ROWS)
+            next_at, v_at = _pass_over(memory, next_at, v_at, n)
         next_turn = gl.where(last, i_turn + 1, i_turn)
         stage = next_turn % 2
         phase = next_turn // 2 % 2
@@ -263,7 +285,8 @@ def _consume(dq, out, lse, dlse, rows, memory, plan, scale, scale_log2, I_CONSUM
             b_lse = _log_sum_exps(lse, following, next_row, plan, R)
             delta = _deltas(out, dlse, following, next_row, stage, memory, plan, R, I_CONSUMER)
             _write_rows(rows, b_lse, delta, following, next_row, plan, R)
-        n = plan.keys(next_row)
+        next_before = plan.before(next_row)
+        n = plan.keys(next_row) - next_before
         dp = warpgroup_mma_wait(1, deps=[dp])
         v_ring.release(v_at.stage)
         s = warpgroup_mma_wait(0, deps=[s])
@@ -280,6 +303,8 @@ def _consume(dq, out, lse, dlse, rows, memory, plan, scale, scale_log2, I_CONSUM
         i = gl.where(last, 0, i + 1)
         i_turn = next_turn
         row = next_row
+        if plan.WINDOW:
+            before = next_before
         blocks = n
     tma.store_wait(0)
 
@@ -304,6 +329,7 @@ def attention_backward_hopper_short_q(
     seqlen_q,
     seqlen_k,
     causal_offset,
+    left_offset,
     scale,
     scale_log2,
     OUT_DIM: gl.constexpr,
@@ -314,7 +340,8 @@ def attention_backward_hopper_short_q(
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
-    """Row i sees key j when j < seqlen_k and, with CAUSAL, j <= i + causal_offset.
+    """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
+    left_offset unless that is None, which wants CAUSAL.
 
     q, k, v, dout, dq: (batch, heads, seqlen, head_dim) as descriptors of one head's 64 rows.
     lse, dlse (or None): fp32 (batch, heads, seqlen_q). out: as q, rows contiguous.
@@ -322,8 +349,9 @@ def attention_backward_hopper_short_q(
     """
     gdc_launch_dependents()
     plan = Plan(
-        heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset, HEAD_DIM, CAUSAL, BY_HEAD,
-        False, q.dtype,
+        heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset,
+        causal_offset if left_offset is None else left_offset,
+        HEAD_DIM, CAUSAL, left_offset is not None, BY_HEAD, False, q.dtype,
     )  # fmt: skip
     # A stride of 1, which an axis of one element may have, is no tensor by itself.
     made = Output(

@@ -36,7 +36,13 @@ def heads_together(heads: int, a_head: int, *, causal: bool) -> int:
 
 
 def launch(
-    tensors: Tensors, *, causal: bool, causal_offset: int, scale: float, stages: int
+    tensors: Tensors,
+    *,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    scale: float,
+    stages: int,
 ) -> None:
     """As hopper_backward_launch.launch, which calls it."""
     dout, dlse, q, k, v, out, lse, dq, dk, dv = tensors
@@ -51,7 +57,7 @@ def launch(
         heads_together(batch * count, walked * BLOCK_D * 4, causal=causal)
         for count, walked in ((kv_heads, seqlen_q), (heads, seqlen_k))
     )
-    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset)
+    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset, left_offset)
     scales = (scale, scale * LOG2_E)
     shape = {
         "BLOCK_N": BLOCK,

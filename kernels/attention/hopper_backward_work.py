@@ -11,7 +11,16 @@ from triton.language.core import _aggregate as aggregate
 from ..hopper import ROWS
 
 # Arguments of the kernels that change from call to call.
-SIZES = ["heads", "kv_heads", "batch", "seqlen_q", "seqlen_k", "causal_offset", "heads_together"]
+SIZES = [
+    "heads",
+    "kv_heads",
+    "batch",
+    "seqlen_q",
+    "seqlen_k",
+    "causal_offset",
+    "left_offset",
+    "heads_together",
+]
 
 
 @gluon.jit
@@ -45,18 +54,21 @@ class Work:
     all_rows: gl.tensor
     seqlen_k: gl.tensor
     causal_offset: gl.tensor
+    left_offset: gl.tensor
     BLOCK_M: gl.constexpr
     BLOCK_N: gl.constexpr
     HEAD_DIM: gl.constexpr
     STAGES: gl.constexpr
     CAUSAL: gl.constexpr
     EVEN: gl.constexpr
+    WINDOW: gl.constexpr
     DTYPE: gl.constexpr
 
     @gluon.constexpr_function
     def __init__(
         self, i_b, i_kv, i_n, first, blocks, steps, shift, heads, heads_per_kv, padded_q, all_rows,
-        seqlen_k, causal_offset, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, EVEN, DTYPE,
+        seqlen_k, causal_offset, left_offset, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, EVEN,
+        WINDOW, DTYPE,
     ):  # fmt: skip
         self.i_b = i_b
         self.i_kv = i_kv
@@ -71,12 +83,14 @@ class Work:
         self.all_rows = all_rows
         self.seqlen_k = seqlen_k
         self.causal_offset = causal_offset
+        self.left_offset = left_offset
         self.BLOCK_M = gl.constexpr(BLOCK_M)
         self.BLOCK_N = gl.constexpr(BLOCK_N)
         self.HEAD_DIM = gl.constexpr(HEAD_DIM)
         self.STAGES = gl.constexpr(STAGES)
         self.CAUSAL = gl.constexpr(CAUSAL)
         self.EVEN = gl.constexpr(EVEN)
+        self.WINDOW = gl.constexpr(WINDOW)
         self.DTYPE = gl.constexpr(DTYPE)
 
     @gluon.jit
@@ -103,7 +117,11 @@ def mask(s, i_m, zero, work):
     # A column is what its lane adds (bits 1 and 2) and a constant, which becomes part of an
     # instruction when it stays alone; 16 sums would each take a register.
     constant = (o_m & ~6)[None, :]
-    return gl.where(constant >= first_seeing[:, None] - (o_m & 6)[None, :], s, float("-inf"))
+    seen = constant >= first_seeing[:, None] - (o_m & 6)[None, :]
+    if work.WINDOW:
+        last_seeing = o_n - work.left_offset - i_m
+        seen = seen & (constant <= last_seeing[:, None] - (o_m & 6)[None, :])
+    return gl.where(seen, s, float("-inf"))
 
 
 @gluon.jit

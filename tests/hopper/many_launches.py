@@ -84,13 +84,22 @@ def _kept(like: torch.Tensor, call: Callable[[], Any]) -> Case:
     return lambda: out.copy_(call()), [out]
 
 
-def backward(device: str, D: int, S: int, causal: bool, two_kernels: bool | None = None) -> Case:
+def backward(
+    device: str,
+    D: int,
+    S: int,
+    causal: bool,
+    two_kernels: bool | None = None,
+    window: int | None = None,
+) -> Case:
     from kernels.attention import hopper, hopper_backward_launch
     from kernels.attention.hopper_backward_rows import Tensors
 
     q, k, v, dout = (_drawn(1, S, 4, D, device=device) for _ in range(4))
     out, lse = torch.empty_like(q), torch.empty((1, 4, S), device=device)
     options: dict[str, Any] = {"causal": causal, "causal_offset": 0, "scale": D**-0.5}
+    if window is not None:
+        options["left_offset"] = -window
     hopper.launch(q, k, v, out, lse, **options)
     if two_kernels is not None:
         seen = 0 if two_kernels else S + hopper_backward_launch.SHORT
@@ -148,6 +157,11 @@ CASES: dict[str, Callable[[str], Case]] = {
     "backward-D128-causal": lambda on: backward(on, 128, 256, True, two_kernels=False),
     "backward-D128-two-kernels": lambda on: backward(on, 128, 256, False, two_kernels=True),
     "backward-D256-causal": lambda on: backward(on, 256, 256, True),
+    "backward-D128-window": lambda on: backward(on, 128, 512, True, two_kernels=False, window=200),
+    "backward-D128-two-kernels-window": lambda on: backward(
+        on, 128, 512, True, two_kernels=True, window=200
+    ),
+    "backward-D256-window": lambda on: backward(on, 256, 512, True, window=200),
     "matmul-persistent": lambda on: product(on, 1024, 9216, 128),
     "matmul-one-tile": lambda on: product(on, 512, 512, 512),
     "matmul-rows-by-class": lambda on: product(on, 1000, 1000, 200),

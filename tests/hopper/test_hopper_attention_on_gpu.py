@@ -30,13 +30,18 @@ def gradients(
     dtype: str,
     causal: bool,
     scale: float | None = None,
+    window: tuple[int, int] | None = None,
 ) -> tuple[torch.Tensor, ...]:
     """Of q, k and v by PyTorch through the plain formula; of rows that see no key, 0."""
     kind = getattr(torch, dtype)
     q, k, v = leaves = [one.detach().to(kind).requires_grad_() for one in inputs]
-    hidden = max(q.shape[1] - k.shape[1], 0) if causal else 0
-    offset = k.shape[1] - q.shape[1] + hidden if causal else None
-    out, lse = plain_attention(q[:, hidden:], k, v, causal_offset=offset, dtype=dtype, scale=scale)
+    left, right = window or (None, 0)
+    more = k.shape[1] - q.shape[1]
+    hidden = max(-more - right, 0) if causal else 0
+    mask = {"causal_offset": more + right + hidden} if causal else {}
+    if left is not None:
+        mask["left_offset"] = more - left + hidden
+    out, lse = plain_attention(q[:, hidden:], k, v, dtype=dtype, scale=scale, **mask)
     loss = (out * dout[:, hidden:].to(kind)).sum() + (lse * dlse[:, :, hidden:]).sum()
     return torch.autograd.grad(loss, leaves)
 
@@ -295,6 +300,66 @@ def test_attention_backward_agrees_with_its_twin(
         assert relative(found, twin) < alike
         assert torch.equal(found, again)
         assert torch.equal(found, third)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+@pytest.mark.parametrize(
+    ("head_dim", "short"),
+    [(D, 0) for D in (40, 64, 72, 128, 136, 256)] + [(D, 1 << 20) for D in (72, 128)],
+    ids=lambda value: ("short" if value else "long") if value in (0, 1 << 20) else f"D{value}",
+)
+@pytest.mark.parametrize(
+    ("shape", "window"),
+    [
+        ((2, 4, 2, 333, 500), (100, 0)),
+        ((1, 2, 1, 700, 300), (120, 0)),  # rows that see nothing
+        ((1, 4, 4, 640, 1280), (64, 0)),  # keys that nothing sees
+        ((3, 8, 4, 1000, 1024), (130, 20)),
+        ((1, 2, 2, 1200, 1200), (40, 0)),
+        ((1, 3, 1, 1024, 1024), (128, 0)),
+        ((1, 2, 1, 300, 500), (2000, 0)),
+        ((20, 8, 8, 700, 700), (150, 0)),
+        ((1, 2, 1, 64, 2000), (90, 0)),
+    ],
+    ids=str,
+)
+def test_gradients_of_windows_agree_with_their_twin(
+    shape: tuple[int, int, int, int, int],
+    window: tuple[int, int],
+    head_dim: int,
+    short: int,
+    kind: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from kernels.attention import backward, forward, hopper_backward_launch
+    from kernels.attention.hopper_backward_rows import Tensors
+
+    B, H, KV, S, K = shape
+    monkeypatch.setattr(hopper_backward_launch, "SHORT_WINDOW", short)
+    q, dout = (torch.randn((B, S, H, head_dim), device="cuda").to(kind) for _ in range(2))
+    k, v = (torch.randn((B, K, KV, head_dim), device="cuda").to(kind) for _ in range(2))
+    dlse = torch.randn((B, H, S), device="cuda")
+    mask = {"causal": True, "causal_offset": K - S + window[1], "left_offset": K - S - window[0]}
+    options = {"scale": head_dim**-0.5, **mask}
+    out, lse = torch.empty_like(q), torch.empty((B, H, S), device="cuda")
+    forward.launch(q, k, v, out, lse, **options)
+    twins = backward.launch(dout, dlse, q, k, v, out, lse, **options)
+    assert hopper_backward_launch.supported(q, k, v, dout, **options)
+    runs = []
+    for _ in range(2):
+        made = [torch.full(x.shape, math.nan, dtype=kind, device="cuda") for x in (q, k, v)]
+        hopper_backward_launch.launch(Tensors(dout, dlse, q, k, v, out, lse, *made), **options)
+        runs.append(made)
+    plain, truth = (
+        gradients([q, k, v], dout, dlse, dtype, True, window=window)
+        for dtype in (str(kind).removeprefix("torch."), "float64")
+    )
+    alike = 4e-3 if kind == torch.float16 else 6e-3
+    named = zip(("dq", "dk", "dv"), *runs, twins, plain, truth, strict=True)
+    for name, found, again, twin, simple, true in named:
+        measure(found, simple, true).check(name)
+        assert relative(found, twin) < alike
+        assert torch.equal(found, again)
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])

@@ -47,9 +47,8 @@ def test_portable_attention_serves_packed_sequences_that_hoppers_does_not_take(o
     [
         pytest.param({"head_dim": 32}, id="D32"),
         pytest.param({"head_dim": 64, "seqlen_q": 48}, id="D64-few-queries"),
-        pytest.param({"head_dim": 256, "window": 300}, id="D256-window"),
         pytest.param({"head_dim": 256, "seqlen_q": 31}, id="D256-few-queries"),
-        pytest.param({"head_dim": 128, "window": 300}, id="window"),
+        pytest.param({"head_dim": 128, "window": 300}, id="left-limit-alone"),
         pytest.param({"head_dim": 128, "seqlen_k": 16}, id="few-keys"),
         pytest.param({"head_dim": 128, "seqlen_k": 40, "causal": True}, id="few-keys-causal"),
         pytest.param({"head_dim": 128, "seqlen_q": 16}, id="few-queries"),
@@ -117,6 +116,48 @@ def test_two_kernels_serve_short_sequences_and_wide_heads(
 
     seen = backward.keys_seen(length, causal, 0, None, length)
     assert hopper_backward_launch.choose(head_dim, seen).two_kernels is two_kernels
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "window", "two_kernels"),
+    [
+        pytest.param(128, 1024, True, id="D128-1024"),
+        pytest.param(72, 2048, False, id="D72-2048"),
+        pytest.param(64, 256, False, id="D64-256"),
+        pytest.param(256, 4096, True, id="D256-4096"),
+    ],
+)
+def test_two_kernels_serve_narrow_windows_and_wide_heads(
+    head_dim: int, window: int, two_kernels: bool
+) -> None:
+    """By the times of docs/hopper.md."""
+    from kernels.attention import backward, hopper_backward_launch
+
+    seen = backward.keys_seen(8192, True, 0, -window, 8192)
+    found = hopper_backward_launch.choose(head_dim, seen, windowed=True)
+    assert found.two_kernels is two_kernels
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "window", "kv_heads", "portable"),
+    [
+        pytest.param(64, 512, 32, True, id="D64-512"),
+        pytest.param(64, 1024, 32, False, id="D64-1024"),
+        pytest.param(64, 256, 8, True, id="D64-256-grouped"),
+        pytest.param(64, 512, 8, False, id="D64-512-grouped"),
+        pytest.param(128, 128, 32, False, id="D128-128"),
+    ],
+)
+def test_portable_backward_serves_narrow_windows_up_to_head_dim_64(
+    head_dim: int, window: int, kv_heads: int, portable: bool
+) -> None:
+    """By the times of docs/hopper.md."""
+    from kernels.attention import hopper_backward_launch
+
+    q = torch.empty((1, 8192, 32, head_dim), dtype=torch.bfloat16, device="meta")
+    k = torch.empty((1, 8192, kv_heads, head_dim), dtype=torch.bfloat16, device="meta")
+    found = hopper_backward_launch.faster(q, k, window + 1, windowed=True)
+    assert found is not portable
 
 
 def test_gradients_ask_which_kernels_are_faster() -> None:

@@ -70,6 +70,8 @@ HOPPER = [
     replace(PLAIN, D=136, H=4, G=2, S=190, KV=250, dtype="bfloat16", view="transposed"),
     replace(PLAIN, D=192, H=2, G=1, S=130, KV=100, dtype="bfloat16", causal=False),
     replace(PLAIN, S=400, KV=700, D=128, window=(300, -1)),
+    replace(PLAIN, S=130, KV=1900, D=128, window=(1700, -1), H=2, G=1),
+    replace(PLAIN, S=300, KV=1100, window=(700, 3), H=2, G=1),
     replace(PLAIN, S=200, KV=150, D=192, window=(70, 20), causal=False),
 ]
 PACKED = [

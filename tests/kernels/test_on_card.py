@@ -46,20 +46,21 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
             q, k, v = case.tensors()
             mask, last, first = limits(case.KV - case.S, case.causal, case.window)
             options = {"causal": mask, "causal_offset": last, "left_offset": first}
-            alike = q.shape[3] == v.shape[3]
-            if alike and hopper.supported(q, k, v, q.shape[3] ** -0.5, **options):
-                windowed = first is not None
+            windowed = first is not None
+            if q.shape[3] != v.shape[3]:
+                continue
+            if hopper.supported(q, k, v, q.shape[3] ** -0.5, **options):
                 cut = hopper.choose(case.D, case.S, mask, **here, windowed=windowed)
                 taken.add(cut)
                 if not (mask or windowed):
                     masked.add(case.KV % cut.block_n > 0)
-                dout = q.new_empty(q.shape)
-                if not windowed and hopper_backward_launch.supported(q, k, v, dout, 1.0):
-                    full = case.KV % hopper_backward_launch.BLOCK_N == 0
-                    seen = backward.keys_seen(case.KV, mask, last, None, case.S)
-                    cut = hopper_backward_launch.choose(case.D, seen)
-                    gradients |= {("causal", mask), ("whole blocks", full), cut}
-                    gradients.add((cut.columns, case.dtype))
+            dout = q.new_empty(q.shape)
+            if hopper_backward_launch.supported(q, k, v, dout, 1.0, **options):
+                full = case.KV % hopper_backward_launch.BLOCK_N == 0
+                seen = backward.keys_seen(case.KV, mask, last, first, case.S)
+                cut = hopper_backward_launch.choose(case.D, seen, windowed=windowed)
+                gradients |= {("causal", mask), ("whole blocks", full), (windowed, cut)}
+                gradients.add((cut.columns, case.dtype))
     cuts = {
         hopper.choose(D, S, causal, **here)
         for D in (64, 128, 256)
@@ -68,7 +69,7 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
     } | {hopper.choose(D, 4096, True, **here, windowed=True) for D in (128, 256)}
     assert taken == cuts
     assert masked == {False, True}
-    assert len(gradients) == 14
+    assert len(gradients) == 18
 
 
 def test_every_cut_of_hoppers_attention_in_fp8_is_taken_once() -> None:
