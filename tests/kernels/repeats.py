@@ -232,18 +232,23 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=ROWS, help="of queries of attention")
     parser.add_argument("--name", default="", help="calls whose name has this alone")
+    parser.add_argument("--part", default="1/1", help="I/N: every Nth of them from the Ith on")
     args = parser.parse_args(given)
+    first, step = map(int, args.part.split("/"))
     globals()["ROWS"] = args.rows
     device = on_card.prepare()
     failed = 0
     for portable in (True, False):
         with on_card.Made(device), on_card.portable(portable):
             torch.manual_seed(1)
-            for name, call in calls(args.name).items():
-                # Decoding and groups have no kernel of one architecture.
-                special = name.startswith(("forward", "backward", "matmul"))
-                if not portable and not special:
-                    continue
+            # Decoding and groups have no kernel of one architecture.
+            special = ("forward", "backward", "matmul")
+            made = [
+                (name, call)
+                for name, call in calls(args.name).items()
+                if portable or name.startswith(special)
+            ]
+            for name, call in made[first - 1 :: step]:
                 started = time.monotonic()
                 try:
                     wrong, nans = unlike(call, args.count)
