@@ -19,12 +19,13 @@ ROWS = 300  # of queries; keys a few more
 class Call:
     """``run`` of the tensors that ``draw`` makes, whose values alone change from call to call.
     ``leaves`` are inputs whose gradients by ``dout`` are outputs too, ``written`` those that the
-    call writes to."""
+    call writes to. ``beside``: bytes it may take beside outputs, where more than all inputs."""
 
     draw: Callable[[], Tensors]
     run: Callable[[Tensors], Any]
     leaves: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
+    beside: int = 0
 
     def outputs(self, given: Tensors, compiled: Any = None) -> list[torch.Tensor]:
         """Of ``run``, or of what was compiled of it."""
@@ -76,7 +77,9 @@ def attention(
         return kernels.flash_attention(*first, **more, **options, return_lse=True)
 
     wanted = ("q", "k", "v", *(name for name in ("sinks", "bias") if name in extra))
-    return Call(draw, run, wanted)
+    # The gradient of a bias that broadcasts is summed from one of all scores, fp32.
+    scores = 2 * 4 * S * (S + 40) * 4 if "bias" in extra else 0
+    return Call(draw, run, wanted, beside=2 * scores)
 
 
 def backward() -> Call:
@@ -99,20 +102,40 @@ def dropped_in() -> Call:
     return Call(draw, lambda given: kernels.scaled_dot_product_attention(**given))
 
 
-def packed(D: int = 128) -> Call:
+def few_queries(D: int = 128, S: int = 4, keys: int = 2000) -> Call:
+    """Without gradients these are decoded."""
+
+    def draw() -> Tensors:
+        return {"q": _randn(2, S, 8, D)} | {name: _randn(2, keys, 2, D) for name in "kv"}
+
+    return Call(draw, lambda given: kernels.flash_attention(**given, causal=True, return_lse=True))
+
+
+def packed(D: int = 128, extra: bool = False, **options: Any) -> Call:
+    """``extra``: sinks, which have a gradient, and a seed of dropout."""
+
     def draw() -> Tensors:
         found = {"q": _randn(2 * ROWS, 4, D), "dout": _randn(2 * ROWS, 4, D)}
         found |= {name: _randn(2 * ROWS, 2, D) for name in "kv"}
-        return found | {"ends": _ends(2 * ROWS)}
+        if extra:
+            found["sinks"] = torch.randn(4, device="cuda")
+            found["dropout_seed"] = torch.randint(2**40, (1,), device="cuda")
+        # Of the buffer's last rows some are no sequence's.
+        return found | {"ends": _ends(2 * ROWS - 30)}
 
     def run(given: Tensors) -> Any:
-        q, k, v, ends = (given[name] for name in ("q", "k", "v", "ends"))
-        return kernels.flash_attention_varlen(q, k, v, ends, ends, 2 * ROWS, 2 * ROWS, causal=True)
+        more = dict(given)
+        q, k, v, ends = (more.pop(name) for name in ("q", "k", "v", "ends"))
+        return kernels.flash_attention_varlen(
+            q, k, v, ends, ends, 2 * ROWS, 2 * ROWS, causal=True, **more, **options
+        )
 
-    return Call(draw, run, ("q", "k", "v"))
+    return Call(draw, run, ("q", "k", "v", "sinks") if extra else ("q", "k", "v"))
 
 
-def decoding(page: int = 0, new: int = 0, fp8: bool = False, splits: int = 0) -> Call:
+def decoding(
+    page: int = 0, new: int = 0, fp8: bool = False, splits: int = 0, **options: Any
+) -> Call:
     kind = torch.float8_e4m3fn if fp8 else torch.bfloat16
     pages = 4 * 512 // page if page else 4
 
@@ -135,7 +158,7 @@ def decoding(page: int = 0, new: int = 0, fp8: bool = False, splits: int = 0) ->
         more = dict(given)
         first = [more.pop(name) for name in ("q", "k_cache", "v_cache")]
         return kernels.flash_attention_kvcache(
-            *first, **more, causal=True, num_splits=splits, return_lse=True
+            *first, **more, causal=True, num_splits=splits, return_lse=True, **options
         )
 
     return Call(draw, run, written=("k_cache", "v_cache") if new else ())
@@ -177,12 +200,15 @@ def product(
     return Call(draw, run, leaves, ("out",) if into else ())
 
 
-def product_fp8() -> Call:
+def product_fp8(M: int = 300, N: int = 256, K: int = 512, blocks: bool = True) -> Call:
+    """Scales of ``blocks``, or one a tensor."""
+
     def draw() -> Tensors:
-        found = {"a": _randn(300, 512), "b": _randn(256, 512)}
+        found = {"a": _randn(M, K), "b": _randn(N, K)}
         found = {name: one.to(torch.float8_e4m3fn) for name, one in found.items()}
-        scales = {"a_scale": torch.rand(300, 4, device="cuda")}
-        return found | scales | {"b_scale": torch.rand(4, 2, device="cuda")}
+        a_shape, b_shape = ((M, K // 128), (K // 128, N // 128)) if blocks else ((), ())
+        scales = {"a_scale": torch.rand(a_shape, device="cuda")}
+        return found | scales | {"b_scale": torch.rand(b_shape, device="cuda")}
 
     def run(given: Tensors) -> Any:
         return kernels.matmul(**given | {"b": given["b"].t()})
@@ -207,16 +233,20 @@ CALLS: dict[str, Call] = {
     "attention D128 short": attention(),
     "attention D256": attention(D=256, causal=True),
     "attention fp32": attention(torch.float32, 64, causal=True),
+    "attention D128 window": attention(S=1500, causal=True, window_size=(300, 0)),
     "attention window": attention(D=64, causal=True, window_size=(100, 0)),
     "attention softcap sinks bias": attention(D=64, extra="sinks bias", softcap=5.0),
     "attention dropout blocks": attention(D=64, extra="seed blocks", dropout_p=0.2),
     "attention few keys": attention(D=64, S=20, causal=True),
+    "attention few queries": few_queries(),
     "attention backward": backward(),
     "attention in SDPA's place": dropped_in(),
     "attention packed": packed(),
+    "attention packed D256": packed(256, extra=True, softcap=5.0, dropout_p=0.2),
     "attention fp8": attention_fp8(128),
     "decoding": decoding(splits=1),
     "decoding paged, new keys": decoding(page=16, new=2, splits=3),
+    "decoding, new keys": decoding(new=1, rotary_interleaved=False),
     "decoding in fp8": decoding(page=64, fp8=True),
     "matmul": product(500, 2048, 512, activation="gelu"),
     "matmul with gradients": product(500, 512, 256, gradients=True, activation="relu"),
@@ -225,6 +255,10 @@ CALLS: dict[str, Call] = {
     "matmul tf32": product(600, 1024, 512, torch.float32, allow_tf32=True),
     "matmul fp32": product(200, 256, 136, torch.float32),
     "matmul into out": product(500, 512, 256, into=True),
+    "matmul 1000 cubed": product(1000, 1000, 1000),
     "matmul fp8": product_fp8(),
+    "matmul fp8 large": product_fp8(4096, 4096, 512, blocks=False),
+    "matmul fp8 split K": product_fp8(16, 512, 8192, blocks=False),
+    "matmul fp8 split K of tiles": product_fp8(256, 256, 8192, blocks=False),
     "grouped_matmul": grouped(),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -70,25 +70,38 @@ def test_a_graph_replays_what_eager_computes(name: str, only_portable: bool) -> 
                 assert torch.equal(one, other)
 
 
+def size(tensors: Iterable[torch.Tensor]) -> int:
+    """In the caching allocator's blocks of 512 bytes, each tensor once."""
+    storages = {one.data_ptr(): one.untyped_storage().nbytes() for one in tensors}
+    return sum(-(-nbytes // 512) * 512 for nbytes in storages.values())
+
+
 @pytest.mark.parametrize(("name", "only_portable"), NAMES)
 def test_no_call_waits_for_the_gpu_or_keeps_memory(name: str, only_portable: bool) -> None:
+    """Nor more at one call than at another, and beside its outputs no more than its inputs: copies
+    and sums, whose size is known."""
     call = CALLS[name]
     torch.manual_seed(1)
     with portable(only_portable):
         given = call.draw()
-        call.outputs(given)
+        own = size(call.outputs(given))
         # What earlier tests' streams held is given back now, not between two calls.
         gc.collect()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
-        held = []
+        held, taken, reserved = [torch.cuda.memory_allocated()], [], []
         with waiting_is_an_error():
             for _ in range(3):
+                torch.cuda.reset_peak_memory_stats()
                 call.outputs(given)
+                taken.append(torch.cuda.max_memory_allocated() - held[-1])
                 gc.collect()
                 held.append(torch.cuda.memory_allocated())
+                reserved.append(torch.cuda.memory_reserved())
         torch.cuda.synchronize()
-        assert held[1] == held[2]
+    assert held[2] == held[3], held
+    assert taken[1] == taken[2] and reserved[1] == reserved[2], (taken, reserved)
+    assert taken[2] - own <= max(size(given.values()), call.beside), (taken, own)
 
 
 @pytest.mark.parametrize("name", CALLS)
