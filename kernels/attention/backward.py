@@ -1,4 +1,4 @@
-"""The backward pass every target runs: rows, then keys and values, then queries; no atomics.
+"""The backward pass every target runs: rows, then queries, then keys and values; no atomics.
 
 Scores are computed twice instead of adding into the queries' gradient from many programs, so the
 gradients are the same bits at every run.
@@ -17,6 +17,7 @@ from .backward_rows import attention_backward_delta, attention_backward_rows
 from .configs import NARROW, choose_backward, columns, measured, most_seen
 from .forward import LOG2_E
 from .options import PLAIN, Options
+from .order import together
 from .packed import Packed, describable_as, described
 
 
@@ -92,6 +93,7 @@ def launch(
             other=other,
             narrow=most <= NARROW,
             grouped=heads > kv_heads,
+            even=seqlen_q % EVEN_ROWS == 0,
             scored=not options.plain,
             crowded=options.crowded,
         )
@@ -107,7 +109,9 @@ def launch(
         wide = torch.float64 if q.dtype == torch.float32 and target.adds_fp64 else torch.float32
         delta = torch.empty_like(lse, dtype=wide)
         total, shift = (torch.empty_like(delta), torch.empty_like(lse)) if exact else (None, lse)
-        if not exact:
+        # The queries' kernel comes first and finds delta, where its registers were seen to suffice.
+        with_delta = options.plain and not exact and not other
+        if not exact and not with_delta:
             # A row alone tells its delta: packed sequences are one to this kernel.
             count, length = (batch, seqlen_q) if packed is None else (1, q.shape[1])
             attention_backward_delta[(triton.cdiv(length, config.delta_rows) * count * heads,)](
@@ -154,6 +158,8 @@ def launch(
             )
         tma = config.tma and fits
         branch = options.block_mask is None and (causal or left_offset is not None)
+        # Where the place of a block tells how long it takes, and registers were seen to suffice.
+        ordered = causal and left_offset is None and options.plain and not exact
         common = shape | {"CAUSAL": causal, "TMA": tma}
 
         # What a program owns comes through pointers: wgmma then reads it from shared memory, where
@@ -163,7 +169,35 @@ def launch(
 
         # rowsum(out * dout) holds out's rounding, most of what a sink's gradient would be off by.
         dots = None if exact or options.sinks is None else torch.empty_like(lse)
+        attention_backward_q[(triton.cdiv(seqlen_q, rows.block_m) * batch * heads,)](
+            q,
+            walked(k, rows.block_n, block_d),
+            walked(v, rows.block_n, block_dv),
+            dout,
+            shift,
+            delta,
+            total,
+            dlse if exact or with_delta else None,
+            dots,
+            dq,
+            dbias,
+            out if with_delta else None,
+            *sequences,
+            *strides,
+            *out.stride(),
+            *lengths,
+            *listed[0],
+            BLOCK_M=rows.block_m,
+            BLOCK_N=rows.block_n,
+            EVEN=packed is None and seqlen_k % rows.block_n == 0,
+            **common,
+            BRANCH=branch and rows.branch,
+            TOGETHER=together(batch * heads) if ordered and packed is None else 0,
+            **rows.options(),
+        )
         kv = config.kv
+        flat = kv.flat and options.plain and heads > kv_heads
+        # Packed sequences' kernel has no registers for the order where the loops are nested.
         attention_backward_kv[(triton.cdiv(seqlen_k, kv.block_n) * batch * kv_heads,)](
             walked(q, kv.block_m, block_d),
             k,
@@ -185,30 +219,9 @@ def launch(
             EVEN=packed is None and options.block_mask is None and seqlen_q % kv.block_m == 0,
             **common,
             BRANCH=kv.branch and options.block_mask is None,
+            FLAT=flat,
+            TOGETHER=together(batch * kv_heads) if ordered and (packed is None or flat) else 0,
             **kv.options(),
-        )
-        attention_backward_q[(triton.cdiv(seqlen_q, rows.block_m) * batch * heads,)](
-            q,
-            walked(k, rows.block_n, block_d),
-            walked(v, rows.block_n, block_dv),
-            dout,
-            shift,
-            delta,
-            total,
-            dlse if exact else None,
-            dots,
-            dq,
-            dbias,
-            *sequences,
-            *strides,
-            *lengths,
-            *listed[0],
-            BLOCK_M=rows.block_m,
-            BLOCK_N=rows.block_n,
-            EVEN=packed is None and seqlen_k % rows.block_n == 0,
-            **common,
-            BRANCH=branch and rows.branch,
-            **rows.options(),
         )
     gradients = [dq, dk, dv]
     if options.sinks is not None:
@@ -241,6 +254,8 @@ def _of_sinks(
     return (rows if rows.dim() == 1 else rows.sum(0)).float()
 
 
+# What tiles of queries are made of: where it divides their number, none has rows to spare.
+EVEN_ROWS = 64
 # A bias may hide some of them: where it hides a third and dropout takes a tenth, dk at head dim 192
 # had 1.15 times the formula's RMS error with 9 keys in the mean, and is below 1.1 before 24.
 FEW_KEYS = 24

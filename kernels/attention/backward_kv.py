@@ -7,6 +7,7 @@ import triton.language as tl
 
 from ..products import add_product, sum_type
 from .backward_tiles import divided, exponents, load_rows, shifted, weights
+from .order import taken
 from .packed import bounds
 from .products import head_product
 from .scores import LARGEST, Scores, dropped, kept, modified, place
@@ -53,13 +54,20 @@ def accumulate_kv(
     EVEN: tl.constexpr,
     TMA: tl.constexpr,
     BRANCH: tl.constexpr,
+    n_heads=None,
+    stride_head=None,
 ):
-    """Add what the queries from ``o_first`` up to ``o_end`` give to a block of keys and values."""
+    """Add what the queries from ``o_first`` up to ``o_end`` give to a block of keys and values: of
+    one head or, unless that is None, of ``n_heads``, ``stride_head`` apart in lse and delta."""
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
     EXACT: tl.constexpr = total is not None
-    for i in range(o_first, o_end, BLOCK_M):
-        i_m = place(scores, i)
+    o_stop = o_end
+    i_walked = o_first
+    if n_heads is not None:
+        o_stop = o_first + tl.maximum(tl.cdiv(o_end - o_first, BLOCK_M), 0) * BLOCK_M * n_heads
+    for i in range(o_first, o_stop, BLOCK_M):
+        i_m = place(scores, i) if n_heads is None else i_walked
         # [BLOCK_M, BLOCK_D]
         b_q = load_rows(
             q, i_b, i_m, i_h, seqlen_q, stride_qb, stride_qs, stride_qh, stride_qd,
@@ -128,6 +136,12 @@ def accumulate_kv(
                 b_dp = dropped(b_dp, b_keep, scores)
             b_ds = b_p * (b_dp - b_delta[None, :])
         b_dk = add_product(b_dk, b_ds * b_slope, b_q)
+        if n_heads is not None:
+            is_last = i_walked + BLOCK_M >= o_end
+            i_walked = tl.where(is_last, o_first, i_walked + BLOCK_M)
+            i_h += tl.where(is_last, 1, 0)
+            lse += tl.where(is_last, stride_head, 0)
+            delta += tl.where(is_last, stride_head, 0)
     return b_dk, b_dv
 
 
@@ -199,14 +213,16 @@ def attention_backward_kv(
     EVEN: tl.constexpr,
     TMA: tl.constexpr,
     BRANCH: tl.constexpr,
+    FLAT: tl.constexpr,
+    TOGETHER: tl.constexpr,
 ):
     """Gradients of BLOCK_N keys and values of one head; dk and dv are contiguous.
 
     With ``total``, which backward_rows.py tells, lse is its shift; without, delta holds dlse.
     """
     n_blocks = tl.cdiv(seqlen_k, BLOCK_N)
-    i_n = tl.program_id(0) % n_blocks * BLOCK_N
-    i_bk = tl.program_id(0) // n_blocks
+    i_n, i_bk = taken(tl.program_id(0), n_blocks, TOGETHER)
+    i_n *= BLOCK_N
     i_b = i_bk // kv_heads
     i_kv = i_bk % kv_heads
     i_at = i_b
@@ -243,7 +259,29 @@ def attention_backward_kv(
     o_end = seqlen_q
     if left_offset is not None:
         o_end = tl.minimum(seqlen_q, i_n + BLOCK_N - left_offset)
-    for i_h in range(i_kv * heads_per_kv, (i_kv + 1) * heads_per_kv):
+    first_head = i_kv * heads_per_kv
+    if FLAT:
+        i_h = first_head
+        o_bh = (i_b * kv_heads * heads_per_kv + i_h).to(tl.int64) * seqlen_q
+        stride_head = seqlen_q
+        if cu_q is not None:
+            o_bh = tl.cast(i_h, tl.int64) * tokens + o_q
+            stride_head = tokens
+        scores = Scores(
+            factor, softcap, None, seqlen_k - seqlen_q,
+            None, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
+            None, drop_below, keep_scale, i_h, None, span,
+        )  # fmt: skip
+        b_dk, b_dv = accumulate_kv(
+            b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_at, i_h, o_bh,
+            o_first, o_end, i_n,
+            stride_qb, stride_qs, stride_qh, stride_qd,
+            stride_gb, stride_gs, stride_gh, stride_gd,
+            seqlen_q, causal_offset, left_offset, scale if factor is None else 1.0, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, TMA, BRANCH,
+            heads_per_kv, stride_head,
+        )  # fmt: skip
+    for i_h in range(first_head, first_head + (0 if FLAT else heads_per_kv)):
         o_bh = (i_b * kv_heads * heads_per_kv + i_h).to(tl.int64) * seqlen_q
         if cu_q is not None:
             o_bh = tl.cast(i_h, tl.int64) * tokens + o_q
@@ -279,8 +317,8 @@ def attention_backward_kv(
 
     # Found again, by way of what is 0 though no compiler knows (the grid has one axis): kept from
     # the beginning on, it would take registers, which the loops have none for.
-    i_n = (tl.program_id(0) + tl.program_id(1)) % n_blocks * BLOCK_N
-    i_bk = (tl.program_id(0) + tl.program_id(1)) // n_blocks
+    i_n, i_bk = taken(tl.program_id(0) + tl.program_id(1), n_blocks, TOGETHER)
+    i_n *= BLOCK_N
     i_b = i_bk // kv_heads
     i_kv = i_bk % kv_heads
     o_kv = i_b.to(tl.int64) * seqlen_k + i_n

@@ -7,6 +7,7 @@ import triton.language as tl
 
 from ..products import add_product, sum_type
 from .backward_tiles import LOG2_E, divided, load_rows, shifted, weights
+from .order import taken
 from .packed import bounds
 from .products import head_product
 from .scores import Scores, dropped, kept, modified, place, store_bias_gradient
@@ -122,6 +123,7 @@ def attention_backward_q(
     dots,
     dq,
     dbias,
+    out,
     cu_q,
     cu_k,
     stride_qb,
@@ -140,6 +142,10 @@ def attention_backward_q(
     stride_gs,
     stride_gh,
     stride_gd,
+    stride_ob,
+    stride_os,
+    stride_oh,
+    stride_od,
     heads,
     heads_per_kv,
     seqlen_q,
@@ -178,12 +184,16 @@ def attention_backward_q(
     EVEN: tl.constexpr,
     TMA: tl.constexpr,
     BRANCH: tl.constexpr,
+    TOGETHER: tl.constexpr,
 ):
     """Gradient of BLOCK_M queries of one head, contiguous; the rest as in backward_kv.py. dbias
-    is (batch, heads, seqlen_q, seqlen_k), contiguous; dots, of lse's shape, gets sums of p * dp."""
+    is (batch, heads, seqlen_q, seqlen_k), contiguous; dots, of lse's shape, gets sums of p * dp.
+    With out this kernel finds delta, rowsum(out * dout) - dlse, and writes what it else reads."""
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
-    i_m = tl.program_id(0) % n_blocks * BLOCK_M
-    i_bh = tl.program_id(0) // n_blocks
+    i_m, i_bh = taken(tl.program_id(0), n_blocks, TOGETHER)
+    if TOGETHER > 0:  # causal: the longest first
+        i_m = n_blocks - 1 - i_m
+    i_m *= BLOCK_M
     i_b = i_bh // heads
     i_h = i_bh % heads
     i_kv = i_h // heads_per_kv
@@ -197,6 +207,8 @@ def attention_backward_q(
             return
         q += o_q.to(tl.int64) * stride_qs
         dout += o_q.to(tl.int64) * stride_gs
+        if out is not None:
+            out += o_q.to(tl.int64) * stride_os
         if TMA:
             i_at = o_k
         else:
@@ -236,7 +248,17 @@ def attention_backward_q(
     o_m = tl.arange(0, BLOCK_M)
     in_m = i_m + o_m < seqlen_q
     b_lse = tl.load(lse + o_bh + o_m, mask=in_m, other=float("inf"))
-    b_delta = tl.load(delta + o_bh + o_m, mask=in_m, other=0.0)
+    if out is not None:
+        b_out = load_rows(
+            out, i_b, i_m, i_h, seqlen_q, stride_ob, stride_os, stride_oh, stride_od,
+            HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+        )  # fmt: skip
+        b_delta = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
+        if dlse is not None:
+            b_delta -= tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
+        tl.store(delta + o_bh + o_m, b_delta, mask=in_m)
+    else:
+        b_delta = tl.load(delta + o_bh + o_m, mask=in_m, other=0.0)
     b_dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=sum_type(b_q.dtype))
     b_total = None
     b_dlse = None

@@ -17,6 +17,8 @@ class ForwardConfig:
     ``waves_per_eu`` is AMD's: registers are spent so that this many waves fit a SIMD. ``tma``
     fetches tiles through descriptors where the tensors allow. With ``branch`` one loop walks all
     that is seen and branches around the masks of whole blocks; without, a loop of its own does so.
+    With ``flat``, of gradients of keys, one loop walks all heads that share them, unless more than
+    a mask is asked of scores.
     """
 
     block_m: int
@@ -26,6 +28,7 @@ class ForwardConfig:
     waves_per_eu: int = 0
     tma: bool = False
     branch: bool = False
+    flat: bool = False
 
     def options(self) -> dict[str, Any]:
         options = {"num_warps": self.num_warps, "num_stages": self.num_stages}
@@ -55,8 +58,7 @@ FORWARD: dict[str, dict[int, ForwardConfig]] = {
         64: C(64, 128, 4, 2, tma=True, branch=True),
         # Not 128x128: fetched by TMA, square tiles of keys give wrong results under triton 3.6.
         128: C(64, 64, 4, 3, tma=True, branch=True),
-        # Through pointers 1112 us at 2x4096x16x256, through TMA 1359.
-        256: C(128, 64, 8, 2),
+        256: C(128, 64, 8, 2, tma=True, branch=True),
     },
     "sm_100": {
         64: C(128, 128, 8, 2, tma=True),
@@ -87,7 +89,7 @@ BACKWARD: dict[str, dict[int, BackwardConfig]] = {
         128: B(C(64, 64, 4, 2, branch=True), C(128, 64, 8, 3, branch=True), tma=True),
         # Two warpgroups at 32 queries by 64 keys share what wgmma, 64 rows high, feeds one with:
         # 5189 + 2928 us at 4x4096x8x256 where these take 3502 + 1926.
-        256: B(C(64, 64, 8, 2), C(128, 32, 8, 2), tma=True),
+        256: B(C(64, 64, 8, 2), C(64, 32, 4, 3, branch=True), tma=True),
     },
     "sm_100": {
         64: B(C(64, 128, 8, 2), C(128, 64, 8, 2), tma=True),
@@ -111,11 +113,12 @@ BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     },
 }
 
-# Where a row sees no more keys than this, or the sequences are packed, beginnings and ends of the
-# loops take as long as the loops: smaller tiles, of which more fit a multiprocessor.
-NARROW = 1024
+# Where a row sees no more keys than this (its own and a window of 1024), or the sequences are
+# packed, beginnings and ends of the loops take as long as the loops: smaller tiles, of which more
+# fit a multiprocessor.
+NARROW = 1025
 NARROW_FORWARD: dict[str, dict[int, ForwardConfig]] = {
-    "sm_90": FORWARD["sm_90"] | {64: C(64, 64, 4, 3, tma=True, branch=True)},
+    "sm_90": FORWARD["sm_90"] | {64: C(64, 64, 4, 2, tma=True, branch=True)},
 }
 NARROW_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     "sm_90": BACKWARD["sm_90"]
@@ -129,10 +132,21 @@ PACKED_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     },
 }
 
-# Where heads share keys, a loop around the loop needs registers of its own: with 64 queries there
-# are 16 to 112 spilled bytes under triton 3.6, though on an H200 they took 0.89 to 0.95 of the time
-# of 32 with three stages. Two stages were found with the compiler; not measured on a card yet.
-GROUPED_KV: dict[str, dict[int, ForwardConfig]] = {"sm_90": {128: C(32, 64, 4, 2, branch=True)}}
+# Where heads share keys. A loop around the loop would need registers of its own, and its end would
+# empty the pipeline for each head: one walks all of them.
+GROUPED_KV: dict[str, dict[int, ForwardConfig]] = {
+    "sm_90": {
+        64: C(64, 64, 4, 3, branch=True, flat=True),
+        128: C(64, 64, 4, 2, branch=True, flat=True),
+    }
+}
+# Where the last tile may have rows to spare, the masks of 64 of them spill 16 to 76 bytes.
+UNEVEN_KV: dict[str, dict[int, ForwardConfig]] = {
+    "sm_90": {128: C(32, 64, 4, 2, branch=True, flat=True)}
+}
+PACKED_KV: dict[str, dict[int, ForwardConfig]] = {
+    "sm_90": UNEVEN_KV["sm_90"] | {64: C(64, 64, 4, 2, branch=True, flat=True)}
+}
 
 # Head dims between those of the tables, or unlike ones, or tiles through pointers: with them the
 # tiles and branches above have not been run on a card, and at head dim 80 they spill.
@@ -231,7 +245,7 @@ WIDE_DEFAULT = C(64, 32, 8, 1)
 INTERPRETED = C(64, 64, 4, 1)
 DEFAULT_BACKWARD = BackwardConfig(C(32, 64, 4, 1), C(64, 32, 4, 1))
 WIDE_DEFAULT_BACKWARD = BackwardConfig(C(32, 32, 8, 1), C(32, 32, 8, 1), delta_rows=16)
-INTERPRETED_BACKWARD = BackwardConfig(C(32, 64, 4, 1), C(64, 32, 4, 1))
+INTERPRETED_BACKWARD = BackwardConfig(C(32, 64, 4, 1, flat=True), C(64, 32, 4, 1))
 
 # One tiling for all kernels where they have to round alike.
 EXACT_BACKWARD = BackwardConfig(C(32, 32, 4, 1), C(32, 32, 4, 1))
@@ -288,12 +302,13 @@ def choose_backward(
     other: bool = False,
     narrow: bool = False,
     grouped: bool = False,
+    even: bool = True,
     scored: bool = False,
     crowded: bool = False,
 ) -> BackwardConfig:
     """The configuration the backward pass launches for this problem; ``exact`` is told there,
     ``describable`` says that tiles come through descriptors, ``grouped`` that heads share keys,
-    the others as at ``choose_forward``.
+    ``even`` that tiles divide the queries, the others as at ``choose_forward``.
     """
     if exact and dtype == torch.float32 and target.adds_fp64:
         return WIDE_FP64_BACKWARD if head_dim > 64 else FP64_BACKWARD
@@ -311,7 +326,10 @@ def choose_backward(
         if scored or (packed and not (describable and found.tma)):
             tables = BACKWARD | ROOMY_BACKWARD
         elif grouped and not other and limit in GROUPED_KV.get(target.name, {}):
-            return replace(found, kv=GROUPED_KV[target.name][limit])
+            rows = GROUPED_KV[target.name]
+            if packed or not even:
+                rows = rows | (PACKED_KV if packed else UNEVEN_KV)[target.name]
+            return replace(found, kv=rows[limit])
         tables = tables | SCORED_BACKWARD if scored else tables
         return (tables | CROWDED_BACKWARD if crowded else tables)[target.name][limit]
     if head_dim * dtype.itemsize > 256:

@@ -11,6 +11,7 @@ from ..products import sum_type
 from .configs import NARROW, choose_forward, columns, measured, most_seen
 from .forward_keys import attend
 from .options import PLAIN, Options
+from .order import taken, together
 from .packed import Packed, bounds, describable_as, described
 from .scores import Scores
 
@@ -82,6 +83,7 @@ def attention_forward(
     NATURAL: tl.constexpr,
     TMA: tl.constexpr,
     BRANCH: tl.constexpr,
+    TOGETHER: tl.constexpr,
 ):
     """Row i sees key j when j < seqlen_k, with CAUSAL j <= i + causal_offset, and j >= i +
     left_offset unless that is None; blocks that no row sees are not read.
@@ -96,8 +98,9 @@ def attention_forward(
     the longest, both offsets count from the bottom-right corner, lse is (heads, tokens).
     """
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
-    i_m = tl.program_id(0) % n_blocks
-    i_bh = tl.program_id(0) // n_blocks
+    i_m, i_bh = taken(tl.program_id(0), n_blocks, TOGETHER)
+    if TOGETHER > 0:  # causal: the longest first
+        i_m = n_blocks - 1 - i_m
     i_b = i_bh // heads
     i_h = i_bh % heads
     i_kv = i_h // heads_per_kv
@@ -243,7 +246,10 @@ def attention_forward(
     if seed is not None:
         # Weights of a row with a score of +inf are NaN, also where dropout left finite numbers.
         b_divisor = tl.where(b_sum == float("inf"), float("nan"), b_divisor)
-    b_out = b_out.to(tl.float32) / b_divisor[:, None]
+    if NATURAL:
+        b_out = b_out.to(tl.float32) / b_divisor[:, None]
+    else:
+        b_out = b_out * (1.0 / b_divisor)[:, None]
     b_log = tl.log(b_sum) if NATURAL else tl.log2(b_sum)
     b_lse = (b_max + b_log) * (1.0 if NATURAL else 0.6931471805599453)
     b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)
@@ -305,6 +311,9 @@ def launch(
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
         tma = config.tma and describable_as(packed, k, v) and not (other and packed is not None)
         masked = options.block_mask is None and (causal or left_offset is not None)
+        # Where a row's place tells how many keys it sees: neither in a window nor in a pack.
+        ordered = causal and left_offset is None and packed is None
+        ordered = ordered and options.plain and not natural
         few = seqlen_k == 1 or (causal and seqlen_q == causal_offset == 1)
         kernel = attention_forward_few_keys if few else attention_forward
         kernel[grid](
@@ -341,5 +350,6 @@ def launch(
             NATURAL=natural,
             TMA=tma,
             BRANCH=config.branch and masked,
+            TOGETHER=together(batch * heads) if ordered else 0,
             **config.options(),
         )

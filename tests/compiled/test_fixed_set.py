@@ -17,7 +17,7 @@ from tests.kernels.test_compiled_kernels import LEVEL
 # What the set must hold: all hand-written kernels of Hopper, and every pass of attention.
 HOPPER = {"attention_forward_hopper", "attention_backward_hopper", "matmul_hopper"}
 HOPPER |= {"matmul_hopper_once", "matmul_hopper_tf32", "matmul_hopper_fp8"}
-BACKWARD = {"attention_backward_delta", "attention_backward_kv", "attention_backward_q"}
+BACKWARD = {"attention_backward_kv", "attention_backward_q"}
 DECODE = {"attention_kvcache", "attention_kvcache_combine"}
 PORTABLE = {"attention_forward", "matmul_kernel"} | BACKWARD
 

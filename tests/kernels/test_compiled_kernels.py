@@ -74,9 +74,7 @@ LONG = replace(SHORT, S=2048, B=2)
     [*((workload, target) for workload in BACKWARD for target in TARGETS), (LONG, get("sm_90"))],
     ids=lambda one: one.name,
 )
-def test_backward_takes_three_launches_and_spills_nothing(
-    workload: Workload, target: Target
-) -> None:
+def test_backward_takes_few_launches_and_spills_nothing(workload: Workload, target: Target) -> None:
     measured = measure(workload, target)
     assert measured.status == "ok", measured.detail
     values = measured.values
@@ -84,8 +82,11 @@ def test_backward_takes_three_launches_and_spills_nothing(
     # Hopper has two kernels for short sequences.
     short = "attention_backward_hopper_short_kv" in kernels
     assert short == (workload in (SHORT, WINDOW) and target.name == "sm_90")
-    # And what lies behind packed sequences is cleared.
-    assert values["launches"] == 3 - short + workload.name.startswith("attention-varlen")
+    # Where head dims are alike the portable kernel of queries tells what a launch did before; what
+    # lies behind packed sequences is cleared.
+    told = "attention_backward_q" in kernels and not getattr(workload, "DV", 0)
+    packed = workload.name.startswith("attention-varlen")
+    assert values["launches"] == 3 - (short or told) + packed
     assert values["copied_bytes"] == 0
     assert values["spilled_bytes"] == 0
     assert values["advisories"] == 0

@@ -47,10 +47,12 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
             mask, last, first = limits(case.KV - case.S, case.causal, case.window)
             options = {"causal": mask, "causal_offset": last, "left_offset": first}
             windowed = first is not None
+            narrow = first is not None and last - first <= hopper.WIDEST_ALIKE
+            of_window = {"windowed": windowed, "narrow": narrow}
             if q.shape[3] != v.shape[3]:
                 continue
             if hopper.supported(q, k, v, q.shape[3] ** -0.5, **options):
-                cut = hopper.choose(case.D, case.S, mask, **here, windowed=windowed)
+                cut = hopper.choose(case.D, case.S, mask, **here, **of_window)
                 taken.add(cut)
                 if not (mask or windowed):
                     masked.add(case.KV % cut.block_n > 0)
@@ -66,7 +68,9 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
         for D in (64, 128, 256)
         for S in (64, 1024, 4096)
         for causal in (False, True)
-    } | {hopper.choose(D, 4096, True, **here, windowed=True) for D in (128, 256)}
+    }
+    windows = {"windowed": True, "narrow": True}
+    cuts |= {hopper.choose(D, 4096, True, **here, **windows) for D in (128, 256)}
     assert taken == cuts
     assert masked == {False, True}
     assert len(gradients) == 18

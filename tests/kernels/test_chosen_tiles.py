@@ -1,0 +1,57 @@
+"""Which tiles of the tables problems take, and in which order programs take them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels.attention.configs import (
+    GROUPED_KV,
+    NARROW,
+    PACKED_KV,
+    UNEVEN_KV,
+    choose_backward,
+    choose_forward,
+)
+from kernels.attention.order import MOST_TOGETHER, taken, together
+from kernels.targets import Target
+
+SM_90 = Target("sm_90", "cuda", 90)
+
+
+def test_a_narrow_window_and_packed_sequences_take_smaller_tiles() -> None:
+    for kind in (torch.float16, torch.bfloat16):
+        wide = choose_forward(SM_90, 64, kind, plain=False)
+        narrow = choose_forward(SM_90, 64, kind, plain=False, narrow=True)
+        assert (wide.block_n, narrow.block_n) == (128, 64)
+        gradients = choose_backward(SM_90, 128, kind, narrow=True)
+        assert (gradients.q.block_m, gradients.q.num_warps) == (64, 4)
+    # A window of 1024 counts: a row sees itself besides.
+    assert NARROW == 1024 + 1
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_heads_that_share_keys_are_walked_in_one_loop(head_dim: int) -> None:
+    plain, odd, packed = (
+        choose_backward(SM_90, head_dim, torch.bfloat16, grouped=True, **kind).kv
+        for kind in ({}, {"even": False}, {"packed": True, "even": False})
+    )
+    alone = choose_backward(SM_90, head_dim, torch.bfloat16).kv
+    assert plain == GROUPED_KV["sm_90"][head_dim]
+    assert odd == UNEVEN_KV["sm_90"].get(head_dim, plain)
+    assert packed == PACKED_KV["sm_90"][head_dim]
+    assert plain.flat and odd.flat and packed.flat and not alone.flat
+
+
+@pytest.mark.parametrize("heads", [1, 3, 8, 11, 12, 32])
+def test_every_block_of_every_head_is_taken_once(heads: int) -> None:
+    n_blocks, side = 5, together(heads)
+    assert heads % side == 0
+    assert side <= MOST_TOGETHER
+    for of_order in (0, side):
+        order = [taken.fn(i, n_blocks, of_order) for i in range(n_blocks * heads)]
+        assert sorted(order) == [(i, h) for i in range(n_blocks) for h in range(heads)]
+    # Those of ``side`` heads by the block, the longest of causal attention first.
+    first = [i_block for i_block, _ in order[: n_blocks * side]]
+    assert first == sorted(first)
+    assert {i_head for _, i_head in order[: n_blocks * side]} == set(range(side))
