@@ -40,13 +40,16 @@ def is_for_flex(workload: Any) -> bool:
     return is_flash_shaped(workload) or (sees_keys and workload.D <= 256)
 
 
-def is_matmul(workload: Workload) -> bool:
-    return _is_plain(workload, "M", "N", "K")
+def is_matmul(workload: Any) -> bool:
+    """A residual is the sum that cuBLAS adds to, alone: behind a bias or an activation it is
+    another launch."""
+    added = workload.needs == ("residual",) and not (workload.bias or workload.activation)
+    return _is_plain(workload, "M", "N", "K") or added
 
 
 def is_scaled_matmul(workload: Any) -> bool:
-    """fp8 along K on both sides with scales of tensors, or of rows and columns: all that cuBLAS
-    takes."""
+    """fp8 along K on both sides with scales of tensors, or of rows and columns. Those of blocks,
+    which the same function of torch takes from some version on, were held against nothing."""
     scales = getattr(workload, "scales", None)
     plain = workload.needs == ("a_scale",) and scales in ("tensor", "rows")
     return plain and workload.layout == "nt"

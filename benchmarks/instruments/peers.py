@@ -258,8 +258,9 @@ def _cublas(workload: Any, inputs: Inputs) -> Any:
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = workload.tf32
-    if inputs.get("bias") is not None:
-        out = torch.addmm(inputs["bias"], inputs["a"], inputs["b"])
+    added = inputs["residual"] if "residual" in inputs else inputs.get("bias")
+    if added is not None:
+        out = torch.addmm(added, inputs["a"], inputs["b"])
     else:
         out = torch.mm(inputs["a"], inputs["b"])
     if workload.activation is not None:

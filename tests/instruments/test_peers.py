@@ -37,6 +37,7 @@ CACHE = KvcacheWorkload(group="t", dtype="fp32", B=2, KV=40, H=4, G=2, D=32)
 PRODUCT = MatmulWorkload(
     group="t", dtype="fp32", M=32, N=48, K=64, layout="nt", bias=True, activation="gelu"
 )
+RESIDUAL = replace(PRODUCT, bias=False, activation=None, residual=True)
 LOW_PRODUCT = Fp8MatmulWorkload(group="t", M=32, N=48, K=64)
 
 
@@ -51,6 +52,7 @@ LOW_PRODUCT = Fp8MatmulWorkload(group="t", M=32, N=48, K=64)
         (replace(CACHE, S=3, page=16), "torch-flash"),
         (replace(CACHE, S=3, page=16, causal=False), "torch-flash"),
         (PRODUCT, "cublas"),
+        (RESIDUAL, "cublas"),
         (LOW_PRODUCT, "cublas-fp8"),
         (replace(LOW_PRODUCT, scales="rows", bias=True, activation="silu"), "cublas-fp8-fast"),
     ],
@@ -118,7 +120,7 @@ def test_only_peers_with_the_same_mask_stand_beside():
 def test_no_peer_stands_beside_what_it_does_not_compute():
     """Packed sequences, fp8 attention, scales of blocks, caches that are written to: another
     formula than that of q, k and v. Windows are Flex's alone."""
-    other = ("varlen", "attention-fp8", "fp8kv", "blocks", "residual", "append")
+    other = ("varlen", "attention-fp8", "fp8kv", "blocks", "append")
     for workload in configuration.workloads().select():
         found = peers.beside(workload)
         if any(word in workload.name for word in other):
@@ -133,6 +135,8 @@ def test_no_peer_stands_beside_what_it_does_not_compute():
         elif workload.kernel == "matmul":
             assert [one.peer.name for one in found] == ["cublas"], workload.name
     assert peers.beside(replace(PRODUCT, residual=True)) == []
+    assert peers.beside(replace(RESIDUAL, bias=True)) == []
+    assert peers.beside(replace(RESIDUAL, activation="relu")) == []
     assert peers.beside(replace(LOW_PRODUCT, layout="nn")) == []
 
 
