@@ -15,10 +15,10 @@ from .hopper import ROWS, copyable, descriptor
 from .hopper_fp8_forward import attention_forward_fp8_hopper
 from .hopper_fp8_prepare import prepare, turnable
 
-# Below them the portable kernel serves: up to head dim 64 it is as fast for 64 queries over 4096
-# keys, above it was not timed with fewer than 16.
 # Of Triton 3.7 three warpgroups spill 4 bytes at head dims 65 to 128, of 3.6 none.
 THREE_SPILL = not str(triton.__version__).startswith("3.6.")
+# Below them the portable kernel serves: up to head dim 64 it is as fast for 64 queries over 4096
+# keys, above it was not timed with fewer than 16.
 FEWEST_QUERIES = {64: 65, 256: 16}
 
 

@@ -14,7 +14,7 @@ from benchmarks.workloads import attention_fp8
 from reports import kept_evidence
 from tests.kernels.test_compiled_kernels import LEVEL
 
-# What the set must hold: all hand-written kernels of Hopper, and every pass of attention.
+# What the set must hold: the Hopper kernels that serve most problems, and every pass of attention.
 HOPPER = {"attention_forward_hopper", "attention_backward_hopper", "matmul_hopper"}
 HOPPER |= {"matmul_hopper_once", "matmul_hopper_tf32", "matmul_hopper_fp8"}
 BACKWARD = {"attention_backward_kv", "attention_backward_q"}
