@@ -90,8 +90,17 @@ def _store(c, staging, I_CONSUMER: gl.constexpr, bias, row, column, x, problem, 
 def _consume(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
     PARTS: gl.constexpr = problem.BLOCK_N // WIDTH
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
+    # The next stage, be it of the next tile, is waited for beside the last product of this one; not
+    # where sums leave as fp32, whose tiles of 256 columns then spill, nor beside scales of blocks.
+    EARLY: gl.constexpr = (
+        c.dtype.primitive_bitwidth == 16 and A_SCALE != "blocks" and B_SCALE != "blocks"
+    )
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
-    for i_tile in range(gl.program_id(0), problem.tiles(), gl.num_programs(0)):
+    n_tiles = problem.tiles()
+    if EARLY:
+        mbarrier.wait(ring.full.index(at.stage), at.phase)  # no program is without a tile
+    for i_tile in range(gl.program_id(0), n_tiles, gl.num_programs(0)):
+        is_last = i_tile + gl.num_programs(0) >= n_tiles
         row, column = problem.tile(i_tile)
         row += I_CONSUMER * ROWS
         o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
@@ -103,13 +112,15 @@ def _consume(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl
         accs = ()
         for _ in gl.static_range(PARTS):
             accs = accs + (gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT),)  # type: ignore[assignment]  # noqa: RUF005
-        for _ in range(0, problem.K, problem.BLOCK_K):
+        for k in range(0, problem.K, problem.BLOCK_K):
             if A_SCALE == "blocks":
                 b_sa = gl.load(p_sa, mask=in_m, other=0.0)
                 p_sa += stride_ak
-            mbarrier.wait(ring.full.index(at.stage), at.phase)
-            a = ring.a.index(at.stage * problem.CONSUMERS + I_CONSUMER)
-            b = ring.b.index(at.stage)
+            if not EARLY:
+                mbarrier.wait(ring.full.index(at.stage), at.phase)
+            used = at.stage
+            a = ring.a.index(used * problem.CONSUMERS + I_CONSUMER)
+            b = ring.b.index(used)
             added = ()
             for i in gl.static_range(PARTS):
                 pending = _multiply(a, b, i)
@@ -117,9 +128,13 @@ def _consume(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl
                     # Beyond the last column is no block.
                     in_n = column + i * WIDTH < problem.N
                     b_sb = gl.load(p_sb + i * stride_bn, mask=in_n, other=0.0)
+                if EARLY and i == PARTS - 1:
+                    at = at.next()
+                    more = (k + problem.BLOCK_K < problem.K) | (not is_last)
+                    mbarrier.wait(ring.full.index(at.stage), at.phase, pred=more)
                 part = warpgroup_mma_wait(0, deps=[pending])
                 if i == PARTS - 1:
-                    mbarrier.arrive(ring.empty.index(at.stage))
+                    mbarrier.arrive(ring.empty.index(used))
                 if A_SCALE == "blocks":
                     if B_SCALE == "blocks":
                         part = part * (b_sa * b_sb)[:, None]
@@ -131,7 +146,8 @@ def _consume(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl
             if B_SCALE == "blocks":
                 p_sb += stride_bk
             accs = added
-            at = at.next()
+            if not EARLY:
+                at = at.next()
         o_n = gl.arange(0, WIDTH, gl.SliceLayout(0, LAYOUT))
         for i in gl.static_range(PARTS):
             x = accs[i]  # type: ignore[var-annotated]

@@ -87,7 +87,14 @@ def test_tf32_agrees_with_its_twin(shape: tuple[int, int, int], layout: str) -> 
 @pytest.mark.parametrize("scaled", ["tensor", "rows", "blocks"])
 @pytest.mark.parametrize(
     "shape",
-    [(5, 136, 16), (77, 136, 16), (301, 264, 400), (70, 264, 8208), (1001, 2056, 4096)],
+    [
+        (5, 136, 16),
+        (77, 136, 16),
+        (301, 264, 400),
+        (70, 264, 8208),
+        (1001, 2056, 4096),
+        (1500, 5136, 144),  # two tiles and three a program, of a block of K and a part
+    ],
     ids=lambda shape: "x".join(map(str, shape)),
 )
 def test_fp8_agrees_with_its_twin(
