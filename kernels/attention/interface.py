@@ -43,7 +43,7 @@ def flash_attention(
     transposed view costs no copy. ``heads`` is a multiple of ``kv_heads``: query head h reads key
     head h // (heads // kv_heads). Up to 16 queries of 16 bits over 512 keys or more, whose scores
     go through nothing else, are decoded: heads packed, keys split over the device, two launches;
-    on Hopper up to 128 over 8192 keys, where their tiles would leave most of the device idle.
+    on Hopper up to 256 over 1024 keys, where their tiles would leave most of the device idle.
 
     ``causal`` is aligned bottom-right: the last query sees every key, so query i sees key j when
     j <= i + seqlen_k - seqlen_q. A row that sees no key gives 0, and -inf as log-sum-exp.
