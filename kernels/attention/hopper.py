@@ -22,6 +22,8 @@ ROWS = ring.ROWS.value  # of Q that one warpgroup owns
 FEW_ROWS, NARROW = 64, 256
 # Keys of a window up to which tiles were seen to be faster without pairs.
 WIDEST_ALIKE = 1024
+# Up to this head dim it is faster for a plain batch, too: this kernel multiplies 64 columns.
+PORTABLE_COLUMNS = 16
 # Causal rows up to which tiles of all heads, longest first, are faster than pairs at head dim 64.
 FEW_FOR_PAIRS = 512
 # Rows from which full attention at head dims 65 to 128 is faster cut as hopper_cut.py does.
@@ -107,6 +109,8 @@ def supported(
     if left_offset is not None and not (
         causal and (head_dim > 128 or (head_dim > 64 and causal_offset - left_offset >= NARROW))
     ):
+        return False
+    if packed is None and head_dim <= PORTABLE_COLUMNS:
         return False
     rows = packed.max_q if packed else q.shape[1]
     if (packed is not None or left_offset is not None) and rows <= FEW_ROWS and head_dim <= 128:

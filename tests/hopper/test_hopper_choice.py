@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import sys
 from itertools import product as every
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -280,3 +281,14 @@ def test_causal_gradients_of_grouped_heads_end_together(columns: int) -> None:
                     heapq.heapreplace(ends, ends[0] + steps)
         least = batch * kv_heads * sum(work) / len(ends)
         assert max(ends) <= 1.15 * max(least, work[0])
+
+
+@pytest.mark.parametrize(("head_dim", "taken"), [(8, False), (16, False), (24, True)], ids=str)
+def test_narrow_heads_of_a_plain_batch_are_the_portable_kernels(
+    head_dim: int, taken: bool, monkeypatch
+) -> None:
+    from kernels.attention import hopper as forward
+
+    monkeypatch.setattr(forward.targets, "current", lambda: SimpleNamespace(has_wgmma=True))
+    q = torch.empty((1, 100, 2, head_dim), dtype=torch.float16)
+    assert forward.supported(q, q, q, 1.0) == taken
