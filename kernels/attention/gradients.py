@@ -9,6 +9,7 @@ import torch
 from .. import specialised, targets
 from . import backward
 from .options import PLAIN, Options
+from .packed import Packed
 
 
 def launch(
@@ -24,6 +25,7 @@ def launch(
     causal_offset: int,
     left_offset: int | None,
     scale: float,
+    packed: Packed | None = None,
     options: Options = PLAIN,
     bias_grad: bool = False,
 ) -> list[torch.Tensor]:
@@ -32,9 +34,14 @@ def launch(
         "causal": causal,
         "causal_offset": causal_offset,
         "left_offset": left_offset,
+        "packed": packed,
     }
     alike = v.shape[3] == q.shape[3] and options.plain
-    seen = backward.keys_seen(k.shape[1], causal, causal_offset, left_offset, q.shape[1])
+    # Packed sequences' offsets count from the end of each.
+    rows, keys = (q.shape[1], k.shape[1]) if packed is None else (packed.max_q, packed.max_k)
+    ends = 0 if packed is None else keys - rows
+    left = None if left_offset is None else left_offset + ends
+    seen = backward.keys_seen(keys, causal, causal_offset + ends, left, rows)
     if alike and seen > backward.FEW_KEYS:
         with targets.on_device_of(q):
             name = "attention.hopper_backward_launch"
@@ -42,10 +49,12 @@ def launch(
             if (
                 hopper is not None
                 and hopper.supported(q, k, v, dout, scale, **mask)
-                and hopper.faster(q, k, seen, windowed=left_offset is not None)
+                and hopper.faster(q, k, seen, windowed=left_offset is not None, packed=packed)
             ):
                 gradients = [
-                    torch.empty_like(one, memory_format=torch.contiguous_format)
+                    torch.empty_like(
+                        one if packed is None else one[0], memory_format=torch.contiguous_format
+                    )
                     for one in (q, k, v)
                 ]
                 tensors = hopper.Tensors(dout, dlse, q, k, v, out, lse, *gradients)

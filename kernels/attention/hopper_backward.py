@@ -27,6 +27,8 @@ from ..hopper import Cursor, barriers, partition_barrier
 from .hopper_backward_rows import UNITS
 from .hopper_backward_work import SIZES, Work, in_order, mask
 from .hopper_pairs import pack, times, unpack
+from .hopper_problem import Sequence
+from .packed_tiles import FIELDS
 
 
 @builtin
@@ -103,14 +105,14 @@ def _produce(q, k, v, dout, rows, memory, work):
             ready = memory.kv_full.index(0)
             mbarrier.expect(ready, KV_BYTES)
             tma.async_copy_global_to_shared(
-                k, [work.i_b, work.i_kv, i_n, 0], ready, memory.k.index(0)
+                k, work.own.k_box(work.i_kv, i_n), ready, memory.k.index(0)
             )
         if i >= work.STAGES:
             _hand_back("sync", at.stage, 1)
         ready = memory.q_full.index(at.stage)
         mbarrier.expect(ready, Q_BYTES + ROWS_BYTES)
         to = memory.q.index(at.stage)
-        tma.async_copy_global_to_shared(q, [work.i_b, i_h, row, 0], ready, to)
+        tma.async_copy_global_to_shared(q, work.own.q_box(i_h, row), ready, to)
         # Log-sum-exps, deltas and norms of all rows of the problem follow each other.
         i_row = work.row(i_h, i_m)
         for j in gl.static_range(3):
@@ -120,12 +122,12 @@ def _produce(q, k, v, dout, rows, memory, work):
             ready = memory.kv_full.index(1)
             mbarrier.expect(ready, KV_BYTES)
             tma.async_copy_global_to_shared(
-                v, [work.i_b, work.i_kv, i_n, 0], ready, memory.v.index(0)
+                v, work.own.k_box(work.i_kv, i_n), ready, memory.v.index(0)
             )
         ready = memory.dout_full.index(at.stage)
         mbarrier.expect(ready, Q_BYTES)
         to = memory.dout.index(at.stage)
-        tma.async_copy_global_to_shared(dout, [work.i_b, i_h, row, 0], ready, to)
+        tma.async_copy_global_to_shared(dout, work.own.q_box(i_h, row), ready, to)
         at = at.next()
         i_h, i_m = work.next(i_h, i_m)
 
@@ -256,8 +258,8 @@ def _consume(dq, dk, dv, memory, work, scale, scale_log2, v_most, k_most):
     fence_async_shared()
     partition_barrier()
     row = work.i_n * BLOCK_N
-    tma.async_copy_shared_to_global(dv, [work.i_b, work.i_kv, row, 0], memory.v.index(0))
-    tma.async_copy_shared_to_global(dk, [work.i_b, work.i_kv, row, 0], memory.k.index(0))
+    tma.async_copy_shared_to_global(dv, work.own.k_box(work.i_kv, row), memory.v.index(0))
+    tma.async_copy_shared_to_global(dk, work.own.k_box(work.i_kv, row), memory.k.index(0))
     tma.store_wait(0)
 
 
@@ -272,6 +274,7 @@ def attention_backward_hopper(
     dq,
     dk,
     dv,
+    tiles,
     heads,
     kv_heads,
     batch,
@@ -297,33 +300,67 @@ def attention_backward_hopper(
     q, k, v, dout, dk, dv: (batch, heads, seqlen, head_dim) as descriptors of one head's boxes.
     rows: fp32 (3 * batch * heads * padded seqlen_q): log-sum-exps in base 2, deltas, units.
     dq: int32 (batch * heads * padded seqlen_q, HEAD_DIM), added to.
+    ``tiles`` is None, or lists the blocks of keys of packed sequences (packed_tiles.py): then all
+    but rows, bounds and dq are ragged descriptors, batch counts them, seqlen_q and seqlen_k are
+    the sums of all, and causal_offset counts from each one's bottom-right corner;
+    hopper_backward_packed.py tells where each one's rows and bounds stand.
     """
+    PACKED: gl.constexpr = tiles is not None
     gdc_wait()
     gdc_launch_dependents()
-    n_n = gl.cdiv(seqlen_k, BLOCK_N)
-    i_n, i_bh = in_order(n_n, batch, kv_heads, heads_together, False)
+    if PACKED:
+        # What stands behind the last listed block is read and not used: that program has no keys.
+        at = tiles + (1 + gl.program_id(0)) * FIELDS
+        exists = gl.program_id(0) < gl.load(tiles)
+        i_n = gl.where(exists, gl.load(at + 1), 0)
+        i_bh = gl.where(exists, gl.load(at), 0)
+        i_b = gl.load(at + 2)
+        k_at = gl.where(exists, gl.load(at + 3), 0)
+        q_at = gl.load(at + 5)
+        own_k = gl.where(exists, gl.load(at + 4), 0)
+        own_q = gl.where(exists, gl.maximum(gl.load(at + 6), 0), 0)
+        n_k = seqlen_k // BLOCK_N + batch
+        first_bound = i_bh * n_k + (k_at - own_k) // BLOCK_N + i_b
+        n_k = n_k * kv_heads
+        padded_q = (seqlen_q // BLOCK_M + batch) * BLOCK_M
+        start = ((q_at - own_q) // BLOCK_M + i_b) * BLOCK_M
+        all_rows = heads * padded_q
+        causal_offset = causal_offset + own_k - own_q
+        own = Sequence(q_at, k_at, own_q, own_k, causal_offset, causal_offset, True)
+        seqlen_q = own_q
+        seqlen_k = own_k
+        n_n = gl.cdiv(seqlen_k, BLOCK_N)
+    else:
+        n_n = gl.cdiv(seqlen_k, BLOCK_N)
+        i_n, i_bh = in_order(n_n, batch, kv_heads, heads_together, False)
     o_bound = gl.arange(0, BLOCKS, gl.BlockedLayout([1], [32], [8], [0]))
-    p_bound = bounds + i_bh * n_n + o_bound
+    p_bound = bounds + (first_bound if PACKED else i_bh * n_n) + o_bound
     k_most = gl.max(gl.load(p_bound, mask=o_bound < n_n, other=0.0), 0)
-    p_bound += batch * kv_heads * n_n
+    p_bound += n_k if PACKED else batch * kv_heads * n_n
     v_most = gl.max(gl.load(p_bound, mask=o_bound < n_n, other=0.0), 0)
-    padded_q = gl.cdiv(seqlen_q, BLOCK_M) * BLOCK_M
+    if not PACKED:
+        padded_q = gl.cdiv(seqlen_q, BLOCK_M) * BLOCK_M
     n_m = gl.cdiv(seqlen_q, BLOCK_M)
     first = 0
     shift = 0
     if CAUSAL:
         first = gl.minimum(gl.maximum(i_n * BLOCK_N - causal_offset, 0) // BLOCK_M, n_m)
     else:
-        shift = i_n * n_m // n_n
+        shift = i_n * n_m // (gl.maximum(n_n, 1) if PACKED else n_n)
     blocks = n_m - first
     if left_offset is not None:
         end = gl.minimum(gl.maximum((i_n + 1) * BLOCK_N - left_offset, 0), seqlen_q)
         blocks = gl.maximum(gl.cdiv(end, BLOCK_M) - first, 0)
     heads_per_kv = heads // kv_heads
+    if not PACKED:
+        i_b = i_bh // kv_heads
+        own = Sequence(i_b, i_b, seqlen_q, seqlen_k, causal_offset, causal_offset, False)
+        start = gl.to_tensor(0)
+        all_rows = batch * heads * padded_q
     work = Work(
-        i_bh // kv_heads, i_bh % kv_heads, i_n, gl.to_tensor(first), blocks, blocks * heads_per_kv,
-        gl.to_tensor(shift), heads, heads_per_kv, padded_q, batch * heads * padded_q, seqlen_k,
-        causal_offset, causal_offset if left_offset is None else left_offset,
+        own, start, i_bh // kv_heads, i_bh % kv_heads, i_n, gl.to_tensor(first), blocks,
+        blocks * heads_per_kv, gl.to_tensor(shift), heads, heads_per_kv, padded_q, all_rows,
+        seqlen_k, causal_offset, causal_offset if left_offset is None else left_offset,
         BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, EVEN, left_offset is not None, q.dtype,
     )  # fmt: skip
     one: gl.constexpr = [1]

@@ -23,6 +23,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from ..hopper import Ring, barriers, meet, new_ring, partition_barrier
 from .hopper_backward_work import SIZES, Work, in_order, mask, scores
 from .hopper_pairs import pack, unpack
+from .hopper_problem import Sequence
 
 # Barriers of the two warpgroups.
 P_THERE = gl.constexpr(0)
@@ -253,11 +254,14 @@ def attention_backward_hopper_kv(
         blocks = gl.minimum(n_m, seen) - first
     heads_per_kv = heads // kv_heads
     # Keys past the end are rows of their own, which nobody writes: nothing to mask.
+    i_b = i_bh // kv_heads
     work = Work(
-        i_bh // kv_heads, i_bh % kv_heads, i_n, gl.to_tensor(first), blocks, blocks * heads_per_kv,
-        gl.to_tensor(0), heads, heads_per_kv, padded_q, batch * heads * padded_q, seqlen_k,
-        causal_offset, causal_offset if left_offset is None else left_offset,
-        BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, True, left_offset is not None, q.dtype,
+        Sequence(i_b, i_b, seqlen_q, seqlen_k, causal_offset, causal_offset, False),
+        gl.to_tensor(0), i_bh // kv_heads, i_bh % kv_heads, i_n, gl.to_tensor(first), blocks,
+        blocks * heads_per_kv, gl.to_tensor(0), heads, heads_per_kv, padded_q,
+        batch * heads * padded_q, seqlen_k, causal_offset,
+        causal_offset if left_offset is None else left_offset, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES,
+        CAUSAL, True, left_offset is not None, q.dtype,
     )  # fmt: skip
     one: gl.constexpr = [1]
     memory = Memory(

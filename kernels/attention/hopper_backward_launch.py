@@ -16,7 +16,7 @@ from .. import targets
 from . import hopper_backward_short as short
 from . import hopper_backward_wide as wide
 from .backward import keys_seen
-from .hopper import LOG2_E, copyable, descriptor
+from .hopper import LOG2_E, copyable, descriptor, ragged_descriptor
 from .hopper import supported as supported_forward
 from .hopper_backward import attention_backward_hopper
 from .hopper_backward_rows import (
@@ -24,6 +24,8 @@ from .hopper_backward_rows import (
     attention_backward_hopper_convert,
     attention_backward_hopper_prepare,
 )
+from .packed import Packed
+from .packed_tiles import listed
 
 BLOCK_N = 128  # 64 keys a warpgroup
 MOST_KEYS = 1 << 20  # every program reads two numbers of each block of keys
@@ -33,6 +35,8 @@ FEW = {64: 512}
 # The same in a window, at head dims up to 64, however many programs there are: keys times heads
 # that share them, of which four gain no more than three.
 FEW_WINDOW = 1000
+# The same of packed sequences, at all head dims.
+FEW_PACKED = 512
 # Keys a query sees, in the mean, up to which hopper_backward_short.py is faster, at its head dims.
 SHORT = 1024
 SHORT_WINDOW = 1536  # the same in a window
@@ -60,14 +64,16 @@ class HopperBackwardConfig:
             raise ValueError(f"block_m: two kernels have 64 rows a step, got {self.block_m}")
 
 
-def choose(head_dim: int, keys_seen: int, *, windowed: bool = False) -> HopperBackwardConfig:
+def choose(
+    head_dim: int, keys_seen: int, *, windowed: bool = False, packed: bool = False
+) -> HopperBackwardConfig:
     """The cut of a problem whose queries see ``keys_seen`` in the mean, or ``windowed`` at most;
-    docs/hopper.md holds the measurements behind it."""
+    docs/hopper.md holds the measurements behind it. Packed sequences have one pass."""
     if head_dim <= 64:
         return HopperBackwardConfig(64, two_kernels=False, block_m=128, stages=2)
     if head_dim > 128:
         return HopperBackwardConfig(wide.BLOCK_D, two_kernels=True, block_m=64, stages=2)
-    if keys_seen <= (SHORT_WINDOW if windowed else SHORT):
+    if keys_seen <= (SHORT_WINDOW if windowed else SHORT) and not packed:
         return HopperBackwardConfig(128, two_kernels=True, block_m=64, stages=3)
     return HopperBackwardConfig(128, two_kernels=False, block_m=64, stages=2)
 
@@ -81,10 +87,11 @@ def supported(
     *,
     causal: bool = True,
     left_offset: int | None = None,
+    packed: Packed | None = None,
     **_: int,
 ) -> bool:
     """Whether these kernels take the problem: as the forward's, head dims from 33 on, and causal
-    windows.
+    windows; packed sequences without a window up to head dim 128.
 
     Fewer than half a block of queries would need workspaces many times the size of q: their rows
     are rounded up to whole blocks.
@@ -94,12 +101,20 @@ def supported(
         and q.shape[3] > 32
         and q.shape[1] >= (64 if q.shape[3] <= 64 else 32)
         and k.shape[1] <= MOST_KEYS
-        and supported_forward(q, k, v, scale)
-        and copyable(dout)
+        and (packed is None or (left_offset is None and q.shape[3] <= 128))
+        and supported_forward(q, k, v, scale, packed)
+        and copyable(dout if packed is None else dout[:1])
     )
 
 
-def faster(q: torch.Tensor, k: torch.Tensor, keys_seen: int, *, windowed: bool = False) -> bool:
+def faster(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    keys_seen: int,
+    *,
+    windowed: bool = False,
+    packed: Packed | None = None,
+) -> bool:
     """Whether these kernels, which take the problem, take less time than the portable ones.
 
     ``keys_seen``: by a query, in the mean, or ``windowed`` at most. A program starts and ends
@@ -111,6 +126,10 @@ def faster(q: torch.Tensor, k: torch.Tensor, keys_seen: int, *, windowed: bool =
     if windowed:
         return head_dim > 64 or keys_seen * min(heads // kv_heads, 3) > FEW_WINDOW
     walked = keys_seen * seqlen_q * (heads // kv_heads) // seqlen_k
+    if packed is not None:
+        # Of lengths the host knows the longest and the mean; rows are mostly those of long ones.
+        known = (packed.max_k + seqlen_k // batch) / (2 * packed.max_k)
+        return min(keys_seen, walked) * known > FEW_PACKED
     programs = triton.cdiv(seqlen_k, BLOCK_N) * batch * kv_heads
     few_programs = programs <= 2 * targets.multiprocessors()
     return few_programs or max(keys_seen, walked) > FEW.get(head_dim, 0)
@@ -123,9 +142,12 @@ def launch(
     causal_offset: int,
     left_offset: int | None = None,
     scale: float,
+    packed: Packed | None = None,
     config: HopperBackwardConfig | None = None,
 ) -> None:
     """Fill the gradients of ``tensors`` that ``supported`` accepts.
+
+    Packed tensors are as ``Packed.spread`` makes them, but for their gradients.
 
     Where dq is summed, that is without ``two_kernels``, a number of a head's K or V that is not
     finite makes dq of all its queries NaN, also of those that do not see that key.
@@ -134,7 +156,8 @@ def launch(
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     seen = keys_seen(seqlen_k, causal, causal_offset, left_offset, seqlen_q)
-    config = config or choose(head_dim, seen, windowed=left_offset is not None)
+    windowed = left_offset is not None
+    config = config or choose(head_dim, seen, windowed=windowed, packed=packed is not None)
     if config.two_kernels:
         kernels = wide if config.columns > 128 else short
         return kernels.launch(
@@ -147,26 +170,49 @@ def launch(
         )
     block_m, block_d = config.block_m, config.columns
     n_m, n_n = triton.cdiv(seqlen_q, block_m), triton.cdiv(seqlen_k, BLOCK_N)
-    all_rows = batch * heads * n_m * block_m
+    n_heads, n_kv_heads, blocks = batch * heads, batch * kv_heads, n_n
+    if packed is not None:
+        # hopper_backward_packed.py tells where sequences stand.
+        n_m, n_n = seqlen_q // block_m + batch, seqlen_k // BLOCK_N + batch
+        n_heads, n_kv_heads, blocks = heads, kv_heads, triton.cdiv(packed.max_k, BLOCK_N)
+    all_rows = n_heads * n_m * block_m
     rows = torch.empty((3, all_rows), dtype=torch.float32, device=q.device)
     sums = torch.empty((all_rows, block_d), dtype=torch.int32, device=q.device)
-    bounds = torch.empty((2, batch * kv_heads, n_n), dtype=torch.float32, device=q.device)
+    bounds = torch.empty((2, n_kv_heads, n_n), dtype=torch.float32, device=q.device)
     shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, "BLOCK_M": block_m}
     # Of q, dout and sums of one query head at a time: a program walks them one after the other.
     a_head = n_m * block_m * block_d * 8
-    together = wide.heads_together(batch * kv_heads, a_head, causal=causal)
-    blocks = triton.next_power_of_2(n_n)
+    together = wide.heads_together(n_kv_heads, a_head, causal=causal)
+    # The same code for most lengths: they change from call to call.
+    blocks = triton.next_power_of_2(max(blocks, 1 if packed is None else 256))
+    tiles, programs = None, n_n * n_kv_heads
+    places, sequences = None, None if packed is None else batch
+
+    def described(x: torch.Tensor, rows: int) -> TensorDescriptor:
+        if packed is not None:
+            return ragged_descriptor(x if x.dim() == 3 else x[0], rows, block_d)
+        return descriptor(x, rows, block_d)
+
     with targets.on_device_of(q):
-        attention_backward_hopper_prepare[(n_m * batch * heads + n_n * batch * kv_heads,)](
-            k, v, out, dout, lse, dlse, bounds, rows, sums,
+        if packed is not None:
+            places = torch.empty((n_m + n_n, 4), dtype=torch.int32, device=q.device)
+            of_keys = Packed(packed.cu_k, packed.cu_q, packed.max_k, packed.max_q)
+            tiles, programs = listed(
+                of_keys, seqlen_k, kv_heads, BLOCK_N,
+                causal=causal, pairs=False, by_head=not causal, spare=0,
+                places=places, place_rows=block_m,
+            )  # fmt: skip
+        attention_backward_hopper_prepare[(n_m * n_heads + n_n * n_kv_heads,)](
+            k, v, out, dout, lse, dlse, bounds, rows, sums, places, sequences,
             *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
-            batch, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **shape,
+            n_heads // heads, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **shape,
+            num_warps=4 if packed is None else 8,
         )  # fmt: skip
-        attention_backward_hopper[(n_n * batch * kv_heads,)](
-            descriptor(q, block_m, block_d),
-            descriptor(k, BLOCK_N, block_d),
-            descriptor(v, BLOCK_N, block_d),
-            descriptor(dout, block_m, block_d),
+        attention_backward_hopper[(programs,)](
+            described(q, block_m),
+            described(k, BLOCK_N),
+            described(v, BLOCK_N),
+            described(dout, block_m),
             TensorDescriptor(rows, [3 * all_rows], [1], [block_m], gl.NVMMASharedLayout(0, 32, 1)),
             bounds,
             TensorDescriptor(
@@ -176,8 +222,9 @@ def launch(
                 [block_m, block_d],
                 gl.NVMMASharedLayout.get_default_for([block_m, block_d], gl.int32),
             ),
-            descriptor(dk, BLOCK_N, block_d),
-            descriptor(dv, BLOCK_N, block_d),
+            described(dk, BLOCK_N),
+            described(dv, BLOCK_N),
+            tiles,
             heads,
             kv_heads,
             batch,
@@ -193,17 +240,19 @@ def launch(
             HEAD_DIM=block_d,
             STAGES=config.stages,
             CAUSAL=causal,
-            EVEN=seqlen_k % BLOCK_N == 0,
+            EVEN=packed is None and seqlen_k % BLOCK_N == 0,
             BLOCKS=blocks,
             PRODUCER_REGISTERS=24,
             num_warps=8,
             launch_pdl=True,
         )
-        attention_backward_hopper_convert[(n_m * batch * heads,)](
+        attention_backward_hopper_convert[(n_m * n_heads,)](
             sums,
             rows,
             bounds,
             dq,
+            places,
+            sequences,
             heads,
             kv_heads,
             seqlen_q,
@@ -212,5 +261,6 @@ def launch(
             BLOCK_N=BLOCK_N,
             BLOCKS=blocks,
             **shape,
+            num_warps=4 if packed is None else 8,
             launch_pdl=True,
         )

@@ -21,6 +21,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .backward_tiles import spoilt
+from .hopper_backward_packed import PLACE, place
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -85,6 +86,7 @@ def _write_bounds(
     k,
     v,
     bounds,
+    places,
     i_n,
     i_bh,
     n_n,
@@ -103,7 +105,13 @@ def _write_bounds(
 ):
     i_b = (i_bh // kv_heads).to(tl.int64)
     i_h = (i_bh % kv_heads).to(tl.int64)
-    o_n = (i_n * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)[:, None]
+    first = i_n * BLOCK_N
+    if places is not None:
+        begin, seqlen_k = place(places, i_n)
+        k += begin.to(tl.int64) * stride_ks
+        v += begin.to(tl.int64) * stride_vs
+        first = 0
+    o_n = (first + tl.arange(0, BLOCK_N)).to(tl.int64)[:, None]
     o_d = tl.arange(0, BLOCK_D)[None, :]
     inside = (o_n < seqlen_k) & (o_d < HEAD_DIM)
     p_k = k + i_b * stride_kb + i_h * stride_kh + o_n * stride_ks + o_d
@@ -114,7 +122,7 @@ def _write_bounds(
     tl.store(bounds + (n_bh + i_bh) * n_n + i_n, tl.max(b_v, 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sequences"])
 def attention_backward_hopper_prepare(
     k,
     v,
@@ -125,6 +133,8 @@ def attention_backward_hopper_prepare(
     bounds,
     rows,
     dq,
+    places,
+    sequences,
     stride_kb,
     stride_ks,
     stride_kh,
@@ -154,19 +164,26 @@ def attention_backward_hopper_prepare(
     is +inf gets NaN. The sums of dq become 0. bounds, (2, batch * kv_heads, blocks of keys):
     largest element of k, norm of v.
     Where nothing is summed in fixed point, dq and bounds are None and rows has no norms.
+    Of ``sequences`` that are packed ``places`` tells where rows, and behind them keys, stand
+    (hopper_backward_packed.py), and batch is 1; else both are None.
     """
     gdc_launch_dependents()
     n_m = tl.cdiv(seqlen_q, BLOCK_M)
+    if places is not None:
+        n_m = seqlen_q // BLOCK_M + sequences
     n_rows = n_m * batch * heads
     pid = tl.program_id(0)
     if pid >= n_rows:
         if bounds is not None:
             n_n = tl.cdiv(seqlen_k, BLOCK_N)
+            if places is not None:
+                n_n = seqlen_k // BLOCK_N + sequences
+                places += n_m * PLACE
             i_bound = pid - n_rows
             _write_bounds(
-                k, v, bounds, i_bound % n_n, i_bound // n_n, n_n, batch * kv_heads, kv_heads,
-                seqlen_k, stride_kb, stride_ks, stride_kh, stride_vb, stride_vs, stride_vh,
-                HEAD_DIM, BLOCK_N, BLOCK_D,
+                k, v, bounds, places, i_bound % n_n, i_bound // n_n, n_n, batch * kv_heads,
+                kv_heads, seqlen_k, stride_kb, stride_ks, stride_kh, stride_vb, stride_vs,
+                stride_vh, HEAD_DIM, BLOCK_N, BLOCK_D,
             )  # fmt: skip
         return
     i_bh = pid // n_m
@@ -174,9 +191,20 @@ def attention_backward_hopper_prepare(
     i_b = (i_bh // heads).to(tl.int64)
     o_m = pid % n_m * BLOCK_M + tl.arange(0, BLOCK_M)
     o_d = tl.arange(0, BLOCK_D)
-    in_m = o_m < seqlen_q
+    if places is None:
+        o_own = o_m
+        in_m = o_own < seqlen_q
+    else:
+        first, count = place(places, pid % n_m)
+        out += first.to(tl.int64) * stride_os
+        dout += first.to(tl.int64) * stride_gs
+        lse += first
+        if dlse is not None:
+            dlse += first
+        o_own = tl.arange(0, BLOCK_M)
+        in_m = o_own < count
     inside = in_m[:, None] & (o_d[None, :] < HEAD_DIM)
-    o_s = o_m.to(tl.int64)[:, None]
+    o_s = o_own.to(tl.int64)[:, None]
     p_out = out + i_b * stride_ob + i_h * stride_oh + o_s * stride_os + o_d[None, :] * stride_od
     p_dout = dout + i_b * stride_gb + i_h * stride_gh + o_s * stride_gs + o_d[None, :]
     b_out = tl.load(p_out, mask=inside, other=0.0).to(tl.float32)
@@ -184,8 +212,8 @@ def attention_backward_hopper_prepare(
     b_delta = tl.sum(b_out * b_dout, 1)
     o_bh = i_bh.to(tl.int64) * seqlen_q
     if dlse is not None:
-        b_delta -= tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
-    b_lse = tl.load(lse + o_bh + o_m, mask=in_m, other=float("-inf"))
+        b_delta -= tl.load(dlse + o_bh + o_own, mask=in_m, other=0.0)
+    b_lse = tl.load(lse + o_bh + o_own, mask=in_m, other=float("-inf"))
     b_lse = tl.where(b_lse == float("-inf"), float("inf"), spoilt(b_lse) * LOG2_E)
     o_row = i_bh.to(tl.int64) * n_m * BLOCK_M + o_m
     all_rows = n_rows.to(tl.int64) * BLOCK_M
@@ -197,12 +225,14 @@ def attention_backward_hopper_prepare(
         tl.store(dq + o_row[:, None] * BLOCK_D + o_d[None, :], nothing)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["sequences"])
 def attention_backward_hopper_convert(
     sums,
     rows,
     bounds,
     dq,
+    places,
+    sequences,
     heads,
     kv_heads,
     seqlen_q,
@@ -214,23 +244,44 @@ def attention_backward_hopper_convert(
     BLOCK_D: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):
-    """dq, contiguous (batch, seqlen_q, heads, head_dim), from its sums in units."""
+    """dq, contiguous (batch, seqlen_q, heads, head_dim), from its sums in units.
+
+    Of ``sequences`` that are packed ``places`` tells where rows stand, else both are None.
+    """
     gdc_wait()
     n_m = tl.cdiv(seqlen_q, BLOCK_M)
+    if places is not None:
+        n_m = seqlen_q // BLOCK_M + sequences
     i_bh = tl.program_id(0) // n_m
     o_m = tl.program_id(0) % n_m * BLOCK_M + tl.arange(0, BLOCK_M)
     o_d = tl.arange(0, BLOCK_D)
-    in_m = o_m < seqlen_q
+    if places is None:
+        o_own = o_m
+        in_m = o_own < seqlen_q
+    else:
+        # Whose rows they are is asked while their sums come.
+        p_sums = sums + (i_bh.to(tl.int64) * n_m * BLOCK_M + o_m)[:, None] * BLOCK_D + o_d[None, :]
+        b_dq = tl.load(p_sums)
+        i_m = tl.program_id(0) % n_m
+        first, count = place(places, i_m)
+        o_own = first.to(tl.int64) + tl.arange(0, BLOCK_M)
+        in_m = tl.arange(0, BLOCK_M) < count
     inside = in_m[:, None] & (o_d[None, :] < HEAD_DIM)
     o_row = i_bh.to(tl.int64) * n_m * BLOCK_M + o_m
     all_rows = tl.num_programs(0).to(tl.int64) * BLOCK_M
     n_n = tl.cdiv(seqlen_k, BLOCK_N)
+    n_all = n_n
+    first_bound = 0
+    if places is not None:
+        n_all = seqlen_k // BLOCK_N + sequences
+        first_bound = tl.load(places + i_m * PLACE + 2)
+        n_n = tl.load(places + i_m * PLACE + 3)
     i_kv = i_bh // heads * kv_heads + i_bh % heads // (heads // kv_heads)
     n_kv = tl.num_programs(0) // n_m // heads * kv_heads
     o_b = tl.arange(0, BLOCKS)
-    p_bounds = bounds + i_kv * n_n + o_b
+    p_bounds = bounds + i_kv * n_all + first_bound + o_b
     k_most = tl.max(tl.load(p_bounds, mask=o_b < n_n, other=0.0), 0)
-    v_most = tl.max(tl.load(p_bounds + n_kv * n_n, mask=o_b < n_n, other=0.0), 0)
+    v_most = tl.max(tl.load(p_bounds + n_kv * n_all, mask=o_b < n_n, other=0.0), 0)
     units = tl.inline_asm_elementwise(
         UNITS,
         "=r,r,r,r,r",
@@ -244,10 +295,12 @@ def attention_backward_hopper_convert(
         is_pure=True,
         pack=1,
     )
-    b_dq = tl.load(sums + o_row[:, None] * BLOCK_D + o_d[None, :], mask=in_m[:, None], other=0)
+    if places is None:
+        p_sums = sums + o_row[:, None] * BLOCK_D + o_d[None, :]
+        b_dq = tl.load(p_sums, mask=in_m[:, None], other=0)
     # Columns are stored in another order, which the kernel tells.
     b_dq = tl.reshape(b_dq, (BLOCK_M, BLOCK_D // 32, 2, 2, 2, 4))
     b_dq = tl.reshape(tl.permute(b_dq, (0, 1, 4, 3, 2, 5)), (BLOCK_M, BLOCK_D))
     b_dq = b_dq.to(tl.float32) * (scale / units)[:, None]
-    to = ((i_bh // heads).to(tl.int64) * seqlen_q + o_m) * heads + i_bh % heads
+    to = ((i_bh // heads).to(tl.int64) * seqlen_q + o_own) * heads + i_bh % heads
     tl.store(dq + to[:, None] * HEAD_DIM + o_d[None, :], b_dq.to(dq.dtype.element_ty), mask=inside)

@@ -68,7 +68,7 @@ def launch(
     }
     with targets.on_device_of(q):
         attention_backward_hopper_prepare[(n_m * batch * heads,)](
-            k, v, out, dout, lse, dlse, None, rows, None,
+            k, v, out, dout, lse, dlse, None, rows, None, None, None,
             *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
             batch, heads, kv_heads, seqlen_q, seqlen_k,
             HEAD_DIM=head_dim, BLOCK_M=BLOCK, BLOCK_N=BLOCK, BLOCK_D=BLOCK_D, num_warps=8,

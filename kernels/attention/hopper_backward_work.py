@@ -9,6 +9,7 @@ from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 from triton.language.core import _aggregate as aggregate
 
 from ..hopper import ROWS
+from .hopper_problem import Sequence
 
 # Arguments of the kernels that change from call to call.
 SIZES = [
@@ -39,8 +40,14 @@ def in_order(n_blocks, batch, heads, heads_together, LAST_FIRST: gl.constexpr):
 @aggregate
 class Work:
     """A program's block of keys, and the queries that see it: ``steps`` blocks of BLOCK_M rows of
-    each of ``heads_per_kv`` heads."""
+    each of ``heads_per_kv`` heads.
 
+    Of packed sequences a head's rows in workspaces are those of all of them, each from ``start``
+    on: no two share a block. Then i_b is not used.
+    """
+
+    own: Sequence
+    start: gl.tensor
     i_b: gl.tensor
     i_kv: gl.tensor
     i_n: gl.tensor
@@ -66,10 +73,12 @@ class Work:
 
     @gluon.constexpr_function
     def __init__(
-        self, i_b, i_kv, i_n, first, blocks, steps, shift, heads, heads_per_kv, padded_q, all_rows,
-        seqlen_k, causal_offset, left_offset, BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, EVEN,
-        WINDOW, DTYPE,
+        self, own, start, i_b, i_kv, i_n, first, blocks, steps, shift, heads, heads_per_kv,
+        padded_q, all_rows, seqlen_k, causal_offset, left_offset, BLOCK_M, BLOCK_N, HEAD_DIM,
+        STAGES, CAUSAL, EVEN, WINDOW, DTYPE,
     ):  # fmt: skip
+        self.own = own
+        self.start = start
         self.i_b = i_b
         self.i_kv = i_kv
         self.i_n = i_n
@@ -104,7 +113,10 @@ class Work:
     @gluon.jit
     def row(self, i_h, i_m):
         """Where a block of rows lies in workspaces."""
-        return (self.i_b * self.heads + i_h) * self.padded_q + (self.first + i_m) * self.BLOCK_M
+        if self.own.PACKED:
+            return i_h * self.padded_q + self.start + (self.first + i_m) * self.BLOCK_M
+        else:
+            return (self.i_b * self.heads + i_h) * self.padded_q + (self.first + i_m) * self.BLOCK_M
 
 
 @gluon.jit

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from .hopper_backward_packed import PLACE, list_places
 from .packed import Packed, bounds
 
 LISTED_AT_ONCE = 256
@@ -28,9 +29,13 @@ def listed(
     pairs: bool,
     by_head: bool,
     spare: int,
+    places: torch.Tensor | None = None,
+    place_rows: int = 0,
 ) -> tuple[torch.Tensor, int]:
     """The list, int32, and how many units it may hold: tiles of ``rows`` query rows of a head or,
-    with ``pairs``, two of them. Behind it is room for ``spare`` more. Told at ``list_tiles``."""
+    with ``pairs``, two of them. Behind it is room for ``spare`` more. Told at ``list_tiles``, where
+    ``places``, int32 (blocks, 4), is filled if given: those of blocks of ``place_rows`` keys, then
+    of ``rows`` queries."""
     batch = packed.cu_q.numel() - 1
     each = 2 if pairs else 1
     most = triton.cdiv(packed.max_q, rows)
@@ -51,6 +56,10 @@ def listed(
         PAIRS=pairs,
         BY_HEAD=by_head,
         BLOCK=LISTED_AT_ONCE,
+        places=places,
+        place_blocks=0 if places is None else len(places) - (tokens // rows + batch),
+        own_blocks=tokens // rows + batch,
+        PLACE_ROWS=place_rows,
         num_warps=4,
     )
     return tiles, units
@@ -69,7 +78,7 @@ def units_of(n_q, most, ROWS: tl.constexpr, PAIRS: tl.constexpr):
     return (n_m + 1) // 2 if PAIRS else n_m
 
 
-@triton.jit(do_not_specialize=["batch", "heads", "most", "units"])
+@triton.jit(do_not_specialize=["batch", "heads", "most", "units", "place_blocks", "own_blocks"])
 def list_tiles(
     cu_q,
     cu_k,
@@ -83,6 +92,10 @@ def list_tiles(
     PAIRS: tl.constexpr,
     BY_HEAD: tl.constexpr,
     BLOCK: tl.constexpr,
+    places,
+    place_blocks,
+    own_blocks,
+    PLACE_ROWS: tl.constexpr,
 ):
     """Programs list the units of their sequence behind those of all that take longer.
 
@@ -93,7 +106,12 @@ def list_tiles(
     A pair is a long and a short tile of causal attention, so that all of a sequence take alike;
     single causal tiles come longest first. BY_HEAD a head's units stand together, which keeps its
     keys in L2; else those of all heads that see the same keys, which take alike.
+
+    With ``places`` (hopper_backward_packed.py) queries and keys have changed names, and so have
+    cu_q and cu_k: a unit is a tile of keys, of which the first are seen by most, and says the
+    number of its sequence where a pair has its second tile.
     """
+    OF_KEYS: tl.constexpr = places is not None
     i_b, i_first = tl.program_id(0), tl.program_id(1)
     o_q, n_q = bounds(cu_q, i_b)
     o_k, n_k = bounds(cu_k, i_b)
@@ -114,6 +132,14 @@ def list_tiles(
         total += b_units
     if i_b + i_first == 0:
         tl.store(tiles, tl.minimum(tl.sum(total) * heads, units))
+    if OF_KEYS:
+        own = o_q // ROWS + i_b
+        n_own = (tl.maximum(n_q, 0) + ROWS - 1) // ROWS
+        list_places(
+            places, i_b, i_first, batch, place_blocks, o_k, n_k, own, n_own, PLACE_ROWS, BLOCK
+        )
+        places += place_blocks * PLACE
+        list_places(places, i_b, i_first, batch, own_blocks, o_q, n_q, own, n_own, ROWS, BLOCK)
     o_unit = tl.sum(before) * heads
     n_m = tiles_of(n_q, most, ROWS)
     n_units = units_of(n_q, most, ROWS, PAIRS)
@@ -129,9 +155,11 @@ def list_tiles(
             i_m = i_own // heads
         last = n_m - 1 - i_m
         tl.store(at, i_h, mask=mask)
-        tl.store(at + 1, last if CAUSAL else i_m, mask=mask)
+        tl.store(at + 1, last if CAUSAL and not OF_KEYS else i_m, mask=mask)
         if PAIRS:
             tl.store(at + 2, tl.where(i_m == last, -1, i_m), mask=mask)
+        if OF_KEYS:
+            tl.store(at + 2, i_own * 0 + i_b, mask=mask)
         tl.store(at + 3, i_own * 0 + o_q + n_q, mask=mask)
         tl.store(at + 4, i_own * 0 + n_q, mask=mask)
         tl.store(at + 5, i_own * 0 + o_k + n_k, mask=mask)
@@ -149,17 +177,19 @@ def list_plainly(
     CAUSAL: bool,
     PAIRS: bool,
     BY_HEAD: bool,
+    places: object = None,
     **_: object,
 ) -> dict[str, list[int]]:
     """What ``list_tiles`` writes, by argument: where launches are only recorded it did not run."""
     sequences = []
-    for o_q, end_q, o_k, end_k in zip(cu_q, cu_q[1:], cu_k, cu_k[1:], strict=False):
+    ends = zip(cu_q, cu_q[1:], cu_k, cu_k[1:], strict=False)
+    for i_b, (o_q, end_q, o_k, end_k) in enumerate(ends):
         n_q, n_k = end_q - o_q, end_k - o_k
         n_m = min(triton.cdiv(max(n_q, 0), ROWS), most)
         of_one = range(triton.cdiv(n_m, 2) if PAIRS else n_m)
         lasts = [n_m - 1 - i_m for i_m in of_one]
         both = [
-            (last if CAUSAL else i_m, -1 if i_m == last else i_m)
+            (last if CAUSAL else i_m, -1 if i_m == last else i_m) if places is None else (i_m, i_b)
             for i_m, last in zip(of_one, lasts, strict=True)
         ]
         if BY_HEAD:

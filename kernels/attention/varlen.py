@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import autocast, checks
-from . import backward, interface, operators, packed_rest
+from . import gradients, interface, operators, packed_rest
 from .options import NAMES, Options, checked
 from .packed import Packed
 
@@ -45,7 +45,9 @@ def flash_attention_varlen(
     ``causal``, ``window_size`` and ALiBi are aligned bottom-right in each sequence; ``softcap``,
     ``alibi_slopes``, ``sinks`` and dropout are as ``flash_attention`` takes them. ``return_lse``
     adds the log-sum-exp, (heads, tokens_q). Differentiable, with the same bits at every run.
-    On Hopper the forward pass has a kernel of its own (docs/hopper.md).
+    On Hopper the forward pass has a kernel of its own, and so have most gradients up to head dim
+    128, where a NaN or inf in k or v makes dq of all queries of its head and sequence NaN
+    (docs/hopper.md).
     """
     q, k, v = autocast.lowered(q, k, v)
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
@@ -155,7 +157,7 @@ def flash_attention_varlen_backward_op(
     if cu_q.numel() == 1:  # no sequence
         return [one.zero_() for one in operators.like(q, k, v, sinks)]
     packed = Packed(cu_q, cu_k, max_q, max_k)
-    gradients = backward.launch(
+    found = gradients.launch(
         packed.spread(dout),
         dlse,
         packed.spread(q),
@@ -171,9 +173,9 @@ def flash_attention_varlen_backward_op(
         options=Options(softcap, slopes, sinks, dropout, seed),
     )
     if out.numel() and k.numel():
-        dq, dk, dv = gradients[:3]
+        dq, dk, dv = found[:3]
         packed_rest.clear_gradients(dq, dk, dv, cu_q, cu_k)
-    return gradients
+    return found
 
 
 @flash_attention_varlen_backward_op.register_fake

@@ -11,6 +11,7 @@ from benchmarks.instruments.compiled import record
 from benchmarks.instruments.compiled.reading import read_code
 from benchmarks.instruments.compiled.recording import Kernel, Recording
 from kernels import flash_attention, flash_attention_backward, flash_attention_varlen, matmul
+from kernels.attention.varlen import flash_attention_varlen_backward_op
 
 SM_90 = targets.get("sm_90")
 
@@ -142,6 +143,35 @@ def backward(
         dout = dout if dout_like is None else dout_like(dout)
         options = {"causal": causal, "window_size": (window, -1)}
         flash_attention_backward(dout, q, k, v, out, lse, **options)
+
+    return record(call, SM_90)
+
+
+def packed_backward(
+    head_dim: int,
+    *,
+    causal: bool = False,
+    dtype: torch.dtype = torch.bfloat16,
+    longest: int = 2048,
+    tokens: int = 16384,
+) -> Recording:
+    def call() -> None:
+        q, out, dout = (torch.empty((tokens, 32, head_dim), dtype=dtype) for _ in range(3))
+        k, v = (torch.empty((tokens, 8, head_dim), dtype=dtype) for _ in range(2))
+        cu = torch.zeros(9, dtype=torch.int32)
+        done = (out, torch.empty((32, tokens)), cu, cu, longest, longest)
+        flash_attention_varlen_backward_op(
+            dout,
+            None,
+            q,
+            k,
+            v,
+            *done,
+            causal,
+            0,
+            None,
+            head_dim**-0.5,
+        )
 
     return record(call, SM_90)
 

@@ -364,6 +364,85 @@ def test_gradients_of_windows_agree_with_their_twin(
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("head_dim", [40, 64, 96, 128], ids="D{}".format)
+@pytest.mark.parametrize(
+    ("lengths_q", "lengths_k", "heads", "longest"),
+    [
+        ((333, 0, 1, 700, 64, 129, 2), (500, 10, 77, 300, 0, 129, 1500), (8, 2), None),
+        ((2100, 5, 300), (2100, 70, 2500), (4, 1), None),
+        ((100, 200, 192), (100, 300, 5), (2, 2), 9000),
+        (tuple(i * 37 % 201 for i in range(300)),) * 2 + ((2, 2), None),
+    ],
+    ids=["uneven", "long", "longest-overstated", "300-sequences"],
+)
+def test_gradients_of_packed_sequences_agree_with_their_twin(
+    lengths_q: tuple[int, ...],
+    lengths_k: tuple[int, ...],
+    heads: tuple[int, int],
+    longest: int | None,
+    head_dim: int,
+    causal: bool,
+    kind: torch.dtype,
+) -> None:
+    """Between rows of NaN, which belong to no sequence."""
+    from kernels.attention import backward, forward, hopper_backward_launch
+    from kernels.attention.hopper_backward_rows import Tensors
+    from kernels.attention.packed import Packed
+
+    def drawn(lengths: tuple[int, ...], n_heads: int) -> torch.Tensor:
+        x = torch.randn((sum(lengths) + 14, n_heads, head_dim), device="cuda").to(kind)
+        x[:7] = x[-7:] = math.nan
+        return x
+
+    def ends(lengths: tuple[int, ...]) -> torch.Tensor:
+        return torch.tensor([*accumulate(lengths, initial=7)], dtype=torch.int32, device="cuda")
+
+    H, KV = heads
+    q, k, v, dout = (
+        drawn(lengths, n_heads)
+        for lengths, n_heads in ((lengths_q, H), (lengths_k, KV), (lengths_k, KV), (lengths_q, H))
+    )
+    packed = Packed(
+        ends(lengths_q), ends(lengths_k), longest or max(lengths_q), longest or max(lengths_k)
+    )
+    inputs = [packed.spread(x) for x in (q, k, v)]
+    options = {"causal": causal, "causal_offset": 0, "scale": head_dim**-0.5, "packed": packed}
+    out, lse = torch.empty_like(q), torch.full((H, len(q)), math.nan, device="cuda")
+    forward.launch(*inputs, packed.spread(out), lse, left_offset=None, **options)
+    dlse = torch.where(lse == -math.inf, 0.0, torch.randn_like(lse))
+    done = (packed.spread(dout), dlse, *inputs, packed.spread(out), lse)
+    twins = backward.launch(*done, left_offset=None, **options)
+    assert hopper_backward_launch.supported(*inputs, done[0], options["scale"], packed)
+    runs = []
+    for _ in range(3):
+        made = [torch.full_like(x, math.nan) for x in (q, k, v)]
+        hopper_backward_launch.launch(Tensors(*done, *made), **options)
+        runs.append(made)
+    plain: list[list[torch.Tensor]] = [[], [], []]
+    truth: list[list[torch.Tensor]] = [[], [], []]
+    all_ends = (packed.cu_q[1:].tolist(), packed.cu_k[1:].tolist())
+    for end_q, end_k, S, K in zip(*all_ends, lengths_q, lengths_k, strict=True):
+        own = [
+            x[None, end - n : end] for x, end, n in ((q, end_q, S), (k, end_k, K), (v, end_k, K))
+        ]
+        rest = (dout[None, end_q - S : end_q], dlse[None, :, end_q - S : end_q])
+        for into, dtype in ((plain, str(kind).removeprefix("torch.")), (truth, "float64")):
+            seen = gradients(own, *rest, dtype, causal) if S and K else [x * 0 for x in own]
+            for parts, one in zip(into, seen, strict=True):
+                parts.append(one[0].to(getattr(torch, dtype)))
+    named = zip(("dq", "dk", "dv"), *runs, twins, plain, truth, strict=True)
+    for name, found, again, third, twin, simple, true in named:
+        assert found[:7].isnan().all()
+        assert found[-7:].isnan().all()
+        within = slice(7, -7)
+        measure(found[within], torch.cat(simple), torch.cat(true)).check(name)
+        assert relative(found[within], twin[within]) < 6e-3
+        assert torch.equal(found[within], again[within])
+        assert torch.equal(found[within], third[within])
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize(
     ("head_dim", "short"),
     [(D, 0) for D in (40, 64, 128, 256)] + [(D, 1 << 20) for D in (72, 128)],

@@ -161,6 +161,63 @@ def test_portable_backward_serves_narrow_windows_up_to_head_dim_64(
     assert found is not portable
 
 
+@pytest.mark.parametrize(
+    ("batch", "longest", "causal", "portable"),
+    [
+        pytest.param(64, 256, False, True, id="64-of-256"),
+        pytest.param(32, 512, False, True, id="32-of-512"),
+        pytest.param(16, 1024, True, True, id="16-of-1024-causal"),
+        pytest.param(16, 1024, False, False, id="16-of-1024"),
+        pytest.param(8, 2048, True, False, id="8-of-2048-causal"),
+        pytest.param(32, 1024, True, True, id="32-up-to-1024-causal"),
+        pytest.param(32, 1024, False, False, id="32-up-to-1024"),
+        pytest.param(11, 8192, True, False, id="11-up-to-8192-causal"),
+    ],
+)
+def test_portable_backward_serves_packed_sequences_that_are_short(
+    batch: int, longest: int, causal: bool, portable: bool
+) -> None:
+    """By the times of docs/hopper.md, of 16,384 tokens."""
+    from benchmarks.instruments.compiled import driver
+    from kernels.attention import backward, hopper_backward_launch
+    from kernels.attention.packed import Packed
+
+    q = torch.empty((batch, 16384, 16, 128), dtype=torch.bfloat16, device="meta")
+    cu = torch.empty(batch + 1, dtype=torch.int32, device="meta")
+    packed = Packed(cu, cu, longest, longest)
+    seen = backward.keys_seen(longest, causal, 0, None, longest)
+    with driver.active(SM_90):
+        faster = hopper_backward_launch.faster(q, q, seen, packed=packed)
+    assert faster is not portable
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "dtype", "window", "taken"),
+    [
+        pytest.param(128, torch.bfloat16, None, True, id="D128"),
+        pytest.param(40, torch.float16, None, True, id="D40"),
+        pytest.param(256, torch.bfloat16, None, False, id="D256"),
+        pytest.param(128, torch.bfloat16, 1000, False, id="window"),
+        pytest.param(128, torch.float32, None, False, id="fp32"),
+    ],
+)
+def test_gradients_of_packed_sequences_that_hopper_takes(
+    head_dim: int, dtype: torch.dtype, window: int | None, taken: bool
+) -> None:
+    from benchmarks.instruments.compiled import driver
+    from kernels.attention import hopper_backward_launch
+    from kernels.attention.packed import Packed
+
+    cu = torch.empty(9, dtype=torch.int32)
+    packed = Packed(cu, cu, 2048, 2048)
+    q = packed.spread(torch.empty((4096, 2, head_dim), dtype=dtype))
+    left = None if window is None else -window
+    with driver.active(SM_90):
+        assert taken is hopper_backward_launch.supported(
+            q, q, q, q, 1.0, causal=True, causal_offset=0, left_offset=left, packed=packed
+        )
+
+
 def test_gradients_ask_which_kernels_are_faster() -> None:
     many = {"batch": 34, "kv_heads": 8, "seqlen_q": 64, "seqlen_k": 64}
     names = [launch.kernel.name for launch in backward(64, **many).launches]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks.instruments.compiled.reading import read_code
-from tests.hopper.recorded import backward
+from tests.hopper.recorded import backward, packed_backward
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,20 @@ from tests.hopper.recorded import backward
             {"head_dim": 128, "causal": True, "window": 2000, "seqlen_k": 4000}, id="D128-window"
         ),
         pytest.param({"head_dim": 64, "causal": True, "window": 700}, id="D64-window"),
+        pytest.param({"packed": True, "head_dim": 128, "causal": True}, id="packed-D128-causal"),
+        pytest.param(
+            {"packed": True, "head_dim": 64, "dtype": torch.float16}, id="packed-D64-fp16"
+        ),
     ],
 )
 def test_backward_without_spills_or_advisories(options) -> None:
-    recording = backward(**options)
+    options = dict(options)
+    packed = options.pop("packed", False)
+    recording = packed_backward(**options) if packed else backward(**options)
     assert recording.failures == ()
     names = [launch.kernel.name for launch in recording.launches]
+    if packed:
+        assert [names.pop(0), names.pop()] == ["list_tiles", "clear_behind"]
     names_wanted = [
         f"attention_backward_{part}" for part in ("hopper_prepare", "hopper", "hopper_convert")
     ]
@@ -39,7 +47,11 @@ def test_backward_without_spills_or_advisories(options) -> None:
         code = read_code(launch.kernel)
         assert code.spilled_bytes == 0
         assert code.advisories == ()
-    kernel = recording.launches[1].kernel
+    (kernel,) = (
+        launch.kernel
+        for launch in recording.launches
+        if launch.kernel.name == "attention_backward_hopper"
+    )
     assert read_code(kernel).tensor_level == 2  # wgmma
     assert "mul.rn.bf16x2" not in kernel.texts["ptx"]  # weights times differences: in fp32
     for feature in ("setmaxnreg", "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"):

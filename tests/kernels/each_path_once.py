@@ -87,6 +87,8 @@ HOPPER_PACKED = [
     Packed(D=128, DV=128, q=(300, 1, 0, 130), k=(300, 90, 5, 0), causal=True, H=4, G=1),
     Packed(D=64, q=(2100, 50), k=(2100, 70), causal=True, dtype="bfloat16", H=1, G=1),
     Packed(D=256, DV=256, q=(40, 3), k=(40, 200), view="transposed", window=(30, 0)),
+    # And gradients, which few keys have of the portable kernels.
+    Packed(D=96, DV=96, q=(1000, 3, 0), k=(900, 90, 5), dtype="bfloat16", H=4, G=1),
 ]
 CACHED = [
     Cached(),

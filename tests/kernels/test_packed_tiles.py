@@ -21,6 +21,7 @@ class Case:
     causal: bool = False
     pairs: bool = False
     by_head: bool = True
+    of_keys: bool = False
 
     @property
     def keys(self) -> tuple[int, ...]:
@@ -33,7 +34,7 @@ class Case:
     def __str__(self) -> str:
         lengths = "+".join(map(str, self.q[:5])) + "+..." * (len(self.q) > 5)
         order = ("causal" if self.causal else "full") + "-pairs" * self.pairs
-        order += "-by-head" * self.by_head
+        order += "-by-head" * self.by_head + "-of-keys" * self.of_keys
         return f"q{lengths}-rows{self.rows}-max{self.longest}-{order}"
 
 
@@ -47,6 +48,8 @@ def listed(case: Case) -> torch.Tensor:
         for lengths in (case.q, case.keys)
     )
     packed = Packed(cu_q, cu_k, case.longest, max(case.keys))
+    blocks = sum(case.q) // case.rows + sum(case.keys) // 64 + 2 * len(case.q)
+    places = torch.empty((blocks, 4), dtype=torch.int32) if case.of_keys else None
     tiles, room = packed_tiles.listed(
         packed,
         sum(case.q),
@@ -56,6 +59,8 @@ def listed(case: Case) -> torch.Tensor:
         pairs=case.pairs,
         by_head=case.by_head,
         spare=4,
+        places=places,
+        place_rows=64,
     )
     (plain,) = packed_tiles.list_plainly(
         cu_q=cu_q.tolist(),
@@ -67,11 +72,13 @@ def listed(case: Case) -> torch.Tensor:
         CAUSAL=case.causal,
         PAIRS=case.pairs,
         BY_HEAD=case.by_head,
+        places=places,
     ).values()
     fields = packed_tiles.FIELDS.value
     assert len(plain) == fields * (1 + plain[0])
     for i, number in enumerate(plain):
-        written = i == 0 if i < fields else i % fields < 7 and (case.pairs or i % fields != 2)
+        second = case.pairs or case.of_keys
+        written = i == 0 if i < fields else i % fields < 7 and (second or i % fields != 2)
         assert not written or number == int(tiles[i]), i
     assert tiles.numel() == fields * (1 + room + 4)
     count = int(tiles[0])
@@ -96,6 +103,14 @@ def listed(case: Case) -> torch.Tensor:
         Case(q=(50, 700), most=5000, causal=True, pairs=True),
         Case(q=(50, 700), most=200, by_head=False),
         Case(q=tuple(i * 37 % 300 for i in range(290)), causal=True, pairs=True, rows=64),
+        # Tiles of keys: names change places.
+        Case(
+            q=(300, 0, 1, 128, 129, 700),
+            k=(5, 10, 0, 900, 129, 700),
+            causal=True,
+            by_head=False,
+            of_keys=True,
+        ),
     ],
     ids=str,
 )
@@ -113,10 +128,13 @@ def test_every_tile_is_listed_once_and_the_longest_come_first(
     ]
     tiles, order = [], []
     for i_h, *both, end_q, n_q, end_k, n_k, _ in found.tolist():
+        if case.of_keys:
+            assert sum(case.q[: both[1]]) + 3 + n_q == end_q
         both = [i_m for i_m in both if i_m >= 0] if case.pairs else both[:1]
         tiles += [(i_h, i_m, end_q, n_q, end_k, n_k) for i_m in both]
         # Longest sequences first; of these one head or, of all, the longest tiles.
-        within = i_h if case.by_head else (-both[0] if case.causal else both[0])
+        last_first = case.causal and not case.of_keys
+        within = i_h if case.by_head else (-both[0] if last_first else both[0])
         order.append((n_q - 2 * n_k if case.causal else -n_k, end_q, within))
     assert sorted(tiles) == sorted(wanted)
     assert [one[0] for one in order] == sorted(one[0] for one in order)
