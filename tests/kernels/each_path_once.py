@@ -49,6 +49,9 @@ ATTENTION = [
     replace(PLAIN, bias=(1, 1, 1, 170), bias_dtype="bool", hiding=True, D=128),
     replace(PLAIN, dropout=0.3, D=128),
     replace(PLAIN, blocks=(1, 4), S=300, KV=260, causal=False),
+    # One loop over heads that share keys: tiles that divide the queries, and with rows to spare.
+    replace(PLAIN, D=128, S=192, KV=192, dtype="bfloat16"),
+    replace(PLAIN, D=128, dtype="bfloat16", window=(40, -1)),
 ]
 # Of Hopper's own forward pass every cut (pairs of blocks of rows, three consumers, head dims above
 # 128) and at head dims from 33 on its backward pass, of both dtypes and all cuts, whose blocks the

@@ -19,6 +19,7 @@ from benchmarks.workloads.attention_kvcache import KvcacheWorkload
 from benchmarks.workloads.attention_varlen import VarlenWorkload
 from benchmarks.workloads.base import Workload
 from benchmarks.workloads.matmul import MatmulWorkload
+from tests.kernels.on_card import portable
 
 # As benchmarks.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
 LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
@@ -109,6 +110,17 @@ def test_one_launch_no_spill_and_the_best_tensor_cores(workload: Workload, targe
     assert values["spilled_bytes"] == 0
     assert values["advisories"] == 0
     assert values["tensor_core_level"] == LEVEL[target.name]
+
+
+def test_one_loop_over_heads_that_share_keys_spills_nothing_on_hopper() -> None:
+    shape: dict[str, Any] = {"dtype": "bf16", "B": 2, "S": 2048, "H": 16, "G": 4, "D": 128}
+    with portable():
+        measured = measure(BackwardWorkload(group="test", causal=True, **shape), get("sm_90"))
+    assert measured.status == "ok", measured.detail
+    kernels = [launch["kernel"] for launch in measured.evidence["launches"]]
+    assert kernels == ["attention_backward_q", "attention_backward_kv"]
+    assert measured.values["spilled_bytes"] == 0
+    assert measured.values["advisories"] == 0
 
 
 SKINNY = [
