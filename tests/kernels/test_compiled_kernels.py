@@ -86,10 +86,12 @@ def test_backward_takes_few_launches_and_spills_nothing(workload: Workload, targ
     short = "attention_backward_hopper_short_kv" in kernels
     assert short == (workload in (SHORT, WINDOW) and target.name == "sm_90")
     # Where head dims are alike the portable kernel of queries tells what a launch did before; what
-    # lies behind packed sequences is cleared.
+    # lies behind packed sequences is cleared, and Hopper's kernel reads a list of their tiles.
     told = "attention_backward_q" in kernels and not getattr(workload, "DV", 0)
     packed = workload.name.startswith("attention-varlen")
-    assert values["launches"] == 3 - (short or told) + packed
+    listed = packed and not told
+    assert listed == ("list_tiles" in kernels) and listed <= (target.name == "sm_90")
+    assert values["launches"] == 3 - (short or told) + packed + listed
     assert values["copied_bytes"] == 0
     assert values["spilled_bytes"] == 0
     assert values["advisories"] == 0
