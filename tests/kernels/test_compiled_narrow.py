@@ -92,11 +92,14 @@ def test_no_product_reads_what_nothing_wrote(case: Callable[[], object], launche
     assert [reading.read_code(one.kernel).advisories for one in found] == [()] * launches
 
 
-# (1, 2) has a causal offset of 1.
-@pytest.mark.parametrize("lengths", [(1, 1), (130, 1), (1, 130), (1, 2)])
-def test_a_length_of_one_compiles(lengths: tuple[int, int]) -> None:
+# (1, 2) has a causal offset of 1. Over few keys gradients are exact, whose delta is found by a
+# launch of its own.
+@pytest.mark.parametrize(
+    ("lengths", "launches"), [((1, 1), 4), ((130, 1), 4), ((1, 130), 3), ((1, 2), 4)]
+)
+def test_a_length_of_one_compiles(lengths: tuple[int, int], launches: int) -> None:
     found = compiled(lambda: trained(*lengths, 64, 64))
-    assert len(found) == 4
+    assert len(found) == launches
     # As constants of 1 these are what some ptxas die of.
     if 1 in (lengths[1], lengths[1] - lengths[0]):
         assert found[0].signature["seqlen_k"] == found[0].signature["causal_offset"] == "i32"

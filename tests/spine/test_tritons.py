@@ -83,6 +83,16 @@ GRADIENTS = (
         jobs.Job("kernels:flash_attention", target, " ".join(["bf16[1,64,2,136]"] * 3), True)
         for target in ("sm_80", "sm_90", "gfx90a")
     ),
+    # Values of another head dim: a launch of its own finds delta, as it does for the widest.
+    *(
+        jobs.Job(
+            "kernels:flash_attention",
+            target,
+            " ".join(["bf16[1,64,2,16]"] * 2 + ["bf16[1,64,2,32]"]),
+            True,
+        )
+        for target in ("sm_100", "gfx942", "gfx950")
+    ),
 )
 
 
