@@ -264,11 +264,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"error: --steps: expected 1 or more, got {args.steps}", file=sys.stderr)
             return 2
         size = Size(**{**vars(size), "steps": args.steps})
-    if device == "cpu":
-        # The interpreter's own bf16 and e4m3 are not those of the hardware.
-        from tests.kernels.mended import mend_interpreter
-
-        mend_interpreter()
     curves = compare(size, device, lambda line: print(line, flush=True))
     if not all(math.isfinite(loss) for losses in curves.values() for loss in losses):
         print("error: a loss is not finite", file=sys.stderr)

@@ -1,5 +1,6 @@
 """FlashAttention and matmul in Triton, for NVIDIA and AMD."""
 
+from . import targets
 from .attention import (
     flash_attention,
     flash_attention_backward,
@@ -9,6 +10,11 @@ from .attention import (
 )
 from .matmul import grouped_matmul, matmul
 from .targets import check_hopper_features
+
+if targets.interpreting():
+    from .interpreter import mend
+
+    mend()
 
 triton_matmul = matmul
 
