@@ -12,7 +12,7 @@ RESULTS := .asv/results
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench bench-flash bench-matmul bench-all report overhead demo test test-tritons lint doctor upgrade-check clean
+.PHONY: help setup bench bench-flash bench-matmul bench-all report overhead demo test bytecode test-tritons lint doctor upgrade-check clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -54,11 +54,16 @@ demo: $(STAMP) ## Plant changes in a git history and check that each is found (T
 
 # Three test processes keep two cores busy: each waits now and then for a browser, a container, a
 # disk. So none computes in threads, which would wait for each other's turn. What times the host's
-# work is alone on the machine.
+# work is alone on the machine, and finds compiled what the others have compiled.
 test: $(STAMP) lint ## Lint, types and tests
+	compiled=$$(mktemp -d) && trap 'rm -rf "$$compiled"' EXIT && \
+	export WARPWATCH_COMPILER_CACHE="$$compiled/compiled" && \
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 \
-		$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/overhead
+		$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/overhead && \
 	$(BIN)/python -m pytest tests/overhead
+
+bytecode: $(STAMP) ## Compile to bytecode what the tests import, once: each of their processes would
+	-@$(BIN)/python -m pytest --collect-only -q >/dev/null
 
 test-tritons: $(STAMP) ## Compile every kernel under the oldest and the newest Triton supported
 	@WARPWATCH_MUST_RUN=tritons $(BIN)/python -m pytest tests/spine/test_tritons.py

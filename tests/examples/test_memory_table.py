@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from triton.runtime.jit import JITFunction
 
 from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.attention_backward import BackwardWorkload
@@ -13,6 +14,12 @@ from benchmarks.workloads.written_out import formula_bytes
 from examples import memory_table
 
 LENGTH, HEADS, HEAD_DIM = 200, 3, 64
+
+
+@pytest.fixture(autouse=True)
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the host allocates needs no code of a kernel."""
+    monkeypatch.setattr(JITFunction, "run", lambda *_, **__: None)
 
 
 def test_attention_takes_its_outputs_and_four_bytes_a_row() -> None:

@@ -77,9 +77,12 @@ def test_another_card_measures_all_again(folder: Path):
 def test_what_goes_on_takes_shares_of_the_ceilings_there_were(folder: Path):
     first = Stub(STATUSES, ends_after=2)
     unfinished = Unfinished(METHODS)
-    with pytest.raises(KeyboardInterrupt):
+
+    def report(_: object) -> None:
         # A session has them when its worker says what card it is on.
-        report = lambda _: setattr(first, "ceilings", Ceilings("H200", bandwidth_gbps=5000.0))  # noqa: E731
+        first.ceilings = Ceilings("H200", bandwidth_gbps=5000.0)
+
+    with pytest.raises(KeyboardInterrupt):
         unfinished.run(cast(Session, first), list("abcde"), report)
     again = Stub(STATUSES)
     assert measured(again, "abcde") == "cde"

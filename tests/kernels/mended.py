@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 
 def mend_interpreter() -> None:
     spare_the_interpreter()
+    spare_its_types()
     mend_functions()
 
 
@@ -49,12 +51,15 @@ def spare_the_interpreter() -> None:
     plain_patch, plain_dtype = interpreter._patch_lang, interpreter._get_np_dtype
     modules, patched = (("tl", tl), ("tl.core", tl.core)), set[str]()
     dtypes: dict[str, Any] = {}
+    spoken: dict[Any, list[str]] = {}
 
     def patch_lang(function: Any) -> Any:
         if tl.core.is_builtin(tl.load):
             patched.clear()  # a launch begins
-        seen = function.__globals__.values()
-        languages = [name for name, one in modules if any(one is value for value in seen)]
+        if function not in spoken:
+            seen = function.__globals__.values()
+            spoken[function] = [name for name, one in modules if any(one is it for it in seen)]
+        languages = spoken[function]
         if patched.issuperset(languages):
             return interpreter._LangPatchScope()
         patched.update(languages)
@@ -67,3 +72,41 @@ def spare_the_interpreter() -> None:
 
     interpreter._patch_lang = patch_lang
     interpreter._get_np_dtype = get_np_dtype
+
+
+def spare_its_types() -> None:
+    """Types and shapes of blocks are made once: anew with every value, they take more time than the
+    values do. None of them is ever changed."""
+    from triton.language import core
+
+    plain_type, plain_unwrap = core.block_type.__init__, core._unwrap_if_constexpr
+    types: dict[tuple[Any, ...], dict[str, Any]] = {}
+    shapes: dict[tuple[int, ...], tuple[Any, Any]] = {}
+    as_they_are = (int, float, str, bool, type(None), core.dtype)
+
+    def unwrap(value: Any) -> Any:
+        kind = type(value)
+        if kind is core.constexpr:
+            return value.value
+        return value if kind in as_they_are else plain_unwrap(value)
+
+    def make_type(self: Any, element_ty: Any, shape: Any) -> None:
+        if type(element_ty) is not core.dtype:  # pointers know more than their name
+            plain_type(self, element_ty, shape)
+            return
+        key = (element_ty.name, *map(unwrap, shape))
+        if key not in types:
+            plain_type(self, element_ty, shape)
+            types[key] = dict(self.__dict__)
+        self.__dict__.update(types[key])
+
+    def make_tensor(self: Any, handle: Any, type: Any) -> None:
+        sizes = tuple(type.shape) if type.is_block() else ()
+        if sizes not in shapes:
+            made = core.tuple([core.constexpr(one) for one in sizes])
+            shapes[sizes] = (core.constexpr(math.prod(sizes)), made)
+        self.handle, self.type, self.dtype = handle, type, type.scalar
+        self.numel, self.shape = shapes[sizes]
+
+    core._unwrap_if_constexpr = unwrap
+    core.block_type.__init__ = make_type
