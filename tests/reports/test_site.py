@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -30,6 +29,8 @@ from reports.pages.write import FreshSite
 from reports.store import code_version
 from reports.work import Workers
 from tests.reports import trees
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(tree: trees.Tree, out: Path) -> int:
@@ -190,7 +191,7 @@ with Workers(2) as workers:
 def test_an_interrupt_while_processes_are_stopped_leaves_none_behind() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", ENDING],
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=ROOT,
         stderr=subprocess.PIPE,
         start_new_session=True,
         text=True,
@@ -204,33 +205,51 @@ def test_an_interrupt_while_processes_are_stopped_leaves_none_behind() -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+# ``python -m reports`` that is stopped by its first page, whichever of its processes draws it.
+STOPPED = """
+import os, pathlib, runpy, signal, sys
+
+process, begun = os.getpid(), pathlib.Path(sys.argv.pop(1))
+
+def heard(event, arguments):
+    if event == "open" and ".html.new-" in str(arguments[0]) and not begun.exists():
+        try:
+            begun.touch(exist_ok=False)
+        except FileExistsError:
+            return
+        os.kill(process, signal.SIGSTOP)
+
+# Whoever runs the tests behind a shell's & has SIGINT ignored, and hands that on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.addaudithook(heard)
+runpy.run_module("reports", run_name="__main__", alter_sys=True)
+"""
+
+
 def interrupted_build(
-    tree: trees.Tree, folder: Path, how: signal.Signals
-) -> tuple[subprocess.Popen[str], str]:
-    """A build into ``folder`` that gets a signal as soon as it has begun to write."""
-    command = [sys.executable, "-m", "reports", "build", "--results", str(tree.results)]
+    tree: trees.Tree, folder: Path, begun: Path, how: signal.Signals
+) -> tuple[int, str]:
+    """A build into ``folder`` that gets a signal as soon as it has begun to write: its exit code
+    and what it said."""
+    build = ["build", "--results", tree.results, "--repo", tree.repo, "--out", folder / "html"]
     process = subprocess.Popen(
-        [*command, "--repo", str(tree.repo), "--out", str(folder / "html")],
+        [sys.executable, "-c", STOPPED, begun, *build],
+        cwd=ROOT,
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
         text=True,
-        # On a busy machine it would end while this process waits for its turn to look.
-        preexec_fn=lambda: os.nice(5),
     )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        if any(folder.glob(".html.new-*")):
-            break
-        time.sleep(0.005)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, how)
-    return process, process.communicate()[1]
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    os.killpg(process.pid, how)
+    os.killpg(process.pid, signal.SIGCONT)
+    said = process.communicate(timeout=60)[1]
+    return process.returncode, said
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_an_interrupted_build_leaves_the_old_site_whole(
-    tmp_path: Path, how: signal.Signals
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, how: signal.Signals
 ) -> None:
     tree = noisy_tree(tmp_path, series=310)
     build(tree, tmp_path / "html")
@@ -238,17 +257,16 @@ def test_an_interrupted_build_leaves_the_old_site_whole(
     names = sorted(tmp_path.iterdir())
     for commit in range(23):
         write(tree, commit, 310)
-    for i_try in range(10):
-        tree.write_result(23, {"bench.time_it": [9.0 + i_try] * 310})
-        process, said = interrupted_build(tree, tmp_path, how)
-        if process.returncode != 0:
-            break
-        # This process was held up for longer than all pages took.
-        before = contents(tmp_path / "html")
+    tree.write_result(23, {"bench.time_it": [9.0] * 310})
+    begun = tmp_path_factory.mktemp("begun") / "begun"
+    code, said = interrupted_build(tree, tmp_path, begun, how)
+    assert begun.exists()
     assert contents(tmp_path / "html") == before
     if how is signal.SIGINT:
-        assert (process.returncode, said) == (130, "interrupted\n")
+        assert (code, said) == (130, "interrupted\n")
         assert sorted(tmp_path.iterdir()) == names
+    else:
+        assert code == -signal.SIGKILL
     assert build(tree, tmp_path / "html") == 0
     assert contents(tmp_path / "html") != before
 
