@@ -156,6 +156,7 @@ def _attention(options: Random, lengths: Random, longest: int) -> Drawn:
         given["hiding"] = given["bias_dtype"] == "bool" or _chance(options, 0.3)
     if blocks:
         given["blocks"] = (1 if _chance(options, 0.5) else B, 1 if _chance(options, 0.5) else H)
+        given["block"] = options.choice(((128, 128), (128, 256), (256, 128), (384, 256)))
     case = scores_cases.Case(**given)
     name = "flash_attention scores" if any(asked) else "flash_attention"
     return Drawn(name, case, scores_cases.run)
@@ -183,9 +184,12 @@ def _varlen(options: Random, lengths: Random, longest: int) -> Drawn:
 
 def _varlen_scores(options: Random, lengths: Random, longest: int) -> Drawn:
     given = _scored(options, lengths, longest)
-    del given["window"]
-    # Every query sees a key: the test squares log-sum-exps.
-    given["KV"] = max(given["S"], given["KV"])
+    given["empty"] = _chance(options, 0.3)
+    if _chance(options, 0.3):
+        given["dropout"] = options.choice((0.1, 0.3, 0.5))
+        # The reference draws its numbers on the CPU.
+        room = (1 << 20) // (given["H"] * (given["B"] + given["empty"]))
+        given["S"], given["KV"] = (min(given[name], int(room**0.5)) for name in ("S", "KV"))
     case = scores_cases.Case(
         **given,
         softcap=options.choice((None, 2.0, 30.0)),

@@ -29,8 +29,11 @@ class Case(Plain):
     bias_dtype: str = "float32"
     hiding: bool = False
     dropout: float = 0.0
-    # Axes batch and heads of a mask of blocks of 128, with 1 where it broadcasts.
+    # Axes batch and heads of a mask of blocks, with 1 where it broadcasts, and a block's sizes.
     blocks: tuple[int, ...] = ()
+    block: tuple[int, int] = (128, 128)
+    # Of packed sequences: one of no token before the others, and one behind them.
+    empty: bool = False
 
     def __str__(self) -> str:
         text = super().__str__() + (f"-softcap{self.softcap}" if self.softcap else "")
@@ -42,6 +45,8 @@ class Case(Plain):
             + "-hiding" * self.hiding
             + (f"-dropout{self.dropout}" if self.dropout else "")
             + (f"-blocks-{self.blocks[0]}x{self.blocks[1]}" if self.blocks else "")
+            + (f"-of-{self.block[0]}x{self.block[1]}" if self.block != (128, 128) else "")
+            + "-empty" * self.empty
         )
 
     def extras(self) -> dict[str, torch.Tensor]:
@@ -61,13 +66,14 @@ class Case(Plain):
                 bias = ~hidden if dark else bias.masked_fill(hidden, float("-inf"))
             found["bias"] = bias
         if self.blocks:
-            shape = (*self.blocks, -(-self.S // 128), -(-self.KV // 128))
+            shape = (*self.blocks, -(-self.S // self.block[0]), -(-self.KV // self.block[1]))
             found["block_mask"] = torch.rand(shape, generator=generator) < 0.6
         return found
 
     @property
     def scalars(self) -> dict[str, Any]:
         found = self.options | ({"softcap": self.softcap} if self.softcap else {})
+        found |= {"block_size": self.block} if self.blocks else {}
         return found | ({"dropout_p": self.dropout, "dropout_seed": SEED} if self.dropout else {})
 
 
@@ -123,7 +129,8 @@ def formula(
     if left >= 0:
         hidden |= columns < rows - left
     if "block_mask" in extras:
-        whole = extras["block_mask"].repeat_interleave(128, 2).repeat_interleave(128, 3)
+        rows_of, columns_of = case.block
+        whole = extras["block_mask"].repeat_interleave(rows_of, 2).repeat_interleave(columns_of, 3)
         hidden = hidden | ~whole[:, :, : case.S, : case.KV]
     scores = scores.masked_fill(hidden, float("-inf"))
     if "sinks" in extras:
@@ -135,7 +142,8 @@ def formula(
     lse = torch.logsumexp(scores, 3).masked_fill(dark[..., 0], float("-inf"))
     weights = torch.softmax(scores, 3)[..., : case.KV].masked_fill(dark, 0.0)
     if case.dropout:
-        numbers = drawn(case.B * case.H, case.S, case.KV).view_as(weights)
+        before = case.H * case.empty
+        numbers = drawn(before + case.B * case.H, case.S, case.KV)[before:].view_as(weights)
         weights = weights * (numbers >= round(case.dropout * 2**24)) / (1.0 - case.dropout)
     return (weights.to(kind) @ v).transpose(1, 2), lse
 
@@ -184,14 +192,20 @@ PACKED_NAMES = ("out", "lse", "dq", "dk", "dv", "dsinks")
 
 
 def run_varlen(case: Case) -> list[Errors]:
-    """Packed sequences against each by itself, whose scores are tested above."""
+    """Packed sequences against each by itself, whose scores are tested above. Every row has a
+    sink, so that its log-sum-exp can be squared whatever it sees."""
     import kernels
 
     q, k, v = case.tensors()
     extras = case.extras()
     leaves = [one.detach().requires_grad_() for one in (q, k, v)]
     sinks = extras["sinks"].requires_grad_()
-    ends_q, ends_k = (n * torch.arange(case.B + 1, dtype=torch.int32) for n in (case.S, case.KV))
+    places = torch.arange(-case.empty, case.B + 1 + case.empty).clamp(0, case.B)
+    ends_q, ends_k = ((n * places).to(torch.int32) for n in (case.S, case.KV))
+    given = dict(extras)
+    if case.empty and case.alibi == "batch":
+        nobody = torch.full((1, case.H), float("nan"))
+        given["alibi_slopes"] = torch.cat((nobody, given["alibi_slopes"], nobody))
     out, lse = kernels.flash_attention_varlen(
         *(one.flatten(0, 1) for one in leaves),
         ends_q,
@@ -199,7 +213,7 @@ def run_varlen(case: Case) -> list[Errors]:
         case.S,
         case.KV,
         **case.scalars,
-        **extras,
+        **given,
         return_lse=True,
     )
     out = out.unflatten(0, (case.B, case.S))
