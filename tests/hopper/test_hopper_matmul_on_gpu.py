@@ -7,20 +7,9 @@ import math
 import pytest
 import torch
 
-from kernels.targets import current
+from tests.hopper.twins import relative
 
-pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(autouse=True)
-def _on_hopper() -> None:
-    if not current().has_wgmma:
-        pytest.skip(f"the kernels are for Hopper, this GPU is {current().name}")
-    torch.manual_seed(0)  # whatever ran before
-
-
-def relative(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((found.double() - expected.double()).norm() / expected.double().norm())
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_hopper")]
 
 
 def stored(order: str, rows: int, columns: int) -> torch.Tensor:
