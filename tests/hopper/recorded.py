@@ -12,6 +12,7 @@ from benchmarks.instruments.compiled.reading import read_code
 from benchmarks.instruments.compiled.recording import Kernel, Recording
 from kernels import flash_attention, flash_attention_backward, flash_attention_varlen, matmul
 from kernels.attention.varlen import flash_attention_varlen_backward_op
+from tests.kernels import sanitizer_log
 
 SM_90 = targets.get("sm_90")
 
@@ -189,5 +190,6 @@ def check_specialised(kernel: Kernel, name: str) -> None:
     assert code.tensor_level == 2  # wgmma
     assert code.spilled_bytes == 0
     assert code.advisories == ()
+    assert sanitizer_log.hand_over(code.program)  # what racecheck's hazards are held against
     for feature in ("setmaxnreg", "cp.async.bulk.tensor"):
         assert feature in kernel.texts["ptx"]

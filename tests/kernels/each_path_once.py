@@ -1,12 +1,10 @@
 """One small case of every path through the kernels, for a tool that watches memory.
 
     python -m tests.kernels.each_path_once
-    compute-sanitizer --tool memcheck --error-exitcode 9 python -m tests.kernels.each_path_once
-    compute-sanitizer --tool racecheck --error-exitcode 9 python -m tests.kernels.each_path_once
 
-The first compiles, so that the others find everything in Triton's cache. Every tensor has memory of
-its own, so that a tool sees each access outside. The results are compared, too. With
-``--part 1/3`` a third of the cases runs.
+Every tensor has memory of its own, so that a tool sees each access outside. The results are
+compared, too. With ``--part 1/3`` a third of the cases runs. ``tests.kernels.sanitized_paths`` runs
+them under compute-sanitizer, a process each.
 """
 
 from __future__ import annotations
@@ -16,6 +14,10 @@ import os
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from triton import knobs
 
 from tests.kernels import findings, on_card, scores_cases, test_attention_backward
 from tests.kernels.attention_fp8_cases import Case as LowAttention
@@ -235,16 +237,33 @@ def run_gradients(case: Attention) -> list[Errors]:
     return test_attention_backward.run(case, False)
 
 
+def keep_loaded(place: Path) -> None:
+    """From now on ``place`` has a line of each kernel Triton loads: its name, a tab, its cubin."""
+
+    def loaded(module: Any, function: Any, name: str, files: dict[str, str], key: str) -> None:
+        with place.open("a") as out:
+            out.writelines(
+                f"{name}\t{path}\n" for kind, path in files.items() if kind.endswith(".cubin")
+            )
+
+    knobs.runtime.kernel_load_end_hook.add(loaded)
+
+
 def main(given: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kernels.each_path_once")
     parser.add_argument("--part", default="1/1", help="I/N: every Nth case from the Ith on")
+    parser.add_argument("--only", type=int, help="this case alone, counted from 1 on")
+    parser.add_argument("--loaded", type=Path, help="write here each kernel's name and its cubin")
     args = parser.parse_args(given)
     first, step = map(int, args.part.split("/"))
+    chosen = paths()[first - 1 :: step] if args.only is None else [paths()[args.only - 1]]
+    if args.loaded is not None:
+        keep_loaded(args.loaded)
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     device = on_card.prepare()
     wrong = done = 0
     started = time.monotonic()
-    for one in paths()[first - 1 :: step]:
+    for one in chosen:
         done += 1
         try:
             with on_card.Made(device):
