@@ -109,6 +109,12 @@ def in_tf32(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.isnan(), x, rounded)
 
 
+def operands(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+    dtype = getattr(torch, case.dtype)
+    a = strided((case.M, case.K), case.a_view, dtype, 1)
+    return a, strided((case.K, case.N), case.b_view, dtype, 2)
+
+
 def run(case: Case) -> Errors:
     import kernels
     from kernels import targets
@@ -117,8 +123,7 @@ def run(case: Case) -> Errors:
     configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma, splits=case.splits)
     configs.INTERPRETED_ONE_ROW = configs.OneRowConfig(4, 32, 4) if case.one_row else None
     dtype = getattr(torch, case.dtype)
-    a = strided((case.M, case.K), case.a_view, dtype, 1)
-    b = strided((case.K, case.N), case.b_view, dtype, 2)
+    a, b = operands(case)
     bias = strided((case.N,), "contiguous", dtype, 3) if case.bias else None
     residual = added(case, dtype)
 

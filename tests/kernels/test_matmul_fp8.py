@@ -101,6 +101,12 @@ def scales(kind: str, rows: int, columns: int, seed: int) -> tuple[Any, torch.Te
     return values, wide
 
 
+def operands(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+    flavour = getattr(torch, case.flavour)
+    a = drawn((case.M, case.K), case.a_view, flavour, 1)
+    return a, drawn((case.K, case.N), case.b_view, flavour, 2)
+
+
 def run(case: Case, added: float = FP32) -> tuple[torch.Tensor, ...]:
     """The output, the truth, and a bound on the error of each value where an addition loses
     ``added`` of what is summed."""
@@ -108,9 +114,8 @@ def run(case: Case, added: float = FP32) -> tuple[torch.Tensor, ...]:
 
     configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma, splits=case.splits)
     configs.INTERPRETED_DECODES = case.decode
-    flavour, kind = getattr(torch, case.flavour), getattr(torch, case.out)
-    a = drawn((case.M, case.K), case.a_view, flavour, 1)
-    b = drawn((case.K, case.N), case.b_view, flavour, 2)
+    kind = getattr(torch, case.out)
+    a, b = operands(case)
     a_scale, wide_a_scale = scales(case.a_scale, case.M, case.K, 5)
     b_scale, wide_b_scale = scales(case.b_scale, case.K, case.N, 6)
     bias = torch.randn(case.N).to(kind) if case.bias else None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from benchmarks import targets
 from benchmarks.instruments.compiled import driver
 from kernels import specialised
-from tests.kernels import each_path_once
+from tests.kernels import each_path_once, test_matmul, test_matmul_fp8
 from tests.kernels.on_card import portable
 
 
@@ -92,6 +94,37 @@ def test_every_cut_of_hoppers_attention_in_fp8_is_taken_once() -> None:
         for causal in (False, True)
     }
     assert taken == cuts
+
+
+def test_hoppers_packed_sequences_run_hoppers_kernel() -> None:
+    from kernels.attention import hopper
+    from kernels.attention.interface import limits
+
+    with driver.active(targets.get("sm_90")):
+        for case in each_path_once.HOPPER_PACKED:
+            q, k, v = (x[None] for x in case.tensors())
+            causal, offset, left = limits(0, case.causal, case.window)
+            mask = {"causal": causal, "causal_offset": offset, "left_offset": left}
+            assert hopper.supported(q, k, v, 1.0, SimpleNamespace(max_q=max(case.q)), **mask), case
+
+
+def test_hoppers_products_run_hoppers_kernels() -> None:
+    """By strides, too: a case that the copy engine does not take runs the portable kernel."""
+    from kernels.matmul import hopper, hopper_fp8, hopper_tf32
+    from kernels.matmul.fp8 import Scale
+
+    with driver.active(targets.get("sm_90")):
+        for one in each_path_once.HOPPER_PRODUCTS:
+            a, b = test_matmul.operands(one)
+            tile = hopper_tf32 if one.tf32 else hopper
+            assert tile.supported(a, b, a.new_empty((one.M, one.N))), one
+        for low in each_path_once.HOPPER_LOW_PRODUCTS:
+            a, b = test_matmul_fp8.operands(low)
+            a_scale, b_scale = (
+                Scale(blocks=kind == "blocks") for kind in (low.a_scale, low.b_scale)
+            )
+            out = a.new_empty((low.M, low.N), dtype=getattr(torch, low.out))
+            assert hopper_fp8.supported(a, b, out, a_scale, b_scale, low.activation), low
 
 
 def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
