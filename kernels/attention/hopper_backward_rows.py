@@ -73,12 +73,21 @@ def _magnitudes(x):
 
 
 @triton.jit
+def _power_of_two(x):
+    """1 over a power of two, and that power: x at most, from 2^-126 to 2^126."""
+    bits = x.to(tl.int32, bitcast=True) & 0x7F800000
+    bits = tl.minimum(tl.maximum(bits, 0x00800000), 0x7E800000)
+    return (0x7F000000 - bits).to(tl.float32, bitcast=True), bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def _norms(x):
     """Euclidean norm of every row, without overflow; inf where an element is not finite."""
     x = _magnitudes(x)
     largest = tl.max(x, 1)
-    x = x / tl.where(largest > 0.0, largest, 1.0)[:, None]
-    return tl.where(largest < float("inf"), largest * tl.sqrt(tl.sum(x * x, 1)), largest)
+    scale, back = _power_of_two(largest)
+    x = x * scale[:, None]
+    return tl.where(largest < float("inf"), tl.sqrt(tl.sum(x * x, 1)) * back, largest)
 
 
 @triton.jit
