@@ -136,13 +136,14 @@ class Turns:
 
 @contextmanager
 def gpu_turn(tell: Tell) -> Iterator[None]:
-    """Holds the GPUs of this machine for one comparison: two at a time would time one another."""
+    """Holds the GPUs of this machine for one comparison, or one sweep's timing: two at a time would
+    time one another."""
     path = Path(tempfile.gettempdir()) / f"warpwatch-gpu-{os.getuid()}.lock"
     with path.open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tell("another comparison has the GPU: waiting for it")
+            tell("another comparison or sweep has the GPU: waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

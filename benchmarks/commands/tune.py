@@ -14,8 +14,9 @@ from benchmarks import results_file, targets
 from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import presence, series_versions, tuning
 from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session, Stopped, stopped_by_sigterm
+from benchmarks.instruments.session import Session, Stopped, make_ready, stopped_by_sigterm
 from benchmarks.targets import Target
+from benchmarks.versions import gpu_turn
 from benchmarks.workloads.base import Workload
 
 SCHEMA_VERSION = 1
@@ -161,15 +162,21 @@ def _time(
     keep: Callable[[Sweep], None],
 ) -> None:
     """Each configuration's cold latency, by the rules of every measurement: in a process that can
-    be ended, checked before and after, interleaved; who fails or hangs is out alone."""
+    be ended, checked before and after, interleaved; who fails or hangs is out alone. Sweeps beside
+    one another compile at once and are timed by turns."""
     session = Session(tuning.timing_request(found.workload, configs, seed))
+    make_ready([session])
 
     def came(outcome: Outcome) -> None:
         found.timed[outcome.workload], found.card = outcome, session.card
         say(f"{outcome.workload}: {outcome.status} {outcome.detail}".rstrip())
         keep(found)
 
-    session.run([tuning.describe(config) for config in configs], came)
+    try:
+        with gpu_turn(say):
+            session.run([tuning.describe(config) for config in configs], came)
+    finally:
+        session.discard()
 
 
 def _row(candidate: tuning.Candidate, base: Any, timed: Outcome | None) -> Row:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -187,12 +188,19 @@ def test_a_timed_configuration_ranks_by_time_before_any_bound():
 def test_configurations_are_timed_in_a_process_and_fail_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    """Calls: the first is checked, then all are timed in turns."""
+    """Calls: the first is checked, then all are timed in turns, while no other sweep is."""
     configs = [Config(size, 64, 4, 2) for size in (16, 32, 64, 128, 256)]
     behaviour = [{"us": 20}, {"us": 10}, {"hangs": 4}, {"crashes": 1}, {"fails_at": 0}]
     scripts = dict(zip(map(tuning.describe, configs), behaviour, strict=True))
     file = tmp_path / "rows.json"
     timed: list[int] = []
+    turns: list[str] = []
+
+    @contextmanager
+    def turn(_: object) -> Iterator[None]:
+        turns.append("begins")
+        yield
+        turns.append(f"ends after {timed[-1]} were timed")
 
     class Scripted(Session):
         def __init__(self, request: dict[str, Any]) -> None:
@@ -206,6 +214,7 @@ def test_configurations_are_timed_in_a_process_and_fail_alone(
 
     monkeypatch.setattr(tune, "Session", Scripted)
     monkeypatch.setattr(tune, "_say", say)
+    monkeypatch.setattr(tune, "gpu_turn", turn)
     monkeypatch.setattr(tune, "here", lambda: SM_90)
     monkeypatch.setattr(tuning, "own_choice", lambda *_: configs[0])
     monkeypatch.setattr(tuning, "space", lambda *_, **__: configs)
@@ -223,6 +232,7 @@ def test_configurations_are_timed_in_a_process_and_fail_alone(
     assert crashes["condemned"].startswith("failed: the measuring process ended: ")
     assert fails["condemned"] == "failed: GpuError: too many resources requested for launch"
     assert timed[-1] == 1, "each is on disk before the next"
+    assert turns == ["begins", "ends after 1 were timed"]
     assert "best on sm_90 (timed)" in capsys.readouterr().out
 
 
