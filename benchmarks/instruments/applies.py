@@ -48,8 +48,10 @@ def is_matmul(workload: Any) -> bool:
 
 
 def is_scaled_matmul(workload: Any) -> bool:
-    """fp8 along K on both sides with scales of tensors, or of rows and columns. Those of blocks,
-    which the same function of torch takes from some version on, were held against nothing."""
-    scales = getattr(workload, "scales", None)
-    plain = workload.needs == ("a_scale",) and scales in ("tensor", "rows")
-    return plain and workload.layout == "nt"
+    """fp8 along K on both sides: what cuBLAS multiplies on every GPU that has fp8."""
+    return workload.needs == ("a_scale",) and bool(workload.layout == "nt")
+
+
+def is_scaled_at_the_end(workload: Any) -> bool:
+    """Scales of blocks multiply the sum of each block of K, so that no sum can be longer."""
+    return is_scaled_matmul(workload) and bool(workload.scales != "blocks")

@@ -1,4 +1,4 @@
-"""Other implementations of the same operations, to stand beside ours: who they are, how to call.
+"""Other implementations of the same operations, to stand beside ours: who they are, and for what.
 
 A peer is measured by the same rules as our kernels. A workload of a peer is called
 ``WORKLOAD @ PEER`` wherever a workload's name is expected.
@@ -9,36 +9,33 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks import configuration
 from benchmarks.instruments import applies
+from benchmarks.instruments import peer_calls as calls
+from benchmarks.instruments.peer_calls import Run
 from benchmarks.workloads.base import Inputs, Values, Workload
-
-if TYPE_CHECKING:
-    import torch
 
 SEPARATOR = " @ "
 OURS = "ours"
-# That one process compiles FlexAttention for.
-MOST_SHAPES = 1000
 
-Run = Callable[[Workload, Inputs], Any]
 Applies = Callable[[Workload], bool]
+Lacks = Callable[[Workload], str | None]
 
 
 @dataclass(frozen=True)
 class Peer:
     """``run(workload, inputs)`` computes what the workload's kernel computes. ``needs`` is the
     module it comes from; ``applies`` whether it knows this workload; ``compiles`` whether its
-    first call takes seconds."""
+    first call takes seconds; ``lacks`` what it would need here for this workload, in one line."""
 
     name: str
     needs: str
     applies: Applies
     run: Run
     compiles: bool = False
+    lacks: Lacks = lambda workload: None
 
     def refusal(self) -> str | None:
         """Why the peer cannot be had here, in one line."""
@@ -78,7 +75,10 @@ class PeerWorkload(Workload):
         """Why the peer does not stand beside this workload."""
         if not self.peer.applies(self.base):
             return f"{self.peer.name} does not compute {self.base.name}"
-        return self.peer.refusal()
+        if (refusal := self.peer.refusal()) is not None:
+            return refusal
+        lacks = self.peer.lacks(self.base)
+        return None if lacks is None else f"{self.peer.name}: {lacks}"
 
     def inputs(self, device: str, seed: int = 0, values: Values = "random") -> Inputs:
         return self.base.inputs(device, seed, values)
@@ -124,176 +124,6 @@ def beside(base: Workload) -> list[PeerWorkload]:
     return [of(base, peer) for peer in PEERS if peer.applies(base)]
 
 
-def _asks_heads_first(workload: Workload) -> bool:
-    return workload.kernel == "scaled_dot_product_attention"
-
-
-def _heads_first(workload: Any, inputs: Inputs) -> list[torch.Tensor]:
-    """(batch, heads, rows, head dim), as torch takes them: views, nothing is copied."""
-    tensors = [inputs[name] for name in "qkv"]
-    return tensors if _asks_heads_first(workload) else [one.transpose(1, 2) for one in tensors]
-
-
-def _rows_first(workload: Any, inputs: Inputs) -> list[torch.Tensor]:
-    tensors = [inputs[name] for name in "qkv"]
-    return [one.transpose(1, 2) for one in tensors] if _asks_heads_first(workload) else tensors
-
-
-def _as_asked(workload: Any, heads_first: torch.Tensor) -> torch.Tensor:
-    return heads_first if _asks_heads_first(workload) else heads_first.transpose(1, 2)
-
-
-def _with_gradients(forward: Run) -> Run:
-    """``forward``, and for a backward workload its gradients alone: the forward pass is done once
-    for the inputs and its graph kept."""
-    kept: list[Any] = []
-
-    def run(workload: Workload, inputs: Inputs) -> Any:
-        if "dout" not in inputs:
-            return forward(workload, inputs)
-        import torch
-
-        if not kept or kept[0] is not inputs:
-            leaves = {name: inputs[name].detach().requires_grad_() for name in "qkv"}
-            out = forward(workload, {**inputs, **leaves})
-            kept[:] = [inputs, tuple(leaves.values()), out]
-        _, wanted, out = kept
-        return torch.autograd.grad(out, wanted, inputs["dout"], retain_graph=True)
-
-    return run
-
-
-def _over_contiguous_keys(forward: Run) -> Run:
-    """``forward``, and for a paged cache over a contiguous copy of it, made once for the inputs:
-    the peers read no pages. Their time is that of the better layout."""
-    kept: list[Any] = []
-
-    def run(workload: Any, inputs: Inputs) -> Any:
-        if inputs.get("table") is None:
-            return forward(workload, inputs)
-        if not kept or kept[0] is not inputs:
-            pages = inputs["table"].long()
-            rows = {name: inputs[name][pages].flatten(1, 2)[:, : workload.KV] for name in "kv"}
-            kept[:] = [inputs, {**inputs, **rows}]
-        return forward(workload, kept[1])
-
-    return run
-
-
-def _sdpa(backend: str) -> Run:
-    def run(workload: Any, inputs: Inputs) -> Any:
-        import torch
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-        from torch.nn.attention.bias import causal_lower_right
-
-        q, k, v = _heads_first(workload, inputs)
-        rows, keys = q.shape[2], k.shape[2]
-        # A single last query sees every key; torch's own causal mask is aligned to the first key.
-        masked = workload.causal and rows > 1
-        with sdpa_kernel(getattr(SDPBackend, backend)):
-            out = torch.nn.functional.scaled_dot_product_attention(
-                q,
-                k,
-                v,
-                attn_mask=causal_lower_right(rows, keys) if masked and rows != keys else None,
-                is_causal=masked and rows == keys,
-                enable_gqa=q.shape[1] != k.shape[1],
-            )
-        return _as_asked(workload, out)
-
-    return run
-
-
-@cache
-def _compiled_flex() -> Callable[..., Any]:
-    import torch
-    import torch._dynamo
-    from torch.nn.attention.flex_attention import flex_attention
-
-    # From the ninth shape on torch would quietly compute by the formula, all scores in memory.
-    torch._dynamo.config.recompile_limit = MOST_SHAPES
-    torch._dynamo.config.accumulated_recompile_limit = MOST_SHAPES
-    compiled: Callable[..., Any] = torch.compile(flex_attention, dynamic=False)
-    return compiled
-
-
-@cache
-def _causal_blocks(rows: int, columns: int, window: int, device: torch.device) -> Any:
-    """Query i sees key i + columns - rows and before it ``window`` keys, or for 0 all."""
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    def causal(b: Any, h: Any, row: Any, column: Any) -> Any:
-        return row + (columns - rows) >= column
-
-    def windowed(b: Any, h: Any, row: Any, column: Any) -> Any:
-        last = row + (columns - rows)
-        return (last >= column) & (last - window <= column)
-
-    mask = windowed if window else causal
-    return create_block_mask(mask, None, None, rows, columns, device=str(device))
-
-
-def _flex(workload: Any, inputs: Inputs) -> Any:
-    q, k, v = _heads_first(workload, inputs)
-    mask = None
-    if workload.causal:
-        window = getattr(workload, "window", 0)
-        mask = _causal_blocks(q.shape[2], k.shape[2], window, q.device)
-    out = _compiled_flex()(q, k, v, block_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
-    return _as_asked(workload, out)
-
-
-def _flash_attn(module: str) -> Run:
-    def run(workload: Any, inputs: Inputs) -> Any:
-        found = importlib.import_module(module)
-        q, k, v = _rows_first(workload, inputs)
-        out = found.flash_attn_func(q, k, v, causal=workload.causal)
-        out = out[0] if isinstance(out, tuple) else out
-        return out.transpose(1, 2) if _asks_heads_first(workload) else out
-
-    return run
-
-
-def _cublas(workload: Any, inputs: Inputs) -> Any:
-    import torch
-
-    torch.backends.cuda.matmul.allow_tf32 = workload.tf32
-    added = inputs["residual"] if "residual" in inputs else inputs.get("bias")
-    if added is not None:
-        out = torch.addmm(added, inputs["a"], inputs["b"])
-    else:
-        out = torch.mm(inputs["a"], inputs["b"])
-    if workload.activation is not None:
-        out = getattr(torch.nn.functional, workload.activation)(out)
-    return out
-
-
-def _cublas_fp8(use_fast_accum: bool) -> Run:
-    """The unit that adds fp8 products keeps 14 bits: with ``use_fast_accum`` of the whole sum,
-    without of parts, which are added in fp32, as our kernels do it."""
-
-    def run(workload: Any, inputs: Inputs) -> Any:
-        import torch
-
-        a_scale, b_scale = inputs["a_scale"], inputs["b_scale"]
-        if workload.scales == "rows":
-            a_scale, b_scale = a_scale[:, None], b_scale[None, :]
-        out = torch._scaled_mm(
-            inputs["a"],
-            inputs["b"],
-            scale_a=a_scale,
-            scale_b=b_scale,
-            bias=inputs["bias"],
-            out_dtype=torch.bfloat16,
-            use_fast_accum=use_fast_accum,
-        )
-        if workload.activation is not None:
-            out = getattr(torch.nn.functional, workload.activation)(out)
-        return out
-
-    return run
-
-
 _FLEX = "torch.nn.attention.flex_attention"
 
 
@@ -305,18 +135,29 @@ def _attention(
     *,
     compiles: bool = False,
 ) -> Peer:
-    return Peer(name, needs, knows, _over_contiguous_keys(_with_gradients(run)), compiles)
+    return Peer(name, needs, knows, calls.over_contiguous_keys(calls.with_gradients(run)), compiles)
 
 
 PEERS: tuple[Peer, ...] = (
-    _attention("torch-flash", "torch", _sdpa("FLASH_ATTENTION")),
-    _attention("torch-cudnn", "torch", _sdpa("CUDNN_ATTENTION")),
-    _attention("torch-efficient", "torch", _sdpa("EFFICIENT_ATTENTION"), applies.is_attention),
-    _attention("flex", _FLEX, _flex, applies.is_for_flex, compiles=True),
-    _attention("flash_attn", "flash_attn", _flash_attn("flash_attn")),
-    _attention("flash_attn.cute", "flash_attn.cute", _flash_attn("flash_attn.cute")),
-    Peer("cublas", "torch", applies.is_matmul, _cublas),
-    Peer("cublas-fp8", "torch", applies.is_scaled_matmul, _cublas_fp8(use_fast_accum=False)),
-    Peer("cublas-fp8-fast", "torch", applies.is_scaled_matmul, _cublas_fp8(use_fast_accum=True)),
+    _attention("torch-flash", "torch", calls.sdpa("FLASH_ATTENTION")),
+    _attention("torch-cudnn", "torch", calls.sdpa("CUDNN_ATTENTION")),
+    _attention("torch-efficient", "torch", calls.sdpa("EFFICIENT_ATTENTION"), applies.is_attention),
+    _attention("flex", _FLEX, calls.flex, applies.is_for_flex, compiles=True),
+    _attention("flash_attn", "flash_attn", calls.flash_attn("flash_attn")),
+    _attention("flash_attn.cute", "flash_attn.cute", calls.flash_attn("flash_attn.cute")),
+    Peer("cublas", "torch", applies.is_matmul, calls.cublas),
+    Peer(
+        "cublas-fp8",
+        "torch",
+        applies.is_scaled_matmul,
+        calls.over_turned_scales(calls.cublas_fp8(use_fast_accum=False)),
+        lacks=calls.lacks_scales_of_blocks,
+    ),
+    Peer(
+        "cublas-fp8-fast",
+        "torch",
+        applies.is_scaled_at_the_end,
+        calls.cublas_fp8(use_fast_accum=True),
+    ),
 )
 NAMES = tuple(peer.name for peer in PEERS)

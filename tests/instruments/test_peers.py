@@ -16,7 +16,7 @@ import pytest
 from benchmarks import configuration, devices
 from benchmarks.__main__ import main
 from benchmarks.commands import peers as command
-from benchmarks.instruments import accuracy, peers, presence, worker
+from benchmarks.instruments import accuracy, peer_calls, peers, presence, worker
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.peers import PeerWorkload
 from benchmarks.instruments.session import Session
@@ -71,7 +71,7 @@ def test_gradients_are_those_of_the_inputs_given_and_the_forward_pass_is_done_on
         runs.append(inputs)
         return inputs["q"] * inputs["k"] + inputs["v"]
 
-    run = peers._with_gradients(forward)
+    run = peer_calls.with_gradients(forward)
     for seed in (0, 1):
         inputs = BACKWARD.inputs("cpu", seed)
         for _ in range(3):
@@ -92,7 +92,7 @@ def test_flex_computes_the_workloads_formula_uncompiled(
 ):
     from torch.nn.attention.flex_attention import flex_attention
 
-    monkeypatch.setattr(peers, "_compiled_flex", lambda: flex_attention)
+    monkeypatch.setattr(peer_calls, "compiled_flex", lambda: flex_attention)
     (peer,) = (one for one in peers.PEERS if one.name == "flex")
     inputs = workload.inputs("cpu")
     accuracy.check(workload, inputs, peer.run(workload, inputs))
@@ -118,9 +118,9 @@ def test_only_peers_with_the_same_mask_stand_beside():
 
 
 def test_no_peer_stands_beside_what_it_does_not_compute():
-    """Packed sequences, fp8 attention, scales of blocks, caches that are written to: another
-    formula than that of q, k and v. Windows are Flex's alone."""
-    other = ("varlen", "attention-fp8", "fp8kv", "blocks", "append")
+    """Packed sequences, fp8 attention, caches that are written to: another formula than that of q,
+    k and v. Windows are Flex's alone, and with scales of blocks no sum is longer than they are."""
+    other = ("varlen", "attention-fp8", "fp8kv", "append")
     for workload in configuration.workloads().select():
         found = peers.beside(workload)
         if any(word in workload.name for word in other):
@@ -130,7 +130,7 @@ def test_no_peer_stands_beside_what_it_does_not_compute():
         elif "kvcache" in workload.name:
             assert {"torch-flash", "torch-cudnn"} < {one.peer.name for one in found}, workload.name
         elif workload.name.startswith("matmul-fp8"):
-            low = ["cublas-fp8", "cublas-fp8-fast"]
+            low = ["cublas-fp8"] + ["cublas-fp8-fast"] * (not workload.name.endswith("blocks"))
             assert [one.peer.name for one in found] == low, workload.name
         elif workload.kernel == "matmul":
             assert [one.peer.name for one in found] == ["cublas"], workload.name
@@ -140,11 +140,60 @@ def test_no_peer_stands_beside_what_it_does_not_compute():
     assert peers.beside(replace(LOW_PRODUCT, layout="nn")) == []
 
 
+def test_scales_of_blocks_are_given_to_cublas_as_it_reads_them_and_turned_once(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The CPU's torch takes none: strides are those its check on a GPU asks for."""
+    import torch
+
+    workload = Fp8MatmulWorkload(group="t", M=40, N=200, K=512, scales="blocks")
+    inputs = workload.inputs("cpu")
+    given: list[Any] = []
+
+    def scaled_mm(a: Any, b: Any, *, scale_a: Any, scale_b: Any, **_: Any) -> Any:
+        given.append((scale_a, scale_b))
+        return workload.reference({**inputs, "a_scale": scale_a, "b_scale": scale_b})
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled_mm)
+    (peer,) = (one for one in peers.PEERS if one.name == "cublas-fp8")
+    for _ in range(2):
+        accuracy.check(workload, inputs, peer.run(workload, inputs))
+    a_scale, b_scale = given[0]
+    assert (a_scale.shape, a_scale.stride()) == ((40, 4), (1, 40))
+    assert (b_scale.shape, b_scale.stride()) == ((4, 2), (1, 4))
+    assert given[1][0] is a_scale and given[1][1] is b_scale
+
+
+@pytest.mark.parametrize(
+    ("cuda", "major", "K", "why"),
+    [
+        (None, 9, 512, "scales of blocks need a torch of CUDA 12.9 or later, got none"),
+        ("12.8", 9, 512, "scales of blocks need a torch of CUDA 12.9 or later, got 12.8"),
+        ("13.0", 10, 512, "scales of blocks need a Hopper GPU, got a card"),
+        ("13.0", 9, 640, "scales of blocks need a K of whole 512, got 640"),
+        ("12.9", 9, 512, None),
+    ],
+    ids=str,
+)
+def test_scales_of_blocks_are_refused_with_what_they_need(
+    monkeypatch: pytest.MonkeyPatch, cuda: str | None, major: int, K: int, why: str | None
+):
+    import torch
+
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (major, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
+    (low,) = peers.beside(replace(LOW_PRODUCT, scales="blocks", K=K))
+    assert low.missing == (why and f"cublas-fp8: {why}")
+    (other, _) = peers.beside(LOW_PRODUCT)
+    assert other.missing is None
+
+
 def test_flex_is_compiled_for_every_shape_of_the_yardstick():
     """Beyond its limit torch goes on uncompiled, and says so once among its warnings."""
     import torch._dynamo.config as dynamo
 
-    peers._compiled_flex()
+    peer_calls.compiled_flex()
     shapes = [
         one
         for workload in configuration.workloads().select()
