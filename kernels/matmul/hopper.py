@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import torch
 import triton
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import hopper as ring
 from .. import targets
-from . import combine
+from . import combine, hopper_lines
 from .configs import MOST_PARTS
+from .hopper_boxes import (
+    LINE,
+    begins_with_lines,
+    by_class,
+    classes_of,
+    copyable,
+    descriptor,
+    parts_of,
+)
 from .hopper_kernel import matmul_hopper
 from .hopper_once import matmul_hopper_once
 
@@ -38,7 +45,6 @@ SMALL = HopperConfig(consumers=1, block_n=128, block_k=128, stages=4, store_n=12
 TINY = HopperConfig(consumers=1, block_n=64, block_k=128, stages=4)
 # Where b's rows begin anywhere in a line of memory.
 LINES = HopperConfig(consumers=2, block_n=64, block_k=64, stages=6)
-LINE = 128  # bytes that L2 is asked for at once
 
 # Up to so many columns, programs that have one tile each run the kernel for that; as many rows of
 # tiles as this are taken before the next columns.
@@ -91,13 +97,18 @@ def lines(a: torch.Tensor, b: torch.Tensor, config: HopperConfig, multiprocessor
         return 0
     if begins_with_lines(b if copyable(b) else b.t()):
         return 0
-    classes = LINE // math.gcd(a.stride(0) * a.element_size(), LINE)
+    classes = classes_of(a)
     return classes if M % classes == 0 and tiles(LINES, M, N, classes) <= multiprocessors else 0
 
 
-def begins_with_lines(x: torch.Tensor) -> bool:
-    """Whether every row does; memory that torch allocates on a GPU begins with one."""
-    return (x.stride(0) | int(x.storage_offset())) * x.element_size() % LINE == 0
+def by_lines(
+    a: torch.Tensor, b: torch.Tensor, config: HopperConfig, multiprocessors: int
+) -> hopper_lines.LinesConfig | None:
+    """As ``lines``, where programs have several tiles: None for rows as they come."""
+    if config != WIDE:
+        return None
+    now = tiles(WIDE, a.shape[0], b.shape[1])
+    return hopper_lines.choose(a, b, now, multiprocessors)
 
 
 def supported(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> bool:
@@ -109,41 +120,6 @@ def supported(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> bool:
         and (copyable(a) or copyable(a.t()))
         and (copyable(b) or copyable(b.t()))
         and copyable(out)
-    )
-
-
-def copyable(x: torch.Tensor) -> bool:
-    """TMA wants neighbours in a row and whole 16 bytes from row to row."""
-    return (
-        x.stride(1) == 1
-        and x.data_ptr() % 16 == 0
-        and x.stride(0) >= x.shape[1]
-        and x.stride(0) * x.element_size() % 16 == 0
-    )
-
-
-def descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """What the copy engine takes boxes of rows and columns of x by."""
-    block = (rows, columns)
-    return TensorDescriptor(
-        x, list(x.shape), list(x.stride()), list(block), ring.layout(block, x.dtype)
-    )
-
-
-def by_class(x: torch.Tensor, classes: int, rows: int, columns: int) -> TensorDescriptor:
-    """As ``descriptor``, of boxes of every so-many-th row of x."""
-    block, pitch = (rows, 1, columns), x.stride(0)
-    shape = [x.shape[0] // classes, classes, x.shape[1]]
-    return TensorDescriptor(
-        x, shape, [classes * pitch, pitch, 1], list(block), ring.layout(block, x.dtype)
-    )
-
-
-def parts_of(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-    """What the copy engine takes boxes of rows and columns of one matrix of many by."""
-    block = (1, rows, columns)
-    return TensorDescriptor(
-        x, list(x.shape), list(x.stride()), list(block), ring.layout(block, x.dtype)
     )
 
 
@@ -164,6 +140,8 @@ def launch(
         classes = 0
         if config is None:
             config = choose(M, N, K, multiprocessors)
+            if cut := by_lines(a, b, config, multiprocessors):
+                return hopper_lines.launch(a, b, out, bias, activation, cut)
             classes = lines(a, b, config, multiprocessors)
             config = LINES if classes else config
         programs = tiles(config, M, N, classes)

@@ -165,6 +165,7 @@ CASES: dict[str, Callable[[str], Case]] = {
     "matmul-persistent": lambda on: product(on, 1024, 9216, 128),
     "matmul-one-tile": lambda on: product(on, 512, 512, 512),
     "matmul-rows-by-class": lambda on: product(on, 1000, 1000, 200),
+    "matmul-rows-by-class-persistent": lambda on: product(on, 2040, 2056, 136),
     "matmul-split": lambda on: product(on, 128, 512, 4096),
     "matmul-few-rows": lambda on: product_of_few_rows(on, 16, 4096, 1024),
     "matmul-few-rows-split": lambda on: product_of_few_rows(on, 16, 256, 8192),

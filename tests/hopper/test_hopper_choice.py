@@ -14,7 +14,7 @@ import triton
 from benchmarks.instruments.compiled import record
 from kernels import flash_attention, matmul, specialised
 from kernels.attention.hopper_backward_wide import heads_together
-from kernels.matmul import hopper
+from kernels.matmul import hopper, hopper_lines
 from tests.hopper.recorded import (
     SM_90,
     attention,
@@ -349,3 +349,21 @@ def test_narrow_heads_of_a_plain_batch_are_the_portable_kernels(
     monkeypatch.setattr(forward.targets, "current", lambda: SimpleNamespace(has_wgmma=True))
     q = torch.empty((1, 100, 2, head_dim), dtype=torch.float16)
     assert forward.supported(q, q, q, 1.0) == taken
+
+
+def test_rows_of_several_tiles_go_by_class_where_that_asks_for_less_in_all() -> None:
+    def cut(M: int, N: int, K: int, order: str = "nn") -> hopper_lines.LinesConfig | None:
+        a, b = torch.empty((M, K)).half(), torch.empty((K, N)).half()
+        a = torch.empty((K, M)).half().t() if order[0] == "t" else a
+        b = torch.empty((N, K)).half().t() if order[1] == "t" else b
+        return hopper.by_lines(a, b, hopper.choose(M, N, K, 132), 132)
+
+    assert cut(4040, 4040, 4040) == cut(4040, 4040, 4040, "nt") == hopper_lines.TALL
+    assert cut(4096, 4040, 4096) == hopper_lines.TALL  # of a rows begin with lines, of b none
+    assert cut(5000, 5000, 5000) == hopper_lines.BROAD  # 625 rows a class
+    assert cut(4104, 4104, 4104) is None  # 513 rows a class
+    assert cut(3400, 3400, 3400) is None  # 425: of two tiles of 256 a sixth is no row
+    assert cut(6000, 6000, 6000) is None  # rows begin with sectors of 32 bytes
+    assert cut(4040, 4096, 4040) is None  # b's rows begin with lines
+    assert cut(4040, 4040, 4040, "tn") is None  # a's lines lie along M
+    assert cut(4041, 4040, 4040) is cut(4096, 4096, 4096) is cut(1000, 1000, 1000) is None

@@ -27,6 +27,17 @@ def test_warp_specialised_code_without_spills_or_advisories(recorded) -> None:
 @pytest.mark.parametrize(
     ("shape", "options"),
     [
+        pytest.param((2040, 2056, 136), {"layout": "nt", "activation": "gelu"}, id="tall-nt-gelu"),
+        pytest.param((3048, 1032, 136), {}, id="broad"),
+    ],
+)
+def test_rows_of_several_tiles_go_by_class_without_spills_or_advisories(shape, options) -> None:
+    check_specialised(only_kernel(product(*shape, **options)), "matmul_hopper_lines")
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
         pytest.param((1024, 1024, 1024), {}, id="nn"),
         pytest.param((1000, 1000, 1000), {"layout": "nt", "activation": "silu"}, id="nt-silu"),
         pytest.param((1024, 1024, 512), {"layout": "tt", "activation": "gelu"}, id="tt-gelu"),

@@ -32,6 +32,8 @@ def stored(order: str, rows: int, columns: int) -> torch.Tensor:
         (1000, 1000, 1000),
         (72, 520, 4104),
         (200, 1000, 4040),
+        (2040, 2056, 520),
+        (3048, 1032, 136),
     ],
     ids=lambda shape: "x".join(map(str, shape)),
 )

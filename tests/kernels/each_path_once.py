@@ -153,8 +153,10 @@ HOPPER_PRODUCTS = [
     Product(M=2040, N=2048, K=72, dtype="bfloat16", b_view="transposed"),
     Product(M=1104, N=1200, K=72, a_view="transposed", bias=True, activation="silu"),
     Product(M=1544, N=1536, K=136, dtype="bfloat16", activation="relu"),
-    # Rows by class, and K split for narrow and for wide tiles.
+    # Rows by class, of one tile a program and of several, and K split for narrow and wide tiles.
     Product(M=1000, N=1000, K=136, bias=True, activation="relu"),
+    Product(M=2040, N=2056, K=136, dtype="bfloat16", b_view="transposed", activation="silu"),
+    Product(M=3048, N=1032, K=136, bias=True),
     Product(M=70, N=520, K=4104, dtype="bfloat16", b_view="transposed", activation="silu"),
     Product(M=200, N=1000, K=4040, bias=True),
     # The same of tf32.

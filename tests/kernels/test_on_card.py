@@ -128,7 +128,7 @@ def test_hoppers_products_run_hoppers_kernels() -> None:
 
 
 def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
-    from kernels.matmul import hopper, hopper_tf32
+    from kernels.matmul import hopper, hopper_lines, hopper_tf32
 
     cases = each_path_once.HOPPER_PRODUCTS
     found = {hopper.choose(one.M, one.N, one.K, 132) for one in cases if not one.tf32}
@@ -141,6 +141,7 @@ def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
     assert waves == {True, False}  # with a kernel for one tile a program, and the other
     parts = set()
     classes = set()
+    by_lines = set()
     for one in cases:
         if not one.tf32:
             cut = hopper.choose(one.M, one.N, one.K, 132)
@@ -148,8 +149,10 @@ def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
             a = torch.empty((one.M, one.K), dtype=torch.float16)
             b = torch.empty((one.K, one.N), dtype=torch.float16)
             classes.add(hopper.lines(a, b, cut, 132))
+            by_lines.add(hopper.by_lines(a, b, cut, 132))
     assert {(hopper.TINY, True), (hopper.SMALL, True)} <= parts
     assert classes == {0, 8}
+    assert by_lines == {None, hopper_lines.TALL, hopper_lines.BROAD}
     in_tf32 = [one for one in cases if one.tf32 and one.M >= hopper_tf32.FEWEST_ROWS]
     found = {hopper_tf32.choose(one.M, one.N, 132) for one in in_tf32}
     assert found == {hopper_tf32.WIDE, hopper_tf32.SMALL, hopper_tf32.TINY}

@@ -40,6 +40,8 @@ ON_HOPPER = (
     "matmul-fp8-16x4096x4096-nt-tensor",
     attention_fp8.FIXED,
 )
+# Rows that begin anywhere in a line, of several tiles a program.
+LINES = jobs.Job("kernels:matmul", "sm_90", "fp16[2040,136] fp16[136,2040]")
 # Packed sequences whose tiles are listed first.
 PACKED = jobs.Job(
     "kernels:flash_attention_varlen",
@@ -163,7 +165,7 @@ def test_every_kernel_compiles(version: str) -> None:
     asked.append(jobs.Job(attention_fp8.FIXED, "gfx942", is_workload=True))
     few = set(attention_fp8.FIXED_TARGETS) - {"gfx942"}
     asked += [replace(FEW_IN_FP8, target=name) for name in sorted(few)]
-    asked += [FP32_MATMUL, PACKED, *GRADIENTS]
+    asked += [FP32_MATMUL, LINES, PACKED, *GRADIENTS]
     asked += [jobs.Job(name, "sm_90", is_workload=True) for name in ON_HOPPER]
     try:
         folder = sides.triton_folder(version)
