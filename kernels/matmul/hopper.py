@@ -9,8 +9,8 @@ import triton
 
 from .. import hopper as ring
 from .. import targets
-from . import combine, hopper_lines
-from .configs import MOST_PARTS
+from . import combine, configs, hopper_lines
+from .configs import MOST_PARTS, SPLIT_ROWS
 from .hopper_boxes import (
     LINE,
     begins_with_lines,
@@ -32,9 +32,9 @@ class HopperConfig:
     columns written at a time."""
 
     consumers: int = field(metadata={"values": (1, 2)})
-    block_n: int = field(metadata={"values": (64, 128, 256)})
+    block_n: int = field(metadata={"values": (32, 64, 128, 256)})
     block_k: int = field(default=64, metadata={"values": (32, 64, 128)})
-    stages: int = field(default=4, metadata={"values": (2, 3, 4, 5, 6, 8)})
+    stages: int = field(default=4, metadata={"values": (2, 3, 4, 5, 6, 8, 9)})
     store_n: int = field(default=64, metadata={"values": (32, 64, 128)})
     group_m: int = field(default=8, metadata={"values": (4, 8, 16)})
 
@@ -43,6 +43,12 @@ WIDE = HopperConfig(consumers=2, block_n=256, stages=4)
 MEDIUM = HopperConfig(consumers=2, block_n=128, stages=6, store_n=128)
 SMALL = HopperConfig(consumers=1, block_n=128, block_k=128, stages=4, store_n=128)
 TINY = HopperConfig(consumers=1, block_n=64, block_k=128, stages=4)
+# Of up to 64 rows, by ``whole_columns``; shared memory holds no more stages.
+FEW = (
+    HopperConfig(consumers=1, block_n=32, block_k=128, stages=9),
+    HopperConfig(consumers=1, block_n=64, block_k=128, stages=6),
+    HopperConfig(consumers=1, block_n=64, block_k=128, stages=3),
+)
 # Where b's rows begin anywhere in a line of memory.
 LINES = HopperConfig(consumers=2, block_n=64, block_k=64, stages=6)
 
@@ -62,6 +68,14 @@ def tiles(config: HopperConfig, M: int, N: int, classes: int = 0) -> int:
 def choose(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
     """The largest tile that still gives most multiprocessors one, or a larger one where that
     saves a second turn, or as many parts of K; docs/hopper.md measures it."""
+    return _by_shape(M, N, K, multiprocessors)
+
+
+def _by_shape(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
+    """What ``choose`` says where ``supported`` asks: a sweep puts others in its place, and those
+    must not change which kernel serves."""
+    if M <= SPLIT_ROWS and (columns := whole_columns(N, multiprocessors)) is not None:
+        return FEW[columns]
     if 10 * tiles(WIDE, M, N) >= 9 * multiprocessors:
         return WIDE
     small = tiles(SMALL, M, N)
@@ -72,6 +86,17 @@ def choose(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
     parts = split(TINY, M, N, K, multiprocessors)
     more = split(SMALL, M, N, K, multiprocessors) * small - parts * tiles(TINY, M, N)
     return SMALL if more > 0 or (more == 0 and parts > 1 and TINY.block_n < N) else TINY
+
+
+def whole_columns(N: int, multiprocessors: int) -> int | None:
+    """How few rows read whole columns, a program each: 0 by 32, 1 by 64, 2 by 64 with two programs
+    a multiprocessor; None where even 32 columns leave multiprocessors idle: K is split."""
+    by_32, by_64 = triton.cdiv(N, 32), triton.cdiv(N, 64)
+    if 10 * by_32 < 7 * multiprocessors:
+        return None
+    if by_32 <= multiprocessors:
+        return 0
+    return 1 if by_64 <= multiprocessors else 2
 
 
 def split(config: HopperConfig, M: int, N: int, K: int, multiprocessors: int) -> int:
@@ -112,15 +137,22 @@ def by_lines(
 
 
 def supported(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> bool:
-    """Whether this kernel takes the problem: 16-bit, on Hopper, strides the copy engine takes."""
+    """Whether this kernel takes the problem: 16-bit, on Hopper, strides the copy engine takes, few
+    rows by whole columns alone."""
+    target = targets.current()
     return (
-        targets.current().has_wgmma
+        target.has_wgmma
         and a.dtype in (torch.float16, torch.bfloat16)
         and a.shape[1] > 0
         and (copyable(a) or copyable(a.t()))
         and (copyable(b) or copyable(b.t()))
         and copyable(out)
+        and (not configs.for_few_rows(target, a, b) or _chosen(a, b) in FEW)
     )
+
+
+def _chosen(a: torch.Tensor, b: torch.Tensor) -> HopperConfig:
+    return _by_shape(a.shape[0], b.shape[1], a.shape[1], targets.multiprocessors())
 
 
 def launch(
@@ -145,14 +177,18 @@ def launch(
             classes = lines(a, b, config, multiprocessors)
             config = LINES if classes else config
         programs = tiles(config, M, N, classes)
-        once = config.block_n <= MOST_COLUMNS_ONCE and programs <= multiprocessors
+        once = config in FEW or (
+            config.block_n <= MOST_COLUMNS_ONCE and programs <= multiprocessors
+        )
         rows = ROWS * config.consumers if once else ROWS
+        # The copy engine takes its time for rows that do not exist, too.
+        existing = min(rows, max(8, triton.next_power_of_2(M))) if once else rows
         a_boxes = (
             descriptor(a.t(), config.block_k, rows)
             if a_major_m
             else by_class(a, classes, rows, config.block_k)
             if classes
-            else descriptor(a, rows, config.block_k)
+            else descriptor(a, existing, config.block_k)
         )
         b_boxes = (
             descriptor(b, config.block_k, config.block_n)

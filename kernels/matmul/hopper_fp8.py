@@ -12,7 +12,7 @@ from .. import targets
 from . import combine
 from .configs import MOST_PARTS, SPLIT_ROWS
 from .fp8 import Scale
-from .hopper import ROWS
+from .hopper import ROWS, whole_columns
 from .hopper_boxes import copyable, descriptor, parts_of
 from .hopper_fp8_kernel import matmul_hopper_fp8
 from .hopper_fp8_once import matmul_hopper_fp8_once
@@ -46,7 +46,7 @@ class Fp8OnceConfig:
     blocks: int = field(default=2, metadata={"values": (1, 2, 4)})
 
 
-# Of up to 64 rows: by 32 and by 64 columns, by 64 with two programs a multiprocessor.
+# Of up to 64 rows, by ``whole_columns``.
 FEW = (Fp8OnceConfig(32, 4, blocks=4), Fp8OnceConfig(64, 6), Fp8OnceConfig(64, 3))
 SQUARE = Fp8OnceConfig(64, 6)
 OBLONG = Fp8OnceConfig(128, 4)
@@ -67,17 +67,10 @@ def choose(
         return NARROW
     if blocks:
         return None
-    return few_rows(N, multiprocessors) if M <= SPLIT_ROWS else small(M, N, multiprocessors)
-
-
-def few_rows(N: int, multiprocessors: int) -> Fp8OnceConfig | None:
-    """None where even 32 columns a program leave multiprocessors idle: K is split."""
-    by_32, by_64 = triton.cdiv(N, 32), triton.cdiv(N, 64)
-    if 10 * by_32 < 7 * multiprocessors:
-        return None
-    if by_32 <= multiprocessors:
-        return FEW[0]
-    return FEW[1] if by_64 <= multiprocessors else FEW[2]
+    if M > SPLIT_ROWS:
+        return small(M, N, multiprocessors)
+    columns = whole_columns(N, multiprocessors)
+    return None if columns is None else FEW[columns]
 
 
 def small(M: int, N: int, multiprocessors: int) -> Fp8OnceConfig | None:

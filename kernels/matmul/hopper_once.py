@@ -23,6 +23,9 @@ from .hopper_kernel import store
 @gluon.jit
 def _ask(a, b, a_stage, b_stage, ready, rows, column, k, A_MAJOR_M: gl.constexpr, B_MAJOR_N: gl.constexpr):  # fmt: skip  # noqa: E501
     """Start the copies of a block of A and one of B into one stage."""
+    ROWS: gl.constexpr = a.block_shape[0]
+    if not A_MAJOR_M and a_stage.shape[0] > ROWS:
+        a_stage = a_stage.slice(0, ROWS, 0)  # those that exist, rounded up: no other is used
     VALUES: gl.constexpr = a_stage.numel + b_stage.numel
     mbarrier.expect(ready, VALUES * a.dtype.primitive_bitwidth // 8)
     if A_MAJOR_M:
@@ -65,7 +68,8 @@ def matmul_hopper_once(
     start, and the first step begins so far before them: steps end where lines do.
 
     SPLITS: axis 1 cuts K, too, and c is (SPLITS, M, N): the parts, which another launch adds."""
-    a_ring = gl.allocate_shared_memory(a.dtype, [STAGES] + a.block_shape, a.layout)  # noqa: RUF005
+    a_block: gl.constexpr = a.block_shape if A_MAJOR_M else [BLOCK_M] + a.block_shape[1:]  # noqa: RUF005
+    a_ring = gl.allocate_shared_memory(a.dtype, [STAGES] + a_block, a.layout)  # noqa: RUF005
     b_ring = gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout)  # noqa: RUF005
     full = barriers(STAGES, 1)
     fence_async_shared()

@@ -44,11 +44,9 @@ def _launch(
         in_tf32 = allow_tf32 and a.dtype == torch.float32
         name = "matmul.hopper_tf32" if in_tf32 else "matmul.hopper"
         hopper = specialised.load(name) if target.has_wgmma else None
-        # Of few rows the time is that of reading b, which the portable kernel does in less.
-        plain = residual is None and not configs.for_few_rows(target, a, b)
         if (
             hopper is not None
-            and plain
+            and residual is None
             and hopper.supported(a, b, out)
             and specialised.serves(name, hopper.launch, a, b, out, bias, activation)
         ):

@@ -168,6 +168,7 @@ CASES: dict[str, Callable[[str], Case]] = {
     "matmul-rows-by-class-persistent": lambda on: product(on, 2040, 2056, 136),
     "matmul-split": lambda on: product(on, 128, 512, 4096),
     "matmul-few-rows": lambda on: product_of_few_rows(on, 16, 4096, 1024),
+    "matmul-few-rows-wide": lambda on: product_of_few_rows(on, 64, 14336, 512),
     "matmul-few-rows-split": lambda on: product_of_few_rows(on, 16, 256, 8192),
     "matmul-tf32": lambda on: product_in_tf32(on, 512),
     "matmul-fp8-wide": lambda on: product_of_fp8(on, 2048, 4608, 256, wide=True),

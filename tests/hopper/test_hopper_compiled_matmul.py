@@ -43,6 +43,11 @@ def test_rows_of_several_tiles_go_by_class_without_spills_or_advisories(shape, o
         pytest.param((1024, 1024, 512), {"layout": "tt", "activation": "gelu"}, id="tt-gelu"),
         pytest.param((72, 512, 512), {"layout": "tn", "activation": "relu"}, id="tn-relu-tiny"),
         pytest.param((1280, 1280, 512), {"activation": "gelu"}, id="gelu-medium"),
+        pytest.param((16, 4096, 4096), {"layout": "nt"}, id="nt-few-rows"),
+        pytest.param(
+            (64, 6144, 512), {"layout": "nt", "activation": "gelu"}, id="nt-gelu-few-rows"
+        ),
+        pytest.param((33, 14336, 512), {"activation": "silu"}, id="silu-few-rows-two-programs"),
     ],
 )
 def test_one_tile_a_program_takes_little_code_and_no_partitions(shape, options) -> None:

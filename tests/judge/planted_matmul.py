@@ -114,6 +114,12 @@ lost_wgmma = Plant(
     "matmul multiplies in fp32 for accuracy",
     SKINNY,
     (
+        # Of a plain product of few rows on Hopper nothing is the portable kernel's otherwise.
+        Edit(
+            "kernels/matmul/hopper.py",
+            " or _chosen(a, b) in FEW)\n",
+            ")\n",
+        ),
         Edit(
             "kernels/matmul/portable.py",
             "            b_c = add_product(b_c, b_a, b_b)\n",

@@ -157,6 +157,10 @@ HOPPER_PRODUCTS = [
     Product(M=1000, N=1000, K=136, bias=True, activation="relu"),
     Product(M=2040, N=2056, K=136, dtype="bfloat16", b_view="transposed", activation="silu"),
     Product(M=3048, N=1032, K=136, bias=True),
+    # Few rows: by 32 and by 64 columns, by 64 with two programs a multiprocessor.
+    Product(M=30, N=4104, K=784, dtype="bfloat16", b_view="transposed", bias=True),
+    Product(M=64, N=6152, K=136, activation="gelu"),
+    Product(M=5, N=14344, K=72, b_view="transposed", activation="silu"),
     Product(M=70, N=520, K=4104, dtype="bfloat16", b_view="transposed", activation="silu"),
     Product(M=200, N=1000, K=4040, bias=True),
     # The same of tf32.
