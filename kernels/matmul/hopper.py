@@ -40,6 +40,8 @@ class HopperConfig:
 
 
 WIDE = HopperConfig(consumers=2, block_n=256, stages=4)
+# As wide beside a residual, whose tile takes the memory of a stage.
+ADDED = HopperConfig(consumers=2, block_n=256, stages=3)
 MEDIUM = HopperConfig(consumers=2, block_n=128, stages=6, store_n=128)
 SMALL = HopperConfig(consumers=1, block_n=128, block_k=128, stages=4, store_n=128)
 TINY = HopperConfig(consumers=1, block_n=64, block_k=128, stages=4)
@@ -69,6 +71,11 @@ def choose(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
     """The largest tile that still gives most multiprocessors one, or a larger one where that
     saves a second turn, or as many parts of K; docs/hopper.md measures it."""
     return _by_shape(M, N, K, multiprocessors)
+
+
+def choose_added() -> HopperConfig:
+    """Beside a residual, which widest tiles alone have here."""
+    return ADDED
 
 
 def _by_shape(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
@@ -136,9 +143,11 @@ def by_lines(
     return hopper_lines.choose(a, b, now, multiprocessors)
 
 
-def supported(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> bool:
+def supported(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, residual: torch.Tensor | None = None
+) -> bool:
     """Whether this kernel takes the problem: 16-bit, on Hopper, strides the copy engine takes, few
-    rows by whole columns alone."""
+    rows by whole columns alone, a residual beside the widest tiles alone."""
     target = targets.current()
     return (
         target.has_wgmma
@@ -148,6 +157,7 @@ def supported(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> bool:
         and (copyable(b) or copyable(b.t()))
         and copyable(out)
         and (not configs.for_few_rows(target, a, b) or _chosen(a, b) in FEW)
+        and (residual is None or (copyable(residual) and _chosen(a, b) == WIDE))
     )
 
 
@@ -161,24 +171,27 @@ def launch(
     out: torch.Tensor,
     bias: torch.Tensor | None,
     activation: str | None,
+    residual: torch.Tensor | None = None,
     config: HopperConfig | None = None,
 ) -> None:
-    """``out = activation(a @ b + bias)`` for arguments that ``supported`` accepts."""
+    """``out = activation(a @ b + bias) + residual`` for arguments that ``supported`` accepts."""
     M, K = a.shape
     N = b.shape[1]
     a_major_m, b_major_n = not copyable(a), copyable(b)
     with targets.on_device_of(a):
         multiprocessors = targets.multiprocessors()
         classes = 0
-        if config is None:
+        if residual is not None:
+            config = config or choose_added()
+        elif config is None:
             config = choose(M, N, K, multiprocessors)
             if cut := by_lines(a, b, config, multiprocessors):
                 return hopper_lines.launch(a, b, out, bias, activation, cut)
             classes = lines(a, b, config, multiprocessors)
             config = LINES if classes else config
         programs = tiles(config, M, N, classes)
-        once = config in FEW or (
-            config.block_n <= MOST_COLUMNS_ONCE and programs <= multiprocessors
+        once = residual is None and (
+            config in FEW or (config.block_n <= MOST_COLUMNS_ONCE and programs <= multiprocessors)
         )
         rows = ROWS * config.consumers if once else ROWS
         # The copy engine takes its time for rows that do not exist, too.
@@ -237,6 +250,7 @@ def launch(
             b_boxes,
             descriptor(out, rows, columns),
             bias,
+            None if residual is None else descriptor(residual, rows, columns),
             M,
             N,
             K,
@@ -249,6 +263,7 @@ def launch(
             B_MAJOR_N=b_major_n,
             HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
+            HAS_RESIDUAL=residual is not None,
             CONSUMER_REGISTERS=consumer_registers,
             PRODUCER_REGISTERS=producer_registers,
             num_warps=4,

@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.core import _aggregate as aggregate
 
-from ..hopper import ROWS, Cursor, barriers
+from ..hopper import ROWS, Cursor, barriers, partition_barrier
 from .activation import apply_activation
 
 
@@ -138,8 +138,9 @@ def _parts(x, WIDTH: gl.constexpr):
 
 
 @gluon.jit
-def _store_part(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
-    """Finish and write the columns of x, which start at ``column``."""
+def _store_part(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, HAS_RESIDUAL: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Finish and write the columns of x, which start at ``column``; a residual stands in
+    ``staging``."""
     STORE_N: gl.constexpr = staging.shape[1]
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, STORE_N, 16])
     x = gl.convert_layout(x, LAYOUT, assert_trivial=True)
@@ -148,40 +149,68 @@ def _store_part(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, AC
         b_bias = gl.load(bias + o_n, mask=o_n < N, other=0.0)
         x += b_bias.to(gl.float32)[None, :]
     x = apply_activation(x, ACTIVATION, c.dtype)
-    tma.store_wait(0)
+    if HAS_RESIDUAL:
+        x += staging.load(LAYOUT).to(gl.float32)
+    else:
+        tma.store_wait(0)
     staging.store(x.to(c.dtype))
     fence_async_shared()
     tma.async_copy_shared_to_global(c, rows + (column,), staging.reshape(c.block_shape))  # noqa: RUF005
 
 
 @gluon.jit
-def store(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def store(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, FIRST: gl.constexpr = -1):  # fmt: skip  # noqa: E501
     """Finish and write the columns of x, which start at ``column``, as many at a time as fit;
-    ``rows``: where c's rows start, in all its axes but the last.
+    ``rows``: where c's rows start, in all its axes but the last. FIRST: -1, or a residual stands in
+    buffers of ``staging``, those of these rows from here on, and they are written through these.
 
     Code that runs once a tile waits to be fetched, instruction by instruction. Where there is much
     of it a loop fetches a part's once, although no loop counts through registers: the parts move.
     """
-    STORE_N: gl.constexpr = staging.shape[1]
+    STORE_N: gl.constexpr = c.block_shape[-1]
     MUCH: gl.constexpr = ACTIVATION == "gelu" or ACTIVATION == "silu"
+    ADD: gl.constexpr = FIRST >= 0
     parts = _parts(x, STORE_N)
     if MUCH:
         for o_part in range(0, x.shape[1], STORE_N):
             at = column + o_part
-            _store_part(c, staging, bias, rows, at, parts[0], N, HAS_BIAS, ACTIVATION)
+            to = staging.index(FIRST + o_part // STORE_N) if ADD else staging
+            _store_part(c, to, bias, rows, at, parts[0], N, HAS_BIAS, ACTIVATION, ADD)
             parts = parts[1:] + parts[-1:]
     else:
         for i in gl.static_range(x.shape[1] // STORE_N):
             at = column + i * STORE_N
-            _store_part(c, staging, bias, rows, at, parts[i], N, HAS_BIAS, ACTIVATION)
+            to = staging.index(FIRST + i) if ADD else staging
+            _store_part(c, to, bias, rows, at, parts[i], N, HAS_BIAS, ACTIVATION, ADD)
 
 
 @gluon.jit
-def _consume(c, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def _ask_residual(residual, staging, landed, row, column, FIRST: gl.constexpr, PARTS: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Start the copies of a consumer's rows of the residual into its buffers."""
+    STORE_N: gl.constexpr = residual.block_shape[1]
+    tma.store_wait(0)  # the last tile's rows have left them
+    partition_barrier()
+    mbarrier.expect(landed, PARTS * ROWS * STORE_N * residual.dtype.primitive_bitwidth // 8)
+    for i in gl.static_range(PARTS):
+        at = [row, column + i * STORE_N]
+        tma.async_copy_global_to_shared(residual, at, landed, staging.index(FIRST + i))
+
+
+@gluon.jit
+def _consume(c, bias, added, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+    """``added``: a residual and a barrier for each consumer's rows of it, or nothing."""
+    HAS_RESIDUAL: gl.constexpr = len(added) > 0
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, 16])
+    PARTS: gl.constexpr = problem.BLOCK_N // c.block_shape[1]
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
+    phase = gl.to_tensor(0)
     for i_tile in range(gl.program_id(0), problem.tiles(), gl.num_programs(0)):
         row, column = problem.tile(i_tile)
+        if HAS_RESIDUAL:
+            residual, landed = added
+            landed = landed.index(I_CONSUMER)
+            own = row + I_CONSUMER * ROWS
+            _ask_residual(residual, c_staging, landed, own, column, I_CONSUMER * PARTS, PARTS)
         acc = gl.zeros([ROWS, problem.BLOCK_N], gl.float32, LAYOUT)
         for k in range(0, problem.K, problem.BLOCK_K):
             acc = _multiply(ring, at, acc, k > 0, I_CONSUMER, problem)
@@ -192,8 +221,13 @@ def _consume(c, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BI
         acc = warpgroup_mma_wait(0, deps=[acc])
         mbarrier.arrive(ring.empty.index(at.previous_stage()))
         row += I_CONSUMER * ROWS
-        staging = c_staging.index(I_CONSUMER)
-        store(c, staging, bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION)
+        if HAS_RESIDUAL:
+            mbarrier.wait(landed, phase)
+            phase ^= 1
+            store(c, c_staging, bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, I_CONSUMER * PARTS)  # fmt: skip  # noqa: E501
+        else:
+            staging = c_staging.index(I_CONSUMER)
+            store(c, staging, bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION)
     tma.store_wait(0)
 
 
@@ -203,6 +237,7 @@ def matmul_hopper(
     b,
     c,
     bias,
+    residual,
     M,
     N,
     K,
@@ -215,10 +250,12 @@ def matmul_hopper(
     B_MAJOR_N: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
+    HAS_RESIDUAL: gl.constexpr,
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
-    """c = activation(a @ b + bias); a: (M, K) or, A_MAJOR_M, (K, M); b: (N, K) or (K, N)."""
+    """c = activation(a @ b + bias) + residual; a: (M, K) or, A_MAJOR_M, (K, M); b: (N, K) or (K,
+    N). What a consumer adds comes while it multiplies, into as many buffers as it writes c by."""
     problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, A_MAJOR_M, B_MAJOR_N)
     ring = Ring(
         gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
@@ -227,15 +264,17 @@ def matmul_hopper(
         barriers(STAGES, CONSUMERS),
         STAGES,
     )
-    shape: gl.constexpr = [CONSUMERS] + c.block_shape  # noqa: RUF005
+    BUFFERS: gl.constexpr = BLOCK_N // c.block_shape[1] if HAS_RESIDUAL else 1
+    shape: gl.constexpr = [CONSUMERS * BUFFERS] + c.block_shape  # noqa: RUF005
     c_staging = gl.allocate_shared_memory(c.dtype, shape, c.layout)
+    added = (residual, barriers(CONSUMERS, 1)) if HAS_RESIDUAL else ()
     fence_async_shared()
 
     # Constexprs survive only in tuples written in place, hence the repetition.
     if CONSUMERS == 1:
         gl.warp_specialize(
             [
-                (_consume, (c, bias, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION)),
+                (_consume, (c, bias, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION)),
                 (produce, (a, b, ring, problem)),
             ],
             [1],
@@ -244,8 +283,8 @@ def matmul_hopper(
     else:
         gl.warp_specialize(
             [
-                (_consume, (c, bias, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION)),
-                (_consume, (c, bias, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION)),
+                (_consume, (c, bias, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION)),
+                (_consume, (c, bias, added, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION)),
                 (produce, (a, b, ring, problem)),
             ],
             [4, 1],

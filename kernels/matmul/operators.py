@@ -43,12 +43,13 @@ def _launch(
             return one_row.launch(a, b, out, bias, activation, residual, row)
         in_tf32 = allow_tf32 and a.dtype == torch.float32
         name = "matmul.hopper_tf32" if in_tf32 else "matmul.hopper"
-        hopper = specialised.load(name) if target.has_wgmma else None
+        takes_residual = residual is None or not in_tf32
+        hopper = specialised.load(name) if target.has_wgmma and takes_residual else None
+        added = {} if residual is None else {"residual": residual}
         if (
             hopper is not None
-            and residual is None
-            and hopper.supported(a, b, out)
-            and specialised.serves(name, hopper.launch, a, b, out, bias, activation)
+            and hopper.supported(a, b, out, **added)
+            and specialised.serves(name, hopper.launch, a, b, out, bias, activation, **added)
         ):
             return
         portable.launch(a, b, out, bias, activation, allow_tf32, residual)

@@ -109,12 +109,13 @@ def backward(
     return lambda: hopper_backward_launch.launch(tensors, **options), made
 
 
-def product(device: str, M: int, N: int, K: int) -> Case:
+def product(device: str, M: int, N: int, K: int, residual: bool = False) -> Case:
     from kernels.matmul import hopper
 
     a, b = _drawn(M, K, device=device), _drawn(K, N, device=device)
     out = a.new_empty((M, N))
-    return lambda: hopper.launch(a, b, out, None, None), [out]
+    added = _drawn(M, N, device=device) if residual else None
+    return lambda: hopper.launch(a, b, out, None, None, added), [out]
 
 
 def product_of_few_rows(device: str, M: int, N: int, K: int) -> Case:
@@ -163,6 +164,7 @@ CASES: dict[str, Callable[[str], Case]] = {
     ),
     "backward-D256-window": lambda on: backward(on, 256, 512, True, window=200),
     "matmul-persistent": lambda on: product(on, 1024, 9216, 128),
+    "matmul-residual": lambda on: product(on, 1024, 9216, 128, residual=True),
     "matmul-one-tile": lambda on: product(on, 512, 512, 512),
     "matmul-rows-by-class": lambda on: product(on, 1000, 1000, 200),
     "matmul-rows-by-class-persistent": lambda on: product(on, 2040, 2056, 136),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from benchmarks.instruments.compiled.reading import read_code
 from tests.hopper.recorded import check_specialised, in_tf32, only_kernel, product
@@ -33,6 +34,27 @@ def test_warp_specialised_code_without_spills_or_advisories(recorded) -> None:
 )
 def test_rows_of_several_tiles_go_by_class_without_spills_or_advisories(shape, options) -> None:
     check_specialised(only_kernel(product(*shape, **options)), "matmul_hopper_lines")
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_a_residual_is_added_without_spills_or_advisories(activation: str | None) -> None:
+    bias, residual = (torch.empty(shape).bfloat16() for shape in ((4096,), (4096, 4096)))
+    options = {"layout": "nt", "bias": bias, "residual": residual, "activation": activation}
+    check_specialised(only_kernel(product(4096, 4096, 512, **options)), "matmul_hopper")
+
+
+@pytest.mark.parametrize(
+    ("shape", "view"),
+    [
+        pytest.param((1024, 1024), slice(None), id="tiles-of-one-wave"),
+        pytest.param((4096, 4096), slice(1, None), id="rows-not-16-bytes-apart"),
+    ],
+)
+def test_the_portable_kernel_adds_the_other_residuals(shape, view) -> None:
+    M, N = shape
+    residual = torch.empty((M, N + 1)).bfloat16()[:, view][:, :N]
+    recording = product(M, N, 512, layout="nt", residual=residual)
+    assert only_kernel(recording).name == "matmul_kernel"
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,30 @@ def test_matmul_agrees_with_its_twin(
     assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-5
 
 
+@pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in-place"])
+@pytest.mark.parametrize("activation", [None, "gelu"])
+@pytest.mark.parametrize(
+    "shape", [(4096, 4096, 520), (2050, 4104, 40)], ids=lambda shape: "x".join(map(str, shape))
+)
+def test_a_residual_is_added_as_its_twin_adds_it(
+    shape: tuple[int, int, int], activation: str | None, in_place: bool
+) -> None:
+    from kernels.matmul import hopper, portable
+
+    M, N, K = shape
+    a, b = stored("n", M, K).bfloat16(), stored("t", K, N).bfloat16()
+    bias = torch.randn(N, device="cuda").bfloat16()
+    residual = torch.randn(M, N + 8, device="cuda").bfloat16()[:, :N]
+    found, twin = (torch.full((M, N), math.nan, device="cuda").bfloat16() for _ in range(2))
+    exact = a.double() @ b.double() + bias.double()
+    exact = (exact if activation is None else torch.nn.functional.gelu(exact)) + residual.double()
+    portable.launch(a, b, twin, bias, activation, False, residual)
+    found = residual if in_place else found
+    assert hopper.supported(a, b, found, residual)
+    hopper.launch(a, b, found, bias, activation, residual)
+    assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-5
+
+
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize(
     "shape",

@@ -68,8 +68,8 @@ second_launch = Plant(
     (
         Edit(
             "kernels/matmul/operators.py",
-            "hopper.launch, a, b, out, bias, activation)\n        ):\n",
-            "hopper.launch, a, b, out, bias, None)\n        ):\n"
+            "hopper.launch, a, b, out, bias, activation, **added)\n        ):\n",
+            "hopper.launch, a, b, out, bias, None, **added)\n        ):\n"
             "            if activation:\n"
             "                out.copy_(getattr(torch.nn.functional, activation)(out))\n",
         ),
@@ -80,10 +80,15 @@ second_launch = Plant(
 
 lost_tma = Plant(
     "tma-lost",
-    "matmul in portable Triton loads its largest tiles in one way on every GPU",
-    # A residual is what Hopper's own kernel does not take.
+    "matmul adds residuals in portable Triton, which loads its largest tiles in one way everywhere",
     RESIDUAL,
     (
+        # No large tile but fp8's is the portable kernel's on Hopper otherwise.
+        Edit(
+            "kernels/matmul/operators.py",
+            "        takes_residual = residual is None or not in_tf32\n",
+            "        takes_residual = residual is None\n",
+        ),
         Edit(
             "kernels/matmul/configs.py",
             '    ("sm_90", "16-bit"): (\n        C(128, 256, 64, 8, 4, tma=True),\n',

@@ -161,6 +161,8 @@ HOPPER_PRODUCTS = [
     Product(M=30, N=4104, K=784, dtype="bfloat16", b_view="transposed", bias=True),
     Product(M=64, N=6152, K=136, activation="gelu"),
     Product(M=5, N=14344, K=72, b_view="transposed", activation="silu"),
+    # A residual.
+    Product(M=2040, N=2048, K=200, bias=True, activation="gelu", residual="padded"),
     Product(M=70, N=520, K=4104, dtype="bfloat16", b_view="transposed", activation="silu"),
     Product(M=200, N=1000, K=4040, bias=True),
     # The same of tf32.
