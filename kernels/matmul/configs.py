@@ -172,6 +172,14 @@ def choose(
     target: Target, M: int, N: int, K: int, dtype: torch.dtype, *, use_tf32: bool = False
 ) -> MatmulConfig:
     """The configuration ``matmul`` launches for this problem."""
+    return _by_shape(target, M, N, K, dtype, use_tf32=use_tf32)
+
+
+def _by_shape(
+    target: Target, M: int, N: int, K: int, dtype: torch.dtype, *, use_tf32: bool = False
+) -> MatmulConfig:
+    """What ``choose`` says where another kernel's ``supported`` asks: no launch follows, and a
+    sweep, which puts others in its place, must not change the answer."""
     if target.backend == "interpreter":
         return INTERPRETED
     kind = "16-bit" if dtype.itemsize == 2 else "tf32" if use_tf32 else "fp32"
@@ -243,7 +251,7 @@ def for_few_rows(target: Target, a: torch.Tensor, b: torch.Tensor) -> bool:
     M, K = a.shape
     if M > SPLIT_ROWS:
         return False
-    config = choose(target, M, b.shape[1], K, a.dtype)
+    config = _by_shape(target, M, b.shape[1], K, a.dtype)
     # What Triton knows of a stride is whether it is 1 or a multiple of 16.
     aligned = all(stride == 1 or stride % 16 == 0 for stride in (*a.stride(), *b.stride()))
     return config.splits > 1 or (aligned and config in WHOLE_COLUMNS.get(target.name, ()))

@@ -119,16 +119,19 @@ def test_hoppers_gradients_are_launched_as_they_are_chosen(
 
 
 @pytest.mark.parametrize(
-    ("target", "has", "sizes"),
+    ("name", "target", "has", "sizes"),
     [
-        ("sm_80", "a100 has 166912", {"block_m": 128, "block_k": 128, "num_stages": 6}),
-        ("sm_90", "h200 has 232448", {"stages": 16}),  # Hopper's kernel has a table of its own
+        (NAME, "sm_80", "a100 has 166912", {"block_m": 128, "block_k": 128, "num_stages": 6}),
+        (NAME, "sm_90", "h200 has 232448", {"stages": 16}),  # Hopper's kernel has its own table
+        # Whether Hopper's kernel serves these follows from its choice, which a sweep replaces.
+        ("matmul-bf16-4096x4096x14336-nt-residual", "sm_90", "h200 has 232448", {"stages": 8}),
+        ("matmul-bf16-16x4096x4096-nt", "sm_90", "h200 has 232448", {"stages": 16}),
     ],
 )
 def test_our_own_choice_is_found_replaced_and_put_back(
-    target: str, has: str, sizes: dict[str, int]
+    name: str, target: str, has: str, sizes: dict[str, int]
 ):
-    workload = load_workloads().get(NAME)
+    workload = load_workloads().get(name)
     own = tuning.own_choice(workload, targets.get(target))
     told: list[tuning.Candidate] = []
     large = replace(own, **sizes)
