@@ -42,14 +42,14 @@ class Fp8OnceConfig:
     ``blocks`` blocks of 128 of K."""
 
     block_n: int = field(metadata={"values": (32, 64, 128)})
-    stages: int = field(metadata={"values": (2, 3, 4, 6)})
+    stages: int = field(metadata={"values": (2, 3, 4, 6, 8)})
     blocks: int = field(default=2, metadata={"values": (1, 2, 4)})
 
 
 # Of up to 64 rows, by ``whole_columns``.
 FEW = (Fp8OnceConfig(32, 4, blocks=4), Fp8OnceConfig(64, 6), Fp8OnceConfig(64, 3))
 SQUARE = Fp8OnceConfig(64, 6)
-OBLONG = Fp8OnceConfig(128, 4)
+OBLONG = Fp8OnceConfig(128, 8, blocks=1)
 
 
 def choose(

@@ -2,7 +2,8 @@
 
 As hopper_once.py, and sums are promoted to fp32 once in 128 of K as in hopper_fp8_kernel.py. Where
 tiles are small a program's time is that of its copies: so many are asked for at once as shared
-memory holds, and a stage has several blocks of 128 of K, whose products are on their way together.
+memory holds. A stage has several blocks of 128 of K, whose products are on their way together, or
+one, and the next is waited for beside its product.
 """
 
 from triton.experimental import gluon
@@ -21,18 +22,27 @@ from .hopper_kernel import store
 
 
 @gluon.jit
-def _ask(a, b, a_ring, b_ring, ready, stage, row, column, k, BLOCKS: gl.constexpr):
-    """Start the copies of BLOCKS blocks of A and of B into one stage."""
+def _ask(a, b, a_ring, b_ring, ready, stage, row, column, k, BLOCKS: gl.constexpr, wanted=True):  # fmt: skip  # noqa: E501
+    """Start the copies of BLOCKS blocks of A and of B into one stage, if wanted."""
     BLOCK_K: gl.constexpr = a.block_shape[1]
     ROWS: gl.constexpr = a.block_shape[0]  # of A that exist, rounded up: the others are not used
-    mbarrier.expect(ready, BLOCKS * BLOCK_K * (ROWS + b.block_shape[0]))
+    mbarrier.expect(ready, BLOCKS * BLOCK_K * (ROWS + b.block_shape[0]), pred=wanted)
     for i in gl.static_range(BLOCKS):
         at = stage * BLOCKS + i
-        tma.async_copy_global_to_shared(b, [column, k + i * BLOCK_K], ready, b_ring.index(at))
+        to = b_ring.index(at)
+        tma.async_copy_global_to_shared(b, [column, k + i * BLOCK_K], ready, to, pred=wanted)
         to = a_ring.index(at)
         if a_ring.shape[1] > ROWS:
             to = to.slice(0, ROWS, 0)
-        tma.async_copy_global_to_shared(a, [row, k + i * BLOCK_K], ready, to)
+        tma.async_copy_global_to_shared(a, [row, k + i * BLOCK_K], ready, to, pred=wanted)
+
+
+@gluon.jit
+def _product(a_ring, b_ring, block, nothing):
+    """Start the product of one block of A and one of B."""
+    b_a = a_ring.index(block)
+    b_b = b_ring.index(block).permute((1, 0))
+    return warpgroup_mma(b_a, b_b, nothing, use_acc=False, is_async=True)
 
 
 @gluon.jit
@@ -40,14 +50,50 @@ def _products(a_ring, b_ring, stage, nothing, BLOCKS: gl.constexpr):
     """The products of a stage's blocks, each in fp32."""
     pending = ()
     for i in gl.static_range(BLOCKS):
-        b_a = a_ring.index(stage * BLOCKS + i)
-        b_b = b_ring.index(stage * BLOCKS + i).permute((1, 0))
-        part = warpgroup_mma(b_a, b_b, nothing, use_acc=False, is_async=True)
+        part = _product(a_ring, b_ring, stage * BLOCKS + i, nothing)
         pending = pending + (part,)  # type: ignore[assignment]  # noqa: RUF005
-    if BLOCKS == 1:
-        return (warpgroup_mma_wait(0, deps=pending),)
-    else:
-        return warpgroup_mma_wait(0, deps=pending)
+    return warpgroup_mma_wait(0, deps=pending)
+
+
+@gluon.jit
+def _sum_of_blocks(a, b, a_ring, b_ring, full, row, column, first, last, nothing, STAGES: gl.constexpr):  # fmt: skip  # noqa: E501
+    """The sum over K where a stage has one block: the next stage is waited for and the last one
+    asked again beside the product of this one."""
+    BLOCK_K: gl.constexpr = a.block_shape[1]
+    acc = nothing
+    at = Cursor(gl.to_tensor(0), gl.to_tensor(0), STAGES)
+    mbarrier.wait(full.index(0), 0)
+    pending = _product(a_ring, b_ring, at.stage, nothing)
+    for k in range(first + BLOCK_K, last, BLOCK_K):
+        used = at.stage
+        at = at.next()
+        mbarrier.wait(full.index(at.stage), at.phase)
+        acc = acc + warpgroup_mma_wait(0, deps=[pending])
+        pending = _product(a_ring, b_ring, at.stage, nothing)
+        ahead = k + (STAGES - 1) * BLOCK_K
+        partition_barrier()  # all warps are done with the stage
+        # A branch here would have the assembler wait for the product first.
+        _ask(a, b, a_ring, b_ring, full.index(used), used, row, column, ahead, 1, ahead < last)
+    return acc + warpgroup_mma_wait(0, deps=[pending])
+
+
+@gluon.jit
+def _sum_of_stages(a, b, a_ring, b_ring, full, row, column, first, last, nothing, STAGES: gl.constexpr, BLOCKS: gl.constexpr):  # fmt: skip  # noqa: E501
+    """The sum over K where the products of a stage's blocks are on their way together."""
+    STEP: gl.constexpr = BLOCKS * a.block_shape[1]
+    acc = nothing
+    at = Cursor(gl.to_tensor(0), gl.to_tensor(0), STAGES)
+    for k in range(first, last, STEP):
+        mbarrier.wait(full.index(at.stage), at.phase)
+        parts = _products(a_ring, b_ring, at.stage, nothing, BLOCKS)
+        ahead = k + STAGES * STEP
+        if ahead < last:
+            partition_barrier()  # all warps are done with the stage
+            _ask(a, b, a_ring, b_ring, full.index(at.stage), at.stage, row, column, ahead, BLOCKS)
+        for i_block in gl.static_range(BLOCKS):
+            acc = acc + parts[i_block]
+        at = at.next()
+    return acc
 
 
 @gluon.jit(do_not_specialize=["M", "N", "K"])
@@ -100,19 +146,11 @@ def matmul_hopper_fp8_once(
         _ask(a, b, a_ring, b_ring, full.index(i), i, row, column, first + i * STEP, BLOCKS)
 
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 32])
-    acc = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, LAYOUT)
     nothing = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, LAYOUT)
-    at = Cursor(gl.to_tensor(0), gl.to_tensor(0), STAGES)
-    for k in range(first, last, STEP):
-        mbarrier.wait(full.index(at.stage), at.phase)
-        parts = _products(a_ring, b_ring, at.stage, nothing, BLOCKS)
-        ahead = k + STAGES * STEP
-        if ahead < last:
-            partition_barrier()  # all warps are done with the stage
-            _ask(a, b, a_ring, b_ring, full.index(at.stage), at.stage, row, column, ahead, BLOCKS)
-        for i_block in gl.static_range(BLOCKS):
-            acc = acc + parts[i_block]
-        at = at.next()
+    if BLOCKS == 1:
+        acc = _sum_of_blocks(a, b, a_ring, b_ring, full, row, column, first, last, nothing, STAGES)
+    else:
+        acc = _sum_of_stages(a, b, a_ring, b_ring, full, row, column, first, last, nothing, STAGES, BLOCKS)  # fmt: skip  # noqa: E501
 
     if A_SCALE != "none":
         o_m = row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, LAYOUT))

@@ -175,6 +175,7 @@ CASES: dict[str, Callable[[str], Case]] = {
     "matmul-tf32": lambda on: product_in_tf32(on, 512),
     "matmul-fp8-wide": lambda on: product_of_fp8(on, 2048, 4608, 256, wide=True),
     "matmul-fp8-narrow": lambda on: product_of_fp8(on, 1024, 1024, 512, wide=False),
+    "matmul-fp8-one-tile": lambda on: product_of_fp8(on, 256, 4096, 2048, wide=None),
     "matmul-fp8-few-rows": lambda on: product_of_fp8(on, 16, 4096, 1024, wide=None),
     "matmul-fp8-split": lambda on: product_of_fp8(on, 128, 512, 4096, wide=None),
 }
