@@ -17,12 +17,10 @@ from .hopper_boxes import copyable, descriptor, parts_of
 from .hopper_fp8_kernel import matmul_hopper_fp8
 from .hopper_fp8_once import matmul_hopper_fp8_once
 
-CONSUMERS = 2
-
 
 @dataclass(frozen=True)
 class Fp8HopperConfig:
-    """A tile of 128 rows and ``block_n`` columns and the ring that feeds it: a stage holds
+    """A tile of ``64 * consumers`` rows and ``block_n`` columns and its ring: a stage holds
     ``block_k`` of K, whose products are added in the matrix unit: of 256 ones of the same sign,
     14 bits of the sum are fewer than bf16's rounding asks for."""
 
@@ -30,10 +28,14 @@ class Fp8HopperConfig:
     block_k: int = field(metadata={"values": (128,)})
     stages: int = field(metadata={"values": (3, 4, 5, 6)})
     group_m: int = field(default=8, metadata={"values": (4, 8, 16)})
+    consumers: int = field(default=2, metadata={"values": (2, 3)})
 
 
 WIDE = Fp8HopperConfig(256, 128, 4, group_m=16)
 NARROW = Fp8HopperConfig(128, 128, 6)
+# Beside scales of blocks: what waits for them and for sums is hidden by two other consumers.
+THREE = Fp8HopperConfig(128, 128, 4, consumers=3)
+TURN_OF_THREE = 1.28  # the time of a turn of such tiles, by that of 128 x 128
 
 
 @dataclass(frozen=True)
@@ -55,22 +57,32 @@ OBLONG = Fp8OnceConfig(128, 8, blocks=1)
 def choose(
     M: int, N: int, out: torch.dtype, activation: str | None, multiprocessors: int, *, blocks: bool
 ) -> Fp8HopperConfig | Fp8OnceConfig | None:
-    """Wide tiles where every multiprocessor has three, narrow ones where most have one, smaller
-    ones of which no program has more than one where those suffice, else None: the portable
-    kernel's; docs/hopper.md measures it."""
-    rows = triton.cdiv(M, ROWS * CONSUMERS)
+    """Wide tiles where every multiprocessor has three, narrow ones where most have one (beside
+    scales of blocks of three consumers if that is faster), smaller ones of which no program has
+    more than one where those suffice, else None: the portable kernel's; docs/hopper.md measures
+    it."""
+    rows = triton.cdiv(M, ROWS * WIDE.consumers)
     # Registers that a wide tile lacks: a scale for each row, fp32's error function.
     crowded = blocks or (out == torch.float32 and activation == "gelu")
     if rows * triton.cdiv(N, 256) >= 3 * multiprocessors and not crowded:
         return WIDE
     if 4 * rows * triton.cdiv(N, 128) >= 3 * multiprocessors and M > SPLIT_ROWS:
-        return NARROW
+        return THREE if blocks and _takes_three(M, N, out, multiprocessors) else NARROW
     if blocks:
         return None
     if M > SPLIT_ROWS:
         return small(M, N, multiprocessors)
     columns = whole_columns(N, multiprocessors)
     return None if columns is None else FEW[columns]
+
+
+def _takes_three(M: int, N: int, out: torch.dtype, multiprocessors: int) -> bool:
+    """Whether tiles of 192 rows are done before those of 128."""
+    two, three = (
+        triton.cdiv(triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, 128), multiprocessors)
+        for config in (NARROW, THREE)
+    )
+    return out.itemsize == 2 and TURN_OF_THREE * three < two
 
 
 def small(M: int, N: int, multiprocessors: int) -> Fp8OnceConfig | None:
@@ -142,8 +154,8 @@ def launch(
         assert config is not None, "supported() was not asked"
         if isinstance(config, Fp8OnceConfig):
             return _launch_once(a, b, out, a_scale, b_scale, bias, activation, config)
-        consumer_registers, producer_registers = ring.registers(CONSUMERS)
-        tiles = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)
+        consumer_registers, producer_registers = ring.registers(config.consumers)
+        tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
         matmul_hopper_fp8[(min(tiles, targets.multiprocessors()),)](
             descriptor(a, ROWS, config.block_k),
             descriptor(b.t(), config.block_n, config.block_k),
@@ -156,6 +168,7 @@ def launch(
             K,
             *a_scale.strides,
             *b_scale.strides,
+            CONSUMERS=config.consumers,
             BLOCK_N=config.block_n,
             BLOCK_K=config.block_k,
             STAGES=config.stages,

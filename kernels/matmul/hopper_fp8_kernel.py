@@ -91,9 +91,10 @@ def _consume(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl
     PARTS: gl.constexpr = problem.BLOCK_N // WIDTH
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
     # The next stage, be it of the next tile, is waited for beside the last product of this one; not
-    # where sums leave as fp32, whose tiles of 256 columns then spill, nor beside scales of blocks.
-    EARLY: gl.constexpr = (
-        c.dtype.primitive_bitwidth == 16 and A_SCALE != "blocks" and B_SCALE != "blocks"
+    # where sums leave as fp32, whose tiles of 256 columns then spill, nor beside scales of blocks,
+    # but for those of three consumers.
+    EARLY: gl.constexpr = c.dtype.primitive_bitwidth == 16 and (
+        (A_SCALE != "blocks" and B_SCALE != "blocks") or problem.CONSUMERS == 3
     )
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     n_tiles = problem.tiles()
@@ -176,6 +177,7 @@ def matmul_hopper_fp8(
     stride_ak,
     stride_bk,
     stride_bn,
+    CONSUMERS: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
@@ -188,64 +190,136 @@ def matmul_hopper_fp8(
     PRODUCER_REGISTERS: gl.constexpr,
 ):
     """c = activation((a * a_scale) @ (b * b_scale) + bias); a: (M, K), b: (N, K)."""
-    problem = Problem(M, N, K, 2, BLOCK_N, BLOCK_K, GROUP_M, False, False)
+    problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, False, False)
     ring = Ring(
-        gl.allocate_shared_memory(a.dtype, [STAGES * 2] + a.block_shape, a.layout),  # noqa: RUF005
+        gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
         gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout),  # noqa: RUF005
         barriers(STAGES, 1),
-        barriers(STAGES, 2),
+        barriers(STAGES, CONSUMERS),
         STAGES,
     )
-    shape: gl.constexpr = [2 * BUFFERS] + c.block_shape  # noqa: RUF005
+    shape: gl.constexpr = [CONSUMERS * BUFFERS] + c.block_shape  # noqa: RUF005
     c_staging = gl.allocate_shared_memory(c.dtype, shape, c.layout)
     fence_async_shared()
     # Constexprs survive only in tuples written in place, hence the repetition.
-    gl.warp_specialize(
-        [
-            (
-                _consume,
+    if CONSUMERS == 2:
+        gl.warp_specialize(
+            [
                 (
-                    c,
-                    a_scale,
-                    b_scale,
-                    bias,
-                    ring,
-                    c_staging,
-                    problem,
-                    0,
-                    stride_am,
-                    stride_ak,
-                    stride_bk,
-                    stride_bn,
-                    A_SCALE,
-                    B_SCALE,
-                    HAS_BIAS,
-                    ACTIVATION,
+                    _consume,
+                    (
+                        c,
+                        a_scale,
+                        b_scale,
+                        bias,
+                        ring,
+                        c_staging,
+                        problem,
+                        0,
+                        stride_am,
+                        stride_ak,
+                        stride_bk,
+                        stride_bn,
+                        A_SCALE,
+                        B_SCALE,
+                        HAS_BIAS,
+                        ACTIVATION,
+                    ),
                 ),
-            ),
-            (
-                _consume,
                 (
-                    c,
-                    a_scale,
-                    b_scale,
-                    bias,
-                    ring,
-                    c_staging,
-                    problem,
-                    1,
-                    stride_am,
-                    stride_ak,
-                    stride_bk,
-                    stride_bn,
-                    A_SCALE,
-                    B_SCALE,
-                    HAS_BIAS,
-                    ACTIVATION,
+                    _consume,
+                    (
+                        c,
+                        a_scale,
+                        b_scale,
+                        bias,
+                        ring,
+                        c_staging,
+                        problem,
+                        1,
+                        stride_am,
+                        stride_ak,
+                        stride_bk,
+                        stride_bn,
+                        A_SCALE,
+                        B_SCALE,
+                        HAS_BIAS,
+                        ACTIVATION,
+                    ),
                 ),
-            ),
-            (produce, (a, b, ring, problem)),
-        ],
-        [4, 1],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-    )
+                (produce, (a, b, ring, problem)),
+            ],
+            [4, 1],
+            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (
+                    _consume,
+                    (
+                        c,
+                        a_scale,
+                        b_scale,
+                        bias,
+                        ring,
+                        c_staging,
+                        problem,
+                        0,
+                        stride_am,
+                        stride_ak,
+                        stride_bk,
+                        stride_bn,
+                        A_SCALE,
+                        B_SCALE,
+                        HAS_BIAS,
+                        ACTIVATION,
+                    ),
+                ),
+                (
+                    _consume,
+                    (
+                        c,
+                        a_scale,
+                        b_scale,
+                        bias,
+                        ring,
+                        c_staging,
+                        problem,
+                        1,
+                        stride_am,
+                        stride_ak,
+                        stride_bk,
+                        stride_bn,
+                        A_SCALE,
+                        B_SCALE,
+                        HAS_BIAS,
+                        ACTIVATION,
+                    ),
+                ),
+                (
+                    _consume,
+                    (
+                        c,
+                        a_scale,
+                        b_scale,
+                        bias,
+                        ring,
+                        c_staging,
+                        problem,
+                        2,
+                        stride_am,
+                        stride_ak,
+                        stride_bk,
+                        stride_bn,
+                        A_SCALE,
+                        B_SCALE,
+                        HAS_BIAS,
+                        ACTIVATION,
+                    ),
+                ),
+                (produce, (a, b, ring, problem)),
+            ],
+            [4, 4, 1],
+            [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+        )

@@ -145,6 +145,18 @@ def product_of_fp8(device: str, M: int, N: int, K: int, wide: bool | None) -> Ca
     return lambda: hopper_fp8.launch(a, b.t(), out, *scales, None, None, config), [out]
 
 
+def product_of_fp8_blocks(device: str, M: int, N: int, K: int) -> Case:
+    import kernels
+
+    a, b = (_drawn(rows, K, device=device, dtype=torch.float8_e4m3fn) for rows in (M, N))
+    scales = {
+        "a_scale": torch.rand((M, K // 128)).to(device),
+        "b_scale": torch.rand((K // 128, N // 128)).to(device),
+    }
+    out = torch.empty((M, N), dtype=torch.bfloat16, device=device)
+    return lambda: kernels.matmul(a, b.t(), **scales, out=out), [out]
+
+
 CASES: dict[str, Callable[[str], Case]] = {
     "forward-D64-causal": lambda on: forward(on, 64, 512, 4, causal=True),
     "forward-D64-tails": lambda on: forward(on, 64, 600, 4, tails=True),
@@ -175,6 +187,7 @@ CASES: dict[str, Callable[[str], Case]] = {
     "matmul-tf32": lambda on: product_in_tf32(on, 512),
     "matmul-fp8-wide": lambda on: product_of_fp8(on, 2048, 4608, 256, wide=True),
     "matmul-fp8-narrow": lambda on: product_of_fp8(on, 1024, 1024, 512, wide=False),
+    "matmul-fp8-blocks": lambda on: product_of_fp8_blocks(on, 1536, 5632, 256),
     "matmul-fp8-one-tile": lambda on: product_of_fp8(on, 256, 4096, 2048, wide=None),
     "matmul-fp8-few-rows": lambda on: product_of_fp8(on, 16, 4096, 1024, wide=None),
     "matmul-fp8-split": lambda on: product_of_fp8(on, 128, 512, 4096, wide=None),

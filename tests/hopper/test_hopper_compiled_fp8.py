@@ -69,7 +69,10 @@ def test_portable_fp8_serves_what_hoppers_does_not_take(options) -> None:
             (4096, 4096, 512), {"out": torch.float32, "activation": "gelu"}, id="fp32-gelu"
         ),
         pytest.param((512, 4096, 4096), {"scales": "rows"}, id="narrow"),
-        pytest.param((4096, 7168, 2048), {"scales": "blocks"}, id="blocks"),
+        pytest.param((1024, 4096, 512), {"scales": "blocks"}, id="blocks"),
+        pytest.param(
+            (4096, 7168, 2048), {"scales": "blocks", "activation": "gelu"}, id="blocks-three-gelu"
+        ),
     ],
 )
 def test_fp8_matmul_without_spills_or_advisories(shape, options) -> None:

@@ -143,7 +143,7 @@ def test_fp8_agrees_with_its_twin(
     elif scaled == "rows":
         a_scale = a_scale[:, None]
     exact = torch.nn.functional.gelu((left * a_scale) @ (right * b_scale) + bias.double())
-    configs: tuple[object, ...] = (hopper_fp8.WIDE, hopper_fp8.NARROW)
+    configs: tuple[object, ...] = (hopper_fp8.WIDE, hopper_fp8.NARROW, hopper_fp8.THREE)
     if scaled != "blocks":
         configs += (*hopper_fp8.FEW, hopper_fp8.SQUARE, hopper_fp8.OBLONG)
     for config in configs:

@@ -181,6 +181,7 @@ LOW_PRODUCTS = [
 HOPPER_LOW_PRODUCTS = [
     LowProduct(M=1500, N=1032, K=144, bias=True, activation="gelu"),
     LowProduct(M=1500, N=1032, K=272, a_scale="blocks", b_scale="blocks"),
+    LowProduct(M=1530, N=5640, K=272, a_scale="blocks", b_scale="blocks", activation="gelu"),
     LowProduct(M=2500, N=5008, K=272, a_scale="rows", b_scale="columns", activation="silu"),
     LowProduct(M=2500, N=5008, K=144, a_scale="none", b_scale="none", out="float32"),
     # One tile a program: few rows, both sizes of tiles, and K split.
