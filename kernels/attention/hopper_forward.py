@@ -16,14 +16,22 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     tma,
-    warpgroup_mma,
     warpgroup_mma_wait,
 )
 from triton.language.core import _aggregate as aggregate
 
 from ..hopper import ROWS, Ring, meet, new_ring
-from .hopper_pairs import pack, unpack
+from .hopper_pairs import pack
 from .hopper_problem import Problem
+from .hopper_products import (
+    leave,
+    no_output,
+    scores,
+    times,
+    values,
+    wait_for_scores,
+    wait_for_values,
+)
 
 NAN_TOO = gl.constexpr(tl.PropagateNan.ALL)
 
@@ -89,25 +97,6 @@ def _turn(OPERATION: gl.constexpr, I_CONSUMER: gl.constexpr, CONSUMERS: gl.const
 
 
 @gluon.jit
-def scores(q, k_ring, k_at, problem):
-    """Start q @ k^T of one block."""
-    # wgmma takes 32 bytes of a row at a time.
-    K: gl.constexpr = 256 // q.dtype.primitive_bitwidth
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, K])
-    k = k_ring.memory.index(k_at.stage).reshape([problem.BLOCK_N, problem.HEAD_DIM])
-    s = gl.zeros([ROWS, problem.BLOCK_N], gl.float32, LAYOUT)
-    return warpgroup_mma(q, k.permute((1, 0)), s, use_acc=False, is_async=True)
-
-
-@gluon.jit
-def _values(p, v_ring, v_at, acc, problem):
-    """Start acc + p @ v of one block."""
-    LAYOUT: gl.constexpr = gl.DotOperandLayout(0, acc.type.layout, 2)
-    v = v_ring.memory.index(v_at.stage).reshape([problem.BLOCK_N, problem.HEAD_DIM])
-    return warpgroup_mma(unpack(p, v.dtype, LAYOUT), v, acc, is_async=True)
-
-
-@gluon.jit
 def _mask(s, row, i_block, own, problem, LEFT_ALONE: gl.constexpr):
     LAYOUT: gl.constexpr = s.type.layout
     # A column is what its lane adds (bits 1 and 2) and a constant. Only the constant stays on the
@@ -159,21 +148,21 @@ def _steps(
         k_ring.wait(k_at)
         if problem.IN_TURNS:
             _turn("sync", I_CONSUMER, problem.CONSUMERS)
-        s = scores(q, k_ring, k_at, problem)
+        s = scores(q, k_ring, k_at, problem, problem.REST)
         v_ring.wait(v_at)
-        acc = _values(p, v_ring, v_at, acc, problem)
+        acc = values(p, v_ring, v_at, acc, problem)
         if problem.IN_TURNS:
             _turn("arrive", I_CONSUMER + 1, problem.CONSUMERS)
-        s = warpgroup_mma_wait(1, deps=[s])
+        s = wait_for_scores(s, problem)
         k_ring.release(k_at.stage)
         k_at = k_at.next()
         if MASKED:
             s = _mask(s, row, n_blocks - 1 - i, own, problem, LEFT_ALONE)
         b_p, maximum, total, factor = _softmax(s, maximum, total, problem.scale_log2, MASKED)
-        acc = warpgroup_mma_wait(0, deps=[acc])
+        acc = wait_for_values(acc, problem)
         v_ring.release(v_at.stage)
         v_at = v_at.next()
-        acc = acc * gl.convert_layout(factor, gl.SliceLayout(1, acc.type.layout))[:, None]
+        acc = times(acc, factor, problem)
         p = pack(b_p, k_ring.memory.dtype)
     return acc, p, maximum, total, k_at, v_at
 
@@ -189,11 +178,10 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
     HEAD_DIM: gl.constexpr = problem.HEAD_DIM
     CONSUMERS: gl.constexpr = problem.CONSUMERS
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, 16])
-    O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     S_ROWS: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
     # Q in registers, where that was timed: products read less. Three consumers have no room for it.
     TIMED: gl.constexpr = problem.EVEN or (problem.CAUSAL and not problem.PAIRS)
-    HELD: gl.constexpr = HEAD_DIM == 64 and CONSUMERS == 2 and TIMED
+    HELD: gl.constexpr = HEAD_DIM <= 64 and problem.REST == 0 and CONSUMERS == 2 and TIMED
     q_at = q_ring.first_to_use()
     for _ in gl.static_range(I_CONSUMER):
         q_at = q_at.next()
@@ -231,7 +219,7 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
             k_ring.wait(k_at)
             if IN_TURNS:
                 _turn("sync", I_CONSUMER, CONSUMERS)
-            s = scores(q, k_ring, k_at, problem)
+            s = scores(q, k_ring, k_at, problem, problem.REST)
             if IN_TURNS:
                 _turn("arrive", I_CONSUMER + 1, CONSUMERS)
             s = warpgroup_mma_wait(0, deps=[s])
@@ -243,7 +231,7 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
             total = gl.zeros([ROWS], gl.float32, S_ROWS)
             b_p, maximum, total, _ = _softmax(s, maximum, total, scale_log2, not problem.EVEN)
             p = pack(b_p, k_ring.memory.dtype)
-            acc = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
+            acc = no_output(problem)
 
             # The masked blocks, then those that every row sees in full, then those a window cuts.
             n_masked = max(1, n_blocks - n_whole)
@@ -268,7 +256,7 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
                 q_ring.release(q_at.stage)
 
             v_ring.wait(v_at)
-            acc = _values(p, v_ring, v_at, acc, problem)
+            acc = values(p, v_ring, v_at, acc, problem)
             # A row that saw no key: its output is 0 and its log-sum-exp -inf.
             empty = total == 0.0
             b_lse = (maximum * scale_log2 + gl.log2(total)) * 0.6931471805599453
@@ -281,15 +269,13 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
                 b_lse = gl.where(maximum == float("inf"), float("inf"), b_lse)
             o_m = row + gl.arange(0, ROWS, S_ROWS)
             gl.store(lse + problem.first_lse(own, i_h) + o_m, b_lse, mask=o_m < own.seqlen_q)
-            inverse = gl.convert_layout(
-                1.0 / gl.where(empty, 1.0, total), gl.SliceLayout(1, O_LAYOUT)
-            )
-            acc = warpgroup_mma_wait(0, deps=[acc])
+            inverse = 1.0 / gl.where(empty, 1.0, total)
+            acc = wait_for_values(acc, problem)
             v_ring.release(v_at.stage)
             v_at = v_at.next()
             staging = q_ring.memory.index(q_at.stage) if OUT_IN_Q else memory.out.index(I_CONSUMER)
             tma.store_wait(0)
-            staging.reshape([ROWS, HEAD_DIM]).store((acc * inverse[:, None]).to(out.dtype))
+            leave(staging, times(acc, inverse, problem), problem)
             fence_async_shared()
             if problem.TAILS:
                 # Rows behind the tile's are another tile's.
@@ -342,6 +328,8 @@ def attention_forward_hopper(
     CONSUMERS: gl.constexpr,
     BLOCK_N: gl.constexpr,
     HEAD_DIM: gl.constexpr,
+    REST: gl.constexpr,
+    SPLIT: gl.constexpr,
     STAGES: gl.constexpr,
     CAUSAL: gl.constexpr,
     PAIRS: gl.constexpr,
@@ -366,7 +354,7 @@ def attention_forward_hopper(
         heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset,
         causal_offset if left_offset is None else left_offset,
         whole_each, whole_more, tail, scale_log2,
-        CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP,
+        CONSUMERS, BLOCK_N, HEAD_DIM, REST, SPLIT, CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP,
         tiles is not None, left_offset is not None, TAILS, EVEN,
     )  # fmt: skip
     k_ring = new_ring(k, STAGES, CONSUMERS)

@@ -22,9 +22,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from ..hopper import ROWS, new_ring
 from .fp8 import OFFSET as OFFSETS
-from .hopper_forward import Memory, scores
+from .hopper_forward import Memory
 from .hopper_fp8_problem import Fp8Problem
 from .hopper_order import anew
+from .hopper_products import scores
 
 # Weights are rounded 2^8 times as large.
 OFFSET = gl.constexpr(float(OFFSETS[torch.float8_e4m3fn]))

@@ -76,6 +76,8 @@ class Problem:
     BLOCK_M: gl.constexpr
     BLOCK_N: gl.constexpr
     HEAD_DIM: gl.constexpr
+    REST: gl.constexpr
+    SPLIT: gl.constexpr
     CAUSAL: gl.constexpr
     PAIRS: gl.constexpr
     IN_TURNS: gl.constexpr
@@ -89,8 +91,8 @@ class Problem:
     @gluon.constexpr_function
     def __init__(
         self, heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset, left_offset,
-        whole_each, whole_more, tail, scale_log2, CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, PAIRS,
-        IN_TURNS, OUT_IN_Q, SKIP, PACKED, WINDOW, TAILS, EVEN,
+        whole_each, whole_more, tail, scale_log2, CONSUMERS, BLOCK_N, HEAD_DIM, REST, SPLIT,
+        CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP, PACKED, WINDOW, TAILS, EVEN,
     ):  # fmt: skip
         self.heads = heads
         self.heads_per_kv = heads_per_kv
@@ -107,6 +109,8 @@ class Problem:
         self.BLOCK_M = gl.constexpr(64 * CONSUMERS)
         self.BLOCK_N = gl.constexpr(BLOCK_N)
         self.HEAD_DIM = gl.constexpr(HEAD_DIM)
+        self.REST = gl.constexpr(REST)
+        self.SPLIT = gl.constexpr(SPLIT)
         self.CAUSAL = gl.constexpr(CAUSAL)
         self.PAIRS = gl.constexpr(PAIRS)
         self.IN_TURNS = gl.constexpr(IN_TURNS)

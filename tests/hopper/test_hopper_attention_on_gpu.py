@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_hopper")]
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("head_dim", [40, 64, 96, 128, 192, 256], ids="D{}".format)
+@pytest.mark.parametrize("head_dim", [16, 40, 64, 72, 96, 128, 192, 256], ids="D{}".format)
 @pytest.mark.parametrize(
     "shape",
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import sys
 from itertools import product as every
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -340,15 +339,29 @@ def test_causal_gradients_of_grouped_heads_end_together(columns: int) -> None:
         assert max(ends) <= 1.15 * max(least, work[0])
 
 
-@pytest.mark.parametrize(("head_dim", "taken"), [(8, False), (16, False), (24, True)], ids=str)
-def test_narrow_heads_of_a_plain_batch_are_the_portable_kernels(
-    head_dim: int, taken: bool, monkeypatch
+@pytest.mark.parametrize(
+    ("head_dim", "causal", "columns"),
+    [
+        (8, False, (16, 0, False)),
+        (24, False, (32, 0, False)),
+        (48, True, (64, 16, True)),
+        (56, True, (64, 0, False)),
+        (80, False, (128, 16, True)),
+        (96, False, (128, 32, False)),
+        (96, True, (128, 32, True)),
+        (104, True, (128, 0, False)),
+        (136, False, (256, 16, True)),
+        (192, False, (256, 64, True)),
+        (200, False, (256, 0, False)),
+    ],
+    ids=str,
+)
+def test_head_dims_between_powers_of_two_multiply_fewer_columns(
+    head_dim: int, causal: bool, columns: tuple[int, int, bool]
 ) -> None:
     from kernels.attention import hopper as forward
 
-    monkeypatch.setattr(forward.targets, "current", lambda: SimpleNamespace(has_wgmma=True))
-    q = torch.empty((1, 100, 2, head_dim), dtype=torch.float16)
-    assert forward.supported(q, q, q, 1.0) == taken
+    assert forward.columns(head_dim, causal) == columns
 
 
 def test_rows_of_several_tiles_go_by_class_where_that_asks_for_less_in_all() -> None:
