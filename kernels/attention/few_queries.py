@@ -15,17 +15,15 @@ from .kvcache_layout import Cache
 FEW = 16
 MANY = 512
 # On Hopper so do up to SOME queries over MANY_FOR_SOME keys, at head dims up to SOME_COLUMNS, where
-# the other kernel's programs, of ROWS queries or, causal above head dim 64, of twice as many, would
-# leave two multiprocessors of three idle: what was measured (docs/hopper.md).
+# the other kernel's programs, of ROWS queries, would leave one multiprocessor of three idle: what
+# was measured (docs/hopper.md).
 SOME = 256
 MANY_FOR_SOME = 1024
 SOME_COLUMNS = 128
-ROWS = 128
+ROWS = 64
 
 
-def supported(
-    q: torch.Tensor, k: torch.Tensor, scale: float, causal: bool, left_offset: int | None
-) -> bool:
+def supported(q: torch.Tensor, k: torch.Tensor, scale: float, left_offset: int | None) -> bool:
     """Whether q (batch, seqlen_q, heads, head_dim) is short and k long enough."""
     batch, seqlen_q, heads, head_dim = q.shape
     if k.shape[1] < MANY or q.dtype.itemsize != 2 or scale <= 0.0:
@@ -37,8 +35,7 @@ def supported(
     # A window's keys are few.
     if left_offset is not None or not targets.current().has_wgmma:
         return False
-    rows = 2 * ROWS if causal and head_dim > 64 else ROWS
-    return 3 * -(-seqlen_q // rows) * heads * batch <= targets.multiprocessors()
+    return 3 * -(-seqlen_q // ROWS) * heads * batch <= 2 * targets.multiprocessors()
 
 
 def launch(

@@ -22,6 +22,8 @@ ROWS = ring.ROWS.value  # of Q that one warpgroup owns
 FEW_ROWS, NARROW = 64, 256
 # Keys of a window up to which tiles were seen to be faster without pairs.
 WIDEST_ALIKE = 1024
+# Keys of a window up to which blocks of 64 keys, of which fewer are hidden, are faster.
+FEW_KEYS = 256
 # Causal rows up to which tiles of all heads, longest first, are faster than pairs at head dim 64.
 FEW_FOR_PAIRS = 512
 # Rows from which full attention at head dims 65 to 128 is faster cut as hopper_cut.py does.
@@ -38,8 +40,8 @@ class HopperConfig:
     hopper_cut.py.
     """
 
-    consumers: int = field(metadata={"values": (2, 3)})
-    block_n: int = field(metadata={"values": (64, 128)})
+    consumers: int = field(metadata={"values": (1, 2, 3)})
+    block_n: int = field(metadata={"values": (64, 128, 256)})
     stages: int = field(metadata={"values": (2, 3, 4)})
     in_turns: bool = field(default=True, metadata={"values": (False, True)})
     pairs: bool = field(default=False, metadata={"values": (False, True)})
@@ -54,40 +56,61 @@ def choose(
     seqlen_q: int,
     causal: bool,
     *,
+    seqlen_k: int,
     n_heads: int,
     multiprocessors: int,
     packed: bool = False,
-    windowed: bool = False,
-    narrow: bool = False,
+    window: int | None = None,
 ) -> HopperConfig:
-    """The cut of a problem; docs/hopper.md holds the measurements behind it."""
+    """The cut of a problem; docs/hopper.md holds the measurements behind it.
+
+    ``n_heads`` counts those of all entries of the batch, ``window`` the keys before the last of a
+    row that it sees, None for all.
+    """
+    windowed = window is not None
+
+    def at_once(rows: int, turns: int = 1) -> bool:
+        """Whether the multiprocessors have no more than so many blocks of rows each."""
+        return not packed and triton.cdiv(seqlen_q, rows) * n_heads <= turns * multiprocessors
+
+    # Causal blocks differ: the second of a program is the shorter, the longer the first.
+    halves = causal and not windowed and 64 < head_dim <= 128 and seqlen_k <= seqlen_q
+    if at_once(ROWS, 2 if halves else 1):
+        return HopperConfig(1, block_n=128 if head_dim <= 128 else 64, stages=2, in_turns=False)
+    # A program that walks a pair leaves another idle where each could have one.
+    pairs = causal and not at_once(2 * ROWS)
     if head_dim > 128:
         # Skipping knows blocks that only later rows see, a window has others too.
         return HopperConfig(
-            2, block_n=64, stages=2, pairs=causal, q_stages=1, skip=not windowed, by_head=packed
+            2, block_n=64, stages=2, pairs=pairs, q_stages=1, skip=not windowed, by_head=packed
         )
-    tails = not (causal or packed)
+    plain = not (packed or windowed)
+    full = plain and not causal
+    if full and 16 < head_dim <= 64 and 128 < seqlen_k <= 256:
+        return HopperConfig(2, block_n=256, stages=2, q_stages=2)
+    if plain and causal and 32 < head_dim <= 64 and seqlen_q <= 256:
+        return HopperConfig(2, block_n=64, stages=4, q_stages=2, skip=True, in_turns=False)
     if head_dim > 64 or windowed:
         three = False
-    elif tails:
+    elif full:
         three = hopper_cut.three_are_faster(seqlen_q, n_heads, multiprocessors)
     else:
         three = seqlen_q >= (2048 if causal else 512)
-    if not three:
-        by_head = packed and (not causal or seqlen_q > 1024)
-        return HopperConfig(
-            2,
-            block_n=128,
-            stages=2,
-            # Tiles of a narrow window take alike: 242 us where pairs took 253 (window 1024).
-            pairs=causal
-            and (packed or not narrow)
-            and (head_dim > 64 or packed or seqlen_q > FEW_FOR_PAIRS),
-            q_stages=2,
-            by_head=by_head,
-            tails=tails and head_dim > 64 and seqlen_q >= FEWEST_FOR_TAILS,
-        )
-    return HopperConfig(3, block_n=128, stages=2, pairs=False, q_stages=1, skip=True, tails=tails)
+    if three:
+        return HopperConfig(3, block_n=128, stages=2, q_stages=1, skip=True, tails=full)
+    few_keys = window is not None and window <= FEW_KEYS and not packed
+    return HopperConfig(
+        2,
+        block_n=64 if few_keys else 128,
+        stages=4 if few_keys else 2,
+        # Tiles of a narrow window take alike: 242 us where pairs took 253 (window 1024).
+        pairs=pairs
+        and (packed or window is None or window > WIDEST_ALIKE)
+        and (head_dim > 64 or packed or seqlen_q > FEW_FOR_PAIRS),
+        q_stages=2,
+        by_head=packed and (not causal or seqlen_q > 1024),
+        tails=full and head_dim > 64 and seqlen_q >= FEWEST_FOR_TAILS,
+    )
 
 
 def supported(
@@ -225,11 +248,11 @@ def launch(
             head_dim,
             longest,
             causal,
+            seqlen_k=k.shape[1],
             n_heads=heads * batch,
             multiprocessors=processors,
             packed=packed is not None,
-            windowed=left_offset is not None,
-            narrow=left_offset is not None and causal_offset - left_offset <= WIDEST_ALIKE,
+            window=None if left_offset is None else causal_offset - left_offset,
         )
         consumer_registers, producer_registers = ring.registers(config.consumers)
         rows = ROWS * config.consumers
@@ -275,12 +298,13 @@ def launch(
             STAGES=config.stages,
             CAUSAL=causal,
             PAIRS=config.pairs,
-            IN_TURNS=config.in_turns,
+            IN_TURNS=config.in_turns and config.consumers > 1,
             OUT_IN_Q=block_d > 128,
             Q_STAGES=config.q_stages,
             SKIP=config.skip and left_offset is None,  # a window hides other blocks, too
             TAILS=full and config.tails,
             EVEN=full and k.shape[1] % config.block_n == 0,
+            ONE=full and k.shape[1] <= config.block_n,
             CONSUMER_REGISTERS=consumer_registers,
             PRODUCER_REGISTERS=producer_registers,
             num_warps=4,

@@ -181,7 +181,7 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
     S_ROWS: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
     # Q in registers, where that was timed: products read less. Three consumers have no room for it.
     TIMED: gl.constexpr = problem.EVEN or (problem.CAUSAL and not problem.PAIRS)
-    HELD: gl.constexpr = HEAD_DIM <= 64 and problem.REST == 0 and CONSUMERS == 2 and TIMED
+    HELD: gl.constexpr = HEAD_DIM <= 64 and problem.REST == 0 and CONSUMERS < 3 and TIMED
     q_at = q_ring.first_to_use()
     for _ in gl.static_range(I_CONSUMER):
         q_at = q_at.next()
@@ -237,16 +237,17 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
             n_masked = max(1, n_blocks - n_whole)
             if problem.WINDOW:
                 n_masked = min(n_masked, n_blocks - i_first)
-            if not problem.EVEN:
+            if not (problem.EVEN or problem.ONE):
                 acc, p, maximum, total, k_at, v_at = _steps(
                     acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, 1, n_masked, n_blocks,
                     row, own, problem, I_CONSUMER, True,
                 )  # fmt: skip
             n_uncut = max(n_masked, n_blocks - i_uncut) if problem.WINDOW else n_blocks
-            acc, p, maximum, total, k_at, v_at = _steps(
-                acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, n_masked, n_uncut,
-                n_blocks, row, own, problem, I_CONSUMER, False,
-            )  # fmt: skip
+            if not problem.ONE:
+                acc, p, maximum, total, k_at, v_at = _steps(
+                    acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, n_masked, n_uncut,
+                    n_blocks, row, own, problem, I_CONSUMER, False,
+                )  # fmt: skip
             if problem.WINDOW:
                 acc, p, maximum, total, k_at, v_at = _steps(
                     acc, p, maximum, total, q, k_ring, v_ring, k_at, v_at, n_uncut,
@@ -339,6 +340,7 @@ def attention_forward_hopper(
     SKIP: gl.constexpr,
     TAILS: gl.constexpr,
     EVEN: gl.constexpr,
+    ONE: gl.constexpr,
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
@@ -355,7 +357,7 @@ def attention_forward_hopper(
         causal_offset if left_offset is None else left_offset,
         whole_each, whole_more, tail, scale_log2,
         CONSUMERS, BLOCK_N, HEAD_DIM, REST, SPLIT, CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP,
-        tiles is not None, left_offset is not None, TAILS, EVEN,
+        tiles is not None, left_offset is not None, TAILS, EVEN, ONE,
     )  # fmt: skip
     k_ring = new_ring(k, STAGES, CONSUMERS)
     v_ring = new_ring(v, STAGES, CONSUMERS)
@@ -370,7 +372,16 @@ def attention_forward_hopper(
     fence_async_shared()
 
     # Constexprs survive only in tuples written in place, hence the repetition.
-    if CONSUMERS == 2:
+    if CONSUMERS == 1:
+        gl.warp_specialize(
+            [
+                (_consume, (out, lse, tiles, memory, problem, 0)),
+                (_produce, (q, k, v, tiles, memory, problem)),
+            ],
+            [1],
+            [PRODUCER_REGISTERS],
+        )
+    elif CONSUMERS == 2:
         gl.warp_specialize(
             [
                 (_consume, (out, lse, tiles, memory, problem, 0)),

@@ -59,7 +59,8 @@ class Sequence:
 @aggregate
 class Problem:
     """Sizes, and how they are cut. Of packed sequences ``batch`` is not used, ``seqlen_q`` counts
-    the rows of all, and the tiles are listed: ``tiles`` points there, and is None else."""
+    the rows of all, and the tiles are listed: ``tiles`` points there, and is None else. EVEN: keys
+    fill every block; ONE: a block holds them all."""
 
     heads: gl.tensor
     heads_per_kv: gl.tensor
@@ -87,12 +88,13 @@ class Problem:
     WINDOW: gl.constexpr
     TAILS: gl.constexpr
     EVEN: gl.constexpr
+    ONE: gl.constexpr
 
     @gluon.constexpr_function
     def __init__(
         self, heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset, left_offset,
         whole_each, whole_more, tail, scale_log2, CONSUMERS, BLOCK_N, HEAD_DIM, REST, SPLIT,
-        CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP, PACKED, WINDOW, TAILS, EVEN,
+        CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP, PACKED, WINDOW, TAILS, EVEN, ONE,
     ):  # fmt: skip
         self.heads = heads
         self.heads_per_kv = heads_per_kv
@@ -120,6 +122,7 @@ class Problem:
         self.WINDOW = gl.constexpr(WINDOW)
         self.TAILS = gl.constexpr(TAILS)
         self.EVEN = gl.constexpr(EVEN)
+        self.ONE = gl.constexpr(ONE)
 
     @gluon.jit
     def tails(self, n_whole):

@@ -80,7 +80,7 @@ def launch(
     """The kernel of this architecture where there is one and it takes the problem."""
     with targets.on_device_of(q):
         few = packed is None and options.plain
-        if few and few_queries.supported(q, k, scale, mask["causal"], mask["left_offset"]):
+        if few and few_queries.supported(q, k, scale, mask["left_offset"]):
             return few_queries.launch(q, k, v, out, lse, scale=scale, **mask)
         hopper = specialised.load("attention.hopper") if targets.current().has_wgmma else None
         alike = v.shape[3] == q.shape[3] and options.plain

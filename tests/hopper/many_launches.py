@@ -158,10 +158,13 @@ def product_of_fp8_blocks(device: str, M: int, N: int, K: int) -> Case:
 
 
 CASES: dict[str, Callable[[str], Case]] = {
-    "forward-D64-causal": lambda on: forward(on, 64, 512, 4, causal=True),
+    "forward-D64-causal": lambda on: forward(on, 64, 512, 24, causal=True),
     "forward-D64-tails": lambda on: forward(on, 64, 600, 4, tails=True),
-    "forward-D128": lambda on: forward(on, 128, 512, 4),
-    "forward-D256-causal": lambda on: forward(on, 256, 512, 4, causal=True),
+    "forward-D64-one-block": lambda on: forward(on, 64, 256, 40),
+    "forward-D96": lambda on: forward(on, 96, 512, 24),
+    "forward-D128": lambda on: forward(on, 128, 512, 24),
+    "forward-D128-few-rows": lambda on: forward(on, 128, 512, 4),
+    "forward-D256-causal": lambda on: forward(on, 256, 512, 24, causal=True),
     "forward-fp8-D128-causal": lambda on: forward_fp8(on, 128, 512, True),
     "forward-D128-window": lambda on: forward_window(on, 128, 1024),
     "forward-D128-packed": lambda on: forward_packed(on, 128, (500, 1, 0, 300)),

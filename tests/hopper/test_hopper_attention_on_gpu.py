@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_hopper")]
         (4, 8, 8, 2048, 256),
         (1, 14, 7, 2100, 130),
         (2, 16, 4, 4096, 128),
+        (2, 40, 8, 300, 197),
     ],
     ids=lambda shape: "B{}-H{}-KV{}-S{}-K{}".format(*shape),
 )
@@ -177,13 +178,18 @@ def test_fp8_attention_agrees_with_its_twin(head_dim: int, causal: bool) -> None
 
 @pytest.mark.parametrize("spoilt", ["infinity", "two infinities", "infinity and NaN"])
 @pytest.mark.parametrize(
-    ("head_dim", "keys"), [(64, 300), (40, 256), (128, 300), (128, 1300), (256, 300)], ids=str
+    ("head_dim", "keys"),
+    [(64, 300), (64, 256), (40, 256), (128, 300), (128, 1300), (256, 300)],
+    ids=str,
 )
-def test_infinite_scores_are_the_formulas(head_dim: int, keys: int, spoilt: str) -> None:
+@pytest.mark.parametrize("heads", [2, 40], ids="H{}".format)
+def test_infinite_scores_are_the_formulas(
+    head_dim: int, keys: int, heads: int, spoilt: str
+) -> None:
     from kernels import flash_attention
 
-    q, dout = (torch.randn((1, 300, 2, head_dim), device="cuda").bfloat16() for _ in range(2))
-    k, v = (torch.randn((1, keys, 2, head_dim), device="cuda").bfloat16() for _ in range(2))
+    q, dout = (torch.randn((1, 300, heads, head_dim), device="cuda").bfloat16() for _ in range(2))
+    k, v = (torch.randn((1, keys, heads, head_dim), device="cuda").bfloat16() for _ in range(2))
     q[0, 77, 1, 5] = math.inf
     if spoilt == "two infinities":  # of unlike signs for half of the keys
         q[0, 77, 1, 6] = math.inf

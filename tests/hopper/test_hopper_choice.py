@@ -364,6 +364,34 @@ def test_head_dims_between_powers_of_two_multiply_fewer_columns(
     assert forward.columns(head_dim, causal) == columns
 
 
+@pytest.mark.parametrize(
+    ("rows", "n_heads", "options", "consumers", "block_n", "pairs"),
+    [
+        pytest.param(512, 8, {"causal": True}, 1, 128, False, id="few-rows"),
+        pytest.param(256, 32, {"causal": True, "seqlen_k": 8192}, 1, 128, False, id="long-keys"),
+        pytest.param(512, 32, {"causal": True, "seqlen_k": 8192}, 2, 128, False, id="no-pairs"),
+        pytest.param(1024, 16, {"causal": True}, 1, 128, False, id="as-many-keys"),
+        pytest.param(1024, 16, {}, 2, 128, False, id="full"),
+        pytest.param(1024, 32, {"causal": True}, 2, 128, True, id="pairs"),
+        pytest.param(512, 8, {"causal": True, "window": 256}, 1, 128, False, id="window"),
+        pytest.param(8192, 32, {"causal": True, "window": 256}, 2, 64, False, id="narrow-window"),
+        pytest.param(512, 8, {"causal": True, "packed": True}, 2, 128, True, id="packed"),
+        pytest.param(256, 768, {"head_dim": 64}, 2, 256, False, id="one-block"),
+        pytest.param(256, 768, {"head_dim": 64, "causal": True}, 2, 64, False, id="short-causal"),
+        pytest.param(512, 8, {"head_dim": 256}, 1, 64, False, id="D256"),
+    ],
+)
+def test_the_forward_pass_is_cut_as_was_timed(
+    rows: int, n_heads: int, options: dict, consumers: int, block_n: int, pairs: bool
+) -> None:
+    """By the times of docs/hopper.md."""
+    from kernels.attention import hopper as forward
+
+    given = {"head_dim": 128, "causal": False, "seqlen_k": rows} | options
+    cut = forward.choose(seqlen_q=rows, n_heads=n_heads, multiprocessors=132, **given)
+    assert (cut.consumers, cut.block_n, cut.pairs) == (consumers, block_n, pairs)
+
+
 def test_rows_of_several_tiles_go_by_class_where_that_asks_for_less_in_all() -> None:
     def cut(M: int, N: int, K: int, order: str = "nn") -> hopper_lines.LinesConfig | None:
         a, b = torch.empty((M, K)).half(), torch.empty((K, N)).half()

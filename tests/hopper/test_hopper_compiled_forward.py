@@ -13,11 +13,13 @@ from tests.hopper.recorded import attention, check_specialised, only_kernel, pac
     "recorded",
     [
         pytest.param(lambda: attention(64, causal=True), id="attention-D64-causal"),
-        pytest.param(lambda: attention(64, seqlen_q=512), id="attention-D64-short"),
+        pytest.param(lambda: attention(64, seqlen_q=512), id="attention-D64-one-warpgroup"),
         pytest.param(lambda: attention(48, seqlen_q=2100), id="attention-D48"),
         pytest.param(lambda: attention(128, dtype=torch.float16), id="attention-D128-fp16"),
         pytest.param(lambda: attention(96, causal=True), id="attention-D96-causal"),
-        pytest.param(lambda: attention(256, causal=True), id="attention-D256-causal"),
+        pytest.param(
+            lambda: attention(256, causal=True, seqlen_q=1100), id="attention-D256-causal"
+        ),
         pytest.param(
             lambda: attention(128, causal=True, window=500), id="attention-D128-causal-window"
         ),

@@ -73,20 +73,20 @@ def walked(
 )
 @pytest.mark.parametrize(
     ("order", "fp8"),
-    [(order, False) for order in ("full", "tails", "tails-of-two", "causal", "pairs")]
+    [(order, False) for order in ("full", "tails", "tails-of-two", "causal", "of-one", "pairs")]
     + [(order, True) for order in ("full", "causal", "pairs")],
     ids=lambda value: {False: "bf16", True: "fp8"}.get(value, value),
 )
 def test_every_row_of_every_head_is_in_one_tile(
     order: str, fp8: bool, seqlen: int, heads: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    consumers = 2 if order in ("pairs", "tails-of-two") else 3
+    consumers = {"pairs": 2, "tails-of-two": 2, "of-one": 1}.get(order, 3)
     rows = 64 * consumers
     programs = min(132, -(-seqlen // rows) * heads * batch)
     cut = hopper_cut.cut(seqlen, heads * batch, consumers, programs)
     kind = dict(zip(("whole_each", "whole_more", "tail"), cut, strict=True))
     kind |= {"CONSUMERS": consumers, "BLOCK_M": rows, "TAILS": order.startswith("tails")}
-    kind |= {"CAUSAL": order in ("causal", "pairs"), "PAIRS": order == "pairs"}
+    kind |= {"CAUSAL": order in ("causal", "of-one", "pairs"), "PAIRS": order == "pairs"}
     seen = dict.fromkeys(((b, h, r) for b in range(batch) for h in range(heads)
                           for r in range(0, seqlen, 64)), 0)  # fmt: skip
     for row, i_h, i_b, end in walked(monkeypatch, seqlen, heads, batch, programs, fp8, **kind):

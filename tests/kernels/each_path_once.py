@@ -55,29 +55,32 @@ ATTENTION = [
     replace(PLAIN, D=128, S=192, KV=192, dtype="bfloat16"),
     replace(PLAIN, D=128, dtype="bfloat16", window=(40, -1)),
 ]
-# Of Hopper's own forward pass every cut (pairs of blocks of rows, three consumers, head dims above
-# 128) and at head dims from 33 on its backward pass, of both dtypes and all cuts, whose blocks the
-# keys fill or do not.
+# Of Hopper's own forward pass every cut (one warpgroup a program, which few heads have, two and
+# three, pairs of blocks of rows, one block of keys, head dims above 128) and at head dims from 33
+# on its backward pass, of both dtypes and all cuts, whose blocks the keys fill or do not.
 HOPPER = [
     *ATTENTION[:6],
-    replace(PLAIN, causal=False, S=2100, KV=140, H=2, G=2),
-    replace(PLAIN, causal=False, S=200, KV=256),
-    replace(PLAIN, S=2100, KV=2200, H=2, G=2),
+    replace(PLAIN, causal=False, S=2100, KV=300, H=8, G=2),
+    replace(PLAIN, causal=False, S=200, KV=256, H=36, G=2),
+    replace(PLAIN, H=48),
+    replace(PLAIN, D=48, S=2100, KV=2200, H=6, G=2),
     replace(PLAIN, S=200, KV=256, dtype="bfloat16"),
-    replace(PLAIN, D=128),
+    replace(PLAIN, D=128, H=48),
     replace(PLAIN, D=128, S=30),
-    replace(PLAIN, D=96, S=256, KV=256, view="transposed", dtype="bfloat16"),
+    replace(PLAIN, D=96, S=256, KV=256, H=68, view="transposed", dtype="bfloat16"),
     replace(PLAIN, D=112, causal=False, window=(-1, 20), H=4, G=1),
     replace(PLAIN, D=128, causal=False, S=70, KV=1100, H=2, G=1),
-    replace(PLAIN, D=128, causal=False, S=1100, KV=300, H=2, G=1),
+    replace(PLAIN, D=128, causal=False, S=1100, KV=300, H=8, G=1),
     replace(PLAIN, D=96, S=70, KV=1300, H=2, G=1, dtype="bfloat16"),
-    replace(PLAIN, D=256, H=2, G=2, causal=False),
-    replace(PLAIN, D=136, H=4, G=2, S=190, KV=250, dtype="bfloat16", view="transposed"),
+    replace(PLAIN, D=256, H=48, G=2, causal=False),
+    replace(PLAIN, D=136, H=68, G=2, S=190, KV=250, dtype="bfloat16", view="transposed"),
     replace(PLAIN, D=192, H=2, G=1, S=130, KV=100, dtype="bfloat16", causal=False),
-    replace(PLAIN, S=400, KV=700, D=128, window=(300, -1)),
-    replace(PLAIN, S=130, KV=1900, D=128, window=(1700, -1), H=2, G=1),
+    replace(PLAIN, S=400, KV=700, D=128, window=(300, -1), H=48),
+    replace(PLAIN, S=130, KV=1900, D=128, window=(1700, -1), H=68, G=1),
+    replace(PLAIN, S=400, KV=700, D=128, window=(256, -1), H=48),
     replace(PLAIN, S=300, KV=1100, window=(700, 3), H=2, G=1),
     replace(PLAIN, S=200, KV=150, D=192, window=(70, 20), causal=False),
+    replace(PLAIN, S=200, KV=150, D=192, window=(70, 20), causal=False, H=68),
 ]
 PACKED = [
     Packed(spare=50),

@@ -42,19 +42,18 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
     from kernels.attention.interface import limits
 
     taken, masked, gradients = set(), set(), set()
-    here = {"n_heads": 2, "multiprocessors": 132}
     with driver.active(targets.get("sm_90")):
         for case in each_path_once.HOPPER:
             q, k, v = case.tensors()
             mask, last, first = limits(case.KV - case.S, case.causal, case.window)
             options = {"causal": mask, "causal_offset": last, "left_offset": first}
             windowed = first is not None
-            narrow = first is not None and last - first <= hopper.WIDEST_ALIKE
-            of_window = {"windowed": windowed, "narrow": narrow}
             if q.shape[3] != v.shape[3]:
                 continue
             if hopper.supported(q, k, v, q.shape[3] ** -0.5, **options):
-                cut = hopper.choose(case.D, case.S, mask, **here, **of_window)
+                window = last - first if windowed else None
+                given = {"seqlen_k": case.KV, "n_heads": case.B * case.H, "window": window}
+                cut = hopper.choose(case.D, case.S, mask, multiprocessors=132, **given)
                 taken.add(cut)
                 if not (mask or windowed):
                     masked.add(case.KV % cut.block_n > 0)
@@ -66,13 +65,15 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
                 gradients |= {("causal", mask), ("whole blocks", full), (windowed, cut)}
                 gradients.add((cut.columns, case.dtype))
     cuts = {
-        hopper.choose(D, S, causal, **here)
+        hopper.choose(
+            D, S, causal, seqlen_k=KV, n_heads=n_heads, multiprocessors=132, window=window
+        )
         for D in (64, 128, 256)
-        for S in (64, 1024, 4096)
-        for causal in (False, True)
+        for S, KV in ((150, 256), (1030, 1024), (4096, 4096))
+        for n_heads in (1, 132)
+        for causal, window in ((False, None), (True, None), (True, 256), (True, 300), (True, 5000))
+        if D > 64 or window is None
     }
-    windows = {"windowed": True, "narrow": True}
-    cuts |= {hopper.choose(D, 4096, True, **here, **windows) for D in (128, 256)}
     assert taken == cuts
     assert masked == {False, True}
     assert len(gradients) == 18
