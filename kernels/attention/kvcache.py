@@ -71,7 +71,8 @@ def flash_attention_kvcache(
     ``causal``, ``window_size``, ``softcap``, ``alibi_slopes`` and ``sinks`` as in
     ``flash_attention``, aligned bottom-right: the last query sees all keys. No key gives 0, and
     -inf as log-sum-exp. ``num_splits``: into how many parts the keys of a sequence are split, each
-    a program, 0 for a number that fills the device, chosen from the shapes alone. Partial results
+    a program, 0 for a number that fills the device, chosen from the shapes and whether one length
+    is given for all: then sequences whose key heads alone fill it are not split. Partial results
     are fp32. ``return_lse`` adds (batch, heads, seqlen_q), fp32.
 
     Nothing waits for the device, so CUDA graphs can hold it. Not differentiable. Under

@@ -15,8 +15,9 @@ from ..targets import Target
 @dataclass(frozen=True)
 class KvcacheConfig:
     """Keys a program reads at a time, the fewest and most rows of queries it owns, the compiler's
-    options, how many programs an SM is given before the keys are split further, and whether keys
-    are the rows of products and queries the columns (not for fp32)."""
+    options, how many programs an SM is given before the keys are split further, whether keys are
+    the rows of products and queries the columns (not for fp32), and the stages of a program that
+    has an SM to itself, 0 where none is to."""
 
     block_n: int
     min_m: int
@@ -26,6 +27,7 @@ class KvcacheConfig:
     waves_per_eu: int = 0
     per_sm: int = 2
     turned: bool = False
+    alone: int = 0
 
     def options(self) -> dict[str, Any]:
         options = {"num_warps": self.num_warps, "num_stages": self.num_stages}
@@ -42,7 +44,11 @@ C = KvcacheConfig
 # 16, so that few warps and more programs do less. Found with the compiler; not measured on a card.
 TILES: dict[str, dict[int, KvcacheConfig]] = {
     "sm_80": {64: C(64, 16, 64, 4, 3), 128: C(64, 16, 64, 4, 3), 256: C(32, 16, 32, 4, 2)},
-    "sm_90": {64: C(64, 64, 64, 4, 4), 128: C(64, 64, 64, 4, 3), 256: C(32, 64, 64, 4, 3)},
+    "sm_90": {
+        64: C(64, 64, 64, 4, 4),
+        128: C(64, 64, 64, 4, 3, alone=4),
+        256: C(32, 64, 64, 4, 3),
+    },
     "sm_100": {64: C(64, 64, 64, 4, 4), 128: C(64, 64, 64, 4, 3), 256: C(32, 64, 64, 4, 3)},
     "gfx90a": {
         64: C(64, 16, 32, 2, 2, per_sm=4),
@@ -65,7 +71,7 @@ TILES: dict[str, dict[int, KvcacheConfig]] = {
 # read in pairs of columns. Measured on an H200 against the rows above, other stages, splits and 32
 # or 128 keys; 64 rows of queries spill.
 TURNED: dict[str, dict[int, KvcacheConfig]] = {
-    "sm_90": {128: C(64, 16, 32, 4, 3, turned=True)},
+    "sm_90": {128: C(64, 16, 32, 4, 3, turned=True, alone=4)},
 }
 TURNED_PAIRS: dict[str, dict[int, KvcacheConfig]] = {
     "sm_90": {128: C(64, 16, 32, 4, 3, per_sm=3, turned=True)},
@@ -73,7 +79,7 @@ TURNED_PAIRS: dict[str, dict[int, KvcacheConfig]] = {
 
 DEFAULT = C(32, 16, 32, 4, 2)
 WIDE_DEFAULT = C(16, 16, 16, 4, 1)
-INTERPRETED = C(32, 16, 32, 4, 1)
+INTERPRETED = C(32, 16, 32, 4, 1, alone=1)
 
 # Partial results are read back by the combining kernel: more parts than this cost more than they
 # bring, and its table of weights has to fit registers.
@@ -82,6 +88,8 @@ MAX_SPLITS = 128
 BLOCKS_A_SPLIT = 2
 # The fewest parts that fill the processors to this share of what the best number does.
 ENOUGH = 0.94
+# Programs on so many of the SMs, or more, read as fast as programs on all.
+FULL = 0.9
 
 
 def choose(
@@ -99,6 +107,21 @@ def choose(
             return turned[limit]
         return tiles[limit]
     return WIDE_DEFAULT if head_dim * dtype.itemsize > 256 else DEFAULT
+
+
+@lru_cache
+def alone(
+    config: KvcacheConfig, tiles: int, rows: int, page_size: int, processors: int
+) -> KvcacheConfig | None:
+    """``config`` for programs that read all keys of a sequence and have one of ``processors`` SMs
+    each, where those of ``tiles`` key heads fill the card: there is nothing to add. None elsewhere,
+    for more ``rows`` than fit the smallest tile, and for pages smaller than a block, whose numbers
+    are too many for one program an SM."""
+    if not config.alone or not FULL * processors <= tiles <= processors:
+        return None
+    if rows > config.min_m or 0 < page_size < config.block_n:
+        return None
+    return replace(config, num_stages=config.alone)
 
 
 @lru_cache

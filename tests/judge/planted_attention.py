@@ -115,8 +115,8 @@ halved_blocks = Plant(
     (
         Edit(
             "kernels/attention/kvcache_configs.py",
-            '    "sm_90": {128: C(64, 16, 32, 4, 3, turned=True)},\n',
-            '    "sm_90": {128: C(128, 16, 32, 4, 3, turned=True)},\n',
+            '    "sm_90": {128: C(64, 16, 32, 4, 3, turned=True, alone=4)},\n',
+            '    "sm_90": {128: C(128, 16, 32, 4, 3, turned=True, alone=3)},\n',
         ),
     ),
     "fewer blocks in flight",

@@ -15,7 +15,8 @@ import triton.language as tl
 
 from kernels.attention import e4m3
 from kernels.attention.kvcache_combine import cut
-from kernels.attention.kvcache_configs import choose_splits
+from kernels.attention.kvcache_configs import alone, choose, choose_splits
+from kernels.targets import Target
 from tests.kernels.interpreted import Worker
 from tests.kernels.kvcache_cases import CASES, EITHER_WAY, Case, run
 
@@ -92,6 +93,72 @@ def test_lengths_come_as_tensor_int_or_not_at_all(interpreter: Worker) -> None:
     as_int, as_tensor, by_default, far = interpreter.run(run_lengths)
     assert torch.equal(as_int, as_tensor) and torch.equal(as_int, by_default)
     assert torch.equal(far[0], torch.zeros_like(far[0])) and torch.equal(far[1], as_int[1])
+
+
+def run_known() -> tuple[list[int], list[torch.Tensor]]:
+    """Launches that add parts, and outputs, of two key heads for the interpreter's two processors:
+    by one part, by one length for all, by that of the cache, and where that cannot be known."""
+    import kernels
+    from kernels.attention import kvcache_combine
+
+    q, k, v = Case(D=16, H=4, G=1, keys=(160, 160), room=160).drawn()
+    adding, launch = 0, kvcache_combine.launch
+
+    def counted(*given: Any, **named: Any) -> None:
+        nonlocal adding
+        adding += 1
+        launch(*given, **named)
+
+    counts, outs = [], []
+    kvcache_combine.launch = counted
+    try:
+        for options in (
+            {"num_splits": 1},
+            {"cache_seqlens": 160},
+            {},
+            {"cache_seqlens": torch.tensor([160, 160], dtype=torch.int32)},
+            {"num_splits": 2},
+            {"window_size": (150, -1)},
+        ):
+            adding = 0
+            outs.append(kernels.flash_attention_kvcache(q, k, v, **options))
+            counts.append(adding)
+    finally:
+        kvcache_combine.launch = launch
+    return counts, outs
+
+
+def test_lengths_known_to_be_the_same_are_not_split_where_heads_fill_the_device(
+    interpreter: Worker,
+) -> None:
+    counts, (whole, *others) = interpreter.run(run_known)
+    assert counts == [0, 0, 0, 1, 1, 1]
+    assert torch.equal(whole, others[0]) and torch.equal(whole, others[1])
+    for split in others[2:4]:
+        torch.testing.assert_close(whole, split, rtol=0.0, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("tiles", "rows", "page_size", "expected"),
+    [
+        (128, 4, 0, True),
+        (119, 16, 64, True),
+        (132, 1, 128, True),
+        (118, 4, 0, False),  # too many multiprocessors would be idle
+        (133, 4, 0, False),  # one would have two programs
+        (128, 17, 0, False),
+        (128, 64, 64, True),  # a tile of 64 rows
+        (128, 4, 32, False),
+    ],
+)
+def test_a_whole_sequence_is_one_programs_where_it_has_a_processor_to_itself(
+    tiles: int, rows: int, page_size: int, expected: bool
+) -> None:
+    config = choose(Target("sm_90", "cuda", 90), 128, torch.bfloat16, rows, False, False)
+    found = alone(config, tiles, rows, page_size, 132)
+    assert found == (replace(config, num_stages=4) if expected else None)
+    wide = choose(Target("sm_90", "cuda", 90), 256, torch.bfloat16, rows, False, False)
+    assert alone(wide, 128, 4, 0, 132) is None
 
 
 def run_no_key(splits: int, turned: bool) -> tuple[torch.Tensor, torch.Tensor]:
