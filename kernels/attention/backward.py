@@ -93,7 +93,6 @@ def launch(
             other=other,
             narrow=most <= NARROW,
             grouped=heads > kv_heads,
-            even=seqlen_q % EVEN_ROWS == 0,
             scored=not options.plain,
             crowded=options.crowded,
         )
@@ -102,15 +101,27 @@ def launch(
         strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
         asked = options.arguments(scale, scores)
         listed = options.lists(scores, causal_offset if causal else None, left_offset)
-        limits = (tokens, causal_offset, left_offset, scale, *asked)
-        lengths = (heads, heads // kv_heads, seqlen_q, seqlen_k, *limits)
+        limits = (causal_offset, left_offset, scale, *asked)
+        lengths = (heads, heads // kv_heads, seqlen_q, seqlen_k, tokens)
         rows = config.q
         # What the kernels keep in fp64 they hand on in fp64.
         wide = torch.float64 if q.dtype == torch.float32 and target.adds_fp64 else torch.float32
-        delta = torch.empty_like(lse, dtype=wide)
-        total, shift = (torch.empty_like(delta), torch.empty_like(lse)) if exact else (None, lse)
         # The queries' kernel comes first and finds delta, where its registers were seen to suffice.
         with_delta = options.plain and not exact and not other
+        kv = config.kv
+        # Then it writes what the weights of rows are made of in whole blocks, which need no masks.
+        # Rows of a batch that fill blocks need none either, and four bytes each instead of eight.
+        uneven = packed is not None or seqlen_q % kv.block_m != 0
+        padded = kv.block_m if with_delta and uneven and rows.block_m % kv.block_m == 0 else 0
+        exponent, per_head = None, seqlen_q if packed is None else tokens
+        if padded:
+            in_one = triton.cdiv(seqlen_q, padded)
+            per_head = padded * (in_one if packed is None else q.shape[1] // padded + batch)
+            of_all = heads * (batch if packed is None else 1)
+            exponent, delta = lse.new_empty((2, of_all, per_head))
+        else:
+            delta = torch.empty_like(lse, dtype=wide)
+        total, shift = (torch.empty_like(delta), torch.empty_like(lse)) if exact else (None, lse)
         if not exact and not with_delta:
             # A row alone tells its delta: packed sequences are one to this kernel.
             count, length = (batch, seqlen_q) if packed is None else (1, q.shape[1])
@@ -149,6 +160,7 @@ def launch(
                 *out.stride(),
                 blocks,
                 *lengths,
+                *limits,
                 *listed[0],
                 BLOCK_M=rows.block_m,
                 BLOCK_N=rows.block_n,
@@ -182,20 +194,23 @@ def launch(
             dq,
             dbias,
             out if with_delta else None,
+            exponent,
             *sequences,
             *strides,
             *out.stride(),
             *lengths,
+            per_head,
+            *limits,
             *listed[0],
             BLOCK_M=rows.block_m,
             BLOCK_N=rows.block_n,
             EVEN=packed is None and seqlen_k % rows.block_n == 0,
+            ROWS=padded,
             **common,
             BRANCH=branch and rows.branch,
             TOGETHER=together(batch * heads) if ordered and packed is None else 0,
             **rows.options(),
         )
-        kv = config.kv
         flat = kv.flat and options.plain and heads > kv_heads
         # Packed sequences' kernel has no registers for the order where the loops are nested.
         attention_backward_kv[(triton.cdiv(seqlen_k, kv.block_n) * batch * kv_heads,)](
@@ -203,7 +218,7 @@ def launch(
             k,
             v,
             walked(dout, kv.block_m, block_dv),
-            shift,
+            exponent if padded else shift,
             delta,
             total,
             dlse if exact else None,
@@ -212,11 +227,14 @@ def launch(
             *sequences,
             *strides,
             kv_heads,
-            *lengths[1:],
+            *lengths[1:-1],
+            per_head,
+            *limits,
             *listed[1],
             BLOCK_M=kv.block_m,
             BLOCK_N=kv.block_n,
             EVEN=packed is None and options.block_mask is None and seqlen_q % kv.block_m == 0,
+            ROWS=padded,
             **common,
             BRANCH=kv.branch and options.block_mask is None,
             FLAT=flat,
@@ -254,8 +272,6 @@ def _of_sinks(
     return (rows if rows.dim() == 1 else rows.sum(0)).float()
 
 
-# What tiles of queries are made of: where it divides their number, none has rows to spare.
-EVEN_ROWS = 64
 # A bias may hide some of them: where it hides a third and dropout takes a tenth, dk at head dim 192
 # had 1.15 times the formula's RMS error with 9 keys in the mean, and is below 1.1 before 24.
 FEW_KEYS = 24

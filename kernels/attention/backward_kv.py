@@ -7,10 +7,20 @@ import triton.language as tl
 
 from ..products import add_product, sum_type
 from .backward_tiles import divided, exponents, load_rows, shifted, weights
+from .masks import since, up_to
 from .order import taken
 from .packed import bounds
 from .products import head_product
 from .scores import LARGEST, Scores, dropped, kept, modified, place
+
+
+@triton.jit
+def load_of_rows(at, in_m, other, WHOLE: tl.constexpr):
+    """A number a row; ``other`` where it is not ``in_m``, unless the block is WHOLE."""
+    if WHOLE:
+        return tl.load(at)
+    else:
+        return tl.load(at, mask=in_m, other=other)
 
 
 @triton.jit
@@ -52,6 +62,7 @@ def accumulate_kv(
     BLOCK_DV: tl.constexpr,
     MASKED: tl.constexpr,
     EVEN: tl.constexpr,
+    ROWS: tl.constexpr,
     TMA: tl.constexpr,
     BRANCH: tl.constexpr,
     n_heads=None,
@@ -62,8 +73,17 @@ def accumulate_kv(
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
     EXACT: tl.constexpr = total is not None
+    WHOLE: tl.constexpr = EVEN or ROWS > 0
+    # Behind the product delta has the registers of the exponents. Measured on sm_90: at head dim
+    # 128 waiting for it there costs 2 %, at 64 a third program fits a multiprocessor.
+    LATE: tl.constexpr = ROWS > 0 and BLOCK_D != 128
+    # The queries that see these keys: the first ones and, in a window, the last.
+    b_first = o_column - causal_offset + o_n
+    if left_offset is not None:
+        b_last = o_column - left_offset + o_n
     o_stop = o_end
     i_walked = o_first
+    o_head = 0  # 32 bits: of more rows a group of heads holds more than a device
     if n_heads is not None:
         o_stop = o_first + tl.maximum(tl.cdiv(o_end - o_first, BLOCK_M), 0) * BLOCK_M * n_heads
     for i in range(o_first, o_stop, BLOCK_M):
@@ -78,12 +98,9 @@ def accumulate_kv(
             HEAD_DIM_V, BLOCK_M, BLOCK_DV, TMA,
         )  # fmt: skip
         in_m = i_m + o_m < seqlen_q
-        if EVEN:
-            b_lse = tl.load(lse + i_m + o_m)
-            b_delta = tl.load(delta + i_m + o_m)
-        else:
-            b_lse = tl.load(lse + i_m + o_m, mask=in_m, other=LARGEST)
-            b_delta = tl.load(delta + i_m + o_m, mask=in_m, other=0.0)
+        b_lse = load_of_rows(lse + (o_head + i_m) + o_m, in_m, LARGEST, WHOLE)
+        if not LATE:
+            b_delta = load_of_rows(delta + (o_head + i_m) + o_m, in_m, 0.0, WHOLE)
         # [BLOCK_N, BLOCK_M]
         # With EXACT as the queries' kernel multiplies them, so that both round alike.
         if EXACT:
@@ -93,9 +110,15 @@ def accumulate_kv(
         b_s, b_slope = modified(
             b_s, scores, i_m, o_m[None, :], o_column, o_n[:, None], b_k.dtype == tl.float32
         )
-        seen = o_column + o_n[:, None] <= i_m + o_m[None, :] + causal_offset
+        if BRANCH or ROWS > 0:
+            seen = since(b_first - i_m, BLOCK_M)
+        else:  # found with the compiler: unlike head dims spill 4 bytes on sm_100 by the other form
+            seen = o_column + o_n[:, None] <= i_m + o_m[None, :] + causal_offset
         if left_offset is not None and not BRANCH:
-            within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
+            if ROWS > 0:
+                within = up_to(b_last - i_m, BLOCK_M)
+            else:
+                within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
             seen = seen & within if MASKED else within
         if EXACT:
             b_s = b_s.to(sum_type(b_k.dtype))
@@ -103,19 +126,19 @@ def accumulate_kv(
             b_total = tl.load(total + o_bh + i_m + o_m, mask=in_m, other=1.0)
             b_p = divided(b_p, b_total[None, :])
         elif BRANCH:
-            b_p = weights(b_s, exponents(b_lse)[None, :], seen, scale, False)
+            b_exponent = b_lse if ROWS > 0 else exponents(b_lse)
+            b_p = weights(b_s, b_exponent[None, :], seen, scale, False)
             # One condition of constants and values would be a value.
             if MASKED:  # noqa: SIM102
-                if i_m + causal_offset < o_column + BLOCK_N - 1:
+                if i_m < o_column - causal_offset + BLOCK_N - 1:
                     b_p = tl.where(seen, b_p, 0.0)
             if left_offset is not None:  # noqa: SIM102
-                if i_m + BLOCK_M - 1 + left_offset > o_column:
-                    within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
+                if i_m + BLOCK_M - 1 > o_column - left_offset:
+                    within = up_to(b_last - i_m, BLOCK_M)
                     b_p = tl.where(within, b_p, 0.0)
         else:
-            b_p = weights(
-                b_s, exponents(b_lse)[None, :], seen, scale, MASKED or left_offset is not None
-            )
+            b_exponent = b_lse if ROWS > 0 else exponents(b_lse)
+            b_p = weights(b_s, b_exponent[None, :], seen, scale, MASKED or left_offset is not None)
         if scores.seed is not None:
             b_keep = kept(scores, i_m, o_m[None, :], o_column, o_n[:, None])
             b_kept = dropped(b_p, b_keep, scores)
@@ -132,6 +155,8 @@ def accumulate_kv(
             b_ds *= b_p
         else:
             b_dp = tl.dot(b_v, b_dout.T, input_precision="ieee")
+            if LATE:
+                b_delta = load_of_rows(delta + (o_head + i_m) + o_m, in_m, 0.0, WHOLE)
             if scores.seed is not None:
                 b_dp = dropped(b_dp, b_keep, scores)
             b_ds = b_p * (b_dp - b_delta[None, :])
@@ -140,8 +165,7 @@ def accumulate_kv(
             is_last = i_walked + BLOCK_M >= o_end
             i_walked = tl.where(is_last, o_first, i_walked + BLOCK_M)
             i_h += tl.where(is_last, 1, 0)
-            lse += tl.where(is_last, stride_head, 0)
-            delta += tl.where(is_last, stride_head, 0)
+            o_head += tl.where(is_last, stride_head, 0)
     return b_dk, b_dv
 
 
@@ -211,6 +235,7 @@ def attention_backward_kv(
     BLOCK_DV: tl.constexpr,
     CAUSAL: tl.constexpr,
     EVEN: tl.constexpr,
+    ROWS: tl.constexpr,
     TMA: tl.constexpr,
     BRANCH: tl.constexpr,
     FLAT: tl.constexpr,
@@ -219,6 +244,9 @@ def attention_backward_kv(
     """Gradients of BLOCK_N keys and values of one head; dk and dv are contiguous.
 
     With ``total``, which backward_rows.py tells, lse is its shift; without, delta holds dlse.
+    ROWS > 0 says that lse and delta are what attention_backward_q wrote: the first already as an
+    exponent of 2, both in blocks of ROWS rows that no two sequences share, rows beyond the last
+    with weights of 0: no masks, and whole vectors. A head has ``tokens`` rows in them.
     """
     n_blocks = tl.cdiv(seqlen_k, BLOCK_N)
     i_n, i_bk = taken(tl.program_id(0), n_blocks, TOGETHER)
@@ -226,8 +254,12 @@ def attention_backward_kv(
     i_b = i_bk // kv_heads
     i_kv = i_bk % kv_heads
     i_at = i_b
+    before = i_b * kv_heads * heads_per_kv
+    o_row = 0
     if cu_q is not None:
+        before = 0
         o_q, seqlen_q = bounds(cu_q, i_b)
+        o_row = o_q if ROWS == 0 else (o_q // ROWS + i_b) * ROWS
         o_k, seqlen_k = bounds(cu_k, i_b)
         if i_n >= seqlen_k:
             return
@@ -262,11 +294,7 @@ def attention_backward_kv(
     first_head = i_kv * heads_per_kv
     if FLAT:
         i_h = first_head
-        o_bh = (i_b * kv_heads * heads_per_kv + i_h).to(tl.int64) * seqlen_q
-        stride_head = seqlen_q
-        if cu_q is not None:
-            o_bh = tl.cast(i_h, tl.int64) * tokens + o_q
-            stride_head = tokens
+        o_bh = (before + i_h).to(tl.int64) * tokens + o_row
         scores = Scores(
             factor, softcap, None, seqlen_k - seqlen_q,
             None, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
@@ -278,17 +306,14 @@ def attention_backward_kv(
             stride_qb, stride_qs, stride_qh, stride_qd,
             stride_gb, stride_gs, stride_gh, stride_gd,
             seqlen_q, causal_offset, left_offset, scale if factor is None else 1.0, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, TMA, BRANCH,
-            heads_per_kv, stride_head,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, ROWS,
+            TMA, BRANCH,
+            heads_per_kv, tokens,
         )  # fmt: skip
     for i_h in range(first_head, first_head + (0 if FLAT else heads_per_kv)):
-        o_bh = (i_b * kv_heads * heads_per_kv + i_h).to(tl.int64) * seqlen_q
-        if cu_q is not None:
-            o_bh = tl.cast(i_h, tl.int64) * tokens + o_q
-            # Anew for each head: else masks of the first queries, one a column, stay in registers.
-            rows = tl.load(cu_q + i_b + 1, volatile=True) - o_q
-        else:
-            rows = seqlen_q
+        o_bh = (before + i_h).to(tl.int64) * tokens + o_row
+        # Anew for each head: else masks of the first queries, one a column, stay in registers.
+        rows = seqlen_q if cu_q is None else tl.load(cu_q + i_b + 1, volatile=True) - o_q
         b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
         b_seed = None if seed is None else tl.load(seed)
         b_bias = bias
@@ -312,7 +337,8 @@ def attention_backward_kv(
             stride_qb, stride_qs, stride_qh, stride_qd,
             stride_gb, stride_gs, stride_gh, stride_gd,
             rows, causal_offset, left_offset, scale if factor is None else 1.0, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, TMA, BRANCH,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, ROWS,
+            TMA, BRANCH,
         )  # fmt: skip
 
     # Found again, by way of what is 0 though no compiler knows (the grid has one axis): kept from

@@ -6,11 +6,12 @@ import triton
 import triton.language as tl
 
 from ..products import add_product, sum_type
-from .backward_tiles import LOG2_E, divided, load_rows, shifted, weights
+from .backward_tiles import LOG2_E, divided, exponents, load_rows, shifted, weights
+from .masks import since, up_to
 from .order import taken
 from .packed import bounds
 from .products import head_product
-from .scores import Scores, dropped, kept, modified, place, store_bias_gradient
+from .scores import LARGEST, Scores, dropped, kept, modified, place, store_bias_gradient
 
 
 @triton.jit
@@ -60,6 +61,10 @@ def accumulate_q(
     ``o_full`` is None, but from ``o_inner`` up to there."""
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
+    if CAUSAL:
+        b_last = tl.minimum(o_row + o_m + causal_offset, seqlen_k - 1)
+    if left_offset is not None:
+        b_first = o_row + o_m + left_offset
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
@@ -80,11 +85,9 @@ def accumulate_q(
         if scores.seed is not None:
             b_keep = kept(scores, o_row, o_m[:, None], i_n, o_n[None, :])
             b_dp = dropped(b_dp, b_keep, scores)
-        seen = i_n + o_n[None, :] < seqlen_k
-        if CAUSAL:
-            seen = seen & (i_n + o_n[None, :] <= o_row + o_m[:, None] + causal_offset)
+        seen = up_to(b_last - i_n, BLOCK_N) if CAUSAL else i_n + o_n[None, :] < seqlen_k
         if left_offset is not None and o_full is None:
-            seen = seen & (i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset)
+            seen = seen & since(b_first - i_n, BLOCK_N)
         if b_total is not None:
             b_s = b_s.to(sum_type(b_k.dtype))
             b_p = shifted(b_s, b_lse[:, None], seen, scale, MASKED)
@@ -95,8 +98,7 @@ def accumulate_q(
                 b_p = tl.where(seen, b_p, 0.0)
             if left_offset is not None:  # noqa: SIM102
                 if i_n < o_inner:
-                    within = i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset
-                    b_p = tl.where(within, b_p, 0.0)
+                    b_p = tl.where(since(b_first - i_n, BLOCK_N), b_p, 0.0)
         else:
             b_p = weights(b_s, b_lse[:, None] * LOG2_E, seen, scale, MASKED)
         if dots is not None:
@@ -124,6 +126,7 @@ def attention_backward_q(
     dq,
     dbias,
     out,
+    exponent,
     cu_q,
     cu_k,
     stride_qb,
@@ -151,6 +154,7 @@ def attention_backward_q(
     seqlen_q,
     seqlen_k,
     tokens,
+    rows,
     causal_offset,
     left_offset,
     scale,
@@ -182,13 +186,16 @@ def attention_backward_q(
     BLOCK_DV: tl.constexpr,
     CAUSAL: tl.constexpr,
     EVEN: tl.constexpr,
+    ROWS: tl.constexpr,
     TMA: tl.constexpr,
     BRANCH: tl.constexpr,
     TOGETHER: tl.constexpr,
 ):
     """Gradient of BLOCK_M queries of one head, contiguous; the rest as in backward_kv.py. dbias
     is (batch, heads, seqlen_q, seqlen_k), contiguous; dots, of lse's shape, gets sums of p * dp.
-    With out this kernel finds delta, rowsum(out * dout) - dlse, and writes what it else reads."""
+    With out this kernel finds delta, rowsum(out * dout) - dlse, and writes what it else reads. With
+    exponent it writes that and delta as backward_kv.py reads them, in blocks of ROWS, and has the
+    number of a head's rows there in ``rows``."""
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_m, i_bh = taken(tl.program_id(0), n_blocks, TOGETHER)
     if TOGETHER > 0:  # causal: the longest first
@@ -256,7 +263,16 @@ def attention_backward_q(
         b_delta = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
         if dlse is not None:
             b_delta -= tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
-        tl.store(delta + o_bh + o_m, b_delta, mask=in_m)
+        if exponent is None:
+            tl.store(delta + o_bh + o_m, b_delta, mask=in_m)
+        else:
+            o_own = i_bh.to(tl.int64) * rows + i_m
+            if cu_q is not None:
+                o_own = i_h.to(tl.int64) * rows + (o_q // ROWS + i_b) * ROWS + i_m
+            in_block = i_m + o_m < tl.cdiv(seqlen_q, ROWS) * ROWS
+            b_exponent = tl.where(in_m, exponents(b_lse), LARGEST)
+            tl.store(exponent + o_own + o_m, b_exponent, mask=in_block)
+            tl.store(delta + o_own + o_m, b_delta, mask=in_block)
     else:
         b_delta = tl.load(delta + o_bh + o_m, mask=in_m, other=0.0)
     b_dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=sum_type(b_q.dtype))

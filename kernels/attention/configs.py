@@ -140,12 +140,8 @@ GROUPED_KV: dict[str, dict[int, ForwardConfig]] = {
         128: C(64, 64, 4, 2, branch=True, flat=True),
     }
 }
-# Where the last tile may have rows to spare, the masks of 64 of them spill 16 to 76 bytes.
-UNEVEN_KV: dict[str, dict[int, ForwardConfig]] = {
-    "sm_90": {128: C(32, 64, 4, 2, branch=True, flat=True)}
-}
 PACKED_KV: dict[str, dict[int, ForwardConfig]] = {
-    "sm_90": UNEVEN_KV["sm_90"] | {64: C(64, 64, 4, 2, branch=True, flat=True)}
+    "sm_90": GROUPED_KV["sm_90"] | {64: C(64, 64, 4, 2, branch=True, flat=True)}
 }
 
 # Head dims between those of the tables, or unlike ones, or tiles through pointers: with them the
@@ -302,13 +298,12 @@ def choose_backward(
     other: bool = False,
     narrow: bool = False,
     grouped: bool = False,
-    even: bool = True,
     scored: bool = False,
     crowded: bool = False,
 ) -> BackwardConfig:
     """The configuration the backward pass launches for this problem; ``exact`` is told there,
     ``describable`` says that tiles come through descriptors, ``grouped`` that heads share keys,
-    ``even`` that tiles divide the queries, the others as at ``choose_forward``.
+    the others as at ``choose_forward``.
     """
     if exact and dtype == torch.float32 and target.adds_fp64:
         return WIDE_FP64_BACKWARD if head_dim > 64 else FP64_BACKWARD
@@ -326,9 +321,7 @@ def choose_backward(
         if scored or (packed and not (describable and found.tma)):
             tables = BACKWARD | ROOMY_BACKWARD
         elif grouped and not other and limit in GROUPED_KV.get(target.name, {}):
-            rows = GROUPED_KV[target.name]
-            if packed or not even:
-                rows = rows | (PACKED_KV if packed else UNEVEN_KV)[target.name]
+            rows = (PACKED_KV if packed else GROUPED_KV)[target.name]
             return replace(found, kv=rows[limit])
         tables = tables | SCORED_BACKWARD if scored else tables
         return (tables | CROWDED_BACKWARD if crowded else tables)[target.name][limit]

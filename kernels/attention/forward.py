@@ -311,9 +311,8 @@ def launch(
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
         tma = config.tma and describable_as(packed, k, v) and not (other and packed is not None)
         masked = options.block_mask is None and (causal or left_offset is not None)
-        # Where a row's place tells how many keys it sees: neither in a window nor in a pack.
-        ordered = causal and left_offset is None and packed is None
-        ordered = ordered and options.plain and not natural
+        # Where a row's place tells how many keys it sees: not in a window.
+        ordered = causal and left_offset is None and options.plain and not natural
         few = seqlen_k == 1 or (causal and seqlen_q == causal_offset == 1)
         kernel = attention_forward_few_keys if few else attention_forward
         kernel[grid](

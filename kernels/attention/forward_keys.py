@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from ..products import add_product
+from .masks import up_to
 from .packed import load_tile
 from .products import head_product
 from .scores import dropped, finite, kept, modified, place
@@ -64,6 +65,8 @@ def attend(
     # Only the scalar base advances: a tile of offsets costs half the registers of one of pointers.
     o_k = o_d[:, None] * stride_kd + o_n[None, :] * stride_ks
     o_v = o_n[:, None] * stride_vs + o_dv[None, :] * stride_vd
+    if CAUSAL:
+        b_last = tl.minimum(o_row + o_m + causal_offset, seqlen_k - 1)
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         if scores.blocks is not None and not TMA:
@@ -87,20 +90,17 @@ def attend(
             b_s *= scale_log
         b_s, _ = modified(b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], NATURAL)
         if MASKED and o_full is None:
-            seen = in_n[None, :]
-            if CAUSAL:
-                seen = seen & (i_n + o_n[None, :] <= o_row + o_m[:, None] + causal_offset)
+            seen = up_to(b_last - i_n, BLOCK_N) if CAUSAL else in_n[None, :]
             if left_offset is not None:
                 seen = seen & (i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset)
             b_s = tl.where(seen, b_s, float("-inf"))
         elif MASKED:
             if i_n >= o_full:
-                seen = in_n[None, :]
-                if CAUSAL:
-                    seen = seen & (i_n + o_n[None, :] <= o_row + o_m[:, None] + causal_offset)
+                seen = up_to(b_last - i_n, BLOCK_N) if CAUSAL else in_n[None, :]
                 b_s = tl.where(seen, b_s, float("-inf"))
             if left_offset is not None:  # noqa: SIM102
                 if i_n < o_inner:
+                    # Measured: masks.since takes fewer instructions and 2 to 3 % more time.
                     seen = i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset
                     b_s = tl.where(seen, b_s, float("-inf"))
 

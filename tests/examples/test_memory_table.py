@@ -13,7 +13,7 @@ from benchmarks.workloads.attention_backward import BackwardWorkload
 from benchmarks.workloads.written_out import formula_bytes
 from examples import memory_table
 
-LENGTH, HEADS, HEAD_DIM = 200, 3, 64
+LENGTH, HEADS, HEAD_DIM = 256, 3, 64
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +41,12 @@ def test_attention_takes_its_outputs_and_four_bytes_a_row() -> None:
     }
     assert formula_bytes(AttentionWorkload(**shape)) == plain
     assert formula_bytes(BackwardWorkload(**shape)) == plain_both - scores - tensor
+
+
+def test_rows_that_fill_no_blocks_take_two_numbers_each() -> None:
+    """Exponents beside delta, in whole blocks of rows: 200 are four of 64."""
+    *_, own_both = memory_table.measure(200, HEADS, HEAD_DIM)
+    assert own_both == 200 * HEADS * (4 * HEAD_DIM * 2 + 4) + 2 * 256 * HEADS * 4
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from kernels.attention.configs import (
     GROUPED_KV,
     NARROW,
     PACKED_KV,
-    UNEVEN_KV,
     choose_backward,
     choose_forward,
 )
@@ -32,15 +31,14 @@ def test_a_narrow_window_and_packed_sequences_take_smaller_tiles() -> None:
 
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_heads_that_share_keys_are_walked_in_one_loop(head_dim: int) -> None:
-    plain, odd, packed = (
-        choose_backward(SM_90, head_dim, torch.bfloat16, grouped=True, **kind).kv
-        for kind in ({}, {"even": False}, {"packed": True, "even": False})
+    plain, packed = (
+        choose_backward(SM_90, head_dim, torch.bfloat16, grouped=True, packed=packed).kv
+        for packed in (False, True)
     )
     alone = choose_backward(SM_90, head_dim, torch.bfloat16).kv
     assert plain == GROUPED_KV["sm_90"][head_dim]
-    assert odd == UNEVEN_KV["sm_90"].get(head_dim, plain)
     assert packed == PACKED_KV["sm_90"][head_dim]
-    assert plain.flat and odd.flat and packed.flat and not alone.flat
+    assert plain.flat and packed.flat and not alone.flat
 
 
 @pytest.mark.parametrize("heads", [1, 3, 8, 11, 12, 32])

@@ -1,0 +1,29 @@
+"""Which columns of a tile each of its rows sees.
+
+A column's number is told as a multiple of 8 and the rest: of a row's bound less the rest there are
+few, and what they are compared with are constants. As numbers of columns these would take a
+register each, through the whole loop.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def up_to(b_last, COLUMNS: tl.constexpr):
+    """(rows, COLUMNS): the columns from 0 up to ``b_last`` of each row, and it."""
+    o_low = tl.arange(0, 8)
+    o_high = tl.arange(0, COLUMNS // 8) * 8
+    b_seen = o_high[None, :, None] <= b_last[:, None, None] - o_low[None, None, :]
+    return tl.reshape(b_seen, [b_last.shape[0], COLUMNS])
+
+
+@triton.jit
+def since(b_first, COLUMNS: tl.constexpr):
+    """(rows, COLUMNS): the columns from ``b_first`` of each row on."""
+    o_low = tl.arange(0, 8)
+    o_high = tl.arange(0, COLUMNS // 8) * 8
+    b_seen = o_high[None, :, None] >= b_first[:, None, None] - o_low[None, None, :]
+    return tl.reshape(b_seen, [b_first.shape[0], COLUMNS])
