@@ -259,7 +259,7 @@ def attention_kvcache(
         if PAIRS:
             b_s = add_product(b_s, b_k_odd, b_q_odd.T)
         if softcap is not None:
-            b_s = tanh(b_s * (b_scale / softcap), NATURAL) * softcap
+            b_s = tanh(b_s, b_scale / softcap, NATURAL) * softcap
         else:
             b_s *= b_scale
         r_token = lead(o_token, TURNED)
