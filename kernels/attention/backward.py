@@ -100,7 +100,9 @@ def launch(
         shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, **values}
         strides = (*q.stride(), *k.stride(), *v.stride(), *dout.stride())
         asked = options.arguments(scale, scores)
-        listed = options.lists(scores, causal_offset if causal else None, left_offset)
+        seen_until = causal_offset if causal else None
+        own_queries = options.listed(seen_until, left_offset)
+        own_keys = options.listed(seen_until, left_offset, owns_keys=True)
         limits = (causal_offset, left_offset, scale, *asked)
         lengths = (heads, heads // kv_heads, seqlen_q, seqlen_k, tokens)
         rows = config.q
@@ -161,7 +163,7 @@ def launch(
                 blocks,
                 *lengths,
                 *limits,
-                *listed[0],
+                *own_queries,
                 BLOCK_M=rows.block_m,
                 BLOCK_N=rows.block_n,
                 CAUSAL=causal,
@@ -201,7 +203,7 @@ def launch(
             *lengths,
             per_head,
             *limits,
-            *listed[0],
+            *own_queries,
             BLOCK_M=rows.block_m,
             BLOCK_N=rows.block_n,
             EVEN=packed is None and seqlen_k % rows.block_n == 0,
@@ -230,7 +232,7 @@ def launch(
             *lengths[1:-1],
             per_head,
             *limits,
-            *listed[1],
+            *own_keys,
             BLOCK_M=kv.block_m,
             BLOCK_N=kv.block_n,
             EVEN=packed is None and options.block_mask is None and seqlen_q % kv.block_m == 0,

@@ -336,7 +336,7 @@ def launch(
             left_offset,
             (1.0 if options.modifies else scale) * (1.0 if natural else LOG2_E),
             *options.arguments(scale, scores),
-            *options.lists(scores, causal_offset if causal else None, left_offset)[0],
+            *options.listed(causal_offset if causal else None, left_offset),
             HEAD_DIM=head_dim,
             HEAD_DIM_V=v.shape[3],
             BLOCK_M=config.block_m,

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .. import checks
+from .blocks import listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,29 +65,14 @@ class Options:
             *bias,
         )
 
-    def lists(
-        self, scores: tuple[int, int, int, int], causal_offset: int | None, left_offset: int | None
-    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Of every kernel, from ``blocks`` on: for one that owns queries and one that owns keys."""
+    def listed(
+        self, causal_offset: int | None, left_offset: int | None, *, owns_keys: bool = False
+    ) -> tuple[Any, ...]:
+        """Of every kernel, from ``blocks`` on: for one that owns queries, or keys."""
         mask, rows, columns = self.block_mask, self.block_rows, self.block_columns
         if mask is None or rows is None or columns is None:
-            return (None,) * 6, (None,) * 6
-        first_row = torch.arange(mask.shape[2], device=mask.device)[:, None] * rows
-        first_key = torch.arange(mask.shape[3], device=mask.device) * columns
-        if causal_offset is not None:
-            mask = mask & (first_key < first_row + rows + causal_offset)
-        if left_offset is not None:
-            mask = mask & (first_key + columns > first_row + left_offset)
-        return _listed(mask, rows, columns), _listed(mask.transpose(2, 3), columns, rows)
-
-
-def _listed(mask: torch.Tensor, own: int, walked: int) -> tuple[Any, ...]:
-    """A row of ``mask``: how many are true, then which, in order; on the device, so that nothing
-    waits. An axis that broadcasts has stride 0."""
-    order = torch.argsort(mask.to(torch.uint8), dim=3, descending=True, stable=True)
-    listed = torch.cat((mask.sum(3, keepdim=True), order), 3).to(torch.int32)
-    by_batch, by_head = (0 if listed.shape[axis] == 1 else listed.stride(axis) for axis in (0, 1))
-    return listed, by_batch, by_head, listed.stride(2), own, walked
+            return (None,) * 6
+        return listed(mask, rows, columns, causal_offset, left_offset, owns_keys=owns_keys)
 
 
 def checked(

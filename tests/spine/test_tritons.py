@@ -72,6 +72,12 @@ SMALL = (
         "fp16[2,1,4,64] fp16[2,64,2,64] fp16[2,64,2,64] fp16[2,1,2,64] fp16[2,1,2,64]"
         " cache_seqlens=i32[2] num_splits=2",
     ),
+    # The launch that lists a mask's blocks.
+    jobs.Job(
+        "kernels:flash_attention",
+        "",
+        " ".join(["bf16[1,128,2,64]"] * 3) + " block_mask=bool[1,1,1,1]",
+    ),
 )
 # Gradients with a body of their own on Hopper, and those of 16 bits without one: elsewhere the
 # functions are those of NAMES. The widest heads also where shared memory is least, of each vendor,
