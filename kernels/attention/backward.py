@@ -19,6 +19,7 @@ from .forward import LOG2_E
 from .options import PLAIN, Options
 from .order import together
 from .packed import Packed, describable_as, described
+from .reach import near, refuse_wide
 
 
 def launch(
@@ -41,6 +42,7 @@ def launch(
     """Gradients of q, k and v, contiguous, for what ``forward.launch`` filled; of packed sequences
     without the batch axis. After them those of the sinks, if there are any, and with ``bias_grad``
     of the bias."""
+    q, k, v, out, dout = (near(one) for one in (q, k, v, out, dout))
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     dq, dk, dv = (
@@ -50,6 +52,7 @@ def launch(
     bias, scores = options.bias, (batch, heads, seqlen_q, seqlen_k)
     dbias = None
     if bias_grad and bias is not None:
+        refuse_wide("its gradient", scores)
         # What no query sees is not visited. Blocks of one head meet no other's: no atomics.
         kind = bias.dtype if tuple(bias.shape) == scores else torch.float32
         dbias = torch.zeros(scores, dtype=kind, device=bias.device)

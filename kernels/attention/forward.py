@@ -13,6 +13,7 @@ from .forward_keys import attend
 from .options import PLAIN, Options
 from .order import taken, together
 from .packed import Packed, bounds, describable_as, described
+from .reach import near
 from .scores import Scores
 
 LOG2_E = 1.4426950408889634
@@ -286,6 +287,7 @@ def launch(
     options: Options = PLAIN,
 ) -> None:
     """Fill ``out`` and ``lse`` for checked arguments of layout (batch, seqlen, heads, head_dim)."""
+    q, k, v = near(q), near(k), near(v)
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k = k.shape[1]
     if packed is not None:

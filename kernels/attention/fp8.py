@@ -18,6 +18,7 @@ from .. import targets
 from .configs import padded
 from .forward import LOG2_E
 from .fp8_configs import choose_fp8
+from .reach import near
 
 # The largest power of two each flavour holds: 448 is the largest e4m3fn, 240 the largest e4m3fnuz.
 OFFSET = {torch.float8_e4m3fn: 8, torch.float8_e4m3fnuz: 7}
@@ -295,6 +296,7 @@ def launch(
     A ``NotImplementedError`` says so where the hardware has no fp8, a ``ValueError`` where it has
     another flavour of it.
     """
+    q, k, v = near(q), near(k), near(v)
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, head_dim_v = k.shape[1], v.shape[3]
     # The tensor cores take 32 values of fp8 at a time.

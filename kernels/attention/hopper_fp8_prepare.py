@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
+from ..reach import LIMIT
 from .forward import LOG2_E
 from .fp8 import Scales
 
@@ -105,12 +106,14 @@ def attention_forward_fp8_hopper_prepare(
 
 
 def turnable(v: torch.Tensor) -> bool:
-    """Whether four values next to each other are one word of 32 bits everywhere."""
+    """Whether four values next to each other are one word of 32 bits everywhere, and 32 bits count
+    the words of a block of keys."""
     return (
         v.stride(3) == 1
         and v.shape[3] % 4 == 0
         and v.data_ptr() % 16 == 0
         and v.storage_offset() % 4 == 0
+        and KEYS * v.stride(1) // 4 < LIMIT
         and all(stride % 4 == 0 for stride in v.stride()[:3])
     )
 

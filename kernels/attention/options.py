@@ -10,6 +10,7 @@ import torch
 
 from .. import checks
 from .blocks import listed
+from .reach import near_bias
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +48,9 @@ class Options:
     def arguments(self, scale: float, scores: tuple[int, int, int, int]) -> tuple[Any, ...]:
         """Of every kernel, from ``factor`` on, for ``scores`` of this shape."""
         strides = (None, None) if self.slopes is None else self.slopes.stride()
-        bias = (None,) * 4 if self.bias is None else self.bias.expand(scores).stride()
-        hides = self.bias is not None and self.bias.dtype == torch.bool
+        bias = None if self.bias is None else near_bias(self.bias, scores)
+        bias_strides = (None,) * 4 if bias is None else bias.expand(scores).stride()
+        hides = bias is not None and bias.dtype == torch.bool
         chances: tuple[Any, ...] = (None, None, None)
         if self.dropout is not None:
             keep = 0.0 if self.dropout == 1.0 else 1.0 / (1.0 - self.dropout)
@@ -61,8 +63,8 @@ class Options:
             self.sinks,
             *chances,
             # Viewed here, inside of the operator: inductor cannot view bool as another type.
-            self.bias.view(torch.uint8) if self.bias is not None and hides else self.bias,
-            *bias,
+            bias.view(torch.uint8) if bias is not None and hides else bias,
+            *bias_strides,
         )
 
     def listed(
