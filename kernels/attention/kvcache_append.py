@@ -8,10 +8,12 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from .. import targets
+from ..reach import wide
 from . import e4m3
 from .configs import padded
 from .e4m3 import narrowed
 from .kvcache_layout import Cache, keys_in_cache
+from .reach import spans
 from .rotary import Rotary, load_rotated
 
 ROWS = 16
@@ -70,10 +72,15 @@ def kvcache_append(
     INTERLEAVED: tl.constexpr,
     FP8: tl.constexpr,
     EARLY: tl.constexpr,
+    FAR: tl.constexpr,
 ):
     """Row r of a sequence is new token r // kv_heads of head r % kv_heads; token i becomes key
     ``length`` + i, unless the cache has no room for it. With FP8 the caches are bytes of e4m3 (of
-    flavour fn or fnuz), and hold what comes divided by its scale."""
+    flavour fn or fnuz), and hold what comes divided by its scale. FAR: columns may lie so far apart
+    that 32 bits do not count them."""
+    if FAR:
+        stride_kd, stride_kcd = wide(stride_kd), wide(stride_kcd)
+        stride_vd, stride_vcd = wide(stride_vd), wide(stride_vcd)
     if EARLY:
         gdc_launch_dependents()
     n_rows = tokens * kv_heads
@@ -172,5 +179,6 @@ def launch(k: torch.Tensor, v: torch.Tensor, cache: Cache, rotary: Rotary | None
             INTERLEAVED=rotary is not None and rotary.interleaved,
             FP8=way,
             EARLY=targets.current().overlaps_launches,
+            FAR=any(spans(one, 0) for one in (k, v, cache.k, cache.v)),
             num_warps=4,
         )

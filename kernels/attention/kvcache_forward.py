@@ -11,6 +11,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ..products import add_product, loaded_as_fp32, sum_type
+from ..reach import wide
 from .e4m3 import both_widened, in_fp16, widened
 from .kvcache_combine import finished
 from .kvcache_layout import keys_in_cache, lead, pages, trail
@@ -93,6 +94,7 @@ def attention_kvcache(
     TURNED: tl.constexpr,
     EARLY: tl.constexpr,
     AFTER: tl.constexpr,
+    FAR: tl.constexpr,
 ):
     """Row r of a tile is query token r // GROUP of head r % GROUP of those that share a key head.
 
@@ -108,8 +110,13 @@ def attention_kvcache(
     TURNED: keys, or columns of values, are the rows of products, queries their columns; so a matrix
     unit of 64 rows at least is full without padding queries. PAIRS, if TURNED: an element of an fp8
     cache is two columns.
-    EARLY lets the kernel behind this one start, AFTER waits for what the one before it wrote.
+    EARLY lets the kernel behind this one start, AFTER waits for what the one before it wrote. FAR:
+    offsets within a block of keys, or among columns, need 64 bits.
     """
+    if FAR:
+        stride_qd = wide(stride_qd)
+        stride_ks, stride_kd = wide(stride_ks), wide(stride_kd)
+        stride_vs, stride_vd = wide(stride_vs), wide(stride_vd)
     if AFTER:
         gdc_wait()
     if EARLY:
@@ -221,7 +228,7 @@ def attention_kvcache(
         b_page = pages(table, stride_tp, o_first, o_end, o_n, PAGE_SIZE, BLOCK_N)
     for i_n in range(o_first, o_end, BLOCK_N):
         in_n = o_n < o_end - i_n
-        # Where one scalar leads to the whole block, the offsets within it fit 32 bits.
+        # Where one scalar leads to the whole block, the offsets within it fit 32 bits, unless FAR.
         if table is None:
             k_block = k + tl.cast(i_n, tl.int64) * stride_ks
             v_block = v + tl.cast(i_n, tl.int64) * stride_vs

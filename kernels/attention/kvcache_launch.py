@@ -12,6 +12,7 @@ from .configs import columns
 from .kvcache_configs import alone, choose, choose_splits, multiprocessors
 from .kvcache_forward import attention_kvcache
 from .kvcache_layout import Cache
+from .reach import spans
 from .rotary import Rotary
 
 LOG2_E = 1.4426950408889634
@@ -129,6 +130,7 @@ def launch(
             TURNED=config.turned,
             EARLY=part is not None and target.overlaps_launches,
             AFTER=after,
+            FAR=spans(k, config.block_n) or spans(v, config.block_n) or spans(q, 0),
             **config.options(),
             **({"launch_pdl": True} if after else {}),
         )

@@ -8,6 +8,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
 from .. import targets
+from ..reach import LIMIT, wide
 from .epilogue import store_tile
 
 BLOCK_N = 256  # columns of one row a program: 8 values a thread, and programs for a whole GPU
@@ -30,9 +31,14 @@ def combine_kernel(
     HAS_RESIDUAL: tl.constexpr,
     ACTIVATION: tl.constexpr,
     AFTER: tl.constexpr,
+    FAR: tl.constexpr,
 ):
     """BLOCK_N columns of one row of C from ``parts``, contiguous (PARTS, M, N) in fp32. AFTER waits
-    for what the launch before wrote, which had let this one start."""
+    for what the launch before wrote, which had let this one start. FAR: see portable.py."""
+    if FAR:
+        stride_cn = wide(stride_cn)
+        if HAS_RESIDUAL:
+            stride_rn = wide(stride_rn)
     if AFTER:
         gdc_wait()
     i_m = tl.program_id(0).to(tl.int64)
@@ -89,6 +95,7 @@ def launch(
         HAS_RESIDUAL=residual is not None,
         ACTIVATION=activation or "none",
         AFTER=after,
+        FAR=max(out.stride(1), 0 if residual is None else residual.stride(1)) * BLOCK_N >= LIMIT,
         num_warps=1,
         **({"launch_pdl": True} if after else {}),
     )

@@ -7,12 +7,14 @@ decoded to fp16, which holds all of e4m3 exactly, on its way to the fp16 matrix 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 import triton
 import triton.language as tl
 
 from .. import targets
+from ..reach import far, wide
 from . import combine, configs
 from .epilogue import store_parts, tile_of_program
 from .portable import describable_rows
@@ -85,9 +87,20 @@ def matmul_fp8(
     A_TRANSPOSED: tl.constexpr,
     B_TRANSPOSED: tl.constexpr,
     SPLIT: tl.constexpr,
+    FAR: tl.constexpr,
 ):
     """One tile of C, as ``portable.matmul_kernel``. DECODE: a and b are e4m3 bits as uint8.
     PROMOTE: what a block of K adds is added in the matrix unit, and the blocks in fp32."""
+    if FAR:
+        stride_am, stride_ak = wide(stride_am), wide(stride_ak)
+        stride_bk, stride_bn = wide(stride_bk), wide(stride_bn)
+        stride_cm, stride_cn = wide(stride_cm), wide(stride_cn)
+        if HAS_RESIDUAL:
+            stride_rm, stride_rn = wide(stride_rm), wide(stride_rn)
+        if A_SCALE != "none":
+            stride_sam, stride_sak = wide(stride_sam), wide(stride_sak)
+        if B_SCALE != "none":
+            stride_sbk, stride_sbn = wide(stride_sbk), wide(stride_sbn)
     i_m, i_n = tile_of_program(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
@@ -210,6 +223,9 @@ def launch(
         tma = a_rows is not None and b_rows is not None
         workspace = (config.splits, M, N)
         c = torch.empty(workspace, dtype=torch.float32, device=a.device) if split else out
+        added = (None, None) if residual is None or split else residual.stride()
+        scales = (a_scale.strides, b_scale.strides)
+        strides = (a.stride(), b.stride(), c.stride()[-2:], added, *scales)
         matmul_fp8[grid](
             a_rows if tma else a,
             b_rows if tma else b,
@@ -221,12 +237,7 @@ def launch(
             M,
             N,
             K,
-            *a.stride(),
-            *b.stride(),
-            *c.stride()[-2:],
-            *(residual.stride() if residual is not None and not split else (None, None)),
-            *a_scale.strides,
-            *b_scale.strides,
+            *chain(*strides),
             BLOCK_M=config.block_m,
             BLOCK_N=config.block_n,
             BLOCK_K=config.block_k,
@@ -244,6 +255,7 @@ def launch(
             A_TRANSPOSED=tma and a.stride(1) != 1,
             B_TRANSPOSED=tma and b.stride(1) != 1,
             SPLIT=split,
+            FAR=far(config, *strides),
             **config.options(),
         )
         if split:

@@ -14,6 +14,7 @@ import triton.language as tl
 
 from .. import targets
 from ..products import add_product, sum_type
+from ..reach import far, wide
 from .configs import choose_grouped
 from .epilogue import tile_of_program
 
@@ -61,8 +62,14 @@ def grouped_matmul_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    FAR: tl.constexpr,
 ):
-    """One tile of one group's rows of C; zeros where a row belongs to no group."""
+    """One tile of one group's rows of C; zeros where a row belongs to no group. FAR: see
+    portable.py."""
+    if FAR:
+        stride_am, stride_ak = wide(stride_am), wide(stride_ak)
+        stride_bk, stride_bn = wide(stride_bk), wide(stride_bn)
+        stride_cm, stride_cn = wide(stride_cm), wide(stride_cn)
     i_slot, i_n = tile_of_program(tl.program_id(0), n_slots, tl.cdiv(N, BLOCK_N), GROUP_M)
     i_group = group_of_slot(offsets, i_slot, groups, total, STEPS, BLOCK_M)
     first = offset_of(offsets, i_group, total)
@@ -117,9 +124,14 @@ def grouped_weights_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
+    FAR: tl.constexpr,
 ):
     """One tile, BLOCK_M of K by BLOCK_N, of ``a.T @ dout`` over the rows of one group, BLOCK_K of
-    them at a time; zeros for an empty group."""
+    them at a time; zeros for an empty group. FAR: see portable.py."""
+    if FAR:
+        stride_am, stride_ak = wide(stride_am), wide(stride_ak)
+        stride_dm, stride_dn = wide(stride_dm), wide(stride_dn)
+        stride_bk, stride_bn = wide(stride_bk), wide(stride_bn)
     n_tiles_k, n_tiles_n = tl.cdiv(K, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = n_tiles_k * n_tiles_n
     i_group = tl.program_id(0) // tiles
@@ -174,6 +186,7 @@ def launch(
             *b.stride(),
             *out.stride(),
             STEPS=groups.bit_length(),
+            FAR=far(config, a.stride(), b.stride()[1:], out.stride()),
             BLOCK_M=config.block_m,
             BLOCK_N=config.block_n,
             BLOCK_K=config.block_k,
@@ -203,6 +216,7 @@ def launch_weights(
             *a.stride(),
             *dout.stride(),
             *out.stride(),
+            FAR=far(config, a.stride()[::-1], dout.stride(), out.stride()[1:]),
             BLOCK_M=config.block_m,
             BLOCK_N=config.block_n,
             BLOCK_K=config.block_k,

@@ -7,6 +7,7 @@ import triton
 
 from .. import hopper as ring
 from .. import targets
+from ..reach import LIMIT
 from . import hopper_tf32_copy
 from .hopper import ROWS, HopperConfig
 from .hopper_boxes import copyable, descriptor
@@ -31,7 +32,7 @@ def choose(M: int, N: int, multiprocessors: int) -> HopperConfig:
 
 def supported(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> bool:
     """Whether this kernel takes the problem: on Hopper, enough rows to pay for a copy of b, strides
-    the copy engine takes, but for those of b."""
+    the copy engine takes, but for those of b, of which 32 bits count a tile."""
     return (
         targets.current().has_wgmma
         and a.dtype == torch.float32
@@ -39,6 +40,7 @@ def supported(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> bool:
         and a.shape[1] > 0
         and (copyable(a) or copyable(a.t()))
         and copyable(out)
+        and 2 * hopper_tf32_copy.BLOCK * max(b.stride()) < LIMIT
     )
 
 

@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 
 from .. import targets
+from ..reach import LIMIT
+from . import portable
 from .configs import OneRowConfig
 from .epilogue import store_tile
 
@@ -82,6 +84,9 @@ def launch(
 ) -> None:
     """``out = activation(a @ b + bias) + residual`` for a of one row and b that lies along K."""
     K, N = b.shape
+    columns = max(out.stride(1), 0 if residual is None else residual.stride(1))
+    if max(a.stride(1) * config.block_k, columns * config.block_n) >= LIMIT:
+        return portable.launch(a, b, out, bias, activation, False, residual)
     with targets.on_device_of(a):
         one_row_kernel[(triton.cdiv(N, config.block_n),)](
             a,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import torch
 import triton
 import triton.language as tl
@@ -10,6 +12,7 @@ from triton.language.extra.cuda import gdc_launch_dependents
 from .. import targets
 from ..descriptors import TensorDescriptor, describable
 from ..products import add_product, nearest_tf32, sum_type
+from ..reach import far, wide
 from . import combine
 from .configs import choose
 from .epilogue import store_parts, tile_of_program
@@ -46,15 +49,22 @@ def matmul_kernel(
     B_TRANSPOSED: tl.constexpr,
     SPLIT: tl.constexpr,
     EARLY: tl.constexpr,
+    FAR: tl.constexpr,
 ):
     """One tile of C. With TMA, a and b are descriptors, of the transpose where it is the
     transpose that has rows of stride 1; their strides are then not used. With SPLIT, axis 1 of the
     grid cuts K, and each part writes a C of its own; they lie one after the other. EARLY lets the
-    launch behind this one start."""
+    launch behind this one start. FAR: offsets within a tile need 64 bits."""
     if EARLY:
         gdc_launch_dependents()
+    if FAR:
+        stride_am, stride_ak = wide(stride_am), wide(stride_ak)
+        stride_bk, stride_bn = wide(stride_bk), wide(stride_bn)
+        stride_cm, stride_cn = wide(stride_cm), wide(stride_cn)
+        if HAS_RESIDUAL:
+            stride_rm, stride_rn = wide(stride_rm), wide(stride_rn)
     i_m, i_n = tile_of_program(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
-    # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
+    # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits, unless FAR.
     if SPLIT:
         steps = tl.cdiv(tl.cdiv(K, BLOCK_K), tl.num_programs(1))
         first_k = tl.program_id(1) * steps
@@ -161,6 +171,8 @@ def launch(
         tma = a_rows is not None and b_rows is not None
         workspace = (config.splits, M, N)
         c = torch.empty(workspace, dtype=torch.float32, device=a.device) if split else out
+        added = (None, None) if residual is None or split else residual.stride()
+        strides = (a.stride(), b.stride(), c.stride()[-2:], added)
         matmul_kernel[grid if split else grid[:1]](
             a_rows if tma else a,
             b_rows if tma else b,
@@ -170,10 +182,7 @@ def launch(
             M,
             N,
             K,
-            *a.stride(),
-            *b.stride(),
-            *c.stride()[-2:],
-            *(residual.stride() if residual is not None and not split else (None, None)),
+            *chain(*strides),
             BLOCK_M=config.block_m,
             BLOCK_N=config.block_n,
             BLOCK_K=config.block_k,
@@ -187,6 +196,7 @@ def launch(
             B_TRANSPOSED=tma and b.stride(1) != 1,
             SPLIT=split,
             EARLY=split and target.overlaps_launches,
+            FAR=far(config, *strides),
             **config.options(),
         )
         if split:

@@ -57,6 +57,81 @@ def test_rows_may_lie_any_distance_apart(interpreter: Worker, kind: str) -> None
         assert torch.equal(got, wanted) and not got.isnan().any()
 
 
+def run_cache(page: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    q, new = torch.randn(1, 1, 2, 16).half(), torch.randn(1, 1, 2, 16).half()
+    k, v = (torch.randn(1, ROWS, 2, 16).half() for _ in range(2))
+    if page:
+        k, v = k[:, :page], v[:, :page]
+    found = []
+    for place in (lambda one: far(one, 1, FURTHER), torch.clone):
+        caches = place(k), place(v)
+        table = torch.zeros(1, 1, dtype=torch.int32) if page else None
+        out = kernels.flash_attention_kvcache(
+            q, *caches, new, new, cache_seqlens=k.shape[1] - 1, block_table=table
+        )
+        # In columns as far apart as rows are.
+        turned = [place(one.transpose(1, 3).contiguous()).transpose(1, 3) for one in (k, v)]
+        other = kernels.flash_attention_kvcache(
+            q, *turned, new, new, cache_seqlens=k.shape[1] - 1, block_table=table
+        )
+        found.append([out, other, *(one.contiguous() for one in (*caches, *turned))])
+    return list(zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("page", [0, 16])
+def test_keys_of_a_cache_may_lie_any_distance_apart(interpreter: Worker, page: int) -> None:
+    for got, wanted in interpreter.run(run_cache, page):
+        assert torch.equal(got, wanted) and not got.isnan().any()
+
+
+def run_products(kind: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """With each tensor in turn far, of one kind of product."""
+    a, b, residual = torch.randn(24, 40).half(), torch.randn(40, 24).half(), torch.randn(24, 24)
+    residual, scale = residual.half(), torch.rand(24)
+    offsets = torch.tensor([0, 20, 24], dtype=torch.int32)
+
+    def product(which: str) -> list[torch.Tensor]:
+        def placed(name: str, one: torch.Tensor) -> torch.Tensor:
+            return far(one, one.dim() - 2, FURTHER) if name == which else one.clone()
+
+        if kind == "fp8":
+            low = (placed("a", a.to(torch.float8_e4m3fn)), placed("b", b.to(torch.float8_e4m3fn)))
+            given = {"residual": placed("residual", residual), "out_dtype": torch.float16}
+            out = placed("out", torch.zeros_like(residual))
+            return [kernels.matmul(*low, a_scale=scale, out=out, **given).contiguous()]
+        if kind == "grouped":
+            x, y = placed("a", a).requires_grad_(), placed("b", b[None]).expand(2, -1, -1)
+            y.requires_grad_()
+            out = kernels.grouped_matmul(x, y, offsets)
+            found = [out, *torch.autograd.grad(out, (x, y), placed("out", residual))]
+            return [one.detach().contiguous() for one in found]
+        if kind == "one row":
+            x, y = placed("a", b[:, :1].clone()).t(), placed("b", a).t()
+            z, out = (placed(n, residual[:, :1].clone()).t() for n in ("residual", "out"))
+            return [kernels.matmul(x, y, residual=z, out=out).contiguous()]
+        x, y, z = placed("a", a), placed("b", b), placed("residual", residual)
+        given = [one.requires_grad_() for one in (x, y, z)]
+        out = kernels.matmul(x, y, residual=z, activation="relu")
+        found = [out, *torch.autograd.grad(out, given, placed("out", residual))]
+        with torch.no_grad():
+            out = placed("out", torch.zeros_like(residual))
+            kernels.matmul(x, y, residual=z, activation="relu", out=out)
+        return [one.detach().contiguous() for one in (*found, out)]
+
+    near = product("")
+    return [
+        pair
+        for which in ("a", "b", "residual", "out")
+        for pair in zip(product(which), near, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["plain", "one row", "fp8", "grouped"])
+def test_rows_of_products_may_lie_any_distance_apart(interpreter: Worker, kind: str) -> None:
+    for got, wanted in interpreter.run(run_products, kind):
+        assert torch.allclose(got, wanted, rtol=2e-3, atol=2e-3)
+
+
 def test_a_bias_that_no_copy_brings_near_is_refused() -> None:
     scores = (1, 1, 64, 36_000_000)
     for size in (scores, (1, 1, 1, 1)):
@@ -66,3 +141,26 @@ def test_a_bias_that_no_copy_brings_near_is_refused() -> None:
                 near_bias(bias, scores)
         else:
             assert near_bias(bias, scores) is bias
+
+
+def test_compiled_strides_are_widened_before_anything_is_multiplied_by_them() -> None:
+    from benchmarks import targets
+    from benchmarks.instruments.compiled import record
+
+    def call() -> None:
+        out = far(torch.empty(64, 64), 0, FURTHER)
+        kernels.matmul(torch.empty(64, 16), torch.empty(16, 64), out=out)
+        cache = far(torch.empty(1, ROWS, 1, 16).half(), 1, FURTHER)
+        kernels.flash_attention_kvcache(torch.empty(1, 1, 1, 16).half(), cache, cache)
+
+    recording = record(call, targets.get("sm_90"))
+    assert not recording.failures
+    seen = {}
+    for launch in recording.launches:
+        if launch.arguments.get("FAR") is True:
+            body = launch.kernel.texts["ttir"].splitlines()
+            uses = [one.split(" loc(")[0] for one in body if "%stride_" in one.split(" loc(")[0]]
+            seen[launch.kernel.name] = [one for one in uses if "tt.func" not in one]
+    assert set(seen) == {"matmul_kernel", "attention_kvcache"}
+    for uses in seen.values():
+        assert uses and all("arith.extsi" in one for one in uses), uses
