@@ -73,6 +73,16 @@ def apart(name: str, value: torch.Tensor, **others: torch.Tensor | None) -> None
             )
 
 
+def traced(lead: torch.Tensor) -> bool:
+    """Whether torch has to see one operator instead of launches: while it compiles, of tensors
+    that are no plain ones, and within its transforms, whose tensors look plain (``vmap``)."""
+    return (
+        torch.compiler.is_compiling()
+        or type(lead) is not torch.Tensor
+        or torch._C._are_functorch_transforms_active()
+    )
+
+
 def no_tangent(**values: Any) -> None:
     """Refuse forward-mode differentiation, whose tangents a launch would drop."""
     if torch.compiler.is_compiling() or forward_ad._current_level < 0:
@@ -82,7 +92,7 @@ def no_tangent(**values: Any) -> None:
         if followed and forward_ad.unpack_dual(value).tangent is not None:
             raise NotImplementedError(
                 f"{name}: expected no tangent, kernels are differentiated backward alone, got a "
-                "dual tensor; use torch.autograd.grad or torch.func.vjp"
+                "dual tensor; use torch.autograd.grad"
             )
 
 

@@ -124,9 +124,10 @@ def flash_attention_backward(
     """Gradients of q, k and v for ``out, lse = flash_attention(..., return_lse=True)``.
 
     What autograd runs, for who keeps outputs himself; without softcap and the like. The same bits
-    at every run. Where k or v holds NaN or inf, those of q are NaN: on Hopper at head dims 33 to
-    128 of all queries of its heads (from 65 on where they see above 1,024 keys in the mean), else
-    of those that see it.
+    at every run. The results have no gradients of their own: where an input requires one, asking
+    for it is an error. Where k or v holds NaN or inf, those of q are NaN: on Hopper at head dims
+    33 to 128 of all queries of its heads (from 65 on where they see above 1,024 keys in the mean),
+    else of those that see it.
     """
     layout = "(batch, seqlen, heads, head_dim)"
     check(q, k, v, layout=layout, head_axis=2)
@@ -151,11 +152,10 @@ def flash_attention_backward(
     causal, causal_offset, left_offset = limits(k.shape[1] - q.shape[1], causal, window_size)
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
     checks.launchable("q", q)
-    if torch.compiler.is_compiling() or type(q) is not torch.Tensor:
+    given = (dout, q, k, v, out, lse)
+    if checks.traced(q) or (torch.is_grad_enabled() and any(one.requires_grad for one in given)):
         masks = (causal, causal_offset, left_offset)
-        dq, dk, dv = operators.flash_attention_backward_op(
-            dout, None, out, lse, False, q, k, v, *masks, scale
-        )
+        dq, dk, dv = operators.differentiate(dout, None, out, lse, False, q, k, v, *masks, scale)
         return dq, dk, dv
     dq, dk, dv = gradients.launch(
         dout,

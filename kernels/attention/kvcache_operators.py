@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .. import checks
 from . import kvcache_append, kvcache_launch
 from .kvcache_layout import Cache
 from .rotary import Rotary
@@ -100,13 +101,9 @@ append_op.register_fake(lambda *_: None)
 def attend(q: torch.Tensor, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """The operator where torch has to know of it, else the launch itself, which saves the
     dispatcher's time on the host."""
-    return attend_op(q, *arguments) if _seen(q) else _attend(q, *arguments)
+    return attend_op(q, *arguments) if checks.traced(q) else _attend(q, *arguments)
 
 
 def append(k: torch.Tensor, *arguments: Any) -> None:
     """As ``attend``."""
-    (append_op if _seen(k) else _append)(k, *arguments)
-
-
-def _seen(tensor: torch.Tensor) -> bool:
-    return torch.compiler.is_compiling() or type(tensor) is not torch.Tensor
+    (append_op if checks.traced(k) else _append)(k, *arguments)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .. import specialised, targets
+from .. import checks, specialised, targets, transforms
 from . import few_queries, forward, gradients
 from .options import NAMES, Options
 from .packed import Packed
@@ -157,9 +157,10 @@ def flash_attention_backward_op(
     )
 
 
-def differentiable(operator: Any, backward: Callable[..., Any], leading: int) -> None:
+def differentiable(operator: Any, backward: Callable[..., Any], leading: int) -> Callable[..., Any]:
     """Give ``operator`` its gradients: ``backward`` takes (dout, dlse, out, lse, whether the bias
-    needs one) and the same arguments: q, k, v, others up to ``leading``, those of ``Options``."""
+    needs one) and the same arguments: q, k, v, others up to ``leading``, those of ``Options``.
+    What comes back calls it."""
     names = ("q", "k", "v", *[""] * (leading - 3), *NAMES)
 
     def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
@@ -191,13 +192,14 @@ def differentiable(operator: Any, backward: Callable[..., Any], leading: int) ->
         some = DIFFERENTIABLE if bias_grad else DIFFERENTIABLE[:-1]
         return {name: given[name] for name in some if given.get(name) is not None}
 
-    operator.register_autograd(differentiate, setup_context=remember)
+    return transforms.differentiable(operator, differentiate, remember)
 
 
 # In the order of gradients.launch.
 DIFFERENTIABLE = ("q", "k", "v", "sinks", "bias")
 
-differentiable(flash_attention_op, flash_attention_backward_op, leading=7)
+differentiate = transforms.differentiable_once(flash_attention_backward_op, "flash_attention")
+attend = differentiable(flash_attention_op, differentiate, leading=7)
 
 
 def like(*arguments: torch.Tensor | None) -> list[torch.Tensor]:
@@ -233,6 +235,6 @@ def flash_attention(
     needs_grad = torch.is_grad_enabled() and any(
         isinstance(one, torch.Tensor) and one.requires_grad for one in (q, k, v, *options)
     )
-    if needs_grad or torch.compiler.is_compiling() or type(q) is not torch.Tensor:
-        return flash_attention_op(q, k, v, causal, causal_offset, left_offset, scale, *options)
+    if needs_grad or checks.traced(q):
+        return attend(q, k, v, causal, causal_offset, left_offset, scale, *options)
     return _forward(q, k, v, causal, causal_offset, left_offset, scale, *options)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .. import autocast, checks
+from .. import autocast, checks, transforms
 from . import gradients, interface, operators, packed_rest
 from .options import NAMES, Options, checked
 from .packed import Packed
@@ -64,7 +64,7 @@ def flash_attention_varlen(
     )
     scale = checks.softmax_scale(softmax_scale, q.shape[2])
     checks.launchable("q", q)
-    out, lse = flash_attention_varlen_op(
+    out, lse = attend(
         q,
         k,
         v,
@@ -187,13 +187,14 @@ def _gradients(dout: Any, dlse: Any, q: Any, k: Any, v: Any, *others: Any) -> li
 def _backward(
     dout: Any, dlse: Any, out: Any, lse: Any, _: bool, q: Any, k: Any, v: Any, *others: Any
 ) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = flash_attention_varlen_backward_op(
-        dout, dlse, q, k, v, out, lse, *others
-    )
+    found: list[torch.Tensor] = differentiate(dout, dlse, q, k, v, out, lse, *others)
     return found
 
 
-operators.differentiable(flash_attention_varlen_op, _backward, leading=11)
+differentiate = transforms.differentiable_once(
+    flash_attention_varlen_backward_op, "flash_attention_varlen"
+)
+attend = operators.differentiable(flash_attention_varlen_op, _backward, leading=11)
 
 
 def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, max_q: Any, max_k: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .. import autocast, checks
+from .. import autocast, checks, transforms
 from . import grouped
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -29,7 +29,7 @@ def grouped_matmul(a: torch.Tensor, b: torch.Tensor, group_offsets: torch.Tensor
     a, b = autocast.lowered(a, b)
     _check(a, b, group_offsets)
     checks.launchable("a", a)
-    product: torch.Tensor = grouped_matmul_op(a, b, group_offsets)
+    product: torch.Tensor = multiply(a, b, group_offsets)
     return product
 
 
@@ -91,18 +91,18 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
 def _differentiate(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     a, b, offsets = ctx.saved_tensors
     needs_a, needs_b = ctx.needs_input_grad[:2]
-    da = grouped_matmul_op(dout, b.transpose(1, 2), offsets) if needs_a else None
-    db = grouped_weights_op(a, dout, offsets) if needs_b else None
+    da = multiply(dout, b.transpose(1, 2), offsets) if needs_a else None
+    db = weigh(a, dout, offsets) if needs_b else None
     return da, db, None
 
 
 def _differentiate_weights(ctx: Any, dweights: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     a, dout, offsets = ctx.saved_tensors
     needs_a, needs_dout = ctx.needs_input_grad[:2]
-    da = grouped_matmul_op(dout, dweights.transpose(1, 2), offsets) if needs_a else None
-    ddout = grouped_matmul_op(a, dweights, offsets) if needs_dout else None
+    da = multiply(dout, dweights.transpose(1, 2), offsets) if needs_a else None
+    ddout = multiply(a, dweights, offsets) if needs_dout else None
     return da, ddout, None
 
 
-grouped_matmul_op.register_autograd(_differentiate, setup_context=_remember)
-grouped_weights_op.register_autograd(_differentiate_weights, setup_context=_remember)
+multiply = transforms.differentiable(grouped_matmul_op, _differentiate, _remember)
+weigh = transforms.differentiable(grouped_weights_op, _differentiate_weights, _remember)

@@ -73,7 +73,7 @@ def matmul(
             "under torch.no_grad()"
         )
     checks.launchable("a", a)
-    traced = torch.compiler.is_compiling() or type(a) is not torch.Tensor
+    traced = checks.traced(a)
     if in_fp8:
         low = (a, b, a_scale, b_scale, bias, activation, residual)
         if out is None:
@@ -84,7 +84,7 @@ def matmul(
         return fp8_interface.product(*low, out)
     high = (a, b, bias, activation, allow_tf32, residual)
     if out is None and (differentiable or traced):
-        return operators.matmul_op(*high)
+        return operators.multiply(*high)
     if out is not None and traced:
         operators.matmul_into_op(*high, out)
         return out

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .. import specialised, targets
+from .. import specialised, targets, transforms
 from . import configs, one_row, portable
 
 
@@ -115,13 +115,13 @@ def _differentiate(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, .
     dresidual = dout if ctx.needs_input_grad[5] else None
     if ctx.activation is not None:
         # Without relu's output, what the activation was applied to is computed again.
-        before = out if out is not None else matmul_op(a, b, bias, None, ctx.allow_tf32, None)
+        before = out if out is not None else multiply(a, b, bias, None, ctx.allow_tf32, None)
         dout = _through(ctx.activation, dout, before)
     needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
-    da = matmul_op(dout, b.t(), None, None, ctx.allow_tf32, None) if needs_a else None
-    db = matmul_op(a.t(), dout, None, None, ctx.allow_tf32, None) if needs_b else None
+    da = multiply(dout, b.t(), None, None, ctx.allow_tf32, None) if needs_a else None
+    db = multiply(a.t(), dout, None, None, ctx.allow_tf32, None) if needs_b else None
     dbias = dout.sum(0) if bias is not None and needs_bias else None
     return da, db, dbias, None, None, dresidual
 
 
-matmul_op.register_autograd(_differentiate, setup_context=_remember)
+multiply = transforms.differentiable(matmul_op, _differentiate, _remember)

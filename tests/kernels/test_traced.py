@@ -47,6 +47,90 @@ def test_gradients_and_given_outputs_compile_in_one_graph(interpreter: Worker) -
         assert torch.equal(compiled, eager)
 
 
+def run_mapped() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    import kernels
+
+    q, cache = torch.randn(2, 1, 4, 2, 16), torch.randn(1, 20, 2, 16)
+    b = torch.randn(2, 16, 8)
+    calls = (
+        (lambda one: kernels.flash_attention(one, one, one), q),
+        (lambda one: kernels.flash_attention_kvcache(cache[:, :4], one, one), q),
+        (lambda one: kernels.matmul(cache[0, :, 0], one), b),
+    )
+    return [(torch.vmap(call)(x), torch.stack([call(one) for one in x])) for call, x in calls]
+
+
+def test_calls_are_mapped_over_an_axis(interpreter: Worker) -> None:
+    for mapped, each in interpreter.run(run_mapped):
+        assert torch.equal(mapped, each)
+
+
+def run_transformed() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Gradients by torch.func and by autograd."""
+    import kernels
+
+    q, k, x = torch.randn(2, 1, 4, 2, 16), torch.randn(1, 5, 2, 16), torch.randn(2, 4, 16)
+    b, weights, sinks = torch.randn(16, 8), torch.randn(2, 16, 8), torch.randn(2)
+    ends = torch.tensor([0, 1, 4], dtype=torch.int32)
+
+    def attend(q: Any, sinks: Any) -> Any:
+        out, lse = kernels.flash_attention(q, k, k, sinks=sinks, return_lse=True)
+        return out.square().sum() + lse.square().sum()
+
+    def pack(q: Any) -> Any:
+        return kernels.flash_attention_varlen(q, q, q, ends, ends, 3, 3).square().sum()
+
+    calls = (
+        (attend, q[0], sinks),
+        (pack, q[0, 0]),
+        (lambda a, b: kernels.matmul(a, b, activation="gelu").square().sum(), x[0], b),
+        (lambda a, b: kernels.grouped_matmul(a, b, ends).square().sum(), x[0], weights),
+    )
+
+    def plain(call: Any, given: Any) -> Any:
+        given = [one.detach().requires_grad_() for one in given]
+        return torch.autograd.grad(call(*given), given)
+
+    func, found = torch.func, []
+    for call, *given in calls:
+        each = tuple(range(len(given)))
+        found += zip(func.grad(call, argnums=each)(*given), plain(call, given), strict=True)
+    # A gradient for each entry of a batch; and of a gradient.
+    many = func.vmap(func.grad(attend), in_dims=(3, None))(q.movedim(0, 3), sinks)
+    found += zip(many, [plain(attend, (one, sinks))[0] for one in q], strict=True)
+
+    def slope(a: Any, b: Any) -> Any:
+        return func.grad(lambda a: kernels.matmul(a, b).pow(3).sum())(a).sum()
+
+    twice = 6.0 * kernels.matmul(x[0], b) * b.sum(0)  # of a @ b; what is multiplied by it is b.t()
+    found.append((func.grad(slope)(x[0], b), kernels.matmul(twice, b.t())))
+    return found
+
+
+def test_torch_func_differentiates(interpreter: Worker) -> None:
+    for transformed, plain in interpreter.run(run_transformed):
+        torch.testing.assert_close(transformed, plain, rtol=1e-5, atol=1e-4)
+
+
+def run_second() -> list[str]:
+    import kernels
+
+    q, found = torch.randn(1, 4, 2, 16, requires_grad=True), []
+    out, lse = kernels.flash_attention(q, q, q, return_lse=True)
+    (dq,) = torch.autograd.grad(out.sum(), q, create_graph=True)
+    for one in (dq, *kernels.flash_attention_backward(q, q, q, q, out.detach(), lse.detach())):
+        with pytest.raises(NotImplementedError) as told:
+            one.sum().backward(retain_graph=True)
+        found.append(str(told.value))
+    return found
+
+
+def test_second_gradients_of_attention_are_refused_by_name(interpreter: Worker) -> None:
+    told = interpreter.run(run_second)
+    assert len(told) == 4
+    assert all(re.match("flash_attention: expected to be differentiated once", one) for one in told)
+
+
 def run_fake() -> list[tuple[int, ...]]:
     import kernels
 
@@ -124,7 +208,9 @@ def test_a_tangent_is_refused_by_name(name: str) -> None:
     with forward_ad.dual_level():
         given = {"q": q, "bias": bias, "a": a}
         given[name] = forward_ad.make_dual(given[name], torch.ones_like(given[name]))
-        with pytest.raises(NotImplementedError, match=rf"^{name}: expected no tangent.*autograd"):
+        with pytest.raises(
+            NotImplementedError, match=rf"^{name}: expected no tangent.*autograd.grad$"
+        ):
             if name == "a":
                 kernels.matmul(given["a"], a)
             else:

@@ -1,0 +1,78 @@
+"""Gradients of operators, for autograd and for ``torch.func``.
+
+What ``torch.library`` makes of a formula is an ``autograd.Function`` without ``setup_context``,
+which the transforms of ``torch.func`` (grad, vjp, jacrev) refuse. Within them an operator is called
+through a Function of ours, which has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def differentiable(
+    operator: Any, backward: Callable[..., Any], remember: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Register the gradients of ``operator``; what comes back calls it, within transforms too.
+
+    ``backward(ctx, *gradients)`` and ``remember(ctx, inputs, output)`` are what
+    ``register_autograd`` takes. An operator that a formula calls has to be called so, too.
+    """
+    operator.register_autograd(backward, setup_context=remember)
+
+    class Transformed(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(*arguments: Any) -> Any:
+            found = operator(*arguments)
+            return tuple(found) if isinstance(found, list) else found
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            remember(ctx, inputs, output)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            return backward(ctx, *grads)
+
+    def call(*arguments: Any) -> Any:
+        if torch.compiler.is_compiling() or not torch._C._are_functorch_transforms_active():
+            return operator(*arguments)
+        return Transformed.apply(*arguments)
+
+    return call
+
+
+def differentiable_once(operator: Any, name: str) -> Callable[..., Any]:
+    """``operator`` computes gradients of ``name``, a list, and has none itself: asked for, it says
+    so. Mapped (``vmap``), it is called for one entry after the other: torch has no fallback for
+    what returns lists."""
+
+    def one_by_one(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
+        def entry(i: int, one: Any, axis: int | None) -> Any:
+            if axis is None:
+                return one
+            # Log-sum-exps have to be contiguous, which those of another axis are not.
+            return one.select(axis, i) if axis == 0 else one.select(axis, i).contiguous()
+
+        pairs = list(zip(arguments, in_dims, strict=True))
+        found = [operator(*(entry(i, *pair) for pair in pairs)) for i in range(info.batch_size)]
+        stacked = [torch.stack(each) for each in zip(*found, strict=True)]
+        return stacked, [0] * len(stacked)
+
+    operator.register_vmap(one_by_one)
+
+    def remember(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Nothing."""
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise NotImplementedError(
+            f"{name}: expected to be differentiated once, its gradients have none of their own; "
+            "drop create_graph=True, or take torch's attention where second gradients are asked for"
+        )
+
+    return differentiable(operator, backward, remember)
