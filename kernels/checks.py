@@ -114,6 +114,11 @@ def softmax_scale(value: Any, head_dim: int, name: str = "softmax_scale") -> flo
     return number(name, value, "a number, or None for 1 / sqrt(head_dim)")
 
 
+def whole(value: Any) -> bool:
+    """Of an int, and what torch.export traces of a length, which is none; True is no number."""
+    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+
+
 def launchable(name: str, value: torch.Tensor) -> None:
     """Refuse tensors no kernel can reach."""
     if value.is_cuda or torch.compiler.is_compiling():

@@ -191,7 +191,7 @@ def limits(offset: int, causal: bool, window_size: Any) -> tuple[bool, int, int 
     """Of the diagonal j = i + ``offset``: whether late keys are hidden; query i sees key j up to
     i + the second and, unless it is None, from i + the third on."""
     sizes = window_size if isinstance(window_size, (tuple, list)) else ()
-    if len(sizes) != 2 or any(not isinstance(size, int) or size < -1 for size in sizes):
+    if len(sizes) != 2 or any(not checks.whole(size) or size < -1 for size in sizes):
         raise ValueError(
             "window_size: expected (left, right), each a number of keys or -1 for all, got "
             f"{window_size!r}"

@@ -151,8 +151,7 @@ def _check(
         # What follows is about shapes, and asks for one dtype.
         k, v = (q.new_empty(()).expand(one.shape) for one in (k, v))
     interface.check(q, k, v, ("q", "k_cache", "v_cache"), layout=layout, head_axis=2)
-    whole = isinstance(num_splits, int) and not isinstance(num_splits, bool)
-    if not whole or not 0 <= num_splits <= MAX_SPLITS:
+    if not checks.whole(num_splits) or not 0 <= num_splits <= MAX_SPLITS:
         raise ValueError(
             f"num_splits: expected 1 to {MAX_SPLITS}, or 0 to have it chosen, got {num_splits!r}"
         )

@@ -139,7 +139,7 @@ def _dropout(q: torch.Tensor, dropout: Any, seed: Any) -> tuple[float | None, to
         checks.same_device("q", q, dropout_seed=seed)
         if seed.numel() != 1:
             raise ValueError(f"dropout_seed: expected one number, got shape {tuple(seed.shape)}")
-    elif seed is not None and not isinstance(seed, int):
+    elif seed is not None and not checks.whole(seed):
         raise TypeError(
             "dropout_seed: expected an int, an int64 tensor of one number or None, got "
             f"{type(seed).__name__}"

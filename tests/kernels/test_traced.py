@@ -47,6 +47,33 @@ def test_gradients_and_given_outputs_compile_in_one_graph(interpreter: Worker) -
         assert torch.equal(compiled, eager)
 
 
+class Exported(torch.nn.Module):
+    """Lengths of tensors as arguments."""
+
+    def forward(self, q: Any, ends: Any) -> Any:
+        import kernels
+
+        longest = q.shape[0]
+        out = kernels.flash_attention_varlen(q, q, q, ends, ends, longest, longest)
+        return kernels.flash_attention(out[None], q[None], q[None], window_size=(longest // 2, 0))
+
+
+def run_exported() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    model, found = Exported(), []
+    rows = {0: torch.export.Dim("rows", min=2, max=64)}
+    shapes = {"q": rows, "ends": None}
+    given = (torch.randn(20, 2, 16), torch.tensor([0, 7, 20], dtype=torch.int32))
+    program = torch.export.export(model, given, dynamic_shapes=shapes, strict=False).module()
+    for q in (given[0], torch.randn(33, 2, 16)):
+        found.append((program(q, given[1]), model(q, given[1])))
+    return found
+
+
+def test_lengths_may_be_symbols_of_an_export(interpreter: Worker) -> None:
+    for exported, eager in interpreter.run(run_exported):
+        assert torch.equal(exported, eager)
+
+
 def run_mapped() -> list[tuple[torch.Tensor, torch.Tensor]]:
     import kernels
 
