@@ -61,16 +61,31 @@ def writable(name: str, value: torch.Tensor) -> None:
         )
 
 
-def apart(name: str, value: torch.Tensor, **others: torch.Tensor | None) -> None:
-    """Refuse what is written to where one of ``others`` begins, which is read meanwhile."""
-    if torch.compiler.is_compiling() or type(value) is not torch.Tensor or value.is_meta:
+def apart(
+    name: str, value: torch.Tensor, *, in_place: str = "", **others: torch.Tensor | None
+) -> None:
+    """Refuse what is written to where one of ``others`` lies, which is read meanwhile: where that
+    begins or, of tensors without gaps, anywhere. ``in_place`` names the one that may be ``value``
+    itself, each element read where it is written."""
+    if traced(value) or value.is_meta:
         return
+    first = value.data_ptr()
     for other, tensor in others.items():
-        if type(tensor) is torch.Tensor and tensor.data_ptr() == value.data_ptr() != 0:
+        if type(tensor) is not torch.Tensor or not tensor.numel() or not value.numel():
+            continue
+        start = tensor.data_ptr()
+        if other == in_place and start == first and tensor.stride() == value.stride():
+            continue
+        meet = start < first + value.nbytes and first < start + tensor.nbytes
+        if start == first or (meet and _without_gaps(tensor) and _without_gaps(value)):
             raise ValueError(
                 f"{name}: expected memory of its own, got that of {other}, which is read while "
                 f"{name} is written; pass another tensor as {name}, or none"
             )
+
+
+def _without_gaps(value: torch.Tensor) -> bool:
+    return value.is_contiguous() or value.mT.is_contiguous() if value.dim() > 1 else True
 
 
 def traced(lead: torch.Tensor) -> bool:

@@ -56,8 +56,7 @@ def matmul(
     if out is not None:
         _check_shaped("out", out, kind, a, b)
         checks.writable("out", out)
-        turned = residual is not None and residual.stride() != out.stride()
-        checks.apart("out", out, a=a, b=b, bias=bias, residual=residual if turned else None)
+        checks.apart("out", out, in_place="residual", a=a, b=b, bias=bias, residual=residual)
     given = (a, b, a_scale, b_scale, bias, residual, out)
     differentiable = torch.is_grad_enabled() and any(
         one is not None and one.requires_grad for one in given

@@ -15,6 +15,7 @@ Q = torch.empty(2, 8, 4, 64, dtype=HALF)
 A = torch.empty(4, 6, dtype=HALF)
 B = torch.empty(6, 8, dtype=HALF)
 S, T = torch.empty(2, 6, 6, dtype=HALF).unbind()
+W = torch.empty(8, 6, dtype=HALF)
 A8, B8 = A.to(torch.float8_e4m3fn), B.to(torch.float8_e4m3fn)
 CU = torch.tensor([0, 8], dtype=torch.int32)
 
@@ -70,6 +71,16 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "matmul-out-residual": (
         lambda: kernels.matmul(S, S.clone(), residual=T.t(), out=T),
+        ValueError,
+        r"^out: expected memory of its own, got that of residual, which is read",
+    ),
+    "matmul-out-overlaps": (
+        lambda: kernels.matmul(W[:6], S, out=W[2:]),
+        ValueError,
+        r"^out: expected memory of its own, got that of a, which is read",
+    ),
+    "matmul-out-overlaps-residual": (
+        lambda: kernels.matmul(S, T, residual=W[2:].t(), out=W[:6].t()),
         ValueError,
         r"^out: expected memory of its own, got that of residual, which is read",
     ),
