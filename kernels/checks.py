@@ -21,14 +21,19 @@ def tensor(name: str, value: Any, *, rank: int, layout: str) -> None:
             f"{name}: expected {rank} dimensions {layout}, got {value.dim()} with shape "
             f"{tuple(value.shape)}; reshape it"
         )
+    if value.layout != torch.strided:
+        raise ValueError(
+            f"{name}: expected a dense tensor, got layout {value.layout}; pass {name}.to_dense()"
+        )
 
 
 def dtype(name: str, value: torch.Tensor, allowed: tuple[torch.dtype, ...]) -> None:
     if value.dtype not in allowed:
         known = ", ".join(str(one).removeprefix("torch.") for one in allowed)
+        nearest = torch.float32 if torch.float32 in allowed else allowed[0]
         raise ValueError(
             f"{name}: expected dtype {known}, got {str(value.dtype).removeprefix('torch.')}; "
-            f"convert it with {name}.to(...)"
+            f"convert it with {name}.to({nearest})"
         )
 
 
@@ -126,7 +131,19 @@ def softmax_scale(value: Any, head_dim: int, name: str = "softmax_scale") -> flo
     """``value``, or where it is None the usual one for ``head_dim``."""
     if value is None:
         return 1.0 / math.sqrt(head_dim)
-    return number(name, value, "a number, or None for 1 / sqrt(head_dim)")
+    expected = "a finite number, or None for 1 / sqrt(head_dim)"
+    scale = number(name, value, expected)
+    if not math.isfinite(scale):
+        raise ValueError(f"{name}: expected {expected}, got {scale}")
+    return scale
+
+
+def flag(name: str, value: Any) -> bool:
+    """Of a tensor bool() would wait for the GPU; of "no" it would be True."""
+    if isinstance(value, (str, list, tuple, torch.Tensor)):
+        got = "a tensor" if isinstance(value, torch.Tensor) else repr(value)
+        raise TypeError(f"{name}: expected True or False, got {got}")
+    return bool(value)
 
 
 def whole(value: Any) -> bool:

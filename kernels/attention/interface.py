@@ -101,6 +101,7 @@ def flash_attention(
             f"got {q.dtype}; convert q, k and v with .bfloat16()"
         )
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
+    return_lse = checks.flag("return_lse", return_lse)
     checks.launchable("q", q)
     if in_fp8:
         out, lse = fp8_interface.attend(q, k, v, *reach, softmax_scale, **low)
@@ -197,7 +198,7 @@ def limits(offset: int, causal: bool, window_size: Any) -> tuple[bool, int, int 
             f"{window_size!r}"
         )
     left, right = sizes
-    if causal:
+    if checks.flag("causal", causal):
         right = 0
     return right >= 0, offset + max(right, 0), None if left < 0 else offset - left
 
@@ -233,7 +234,9 @@ def check(
     if not 1 <= v.shape[3] <= MAX_HEAD_DIM:
         raise ValueError(f"{v_name}: expected head_dim 1 to {MAX_HEAD_DIM}, got {v.shape[3]}")
     heads, kv_heads = q.shape[head_axis], k.shape[head_axis]
-    if kv_heads == 0 or heads % kv_heads:
+    if kv_heads == 0:
+        raise ValueError(f"{k_name}: expected at least one head, got 0; layout is {layout}")
+    if heads % kv_heads:
         raise ValueError(
             f"{k_name}: expected a number of heads that divides the {heads} of {q_name}, got "
             f"{kv_heads}; layout is {layout}"

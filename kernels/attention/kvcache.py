@@ -91,6 +91,8 @@ def flash_attention_kvcache(
     _without_gradient(rotary_cos=rotary_cos, rotary_sin=rotary_sin)
     causal, right, left = interface.limits(0, causal, window_size)
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
+    return_lse = checks.flag("return_lse", return_lse)
+    rotary_interleaved = checks.flag("rotary_interleaved", rotary_interleaved)
     checks.launchable("q", q)
     seqlens = cache_seqlens if isinstance(cache_seqlens, torch.Tensor) else None
     length = cache_seqlens if isinstance(cache_seqlens, int) else rows

@@ -29,6 +29,7 @@ def scaled_dot_product_attention(
     whose memory is told at ``flash_attention``'s ``bias``. A row that sees no key gives 0.
     ``dropout_p`` drops weights by a seed drawn from torch's generator, not the ones torch drops.
     """
+    is_causal = checks.flag("is_causal", is_causal)
     if is_causal and attn_mask is not None:
         raise ValueError(
             "attn_mask: expected None with is_causal=True, as torch does; put both into the mask"
@@ -36,7 +37,7 @@ def scaled_dot_product_attention(
     names = ("query", "key", "value")
     query, key, value = autocast.lowered(query, key, value)
     check(query, key, value, names, layout="(batch, heads, seqlen, head_dim)", head_axis=1)
-    if not enable_gqa and query.shape[1] != key.shape[1]:
+    if not checks.flag("enable_gqa", enable_gqa) and query.shape[1] != key.shape[1]:
         raise ValueError(
             f"key: expected {query.shape[1]} heads as query has, got {key.shape[1]}; pass "
             "enable_gqa=True for grouped query heads"

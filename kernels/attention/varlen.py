@@ -63,6 +63,7 @@ def flash_attention_varlen(
         dropout_seed,
     )
     scale = checks.softmax_scale(softmax_scale, q.shape[2])
+    return_lse = checks.flag("return_lse", return_lse)
     checks.launchable("q", q)
     out, lse = attend(
         q,

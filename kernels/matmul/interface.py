@@ -71,6 +71,7 @@ def matmul(
             "out: expected None where a gradient is asked for, got a tensor; drop it, or call "
             "under torch.no_grad()"
         )
+    allow_tf32 = checks.flag("allow_tf32", allow_tf32)
     checks.launchable("a", a)
     traced = checks.traced(a)
     if in_fp8:

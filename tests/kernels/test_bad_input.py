@@ -38,6 +38,11 @@ def sdpa(**options: Any) -> Any:
 
 MISTAKES: dict[str, Mistake] = {
     "attention-no-tensor": (lambda: attend(q=[1]), TypeError, r"^q: expected a torch.Tensor.*list"),
+    "attention-sparse": (
+        lambda: attend(q=Q.to_sparse()),
+        ValueError,
+        r"^q: expected a dense tensor, got layout torch.sparse_coo.*to_dense",
+    ),
     "attention-rank": (
         lambda: attend(k=K[0]),
         ValueError,
@@ -46,7 +51,7 @@ MISTAKES: dict[str, Mistake] = {
     "attention-dtype": (
         lambda: attend(q=Q.double()),
         ValueError,
-        r"^q: .*float16.*float64.*\.to\(",
+        r"^q: .*float16.*float64.*\.to\(torch.float32\)$",
     ),
     "attention-mixed": (
         lambda: attend(v=K.bfloat16()),
@@ -84,7 +89,54 @@ MISTAKES: dict[str, Mistake] = {
     "attention-scale": (
         lambda: kernels.flash_attention(Q, K, K, softmax_scale="a"),
         TypeError,
-        r"^softmax_scale: expected a number, or None for 1 / sqrt\(head_dim\), got 'a'",
+        r"^softmax_scale: expected a finite number, or None for 1 / sqrt\(head_dim\), got 'a'",
+    ),
+    "attention-scale-infinite": (
+        lambda: kernels.flash_attention(Q, K, K, softmax_scale=float("nan")),
+        ValueError,
+        r"^softmax_scale: expected a finite number, or None for 1 / sqrt.*, got nan",
+    ),
+    "sdpa-scale-infinite": (
+        lambda: sdpa(scale=float("inf")),
+        ValueError,
+        r"^scale: expected a finite number, or None for.*, got inf",
+    ),
+    "attention-causal": (
+        lambda: kernels.flash_attention(Q, K, K, causal="no"),
+        TypeError,
+        r"^causal: expected True or False, got 'no'",
+    ),
+    "varlen-causal": (
+        lambda: kernels.flash_attention_varlen(
+            Q[0], K[0], K[0], CU, CU, 8, 8, causal=torch.tensor(True)
+        ),
+        TypeError,
+        r"^causal: expected True or False, got a tensor",
+    ),
+    "attention-return-lse": (
+        lambda: kernels.flash_attention(Q, K, K, return_lse="x"),
+        TypeError,
+        r"^return_lse: expected True or False, got 'x'",
+    ),
+    "sdpa-causal": (
+        lambda: sdpa(is_causal="no"),
+        TypeError,
+        r"^is_causal: expected True or False, got 'no'",
+    ),
+    "varlen-longest-bool": (
+        lambda: varlen(longest=True),
+        ValueError,
+        r"^max_seqlen_q: expected the longest.*int, got True",
+    ),
+    "attention-seed-bool": (
+        lambda: kernels.flash_attention(Q, K, K, dropout_p=0.1, dropout_seed=True),
+        TypeError,
+        r"^dropout_seed: expected an int, an int64 tensor.*got bool",
+    ),
+    "attention-no-heads": (
+        lambda: attend(q=Q[:, :, :0], k=K[:, :, :0], v=K[:, :, :0]),
+        ValueError,
+        r"^k: expected at least one head, got 0; layout is \(batch, seqlen",
     ),
     "attention-softcap-tensor": (
         lambda: kernels.flash_attention(Q, K, K, softcap=torch.ones(())),

@@ -37,6 +37,11 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^v_cache: .*float16.*bfloat16.*\.to\(",
     ),
+    "kvcache-causal": (
+        lambda: decode(causal=torch.ones(1)),
+        TypeError,
+        r"^causal: expected True or False, got a tensor",
+    ),
     "kvcache-device": (
         lambda: decode(k=K.to("meta")),
         ValueError,

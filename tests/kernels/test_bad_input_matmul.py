@@ -34,6 +34,11 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^b: expected device cpu as a has, got meta; move",
     ),
+    "matmul-tf32": (
+        lambda: kernels.matmul(A, B, allow_tf32="no"),
+        TypeError,
+        r"^allow_tf32: expected True or False, got 'no'",
+    ),
     "matmul-bias-device": (
         lambda: kernels.matmul(A, B, bias=B[0].to("meta")),
         ValueError,
