@@ -125,12 +125,13 @@ def flash_attention_backward(
     """Gradients of q, k and v for ``out, lse = flash_attention(..., return_lse=True)``.
 
     What autograd runs, for who keeps outputs himself; without softcap and the like. The same bits
-    at every run. The results have no gradients of their own: where an input requires one, asking
-    for it is an error. Where k or v holds NaN or inf, those of q are NaN: on Hopper at head dims
-    33 to 128 of all queries of its heads (from 65 on where they see above 1,024 keys in the mean),
-    else of those that see it.
+    at every run. Under ``torch.autocast`` all but lse are cast to its dtype first. The results have
+    no gradients of their own: where an input requires one, asking for it is an error. Where k or v
+    holds NaN or inf, those of q are NaN: on Hopper at head dims 33 to 128 of all queries of its
+    heads (from 65 on where they see above 1,024 keys in the mean), else of those that see it.
     """
     layout = "(batch, seqlen, heads, head_dim)"
+    dout, q, k, v, out = autocast.lowered(dout, q, k, v, out)
     check(q, k, v, layout=layout, head_axis=2)
     checks.tensor("out", out, rank=4, layout=layout)
     checks.tensor("dout", dout, rank=4, layout=layout)

@@ -59,6 +59,13 @@ def run() -> dict[str, list[torch.Tensor]]:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         kept = kernels.matmul(double.float(), double.float(), out=torch.empty(4, 4))
     found["out"] = [kept, 4 * torch.ones(4, 4)]
+    q, dout = (make(1, 20, 2, 16).detach() for _ in range(2))
+    low, dlow = q.bfloat16(), dout.bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        given = kernels.flash_attention(q, q, q, return_lse=True)
+        got = kernels.flash_attention_backward(dout, q, q, q, *given)
+    want = kernels.flash_attention_backward(dlow, low, low, low, *given)
+    found["backward"] = [each for pair in zip(got, want, strict=True) for each in pair]
     return {name: [one.detach() for one in tensors] for name, tensors in found.items()}
 
 
