@@ -155,7 +155,7 @@ class Session:
         return {outcome.workload: outcome for outcome in self._one_worker(workloads, report)}
 
     def _one_worker(self, workloads: Sequence[str], report: Report | None) -> Iterator[Outcome]:
-        """Outcomes of one process, the last of them maybe that it hung or died. At least one."""
+        """Outcomes of one process, the last maybe that it hung or died. None only after a stop."""
         process, self._ahead = self._ahead or self._start(), None
         self._working = process
         self._note = ""
@@ -245,7 +245,7 @@ class Session:
                         yield outcome
                     continue
                 failed = "failed", "" if lost else last_word()
-            if not lost:
+            if not (lost or self._stopped):  # what we ended ourselves did not fail
                 for name in [one for one in at if one in waiting] or waiting[:1]:
                     yield Outcome(name, *failed)
             return
@@ -282,11 +282,11 @@ def side_by_side(
     shares = [names[first::workers] for first in range(workers)]
     sessions = [Session(request, environment=environment) for _ in shares]
     with ThreadPoolExecutor(workers) as pool:
-        running = [
-            pool.submit(session.run, share, report)
-            for session, share in zip(sessions, shares, strict=True)
-        ]
         try:
+            running = [
+                pool.submit(session.run, share, report)
+                for session, share in zip(sessions, shares, strict=True)
+            ]
             return {name: one for future in running for name, one in future.result().items()}
         except BaseException:  # Ctrl-C: no worker outlives who asked
             for session in sessions:

@@ -143,11 +143,17 @@ def test_no_worker_outlives_a_stop(monkeypatch: pytest.MonkeyPatch):
     scripts["w0"] = {"us": 10}
     request = {"mode": "latency", "scripts": scripts, "limits": QUICK}
 
+    seen: list[str] = []
+
     def came(outcome: Outcome) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
+        seen.append(outcome.workload)
+        # Once: the next could come when nothing takes it any more, and end the tests themselves.
+        if len(seen) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Stopped), stopped_by_sigterm():
         side_by_side(request, list(scripts), 2, came)
+    assert seen == ["w0"], "what was ended by the stop did not fail by itself"
     assert len(started) == 2
     assert all(process.poll() is not None for process in started)
 
