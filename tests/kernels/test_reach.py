@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import mmap
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
 
 import kernels
 from kernels.attention.reach import near_bias
+from tests.gpu import far_rows
 from tests.kernels.interpreted import Worker
 
 NO_RESERVE = 0x4000  # Linux's MAP_NORESERVE, which Python names from 3.13 on
@@ -130,6 +134,39 @@ def run_products(kind: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
 def test_rows_of_products_may_lie_any_distance_apart(interpreter: Worker, kind: str) -> None:
     for got, wanted in interpreter.run(run_products, kind):
         assert torch.allclose(got, wanted, rtol=2e-3, atol=2e-3)
+
+
+DIVISOR = 2000
+
+
+@contextmanager
+def sooner() -> Iterator[None]:
+    """Inside, kernels take rows for far at distances this much smaller, and as few rows as their
+    tiles have here."""
+    limits = [
+        (module, name, getattr(module, name))
+        for place, module in sys.modules.items()
+        for name in ("LIMIT", "SMALL")
+        if place.startswith("kernels.") and hasattr(module, name)
+    ]
+    assert len(limits) > 2
+    for module, name, value in limits:
+        setattr(module, name, value // DIVISOR // 8)
+    try:
+        yield
+    finally:
+        for module, name, value in limits:
+            setattr(module, name, value)
+
+
+def run_shrunk(name: str) -> list[str]:
+    with sooner():
+        return far_rows.problems(name, "cpu", True, DIVISOR)
+
+
+@pytest.mark.parametrize("name", far_rows.CASES)
+def test_what_a_gpu_holds_is_held_here_at_smaller_distances(interpreter: Worker, name: str) -> None:
+    assert not interpreter.run(run_shrunk, name)
 
 
 def test_a_bias_that_no_copy_brings_near_is_refused() -> None:
