@@ -133,7 +133,8 @@ def softmax_scale(value: Any, head_dim: int, name: str = "softmax_scale") -> flo
         return 1.0 / math.sqrt(head_dim)
     expected = "a finite number, or None for 1 / sqrt(head_dim)"
     scale = number(name, value, expected)
-    if not math.isfinite(scale):
+    # By comparing, which dynamo traces of a scale that changes; math.isfinite it does not.
+    if not -math.inf < scale < math.inf:
         raise ValueError(f"{name}: expected {expected}, got {scale}")
     return scale
 

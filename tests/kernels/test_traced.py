@@ -47,6 +47,25 @@ def test_gradients_and_given_outputs_compile_in_one_graph(interpreter: Worker) -
         assert torch.equal(compiled, eager)
 
 
+def run_compiled_for_all_sizes() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    import kernels
+
+    def attend(x: Any, scale: float | None) -> Any:
+        out = kernels.flash_attention(x, x, x, softmax_scale=scale)
+        return kernels.scaled_dot_product_attention(out, x, x, scale=scale)
+
+    found, compiled = [], torch.compile(attend, fullgraph=True, backend="aot_eager", dynamic=True)
+    for head_dim, scale in ((16, None), (24, None), (16, 0.3), (16, 0.4), (16, 0.5)):
+        x = torch.randn(1, 5, 2, head_dim)
+        found.append((compiled(x, scale), attend(x, scale)))
+    return found
+
+
+def test_sizes_and_scales_may_be_symbols_of_one_graph(interpreter: Worker) -> None:
+    for compiled, eager in interpreter.run(run_compiled_for_all_sizes):
+        assert torch.allclose(compiled, eager, rtol=1e-5, atol=1e-6)
+
+
 class Exported(torch.nn.Module):
     """Lengths of tensors as arguments."""
 
