@@ -95,7 +95,7 @@ def flash_attention_kvcache(
     rotary_interleaved = checks.flag("rotary_interleaved", rotary_interleaved)
     checks.launchable("q", q)
     seqlens = cache_seqlens if isinstance(cache_seqlens, torch.Tensor) else None
-    length = cache_seqlens if isinstance(cache_seqlens, int) else rows
+    length = rows if seqlens is not None or cache_seqlens is None else cache_seqlens
     where = (seqlens, length, cache_batch_idx, block_table, k_scale, v_scale)
     turned = (rotary_cos, rotary_sin, rotary_interleaved)
     added = 0
@@ -129,9 +129,7 @@ def _check(
             )
     if isinstance(seqlens, torch.Tensor):
         integers("cache_seqlens", seqlens, q, rank=1, layout="(batch,)")
-    elif seqlens is not None and (
-        type(seqlens) is bool or not isinstance(seqlens, int) or seqlens < 0
-    ):
+    elif seqlens is not None and (not checks.whole(seqlens) or seqlens < 0):
         raise TypeError(
             "cache_seqlens: expected an int32 tensor (batch,), one int for all or None, got "
             f"{seqlens!r}"
