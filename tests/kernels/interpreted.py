@@ -6,8 +6,11 @@ Everything here that takes a case runs in that worker; ``Worker.run`` hands the 
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -215,7 +218,9 @@ class Worker:
         before = os.environ.get("TRITON_INTERPRET")
         os.environ["TRITON_INTERPRET"] = "1"
         try:
-            self._pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_prepare)
+            self._pool = ProcessPoolExecutor(
+                1, get_context("spawn"), initializer=_prepare, initargs=(os.getpid(),)
+            )
             self._pool.submit(_answer).result()
         finally:
             if before is None:
@@ -260,7 +265,15 @@ def _answer() -> None:
     """The pool starts its process on the first task."""
 
 
-def _prepare() -> None:
+PR_SET_PDEATHSIG = 1
+
+
+def _prepare(parent: int) -> None:
+    # It holds both ends of the pipe it is asked by: of a parent that was killed it would not hear.
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
     torch.set_num_threads(1)
     # torch.empty then gives NaN: what a kernel fails to write shows.
     torch.use_deterministic_algorithms(True)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+import time
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -82,3 +86,33 @@ def test_what_seems_beyond_is_drawn_until_it_is_settled() -> None:
 def test_what_is_far_beyond_fails_at_once() -> None:
     with pytest.raises(AssertionError, match="RMS error"):
         judged(9.0, 0.0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to end the process")
+def test_the_interpreter_ends_with_the_tests_that_were_killed() -> None:
+    code = (
+        "import os, time\n"
+        "from tests.kernels.interpreted import Worker\n"
+        "if __name__ == '__main__':\n"
+        "    worker = Worker()\n"
+        "    print(worker.run(os.getpid), flush=True)\n"
+        "    time.sleep(120)"
+    )
+    tests = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert tests.stdout is not None
+    stat = Path("/proc", tests.stdout.readline().strip(), "stat")
+    assert stat.exists()
+    tests.kill()
+    tests.communicate(timeout=60)
+
+    def runs() -> bool:
+        """A process that ended and was not waited for does not."""
+        try:
+            return stat.read_text().rpartition(") ")[2][0] != "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+    until = time.monotonic() + 10
+    while runs() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not runs()
