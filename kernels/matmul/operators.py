@@ -104,6 +104,10 @@ def _through(activation: str, dout: torch.Tensor, before: torch.Tensor) -> torch
         gradient = aten.threshold_backward(dout, before, 0)
     elif activation == "gelu":
         gradient = aten.gelu_backward(dout, before)
+    elif torch.is_grad_enabled():  # a second gradient is asked for, and silu_backward has none
+        x = before.float()
+        gate = torch.sigmoid(x)
+        gradient = (dout.float() * gate * (1 + x * (1 - gate))).to(dout.dtype)
     else:
         gradient = aten.silu_backward(dout, before)
     assert isinstance(gradient, torch.Tensor)

@@ -160,6 +160,27 @@ def test_torch_func_differentiates(interpreter: Worker) -> None:
         torch.testing.assert_close(transformed, plain, rtol=1e-5, atol=1e-4)
 
 
+def run_second_of_activations() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Second gradients of products beside those of torch's own."""
+    import kernels
+
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for activation in ("relu", "gelu", "silu"):
+        a, b = torch.randn(5, 8, requires_grad=True), torch.randn(8, 6, requires_grad=True)
+        of_torch = getattr(torch.nn.functional, activation)(a @ b)
+        each = []
+        for out in (kernels.matmul(a, b, activation=activation), of_torch):
+            da, db = torch.autograd.grad(out.pow(2).sum(), (a, b), create_graph=True)
+            each.append(torch.autograd.grad(da.pow(2).sum() + db.sum(), (a, b)))
+        found += zip(*each, strict=True)
+    return found
+
+
+def test_products_with_an_activation_have_second_gradients(interpreter: Worker) -> None:
+    for found, of_torch in interpreter.run(run_second_of_activations):
+        torch.testing.assert_close(found, of_torch, rtol=1e-4, atol=1e-4)
+
+
 def run_second() -> list[str]:
     import kernels
 
