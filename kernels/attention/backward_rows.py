@@ -231,7 +231,7 @@ def attention_backward_rows(
         b_s = b_s.to(VALUE)
         b_dp = head_product(b_dout, b_v, WIDE=True)
         if scores.seed is not None:
-            b_keep = kept(scores, i_row, o_m[:, None], i_n, o_n[None, :])
+            b_keep = kept(scores, i_row, i_n, BLOCK_M, BLOCK_N)
             b_dp = dropped(b_dp, b_keep, scores)
         seen = i_n + o_n[None, :] < seqlen_k
         if CAUSAL:

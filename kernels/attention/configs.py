@@ -202,6 +202,30 @@ CROWDED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
 }
 # A bias beside lists of blocks: with two stages ptxas waits for every wgmma by itself (C7515).
 BIASED_BLOCKS = {"sm_90": CROWDED_FORWARD["sm_90"] | {64: C(64, 32, 4, 1, tma=True)}}
+
+# One thing asked of scores, by its name among options.py's, leaves registers for the tiles that
+# serve without any, or for these. Found with the compiler; not measured on a card yet.
+_ONE_OF_CROWD: dict[str, dict[int, ForwardConfig]] = {
+    "sm_80": {128: C(128, 64, 8, 3)},
+    "sm_90": FORWARD["sm_90"],
+    "sm_100": {64: C(128, 64, 8, 2, tma=True), 128: C(128, 64, 8, 2, tma=True)},
+    "gfx90a": {64: C(128, 64, 4, 1, 2), 128: C(128, 32, 4, 1, 2)},
+    "gfx942": {128: C(128, 32, 4, 1, 2)},
+    "gfx950": {64: C(128, 64, 4, 1, 2), 128: C(128, 32, 4, 1, 2)},
+}
+ALONE_FORWARD: dict[str, dict[str, dict[int, ForwardConfig]]] = {
+    "sinks": {"sm_90": FORWARD["sm_90"]},
+    "softcap": {"sm_90": FORWARD["sm_90"]},
+    "bias": {
+        "sm_90": {
+            64: C(64, 128, 4, 2, tma=True, branch=True),
+            # A third stage of the bias leaves room for one program a multiprocessor.
+            128: C(64, 64, 4, 2, tma=True, branch=True),
+        }
+    },
+    "dropout": _ONE_OF_CROWD,
+    "block_mask": _ONE_OF_CROWD,
+}
 _SCORED_CDNA: dict[int, BackwardConfig] = {
     64: B(C(32, 64, 4, 1, 1), C(64, 32, 4, 1, 1)),
     128: B(C(32, 64, 4, 1, 1), C(64, 32, 4, 1, 1)),
@@ -341,14 +365,19 @@ def choose_forward(
     scored: bool = False,
     crowded: bool = False,
     biased_blocks: bool = False,
+    alone: str | None = None,
 ) -> ForwardConfig:
     """The configuration the forward pass launches; ``plain`` where nothing but causal is asked,
     ``other`` where head dims are not ``measured``, ``narrow`` where sequences are packed or
     a row sees few keys, ``scored`` where more is asked of scores than a mask, ``crowded`` where
-    much is, ``biased_blocks`` where it is a bias and lists of blocks."""
+    much is, ``biased_blocks`` where it is a bias and lists of blocks, ``alone`` what it is where
+    it is one thing."""
     if target.backend == "interpreter":
         return INTERPRETED
     if dtype.itemsize == 2 and target.name in FORWARD:
+        found = ALONE_FORWARD.get(alone or "", {}).get(target.name, {})
+        if plain and not other and head_dim in found:
+            return found[head_dim]
         tables = FORWARD if plain and not scored else FORWARD | ROOMY_FORWARD
         tables = tables | NARROW_FORWARD if narrow and not scored else tables
         # On sm_90 what more is asked of has the tiles of before, without branches.

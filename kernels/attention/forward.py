@@ -182,24 +182,25 @@ def attention_forward(
         o_full = tl.minimum(seqlen_k, o_row + causal_offset + 1) // BLOCK_N * BLOCK_N
         o_full = tl.maximum(o_full, 0)
     if blocks is not None:
-        # Only what is listed, and none of it seen by every row.
+        # Only what is listed; without branches none of it counts as seen by every row.
         o_end = tl.load(b_blocks) * span
-        o_full = 0
+        o_full = o_full if BRANCH else 0
     o_first = 0
     o_inner = 0
     k_first = k
     v_first = v
     k_inner = k
     v_inner = v
-    if left_offset is not None and blocks is None:
+    if left_offset is not None and (blocks is None or BRANCH):
         # Before the whole blocks, those whose first keys some rows no longer see.
-        o_first = tl.maximum(o_row + left_offset, 0) // BLOCK_N * BLOCK_N
         o_inner = tl.cdiv(tl.maximum(o_row + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
-        if not TMA:
-            k_first += o_first.to(tl.int64) * stride_ks
-            v_first += o_first.to(tl.int64) * stride_vs
-            k_inner += o_inner.to(tl.int64) * stride_ks
-            v_inner += o_inner.to(tl.int64) * stride_vs
+        if blocks is None:
+            o_first = tl.maximum(o_row + left_offset, 0) // BLOCK_N * BLOCK_N
+            if not TMA:
+                k_first += o_first.to(tl.int64) * stride_ks
+                v_first += o_first.to(tl.int64) * stride_vs
+                k_inner += o_inner.to(tl.int64) * stride_ks
+                v_inner += o_inner.to(tl.int64) * stride_vs
     if BRANCH:
         b_out, b_max, b_sum = attend(
             b_q, b_out, b_max, b_sum, k_first, v_first, i_at, i_kv,
@@ -309,12 +310,13 @@ def launch(
             scored=not options.plain,
             crowded=options.crowded,
             biased_blocks=options.bias is not None and options.block_mask is not None,
+            alone=options.alone,
         )
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
         tma = config.tma and describable_as(packed, k, v) and not (other and packed is not None)
-        masked = options.block_mask is None and (causal or left_offset is not None)
+        masked = causal or left_offset is not None or not options.plain
         # Where a row's place tells how many keys it sees: not in a window.
-        ordered = causal and left_offset is None and options.plain and not natural
+        ordered = causal and left_offset is None and options.block_mask is None and not natural
         few = seqlen_k == 1 or (causal and seqlen_q == causal_offset == 1)
         kernel = attention_forward_few_keys if few else attention_forward
         kernel[grid](

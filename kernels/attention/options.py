@@ -45,6 +45,13 @@ class Options:
         """Whether what costs most registers is asked."""
         return self.dropout is not None or self.block_mask is not None
 
+    @property
+    def alone(self) -> str | None:
+        """What is asked of scores, where it is one thing."""
+        kinds = ("softcap", "slopes", "sinks", "dropout", "bias", "block_mask")
+        asked = [kind for kind in kinds if getattr(self, kind) is not None]
+        return asked[0] if len(asked) == 1 else None
+
     def arguments(self, scale: float, scores: tuple[int, int, int, int]) -> tuple[Any, ...]:
         """Of every kernel, from ``factor`` on, for ``scores`` of this shape."""
         strides = (None, None) if self.slopes is None else self.slopes.stride()
@@ -54,7 +61,7 @@ class Options:
         chances: tuple[Any, ...] = (None, None, None)
         if self.dropout is not None:
             keep = 0.0 if self.dropout == 1.0 else 1.0 / (1.0 - self.dropout)
-            chances = (self.seed, round(self.dropout * 2**24), keep)
+            chances = (self.seed, min(round(self.dropout * 2**32), 2**32 - 1) - 2**31, keep)
         return (
             scale if self.modifies else None,
             self.softcap,

@@ -22,8 +22,8 @@ class Scores(NamedTuple):
     use: ``softcap`` s becomes softcap * tanh(s / softcap); ``slope`` of ALiBi, with ``diagonal``
     the key that lies under query 0, bottom-right; ``bias`` points at the head's (rows, columns),
     to be added or, of uint8, hiding where it is 0; its gradient goes to ``dbias``, contiguous.
-    Weights below ``drop_below`` of 2^24 drawn from ``seed`` for this ``head`` of the batch are
-    dropped, the others are multiplied by ``keep_scale``.
+    Weights whose signed 32 bits, drawn from ``seed`` for this ``head`` of the batch, are less than
+    ``drop_below`` are dropped, the others are multiplied by ``keep_scale``.
     Of block-sparse masks ``blocks`` points at how many blocks of ``span`` keys (where a program
     owns keys: queries) are seen, and which.
     """
@@ -119,14 +119,56 @@ def place(scores, i):
 
 
 @triton.jit
-def kept(scores, i_row, o_r, i_col, o_c):
-    """Which weights dropout keeps: a function of seed, head, query and key alone, so that passes
-    and tiles of any size agree. Philox 4x32 with 7 rounds; of its counter the words are key, query,
-    head and 0, and of its result the first word serves."""
-    c_key = i_col + o_c + o_r * 0
-    c_query = i_row + o_r + o_c * 0
-    bits, _, _, _ = tl.philox(scores.seed, c_key, c_query, c_key * 0 + scores.head, c_key * 0, 7)
-    return (bits >> 8).to(tl.int32) >= scores.drop_below
+def kept(scores, i_row, i_col, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """(ROWS, COLUMNS): which weights dropout keeps, of queries from ``i_row`` and keys from
+    ``i_col`` on, both multiples of 16, as ROWS and COLUMNS are. A function of seed, head, query and
+    key alone, so that passes and tiles of any size agree.
+
+    One Philox 4x32 with 7 rounds serves four weights, those of queries and keys that differ in the
+    bit of 8 alone: the words of its counter are key and query without that bit, head and 0, and the
+    first two of its result serve the lower query. So far apart because a thread holds such four of
+    mma's and wgmma's results, whichever axis is the queries': no word crosses threads.
+    """
+    o_r = tl.arange(0, ROWS // 2)
+    o_c = tl.arange(0, COLUMNS // 2)
+    o_r = (i_row + o_r // 8 * 16 + o_r % 8)[:, None]
+    o_c = (i_col + o_c // 8 * 16 + o_c % 8)[None, :]
+    w_0, w_1, w_2, w_3 = philox(scores.seed, o_r, o_c, scores.head)
+    b_low = tl.join(w_0 >= scores.drop_below, w_1 >= scores.drop_below)
+    b_high = tl.join(w_2 >= scores.drop_below, w_3 >= scores.drop_below)
+    # [query // 16, query % 8, key // 16, key % 8, bit 3 of key, bit 3 of query]
+    b_keep = tl.reshape(tl.join(b_low, b_high), [ROWS // 16, 8, COLUMNS // 16, 8, 2, 2])
+    return tl.reshape(tl.permute(b_keep, [0, 5, 1, 2, 4, 3]), [ROWS, COLUMNS])
+
+
+@triton.jit
+def philox(seed, c_0, c_1, c_2):
+    """Four words of Philox 4x32 with 7 rounds, as signed ones: counter (c_0, c_1, c_2, 0).
+
+    Products of 64 bits are one instruction, which high and low halves by themselves are not.
+    """
+    seed = seed.to(tl.uint64, bitcast=True)
+    k_0 = seed.to(tl.uint32)
+    k_1 = (seed >> 32).to(tl.uint32)
+    c_0 = c_0.to(tl.uint32)
+    c_1 = c_1.to(tl.uint32)
+    c_2 = c_2.to(tl.uint32)
+    c_3 = c_2 * 0
+    for _ in tl.static_range(7):
+        first = c_0.to(tl.uint64) * 0xD2511F53
+        second = c_2.to(tl.uint64) * 0xCD9E8D57
+        c_0 = (second >> 32).to(tl.uint32) ^ c_1 ^ k_0
+        c_1 = second.to(tl.uint32)
+        c_2 = (first >> 32).to(tl.uint32) ^ c_3 ^ k_1
+        c_3 = first.to(tl.uint32)
+        k_0 = tl.add(k_0, 0x9E3779B9, sanitize_overflow=False)
+        k_1 = tl.add(k_1, 0xBB67AE85, sanitize_overflow=False)
+    return (
+        c_0.to(tl.int32, bitcast=True),
+        c_1.to(tl.int32, bitcast=True),
+        c_2.to(tl.int32, bitcast=True),
+        c_3.to(tl.int32, bitcast=True),
+    )
 
 
 @triton.jit

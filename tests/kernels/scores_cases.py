@@ -81,11 +81,13 @@ SEED = 0x1234_5678_9ABC_DEF
 
 
 def drawn(heads: int, rows: int, columns: int, seed: int = SEED) -> torch.Tensor:
-    """(heads, rows, columns) numbers from 0 to 2^24: the first word of Philox 4x32-7, shifted,
-    whose key is the seed and whose counter is (column, row, head, 0)."""
+    """(heads, rows, columns) numbers from -2^31 to 2^31: words of Philox 4x32-7, whose key is the
+    seed and whose counter is (row, column, head, 0) with the bit of 8 cleared in row and column:
+    word 0 where neither had it, 1 where the column had, 2 where the row had, 3 where both."""
     low, high = np.uint64(2**32 - 1), np.uint64(32)
     head, row, column = np.indices((heads, rows, columns), dtype=np.uint64)
-    c = [column, row, head, np.zeros_like(head)]
+    bit = np.uint64(8)
+    c = [row & ~bit, column & ~bit, head, np.zeros_like(head)]
     key = [np.uint64(seed) & low, np.uint64(seed) >> high]
     for _ in range(7):
         first, second = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
@@ -96,7 +98,14 @@ def drawn(heads: int, rows: int, columns: int, seed: int = SEED) -> torch.Tensor
             first & low,
         ]
         key = [(key[0] + np.uint64(0x9E3779B9)) & low, (key[1] + np.uint64(0xBB67AE85)) & low]
-    return torch.as_tensor((c[0] >> np.uint64(8)).astype(np.int64))
+    which = ((row & bit) >> np.uint64(2)) + ((column & bit) >> np.uint64(3))
+    words = np.choose(which.astype(np.int64), c)
+    return torch.as_tensor(words.astype(np.uint32).view(np.int32).astype(np.int64))
+
+
+def below(dropout: float) -> int:
+    """Below which such a number drops its weight."""
+    return round(dropout * 2**32) - 2**31
 
 
 def formula(
@@ -144,7 +153,7 @@ def formula(
     if case.dropout:
         before = case.H * case.empty
         numbers = drawn(before + case.B * case.H, case.S, case.KV)[before:].view_as(weights)
-        weights = weights * (numbers >= round(case.dropout * 2**24)) / (1.0 - case.dropout)
+        weights = weights * (numbers >= below(case.dropout)) / (1.0 - case.dropout)
     return (weights.to(kind) @ v).transpose(1, 2), lse
 
 
@@ -178,10 +187,11 @@ def everything(case: Case, dtype: str | None) -> dict[str, torch.Tensor]:
     return {"out": out.detach(), "lse": lse.detach(), **named}
 
 
-def run(case: Case) -> dict[str, Errors]:
+def run(case: Case, branch: bool = False) -> dict[str, Errors]:
+    """With ``branch`` the forward pass has the loop that branches around masks."""
     from kernels.attention import configs
 
-    configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma)
+    configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma, branch=branch)
     configs.INTERPRETED_BACKWARD = replace(configs.INTERPRETED_BACKWARD, tma=case.tma)
     got, plain, truth = (everything(case, dtype) for dtype in (None, case.dtype, "float64"))
     return {name: measure(got[name], plain[name], truth[name]) for name in truth}

@@ -19,10 +19,11 @@ LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950"
 @dataclass(frozen=True, kw_only=True)
 class Everything(AttentionWorkload):
     """Softcap, ALiBi, sinks, bias, dropout and a block-sparse mask in one call; or of these a bias
-    and a mask alone."""
+    and a mask, or the one that ``alone`` names."""
 
     backward: bool = False
     few: bool = False
+    alone: str = ""
 
     def call(self, inputs: Inputs) -> Any:
         import torch
@@ -38,6 +39,11 @@ class Everything(AttentionWorkload):
             "sinks": by_head.clone().requires_grad_(self.backward),
             "dropout_p": 0.1,
         }
+        if self.alone:
+            more["block_mask"] = torch.ones(1, 1, self.S // 128, self.S // 128, dtype=torch.bool)
+            more["bias"] = bias
+            one = {self.alone: more[self.alone]}
+            return kernels.flash_attention(*leaves, causal=self.causal, **one)
         out = kernels.flash_attention(
             *leaves,
             causal=self.causal,
@@ -88,3 +94,20 @@ def test_both_passes_spill_nothing_and_take_the_best_tensor_cores(D: int, target
 
 def test_forward_of_narrow_heads_is_advised_of_nothing_on_hopper() -> None:
     check(64, get("sm_90"), few=True)
+
+
+# Two programs a multiprocessor, as many as of attention without options.
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("alone", ["softcap", "sinks", "bias", "dropout_p", "block_mask"])
+def test_one_option_alone_fits_hopper_twice(alone: str, causal: bool) -> None:
+    workload = Everything(
+        group="test", dtype="bf16", B=4, S=4096, H=16, D=128, causal=causal, alone=alone
+    )
+    measured = measure(workload, get("sm_90"))
+    assert measured.status == "ok", measured.detail
+    assert measured.values["advisories"] == 0
+    launches: Any = measured.evidence["launches"]
+    (one,) = (one for one in launches if one["kernel"].startswith("attention_"))
+    assert one["spilled_bytes"] == 0
+    assert one["tensor_core_level"] == 2
+    assert one["occupancy"]["blocks"] == 2
