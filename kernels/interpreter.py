@@ -1,9 +1,10 @@
-"""bf16 and e4m3 of Triton's interpreter, mended to be what the hardware's are.
+"""bf16, e4m3 and fused products of Triton's interpreter, mended to be what the hardware's are.
 
 Triton 3.6 to 3.9 keep bf16 as raw integers: products multiply the bits, which makes results 1e9
 times too large, and casts from fp32 truncate instead of rounding to nearest even. Casts to e4m3
 lose the carry (1.97 becomes 1) and truncate below the normal range, e4m3's NaN is not known, nor a
-cast to fnuz. torch's casts serve instead. Imported where Triton interprets alone.
+cast to fnuz. torch's casts serve instead. fma rounds the product, too: of fp32 it is exact in fp64.
+Imported where Triton interprets alone.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ def mend() -> None:
     builder = interpreter.InterpreterBuilder
     if builder.create_dot.__module__ != interpreter.__name__:
         return
-    plain_dot, plain_cast, plain_convert = (
+    plain_dot, plain_cast, plain_convert, plain_fma = (
         builder.create_dot,
         builder.cast_impl,
         builder.create_fp_to_fp,
+        builder.create_fma,
     )
 
     def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
@@ -48,6 +50,12 @@ def mend() -> None:
             return interpreter.TensorHandle(rounded, kind.scalar)
         return plain_convert(self, source, kind, rounding)
 
+    def create_fma(self: Any, x: Any, y: Any, z: Any) -> Any:
+        if z.dtype.scalar != tl.float32:
+            return plain_fma(self, x, y, z)
+        fused = np.multiply(x.data, y.data, dtype=np.float64) + z.data
+        return interpreter.TensorHandle(fused.astype(np.float32), tl.float32)
+
     plain_patch = interpreter._patch_lang_core
 
     def patch_lang_core(lang: Any, *rest: Any) -> None:
@@ -62,6 +70,7 @@ def mend() -> None:
     interpreter._patch_lang_core = patch_lang_core
     builder.create_fp_to_fp = create_fp_to_fp
     builder.create_dot = create_dot
+    builder.create_fma = create_fma
     builder.cast_impl = cast_impl
     for name in ("create_fp_ext", "create_fp_trunc", "create_fp_to_si", "create_si_to_fp"):
         setattr(builder, name, cast_impl)

@@ -122,7 +122,8 @@ def accumulate_kv(
             seen = seen & within if MASKED else within
         if EXACT:
             b_s = b_s.to(sum_type(b_k.dtype))
-            b_p = shifted(b_s, b_lse[None, :], seen, scale, MASKED or left_offset is not None)
+            HIDES: tl.constexpr = MASKED or left_offset is not None
+            b_p = shifted(b_s, b_lse[None, :], seen, scale, HIDES, b_k.dtype == tl.float32)
             b_total = tl.load(total + o_bh + i_m + o_m, mask=in_m, other=1.0)
             b_p = divided(b_p, b_total[None, :])
         elif BRANCH:

@@ -90,7 +90,7 @@ def accumulate_q(
             seen = seen & since(b_first - i_n, BLOCK_N)
         if b_total is not None:
             b_s = b_s.to(sum_type(b_k.dtype))
-            b_p = shifted(b_s, b_lse[:, None], seen, scale, MASKED)
+            b_p = shifted(b_s, b_lse[:, None], seen, scale, MASKED, b_k.dtype == tl.float32)
             b_p = divided(b_p, b_total[:, None])
         elif o_full is not None:
             b_p = weights(b_s, b_lse[:, None] * LOG2_E, seen, scale, False)

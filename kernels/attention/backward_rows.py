@@ -244,7 +244,7 @@ def attention_backward_rows(
         b_finite = tl.where(b_own == float("-inf"), 0.0, b_own)
         b_alpha = tl.exp2(b_shift - b_finite).to(tl.float64)
         b_shift = b_own
-        b_p = shifted(b_s, b_finite[:, None], seen, unit, True)
+        b_p = shifted(b_s, b_finite[:, None], seen, unit, True, b_k.dtype == tl.float32)
         b_total = b_total * b_alpha + tl.sum(b_p, 1)
         b_more = b_more * b_alpha + tl.sum(b_p * (b_dp - b_start[:, None]), 1)
     b_total = tl.where(b_total == 0.0, 1.0, b_total)

@@ -28,6 +28,8 @@ class Case(Plain):
     bias: tuple[int, ...] = ()
     bias_dtype: str = "float32"
     hiding: bool = False
+    # The mean of a bias, which moves all scores alike.
+    level: float = 0.0
     dropout: float = 0.0
     # Axes batch and heads of a mask of blocks, with 1 where it broadcasts, and a block's sizes.
     blocks: tuple[int, ...] = ()
@@ -43,6 +45,7 @@ class Case(Plain):
             + "-sinks" * self.sinks
             + (f"-bias-{'x'.join(map(str, self.bias))}-{self.bias_dtype}" if self.bias else "")
             + "-hiding" * self.hiding
+            + (f"-level{self.level:g}" if self.level else "")
             + (f"-dropout{self.dropout}" if self.dropout else "")
             + (f"-blocks-{self.blocks[0]}x{self.blocks[1]}" if self.blocks else "")
             + (f"-of-{self.block[0]}x{self.block[1]}" if self.block != (128, 128) else "")
@@ -59,7 +62,8 @@ class Case(Plain):
         if self.sinks:
             found["sinks"] = 2.0 + 0.5 * torch.randn(self.H, generator=generator)
         if self.bias:
-            bias = torch.randn(self.bias, generator=generator).to(getattr(torch, self.bias_dtype))
+            bias = torch.randn(self.bias, generator=generator) + self.level
+            bias = bias.to(getattr(torch, self.bias_dtype))
             if self.hiding:
                 hidden = torch.rand(self.bias, generator=generator) < 0.3
                 dark = self.bias_dtype == "bool"

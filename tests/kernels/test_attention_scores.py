@@ -53,6 +53,9 @@ BIAS = [
     replace(BASE, bias=(2, 70, 1), causal=True, window=(30, 0)),
     replace(FP32, bias=(8, 60, 1), S=60, H=8, softcap=2.0, alibi="heads", sinks=True),
     replace(FP32, bias=(1, 2, 60, 70), S=60, causal=True, hiding=True),
+    # Scores far from 0, of which log2(e) times one, rounded, loses more than the formula does.
+    replace(FP32, bias=(1, 2, 40, 100), S=40, KV=100, level=-30.0),
+    replace(FP32, bias=(40, 100), S=40, KV=100, causal=True, level=30.0),
 ]
 DROPOUT = [
     replace(BASE, dropout=0.3, B=2, H=2, G=1, S=40),
