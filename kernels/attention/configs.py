@@ -223,7 +223,12 @@ ALONE_FORWARD: dict[str, dict[str, dict[int, ForwardConfig]]] = {
             128: C(64, 64, 4, 2, tma=True, branch=True),
         }
     },
-    "dropout": _ONE_OF_CROWD,
+    # 64 keys spill 8 bytes on sm_80 and 4 on gfx90a by triton 3.6.
+    "dropout": _ONE_OF_CROWD
+    | {
+        "sm_80": {128: C(128, 32, 8, 3)},
+        "gfx90a": _ONE_OF_CROWD["gfx90a"] | {64: C(128, 32, 4, 1, 2)},
+    },
     "block_mask": _ONE_OF_CROWD,
 }
 _SCORED_CDNA: dict[int, BackwardConfig] = {
@@ -366,18 +371,20 @@ def choose_forward(
     crowded: bool = False,
     biased_blocks: bool = False,
     alone: str | None = None,
+    describable: bool = True,
 ) -> ForwardConfig:
     """The configuration the forward pass launches; ``plain`` where nothing but causal is asked,
     ``other`` where head dims are not ``measured``, ``narrow`` where sequences are packed or
     a row sees few keys, ``scored`` where more is asked of scores than a mask, ``crowded`` where
     much is, ``biased_blocks`` where it is a bias and lists of blocks, ``alone`` what it is where
-    it is one thing."""
+    it is one thing, ``describable`` where keys and values may come through descriptors."""
     if target.backend == "interpreter":
         return INTERPRETED
     if dtype.itemsize == 2 and target.name in FORWARD:
-        found = ALONE_FORWARD.get(alone or "", {}).get(target.name, {})
-        if plain and not other and head_dim in found:
-            return found[head_dim]
+        found = ALONE_FORWARD.get(alone or "", {}).get(target.name, {}).get(head_dim)
+        # Through pointers what is to come through descriptors spills: up to 576 bytes on sm_90.
+        if found and plain and not other and (describable or not found.tma):
+            return found
         tables = FORWARD if plain and not scored else FORWARD | ROOMY_FORWARD
         tables = tables | NARROW_FORWARD if narrow and not scored else tables
         # On sm_90 what more is asked of has the tiles of before, without branches.

@@ -311,6 +311,7 @@ def launch(
             crowded=options.crowded,
             biased_blocks=options.bias is not None and options.block_mask is not None,
             alone=options.alone,
+            describable=options.alone is None or describable_as(packed, k, v),
         )
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
         tma = config.tma and describable_as(packed, k, v) and not (other and packed is not None)

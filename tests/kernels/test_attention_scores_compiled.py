@@ -19,11 +19,13 @@ LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950"
 @dataclass(frozen=True, kw_only=True)
 class Everything(AttentionWorkload):
     """Softcap, ALiBi, sinks, bias, dropout and a block-sparse mask in one call; or of these a bias
-    and a mask, or the one that ``alone`` names."""
+    and a mask, or the one that ``alone`` names, whose keys and values, if ``misaligned``, no
+    descriptor holds."""
 
     backward: bool = False
     few: bool = False
     alone: str = ""
+    misaligned: bool = False
 
     def call(self, inputs: Inputs) -> Any:
         import torch
@@ -39,8 +41,13 @@ class Everything(AttentionWorkload):
             "sinks": by_head.clone().requires_grad_(self.backward),
             "dropout_p": 0.1,
         }
+        if self.misaligned:
+            shape = (*leaves[1].shape[:-1], self.D + 1)
+            wide = leaves[1].new_empty(shape)
+            leaves[1:] = wide[..., :-1], wide[..., 1:]
         if self.alone:
-            more["block_mask"] = torch.ones(1, 1, self.S // 128, self.S // 128, dtype=torch.bool)
+            blocks = -(-self.S // 128)
+            more["block_mask"] = torch.ones(1, 1, blocks, blocks, dtype=torch.bool)
             more["bias"] = bias
             one = {self.alone: more[self.alone]}
             return kernels.flash_attention(*leaves, causal=self.causal, **one)
@@ -111,3 +118,40 @@ def test_one_option_alone_fits_hopper_twice(alone: str, causal: bool) -> None:
     assert one["spilled_bytes"] == 0
     assert one["tensor_core_level"] == 2
     assert one["occupancy"]["blocks"] == 2
+
+
+ELSEWHERE = [("dropout_p", D, target, False) for D in (64, 128) for target in TARGETS]
+ELSEWHERE = [one for one in ELSEWHERE if one[2].name != "sm_90"]
+ELSEWHERE += [
+    ("block_mask", 64, get("sm_90"), True),
+    ("dropout_p", 128, get("sm_90"), True),
+    ("dropout_p", 128, get("sm_100"), True),
+]
+
+
+@pytest.mark.parametrize(
+    ("alone", "D", "target", "misaligned"),
+    ELSEWHERE,
+    ids=lambda one: one.name if isinstance(one, Target) else str(one),
+)
+def test_one_option_alone_spills_nothing(
+    alone: str, D: int, target: Target, misaligned: bool
+) -> None:
+    workload = Everything(
+        group="test",
+        dtype="bf16",
+        B=4,
+        S=4000,
+        H=16,
+        D=D,
+        causal=True,
+        alone=alone,
+        misaligned=misaligned,
+    )
+    measured = measure(workload, target)
+    assert measured.status == "ok", measured.detail
+    assert measured.values["advisories"] == 0
+    launches: Any = measured.evidence["launches"]
+    (one,) = (one for one in launches if one["kernel"].startswith("attention_"))
+    assert one["spilled_bytes"] == 0
+    assert one["tensor_core_level"] == LEVEL[target.name]
