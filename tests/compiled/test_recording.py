@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import re
+import subprocess
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from benchmarks import targets
 from benchmarks.configuration import ROOT
-from benchmarks.instruments.compiled import driver, reading, record, torch_cuda
+from benchmarks.instruments.compiled import addresses, driver, reading, record, torch_cuda
 from benchmarks.instruments.compiled.recording import DescriptorArgument, HarnessError
 
 H200 = targets.get("sm_90")
@@ -349,3 +350,19 @@ def test_a_compiler_that_finds_no_room_is_no_failure_of_the_kernel(
     monkeypatch.setenv("WARPWATCH_COMPILER_CACHE", str(tmp_path / "cache"))
     with pytest.raises(HarnessError, match="compiling scale: NotADirectoryError"):
         record(lambda: scaled(torch.empty(1000, device="cuda")), H200)
+
+
+def test_compilers_find_their_memory_where_they_found_it_before() -> None:
+    def places() -> str:
+        command = ["grep", "-E", r"heap|stack|libc", "/proc/self/maps"]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def personality() -> int:
+        return int(Path("/proc/thread-self/personality").read_text(encoding="ascii"), 16)
+
+    before = personality()
+    with addresses.fixed():
+        if not personality() & 0x0040000:
+            pytest.skip("this system lets no process choose where its memory lies")
+        assert len({places() for _ in range(3)}) == 1
+    assert personality() == before

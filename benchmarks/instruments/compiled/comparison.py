@@ -237,7 +237,7 @@ def _mix(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     ]
     if moved:
         return [f"instructions: {', '.join(moved)}"]
-    # Triton's sm_100 passes order some instructions by address: the same source, compiled twice.
+    # Where addresses.py may not help, ptxas makes either of two codes for sm_100 of one source.
     return ["as many instructions of each class, in another order or with other operands"]
 
 

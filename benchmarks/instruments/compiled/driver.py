@@ -31,7 +31,7 @@ from benchmarks import devices
 from benchmarks.configuration import CACHE_VARIABLE
 from benchmarks.targets import Target
 
-from . import ir, torch_cuda, work
+from . import addresses, ir, torch_cuda, work
 from .arguments import describe, flatten_attributes, tensor_of
 from .errors import one_line
 from .known import Known
@@ -323,6 +323,7 @@ def active(target: Target, known: Known | None = None) -> Iterator[RecordingDriv
         knobs.cache.scope(),
         knobs.compilation.scope(),
         knobs.nvidia.scope(),
+        addresses.fixed(),
     ):
         knobs.cache.dir = cache
         knobs.compilation.listener = recorder.heard_of_compilation
