@@ -15,11 +15,13 @@ from typing import Any
 from asv import environment, util
 from asv.console import log
 
-from benchmarks import isolation
+from benchmarks import handing_out, isolation
 from benchmarks.configuration import ROOT
 
 # A change of one of these starts a new environment in asv and a border in our reports.
 _RECORDED = ("torch", "triton")
+
+handing_out.use()
 
 
 class KernelsOverlay(environment.Environment):  # type: ignore[misc]  # asv ships no types

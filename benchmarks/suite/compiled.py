@@ -56,8 +56,9 @@ def _compiled() -> _Cache:
     return {pair: (value.status, value.detail, dict(value.values)) for pair, value in done.items()}
 
 
-# asv starts a process for each value, and each reads and splits into words the source of what it
-# calls: the functions that asv knows are one line therefore.
+# Values are handed out in asv's own process (:mod:`benchmarks.handing_out`). Where asv starts one
+# for each, each reads and splits into words the source of what it calls: the functions that asv
+# knows are one line therefore.
 def _handed_out(cache: _Cache, workload: str, target: str, metric: str) -> float:
     status, detail, values = cache.get((workload, target), ("not applicable", "", {}))
     if status in ("import failed", "not measured"):
