@@ -182,21 +182,32 @@ def queues(commits: Sequence[str], patterns: Sequence[str]) -> list[Queue]:
 
 def _run(together: Sequence[Queue], command: Sequence[str]) -> list[tuple[Queue, int]]:
     """Run asv in all queues; those in which it stopped, and its exit codes. The first compiles its
-    first commit with all cores before the others begin: they find most kernels compiled."""
+    first commit with all cores before the others begin: they find most kernels compiled. Each
+    begins when the one before it speaks: asv first writes its machine file anew, and stops where it
+    reads half of it."""
     compiled = Event()
     with ThreadPoolExecutor(len(together)) as pool:
         first = pool.submit(run_asv, command, together[0], compiled)
         compiled.wait()
-        others = [pool.submit(run_asv, command, queue) for queue in together[1:]]
+        others = []
+        for queue in together[1:]:
+            begun = Event()
+            others.append(pool.submit(run_asv, command, queue, begun=begun))
+            begun.wait()
         codes = [one.result() for one in (first, *others)]
     return [
         (queue, code) for queue, code in zip(together, codes, strict=True) if code not in _MEASURED
     ]
 
 
-def run_asv(command: Sequence[str], queue: Queue, set_up: Event | None = None) -> int:
-    """Run asv in a queue: its tables go to the log, the rest to the terminal. ``set_up`` tells that
-    it has set up its first commit, or ended."""
+def run_asv(
+    command: Sequence[str],
+    queue: Queue,
+    set_up: Event | None = None,
+    begun: Event | None = None,
+) -> int:
+    """Run asv in a queue: its tables go to the log, the rest to the terminal. ``begun`` tells that
+    it has said something, ``set_up`` that it has set up its first commit; both that it ended."""
     log_file = ROOT / queue.log
     log_file.parent.mkdir(parents=True, exist_ok=True)
     benches = [word for pattern in queue.patterns for word in ("--bench", pattern)]
@@ -220,6 +231,8 @@ def run_asv(command: Sequence[str], queue: Queue, set_up: Event | None = None) -
             run.stdin.close()
             shown = False
             for line in run.stdout:
+                if begun is not None:
+                    begun.set()
                 log.write(line)
                 if _HEADING.match(line):
                     shown = _SHOWN.search(line) is not None
@@ -229,8 +242,9 @@ def run_asv(command: Sequence[str], queue: Queue, set_up: Event | None = None) -
                     set_up.set()
         return run.wait()
     finally:
-        if set_up is not None:
-            set_up.set()
+        for event in (set_up, begun):
+            if event is not None:
+                event.set()
 
 
 def _has(module: str) -> bool:

@@ -27,9 +27,9 @@ def note(what):
 
 note("begins")
 for commit in sys.stdin.read().split():
-    print(f"[ 0.00%] · For own commit {commit}:", flush=True)
     time.sleep(0.3)
     note(commit)
+    print(f"[ 0.00%] · For own commit {commit}:", flush=True)
     print("[ 1.00%] ··· Setting up compiled:36        ok", flush=True)
     print("[ 2.00%] ··· compiled.A.track_launches     ok", flush=True)
 note("ends")
@@ -63,6 +63,8 @@ def test_what_is_compiled_shares_the_machine_and_what_is_timed_has_it_alone(
     notes = [line.split() for line in asv.read_text().splitlines()]
     assert notes[0] == ["begins", "1", "^compiled"]
     assert notes[1] == ["c1", "1", "^compiled"], "the others begin when this is compiled"
+    second, third = ["c2", "2", "^compiled"], ["begins", "3", "^compiled"]
+    assert notes.index(second) < notes.index(third), "both would write asv's machine file at once"
     timed = notes.index(["begins", "host", "^host"])
     assert [what for what, *_ in notes[:timed]].count("ends") == 3
     assert [note[0] for note in notes[timed:]] == ["begins", *COMMITS, "ends"]
