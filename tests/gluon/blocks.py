@@ -1,0 +1,381 @@
+"""Blocks of values as Gluon's kernels hold them in registers, on numpy.
+
+A block has the arithmetic of the card's: types meet as Triton's do, integers wrap, quotients of
+integers are cut towards zero, and what is narrower than fp32 is rounded after every operation.
+bf16 and fp8 are kept as the fp32 values they stand for. Layouts are not known here: compiling
+checks them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+
+# How a type is kept in registers, and in memory.
+KEPT: dict[str, Any] = {
+    "int1": np.bool_,
+    "int8": np.int8,
+    "int16": np.int16,
+    "int32": np.int32,
+    "int64": np.int64,
+    "uint8": np.uint8,
+    "uint16": np.uint16,
+    "uint32": np.uint32,
+    "uint64": np.uint64,
+    "fp16": np.float16,
+    "bf16": np.float32,
+    "fp32": np.float32,
+    "fp64": np.float64,
+    "fp8e4nv": np.float32,
+    "fp8e4b8": np.float32,
+    "fp8e5": np.float32,
+}
+FP8 = {
+    "fp8e4nv": torch.float8_e4m3fn,
+    "fp8e4b8": torch.float8_e4m3fnuz,
+    "fp8e5": torch.float8_e5m2,
+}
+STORED: dict[str, Any] = {**KEPT, "int1": np.uint8, "bf16": np.uint16} | dict.fromkeys(
+    FP8, np.uint8
+)
+OF_TORCH = {
+    torch.bool: tl.int1,
+    torch.int8: tl.int8,
+    torch.int16: tl.int16,
+    torch.int32: tl.int32,
+    torch.int64: tl.int64,
+    torch.uint8: tl.uint8,
+    torch.uint16: tl.uint16,
+    torch.uint32: tl.uint32,
+    torch.float16: tl.float16,
+    torch.bfloat16: tl.bfloat16,
+    torch.float32: tl.float32,
+    torch.float64: tl.float64,
+    torch.float8_e4m3fn: tl.float8e4nv,
+    torch.float8_e4m3fnuz: tl.float8e4b8,
+    torch.float8_e5m2: tl.float8e5,
+}
+
+
+class MisuseError(AssertionError):
+    """The kernel does what Gluon or the hardware does not allow."""
+
+
+def encode(values: np.ndarray, dtype: tl.dtype) -> np.ndarray:
+    """As memory holds them: the bits of what registers hold as wider values."""
+    if dtype.name == "bf16":
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        rounded = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> 16) & (
+            np.uint32(0xFFFF)
+        )
+        nan = np.isnan(values)
+        return np.where(nan, np.uint16(0x7FFF), rounded.astype(np.uint16))
+    if dtype.name in FP8:
+        kind = FP8[dtype.name]
+        most = torch.finfo(kind).max
+        # Hardware's casts saturate, infinities too; torch's make NaN of them.
+        within = np.clip(values, -most, most).astype(np.float32)
+        narrow = torch.from_numpy(np.ascontiguousarray(within)).to(kind)
+        return narrow.view(torch.uint8).numpy().reshape(values.shape)
+    return np.ascontiguousarray(values).astype(STORED[dtype.name], copy=False)
+
+
+def decode(raw: np.ndarray, dtype: tl.dtype) -> np.ndarray:
+    if dtype.name == "bf16":
+        return (raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if dtype.name in FP8:
+        bits = torch.from_numpy(np.ascontiguousarray(raw))
+        return bits.view(FP8[dtype.name]).float().numpy().reshape(raw.shape)
+    return raw.astype(KEPT[dtype.name], copy=False)
+
+
+def rounded(values: np.ndarray, dtype: tl.dtype) -> np.ndarray:
+    """``values`` as ``dtype`` keeps them."""
+    if dtype.name in FP8 or dtype.name == "bf16":
+        return decode(encode(values, dtype), dtype)
+    return np.asarray(values).astype(KEPT[dtype.name], copy=False)
+
+
+def meeting(a: tl.dtype, b: tl.dtype, divides: bool = False) -> tl.dtype:
+    """The type in which values of two types meet."""
+    if a.is_floating() or b.is_floating():
+        if not (a.is_floating() and b.is_floating()):
+            one = a if a.is_floating() else b
+            return tl.float32 if divides and one.primitive_bitwidth < 32 else one
+        for wide in (tl.float64, tl.float32):
+            if wide in (a, b):
+                return wide
+        if divides:
+            return tl.float32
+        if a == b:
+            return a
+        return tl.float16 if tl.float16 in (a, b) else tl.float32
+    if a.int_bitwidth != b.int_bitwidth:
+        return a if a.int_bitwidth > b.int_bitwidth else b
+    return a if a.is_int_unsigned() or a == b else b
+
+
+def of_number(value: float, beside: tl.dtype | None = None) -> Block:
+    """A number of Python, alone or where it meets a block of type ``beside``."""
+    if isinstance(value, bool | np.bool_):
+        return Block(np.asarray(value), tl.int1)
+    if isinstance(value, float):
+        kind = beside if beside is not None and beside.is_floating() else tl.float32
+        return Block(rounded(np.asarray(value, np.float64), kind), kind)
+    if beside is not None and beside.is_floating():
+        return Block(rounded(np.asarray(value, np.float64), beside), beside)
+    if beside is not None and beside != tl.int1:
+        limits = np.iinfo(KEPT[beside.name])
+        if limits.min <= value <= limits.max:
+            return Block(np.asarray(value, KEPT[beside.name]), beside)
+    kind = tl.int32 if -(2**31) <= value < 2**31 else tl.int64
+    return Block(np.asarray(value, KEPT[kind.name]), kind)
+
+
+def block_of(value: Any, beside: tl.dtype | None = None) -> Block:
+    if isinstance(value, Block):
+        return value
+    if isinstance(value, bool | int | float | np.generic):
+        return of_number(value.item() if isinstance(value, np.generic) else value, beside)
+    raise MisuseError(f"expected a block or a number, got {type(value).__name__}")
+
+
+class Type:
+    """What kernels ask of a value's type. Its layout is None: nothing here depends on one."""
+
+    layout = None
+
+    def __init__(self, dtype: tl.dtype, shape: tuple[int, ...]) -> None:
+        self.element_ty = self.scalar = dtype
+        self.shape = shape
+
+
+class Block:
+    """Values (any shape) of one ``dtype``; of no axis it is a scalar."""
+
+    __slots__ = ("data", "dtype")
+    __hash__ = None
+
+    def __init__(self, data: np.ndarray, dtype: tl.dtype) -> None:
+        self.data = np.asarray(data)
+        self.dtype = dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data.shape
+
+    @property
+    def numel(self) -> int:
+        return self.data.size
+
+    @property
+    def type(self) -> Type:
+        return Type(self.dtype, self.shape)
+
+    def __repr__(self) -> str:
+        return f"Block({self.dtype}, {self.data.tolist() if self.data.size < 9 else self.shape})"
+
+    # Scalars steer Python's own branches and loops.
+    def __bool__(self) -> bool:
+        return bool(self._only())
+
+    def __index__(self) -> int:
+        if self.dtype.is_floating():
+            raise MisuseError(f"expected an integer, got {self}")
+        return int(self._only())
+
+    __int__ = __index__
+
+    def _only(self) -> Any:
+        if self.data.size != 1:
+            raise MisuseError(f"expected a scalar, got a block of {self.shape}")
+        return self.data.reshape(-1)[0]
+
+    def to(
+        self, dtype: tl.dtype, fp_downcast_rounding: None = None, bitcast: bool = False
+    ) -> Block:
+        if bitcast:
+            raw = np.ascontiguousarray(encode(self.data, self.dtype))
+            return Block(decode(raw.view(STORED[dtype.name]).reshape(self.shape), dtype), dtype)
+        if dtype.is_floating() or not self.dtype.is_floating():
+            if dtype == tl.int1:
+                return Block(self.data != 0, dtype)
+            return Block(rounded(self.data, dtype), dtype)
+        # Of floating point to integers: cut towards zero, at most what the type holds, NaN is 0.
+        limits = np.iinfo(KEPT[dtype.name])
+        wide = np.nan_to_num(np.trunc(self.data.astype(np.float64)), nan=0.0)
+        inside = np.clip(wide, float(limits.min), float(limits.max))
+        cut = np.where(inside >= float(limits.max), limits.max, inside.astype(np.int64))
+        return Block(cut.astype(KEPT[dtype.name]), dtype)
+
+    def reshape(self, *shape: Any) -> Block:
+        return Block(self.data.reshape(_sizes(shape)), self.dtype)
+
+    def permute(self, *order: Any) -> Block:
+        return Block(self.data.transpose(_sizes(order)), self.dtype)
+
+    def trans(self) -> Block:
+        return Block(self.data.T, self.dtype)
+
+    T = property(trans)
+
+    def split(self) -> tuple[Block, Block]:
+        if self.shape[-1:] != (2,):
+            raise MisuseError(f"split wants a last axis of 2, got {self.shape}")
+        return Block(self.data[..., 0], self.dtype), Block(self.data[..., 1], self.dtype)
+
+    def broadcast_to(self, *shape: Any) -> Block:
+        return Block(np.broadcast_to(self.data, _sizes(shape)), self.dtype)
+
+    def expand_dims(self, axis: int) -> Block:
+        return Block(np.expand_dims(self.data, axis), self.dtype)
+
+    def __getitem__(self, at: Any) -> Block:
+        at = at if isinstance(at, tuple) else (at,)
+        if any(not (one is None or one == slice(None)) for one in at):
+            raise MisuseError(f"blocks take None and : as an index, got {at}")
+        return Block(self.data[at], self.dtype)
+
+    def _with(self, other: Any, function: Any, divides: bool = False, swap: bool = False) -> Block:
+        if not isinstance(other, Block | bool | int | float):
+            return NotImplemented
+        other = block_of(other, self.dtype)
+        kind = meeting(self.dtype, other.dtype, divides)
+        a, b = rounded(self.data, kind), rounded(other.data, kind)
+        with np.errstate(all="ignore"):
+            found = function(b, a) if swap else function(a, b)
+        return Block(rounded(found, kind), kind)
+
+    def _compared(self, other: Any, function: Any) -> Block:
+        if other is None:
+            return NotImplemented
+        other = block_of(other, self.dtype)
+        kind = meeting(self.dtype, other.dtype)
+        with np.errstate(invalid="ignore"):
+            return Block(function(rounded(self.data, kind), rounded(other.data, kind)), tl.int1)
+
+    def __add__(self, other: Any) -> Block:
+        return self._with(other, _plus)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Block:
+        return self._with(other, np.subtract)
+
+    def __rsub__(self, other: Any) -> Block:
+        return self._with(other, np.subtract, swap=True)
+
+    def __mul__(self, other: Any) -> Block:
+        return self._with(other, np.multiply)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Block:
+        return _quotient(self, block_of(other, self.dtype))
+
+    def __rtruediv__(self, other: Any) -> Block:
+        return _quotient(block_of(other, self.dtype), self)
+
+    def __floordiv__(self, other: Any) -> Block:
+        return self._with(other, _cut_quotient)
+
+    def __rfloordiv__(self, other: Any) -> Block:
+        return self._with(other, _cut_quotient, swap=True)
+
+    def __mod__(self, other: Any) -> Block:
+        return self._with(other, _rest)
+
+    def __rmod__(self, other: Any) -> Block:
+        return self._with(other, _rest, swap=True)
+
+    def __and__(self, other: Any) -> Block:
+        return self._with(other, np.bitwise_and)
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> Block:
+        return self._with(other, np.bitwise_or)
+
+    __ror__ = __or__
+
+    def __xor__(self, other: Any) -> Block:
+        return self._with(other, np.bitwise_xor)
+
+    __rxor__ = __xor__
+
+    def __lshift__(self, other: Any) -> Block:
+        return self._with(other, np.left_shift)
+
+    def __rlshift__(self, other: Any) -> Block:
+        return self._with(other, np.left_shift, swap=True)
+
+    def __rshift__(self, other: Any) -> Block:
+        return self._with(other, np.right_shift)
+
+    def __neg__(self) -> Block:
+        return Block(-self.data, self.dtype)
+
+    def __invert__(self) -> Block:
+        return Block(~self.data, self.dtype)
+
+    def __eq__(self, other: object) -> Any:
+        return self._compared(other, np.equal)
+
+    def __ne__(self, other: object) -> Any:
+        return self._compared(other, np.not_equal)
+
+    def __lt__(self, other: Any) -> Block:
+        return self._compared(other, np.less)
+
+    def __le__(self, other: Any) -> Block:
+        return self._compared(other, np.less_equal)
+
+    def __gt__(self, other: Any) -> Block:
+        return self._compared(other, np.greater)
+
+    def __ge__(self, other: Any) -> Block:
+        return self._compared(other, np.greater_equal)
+
+
+def _sizes(given: tuple[Any, ...]) -> tuple[int, ...]:
+    if len(given) == 1 and isinstance(given[0], tuple | list):
+        given = tuple(given[0])
+    return tuple(int(one) for one in given)
+
+
+def _plus(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    # numpy adds truth values to truth values; integers of one bit have no sum anyone wants.
+    if a.dtype == np.bool_:
+        raise MisuseError("expected integers to add, got truth values")
+    return a + b
+
+
+def _quotient(a: Block, b: Block) -> Block:
+    kind = meeting(a.dtype, b.dtype, divides=True)
+    kind = kind if kind.is_floating() else tl.float32
+    with np.errstate(all="ignore"):
+        return Block(rounded(rounded(a.data, kind) / rounded(b.data, kind), kind), kind)
+
+
+def _no_zero(b: np.ndarray) -> None:
+    if b.ndim == 0 and b == 0:
+        raise MisuseError("integers divided by zero")
+
+
+def _cut_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Cut towards zero, as the hardware does; Python's goes down."""
+    if a.dtype.kind == "f":
+        raise MisuseError("// wants integers")
+    _no_zero(b)
+    quotient = np.floor_divide(a, b)
+    uneven = (quotient * b != a) & ((a < 0) != (b < 0)) & (b != 0)
+    return quotient + uneven.astype(quotient.dtype)
+
+
+def _rest(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind != "f":
+        _no_zero(b)
+    return np.fmod(a, b)

@@ -1,0 +1,187 @@
+"""What works beside the threads of a partition: the matrix unit, the copy engine, barriers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+
+from tests.gluon.blocks import Block, MisuseError, Type, decode
+from tests.gluon.memory import Descriptor, Shared
+from tests.gluon.order import Program
+from tests.gluon.races import Product
+
+running: list[Program] = []  # the one program that runs
+
+
+def program() -> Program:
+    return running[-1]
+
+
+class Running:
+    """A product that was not waited for: its values are nobody's yet."""
+
+    def __init__(self, product: Product, shape: tuple[int, ...]) -> None:
+        self._product, self.shape, self.dtype = product, shape, tl.float32
+
+    @property
+    def type(self) -> Type:
+        return Type(self.dtype, self.shape)
+
+    def __getattr__(self, name: str) -> Any:
+        raise MisuseError(f"{name} of a product that was not waited for")
+
+    def _early(self, other: Any = None) -> Any:
+        raise MisuseError("arithmetic of a product that was not waited for")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _early
+    __neg__ = __getitem__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _early
+
+
+class Result(Block):
+    """A product's values: whoever looks at them is told if it read what it must not."""
+
+    __slots__ = ("product", "size")
+
+    def __init__(self, product: Product, size: tuple[int, ...]) -> None:
+        self.product, self.size, self.dtype = product, size, tl.float32
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.size
+
+    @property
+    def data(self) -> np.ndarray:
+        self.product.use(program().unused)
+        return self.product.value
+
+
+def _operand(x: Any, product: Product) -> np.ndarray:
+    if isinstance(x, Running):
+        raise MisuseError("a product that was not waited for is an operand of another")
+    if isinstance(x, Shared):
+        product.reads(x.cells, x.at)
+        values = decode(x.raw, x.dtype)
+    else:
+        values = x.data
+    if x.dtype == tl.float32:  # the unit drops the bits that tf32 has not
+        values = (np.ascontiguousarray(values).view(np.uint32) & np.uint32(0xFFFFE000)).view(
+            np.float32
+        )
+    return np.asarray(values, np.float32)
+
+
+def warpgroup_mma(
+    a: Any,
+    b: Any,
+    acc: Any,
+    *,
+    use_acc: Any = True,
+    precision: None = None,
+    max_num_imprecise_acc: None = None,
+    is_async: bool = False,
+) -> Any:
+    if a.dtype != b.dtype:
+        raise MisuseError(f"expected operands of one type, got {a.dtype} and {b.dtype}")
+    if a.shape[1] != b.shape[0] or tuple(acc.shape) != (a.shape[0], b.shape[1]):
+        raise MisuseError(f"shapes do not fit: {a.shape} @ {b.shape} + {acc.shape}")
+    product = Product(program().now)
+    left, right = _operand(a, product), _operand(b, product)
+    with np.errstate(all="ignore"):
+        product.value = left @ right
+        if bool(use_acc):
+            if isinstance(acc, Running):
+                product.before.append(acc._product)
+                product.value += acc._product.value
+            else:
+                product.value += acc.data
+    program().now.products.append(product)
+    program().unused.append(product)
+    running = Running(product, product.value.shape)
+    return running if is_async else warpgroup_mma_wait(0, deps=[running])
+
+
+def warpgroup_mma_wait(num_outstanding: int = 0, deps: Any = None) -> Any:
+    """All products but the youngest ``num_outstanding`` are done."""
+    who = program().now
+    while len(who.products) > int(num_outstanding):
+        who.products.pop(0).waited = int(who.known[who.number])
+    if not deps:
+        raise MisuseError("warpgroup_mma_wait wants deps")
+    found = []
+    for one in deps:
+        if isinstance(one, Running) and one._product.waited is not None:
+            one = Result(one._product, one.shape)
+        found.append(one)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+# The copy engine and its barriers.
+
+
+def async_copy_global_to_shared(
+    desc: Descriptor, at: Any, barrier: Shared, to: Shared, pred: Any = True
+) -> None:
+    if not bool(pred):
+        return
+    told = barrier.barrier()
+    if not told.fenced:
+        raise MisuseError(f"{told.name} is used without fence_async_shared behind its init")
+    if to.dtype != desc.dtype or to.numel != int(np.prod(desc.block_shape)):
+        raise MisuseError(
+            f"expected {desc.dtype} of {desc.block_shape}, got {to.dtype} of {to.shape}"
+        )
+    raw = desc.read(at)
+    who = program().now
+    to.cells.writes(to.at, who, program().unused, (told.somebody, told.phases + 1))
+    to.raw[...] = raw.reshape(to.raw.shape)
+    told.copied(raw.nbytes)
+    program().let_others()
+
+
+def _to_global(desc: Descriptor, at: Any, source: Shared, adds: bool) -> None:
+    who = program().now
+    # What lies behind the tensor's end is not copied, and need not have been written.
+    cells = source.at.reshape(desc.block_shape)[desc.box(at)[1]]
+    source.cells.starts_copying(cells, who)
+    who.copies.append((source.cells, cells))
+    desc.write(at, np.ascontiguousarray(source.raw), adds)
+
+
+def async_copy_shared_to_global(desc: Descriptor, at: Any, source: Shared) -> None:
+    _to_global(desc, at, source, adds=False)
+
+
+def add_to_global(desc: Descriptor, at: Any, source: Shared) -> None:
+    _to_global(desc, at, source, adds=True)
+
+
+def store_wait(pendings: int) -> None:
+    who = program().now
+    while len(who.copies) > int(pendings):
+        cells, at = who.copies.pop(0)
+        cells.stops_copying(at, who)
+
+
+def init_barrier(barrier: Shared, count: int) -> None:
+    key = (id(barrier.cells), int(barrier.at.reshape(-1)[0]))
+    name = f"barrier {key[1]} of {barrier.cells.what.split(' (')[0]}"
+    program().new_barrier(key, int(count), name)
+
+
+def wait(barrier: Shared, phase: Any, pred: Any = True, deps: Any = ()) -> None:
+    if bool(pred):
+        program().wait(barrier.barrier(), int(phase))
+
+
+def expect(barrier: Shared, bytes: int, pred: Any = True) -> None:
+    if bool(pred):
+        barrier.barrier().arrive(program().now, expected=int(bytes))
+        program().let_others()
+
+
+def arrive(barrier: Shared, *, count: int = 1, pred: Any = True) -> None:
+    if bool(pred):
+        barrier.barrier().arrive(program().now, int(count))
+        program().let_others()

@@ -1,0 +1,272 @@
+"""A program of a launch: its partitions, one of which runs at a time, and its barriers.
+
+Partitions change at barriers, in an order that a seed draws. What they may do to shared memory does
+not hang on that order: races.py.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.gluon.blocks import MisuseError
+from tests.gluon.races import PARTITIONS, SOMEBODIES, Cells, Partition, Product
+
+YIELDS = 0.25  # how often others go on where nobody must wait
+
+
+class DeadlockError(AssertionError):
+    """Everybody waits."""
+
+
+class StoppedError(BaseException):
+    """Another partition has failed: this one ends."""
+
+
+class Barrier:
+    """An mbarrier: phases of ``count`` arrivals and of as many bytes as were expected."""
+
+    def __init__(self, somebody: int, count: int, name: str) -> None:
+        self.somebody, self.count, self.name = somebody, count, name
+        self.arrived = self.bytes = self.phases = 0
+        self.fenced = False  # the copy engine may see it
+        self.known = np.zeros(SOMEBODIES, np.int64)  # what those who wait learn
+        self.coming = np.zeros(SOMEBODIES, np.int64)  # what arrivals of this phase know
+
+    def arrive(self, who: Partition, count: int = 1, expected: int = 0) -> None:
+        np.maximum(self.coming, who.known, out=self.coming)
+        self.arrived += count
+        self.bytes += expected
+        if self.arrived > self.count:
+            raise MisuseError(
+                f"{who.name} arrives at {self.name}, which has all {self.count} arrivals"
+            )
+        who.tick()
+        self.complete()
+
+    def copied(self, size: int) -> None:
+        self.bytes -= size
+        self.complete()
+
+    def complete(self) -> None:
+        if self.arrived < self.count or self.bytes != 0:
+            return
+        self.phases += 1
+        self.arrived = 0
+        np.maximum(self.known, self.coming, out=self.known)
+        self.known[self.somebody] = self.phases
+        self.coming[:] = 0
+
+
+class Meeting:
+    """A barrier of the multiprocessor (bar.sync, bar.arrive), by its number."""
+
+    def __init__(self) -> None:
+        self.threads = self.times = 0
+        self.coming = np.zeros(SOMEBODIES, np.int64)
+        self.known = np.zeros(SOMEBODIES, np.int64)
+
+
+class Program:
+    """One program of a launch, while it runs."""
+
+    def __init__(
+        self, place: tuple[int, int, int], grid: tuple[int, int, int], warps: int, seed: int
+    ):
+        self.place, self.grid = place, grid
+        self.chance = random.Random(seed)
+        self.favours = self.chance.random() < 0.5
+        self.ranks = self.chance.sample(range(PARTITIONS), PARTITIONS)
+        self.partitions = [Partition(0, "the default partition", warps, self.name_of)]
+        self.now = self.partitions[0]
+        self.barriers: dict[tuple[int, int], Barrier] = {}
+        self.meetings: dict[int, Meeting] = {}
+        self.allocations: list[Cells] = []
+        self.names: dict[int, str] = {0: self.now.name}
+        self.unused: list[Product] = []  # that started, and of whose value nobody knows yet
+        self.failure: BaseException | None = None
+
+    def name_of(self, somebody: int) -> str:
+        return self.names.get(somebody, f"somebody {somebody}")
+
+    # Barriers.
+
+    def new_barrier(self, key: tuple[int, int], count: int, name: str) -> None:
+        if key in self.barriers:
+            raise MisuseError(f"{name} is initialised twice")
+        somebody = PARTITIONS + len(self.barriers)
+        if somebody >= SOMEBODIES:
+            raise MisuseError(f"more than {SOMEBODIES - PARTITIONS} barriers")
+        self.names[somebody] = f"a copy to {name}"
+        self.barriers[key] = Barrier(somebody, count, name)
+
+    def wait(self, barrier: Barrier, parity: int) -> None:
+        if parity not in (0, 1):
+            raise MisuseError(f"expected 0 or 1 as the phase of {barrier.name}, got {parity}")
+        self.wait_until(lambda: barrier.phases % 2 != parity, f"phase {parity} of {barrier.name}")
+        np.maximum(self.now.known, barrier.known, out=self.now.known)
+
+    def meet(self, number: int, threads: int, stays: bool) -> None:
+        meeting = self.meetings.setdefault(number, Meeting())
+        who = self.now
+        np.maximum(meeting.coming, who.known, out=meeting.coming)
+        who.tick()
+        meeting.threads += 32 * who.warps
+        time = meeting.times
+        if meeting.threads > threads:
+            raise MisuseError(f"{who.name} brings barrier {number} to more than {threads} threads")
+        if meeting.threads == threads:
+            meeting.threads, meeting.times = 0, time + 1
+            np.maximum(meeting.known, meeting.coming, out=meeting.known)
+            meeting.coming[:] = 0
+        if stays:
+            self.wait_until(lambda: meeting.times > time, f"barrier {number} of {threads} threads")
+            np.maximum(who.known, meeting.known, out=who.known)
+        else:
+            self.let_others()
+
+    def fence(self) -> None:
+        for cells, at in self.now.unfenced:
+            own = at[cells.unfenced[at] == 1 + self.now.number]
+            cells.unfenced[own] = 0
+        self.now.unfenced = []
+        for barrier in self.barriers.values():
+            barrier.fenced = True
+
+    # Partitions take turns.
+
+    def let_others(self) -> None:
+        """At times another partition goes on here."""
+        if self.chance.random() < YIELDS:
+            others = self.ready(but=self.now)
+            if others and self.next_of([*others, self.now]) is not self.now:
+                self._hand_over(self.next_of(others))
+
+    def next_of(self, ready: list[Partition]) -> Partition:
+        """Half of the programs have favourites: they run whenever they can, and get far ahead."""
+        if self.favours:
+            return min(ready, key=lambda one: self.ranks[one.number])
+        return self.chance.choice(ready)
+
+    def ready(self, but: Partition) -> list[Partition]:
+        return [
+            one
+            for one in self.partitions
+            if one is not but and not one.done and (one.until is None or one.until())
+        ]
+
+    def waiting(self) -> str:
+        who = [one for one in self.partitions if not one.done]
+        return "; ".join(f"{one.name} waits for {one.where}" for one in who)
+
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        who = self.now
+        who.until, who.where = holds, what
+        while not holds():
+            others = self.ready(but=who)
+            if not others:
+                waiting = [one for one in self.partitions if not one.done]
+                raise DeadlockError(
+                    "; ".join(f"{one.name} waits for {one.where}" for one in waiting)
+                )
+            self._hand_over(self.next_of(others))
+        who.until, who.where = None, ""
+
+    def _hand_over(self, to: Partition) -> None:
+        who = self.now
+        self.now = to
+        to.turn.release()
+        who.turn.acquire()
+        if self.failure is not None:
+            raise StoppedError
+        self.now = who
+
+    def specialize(self, parts: list[tuple[Any, tuple[Any, ...]]], warps: list[int]) -> Any:
+        """The first part in this partition, each other one in a partition of its own."""
+        main = self.now
+        threads = []
+        for number, ((function, arguments), n_warps) in enumerate(
+            zip(parts[1:], warps, strict=True), start=len(self.partitions)
+        ):
+            if number >= PARTITIONS:
+                raise MisuseError(f"more than {PARTITIONS} partitions")
+            name = f"partition {number} ({getattr(function, '__name__', 'a function')})"
+            one = Partition(number, name, n_warps, self.name_of)
+            np.maximum(one.known, main.known, out=one.known)
+            one.known[number] = 1
+            self.names[number] = name
+            self.partitions.append(one)
+            threads.append(
+                threading.Thread(target=self._run, args=(one, function, arguments), daemon=True)
+            )
+        main.tick()
+        for thread in threads:
+            thread.start()
+        workers = self.partitions[-len(threads) :] if threads else []
+        try:
+            function, arguments = parts[0]
+            found = function(*arguments)
+            self.wait_until(lambda: all(one.done for one in workers), "the other partitions")
+        except BaseException as error:
+            if self.failure is None:
+                self.failure = error
+            for one in workers:
+                one.turn.release()
+            for thread in threads:
+                thread.join()
+            if isinstance(error, StoppedError):
+                raise self.failure from None
+            raise
+        for thread in threads:
+            thread.join()
+        for one in workers:
+            np.maximum(main.known, one.known, out=main.known)
+        return found
+
+    def _run(self, who: Partition, function: Any, arguments: tuple[Any, ...]) -> None:
+        who.turn.acquire()
+        try:
+            if self.failure is not None:
+                return
+            function(*arguments)
+            self.leave(who)
+        except StoppedError:
+            return
+        except BaseException as error:
+            self.failure = error
+            self.partitions[0].turn.release()
+            return
+        finally:
+            who.done = True
+        others = self.ready(but=who)
+        if others:
+            self.now = self.next_of(others)
+            self.now.turn.release()
+        else:
+            self.failure = DeadlockError(self.waiting())
+            self.partitions[0].turn.release()
+
+    def leave(self, who: Partition) -> None:
+        if who.products:
+            raise MisuseError(f"{who.name} ends while a product of it runs")
+        if who.copies:
+            raise MisuseError(f"{who.name} ends while the copy engine reads shared memory for it")
+        self.unused = [one for one in self.unused if one.who is not who]
+
+    def finish(self) -> None:
+        """What must be true when a program ends."""
+        self.leave(self.partitions[0])
+        for barrier in self.barriers.values():
+            if barrier.bytes:
+                raise MisuseError(
+                    f"the program ends with {barrier.bytes} bytes due at {barrier.name}"
+                )
+        known = np.max([one.known for one in self.partitions], axis=0)
+        for cells in self.allocations:
+            copied = cells.writer >= PARTITIONS
+            if (cells.written[copied] > known[cells.writer[copied]]).any():
+                raise MisuseError(f"the program ends with a copy to {cells.what} nobody waited for")
