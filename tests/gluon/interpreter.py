@@ -12,8 +12,10 @@ import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from itertools import product
-from types import FunctionType, SimpleNamespace
+from pkgutil import iter_modules
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -39,6 +41,9 @@ BUILTINS = {
     "max": language._of_all(language.maximum),
     "min": language._of_all(language.minimum),
 }
+called: set[FunctionType] = set()  # which functions of kernels have run
+changed: dict[FunctionType, CodeType] = {}  # what runs in the place of a function's own code
+beside: dict[str, Any] = {}  # what such code knows beside its module's globals
 _translated: dict[int, Any] = {}
 _keep: list[Any] = []  # whose ids are in use
 _globals: dict[tuple[int, bool], dict[str, Any]] = {}
@@ -73,14 +78,18 @@ def translate(value: Any) -> Any:
 
 def _function(plain: FunctionType, builtins: dict[str, Any]) -> FunctionType:
     """``plain`` with its globals translated, when first called: modules refer to one another."""
-    made: list[FunctionType] = []
+    made: dict[CodeType, FunctionType] = {}
 
     def call(*given: Any, **named: Any) -> Any:
-        if not made:
+        called.add(plain)
+        code = changed.get(plain, plain.__code__)
+        if code not in made:
             world = _world(plain, builtins)
-            made.append(FunctionType(plain.__code__, world, plain.__name__, plain.__defaults__))
-            made[0].__kwdefaults__ = plain.__kwdefaults__
-        return made[0](*given, **named)
+            if code is not plain.__code__:
+                world = {**world, **beside}
+            made[code] = FunctionType(code, world, plain.__name__, plain.__defaults__)
+            made[code].__kwdefaults__ = plain.__kwdefaults__
+        return made[code](*given, **named)
 
     call.__name__ = plain.__name__
     return call
@@ -175,6 +184,10 @@ def hopper_on_the_cpu(multiprocessors: int = 4, seed: int = 0) -> Iterator[Launc
         launches.kernels.append(kernel.__name__)
         launch(kernel, given, named, grid, seed + len(launches.kernels))
 
+    for name in ("kernels.attention", "kernels.matmul"):
+        for one in iter_modules(import_module(name).__path__):
+            if one.name.startswith("hopper"):
+                import_module(f"{name}.{one.name}")
     everywhere = _without_launch_order()
     hopper_target = targets.Target("sm_90", "cuda", 90)
     targets.current = lambda: hopper_target
