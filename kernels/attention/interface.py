@@ -12,6 +12,8 @@ from .options import checked
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 256
+# A window that reaches further hides nothing: sums with it stay within 32 bits.
+FARTHEST = 1 << 30
 
 
 def flash_attention(
@@ -198,7 +200,7 @@ def limits(offset: int, causal: bool, window_size: Any) -> tuple[bool, int, int 
             "window_size: expected (left, right), each a number of keys or -1 for all, got "
             f"{window_size!r}"
         )
-    left, right = sizes
+    left, right = (torch.sym_min(size, FARTHEST) for size in sizes)  # min() asks of a symbol
     if checks.flag("causal", causal):
         right = 0
     return right >= 0, offset + max(right, 0), None if left < 0 else offset - left

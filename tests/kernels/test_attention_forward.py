@@ -178,6 +178,35 @@ def test_a_nan_query_spoils_its_own_row_alone(interpreter: Worker) -> None:
     assert int(torch.isnan(out).sum()) == out.shape[-1]
 
 
+def run_far_windows(size: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Of every attention beside the same without a window, gradients among them."""
+    import kernels
+
+    q, k, v = Case(B=1, S=50, KV=40, D=16).tensors()
+    ends_q, ends_k = (torch.tensor([0, 20, n], dtype=torch.int32) for n in (50, 40))
+
+    def results(window: tuple[int, int]) -> list[torch.Tensor]:
+        leaves = [one.detach().requires_grad_() for one in (q, k, v)]
+        out = kernels.flash_attention(*leaves, window_size=window)
+        packed = kernels.flash_attention_varlen(
+            q[0], k[0], v[0], ends_q, ends_k, 30, 20, window_size=window
+        )
+        decoded = kernels.flash_attention_kvcache(q[:, :3], k, v, window_size=window)
+        grads = torch.autograd.grad(out.square().sum(), leaves)
+        return [out.detach(), packed, decoded, *grads]
+
+    found = []
+    for window in ((size, size), (size, -1), (-1, size), (size, 0)):
+        found += zip(results(window), results((-1, 0 if window[1] == 0 else -1)), strict=True)
+    return found
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, 2**31, 2**63 - 1, 2**80])
+def test_a_window_wider_than_32_bits_hides_nothing(interpreter: Worker, size: int) -> None:
+    for got, unlimited in interpreter.run(run_far_windows, size):
+        assert torch.allclose(got, unlimited, rtol=1e-2, atol=1e-3)
+
+
 def run_sdpa(case: Case) -> Errors:
     import kernels
 
