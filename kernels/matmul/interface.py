@@ -115,7 +115,7 @@ def _check_epilogue(
             raise ValueError(
                 f"bias: expected {b.shape[1]} values, the columns of b, got {bias.shape[0]}"
             )
-        if bias.stride(0) != 1:
+        if not bias.is_contiguous():  # of one value any stride is
             raise ValueError(
                 f"bias: expected stride 1, got {bias.stride(0)}; pass bias.contiguous()"
             )
