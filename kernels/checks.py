@@ -16,14 +16,32 @@ def tensor(name: str, value: Any, *, rank: int, layout: str) -> None:
         raise TypeError(
             f"{name}: expected a torch.Tensor of shape {layout}, got {type(value).__name__}"
         )
+    dense(name, value)
     if value.dim() != rank:
         raise ValueError(
             f"{name}: expected {rank} dimensions {layout}, got {value.dim()} with shape "
             f"{tuple(value.shape)}; reshape it"
         )
+
+
+def dense(name: str, value: torch.Tensor) -> None:
+    """Refuse what does not lie in memory as it reads."""
+    if value.is_nested:
+        raise ValueError(
+            f"{name}: expected a dense tensor, got a nested one; pad it with "
+            f"torch.nested.to_padded_tensor({name}, 0.0), or pass packed sequences to "
+            "flash_attention_varlen"
+        )
     if value.layout != torch.strided:
         raise ValueError(
             f"{name}: expected a dense tensor, got layout {value.layout}; pass {name}.to_dense()"
+        )
+    # What imag of a conjugate is. Of operators torch negates it by itself, and in a graph it cannot
+    # be asked.
+    if not torch.compiler.is_compiling() and value.is_neg():
+        raise ValueError(
+            f"{name}: expected values as they lie in memory, got a view that torch negates where "
+            f"it reads it; pass {name}.resolve_neg()"
         )
 
 

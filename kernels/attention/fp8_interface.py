@@ -75,6 +75,7 @@ def _check_scale(name: str, value: Any, lead: torch.Tensor) -> None:
             f"{name}: expected {expected}, got {type(value).__name__}; torch.tensor({name}, "
             "device=q.device) makes one"
         )
+    checks.dense(name, value)
     if value.dtype != torch.float32 or tuple(value.shape) not in ((), (heads,)):
         got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
         raise ValueError(f"{name}: expected {expected}, got {got}")

@@ -225,6 +225,7 @@ def _check_scales(k_cache: torch.Tensor, **scales: Any) -> None:
                 f"{name}: expected None unless the caches are float8_e4m3fn or float8_e4m3fnuz, "
                 f"and k_cache is {str(k_cache.dtype).removeprefix('torch.')}"
             )
+        checks.dense(name, value)
         if value.dtype != torch.float32 or tuple(value.shape) not in ((), (heads,)):
             got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
             raise ValueError(f"{name}: expected {expected}, got {got}")

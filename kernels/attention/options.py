@@ -170,6 +170,7 @@ def _bias(name: str, value: Any, q: torch.Tensor, scores: tuple[int, ...]) -> to
             f"{name}: expected a torch.Tensor that broadcasts to {scores}, got "
             f"{type(value).__name__}"
         )
+    checks.dense(name, value)
     checks.dtype(name, value, (torch.float16, torch.bfloat16, torch.float32, torch.bool))
     checks.same_device("q", q, **{name: value})
     shape = (1,) * (4 - value.dim()) + tuple(value.shape)
@@ -188,6 +189,7 @@ def _fp32(name: str, value: Any, q: torch.Tensor, shapes: tuple[tuple[int, ...],
         raise TypeError(
             f"{name}: expected a torch.Tensor of shape {expected}, got {type(value).__name__}"
         )
+    checks.dense(name, value)
     checks.dtype(name, value, (torch.float32,))
     checks.same_device("q", q, **{name: value})
     if tuple(value.shape) not in shapes:

@@ -128,6 +128,7 @@ def checks_scale(name: str, scale: Any, a: torch.Tensor) -> None:
             f"{name}: expected a torch.Tensor of fp32 scales, got {type(scale).__name__}; wrap a "
             f"number in torch.tensor(..., device=a.device)"
         )
+    checks.dense(name, scale)
     checks.dtype(name, scale, (torch.float32,))
     checks.same_device("a", a, **{name: scale})
 

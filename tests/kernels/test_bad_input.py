@@ -43,6 +43,21 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^q: expected a dense tensor, got layout torch.sparse_coo.*to_dense",
     ),
+    "attention-nested": (
+        lambda: attend(q=torch.nested.nested_tensor([Q[0], Q[0, :4]], layout=torch.jagged)),
+        ValueError,
+        r"^q: expected a dense tensor, got a nested one; pad it with.*to_padded_tensor\(q, 0.0\)",
+    ),
+    "attention-bias-sparse": (
+        lambda: kernels.flash_attention(Q, K, K, bias=LSE.to_sparse()),
+        ValueError,
+        r"^bias: expected a dense tensor, got layout torch.sparse_coo.*to_dense",
+    ),
+    "attention-sinks-sparse": (
+        lambda: kernels.flash_attention(Q, K, K, sinks=LSE[0, :, 0].to_sparse()),
+        ValueError,
+        r"^sinks: expected a dense tensor, got layout torch.sparse_coo.*to_dense",
+    ),
     "attention-rank": (
         lambda: attend(k=K[0]),
         ValueError,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import torch
 
 from tests.kernels.interpreted import Worker
@@ -19,3 +22,47 @@ def test_a_bias_of_one_value_or_none_has_any_stride(interpreter: Worker) -> None
     """It is contiguous, and .contiguous() leaves its stride as it is."""
     for got, expected in interpreter.run(run_biases_of_one_value):
         torch.testing.assert_close(got, expected)
+
+
+def run_negated() -> list[tuple[str, str, bool]]:
+    """Of each call: the name of its negated argument, the error it gets, and whether one that
+    torch resolves in an operator, within a graph, is right."""
+    import kernels
+
+    x = torch.randn(1, 20, 2, 16, dtype=torch.complex64).conj().imag
+    row = torch.randn(16, dtype=torch.complex64).conj().imag
+    a, q = torch.randn(16, 16), x.clone()
+    out, lse = kernels.flash_attention(q, q, q, return_lse=True)
+    low, scale = a.to(torch.float8_e4m3fn), x[0, 0, 0, 0]
+    calls: dict[str, Any] = {
+        "q": lambda: kernels.flash_attention(x, q, q),
+        "v": lambda: kernels.flash_attention_kvcache(q, q, q, q, x, cache_seqlens=0),
+        "k_cache": lambda: kernels.flash_attention_kvcache(q, x, q),
+        "dout": lambda: kernels.flash_attention_backward(x, q, q, q, out, lse),
+        "sinks": lambda: kernels.flash_attention(q, q, q, sinks=row[:2]),
+        "attn_mask": lambda: kernels.scaled_dot_product_attention(q, q, q, row[0]),
+        "bias": lambda: kernels.matmul(a, a, bias=row),
+        "out": lambda: kernels.matmul(a, a, out=row.expand(16, 16)),
+        "a_scale": lambda: kernels.matmul(low, low, a_scale=scale),
+        "q_scale": lambda: kernels.flash_attention(*[q.to(low.dtype)] * 3, q_scale=scale),
+    }
+    compiled = torch.compile(
+        lambda one: kernels.flash_attention(one, one, one), backend="aot_eager", fullgraph=True
+    )
+    right = torch.allclose(compiled(x), out, rtol=1e-4, atol=1e-5)
+    found = []
+    for name, call in calls.items():
+        try:
+            call()
+            found.append((name, "nothing", right))
+        except ValueError as error:
+            found.append((name, str(error), right))
+    return found
+
+
+def test_a_view_that_torch_negates_is_refused(interpreter: Worker) -> None:
+    """Its memory has the other sign, which kernels would read."""
+    for name, error, right in interpreter.run(run_negated):
+        expected = rf"^{name}: expected values as they lie.*got a view that torch negates.*"
+        assert re.match(expected + rf"pass {name}.resolve_neg\(\)$", error), (name, error)
+        assert right
