@@ -107,6 +107,11 @@ def apart(
             )
 
 
+def written(*values: torch.Tensor) -> None:
+    """Tell autograd of what a launch it does not know of wrote in place: it may have kept it."""
+    torch.autograd.graph.increment_version(values)
+
+
 def _without_gaps(value: torch.Tensor) -> bool:
     return value.is_contiguous() or value.mT.is_contiguous() if value.dim() > 1 else True
 

@@ -104,6 +104,16 @@ def attend(q: torch.Tensor, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor
     return attend_op(q, *arguments) if checks.traced(q) else _attend(q, *arguments)
 
 
-def append(k: torch.Tensor, *arguments: Any) -> None:
+def append(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    *arguments: Any,
+) -> None:
     """As ``attend``."""
-    (append_op if checks.traced(k) else _append)(k, *arguments)
+    if checks.traced(k):
+        append_op(k, v, k_cache, v_cache, *arguments)
+        return
+    checks.written(k_cache, v_cache)
+    _append(k, v, k_cache, v_cache, *arguments)

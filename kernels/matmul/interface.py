@@ -81,6 +81,7 @@ def matmul(
         if traced:
             fp8_interface.matmul_fp8_into_op(*low, out)
             return out
+        checks.written(out)
         return fp8_interface.product(*low, out)
     high = (a, b, bias, activation, allow_tf32, residual)
     if out is None and (differentiable or traced):
@@ -88,6 +89,8 @@ def matmul(
     if out is not None and traced:
         operators.matmul_into_op(*high, out)
         return out
+    if out is not None:
+        checks.written(out)
     return operators.product(*high, out)
 
 

@@ -66,3 +66,40 @@ def test_a_view_that_torch_negates_is_refused(interpreter: Worker) -> None:
         expected = rf"^{name}: expected values as they lie.*got a view that torch negates.*"
         assert re.match(expected + rf"pass {name}.resolve_neg\(\)$", error), (name, error)
         assert right
+
+
+def run_written() -> list[tuple[str, str]]:
+    """What autograd says where memory it has kept is written: by whom, and its error."""
+    import kernels
+
+    weight, found = torch.ones((), requires_grad=True), []
+
+    def written(name: str, kept: torch.Tensor, write: Any) -> None:
+        product = (weight * kept).sum()
+        with torch.no_grad():
+            write(kept)
+        try:
+            product.backward()
+            found.append((name, "nothing"))
+        except RuntimeError as error:
+            found.append((name, str(error)))
+
+    a, cache, new = torch.randn(16, 16), torch.randn(1, 32, 2, 16), torch.randn(1, 1, 2, 16)
+    low = a.to(torch.float8_e4m3fn)
+
+    def append(*caches: torch.Tensor) -> None:
+        kernels.flash_attention_kvcache(new, *caches, new, new, cache_seqlens=3)
+
+    written("matmul", a.clone(), lambda kept: kernels.matmul(a, a, out=kept))
+    written("fp8", a.bfloat16(), lambda kept: kernels.matmul(low, low, out=kept))
+    written("keys", cache.clone(), lambda kept: append(kept, cache.clone()))
+    written("values", cache.clone(), lambda kept: append(cache.clone(), kept))
+    with torch.inference_mode():  # its tensors have no version
+        kernels.matmul(a, a, out=torch.empty(16, 16))
+        append(cache.clone(), cache.clone())
+    return found
+
+
+def test_autograd_knows_what_is_written_in_place(interpreter: Worker) -> None:
+    for name, error in interpreter.run(run_written):
+        assert "modified by an inplace operation" in error, (name, error)
