@@ -16,6 +16,7 @@ OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 def asked(q: Any, **options: Any) -> bool:
     """Whether ``q`` is fp8; a ``ValueError`` where it is not and ``options`` of fp8 are given."""
     if isinstance(q, torch.Tensor) and q.dtype in DTYPES:
+        checks.no_tangent(**options)
         return True
     for name, value in options.items():
         if value is not None:

@@ -140,6 +140,7 @@ def flash_attention_backward(
     checks.same_dtype_and_device("q", q, out=out, dout=dout)
     checks.tensor("lse", lse, rank=3, layout="(batch, heads, seqlen)")
     checks.dtype("lse", lse, (torch.float32,))
+    checks.no_tangent(dout=dout, out=out, lse=lse)
     checks.same_device("q", q, lse=lse)
     for name, value in (("out", out), ("dout", dout)):
         if tuple(value.shape) != (*q.shape[:3], v.shape[3]):

@@ -233,6 +233,7 @@ def _check_scales(k_cache: torch.Tensor, **scales: Any) -> None:
 
 
 def _without_gradient(**values: torch.Tensor | None) -> None:
+    checks.no_tangent(**values)
     for name, value in values.items():
         if value is not None and torch.is_grad_enabled() and value.requires_grad:
             raise NotImplementedError(

@@ -28,6 +28,7 @@ def grouped_matmul(a: torch.Tensor, b: torch.Tensor, group_offsets: torch.Tensor
     """
     a, b = autocast.lowered(a, b)
     _check(a, b, group_offsets)
+    checks.no_tangent(a=a, b=b)
     checks.launchable("a", a)
     product: torch.Tensor = multiply(a, b, group_offsets)
     return product

@@ -52,7 +52,8 @@ def matmul(
         a, b, bias, residual = autocast.lowered(a, b, bias, residual)
     kind = _check(a, b, a_scale, b_scale, out_dtype)
     _check_epilogue(kind, a, b, bias, activation, residual)
-    checks.no_tangent(a=a, b=b, bias=bias, residual=residual)
+    checks.no_tangent(a=a, b=b, bias=bias, residual=residual, out=out)
+    checks.no_tangent(a_scale=a_scale, b_scale=b_scale)
     if out is not None:
         _check_shaped("out", out, kind, a, b)
         checks.writable("out", out)

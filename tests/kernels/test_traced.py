@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -269,18 +270,49 @@ def test_each_operator_is_given_to_opcheck() -> None:
     ] == []
 
 
-@pytest.mark.parametrize("name", ["q", "bias", "a"])
+TANGENTS = (
+    "q",
+    "bias",
+    "a",
+    "b",
+    "dout",
+    "k",
+    "rotary_cos",
+    "q_scale",
+    "k_scale",
+    "a_scale",
+    "out",
+)
+
+
+@pytest.mark.parametrize("name", TANGENTS)
 def test_a_tangent_is_refused_by_name(name: str) -> None:
     import kernels
 
     q, bias, a = torch.randn(1, 4, 2, 16), torch.randn(4, 4), torch.randn(4, 4)
+    ends, low, low_q = torch.tensor([0, 4], dtype=torch.int32), a.to(E4M3), q.to(E4M3)
+    cos, lse = torch.randn(4, 8), torch.randn(1, 2, 4)
+    decode = kernels.flash_attention_kvcache
+    calls: dict[str, Callable[[torch.Tensor], Any]] = {
+        "q": lambda x: kernels.flash_attention(x, q, q),
+        "bias": lambda x: kernels.flash_attention(q, q, q, bias=x),
+        "a": lambda x: kernels.matmul(x, a),
+        "b": lambda x: kernels.grouped_matmul(a, x[None], ends),
+        "dout": lambda x: kernels.flash_attention_backward(x, q, q, q, q, lse),
+        "k": lambda x: decode(q, q, q, x, q, cache_seqlens=0),
+        "rotary_cos": lambda x: decode(
+            q, q, q, q, q, cache_seqlens=0, rotary_cos=x, rotary_sin=cos
+        ),
+        "q_scale": lambda x: kernels.flash_attention(low_q, low_q, low_q, q_scale=x),
+        "k_scale": lambda x: decode(q, low_q, low_q, k_scale=x),
+        "a_scale": lambda x: kernels.matmul(low, low, a_scale=x),
+        "out": lambda x: kernels.matmul(a, a, out=x),
+    }
+    primals = {"bias": bias, "rotary_cos": cos, **dict.fromkeys(("a", "b", "out"), a)}
+    primals |= {"q": q, "dout": q, "k": q}
     with forward_ad.dual_level():
-        given = {"q": q, "bias": bias, "a": a}
-        given[name] = forward_ad.make_dual(given[name], torch.ones_like(given[name]))
-        with pytest.raises(
-            NotImplementedError, match=rf"^{name}: expected no tangent.*autograd.grad$"
-        ):
-            if name == "a":
-                kernels.matmul(given["a"], a)
-            else:
-                kernels.flash_attention(given["q"], q, q, bias=given["bias"])
+        primal = primals.get(name, torch.ones(()))
+        given = forward_ad.make_dual(primal.clone(), torch.ones_like(primal))
+        expected = rf"^{name}: expected no tangent.*autograd.grad$"
+        with pytest.raises(NotImplementedError, match=expected):
+            calls[name](given)
