@@ -184,17 +184,20 @@ def _bias(name: str, value: Any, q: torch.Tensor, scores: tuple[int, ...]) -> to
 
 
 def _fp32(name: str, value: Any, q: torch.Tensor, shapes: tuple[tuple[int, ...], ...]) -> Any:
-    expected = " or ".join(str(shape) for shape in shapes)
+    def expected() -> str:
+        """Where it is asked for: dynamo traces no string of a shape that is symbols."""
+        return " or ".join(str(shape) for shape in shapes)
+
     if not isinstance(value, torch.Tensor):
         raise TypeError(
-            f"{name}: expected a torch.Tensor of shape {expected}, got {type(value).__name__}"
+            f"{name}: expected a torch.Tensor of shape {expected()}, got {type(value).__name__}"
         )
     checks.dense(name, value)
     checks.dtype(name, value, (torch.float32,))
     checks.same_device("q", q, **{name: value})
     if tuple(value.shape) not in shapes:
         raise ValueError(
-            f"{name}: expected shape {expected} for q of {shapes[0][0]} heads, got "
+            f"{name}: expected shape {expected()} for q of {shapes[0][0]} heads, got "
             f"{tuple(value.shape)}"
         )
     return value

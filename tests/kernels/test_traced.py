@@ -59,6 +59,14 @@ def run_compiled_for_all_sizes() -> list[tuple[torch.Tensor, torch.Tensor]]:
     for head_dim, scale in ((16, None), (24, None), (16, 0.3), (16, 0.4), (16, 0.5)):
         x = torch.randn(1, 5, 2, head_dim)
         found.append((compiled(x, scale), attend(x, scale)))
+
+    def scored(x: Any, slopes: Any, sinks: Any) -> Any:
+        return kernels.flash_attention(x, x, x, alibi_slopes=slopes, sinks=sinks)
+
+    compiled = torch.compile(scored, fullgraph=True, backend="aot_eager", dynamic=True)
+    for batch, heads in ((2, 4), (3, 5)):
+        given = torch.randn(batch, 5, heads, 16), torch.rand(batch, heads), torch.randn(heads)
+        found.append((compiled(*given), scored(*given)))
     return found
 
 
