@@ -55,6 +55,12 @@ def dtype(name: str, value: torch.Tensor, allowed: tuple[torch.dtype, ...]) -> N
         )
 
 
+def shaped(value: torch.Tensor, *shapes: tuple[Any, ...]) -> bool:
+    """Whether it has one of these shapes; of symbols dynamo compares tuples, but finds none among
+    others."""
+    return any(tuple(value.shape) == shape for shape in shapes)
+
+
 def same_dtype_and_device(first: str, lead: torch.Tensor, **others: torch.Tensor) -> None:
     for name, value in others.items():
         if value.dtype != lead.dtype:

@@ -70,16 +70,17 @@ def _check_scale(name: str, value: Any, lead: torch.Tensor) -> None:
     if value is None:
         return
     heads = lead.shape[2]
-    expected = f"a float32 tensor of shape () or ({heads},), one value a head of {name[0]}"
+    # Filled in where it is asked for: in a text dynamo makes a constant of a symbol.
+    expected = f"a float32 tensor of shape () or ({{}},), one value a head of {name[0]}"
     if not isinstance(value, torch.Tensor):
         raise TypeError(
-            f"{name}: expected {expected}, got {type(value).__name__}; torch.tensor({name}, "
-            "device=q.device) makes one"
+            f"{name}: expected {expected.format(heads)}, got {type(value).__name__}; "
+            f"torch.tensor({name}, device=q.device) makes one"
         )
     checks.dense(name, value)
-    if value.dtype != torch.float32 or tuple(value.shape) not in ((), (heads,)):
+    if value.dtype != torch.float32 or not checks.shaped(value, (), (heads,)):
         got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
-        raise ValueError(f"{name}: expected {expected}, got {got}")
+        raise ValueError(f"{name}: expected {expected.format(heads)}, got {got}")
     checks.same_device(name[0], lead, **{name: value})
 
 

@@ -214,11 +214,12 @@ def _check_scales(k_cache: torch.Tensor, **scales: Any) -> None:
     for name, value in scales.items():
         if value is None:
             continue
-        expected = f"a float32 tensor of shape () or ({heads},), one value a key head"
+        # Filled in where it is asked for: in a text dynamo makes a constant of a symbol.
+        expected = "a float32 tensor of shape () or ({},), one value a key head"
         if not isinstance(value, torch.Tensor):
             raise TypeError(
-                f"{name}: expected {expected}, got {type(value).__name__}; torch.tensor({name}, "
-                "device=q.device) makes one"
+                f"{name}: expected {expected.format(heads)}, got {type(value).__name__}; "
+                f"torch.tensor({name}, device=q.device) makes one"
             )
         if k_cache.dtype not in e4m3.DTYPES:
             raise ValueError(
@@ -226,9 +227,9 @@ def _check_scales(k_cache: torch.Tensor, **scales: Any) -> None:
                 f"and k_cache is {str(k_cache.dtype).removeprefix('torch.')}"
             )
         checks.dense(name, value)
-        if value.dtype != torch.float32 or tuple(value.shape) not in ((), (heads,)):
+        if value.dtype != torch.float32 or not checks.shaped(value, (), (heads,)):
             got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
-            raise ValueError(f"{name}: expected {expected}, got {got}")
+            raise ValueError(f"{name}: expected {expected.format(heads)}, got {got}")
         checks.same_device("k_cache", k_cache, **{name: value})
 
 

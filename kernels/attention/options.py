@@ -195,7 +195,7 @@ def _fp32(name: str, value: Any, q: torch.Tensor, shapes: tuple[tuple[int, ...],
     checks.dense(name, value)
     checks.dtype(name, value, (torch.float32,))
     checks.same_device("q", q, **{name: value})
-    if tuple(value.shape) not in shapes:
+    if not checks.shaped(value, *shapes):
         raise ValueError(
             f"{name}: expected shape {expected()} for q of {shapes[0][0]} heads, got "
             f"{tuple(value.shape)}"

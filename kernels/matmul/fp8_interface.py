@@ -142,9 +142,9 @@ def _scale_of_a(a: torch.Tensor, scale: torch.Tensor | None) -> Scale:
         return Scale()
     M, K = a.shape
     shape = tuple(scale.shape)
-    if shape in ((), (1,), (1, 1)):
+    if checks.shaped(scale, (), (1,), (1, 1)):
         return Scale(scale, (0, 0))
-    if shape in ((M,), (M, 1)):
+    if checks.shaped(scale, (M,), (M, 1)):
         return Scale(scale, (scale.stride(0), 0))
     if shape == (M, _blocks(K)):
         return Scale(scale, (scale.stride(0), scale.stride(1)), blocks=True)
@@ -159,9 +159,9 @@ def _scale_of_b(b: torch.Tensor, scale: torch.Tensor | None) -> Scale:
         return Scale()
     K, N = b.shape
     shape = tuple(scale.shape)
-    if shape in ((), (1,), (1, 1)):
+    if checks.shaped(scale, (), (1,), (1, 1)):
         return Scale(scale, (0, 0))
-    if shape in ((N,), (1, N)):
+    if checks.shaped(scale, (N,), (1, N)):
         return Scale(scale, (0, scale.stride(-1)))
     if shape == (_blocks(K), _blocks(N)):
         return Scale(scale, (scale.stride(0), scale.stride(1)), blocks=True)

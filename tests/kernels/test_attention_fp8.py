@@ -125,3 +125,36 @@ def test_operator_passes_opcheck_and_compiles_in_one_graph(interpreter: Worker) 
     outcome, untouched, compiled, eager = interpreter.run(run_operator)
     assert set(outcome.values()) == {"SUCCESS"} and untouched
     assert torch.equal(compiled, eager)
+
+
+def run_scales_compiled_for_all_sizes(
+    which: str,
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    import kernels
+
+    def low(*shape: int) -> torch.Tensor:
+        return torch.randn(shape).to(torch.float8_e4m3fn)
+
+    calls: dict[str, tuple[Any, Any]] = {
+        "attention": (
+            lambda q, s: kernels.flash_attention(q, q, q, q_scale=s),
+            lambda n: (low(n, 20, n, 16), torch.rand(n)),
+        ),
+        "decode": (
+            lambda q, k, s: kernels.flash_attention_kvcache(q, k, k, k_scale=s),
+            lambda n: (torch.randn(n, 1, n, 16), low(n, 32, n, 16), torch.rand(n)),
+        ),
+        "matmul": (
+            lambda a, b, s, t: kernels.matmul(a, b, a_scale=s, b_scale=t),
+            lambda n: (low(n, 128 * n), low(128 * n, 9), torch.rand(n), torch.rand(n, 1)),
+        ),
+    }
+    call, draw = calls[which]
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager", dynamic=True)
+    return [(compiled(*given), call(*given)) for given in (draw(2), draw(3))]
+
+
+@pytest.mark.parametrize("which", ["attention", "decode", "matmul"])
+def test_scales_compile_with_dynamic_shapes(interpreter: Worker, which: str) -> None:
+    for compiled, eager in interpreter.run(run_scales_compiled_for_all_sizes, which):
+        assert torch.equal(compiled, eager)
