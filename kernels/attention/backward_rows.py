@@ -56,6 +56,14 @@ def attention_backward_delta(
 
 
 @triton.jit
+def beside(b_x, FP32: tl.constexpr):
+    """The whole number that shifts exponents of at most b_x. In fp32 the next below: numbers nearer
+    to 0 hold more places, and weights up to 2 as many as those up to 1. What is rounded to 16 bits
+    afterwards has places to spare: there the next above, in the code that was measured."""
+    return tl.floor(b_x) if FP32 else tl.ceil(b_x)
+
+
+@triton.jit
 def attention_backward_rows(
     q,
     k,
@@ -194,14 +202,16 @@ def attention_backward_rows(
     LOG2_E: tl.constexpr = 1.4426950408889634
     b_shift = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     # Sums of sums of tiles, which one after the other would round once a tile.
+    FP32: tl.constexpr = b_q.dtype == tl.float32
     VALUE: tl.constexpr = sum_type(b_q.dtype)
     b_total = tl.zeros([BLOCK_M], dtype=tl.float64)
     b_more = tl.zeros([BLOCK_M], dtype=tl.float64)
     if sinks is not None:
         # A score of its own, whose dp is 0; the same in every row, where a rounding would add up.
         b_sink = tl.load(sinks + i_h).to(tl.float64) * LOG2_E
-        b_shift = tl.maximum(b_shift, tl.ceil(b_sink).to(tl.float32))
-        b_total += tl.where(b_sink == float("-inf"), 0.0, tl.exp2(b_sink - tl.ceil(b_sink)))
+        b_whole = beside(b_sink, FP32)
+        b_shift = tl.maximum(b_shift, b_whole.to(tl.float32))
+        b_total += tl.where(b_sink == float("-inf"), 0.0, tl.exp2(b_sink - b_whole))
         b_more -= b_total * b_start
     o_end = seqlen_k
     if CAUSAL:
@@ -239,13 +249,15 @@ def attention_backward_rows(
         if left_offset is not None:
             seen = seen & (i_n + o_n[None, :] >= i_row + o_m[:, None] + left_offset)
         b_own = tl.where(seen, b_s.to(tl.float32) * (unit * LOG2_E), float("-inf"))
-        b_own = tl.maximum(b_shift, tl.ceil(tl.max(b_own, 1)))
+        b_own = tl.maximum(b_shift, beside(tl.max(b_own, 1), FP32))
         # A row that has seen no key yet is at -inf: subtract 0, or NaN would arise.
         b_finite = tl.where(b_own == float("-inf"), 0.0, b_own)
         b_alpha = tl.exp2(b_shift - b_finite).to(tl.float64)
         b_shift = b_own
         b_p = shifted(b_s, b_finite[:, None], seen, unit, True, b_k.dtype == tl.float32)
-        b_total = b_total * b_alpha + tl.sum(b_p, 1)
+        # A rounding of the sum would be in all weights of its row.
+        b_sum = tl.sum(b_p.to(tl.float64) if FP32 else b_p, 1)
+        b_total = b_total * b_alpha + b_sum
         b_more = b_more * b_alpha + tl.sum(b_p * (b_dp - b_start[:, None]), 1)
     b_total = tl.where(b_total == 0.0, 1.0, b_total)
     b_delta = b_start + b_more / b_total

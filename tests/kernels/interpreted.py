@@ -230,7 +230,11 @@ class Worker:
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Whatever ran before, its random numbers are the same."""
-        return self._pool.submit(_of_draw, 0, function, *arguments).result()
+        return self.draw(0, function, *arguments)
+
+    def draw(self, draw: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        """As ``run``, with other numbers of each ``draw``."""
+        return self._pool.submit(_of_draw, draw, function, *arguments).result()
 
     def check(
         self,
@@ -243,7 +247,7 @@ class Worker:
         over so many draws of its numbers, pooled; ``judge`` tells how."""
 
         def drawn(draw: int) -> dict[str, Errors]:
-            found = self._pool.submit(_of_draw, draw, function, *arguments).result()
+            found = self.draw(draw, function, *arguments)
             if isinstance(found, dict):
                 return found
             found = [found] if isinstance(found, Errors) else found
