@@ -126,7 +126,7 @@ def install(folder: Path) -> None:
     if stamp.exists():
         return
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]
-    subprocess.run([*command, "--target", str(folder), *PACKAGES], check=True)
+    subprocess.run([*command, "--target", str(folder), *PACKAGES], check=True, timeout=1800)
     stamp.touch()
 
 

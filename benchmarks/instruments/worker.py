@@ -18,7 +18,6 @@ import importlib
 import json
 import math
 import os
-import signal
 import sys
 import time
 import traceback
@@ -26,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 from benchmarks import configuration, devices, isolation
+from benchmarks.ending import end_with
 from benchmarks.instruments import (
     beside,
     carve_outs,
@@ -43,13 +43,13 @@ from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import group
 
 COUNTER_REPEATS = 3
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
     for argument in sys.argv[1:]:
         if argument.startswith("--parent="):
-            _end_with(int(argument.partition("=")[2]))
+            # A call that hangs would keep the card busy for ever, beside what is measured next.
+            end_with(int(argument.partition("=")[2]))
     isolation.measured()
     # What the measured code prints, when it is imported too, must not come between the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -88,15 +88,6 @@ def main() -> int:
         if lost:
             return 1  # the context is gone: a fresh process takes what is left
     return 0
-
-
-def _end_with(parent: int) -> None:
-    """Have the kernel end this process when the one that asks it is killed: a call that hangs would
-    keep the card busy for ever, beside whatever is measured next."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it was killed before
-            os._exit(1)
 
 
 def _make_ready() -> None:

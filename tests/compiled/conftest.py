@@ -151,6 +151,7 @@ class Project:
             capture_output=True,
             text=True,
             check=False,
+            timeout=600,
         )
 
 
@@ -172,22 +173,24 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     (home / "absent").mkdir()
     (home / "absent" / "sitecustomize.py").write_text(NO_COMPILER)
     git = ["git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@example.invalid"]
-    subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+    subprocess.run([*git, "init", "-q", "-b", "main"], check=True, timeout=120)
     (folder / "own").mkdir()
     commits = []
     for second, source in enumerate((KERNELS, KERNELS.replace(ONCE, 2 * ONCE))):
         (folder / "own" / "__init__.py").write_text(source)
-        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "add", "."], check=True, timeout=120)
         date = f"2026-01-01T00:00:{second:02d}Z"
         dates = {**os.environ, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
-        subprocess.run([*git, "commit", "-qm", str(second)], check=True, env=dates)
-        head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True)
+        subprocess.run([*git, "commit", "-qm", str(second)], check=True, env=dates, timeout=120)
+        head = subprocess.run(
+            [*git, "rev-parse", "HEAD"], check=True, capture_output=True, timeout=120
+        )
         commits.append(head.stdout.decode().strip())
     made = Project(folder, home, (commits[0], commits[1]))
     one_metric = ("--bench", "track_launches")  # evidence holds all of them anyway
     done = made.benchmarks("history", "--commits", "0", "--machine", "here", *one_metric)
     assert done.returncode == 0, done.stderr
     (folder / "README").write_text("Two kernels.\n")
-    subprocess.run([*git, "add", "README"], check=True)
-    subprocess.run([*git, "commit", "-qm", "a README"], check=True)
+    subprocess.run([*git, "add", "README"], check=True, timeout=120)
+    subprocess.run([*git, "commit", "-qm", "a README"], check=True, timeout=120)
     return made

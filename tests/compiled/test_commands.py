@@ -305,7 +305,9 @@ def commit_with(edit: Callable[[Path], None], folder: Path, monkeypatch: pytest.
 
 
 def git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+    )
     return done.stdout.strip()
 
 

@@ -209,7 +209,7 @@ def test_registers_and_stack_agree_with_the_vendors_tool(name: str, tmp_path: Pa
     path = tmp_path / "kernel.cubin"
     path.write_bytes(launch.kernel.binary)
     tool = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(path)]
-    said = subprocess.run(tool, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(tool, capture_output=True, text=True, check=True, timeout=600).stdout
     assert re.search(r"REG:(\d+) STACK:(\d+)", said).groups() == (
         str(found.registers),
         str(found.stack_bytes),

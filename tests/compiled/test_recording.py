@@ -355,7 +355,9 @@ def test_a_compiler_that_finds_no_room_is_no_failure_of_the_kernel(
 def test_compilers_find_their_memory_where_they_found_it_before() -> None:
     def places() -> str:
         command = ["grep", "-E", r"heap|stack|libc", "/proc/self/maps"]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, timeout=600
+        ).stdout
 
     def personality() -> int:
         return int(Path("/proc/thread-self/personality").read_text(encoding="ascii"), 16)

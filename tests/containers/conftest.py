@@ -15,13 +15,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from benchmarks import images
+from benchmarks.ending import end_with
 
 BASE = "localhost/warpwatch-test-base:bookworm-1"
+# The base by debootstrap, and an image on it.
+LONGEST_BUILD_S = 2700
 CONTAINERS_CONF = """
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
@@ -43,7 +47,9 @@ class Engine:
 
     def podman(self, *arguments: str) -> str:
         command = ["podman", *arguments]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=900
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -85,6 +91,8 @@ def start(environment: dict[str, str], folder: Path) -> Engine:
             env=environment,
             stdout=log,
             stderr=log,
+            # A killed test run stops nothing, and a service waits for ever.
+            preexec_fn=partial(end_with, os.getpid()),
         )
     deadline = time.monotonic() + 30
     while not socket.exists() and time.monotonic() < deadline and process.poll() is None:
@@ -114,7 +122,7 @@ def engine(
 
 def buildah(environment: dict[str, str], *arguments: str) -> str:
     command = ["buildah", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout.strip()
 
@@ -145,8 +153,17 @@ def build(
 @contextmanager
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One of the processes of a test run at a time: the others find what it has built."""
+    until = time.monotonic() + LONGEST_BUILD_S
     with (tmp_path_factory.getbasetemp().parent / "images.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    pytest.fail(f"another process has built images for {LONGEST_BUILD_S} s")
+                time.sleep(0.1)
+            else:
+                break
         yield
 
 
@@ -161,7 +178,7 @@ def base_image(
 
 def made_base(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> str:
     look = ["buildah", "inspect", "--type", "image", BASE]
-    if subprocess.run(look, env=environment, capture_output=True).returncode == 0:
+    if subprocess.run(look, env=environment, capture_output=True, timeout=900).returncode == 0:
         return BASE
     if "container" not in os.environ.get("WARPWATCH_MUST_RUN", ""):
         pytest.skip("the base image is not built yet, which takes minutes: make test-containers")
@@ -170,7 +187,7 @@ def made_base(environment: dict[str, str], tmp_path_factory: pytest.TempPathFact
     root = tmp_path_factory.mktemp("base") / "root"
     packages = "--include=ca-certificates,python3-dev,python3-venv"
     command = ["debootstrap", "--variant=minbase", packages, "bookworm", str(root)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     shutil.rmtree(root / "var/cache/apt/archives", ignore_errors=True)
     container = buildah(environment, "from", "scratch")
@@ -227,7 +244,7 @@ def repository(tmp_path: Path) -> Path:
         ["add", "file"],
         ["-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "--quiet", "-m", "one"],
     ):
-        subprocess.run(["git", "-C", str(folder), *command], check=True)
+        subprocess.run(["git", "-C", str(folder), *command], check=True, timeout=120)
     return folder
 
 

@@ -57,6 +57,7 @@ def carry_out(
                 env=dict(environment),
                 capture_output=True,
                 text=True,
+                timeout=900,
             )
             output = done.stdout + done.stderr
             assert done.returncode == 0, f"{block.text}\n{output}"

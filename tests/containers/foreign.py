@@ -36,7 +36,7 @@ TWO_LAUNCHES = ONE_LAUNCH.replace(
 def git(folder: Path, *arguments: str) -> str:
     identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
     command = ["git", "-C", str(folder), *identity, *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout
 
 
 def virtual_environment(folder: Path) -> None:

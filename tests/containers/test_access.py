@@ -90,11 +90,15 @@ def test_sdk_and_command_line_say_the_same(tmp_path: Path) -> None:
 def test_a_worktree_brings_the_folder_of_its_commits(tmp_path: Path) -> None:
     main, tree = tmp_path / "main", tmp_path / "tree"
     author = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
-    subprocess.run(["git", "init", "-q", str(main)], check=True)
+    subprocess.run(["git", "init", "-q", str(main)], check=True, timeout=120)
     subprocess.run(
-        ["git", "-C", str(main), *author, "commit", "-q", "--allow-empty", "-m", "x"], check=True
+        ["git", "-C", str(main), *author, "commit", "-q", "--allow-empty", "-m", "x"],
+        check=True,
+        timeout=120,
     )
-    subprocess.run(["git", "-C", str(main), "worktree", "add", "-q", str(tree)], check=True)
+    subprocess.run(
+        ["git", "-C", str(main), "worktree", "add", "-q", str(tree)], check=True, timeout=120
+    )
     mounts = {m["Target"]: m["ReadOnly"] for m in settings(run(tree))["mounts"]}
     assert mounts[str(main / ".git")] is True
 

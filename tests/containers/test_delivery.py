@@ -34,7 +34,8 @@ def lane(tmp_path: Path) -> Iterator[Path]:
     (folder / "env").mkdir()
     (folder / "env" / "python").symlink_to(sys.executable)
     yield folder
-    subprocess.run(["rm", "-rf", str(folder)], check=True)  # pytest's own way is not deep enough
+    # pytest's own way is not deep enough
+    subprocess.run(["rm", "-rf", str(folder)], check=True, timeout=120)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -200,7 +201,7 @@ def test_the_make_target_names_what_it_refused_and_fails(
     linked(lane, secret)
     command = [sys.executable, "-m", "benchmarks", "container", "deliver"]
     command += ["--results", str(lane), "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, cwd=images.ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=images.ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 3
     first, last = done.stderr.splitlines()
     assert first == "refused: results/box/bad.json (a symbolic link)"

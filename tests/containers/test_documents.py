@@ -28,9 +28,13 @@ def test_a_foreign_package_is_under_the_harness_after_its_section_alone(
     package.write_text(TWO_LAUNCHES)
     git(repository, "commit", "--quiet", "--all", "--message", "a second launch")
     bench = ["make", "bench", "COMMITS=1"]
-    subprocess.run(bench, cwd=repository, env=environment, check=True, capture_output=True)
+    subprocess.run(
+        bench, cwd=repository, env=environment, check=True, capture_output=True, timeout=900
+    )
     compare = [".venv/bin/python", "-m", "reports", "compare", "HEAD~2", "HEAD", "--json"]
-    done = subprocess.run(compare, cwd=repository, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        compare, cwd=repository, env=environment, capture_output=True, text=True, timeout=900
+    )
     assert done.returncode == 1, done.stderr
     found = [s for s in json.loads(done.stdout)["series"] if s["verdict"] == "regressed"]
     told = {(s["metric"], s["workload"], s["before"], s["after"]) for s in found}

@@ -20,6 +20,7 @@ from benchmarks import containers, images, watch
 from benchmarks.__main__ import main as benchmarks
 from benchmarks.container_settings import EngineError, settings
 from tests.containers.conftest import Engine, buildah, start
+from tests.processes import ends, runs
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
 CONTAINER = (sys.executable, "-m", "benchmarks", "container")
@@ -79,7 +80,9 @@ def running(engine: Engine, repository: Path, image: str, script: str) -> subpro
     deadline = time.monotonic() + 60
     while not first.exists() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.05)
-    assert first.exists(), process.communicate()
+    if not first.exists():
+        process.kill()  # else what it said would not end
+        pytest.fail(f"no result within 60 s: {process.communicate(timeout=60)}")
     return process
 
 
@@ -204,7 +207,7 @@ def test_an_engine_that_dies_in_mid_run_is_one_line_and_results_stay(
     mortal = start(container_environment, tmp_path)
     process = running(mortal, repository, cpu_image, HEEDS)
     mortal.process.kill()
-    mortal.process.wait()
+    mortal.process.wait(timeout=60)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 3
     warning, message = error.splitlines()
@@ -228,10 +231,35 @@ def test_an_engine_that_dies_before_the_run_is_one_line(
     client = docker.DockerClient(base_url=mortal.environment["DOCKER_HOST"])
     assert client.ping()
     mortal.process.kill()
-    mortal.process.wait()
+    mortal.process.wait(timeout=60)
     run = containers.make_run(images.get("cpu"), ["true"], repository, None, machine="box")
     with pytest.raises(EngineError, match="stopped answering before anything was measured"):
         containers.execute(client, run)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to end the process")
+def test_an_engine_ends_with_the_tests_that_were_killed(
+    container_environment: dict[str, str], tmp_path: Path
+) -> None:
+    code = (
+        "import os, sys, time; from pathlib import Path\n"
+        "from tests.containers.conftest import start\n"
+        "print(start(dict(os.environ), Path(sys.argv[1])).process.pid, flush=True)\n"
+        "time.sleep(120)"
+    )
+    tests = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=images.ROOT,
+        env=container_environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert tests.stdout is not None
+    engine = tests.stdout.readline().strip()
+    assert runs(engine)
+    tests.kill()
+    tests.communicate(timeout=60)
+    assert ends(engine)
 
 
 def test_no_engine_is_one_line(repository: Path, tmp_path: Path) -> None:
@@ -241,6 +269,7 @@ def test_no_engine_is_one_line(repository: Path, tmp_path: Path) -> None:
         env={**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"},
         capture_output=True,
         text=True,
+        timeout=900,
     )
     assert done.returncode == 3
     assert done.stderr.startswith("error: no container engine answers at unix://")
@@ -294,9 +323,11 @@ def test_an_image_of_another_architecture_is_refused(
 def small_disk(container_environment: dict[str, str], tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=80m", "tmpfs", str(folder)], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=80m", "tmpfs", str(folder)], check=True, timeout=120
+    )
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", str(folder)], check=True, timeout=120)
 
 
 def test_a_full_disk_is_told_before_anything_is_measured(
@@ -359,7 +390,12 @@ def test_a_described_gpu_is_handed_over(
         assert f"--device {kind}=all" in printed.stdout
         (repository / ".asv").chmod(0o777)
         done = subprocess.run(
-            printed.stdout, shell=True, env=container_environment, capture_output=True, text=True
+            printed.stdout,
+            shell=True,
+            env=container_environment,
+            capture_output=True,
+            text=True,
+            timeout=900,
         )
     finally:
         description.unlink()

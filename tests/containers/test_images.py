@@ -32,7 +32,9 @@ def test_the_cpu_image_is_small_and_says_what_it_is(engine: Engine, cpu_image: s
     assert image["User"] == "10001:10001"
     assert image["Labels"]["org.opencontainers.image.title"] == "warpwatch-cpu"
     revision = ["git", "-C", str(images.ROOT), "rev-parse", "HEAD"]
-    head = subprocess.run(revision, capture_output=True, text=True, check=True).stdout.strip()
+    head = subprocess.run(
+        revision, capture_output=True, text=True, check=True, timeout=120
+    ).stdout.strip()
     assert image["Labels"][images.REVISION_LABEL] == head
     assert image["Healthcheck"]["Test"] == ["CMD", "python", "-m", "benchmarks", "doctor"]
 
@@ -77,7 +79,12 @@ def test_another_revision_of_the_same_files_is_named_by_the_image(
             volumes=pip_volumes(),
         )
         done = subprocess.run(
-            command, cwd=images.ROOT, env=container_environment, capture_output=True, text=True
+            command,
+            cwd=images.ROOT,
+            env=container_environment,
+            capture_output=True,
+            text=True,
+            timeout=900,
         )
         assert done.returncode == 0, done.stderr[-4000:]
         assert "Successfully installed" not in done.stdout, "the layers were not used again"
@@ -105,7 +112,12 @@ def test_a_rebuild_after_an_edit_to_kernels_takes_seconds(
     def rebuild() -> tuple[float, str]:
         started = time.monotonic()
         done = subprocess.run(
-            command, cwd=copy, env=container_environment, capture_output=True, text=True
+            command,
+            cwd=copy,
+            env=container_environment,
+            capture_output=True,
+            text=True,
+            timeout=900,
         )
         assert done.returncode == 0, done.stderr[-4000:]
         return time.monotonic() - started, done.stdout + done.stderr
@@ -192,6 +204,7 @@ def test_a_builder_that_is_not_installed_is_one_clear_line(tmp_path: Path) -> No
         env={"PATH": f"{tmp_path}:/usr/bin"} if not shutil.which("docker", path="/usr/bin") else {},
         capture_output=True,
         text=True,
+        timeout=900,
     )
     assert done.returncode == 3
     assert done.stderr == (

@@ -81,6 +81,7 @@ def make(repository: Path, environment: dict[str, str], target: str, **values: s
         env=environment | values,
         capture_output=True,
         text=True,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
@@ -137,7 +138,9 @@ def test_a_night_fills_gaps_measures_suspects_again_and_rewrites_nothing(
     command = [".venv/bin/python", "-m", "benchmarks", "lane", "--lane", "cpu", "--commits", "2"]
     command += ["--bench", "track_(launches|spilled_bytes)"]
     command += ["--known", str(known), "--again", str(suspects)]
-    done = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=repository, env=environment, capture_output=True, text=True, timeout=900
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert (repository / ".asv" / "shard.json").is_file()
     results = repository / ".asv" / "results"
@@ -154,7 +157,9 @@ def test_a_night_fills_gaps_measures_suspects_again_and_rewrites_nothing(
 
     shutil.rmtree(repository / ".asv")
     command = [*command[:10], "--known", str(tmp_path / "out" / "results")]
-    done = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=repository, env=environment, capture_output=True, text=True, timeout=900
+    )
     assert done.returncode == 0, "a night without anything to do is a good one"
     assert list((results / machine).glob("*-*.json")) == []
 

@@ -32,7 +32,9 @@ def calls(hook: Path, *arguments: str, clock: str | None) -> tuple[int, list[str
     if clock is not None:
         (hook.parent / "clock-mhz").write_text(clock)
     environment = {"PATH": "/nowhere", "CLOCK": "9999", "WARPWATCH_CLOCK_FILE": "/etc/passwd"}
-    done = subprocess.run(["/bin/sh", str(hook), *arguments], env=environment, capture_output=True)
+    done = subprocess.run(
+        ["/bin/sh", str(hook), *arguments], env=environment, capture_output=True, timeout=900
+    )
     log = hook.parent / "calls"
     return done.returncode, log.read_text().splitlines() if log.exists() else []
 

@@ -90,6 +90,7 @@ def test_bake_builds_with_the_same_values() -> None:
         capture_output=True,
         text=True,
         check=True,
+        timeout=900,
     )
     document = json.loads(done.stdout)
 
@@ -153,7 +154,7 @@ def test_the_plan_needs_nothing_but_python(tmp_path: Path) -> None:
     python = Path(sys.base_prefix) / "bin" / "python3"
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from benchmarks.__main__ import main; "
     command = [str(python), "-I", "-S", "-c", code + "main(['container', 'plan'])"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=900)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["include"]
 

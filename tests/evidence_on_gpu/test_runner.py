@@ -20,6 +20,7 @@ from benchmarks.configuration import ROOT
 from tests.evidence_on_gpu import __main__ as command
 from tests.evidence_on_gpu import runner
 from tests.evidence_on_gpu.runner import Record, Run, Step, judged, pack, telling
+from tests.processes import ends
 
 MADE_BY = {"sources": "a", "triton": "3.6.0", "torch": "2", "commit": "c"}
 
@@ -51,21 +52,6 @@ def run(
 def archived(folder: Path) -> dict[str, str]:
     with tarfile.open(folder / "all.tgz") as archive:
         return {one.name: archive.extractfile(one).read().decode() for one in archive.getmembers()}
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def gone(pid: int) -> bool:
-    until = time.monotonic() + 10
-    while alive(pid) and time.monotonic() < until:
-        time.sleep(0.05)
-    return not alive(pid)
 
 
 def test_what_each_step_left_is_in_the_folder_the_archive_and_the_table(
@@ -128,7 +114,7 @@ def test_the_time_ends_a_step_and_its_group_and_keeps_what_it_printed(
     assert (one.state, one.code, made.code) == ("cut off", -signal.SIGKILL, 3)
     text = (tmp_path / "long.txt").read_text()
     assert one.lines == (text.strip(),) and archived(tmp_path)["long.txt"] == text
-    assert gone(int(text.split()[1]))
+    assert ends(int(text.split()[1]))
     assert made.records["longer"].state == "not begun"
     assert not (tmp_path / "longer.txt").exists()
 
@@ -161,7 +147,7 @@ def test_what_cannot_be_ended_is_not_waited_for(tmp_path: Path, monkeypatch) -> 
     made = run(tmp_path, [*steps, step("next", "pass")], seconds=6)
     process = signalled[0][0].process
     process.kill()
-    process.wait()
+    process.wait(timeout=60)
     assert {signal.SIGTERM, signal.SIGKILL} == {what for _, what in signalled}
     assert [one.state for one in made.records.values()] == ["cut off", "not begun"]
     assert made.code == 3 and archived(tmp_path)["hangs.txt"] == "begun\n"
@@ -309,7 +295,7 @@ def test_the_archive_is_whole_when_the_runner_is_killed(tmp_path: Path) -> None:
             time.sleep(0.3 + 0.017 * number)
         finally:
             process.kill()
-            process.wait()
+            process.wait(timeout=60)
             pids.append(int((folder / "long.txt").read_text().split()[0]))
             os.kill(pids[-1], signal.SIGKILL)  # nobody is left to end it
         kept = archived(folder)
@@ -359,7 +345,7 @@ def test_a_stop_ends_what_runs_and_tells_the_table(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert process.returncode == 143
-    assert gone(int(text.read_text()))
+    assert ends(int(text.read_text()))
     assert re.search(r"^long +cut off", printed, re.MULTILINE)
     assert re.search(r"^next +not begun .*stopped before its turn", printed, re.MULTILINE)
     assert archived(tmp_path)["summary.txt"].startswith("long ")

@@ -25,6 +25,7 @@ def test_the_command_compares_the_guides_tile_with_the_tables() -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     head, _, plain, own = done.stdout.splitlines()

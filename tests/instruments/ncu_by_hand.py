@@ -130,7 +130,7 @@ def in_one_process(names: Sequence[str], rounds: int) -> Turns:
         log = Path(folder, "log")
         turns = ["--call-by-turns", str(rounds), *names]
         script = [sys.executable, "-m", "tests.instruments.ncu_by_hand", *turns]
-        subprocess.run([*ncu.command(log), *script], cwd=ROOT, check=True)
+        subprocess.run([*ncu.command(log), *script], cwd=ROOT, check=True, timeout=1800)
         return by_turns(log.read_text(encoding="utf-8"), names, rounds)
 
 
@@ -320,7 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 session.discard()
             for other in others:
                 other.process.kill()
-                other.process.wait()
+                other.process.wait(timeout=60)
             if hand:
                 print("\n".join(lines(mine, hand)))
     return 0 if hand else 3

@@ -12,7 +12,11 @@ EXAMPLE = Path("examples/block_size_experiment.py")
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(EXAMPLE), *arguments], capture_output=True, text=True, check=False
+        [sys.executable, str(EXAMPLE), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
     )
 
 

@@ -22,6 +22,7 @@ from benchmarks.instruments.session import (
     side_by_side,
     stopped_by_sigterm,
 )
+from tests.processes import ends
 
 QUICK = {"warm_up_seconds": 0.002, "max_samples": 16}
 
@@ -230,20 +231,9 @@ def test_a_worker_ends_with_the_process_that_was_killed():
     assert len(children) == 1
     time.sleep(0.3)  # until the next one hangs
     asking.kill()
-    asking.wait()
+    asking.wait(timeout=60)
     asking.stdout.close()
-    until = time.monotonic() + 5
-    while (state := process_state(children[0])) not in ("", "Z") and time.monotonic() < until:
-        time.sleep(0.02)
-    assert state in ("", "Z")
-
-
-def process_state(pid: str) -> str:
-    """``Z`` for a process that ended and was not waited for, nothing for none."""
-    try:
-        return Path("/proc", pid, "stat").read_text().rpartition(") ")[2][:1]
-    except FileNotFoundError:
-        return ""
+    assert ends(children[0])
 
 
 def test_an_outcome_survives_its_journey():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from benchmarks.instruments import accuracy, latency, measuring, presence, serie
 from benchmarks.instruments.latency import Sample
 from benchmarks.instruments.outcome import Outcome
 from benchmarks.instruments.session import Session
+from tests.processes import ends
 
 NAME = "matmul-fp16-1024x1024x1024"
 SM_90 = targets.get("sm_90")
@@ -324,18 +324,7 @@ def test_a_profile_that_hangs_is_ended_with_all_that_it_started(
     assert said.startswith(f"torch did not end within 0.5 s: it was ended with {NAME} (")
     assert said.count("\n") == 1
     child = int((tmp_path / "child").read_text())
-    until = time.monotonic() + 5
-    while _runs(child):
-        assert time.monotonic() < until, "the workload still runs"
-        time.sleep(0.01)
-
-
-def _runs(process: int) -> bool:
-    """Whether it is there and no zombie, which in a container nobody may ever reap."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    assert ends(child), "the workload still runs"
 
 
 def test_a_profile_of_no_seconds_is_refused(capsys: pytest.CaptureFixture[str]):

@@ -123,7 +123,7 @@ def commit(repository: Path, subject: str) -> None:
 
 def git(repository: Path, *arguments: str) -> None:
     who = ("-c", "user.name=A. Author", "-c", "user.email=author@example.invalid")
-    subprocess.run(["git", *who, *arguments], cwd=repository, check=True)
+    subprocess.run(["git", *who, *arguments], cwd=repository, check=True, timeout=120)
 
 
 def warm(
@@ -237,7 +237,7 @@ def follow(gate: Gate, out: Path) -> None:
             gate.began_s = time.monotonic()
             gate.began.set()
         say(f"{gate.branch.name}: {line.rstrip()}")
-    process.wait()
+    process.wait(timeout=60)
     written.join()
     gate.began.set()
     if gate.began_s:

@@ -172,7 +172,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def git(*arguments: str) -> None:
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"]
-        subprocess.run(["git", *identity, *arguments], cwd=root, check=True, capture_output=True)
+        subprocess.run(
+            ["git", *identity, *arguments], cwd=root, check=True, capture_output=True, timeout=120
+        )
 
     git("init", "-q")
     (root / "kernels").mkdir()
@@ -192,6 +194,7 @@ def test_each_version_sees_its_own_package(repository: Path, tmp_path: Path) -> 
             text=True,
             cwd=tmp_path,
             env=versions.isolation.subprocess_environment(version.environment),
+            timeout=600,
         )
         assert done.stdout.strip() == launches, done.stderr
     with pytest.raises(ValueError, match="expected a commit"):

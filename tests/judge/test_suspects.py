@@ -23,7 +23,11 @@ def project(tmp_path: Path) -> Path:
     def git(*arguments: str) -> str:
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"]
         done = subprocess.run(
-            ["git", *identity, *arguments], cwd=repository, check=True, capture_output=True
+            ["git", *identity, *arguments],
+            cwd=repository,
+            check=True,
+            capture_output=True,
+            timeout=120,
         )
         return done.stdout.decode().strip()
 
@@ -71,7 +75,9 @@ def test_the_command_says_every_commit_once() -> None:
     two = Suspect("m 1", "b.track_y", "b.track_y q", ("c2", "c3"), 1.1, "")
     (line,) = command([one, two], runs=1)
     printing, asv = line.split(" | ")
-    commits = subprocess.run(["sh", "-c", printing], capture_output=True, text=True).stdout
+    commits = subprocess.run(
+        ["sh", "-c", printing], capture_output=True, text=True, timeout=600
+    ).stdout
     assert commits.split() == ["c1", "c2", "c3"]
     words = shlex.split(asv)
     assert words[words.index("--machine") + 1] == "m 1"

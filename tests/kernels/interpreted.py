@@ -6,11 +6,8 @@ Everything here that takes a case runs in that worker; ``Worker.run`` hands the 
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
-import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -20,6 +17,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.ending import end_with
 from tests.kernels.mended import mend_interpreter
 
 
@@ -269,15 +267,9 @@ def _answer() -> None:
     """The pool starts its process on the first task."""
 
 
-PR_SET_PDEATHSIG = 1
-
-
 def _prepare(parent: int) -> None:
     # It holds both ends of the pipe it is asked by: of a parent that was killed it would not hear.
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+    end_with(parent)
     torch.set_num_threads(1)
     # torch.empty then gives NaN: what a kernel fails to write shows.
     torch.use_deterministic_algorithms(True)

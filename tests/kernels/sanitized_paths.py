@@ -156,7 +156,7 @@ def attempt(asked: list[str], device: str, way: str, folder: Path, until: float)
             ended = True
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.wait(timeout=60)
             ended = False
     log, printed, loaded = (
         path.read_text(errors="replace") if (path := folder / name).exists() else ""

@@ -66,6 +66,7 @@ def test_losses_fall_alike_and_are_drawn(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     lines = [line.split(" loss ") for line in done.stdout.splitlines()]

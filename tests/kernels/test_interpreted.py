@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import time
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import torch
 
 from tests.kernels.interpreted import Errors, judge, measure, numbers, pool, settled, strided
+from tests.processes import ends, runs
 
 
 def drawn(draw: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -100,19 +99,8 @@ def test_the_interpreter_ends_with_the_tests_that_were_killed() -> None:
     )
     tests = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert tests.stdout is not None
-    stat = Path("/proc", tests.stdout.readline().strip(), "stat")
-    assert stat.exists()
+    worker = tests.stdout.readline().strip()
+    assert runs(worker)
     tests.kill()
     tests.communicate(timeout=60)
-
-    def runs() -> bool:
-        """A process that ended and was not waited for does not."""
-        try:
-            return stat.read_text().rpartition(") ")[2][0] != "Z"
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-
-    until = time.monotonic() + 10
-    while runs() and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not runs()
+    assert ends(worker)

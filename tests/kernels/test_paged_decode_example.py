@@ -13,6 +13,7 @@ def test_paged_decoding_scores_what_no_cache_scores() -> None:
         capture_output=True,
         text=True,
         check=False,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     decoded = re.findall(r"^ *(\d+) tokens, then \[\d+, \d+\]$", done.stdout, re.MULTILINE)

@@ -87,7 +87,7 @@ class Browser:
         trace: TracebackType | None,
     ) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.wait(timeout=60)
         os.close(self._write)
         os.close(self._read)
         self._profile.cleanup()

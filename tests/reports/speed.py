@@ -17,6 +17,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -227,7 +228,11 @@ def run(*command: str, watched: bool) -> Cost:
         watcher = threading.Thread(target=watch, args=(process, peak), daemon=True)
         if watched:
             watcher.start()
-        said = process.communicate()[1].decode("utf-8", "replace")
+        try:
+            said = process.communicate(timeout=3600)[1].decode("utf-8", "replace")
+        except subprocess.TimeoutExpired as late:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise SystemExit(f"{late}") from None
     after = os.times()
     if watched:
         watcher.join()
@@ -319,7 +324,9 @@ def asv_configuration(history: Path) -> Path:
 def git(history: Path, *arguments: str) -> str:
     name = ("-c", "user.name=Ada Lovelace", "-c", "user.email=ada@example.invalid")
     command = ("git", "-C", str(history / "repo"), *name, *arguments)
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=600
+    ).stdout.strip()
 
 
 def median(costs: Sequence[Cost]) -> Cost:

@@ -27,7 +27,7 @@ def test_a_clone_that_was_cut_short_loses_no_history(tmp_path: Path) -> None:
     tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 2, 2]})
     shallow = tmp_path / "shallow"
     clone = ["git", "clone", "--quiet", "--depth", "2", tree.repo.as_uri(), str(shallow)]
-    subprocess.run(clone, check=True)
+    subprocess.run(clone, check=True, timeout=120)
     history = assemble(results_of(tree), shallow, Directions())
     assert [commit.hash for commit in history.commits] == tree.commits
     assert [commit.position for commit in history.commits] == [0, 1, 2, 3]
@@ -41,7 +41,7 @@ def test_an_absent_commit_may_be_the_cause(tmp_path: Path, depth: int, cause: st
     """The commits are empty: those that git has are cleared, of the others nothing is known."""
     tree = trees.compiled_tree(tmp_path, {"launches": [1, 2, 2, 2]}, sources="kernels")
     clone = ["git", "clone", "--quiet", "--depth", str(depth), tree.repo.as_uri()]
-    subprocess.run([*clone, str(tmp_path / "clone")], check=True)
+    subprocess.run([*clone, str(tmp_path / "clone")], check=True, timeout=120)
     judgement = judge(assemble(results_of(tree), tmp_path / "clone", Directions()))
     assert [finding.cause for finding in judgement.findings] == [cause]
 
@@ -49,7 +49,7 @@ def test_an_absent_commit_may_be_the_cause(tmp_path: Path, depth: int, cause: st
 def test_a_commit_of_another_branch_is_left_out(tmp_path: Path) -> None:
     tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 2]})
     kept = ["git", "-C", str(tree.repo), "update-ref", "refs/heads/main", tree.commits[1]]
-    subprocess.run(kept, check=True)
+    subprocess.run(kept, check=True, timeout=120)
     history = assemble(results_of(tree), tree.repo, Directions(), "main")
     assert [commit.hash for commit in history.commits] == tree.commits[:2]
     assert "1 measured commits are not on the branch and are left out" in history.notices[-1]

@@ -213,7 +213,11 @@ def test_the_published_history_is_worth_a_picture(browser: Browser, published: P
     # What the benchmarks say of their sources leaves commits out that cannot be the cause.
     log = ["git", "log", "--format=%H"]
     known, touching = (
-        set(subprocess.run([*log, *path], capture_output=True, text=True).stdout.split())
+        set(
+            subprocess.run(
+                [*log, *path], capture_output=True, text=True, timeout=120
+            ).stdout.split()
+        )
         for path in ((), ("--", "kernels"))
     )
     named = {commit for finding in findings for commit in finding["commits"]}

@@ -25,7 +25,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> trees.Tree:
     """Thirty commits on a card; the fifteenth loses wgmma. The first after it is a lucky spike."""
     tree = trees.make_repository(tmp_path_factory.mktemp("finding"), COUNT)
     origin = ["remote", "add", "origin", "git@example.invalid:ada/warp.git"]
-    subprocess.run(["git", "-C", str(tree.repo), *origin], check=True)
+    subprocess.run(["git", "-C", str(tree.repo), *origin], check=True, timeout=120)
     tree.add_benchmark(
         "attention.track_latency_cold",
         [[WORKLOAD]],

@@ -136,9 +136,9 @@ def test_a_machine_is_behind_by_the_commits_that_touch_what_it_measures(tmp_path
         (tree.repo / path).write_text("x")
         name = ["-c", "user.name=a", "-c", "user.email=a@example.invalid"]
         for command in (["add", path], [*name, "commit", "-qm", path]):
-            subprocess.run(["git", "-C", str(tree.repo), *command], check=True)
+            subprocess.run(["git", "-C", str(tree.repo), *command], check=True, timeout=120)
 
-    subprocess.run(["git", "-C", str(tree.repo), "reset", "-q", "--hard"], check=True)
+    subprocess.run(["git", "-C", str(tree.repo), "reset", "-q", "--hard"], check=True, timeout=120)
     for path in ("docs/a", "kernels/a", "docs/b"):
         commit(path)
     page = index_of(tree, tmp_path / "html")

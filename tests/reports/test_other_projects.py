@@ -22,12 +22,14 @@ def test_what_pytest_benchmark_writes_becomes_a_report(tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     repo.mkdir()
     identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.invalid"]
-    subprocess.run(["git", "init", "-q", "-b", "main", str(repo)], check=True)
+    subprocess.run(["git", "init", "-q", "-b", "main", str(repo)], check=True, timeout=120)
     for number, count in enumerate((200, 20_000)):
         (repo / "test_it.py").write_text(TEST.format(count=count))
-        subprocess.run(["git", "-C", str(repo), "add", "."], check=True)
+        subprocess.run(["git", "-C", str(repo), "add", "."], check=True, timeout=120)
         subprocess.run(
-            ["git", "-C", str(repo), *identity, "commit", "-qm", f"commit {number}"], check=True
+            ["git", "-C", str(repo), *identity, "commit", "-qm", f"commit {number}"],
+            check=True,
+            timeout=120,
         )
         subprocess.run(
             [
@@ -42,6 +44,7 @@ def test_what_pytest_benchmark_writes_becomes_a_report(tmp_path: Path) -> None:
                 **{k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
                 "PYTHONDONTWRITEBYTECODE": "1",
             },
+            timeout=600,
         )
     arguments = ["--results", str(repo / ".benchmarks"), "--repo", str(repo)]
     assert main(["build", *arguments, "--out", str(tmp_path / "html")]) == 0

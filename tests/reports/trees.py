@@ -287,7 +287,11 @@ def _stats(result: list[float | None], samples: int, rng: np.random.Generator) -
 
 def _git(repo: Path, *arguments: str, given: bytes | None = None) -> bytes:
     done = subprocess.run(
-        ["git", "-C", str(repo), *arguments], input=given, capture_output=True, check=True
+        ["git", "-C", str(repo), *arguments],
+        input=given,
+        capture_output=True,
+        check=True,
+        timeout=120,
     )
     return done.stdout
 

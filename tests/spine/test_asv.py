@@ -103,18 +103,20 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     (folder / "workloads").mkdir()
     (folder / "workloads" / "tiny_workloads.py").write_text(WORKLOADS)
     git = ["git", "-C", str(repo), "-c", "user.name=t", "-c", "user.email=t@example.invalid"]
-    subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+    subprocess.run([*git, "init", "-q", "-b", "main"], check=True, timeout=120)
     (repo / "README").write_text("no package yet")
-    subprocess.run([*git, "add", "README"], check=True)
-    subprocess.run([*git, "commit", "-qm", "before the package"], check=True)
+    subprocess.run([*git, "add", "README"], check=True, timeout=120)
+    subprocess.run([*git, "commit", "-qm", "before the package"], check=True, timeout=120)
     commits = []
     for second, (subject, source) in enumerate(COMMITS):
         (repo / "lib" / "tiny" / "__init__.py").write_text(source)
-        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "add", "."], check=True, timeout=120)
         date = f"2026-01-01T00:00:{second:02d}Z"
         dates = {**os.environ, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
-        subprocess.run([*git, "commit", "-qm", subject], check=True, env=dates)
-        head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True)
+        subprocess.run([*git, "commit", "-qm", subject], check=True, env=dates, timeout=120)
+        head = subprocess.run(
+            [*git, "rev-parse", "HEAD"], check=True, capture_output=True, timeout=120
+        )
         commits.append(head.stdout.decode().strip())
     (folder / "warpwatch.toml").write_text(
         '[package]\nname = "tiny"\npath = "lib/tiny"\n'
@@ -158,6 +160,7 @@ def asv(
         capture_output=True,
         text=True,
         check=False,
+        timeout=600,
     )
 
 
@@ -206,7 +209,9 @@ def test_a_commit_before_the_package_costs_its_own_row_alone(
 ) -> None:
     folder, commits = project
     git = ["git", "-C", str(folder / "repo"), "rev-list", "--max-parents=0", "main"]
-    root = subprocess.run(git, check=True, capture_output=True, text=True).stdout.strip()
+    root = subprocess.run(
+        git, check=True, capture_output=True, text=True, timeout=120
+    ).stdout.strip()
     (folder / "hashes").write_text(f"{root}\n{commits[1]}\n")
     run = asv(
         folder,

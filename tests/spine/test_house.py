@@ -50,6 +50,21 @@ def test_imports_run_one_way(package: str) -> None:
             assert foreign <= allowed, f"{path.relative_to(ROOT)} imports {foreign - allowed}"
 
 
+WAITS = re.compile(r"^subprocess\.(run|call|check_call|check_output)$|\.(wait|communicate)$")
+
+
+def test_tests_wait_for_no_process_without_a_limit() -> None:
+    """What hangs is then told by its command."""
+    endless = []
+    for path in modules("tests"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and WAITS.search(ast.unparse(node.func)):
+                limited = any(one.arg in ("timeout", None) for one in node.keywords)
+                if not limited and not (node.args and ast.unparse(node.func).endswith(".wait")):
+                    endless.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert endless == []
+
+
 def test_benchmarks_take_kernels_inside_functions_only() -> None:
     for path in modules("benchmarks"):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -106,5 +121,6 @@ def test_make_lets_python_keep_its_bytecode() -> None:
         capture_output=True,
         text=True,
         check=True,
+        timeout=600,
     )
     assert done.stdout == "unset\n"

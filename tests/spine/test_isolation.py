@@ -46,15 +46,17 @@ def repository(tmp_path: Path) -> tuple[Path, list[str]]:
     package = repo / "src" / "planted"
     package.mkdir(parents=True)
     git = ["git", "-C", str(repo), "-c", "user.name=t", "-c", "user.email=t@example.invalid"]
-    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "init", "-q"], check=True, timeout=120)
     commits = []
     for value in (0, 1, 2):
         (repo / "note").write_text(str(value))
         if value:
             (package / "__init__.py").write_text(f"VALUE = {value}\n")
-        subprocess.run([*git, "add", "."], check=True)
-        subprocess.run([*git, "commit", "-qm", f"value {value}"], check=True)
-        head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True)
+        subprocess.run([*git, "add", "."], check=True, timeout=120)
+        subprocess.run([*git, "commit", "-qm", f"value {value}"], check=True, timeout=120)
+        head = subprocess.run(
+            [*git, "rev-parse", "HEAD"], check=True, capture_output=True, timeout=120
+        )
         commits.append(head.stdout.decode().strip())
     return repo, commits
 
@@ -82,6 +84,7 @@ def test_every_process_sees_the_old_package_and_todays_benchmarks(
             check=True,
             capture_output=True,
             text=True,
+            timeout=600,
         )
         seen, named = json.loads(result.stdout)
         assert named == commit
@@ -110,6 +113,7 @@ def test_another_package_on_the_path_raises_the_alarm(
         capture_output=True,
         text=True,
         check=False,
+        timeout=600,
     )
     assert result.returncode == 1
     assert f"expected package 'planted' of commit {commits[1][:8]}" in result.stderr
@@ -119,7 +123,7 @@ def test_another_package_on_the_path_raises_the_alarm(
 def test_the_commit_a_package_comes_from(repository: tuple[Path, list[str]]) -> None:
     repo, commits = repository
     git = ["git", "-C", str(repo), "-c", "user.name=t", "-c", "user.email=t@example.invalid"]
-    subprocess.run([*git, "commit", "-qm", "nothing", "--allow-empty"], check=True)
+    subprocess.run([*git, "commit", "-qm", "nothing", "--allow-empty"], check=True, timeout=120)
     head = isolation.commit_hash("HEAD", repo)
     found = [isolation.last_touched(one, repo, PACKAGE) for one in (*commits, head)]
     assert found == [*commits, commits[2]]  # the first has no package at all

@@ -35,6 +35,7 @@ def run(tmp_path: Path, must_run: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
+        timeout=600,
     )
 
 

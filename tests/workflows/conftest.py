@@ -15,7 +15,7 @@ from tests.workflows.stand_in import StandIn
 @pytest.fixture
 def remote(tmp_path: Path) -> str:
     path = tmp_path / "remote.git"
-    subprocess.run(["git", "init", "--quiet", "--bare", str(path)], check=True)
+    subprocess.run(["git", "init", "--quiet", "--bare", str(path)], check=True, timeout=120)
     return str(path)
 
 

@@ -35,13 +35,15 @@ def results(folder: Path, commit: str, machine: str = MACHINE, **more: object) -
 
 def files_on(remote: str) -> set[str]:
     listing = ["git", "-C", remote, "ls-tree", "-r", "--name-only", branch.BRANCH]
-    done = subprocess.run(listing, check=True, capture_output=True, text=True)
+    done = subprocess.run(listing, check=True, capture_output=True, text=True, timeout=120)
     return set(done.stdout.split())
 
 
 def count_of(remote: str) -> int:
     listing = ["git", "-C", remote, "rev-list", "--count", branch.BRANCH]
-    return int(subprocess.run(listing, check=True, capture_output=True, text=True).stdout)
+    return int(
+        subprocess.run(listing, check=True, capture_output=True, text=True, timeout=120).stdout
+    )
 
 
 def test_results_are_appended_and_fetched_back(remote: str, tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_a_repository_among_results_is_not_recorded_and_runs_nothing(
         ["config", "core.fsmonitor", f"touch {mark}; false"],
         [*author, "-c", "core.fsmonitor=", "commit", "--quiet", "--allow-empty", "--message=x"],
     ):
-        subprocess.run(["git", "-C", str(nested), *arguments], check=True)
+        subprocess.run(["git", "-C", str(nested), *arguments], check=True, timeout=120)
     assert not mark.exists()
     said: list[str] = []
     branch.record(remote, [folder], message="one", tell=said.append)

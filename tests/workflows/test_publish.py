@@ -47,6 +47,7 @@ def make(checkout: Path, target: str, **values: str) -> subprocess.CompletedProc
         env=kept | values,
         capture_output=True,
         text=True,
+        timeout=600,
     )
 
 

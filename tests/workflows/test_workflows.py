@@ -51,6 +51,7 @@ def targets_of_make() -> set[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
+        timeout=600,
     )
     lines = done.stdout.splitlines()
     return {
@@ -251,6 +252,7 @@ def test_values_of_events_reach_the_shell_as_they_are(tmp_path: Path) -> None:
             env=environment,
             capture_output=True,
             text=True,
+            timeout=600,
         )
         assert done.returncode == 0, done.stderr
         assert hostile in done.stdout.splitlines()
@@ -276,6 +278,7 @@ def asked_by_make(*arguments: str, **values: str) -> tuple[int, list[str]]:
         env=os.environ | values,
         capture_output=True,
         text=True,
+        timeout=600,
     )
     asked = [line for line in done.stderr.splitlines() if not line.startswith("make")]
     return done.returncode, asked
@@ -321,7 +324,7 @@ def tool(name: str) -> str:
 
 
 def check(*command: str) -> None:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
