@@ -2,7 +2,8 @@
 
 What ``torch.library`` makes of a formula is an ``autograd.Function`` without ``setup_context``,
 which the transforms of ``torch.func`` (grad, vjp, jacrev) refuse. Within them an operator is called
-through a Function of ours, which has one.
+through a Function of ours, which has one. ``torch.compile`` leaves such a transform uncompiled, and
+with fullgraph=True says so.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._functorch import pyfunctorch
 
 
 def differentiable(
@@ -40,8 +42,14 @@ def differentiable(
             return backward(ctx, *grads)
 
     def call(*arguments: Any) -> Any:
-        if torch.compiler.is_compiling() or not torch._C._are_functorch_transforms_active():
+        if not torch._C._are_functorch_transforms_active():
             return operator(*arguments)
+        if torch.compiler.is_compiling():
+            kind = pyfunctorch.retrieve_current_functorch_interpreter().key()
+            if kind == torch._C._functorch.TransformType.Vmap:
+                return operator(*arguments)
+            # Dynamo can follow neither of the two where gradients are taken: that runs as it is.
+            torch._dynamo.graph_break("warpwatch: torch.func within torch.compile runs uncompiled")
         return Transformed.apply(*arguments)
 
     return call

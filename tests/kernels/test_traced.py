@@ -169,6 +169,44 @@ def test_torch_func_differentiates(interpreter: Worker) -> None:
         torch.testing.assert_close(transformed, plain, rtol=1e-5, atol=1e-4)
 
 
+def run_compiled_transforms() -> tuple[list[tuple[torch.Tensor, torch.Tensor]], str, int]:
+    """Transforms compiled and not, what a whole graph of one says, and breaks without one."""
+    import torch._dynamo
+
+    import kernels
+
+    x, b = torch.randn(1, 4, 2, 16), torch.randn(16, 8)
+    calls = (
+        (lambda one: kernels.flash_attention(one, one, one).square().sum(), x),
+        (lambda one: kernels.matmul(one, b, activation="gelu").square().sum(), x[0, :, 0]),
+    )
+    found = []
+    for call, given in calls:
+        slope = torch.func.grad(call)
+        many = torch.stack([given, 2 * given])
+        for transform, one in ((slope, given), (torch.func.vmap(slope), many)):
+            torch._dynamo.reset()
+            found.append((torch.compile(transform, backend="aot_eager")(one), transform(one)))
+        # Mapped alone it is one graph.
+        each = torch.func.vmap(call)
+        whole = torch.compile(each, backend="aot_eager", fullgraph=True)
+        found.append((whole(many), each(many)))
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported) as told:
+        torch.compile(slope, backend="aot_eager", fullgraph=True)(given)
+    torch._dynamo.reset()
+    plain = torch._dynamo.explain(call)(given)
+    return found, str(told.value), plain.graph_break_count
+
+
+def test_torch_func_runs_within_torch_compile(interpreter: Worker) -> None:
+    found, told, breaks = interpreter.run(run_compiled_transforms)
+    for compiled, transformed in found:
+        torch.testing.assert_close(compiled, transformed)
+    assert "torch.func within torch.compile runs uncompiled" in told
+    assert breaks == 0
+
+
 def run_second_of_activations() -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Second gradients of products beside those of torch's own."""
     import kernels
