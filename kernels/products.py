@@ -26,11 +26,17 @@ def sum_type(dtype: Any) -> Any:
 
 
 @triton.jit
+def apart(b_x):
+    """A tile as it is, but as a sum of one value each. Triton gives up on products in fp64
+    (MMAv2.cpp: "largeK") whose operands derive, value by value, from a load of fewer bits than 32,
+    or from one of 32 and a join, which it halves the bits for. A sum ends that search."""
+    return tl.sum(tl.expand_dims(b_x, 2), 2)
+
+
+@triton.jit
 def loaded_as_fp32(b_x):
-    """A tile in fp32 of fewer bits, to be multiplied. Triton gives up on products in fp64
-    (MMAv2.cpp: "largeK") whose operands derive, value by value, from a load of fewer bits than 32.
-    A sum of one value ends that search."""
-    return tl.sum(tl.expand_dims(b_x.to(tl.float32), 2), 2)
+    """A tile in fp32 of fewer bits, to be multiplied, maybe in fp64."""
+    return apart(b_x.to(tl.float32))
 
 
 @triton.jit

@@ -141,7 +141,7 @@ def accumulate_kv(
             b_exponent = b_lse if ROWS > 0 else exponents(b_lse)
             b_p = weights(b_s, b_exponent[None, :], seen, scale, MASKED or left_offset is not None)
         if scores.seed is not None:
-            b_keep = kept(scores, i_m, o_column, BLOCK_M, BLOCK_N).T
+            b_keep = kept(scores, i_m, o_column, BLOCK_M, BLOCK_N, sum_type(b_q.dtype)).T
             b_kept = dropped(b_p, b_keep, scores)
         else:
             b_kept = b_p

@@ -117,7 +117,8 @@ def attend(
         b_sum = b_sum * b_alpha.to(b_sum.dtype) + tl.sum(b_p, 1)
         b_out = b_out * b_alpha.to(b_out.dtype)[:, None]
         if scores.seed is not None:
-            b_p = dropped(b_p, kept(scores, o_row, i_n, BLOCK_M, BLOCK_N), scores)
+            b_keep = kept(scores, o_row, i_n, BLOCK_M, BLOCK_N, b_out.dtype)
+            b_p = dropped(b_p, b_keep, scores)
         b_max = b_max_new
         # [BLOCK_N, BLOCK_DV]
         if TMA:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from ..products import loaded_as_fp32
+from ..products import apart, loaded_as_fp32
 
 
 class Scores(NamedTuple):
@@ -119,7 +119,9 @@ def place(scores, i):
 
 
 @triton.jit
-def kept(scores, i_row, i_col, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def kept(
+    scores, i_row, i_col, ROWS: tl.constexpr, COLUMNS: tl.constexpr, SUMS: tl.constexpr = tl.float32
+):
     """(ROWS, COLUMNS): which weights dropout keeps, of queries from ``i_row`` and keys from
     ``i_col`` on, both multiples of 16, as ROWS and COLUMNS are. A function of seed, head, query and
     key alone, so that passes and tiles of any size agree.
@@ -127,7 +129,8 @@ def kept(scores, i_row, i_col, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     One Philox 4x32 with 7 rounds serves four weights, those of queries and keys that differ in the
     bit of 8 alone: the words of its counter are key and query without that bit, head and 0, and the
     first two of its result serve the lower query. So far apart because a thread holds such four of
-    mma's and wgmma's results, whichever axis is the queries': no word crosses threads.
+    mma's and wgmma's results, whichever axis is the queries': no word crosses threads. SUMS is what
+    products of the weights are added up in.
     """
     o_r = tl.arange(0, ROWS // 2)
     o_c = tl.arange(0, COLUMNS // 2)
@@ -138,7 +141,8 @@ def kept(scores, i_row, i_col, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     b_high = tl.join(w_2 >= scores.drop_below, w_3 >= scores.drop_below)
     # [query // 16, query % 8, key // 16, key % 8, bit 3 of key, bit 3 of query]
     b_keep = tl.reshape(tl.join(b_low, b_high), [ROWS // 16, 8, COLUMNS // 16, 8, 2, 2])
-    return tl.reshape(tl.permute(b_keep, [0, 5, 1, 2, 4, 3]), [ROWS, COLUMNS])
+    b_keep = tl.reshape(tl.permute(b_keep, [0, 5, 1, 2, 4, 3]), [ROWS, COLUMNS])
+    return apart(b_keep.to(tl.int32)) != 0 if tl.float64 == SUMS else b_keep
 
 
 @triton.jit

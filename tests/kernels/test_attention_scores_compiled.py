@@ -99,6 +99,16 @@ def test_both_passes_spill_nothing_and_take_the_best_tensor_cores(D: int, target
     check(D, target, backward=True)
 
 
+@pytest.mark.parametrize("target", [get("sm_80"), get("sm_90")], ids=lambda target: target.name)
+def test_both_passes_in_fp32_compile_where_it_is_added_up_in_fp64(target: Target) -> None:
+    workload = Everything(
+        group="test", dtype="fp32", B=2, S=512, H=8, D=64, causal=True, window=300, backward=True
+    )
+    measured = measure(workload, target)
+    assert measured.status == "ok", measured.detail
+    assert measured.values["launches"] == 7
+
+
 def test_forward_of_narrow_heads_is_advised_of_nothing_on_hopper() -> None:
     check(64, get("sm_90"), few=True)
 
