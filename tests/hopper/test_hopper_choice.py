@@ -1,27 +1,22 @@
-"""Which kernels serve a call on Hopper: its own, or the portable ones."""
+"""Which kernels serve attention on Hopper: its own, or the portable ones."""
 
 from __future__ import annotations
 
 import heapq
-import sys
 from itertools import product as every
 
 import pytest
 import torch
-import triton
 
 from benchmarks.instruments.compiled import record
-from kernels import flash_attention, matmul, specialised
+from kernels import flash_attention
 from kernels.attention.hopper_backward_wide import heads_together
-from kernels.matmul import hopper, hopper_lines
 from tests.hopper.recorded import (
     SM_90,
     attention,
     backward,
-    in_tf32,
     only_kernel,
     packed,
-    product,
 )
 
 
@@ -223,29 +218,6 @@ def test_gradients_ask_which_kernels_are_faster() -> None:
     assert names == [f"attention_backward_{part}" for part in ("q", "kv")]
 
 
-@pytest.mark.parametrize("shape", [(256, 4096, 4096), (1000, 1001, 1000)], ids=str)
-def test_portable_matmul_serves_tf32_of_few_rows_or_odd_strides(
-    shape: tuple[int, int, int],
-) -> None:
-    assert only_kernel(in_tf32(*shape)).name == "matmul_kernel"
-
-
-@pytest.mark.parametrize(
-    "problem",
-    [
-        pytest.param({"a": (256, 260), "b": (260, 256)}, id="rows-not-16-byte-aligned"),
-        pytest.param({"a": (256, 256), "b": (256, 256), "dtype": torch.float32}, id="fp32"),
-    ],
-)
-def test_portable_matmul_serves_what_the_copy_engine_does_not_take(problem) -> None:
-    dtype = problem.get("dtype", torch.bfloat16)
-
-    def call() -> None:
-        matmul(torch.empty(problem["a"], dtype=dtype), torch.empty(problem["b"], dtype=dtype))
-
-    assert only_kernel(record(call, SM_90)).name == "matmul_kernel"
-
-
 def test_portable_attention_serves_strides_the_copy_engine_does_not_take() -> None:
     def call() -> None:
         q, k, v = (torch.empty((1, 128, 2, 68), dtype=torch.float16)[..., 2:66] for _ in range(3))
@@ -267,56 +239,6 @@ def test_portable_attention_serves_strides_the_copy_engine_does_not_take() -> No
 )
 def test_portable_attention_serves_windows_where_it_is_as_fast(options) -> None:
     assert only_kernel(attention(**options)).name == "attention_forward"
-
-
-def test_an_untested_triton_gets_the_portable_kernel_and_one_warning(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(triton, "__version__", "3.12.0")
-    monkeypatch.setattr(specialised, "_given_up", set())
-    for name in ("hopper", "matmul.hopper", "matmul.hopper_kernel"):
-        monkeypatch.delitem(sys.modules, f"kernels.{name}", raising=False)
-    first, second = (product(256, 256, 256) for _ in range(2))
-    assert only_kernel(first).name == only_kernel(second).name == "matmul_kernel"
-    # One reason for all of Hopper's kernels is told once, whichever is asked for next.
-    assert specialised.load("attention.hopper") is None
-    (said,) = (note for note in first.notes if "the portable kernel serves" in note)
-    assert "tested on Triton 3.6 and 3.7, got 3.12.0" in said
-    assert not [note for note in second.notes if "the portable kernel serves" in note]
-
-
-def test_k_is_split_for_half_the_processors_and_long_k_alone() -> None:
-    def parts(M: int, N: int, K: int) -> tuple[hopper.HopperConfig, int]:
-        config = hopper.choose(M, N, K, 132)
-        return config, hopper.split(config, M, N, K, 132)
-
-    assert parts(128, 1024, 8192) == (hopper.SMALL, 8)
-    assert parts(128, 1024, 2048) == (hopper.TINY, 4)
-    assert parts(65, 256, 16384) == (hopper.TINY, 16)
-    assert parts(128, 4096, 4096) == (hopper.TINY, 1)  # 128 tiles
-    assert parts(512, 512, 512) == (hopper.TINY, 1)  # four steps
-    assert parts(4096, 4096, 16384) == (hopper.WIDE, 1)
-    for K in range(8, 20000, 1000):
-        config, count = parts(200, 520, K)
-        steps = -(-K // config.block_k)
-        assert (count - 1) * -(-steps // count) < steps  # no part is empty
-
-
-def test_rows_go_by_class_where_those_of_b_begin_anywhere_in_a_line() -> None:
-    def classes(M: int, N: int, K: int, order: str = "nn", skipped: int = 0) -> int:
-        a, b = torch.empty((M, K)).half(), torch.empty(K * N + skipped).half()
-        b = b[skipped:].view(K, N)
-        a = torch.empty((K, M)).half().t() if order[0] == "t" else a
-        b = torch.empty((N, K)).half().t() if order[1] == "t" else b
-        return hopper.lines(a, b, hopper.choose(M, N, K, 132), 132)
-
-    assert classes(1000, 1000, 1000) == classes(1000, 1000, 1000, "nt") == 8
-    assert classes(1000, 1000, 1008) == 4  # whole 32 bytes
-    assert classes(1000, 1000, 1024) == classes(1024, 1024, 1024, skipped=8) == 1
-    assert classes(1000, 1000, 1000, "tn") == 0  # a's lines lie along M
-    assert classes(1001, 1000, 1000) == 0
-    assert classes(1000, 1024, 1000) == 0
-    assert classes(1024, 1024, 1024) == classes(2000, 1000, 1000) == classes(504, 504, 504) == 0
 
 
 @pytest.mark.parametrize("columns", [64, 128, 256])
@@ -390,21 +312,3 @@ def test_the_forward_pass_is_cut_as_was_timed(
     given = {"head_dim": 128, "causal": False, "seqlen_k": rows} | options
     cut = forward.choose(seqlen_q=rows, n_heads=n_heads, multiprocessors=132, **given)
     assert (cut.consumers, cut.block_n, cut.pairs) == (consumers, block_n, pairs)
-
-
-def test_rows_of_several_tiles_go_by_class_where_that_asks_for_less_in_all() -> None:
-    def cut(M: int, N: int, K: int, order: str = "nn") -> hopper_lines.LinesConfig | None:
-        a, b = torch.empty((M, K)).half(), torch.empty((K, N)).half()
-        a = torch.empty((K, M)).half().t() if order[0] == "t" else a
-        b = torch.empty((N, K)).half().t() if order[1] == "t" else b
-        return hopper.by_lines(a, b, hopper.choose(M, N, K, 132), 132)
-
-    assert cut(4040, 4040, 4040) == cut(4040, 4040, 4040, "nt") == hopper_lines.TALL
-    assert cut(4096, 4040, 4096) == hopper_lines.TALL  # of a rows begin with lines, of b none
-    assert cut(5000, 5000, 5000) == hopper_lines.BROAD  # 625 rows a class
-    assert cut(4104, 4104, 4104) is None  # 513 rows a class
-    assert cut(3400, 3400, 3400) is None  # 425: of two tiles of 256 a sixth is no row
-    assert cut(6000, 6000, 6000) is None  # rows begin with sectors of 32 bytes
-    assert cut(4040, 4096, 4040) is None  # b's rows begin with lines
-    assert cut(4040, 4040, 4040, "tn") is None  # a's lines lie along M
-    assert cut(4041, 4040, 4040) is cut(4096, 4096, 4096) is cut(1000, 1000, 1000) is None
