@@ -128,10 +128,12 @@ def _argument(value: Any) -> Any:
 
 
 class Launches:
-    """What was interpreted: the names of kernels, in order."""
+    """What was interpreted, in order: the names of kernels, and what each was launched for by
+    name, its constants and the compiler's options."""
 
     def __init__(self) -> None:
         self.kernels: list[str] = []
+        self.forms: list[dict[str, Any]] = []
 
 
 def launch(
@@ -182,6 +184,7 @@ def hopper_on_the_cpu(multiprocessors: int = 4, seed: int = 0) -> Iterator[Launc
 
     def run(kernel: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> None:
         launches.kernels.append(kernel.__name__)
+        launches.forms.append(named)
         launch(kernel, given, named, grid, seed + len(launches.kernels))
 
     for name in ("kernels.attention", "kernels.matmul"):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 import triton.language as tl
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper as nvidia
@@ -215,6 +216,7 @@ LANGUAGE.__dict__.update(
     exp=_rounded_once(np.exp),
     log=_rounded_once(np.log),
     sqrt=_rounded_once(np.sqrt),
+    erf=_rounded_once(lambda x: torch.erf(torch.from_numpy(x)).numpy()),
     abs=lambda x: Block(np.abs(x.data), x.dtype),
     reduce=reduce,
     sum=_sum,

@@ -131,23 +131,38 @@ def run(case: Case, added: float = FP32) -> tuple[torch.Tensor, ...]:
         out_dtype=None if case.out == "bfloat16" else kind,
     )
     left, right = a.double() * wide_a_scale, b.double() * wide_b_scale
+    return got, *judged(left, right, bias, case.activation, residual, kind, added)
+
+
+def judged(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    residual: torch.Tensor | None,
+    kind: torch.dtype,
+    added: float = FP32,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The truth of a product of dequantised operands in fp64, and the bound on each error of one
+    that is rounded to ``kind``."""
+    K = left.shape[1]
     truth = left @ right + (0.0 if bias is None else bias.double())
     # No activation is steeper than 1.13 (gelu); that of the interpreter's exp and erf is fp32's.
     size = left.abs() @ right.abs() + truth.abs()
-    bound = 1.13 * (case.K + 8) * added * size
-    if added > FP32 and case.K <= AT_ONCE:
+    bound = 1.13 * (K + 8) * added * size
+    if added > FP32 and K <= AT_ONCE:
         # Added at once, every product but the largest loses what is below the largest's last place.
         largest = torch.zeros_like(truth)
-        for i in range(case.K):
+        for i in range(K):
             product = left[:, i, None].abs() * right[None, i].abs()
             largest = torch.maximum(largest, product)
-        lost = (case.K - 1) * AT_ONCE * added * largest
-        bound = 1.13 * (lost + (case.K + 8) * FP32 * size)
-    if case.activation is not None:
-        truth = getattr(torch.nn.functional, case.activation)(truth)
+        lost = (K - 1) * AT_ONCE * added * largest
+        bound = 1.13 * (lost + (K + 8) * FP32 * size)
+    if activation is not None:
+        truth = getattr(torch.nn.functional, activation)(truth)
     truth = truth if residual is None else truth + residual.double()
     bound += 0.5 * torch.finfo(kind).eps * truth.abs() * (1 + 1e-3) + torch.finfo(kind).tiny
-    return got, truth, bound
+    return truth, bound
 
 
 def shares(got: torch.Tensor, truth: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,134 @@
+"""Products drawn at random, each from its seed alone: sizes, layouts, configurations, forms."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from itertools import product
+from random import Random
+from typing import Any
+
+from kernels.matmul import hopper, hopper_fp8, hopper_lines
+from tests.gluon.matmul_cases import Case
+
+SHARED_BYTES = 227 << 10  # a block may have
+
+
+def _fits(config: Any, item: int, consumers: int, more: int) -> bool:
+    block_k = getattr(config, "block_k", 128) * getattr(config, "blocks", 1)
+    stage = (64 * consumers + config.block_n) * block_k * item
+    return config.stages * stage + more <= SHARED_BYTES - 1024
+
+
+def configurations(kind: type) -> list[Any]:
+    """All that a class gives values for."""
+    axes = {one.name: one.metadata["values"] for one in fields(kind) if "values" in one.metadata}
+    return [kind(**dict(zip(axes, each, strict=True))) for each in product(*axes.values())]
+
+
+def _size(random: Random, block: int, most: int) -> int:
+    """At times about whole blocks, at times anything."""
+    if random.random() < 0.5:
+        return max(1, min(most, random.randint(1, 6) * block + random.choice((-8, -1, 0, 0, 1, 8))))
+    return max(1, int(most ** random.random()))
+
+
+def _pad(columns: int, whole: int) -> int:
+    """So that rows of whole 16 bytes are no multiple of ``whole`` elements apart."""
+    return 8 if -(-columns // 8) * 8 % whole == 0 else 0
+
+
+def draw(seed: int) -> Case:
+    random = Random(seed)
+    make = random.choices((_of_16_bits, _of_lines, _of_tf32, _of_fp8), (5, 2, 2, 4))[0]
+    return replace(make(random), seed=seed)
+
+
+def _common(random: Random) -> dict[str, Any]:
+    return {
+        "bias": random.random() < 0.5,
+        "activation": random.choice((None, "relu", "gelu", "silu")),
+        "multiprocessors": random.randint(1, 8),
+    }
+
+
+def _of_16_bits(random: Random) -> Case:
+    given = _common(random)
+    given["dtype"] = random.choice(("bfloat16", "float16"))
+    given["layout"] = random.choice(("nn", "nt", "tn", "tt"))
+    if random.random() < 0.6:
+        config = random.choice(configurations(hopper.HopperConfig))
+        staging = 64 * config.consumers * min(config.store_n, config.block_n) * 2
+        if _fits(config, 2, config.consumers, staging):
+            given["config"] = config
+    config = given.get("config") or hopper.SMALL
+    M, N = _size(random, 64 * config.consumers, 600), _size(random, config.block_n, 700)
+    K = _size(random, config.block_k * random.choice((1, config.stages)), 1200)
+    if (
+        random.random() < 0.2
+        and 10 * hopper.tiles(hopper.WIDE, M, N) >= 9 * given["multiprocessors"]
+    ):
+        given["residual"] = random.choice(("apart", "in place"))
+        staging = 64 * config.consumers * config.block_n * 2
+        if "config" in given and not _fits(config, 2, config.consumers, staging):
+            del given["config"]
+    pads = (0, 0, 8, 24)
+    given["pad"] = random.choice(pads), random.choice(pads)
+    given["begin"] = random.choice((0, 8, 40)), random.choice((0, 8, 24))
+    return Case(M=M, N=N, K=K, **given)
+
+
+def _of_lines(random: Random) -> Case:
+    """Of rows of b that begin anywhere in a line of memory, and of a likewise or with a line."""
+    given = _common(random)
+    given["dtype"] = random.choice(("bfloat16", "float16"))
+    given["layout"] = random.choice(("nn", "nt"))
+    given["multiprocessors"] = random.choice((1, 2, 3, 8))
+    M, N = 8 * _size(random, 32, 150), _size(random, 64, 600)
+    K = _size(random, 64, 500)
+    rows_of_b = K if given["layout"][1] == "t" else N
+    # Eight classes of rows of b; of those of a as many, or one.
+    pitch = -(-K // 8) * 8
+    a_pad = _pad(K, 16) if random.random() < 0.7 else -pitch % 64
+    given["pad"] = a_pad, _pad(rows_of_b, 16)
+    if random.random() < 0.6:
+        given["config"] = random.choice((hopper_lines.TALL, hopper_lines.BROAD))
+    return Case(M=M, N=N, K=K, begin=(8 * random.randint(0, 9), 0), **given)
+
+
+def _of_tf32(random: Random) -> Case:
+    given = _common(random)
+    given |= {"dtype": "float32", "tf32": True, "layout": random.choice(("nn", "nt", "tn", "tt"))}
+    if random.random() < 0.6:
+        config = random.choice(configurations(hopper.HopperConfig))
+        staging = 64 * config.consumers * config.store_n * 4
+        if config.store_n <= config.block_n and _fits(config, 4, config.consumers, staging):
+            given["config"] = config
+    config = given.get("config") or hopper.SMALL
+    M, N = 511 + _size(random, 64, 400), _size(random, config.block_n, 500)
+    K = _size(random, config.block_k * random.choice((1, config.stages)), 400)
+    pads = (0, 4, 12)
+    given["pad"] = random.choice(pads), random.choice((*pads, 1))
+    return Case(M=M, N=N, K=K, **given)
+
+
+def _of_fp8(random: Random) -> Case:
+    given = _common(random)
+    given |= {"dtype": "float8_e4m3fn", "layout": "nt"}
+    given["out"] = random.choice(("bfloat16", "float16", "float32"))
+    given["scales"] = (
+        random.choice(("none", "tensor", "rows", "blocks")),
+        random.choice(("none", "tensor", "columns", "blocks")),
+    )
+    kinds = [hopper_fp8.Fp8HopperConfig]
+    if "blocks" not in given["scales"]:
+        kinds.append(hopper_fp8.Fp8OnceConfig)
+    if random.random() < 0.7:
+        config = random.choice(configurations(random.choice(kinds)))
+        consumers = getattr(config, "consumers", 1)
+        if _fits(config, 1, consumers, 64 * 128 * (2 * consumers)):
+            given["config"] = config
+    config = given.get("config") or hopper_fp8.NARROW
+    M, N = _size(random, 64, 600), _size(random, config.block_n, 700)
+    K = _size(random, 128 * random.choice((1, config.stages)), 2500)
+    given["pad"] = random.choice((0, 16, 48)), random.choice((0, 16))
+    return Case(M=M, N=N, K=K, **given)

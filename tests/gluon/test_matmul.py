@@ -1,0 +1,311 @@
+"""Hopper's Gluon kernels of products against fp64, interpreted: every form that a launch has."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+
+from kernels.matmul.hopper import LINES, MEDIUM, TINY, HopperConfig
+from kernels.matmul.hopper_fp8 import FEW as FEW_OF_FP8
+from kernels.matmul.hopper_fp8 import (
+    NARROW,
+    OBLONG,
+    SQUARE,
+    THREE,
+    WIDE,
+    Fp8HopperConfig,
+    Fp8OnceConfig,
+)
+from kernels.matmul.hopper_lines import BROAD, TALL
+from tests.gluon import matmul_cases
+from tests.gluon.matmul_cases import Case
+from tests.gluon.matmul_drawn import draw
+from tests.kernels import test_matmul_fp8
+from tests.kernels.interpreted import Errors, Worker, judge
+
+PERSISTENT, ONCE, LINED = ("matmul_hopper",), ("matmul_hopper_once",), ("matmul_hopper_lines",)
+TF32, FP8, FP8_ONCE = ("matmul_hopper_tf32",), ("matmul_hopper_fp8",), ("matmul_hopper_fp8_once",)
+LAYOUTS = ("nn", "nt", "tn", "tt")
+ACTIVATIONS = (None, "relu", "gelu", "silu")
+
+
+def _several_tiles(**given: Any) -> Case:
+    return Case(**{"M": 333, "N": 521, "K": 200, "kernels": PERSISTENT, **given})
+
+
+def _one_tile(**given: Any) -> Case:
+    return Case(**{"M": 150, "N": 203, "K": 333, "kernels": ONCE, "multiprocessors": 8, **given})
+
+
+def _by_class(**given: Any) -> Case:
+    return Case(**{"M": 520, "N": 264, "K": 200, "kernels": LINED, "multiprocessors": 1, **given})
+
+
+def _tf32(**given: Any) -> Case:
+    sizes = {"M": 515, "N": 137, "K": 101, "kernels": TF32}
+    return Case(**sizes, dtype="float32", tf32=True, **given)
+
+
+def _fp8(
+    config: Any, scales: tuple[str, str], kernels: tuple[str, ...] = FP8, **given: Any
+) -> Case:
+    sizes = {"M": 200, "N": 171, "K": 300, **given}
+    kind = {"dtype": "float8_e4m3fn", "layout": "nt"}
+    return Case(**sizes, **kind, kernels=kernels, config=config, scales=scales)
+
+
+CASES = [
+    # Several tiles a program, as they are chosen.
+    *(
+        _several_tiles(layout=layout, activation=one, bias=one is None, multiprocessors=i + 1)
+        for i, (layout, one) in enumerate(zip(LAYOUTS, ACTIVATIONS, strict=True))
+    ),
+    _several_tiles(M=1100, N=130, K=70, dtype="float16", bias=True),  # two groups of rows of tiles
+    _several_tiles(M=256, N=384, multiprocessors=5, pad=(8, 24)),  # one consumer
+    *(
+        _several_tiles(residual=place, activation=one, bias=True, multiprocessors=2, layout=layout)
+        for place, one, layout in (("apart", None, "nt"), ("in place", "gelu", "tn"))
+    ),
+    # And in other sizes.
+    _several_tiles(config=HopperConfig(1, 32, block_k=32, stages=2, store_n=32, group_m=4)),
+    _several_tiles(config=HopperConfig(1, 64, block_k=128, stages=2), layout="tt", K=90),
+    _several_tiles(
+        config=HopperConfig(2, 128, stages=5, store_n=32), layout="nt", activation="silu"
+    ),
+    _several_tiles(config=HopperConfig(2, 64, block_k=32, stages=9, group_m=16), multiprocessors=2),
+    _several_tiles(
+        config=HopperConfig(1, 128, block_k=32, stages=3, store_n=128),
+        residual="apart",
+        activation="silu",
+        multiprocessors=1,
+    ),
+    # One tile a program.
+    *(
+        _one_tile(layout=layout, activation=one, bias=one != "relu")
+        for layout, one in zip(LAYOUTS, ACTIVATIONS[::-1], strict=True)
+    ),
+    _one_tile(M=1, N=1, K=1),
+    _one_tile(M=65, N=64, K=64, dtype="float16"),
+    _one_tile(M=256, N=256, K=128, config=MEDIUM, activation="gelu"),
+    _one_tile(M=512, N=30, K=1000, config=TINY),  # four rows of tiles together
+    _one_tile(M=100, N=100, K=100, config=HopperConfig(2, 32, block_k=32, stages=2, store_n=32)),
+    *(
+        _one_tile(M=M, N=N, K=800, layout=layout, multiprocessors=4, bias=True)
+        for M, N, layout in ((5, 128, "nn"), (16, 252, "nt"), (33, 500, "tn"), (64, 520, "nt"))
+    ),
+    # Rows that begin anywhere in a line of memory: 8, 4, 2 and 1 classes of them.
+    *(
+        _one_tile(
+            M=M, N=130, K=K, begin=(begin, 0), layout=order, activation=one, multiprocessors=n
+        )
+        for M, K, begin, order, one, n in (
+            (1000, 200, 8, "nt", None, 32),
+            (500, 208, 0, "nn", "gelu", 16),
+            (250, 224, 48, "nn", "relu", 8),
+            (127, 256, 24, "nn", None, 4),
+        )
+    ),
+    _one_tile(M=152, K=200, config=LINES),
+    *(
+        _by_class(config=config, layout=layout, activation=one, bias=one is None, begin=(begin, 0))
+        for (config, layout), one, begin in zip(
+            product((TALL, BROAD), ("nn", "nt")), ACTIVATIONS, (0, 8, 24, 72), strict=True
+        )
+    ),
+    _by_class(M=2048, N=248, K=72),  # as it is chosen
+    _by_class(K=192, config=TALL, multiprocessors=2, begin=(16, 0)),
+    # K is split.
+    *(
+        _one_tile(M=M, N=N, K=K, activation=one, bias=True, layout=layout)
+        for M, N, K, one, layout in ((72, 40, 1664, "gelu", "nn"), (65, 100, 2300, None, "tt"))
+    ),
+    # In tf32.
+    *(
+        _tf32(layout=layout, activation=one, bias=one is None, multiprocessors=i + 1)
+        for i, (layout, one) in enumerate(zip(LAYOUTS, ACTIVATIONS, strict=True))
+    ),
+    _tf32(multiprocessors=20, layout="tn", activation="gelu", pad=(0, 1)),
+    _tf32(multiprocessors=24, bias=True),
+    _tf32(config=HopperConfig(2, 32, block_k=32, stages=8, store_n=32, group_m=4)),
+    # In fp8.
+    *(
+        _fp8(None, scales, out=out, activation=one, bias=one != "silu", multiprocessors=2)
+        for scales, out, one in (
+            (("none", "none"), "bfloat16", None),
+            (("tensor", "columns"), "float16", "relu"),
+            (("rows", "tensor"), "float32", "gelu"),
+            (("blocks", "blocks"), "bfloat16", "silu"),
+            (("blocks", "columns"), "float32", "relu"),
+            (("rows", "blocks"), "float16", "gelu"),
+        )
+    ),
+    *(
+        _fp8(config, scales, N=300, out=out, activation=one, multiprocessors=3)
+        for config, scales, out, one in (
+            (Fp8HopperConfig(256, 128, 3), ("rows", "columns"), "bfloat16", "silu"),
+            (Fp8HopperConfig(256, 128, 4, group_m=4), ("none", "tensor"), "float32", None),
+            (WIDE, ("blocks", "blocks"), "float16", None),
+            (THREE, ("blocks", "blocks"), "bfloat16", None),
+            (THREE, ("blocks", "none"), "float32", "gelu"),
+            (Fp8HopperConfig(128, 128, 5, consumers=3), ("tensor", "columns"), "float16", "relu"),
+        )
+    ),
+    _fp8(NARROW, ("tensor", "blocks"), M=1100, N=100, K=130),
+    *(
+        _fp8(config, scales, FP8_ONCE, M=M, K=1200, out=out, activation=one, bias=one is None)
+        for config, scales, M, out, one in (
+            (FEW_OF_FP8[0], ("none", "none"), 5, "bfloat16", None),
+            (FEW_OF_FP8[1], ("tensor", "tensor"), 20, "float16", "relu"),
+            (FEW_OF_FP8[2], ("rows", "columns"), 64, "float32", "gelu"),
+            (SQUARE, ("rows", "none"), 70, "bfloat16", "silu"),
+            (OBLONG, ("none", "columns"), 130, "float32", None),
+            (Fp8OnceConfig(32, 2, blocks=1), ("tensor", "columns"), 100, "float16", None),
+        )
+    ),
+    *(
+        _fp8(
+            None, scales, FP8_ONCE, M=M, N=N, K=K, multiprocessors=16, activation="gelu", bias=True
+        )
+        for M, N, K, scales in (
+            (72, 60, 3400, ("rows", "tensor")),
+            (90, 44, 6000, ("none", "none")),
+        )
+    ),
+    _fp8(OBLONG, ("tensor", "none"), FP8_ONCE, M=80, N=60, K=1700, multiprocessors=8),
+    # What Hopper's kernels leave to others.
+    Case(M=1, N=50, K=300, kernels=(), layout="nt"),
+]
+
+# What the cases launch each kernel with, at least.
+BOTH = {False, True}
+SCALES = {"none", "outer", "blocks"}
+EACH = {"none", "relu", "gelu", "silu"}
+FORMS: dict[str, dict[str, set[Any]]] = {
+    "matmul_hopper": {
+        "CONSUMERS": {1, 2},
+        "BLOCK_N": {32, 64, 128, 256},
+        "BLOCK_K": {32, 64, 128},
+        "GROUP_M": {4, 8, 16},
+        **dict.fromkeys(("A_MAJOR_M", "B_MAJOR_N", "HAS_BIAS", "HAS_RESIDUAL"), BOTH),
+        "ACTIVATION": EACH,
+    },
+    "matmul_hopper_once": {
+        "BLOCK_M": {64, 128},
+        "BLOCK_N": {32, 64, 128},
+        "BLOCK_K": {32, 64, 128},
+        "CLASSES": {0, 1, 2, 4, 8},
+        "SPLITS": {1, 3, 4},
+        **dict.fromkeys(("A_MAJOR_M", "B_MAJOR_N", "HAS_BIAS"), BOTH),
+        "ACTIVATION": EACH,
+    },
+    "matmul_hopper_lines": {
+        "CLASSES": {1, 8},
+        "GROUP_M": {4, 8},
+        **dict.fromkeys(("B_MAJOR_N", "HAS_BIAS"), BOTH),
+        "ACTIVATION": EACH,
+    },
+    "matmul_hopper_tf32": {
+        "CONSUMERS": {1, 2},
+        "BLOCK_N": {32, 64, 128, 256},
+        "BLOCK_K": {32, 64},
+        **dict.fromkeys(("A_MAJOR_M", "HAS_BIAS"), BOTH),
+        "ACTIVATION": EACH,
+    },
+    "matmul_hopper_fp8": {
+        "CONSUMERS": {2, 3},
+        "BLOCK_N": {128, 256},
+        "GROUP_M": {4, 8, 16},
+        **dict.fromkeys(("A_SCALE", "B_SCALE"), SCALES),
+        "HAS_BIAS": BOTH,
+        "ACTIVATION": EACH,
+    },
+    "matmul_hopper_fp8_once": {
+        "BLOCK_N": {32, 64, 128},
+        "BLOCKS": {1, 2, 4},
+        "SPLITS": {1, 3, 6},
+        **dict.fromkeys(("A_SCALE", "B_SCALE"), SCALES - {"blocks"}),
+        "HAS_BIAS": BOTH,
+        "ACTIVATION": EACH,
+    },
+}
+_launched: dict[Case, matmul_cases.Forms] = {}
+
+
+def check(worker: Worker, case: Case) -> None:
+    if case.in_fp8:
+        found, _launched[case] = worker.run(matmul_cases.run_fp8, case)
+        share = test_matmul_fp8.shares(*found)
+        assert bool((share <= 1.0).all()), f"{float(share.max()):.2f} of the bound"
+        return
+
+    def drawn(draw: int) -> dict[str, Errors]:
+        errors, _launched[case] = worker.run(matmul_cases.run, case, draw)
+        return {"out": errors}
+
+    judge(drawn)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_product_matches_fp64(worker: Worker, case: Case) -> None:
+    check(worker, case)
+
+
+def test_the_cases_run_every_form_of_every_kernel() -> None:
+    if not all(case in _launched for case in CASES):
+        pytest.skip("some cases were not asked for, or failed")
+    ran: dict[str, dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    for case in CASES:
+        for name, given in _launched[case]:
+            for constant, value in given.items():
+                ran[name][constant].add(value)
+    assert ran.keys() == FORMS.keys()
+    for name, constants in FORMS.items():
+        for constant, values in constants.items():
+            assert ran[name][constant] >= values, f"{constant} of {name}: {ran[name][constant]}"
+
+
+@pytest.mark.parametrize("kernel", FORMS)
+def test_no_order_of_partitions_changes_a_bit(worker: Worker, kernel: str) -> None:
+    case = next(one for one in CASES if one.kernels == (kernel,))
+    run = matmul_cases.run_fp8 if case.in_fp8 else matmul_cases.run
+    first, *others = (worker.run(run, replace(case, seed=seed))[0] for seed in range(3))
+    for other in others:
+        assert torch.equal(first[0], other[0]) if case.in_fp8 else first == other
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_drawn_product_matches_fp64(worker: Worker, seed: int) -> None:
+    print(draw(seed))
+    check(worker, draw(seed))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "activation", "residual", "kernels"),
+    [
+        ((200, 136, 264), "bfloat16", None, False, 3),
+        ((136, 264, 72), "float16", "relu", False, 3),
+        ((264, 72, 200), "bfloat16", "silu", True, 4),  # before the activation, once more
+    ],
+)
+def test_gradients_match_fp64(
+    worker: Worker,
+    sizes: tuple[int, int, int],
+    dtype: str,
+    activation: str | None,
+    residual: bool,
+    kernels: int,
+) -> None:
+    names = ("da", "db", "dbias", "dresidual")[: 3 + residual]
+
+    def drawn(draw: int) -> dict[str, Errors]:
+        given = (sizes, dtype, activation, residual, draw)
+        errors, launched = worker.run(matmul_cases.run_gradients, *given)
+        assert len(launched) == kernels, launched
+        return dict(zip(names, errors, strict=True))
+
+    judge(drawn)
