@@ -24,6 +24,7 @@ from .hopper_kernel import matmul_hopper
 from .hopper_once import matmul_hopper_once
 
 ROWS = 64  # of C that one warpgroup accumulates: the M of wgmma
+PART_COLUMNS = 4  # of parts in fp32, which lie dense: whole 16 bytes to the copy engine
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,8 @@ def whole_columns(N: int, multiprocessors: int) -> int | None:
 def split(config: HopperConfig, M: int, N: int, K: int, multiprocessors: int) -> int:
     """How many parts of K are multiplied side by side where tiles leave multiprocessors idle. A
     part keeps four steps, and the launch that adds the parts costs as much as eight."""
+    if N % PART_COLUMNS:
+        return 1
     steps = triton.cdiv(K, config.block_k)
     parts = min(multiprocessors // tiles(config, M, N), steps // 4, MOST_PARTS)
     if config.block_n > MOST_COLUMNS_ONCE or parts < 2 or steps - steps // parts <= 8:

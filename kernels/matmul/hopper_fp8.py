@@ -12,7 +12,7 @@ from .. import targets
 from . import combine
 from .configs import MOST_PARTS, SPLIT_ROWS
 from .fp8 import Scale
-from .hopper import ROWS, whole_columns
+from .hopper import PART_COLUMNS, ROWS, whole_columns
 from .hopper_boxes import copyable, descriptor, parts_of
 from .hopper_fp8_kernel import matmul_hopper_fp8
 from .hopper_fp8_once import matmul_hopper_fp8_once
@@ -97,6 +97,8 @@ def small(M: int, N: int, multiprocessors: int) -> Fp8OnceConfig | None:
 def split(config: Fp8OnceConfig, M: int, N: int, K: int, multiprocessors: int) -> int:
     """As ``hopper.split``: into how many parts K is cut, of at least four steps, where that spares
     the time of the launch that adds them."""
+    if N % PART_COLUMNS:
+        return 1
     steps = triton.cdiv(K, config.blocks * 128)
     tiles = triton.cdiv(M, ROWS) * triton.cdiv(N, config.block_n)
     parts = min(multiprocessors // tiles, steps // 4, MOST_PARTS)

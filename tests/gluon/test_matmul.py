@@ -124,6 +124,8 @@ CASES = [
         _one_tile(M=M, N=N, K=K, activation=one, bias=True, layout=layout)
         for M, N, K, one, layout in ((72, 40, 1664, "gelu", "nn"), (65, 100, 2300, None, "tt"))
     ),
+    # Parts of such rows the copy engine cannot write: not split.
+    _one_tile(M=72, N=37, K=1664),
     # In tf32.
     *(
         _tf32(layout=layout, activation=one, bias=one is None, multiprocessors=i + 1)
@@ -177,6 +179,7 @@ CASES = [
         )
     ),
     _fp8(OBLONG, ("tensor", "none"), FP8_ONCE, M=80, N=60, K=1700, multiprocessors=8),
+    _fp8(None, ("rows", "none"), FP8_ONCE, M=72, N=58, K=3400, multiprocessors=16),
     # What Hopper's kernels leave to others.
     Case(M=1, N=50, K=300, kernels=(), layout="nt"),
 ]

@@ -68,6 +68,7 @@ def test_k_is_split_for_half_the_processors_and_long_k_alone() -> None:
     assert parts(65, 256, 16384) == (hopper.TINY, 16)
     assert parts(128, 4096, 4096) == (hopper.TINY, 1)  # 128 tiles
     assert parts(512, 512, 512) == (hopper.TINY, 1)  # four steps
+    assert [parts(72, N, 8192)[1] for N in (256, 258, 260, 261)] == [16, 1, 13, 1]  # whole 16 bytes
     assert parts(4096, 4096, 16384) == (hopper.WIDE, 1)
     for K in range(8, 20000, 1000):
         config, count = parts(200, 520, K)
