@@ -101,18 +101,17 @@ def rounded(values: np.ndarray, dtype: tl.dtype) -> np.ndarray:
 
 def meeting(a: tl.dtype, b: tl.dtype, divides: bool = False) -> tl.dtype:
     """The type in which values of two types meet."""
+    for wide in (tl.float64, tl.float32):
+        if wide in (a, b):
+            return wide
+    if tl.float16 in (a, b):
+        return tl.float32 if divides else tl.float16
+    if tl.bfloat16 in (a, b):
+        return tl.bfloat16 if a == b and not divides else tl.float32
+    if a.is_floating() and b.is_floating():
+        return a if a == b else tl.float16
     if a.is_floating() or b.is_floating():
-        if not (a.is_floating() and b.is_floating()):
-            one = a if a.is_floating() else b
-            return tl.float32 if divides and one.primitive_bitwidth < 32 else one
-        for wide in (tl.float64, tl.float32):
-            if wide in (a, b):
-                return wide
-        if divides:
-            return tl.float32
-        if a == b:
-            return a
-        return tl.float16 if tl.float16 in (a, b) else tl.float32
+        raise MisuseError(f"Triton knows no type in which {a} and {b} meet")
     if a.int_bitwidth != b.int_bitwidth:
         return a if a.int_bitwidth > b.int_bitwidth else b
     return a if a.is_int_unsigned() or a == b else b
@@ -120,13 +119,12 @@ def meeting(a: tl.dtype, b: tl.dtype, divides: bool = False) -> tl.dtype:
 
 def of_number(value: float, beside: tl.dtype | None = None) -> Block:
     """A number of Python, alone or where it meets a block of type ``beside``."""
+    if beside is not None and beside.is_floating():
+        return Block(rounded(np.asarray(value, np.float64), beside), beside)
     if isinstance(value, bool | np.bool_):
         return Block(np.asarray(value), tl.int1)
     if isinstance(value, float):
-        kind = beside if beside is not None and beside.is_floating() else tl.float32
-        return Block(rounded(np.asarray(value, np.float64), kind), kind)
-    if beside is not None and beside.is_floating():
-        return Block(rounded(np.asarray(value, np.float64), beside), beside)
+        return Block(np.asarray(value, np.float32), tl.float32)
     if beside is not None and beside != tl.int1:
         limits = np.iinfo(KEPT[beside.name])
         if limits.min <= value <= limits.max:
@@ -200,9 +198,9 @@ class Block:
         if bitcast:
             raw = np.ascontiguousarray(encode(self.data, self.dtype))
             return Block(decode(raw.view(STORED[dtype.name]).reshape(self.shape), dtype), dtype)
+        if dtype == tl.int1:
+            return Block(self.data != 0, dtype)
         if dtype.is_floating() or not self.dtype.is_floating():
-            if dtype == tl.int1:
-                return Block(self.data != 0, dtype)
             return Block(rounded(self.data, dtype), dtype)
         # Of floating point to integers: cut towards zero, at most what the type holds, NaN is 0.
         limits = np.iinfo(KEPT[dtype.name])
