@@ -103,9 +103,10 @@ def list_tiles(
     of it comes first and, in PAIRS, second, or -1; the end and number of the sequence's queries;
     the end and number of its keys. A sequence has at most ``most`` tiles a head.
 
-    A pair is a long and a short tile of causal attention, so that all of a sequence take alike;
-    single causal tiles come longest first. BY_HEAD a head's units stand together, which keeps its
-    keys in L2; else those of all heads that see the same keys, which take alike.
+    A pair is a long and a short tile of causal attention, so that all of a sequence take alike (of
+    full attention two that do); single causal tiles come longest first. BY_HEAD a head's units
+    stand together, which keeps its keys in L2; else those of all heads that see the same keys,
+    which take alike.
 
     With ``places`` (hopper_backward_packed.py) queries and keys have changed names, and so have
     cu_q and cu_k: a unit is a tile of keys, of which the first are seen by most, and says the
@@ -155,7 +156,7 @@ def list_tiles(
             i_m = i_own // heads
         last = n_m - 1 - i_m
         tl.store(at, i_h, mask=mask)
-        tl.store(at + 1, last if CAUSAL and not OF_KEYS else i_m, mask=mask)
+        tl.store(at + 1, last if (CAUSAL or PAIRS) and not OF_KEYS else i_m, mask=mask)
         if PAIRS:
             tl.store(at + 2, tl.where(i_m == last, -1, i_m), mask=mask)
         if OF_KEYS:
@@ -189,7 +190,9 @@ def list_plainly(
         of_one = range(triton.cdiv(n_m, 2) if PAIRS else n_m)
         lasts = [n_m - 1 - i_m for i_m in of_one]
         both = [
-            (last if CAUSAL else i_m, -1 if i_m == last else i_m) if places is None else (i_m, i_b)
+            (last if CAUSAL or PAIRS else i_m, -1 if i_m == last else i_m)
+            if places is None
+            else (i_m, i_b)
             for i_m, last in zip(of_one, lasts, strict=True)
         ]
         if BY_HEAD:

@@ -92,6 +92,8 @@ def listed(case: Case) -> torch.Tensor:
         Case(q=(300,)),
         Case(q=(300, 0, 1, 128, 129, 700), k=(5, 10, 0, 900, 129, 700)),
         Case(q=(300, 0, 1, 128, 129, 700), causal=True, pairs=True),
+        Case(q=(300, 0, 1, 128, 129, 700), pairs=True),
+        Case(q=(300, 0, 1, 128, 129, 700), pairs=True, by_head=False),
         Case(
             q=(300, 0, 1, 128, 129, 700),
             k=(5, 10, 0, 900, 129, 700),
@@ -133,7 +135,7 @@ def test_every_tile_is_listed_once_and_the_longest_come_first(
         both = [i_m for i_m in both if i_m >= 0] if case.pairs else both[:1]
         tiles += [(i_h, i_m, end_q, n_q, end_k, n_k) for i_m in both]
         # Longest sequences first; of these one head or, of all, the longest tiles.
-        last_first = case.causal and not case.of_keys
+        last_first = (case.causal or case.pairs) and not case.of_keys
         within = i_h if case.by_head else (-both[0] if last_first else both[0])
         order.append((n_q - 2 * n_k if case.causal else -n_k, end_q, within))
     assert sorted(tiles) == sorted(wanted)
