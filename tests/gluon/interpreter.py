@@ -133,7 +133,7 @@ class Launches:
 
     def __init__(self) -> None:
         self.kernels: list[str] = []
-        self.forms: list[dict[str, Any]] = []
+        self.named: list[dict[str, Any]] = []
 
 
 def launch(
@@ -184,7 +184,7 @@ def hopper_on_the_cpu(multiprocessors: int = 4, seed: int = 0) -> Iterator[Launc
 
     def run(kernel: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> None:
         launches.kernels.append(kernel.__name__)
-        launches.forms.append(named)
+        launches.named.append(named)
         launch(kernel, given, named, grid, seed + len(launches.kernels))
 
     for name in ("kernels.attention", "kernels.matmul"):

@@ -133,7 +133,7 @@ def _launched(case: Case, out: torch.Tensor, *given: torch.Tensor, **options: An
     found = tuple(launches.kernels)
     assert case.kernels in (None, found), f"expected {case.kernels}, got {found}"
     assert stayed(out), "what lies beside the output was written"
-    return list(zip(launches.kernels, launches.forms, strict=True))
+    return list(zip(launches.kernels, launches.named, strict=True))
 
 
 def operands(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
