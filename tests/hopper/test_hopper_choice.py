@@ -133,6 +133,15 @@ def test_two_kernels_serve_narrow_windows_and_wide_heads(
     assert found.two_kernels is two_kernels
 
 
+def test_two_kernels_of_two_stages_are_refused_where_they_would_never_end() -> None:
+    """Causal, a warpgroup that holds a stage passes over the next one and waits for a third."""
+    from kernels.attention.hopper_backward_launch import HopperBackwardConfig
+
+    with pytest.raises(ValueError, match="stages: two kernels of 128 columns want 3"):
+        HopperBackwardConfig(128, two_kernels=True, block_m=64, stages=2)
+    HopperBackwardConfig(256, two_kernels=True, block_m=64, stages=2)
+
+
 @pytest.mark.parametrize(
     ("head_dim", "window", "kv_heads", "portable"),
     [
