@@ -270,6 +270,11 @@ def _answer() -> None:
 def _prepare(parent: int) -> None:
     # It holds both ends of the pipe it is asked by: of a parent that was killed it would not hear.
     end_with(parent)
+    prepare()
+
+
+def prepare() -> None:
+    """What holds where cases run."""
     torch.set_num_threads(1)
     # torch.empty then gives NaN: what a kernel fails to write shows.
     torch.use_deterministic_algorithms(True)
