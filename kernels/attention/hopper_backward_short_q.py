@@ -288,7 +288,12 @@ def _consume(dq, out, lse, dlse, rows, memory, plan, scale, scale_log2, I_CONSUM
         next_before = plan.before(next_row)
         n = plan.keys(next_row) - next_before
         dp = warpgroup_mma_wait(1, deps=[dp])
-        v_ring.release(v_at.stage)
+        if plan.WINDOW:
+            # After the last step that stage may still be what the other one passes over: filled
+            # twice before it looks, it would wait for ever. Else that one's K holds the copy back.
+            mbarrier.arrive(v_ring.empty.index(v_at.stage), pred=more)
+        else:
+            v_ring.release(v_at.stage)
         s = warpgroup_mma_wait(0, deps=[s])
         if last:
             to = matrix(memory.q, i_tile)

@@ -109,6 +109,13 @@ def test_gradients_are_the_same_bits_in_every_order(worker: Worker, case: Case) 
     assert worker.run(cases.alike, case, (1, 2, 5), (1, 2, 8))
 
 
+def test_a_warpgroup_gives_nothing_back_that_it_never_took(worker: Worker) -> None:
+    """In these orders the first warpgroup is done before the second one has looked at its first
+    block of values, which it only passes over; given back in its name, it was filled again."""
+    case = Case(of=SHORT, D=128, q=(256,), k=(256,), window=(70, 0), **CAUSAL)
+    assert worker.run(cases.alike, case, (9, 21), (2, 2))
+
+
 def test_cases_are_of_every_kind_of_each_kernel(worker: Worker) -> None:
     """What its code asks at compile time, in all combinations that launches have."""
     found: dict[str, set[tuple[Any, ...]]] = defaultdict(set)
