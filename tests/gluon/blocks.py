@@ -80,7 +80,8 @@ def encode(values: np.ndarray, dtype: tl.dtype) -> np.ndarray:
         within = np.clip(values, -most, most).astype(np.float32)
         narrow = torch.from_numpy(np.ascontiguousarray(within)).to(kind)
         return narrow.view(torch.uint8).numpy().reshape(values.shape)
-    return np.ascontiguousarray(values).astype(STORED[dtype.name], copy=False)
+    with np.errstate(over="ignore"):  # fp16's infinity is what is meant
+        return np.ascontiguousarray(values).astype(STORED[dtype.name], copy=False)
 
 
 def decode(raw: np.ndarray, dtype: tl.dtype) -> np.ndarray:

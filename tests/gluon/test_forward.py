@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kernels.attention import hopper_cut
+from tests.gluon.drawn_forward import check, draw, draw_fp8
 from tests.gluon.forward_cases import (
     FP8_KERNEL,
     KERNEL,
@@ -19,7 +20,6 @@ from tests.gluon.forward_cases import (
     run,
     run_spoilt,
 )
-from tests.gluon.forward_drawn import check, draw, draw_fp8
 from tests.kernels.interpreted import Worker
 
 LENGTHS: dict[str, Any] = {"q": (70, 1, 0, 130, 64), "k": (90, 3, 70, 0, 64)}

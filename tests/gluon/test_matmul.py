@@ -23,9 +23,8 @@ from kernels.matmul.hopper_fp8 import (
 )
 from kernels.matmul.hopper_lines import BROAD, TALL
 from tests.gluon import matmul_cases
+from tests.gluon.drawn_matmul import check, draw
 from tests.gluon.matmul_cases import Case
-from tests.gluon.matmul_drawn import draw
-from tests.kernels import test_matmul_fp8
 from tests.kernels.interpreted import Errors, Worker, judge
 
 PERSISTENT, ONCE, LINED = ("matmul_hopper",), ("matmul_hopper_once",), ("matmul_hopper_lines",)
@@ -239,23 +238,9 @@ FORMS: dict[str, dict[str, set[Any]]] = {
 _launched: dict[Case, matmul_cases.Forms] = {}
 
 
-def check(worker: Worker, case: Case) -> None:
-    if case.in_fp8:
-        found, _launched[case] = worker.run(matmul_cases.run_fp8, case)
-        share = test_matmul_fp8.shares(*found)
-        assert bool((share <= 1.0).all()), f"{float(share.max()):.2f} of the bound"
-        return
-
-    def drawn(draw: int) -> dict[str, Errors]:
-        errors, _launched[case] = worker.run(matmul_cases.run, case, draw)
-        return {"out": errors}
-
-    judge(drawn)
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_product_matches_fp64(worker: Worker, case: Case) -> None:
-    check(worker, case)
+    _launched[case] = check(worker, case)
 
 
 def test_the_cases_run_every_form_of_every_kernel() -> None:

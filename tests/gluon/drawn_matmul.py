@@ -1,14 +1,26 @@
-"""Products drawn at random, each from its seed alone: sizes, layouts, configurations, forms."""
+"""Products drawn at random, each from its seed alone: sizes, layouts, configurations, forms.
+
+    python -m tests.gluon.drawn_matmul --count 300 --first 0
+
+runs so many, tells those that fail, and counts the kernels they ran.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
+import time
+from collections import Counter
 from dataclasses import fields, replace
 from itertools import product
 from random import Random
 from typing import Any
 
 from kernels.matmul import hopper, hopper_fp8, hopper_lines
-from tests.gluon.matmul_cases import Case
+from tests.gluon import matmul_cases
+from tests.gluon.matmul_cases import Case, Forms
+from tests.kernels import test_matmul_fp8
+from tests.kernels.interpreted import Errors, Worker, judge
 
 SHARED_BYTES = 227 << 10  # a block may have
 
@@ -132,3 +144,51 @@ def _of_fp8(random: Random) -> Case:
     K = _size(random, 128 * random.choice((1, config.stages)), 2500)
     given["pad"] = random.choice((0, 16, 48)), random.choice((0, 16))
     return Case(M=M, N=N, K=K, **given)
+
+
+def check(worker: Worker, case: Case) -> Forms:
+    """Within the bars; what its kernels were launched for."""
+    if case.in_fp8:
+        found, forms = worker.run(matmul_cases.run_fp8, case)
+        share = test_matmul_fp8.shares(*found)
+        assert bool((share <= 1.0).all()), f"{float(share.max()):.2f} of the bound"
+        return forms
+    launched: list[Forms] = []
+
+    def drawn(draw: int) -> dict[str, Errors]:
+        errors, forms = worker.run(matmul_cases.run, case, draw)
+        launched.append(forms)
+        return {"out": errors}
+
+    judge(drawn)
+    return launched[0]
+
+
+def main(given: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.gluon.drawn_matmul")
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seconds", type=float, default=600.0, help="what is not done then is not")
+    args = parser.parse_args(given)
+    started, done, failed = time.monotonic(), 0, 0
+    ran: Counter[str] = Counter()
+    worker = Worker()
+    for seed in range(args.first, args.first + args.count):
+        if time.monotonic() - started > args.seconds:
+            break
+        done += 1
+        case = draw(seed)
+        try:
+            ran.update(name for name, _ in check(worker, case))
+        except Exception as error:  # whatever it is, the next case is another
+            failed += 1
+            print(f"FAILED seed {seed} {case!r}\n    {type(error).__name__}: {error}", flush=True)
+    worker.close()
+    told = ", ".join(f"{name} {count}" for name, count in ran.most_common())
+    seconds = time.monotonic() - started
+    print(f"{done} cases from seed {args.first}, {failed} failed, in {seconds:.0f} s: {told}")
+    return int(failed > 0 or not done)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
