@@ -20,7 +20,8 @@ def with_its_cases(file: str) -> tuple[str, str]:
     source = Path(file).read_text(encoding="utf-8") if Path(file).is_file() else ""
     parts = re.findall(r"^from (tests\.[\w.]+) import", source, re.MULTILINE)
     modules = [Path(*part.split(".")).with_suffix(".py") for part in parts]
-    return source, source + "".join(one.read_text(encoding="utf-8") for one in modules)
+    files = [one for one in modules if one.is_file()]  # of a folder, modules are imported
+    return source, source + "".join(one.read_text(encoding="utf-8") for one in files)
 
 
 def test_each_cell_of_ours_names_tests_that_exist() -> None:
