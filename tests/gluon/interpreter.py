@@ -181,6 +181,7 @@ def hopper_on_the_cpu(multiprocessors: int = 4, seed: int = 0) -> Iterator[Launc
         raise RuntimeError("expected TRITON_INTERPRET=1, which Triton reads when it is imported")
     launches = Launches()
     plain = (targets.current, targets.multiprocessors, JITFunction.run)
+    plain_asm = InterpreterBuilder.create_inline_asm
 
     def run(kernel: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> None:
         launches.kernels.append(kernel.__name__)
@@ -201,6 +202,7 @@ def hopper_on_the_cpu(multiprocessors: int = 4, seed: int = 0) -> Iterator[Launc
         yield launches
     finally:
         targets.current, targets.multiprocessors, JITFunction.run = plain
+        InterpreterBuilder.create_inline_asm = plain_asm
         for module, name, value in everywhere:
             setattr(module, name, value)
 

@@ -34,7 +34,7 @@ class Barrier:
         self.somebody, self.count, self.name = somebody, count, name
         self.arrived = self.bytes = self.phases = 0
         self.fenced = False  # the copy engine may see it
-        self.known = np.zeros(SOMEBODIES, np.int64)  # what those who wait learn
+        self.known = [np.zeros(SOMEBODIES, np.int64)]  # what who waited for a phase learns
         self.coming = np.zeros(SOMEBODIES, np.int64)  # what arrivals of this phase know
 
     def arrive(self, who: Partition, count: int = 1, expected: int = 0) -> None:
@@ -57,9 +57,17 @@ class Barrier:
             return
         self.phases += 1
         self.arrived = 0
-        np.maximum(self.known, self.coming, out=self.known)
-        self.known[self.somebody] = self.phases
+        known = np.maximum(self.known[-1], self.coming)
+        known[self.somebody] = self.phases
+        self.known.append(known)
         self.coming[:] = 0
+
+    def learn(self, who: Partition, parity: int) -> None:
+        """``who`` knows what the phase tells that it waited for, the first it can be: later ones
+        may not have come in another order."""
+        phase = int(who.known[self.somebody])
+        phase += phase % 2 == parity
+        np.maximum(who.known, self.known[phase], out=who.known)
 
 
 class Meeting:
@@ -108,7 +116,7 @@ class Program:
         if parity not in (0, 1):
             raise MisuseError(f"expected 0 or 1 as the phase of {barrier.name}, got {parity}")
         self.wait_until(lambda: barrier.phases % 2 != parity, f"phase {parity} of {barrier.name}")
-        np.maximum(self.now.known, barrier.known, out=self.now.known)
+        barrier.learn(self.now, parity)
 
     def meet(self, number: int, threads: int, stays: bool) -> None:
         meeting = self.meetings.setdefault(number, Meeting())
@@ -131,8 +139,7 @@ class Program:
 
     def fence(self) -> None:
         for cells, at in self.now.unfenced:
-            own = at[cells.unfenced[at] == 1 + self.now.number]
-            cells.unfenced[own] = 0
+            cells.fence(at, self.now)
         self.now.unfenced = []
         for barrier in self.barriers.values():
             barrier.fenced = True
@@ -169,10 +176,7 @@ class Program:
         while not holds():
             others = self.ready(but=who)
             if not others:
-                waiting = [one for one in self.partitions if not one.done]
-                raise DeadlockError(
-                    "; ".join(f"{one.name} waits for {one.where}" for one in waiting)
-                )
+                raise DeadlockError(self.waiting())
             self._hand_over(self.next_of(others))
         who.until, who.where = None, ""
 

@@ -18,6 +18,8 @@ import numpy as np
 
 SOMEBODIES = 192  # partitions and barriers of a program: who can have written
 PARTITIONS = 8
+NEVER = 1 << 60
+BARE = "which was stored without fence_async_shared behind it, before this was let on"
 
 
 class RaceError(AssertionError):
@@ -54,7 +56,8 @@ class Cells:
         self.written = np.zeros(size, np.int64)
         self.read = np.zeros((PARTITIONS, size), np.int64)
         self.copied = np.zeros(size, np.int32)  # copies to global memory that go on
-        self.unfenced = np.zeros(size, np.int8)  # 1 + the partition that stored it
+        self.storer = np.full(size, -1, np.int16)  # the partition that stored it, if one did
+        self.fenced = np.zeros(size, np.int64)  # that one's clock at the fence behind it
 
     def objection(self, at: np.ndarray, who: Partition, engine: bool) -> str | None:
         """Why ``who`` may not read; ``engine``: hardware does it for them."""
@@ -67,12 +70,17 @@ class Cells:
         if (late & (writer >= 0)).any():
             name = who.name_of(int(writer[late & (writer >= 0)][0]))
             return f"{who.name} reads {self.what}, not knowing that {name} has written it"
-        if engine and self.unfenced[at].any():
-            return (
-                f"{who.name} lets hardware read {self.what}, which was stored without "
-                "fence_async_shared behind it"
-            )
+        if engine and self.bare(at, who):
+            return f"{who.name} lets hardware read {self.what}, {BARE}"
         return None
+
+    def bare(self, at: np.ndarray, who: Partition) -> bool:
+        """Whether some of it was stored, and ``who`` knows of no fence behind that."""
+        storer = self.storer[at]
+        return bool(((storer >= 0) & (self.fenced[at] > who.known[storer])).any())
+
+    def fence(self, at: np.ndarray, who: Partition) -> None:
+        self.fenced[at[self.storer[at] == who.number]] = who.known[who.number]
 
     def reads(self, at: np.ndarray, who: Partition) -> None:
         """``who`` reads, and has read when the next word is said."""
@@ -114,11 +122,13 @@ class Cells:
         if unknown.any():
             name = who.name_of(int(unknown.argmax()))
             raise RaceError(f"{who.name} writes {self.what}, not knowing that {name} has read it")
+        if told and self.bare(at, who):
+            raise RaceError(f"{who.name} has hardware write {self.what}, {BARE}")
         for one in products:
             if one.may_read(self, at, who):
                 one.spoil(f"{who.name} writes {self.what} while {one.who.name} multiplies it")
         self.writer[at], self.written[at] = told or (who.number, who.known[who.number])
-        self.unfenced[at] = 0 if told else 1 + who.number
+        self.storer[at], self.fenced[at] = (-1, 0) if told else (who.number, NEVER)
         if not told:
             who.unfenced.append((self, at))
 

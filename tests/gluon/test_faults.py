@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 import torch
 
 from tests.gluon.faults import FAULTS, run
 from tests.gluon.interpreter import hopper_on_the_cpu
+from tests.gluon.order import Barrier, Program
+from tests.gluon.races import Cells, Partition, RaceError
 from tests.kernels.interpreted import Worker
 
 
@@ -31,3 +34,49 @@ def run_first_call() -> list[str]:
 
 def test_a_kernel_may_be_imported_while_it_is_interpreted(worker: Worker) -> None:
     assert worker.run(run_first_call) == ["matmul_hopper_tf32"]
+
+
+ALL = np.arange(4)
+
+
+def _two() -> tuple[Program, Partition, Partition, Cells, Barrier]:
+    program = Program((0, 0, 0), (1, 1, 1), 4, seed=0)
+    other = Partition(1, "the other", 4, program.name_of)
+    return program, program.now, other, Cells("some memory", 4), Barrier(8, 1, "a barrier")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_fence_counts_for_whom_it_was_let_on_behind(late: bool) -> None:
+    program, one, other, cells, barrier = _two()
+    cells.writes(ALL, one, [])
+    if late:
+        barrier.arrive(one)
+        program.fence()
+    else:
+        program.fence()
+        barrier.arrive(one)
+    barrier.learn(other, 0)
+    told = cells.objection(ALL, other, engine=True)
+    assert ("without fence_async_shared" in (told or "")) == late
+
+
+def test_who_waits_for_a_phase_knows_nothing_of_later_ones() -> None:
+    """A barrier may be two phases on when a waiter looks: in another order it is not."""
+    _, one, other, cells, barrier = _two()
+    barrier.arrive(one)
+    cells.writes(ALL, one, [])
+    barrier.arrive(one)
+    barrier.arrive(one)
+    barrier.learn(other, 0)
+    assert "not knowing" in (cells.objection(ALL, other, engine=False) or "")
+    barrier.learn(other, 1)
+    assert cells.objection(ALL, other, engine=False) is None
+
+
+def test_hardware_does_not_write_over_a_store_without_a_fence() -> None:
+    program, one, _, cells, barrier = _two()
+    cells.writes(ALL, one, [])
+    with pytest.raises(RaceError, match="without fence_async_shared"):
+        cells.writes(ALL, one, [], told=(barrier.somebody, 1))
+    program.fence()
+    cells.writes(ALL, one, [], told=(barrier.somebody, 1))
