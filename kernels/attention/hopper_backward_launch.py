@@ -63,8 +63,11 @@ class HopperBackwardConfig:
         if self.two_kernels and self.block_m != 64:
             raise ValueError(f"block_m: two kernels have 64 rows a step, got {self.block_m}")
         if self.two_kernels and self.columns == 128 and self.stages < 3:
-            # A warpgroup that holds one waits to pass over a second and for a third.
-            raise ValueError(f"stages: two kernels of 128 columns want 3, got {self.stages}")
+            # Causal, a warpgroup that holds one waits to pass over a second and for a third.
+            raise ValueError(
+                f"stages: two kernels of 128 columns want 3, got {self.stages}, with which "
+                "causal ones never end"
+            )
 
 
 def choose(

@@ -8,9 +8,11 @@ same kernels for that.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import product
@@ -125,6 +127,22 @@ def _argument(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple(_argument(one) for one in value)
     return value if value is None else block_of(value)
+
+
+def compiled(plain: FunctionType, change: Callable[[ast.Module], Any]) -> CodeType:
+    """The code of ``plain`` with its source changed, for ``changed``."""
+    lines, first = inspect.getsourcelines(plain)
+    tree = ast.increment_lineno(ast.parse(textwrap.dedent("".join(lines))), first - 1)
+    function = tree.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    function.decorator_list = []
+    # In a module that postpones no annotation they would be computed.
+    for one in (*function.args.args, *function.args.kwonlyargs):
+        one.annotation = None
+    change(tree)
+    space: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(tree), plain.__code__.co_filename, "exec"), space)
+    return space[plain.__name__].__code__
 
 
 class Launches:

@@ -114,6 +114,8 @@ def test_a_warpgroup_gives_nothing_back_that_it_never_took(worker: Worker) -> No
     block of values, which it only passes over; given back in its name, it was filled again."""
     case = Case(of=SHORT, D=128, q=(256,), k=(256,), window=(70, 0), **CAUSAL)
     assert worker.run(cases.alike, case, (9, 21), (2, 2))
+    told = [worker.run(cases.told_without_the_mend, case, seed) for seed in (9, 21)]
+    assert all("waits for" in one for one in told), told
 
 
 def test_cases_are_of_every_kind_of_each_kernel(worker: Worker) -> None:
