@@ -201,7 +201,11 @@ def limits(offset: int, causal: bool, window_size: Any) -> tuple[bool, int, int 
             "window_size: expected (left, right), each a number of keys or -1 for all, got "
             f"{window_size!r}"
         )
-    left, right = (torch.sym_min(size, FARTHEST) for size in sizes)  # min() asks of a symbol
+    # min() would ask of a symbol how large it is; sym_min() takes longer.
+    left, right = (
+        min(size, FARTHEST) if type(size) is int else torch.sym_min(size, FARTHEST)
+        for size in sizes
+    )
     if checks.flag("causal", causal):
         right = 0
     return right >= 0, offset + max(right, 0), None if left < 0 else offset - left
