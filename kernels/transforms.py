@@ -3,7 +3,7 @@
 What ``torch.library`` makes of a formula is an ``autograd.Function`` without ``setup_context``,
 which the transforms of ``torch.func`` (grad, vjp, jacrev) refuse. Within them an operator is called
 through a Function of ours, which has one. ``torch.compile`` leaves such a transform uncompiled, and
-with fullgraph=True says so.
+with fullgraph=True says so; one of calls that ``torch.vmap`` maps still raises.
 """
 
 from __future__ import annotations
