@@ -106,7 +106,9 @@ def test_both_passes_in_fp32_compile_where_it_is_added_up_in_fp64(target: Target
     )
     measured = measure(workload, target)
     assert measured.status == "ok", measured.detail
-    assert measured.values["launches"] == 7
+    launches: Any = measured.evidence["launches"]
+    # Three lists of blocks, the forward pass; sums of weights, the two gradients.
+    assert len(launches) == 7
 
 
 def test_forward_of_narrow_heads_is_advised_of_nothing_on_hopper() -> None:
