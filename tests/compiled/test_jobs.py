@@ -37,6 +37,8 @@ def get(name):
     return Case(kernel="run", group=name, dtype="fp32")
 """
 
+# Seconds a job hangs; somebody else on this machine may sleep as long, but not to this fraction.
+HANGS = f"300.{os.getpid()}"
 # What it copies says which GPU it saw at its import, and which one it remembers.
 MEASURED = """
 import functools, os, subprocess, sys, torch
@@ -55,12 +57,12 @@ def run(what):
     if what == "exits":
         sys.exit("no such GPU")
     if what == "hangs":
-        subprocess.run(["sleep", "300"])
+        subprocess.run(["sleep", "HANGS"])
     if what == "no_memory":
         raise MemoryError("out of it")
     for major, minor in (AT_IMPORT, capability()):
         torch.empty(10 * major + minor, dtype=torch.int8).clone()
-"""
+""".replace("HANGS", HANGS)
 
 
 @pytest.fixture
@@ -125,7 +127,7 @@ def _sleepers() -> list[str]:
             command = (folder / "cmdline").read_bytes()
         except OSError:
             continue
-        if command == b"sleep\x00300\x00" and folder.stat().st_uid == os.getuid():
+        if command == f"sleep\0{HANGS}\0".encode() and folder.stat().st_uid == os.getuid():
             found.append(folder.name)
     return found
 
