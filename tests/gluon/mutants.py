@@ -74,17 +74,9 @@ HARMLESS = {
         1,
         "a block passed over is a program's first: its stage was never used",
     ),
-    ("hopper_backward_q", "_consume", "no v_ring.wait(v_at)"): (
-        1,
-        "a block passed over is a program's first: its stage was never used",
-    ),
     ("hopper_backward_short_kv", "_pass_over", "no memory.dout.wait(at)"): (
         1,
         "a stage of dO is handed back before that of Q is",
-    ),
-    ("hopper_backward_short_q", "_pass_over", "no memory.v.wait(v_at)"): (
-        1,
-        "a stage of V is handed back before that of K is",
     ),
     ("hopper_forward", "_turn", "no meet(OPERATION, I_CONSUMER % CONSUMERS)"): (
         1,
@@ -99,14 +91,6 @@ HARMLESS = {
         "of a block passed over; V of the block before was waited for",
     ),
     ("hopper_forward", "_consume", "no v_ring.wait(v_at)"): (
-        1,
-        "of a block passed over; K of the block behind is waited for",
-    ),
-    ("hopper_fp8_forward", "_consume", "no k_ring.wait(k_at)"): (
-        1,
-        "of a block passed over; V of the block before was waited for",
-    ),
-    ("hopper_fp8_forward", "_consume", "no v_ring.wait(v_at)"): (
         1,
         "of a block passed over; K of the block behind is waited for",
     ),
