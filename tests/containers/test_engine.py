@@ -20,7 +20,6 @@ from benchmarks import containers, images, watch
 from benchmarks.__main__ import main as benchmarks
 from benchmarks.container_settings import EngineError, settings
 from tests.containers.conftest import Engine, buildah, start
-from tests.processes import ends, runs
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
 CONTAINER = (sys.executable, "-m", "benchmarks", "container")
@@ -235,31 +234,6 @@ def test_an_engine_that_dies_before_the_run_is_one_line(
     run = containers.make_run(images.get("cpu"), ["true"], repository, None, machine="box")
     with pytest.raises(EngineError, match="stopped answering before anything was measured"):
         containers.execute(client, run)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to end the process")
-def test_an_engine_ends_with_the_tests_that_were_killed(
-    container_environment: dict[str, str], tmp_path: Path
-) -> None:
-    code = (
-        "import os, sys, time; from pathlib import Path\n"
-        "from tests.containers.conftest import start\n"
-        "print(start(dict(os.environ), Path(sys.argv[1])).process.pid, flush=True)\n"
-        "time.sleep(120)"
-    )
-    tests = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)],
-        cwd=images.ROOT,
-        env=container_environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert tests.stdout is not None
-    engine = tests.stdout.readline().strip()
-    assert runs(engine)
-    tests.kill()
-    tests.communicate(timeout=60)
-    assert ends(engine)
 
 
 def test_no_engine_is_one_line(repository: Path, tmp_path: Path) -> None:
