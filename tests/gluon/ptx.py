@@ -19,7 +19,12 @@ Registers = dict[str, np.ndarray]
 
 
 def run(
-    program: Program, asm: str, constraints: str, inputs: list[Block], dtypes: Any, pack: int
+    program: Program | None,
+    asm: str,
+    constraints: str,
+    inputs: list[Block],
+    dtypes: Any,
+    pack: int,
 ) -> Any:
     """One block for every type of ``dtypes``, or one alone; every ``pack`` neighbours of a block
     share the registers of one run, as many to a register as have room."""
@@ -57,7 +62,7 @@ def run(
     return found[0] if single else tuple(found)
 
 
-def execute(program: Program, asm: str, registers: Registers) -> None:
+def execute(program: Program | None, asm: str, registers: Registers) -> None:
     text = asm.strip()
     if text.startswith("{"):
         text = text[1 : text.rindex("}")]
@@ -68,6 +73,8 @@ def execute(program: Program, asm: str, registers: Registers) -> None:
         name, _, rest = statement.partition(" ")
         operands = [one.strip() for one in re.split(r",(?![^{\[]*[}\]])", rest)]
         if name.startswith("bar."):
+            if program is None:  # Triton's own interpreter, or a test of values
+                raise MisuseError(f"{name} has no partitions to order")
             _meet(program, name, operands, registers)
         elif not name.startswith("prefetch."):
             with np.errstate(all="ignore"):

@@ -265,7 +265,7 @@ def executed(asm: str, **given: Any) -> dict[str, np.ndarray]:
         else np.asarray([value], np.uint32)
         for name, value in given.items()
     }
-    ptx.execute(None, asm, registers)  # type: ignore[arg-type]
+    ptx.execute(None, asm, registers)
     return registers
 
 
@@ -316,7 +316,7 @@ def test_floating_point_of_ptx() -> None:
     assert of_bits(result("sub.rn.f32 d, a, b;", a=1.0, b=2.0**-25)) == [1.0]
     half = np.asarray([0x3E00], np.uint32)
     registers = {"a": half}
-    ptx.execute(None, "cvt.f32.f16 d, a;", registers)  # type: ignore[arg-type]
+    ptx.execute(None, "cvt.f32.f16 d, a;", registers)
     assert of_bits(registers["d"]) == [1.5]
 
 

@@ -165,7 +165,7 @@ def run_sums(draw: int) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator().manual_seed(draw)
     q, k, v = (torch.zeros(1, rows, 1, 16, requires_grad=True) for rows in (64, 32, 32))
     bias = torch.randn((64, 32), generator=generator)
-    backward.attention_backward_rows = Seen()  # type: ignore[assignment]
+    backward.attention_backward_rows = Seen()
     try:
         kernels.flash_attention(q, k, v, bias=bias).sum().backward()
     finally:
