@@ -16,7 +16,7 @@ from asv import runner
 from benchmarks import handing_out
 from benchmarks.suite import compiled
 
-CLASS: Any = compiled.Matmul  # type: ignore[attr-defined]
+CLASS: Any = compiled.Matmul
 PAIRS = [(workload, target) for workload in CLASS.params[0] for target in CLASS.params[1]]
 NAME = "compiled.Matmul.track_registers"
 INDEX = len(CLASS.params[1]) + 2  # the second workload on the third target
