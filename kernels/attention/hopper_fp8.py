@@ -25,7 +25,8 @@ FEWEST_QUERIES = {64: 65, 256: 16}
 @dataclass(frozen=True)
 class Fp8HopperConfig:
     """As ``hopper.HopperConfig``; the output is multiplied in ``parts`` of its columns, all of
-    which would need too many registers at once."""
+    which would need too many registers at once. Outputs of fp32 above head dim 128 want two or
+    more: ``launch`` refuses one with ``ValueError``."""
 
     consumers: int = field(metadata={"values": (2, 3)})
     block_n: int = field(metadata={"values": (64, 128, 256)})
@@ -84,7 +85,12 @@ def launch(
     consumer_registers, producer_registers = ring.registers(config.consumers)
     block_d = max(64, triton.next_power_of_2(head_dim))
     # Of fp32 more columns than 128 leave no memory for keys.
-    columns = 128 if out.dtype == torch.float32 else block_d
+    columns = min(128 if out.dtype == torch.float32 else block_d, block_d)
+    if block_d // config.parts > columns:
+        raise ValueError(
+            f"parts: fp32 outputs of head dim {head_dim} want {block_d // columns} or more, "
+            f"got {config.parts}"
+        )
     tiles = triton.cdiv(seqlen_q, ROWS * config.consumers) * heads * batch
     with targets.on_device_of(q):
         values, factors = prepare(v, heads, scale, scales)
@@ -99,7 +105,7 @@ def launch(
                 list(block),
                 ring.layout(block, values.dtype),
             ),
-            descriptor(out, ROWS, min(columns, block_d)),
+            descriptor(out, ROWS, columns),
             lse,
             factors,
             heads,

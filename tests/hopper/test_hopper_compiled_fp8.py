@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from benchmarks.instruments.compiled.reading import read_code
+from kernels.attention import hopper_fp8
 from tests.hopper.recorded import in_fp8, only_kernel, product_of_fp8
 
 
@@ -44,6 +47,18 @@ def test_fp8_products_without_spills_advisories_or_moves(options, causal: bool) 
     assert loops
     moves = ("PRMT", "LDS", "STS", "STSM", "LDSM")
     assert not [one for loop in loops for one in loop if one.split(".")[0] in moves]
+
+
+def test_fp8_outputs_wider_than_a_box_in_one_part_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cut = hopper_fp8.choose(256, 1024, False)
+    monkeypatch.setattr(hopper_fp8, "choose", lambda *_: replace(cut, parts=1))
+    in_fp8(256)  # a box holds all columns of 16 bits
+    with pytest.raises(ValueError, match="parts: fp32 outputs of head dim 256 want 2 or more"):
+        in_fp8(256, out=torch.float32)
+    monkeypatch.setattr(hopper_fp8, "choose", lambda *_: replace(cut, parts=2))
+    assert in_fp8(256, out=torch.float32).failures == ()
 
 
 @pytest.mark.parametrize(
