@@ -218,7 +218,11 @@ def attention_kvcache(
         b_sum = tl.where(i_s == 0, 1.0, b_sum)
     if TURNED:
         # Keys lie in different warps: their weights are added up behind the loop.
-        b_sums = tl.where((o_n == 0)[:, None], b_sum[None, :], 0.0)
+        first = (o_n == 0)[:, None]
+        if sinks is not None:
+            # The loop multiplies what a sink of +inf has by infinity: 0 would become NaN.
+            first = first | (b_max == float("inf"))[None, :]
+        b_sums = tl.where(first, b_sum[None, :], 0.0)
         b_out = tl.zeros([BLOCK_DV // COLUMNS, BLOCK_M], dtype=sum_type(b_q.dtype))
         b_out_odd = b_out
     else:

@@ -34,3 +34,11 @@ def test_decoding(splits: int, sinks: bool, head_dim: int, beside: bool) -> None
     with Made("cuda"):
         found = cases.run_decoding(splits, "bfloat16", sinks, beside, head_dim)
     cases.check_decoded(*(one.cpu() for one in found), beside)
+
+
+@pytest.mark.parametrize("head_dim", [16, 128], ids="D{}".format)
+@pytest.mark.parametrize("splits", [1, 3])
+def test_decoding_with_infinite_sinks(splits: int, head_dim: int) -> None:
+    with Made("cuda"):
+        found = cases.run_infinite_sinks(splits, "bfloat16", head_dim)
+    cases.check_infinite_sinks(*(one.cpu() for one in found))

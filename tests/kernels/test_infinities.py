@@ -166,3 +166,36 @@ def check_decoded(out: torch.Tensor, lse: torch.Tensor, beside: bool) -> None:
     assert torch.equal(lse.isnan() | lse.isposinf(), spoilt)
     assert bool(lse[1, 0, 0].isnan() if beside else lse[1, 0, 0].isposinf())
     assert torch.equal(out.isnan().all(-1), spoilt[:, :, 0][:, None])
+
+
+def run_infinite_sinks(splits: int, dtype: str, head_dim: int = 16) -> tuple[torch.Tensor, ...]:
+    """Of four heads the sinks of the first and the last are infinite; no key of sequence 0."""
+    import kernels
+
+    made = torch.Generator().manual_seed(1)
+    q = torch.randn(2, 1, 4, head_dim, generator=made).to(getattr(torch, dtype))
+    k, v = (torch.randn(2, 300, 2, head_dim, generator=made).to(q.dtype) for _ in range(2))
+    return kernels.flash_attention_kvcache(
+        q,
+        k,
+        v,
+        cache_seqlens=torch.tensor([0, 300], dtype=torch.int32),
+        num_splits=splits,
+        sinks=torch.tensor([INF, 0.5, -INF, INF]),
+        return_lse=True,
+    )
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("splits", [1, 3])
+def test_decoding_with_infinite_sinks(interpreter: Worker, splits: int, dtype: str) -> None:
+    check_infinite_sinks(*interpreter.run(run_infinite_sinks, splits, dtype))
+
+
+def check_infinite_sinks(out: torch.Tensor, lse: torch.Tensor) -> None:
+    infinite = torch.tensor([True, False, False, True])
+    assert torch.equal(lse.isposinf()[..., 0], infinite.expand(2, 4))
+    assert torch.equal(lse[0, 1:3, 0], torch.tensor([0.5, -INF]))
+    assert lse[1, 1:3].isfinite().all()
+    assert torch.equal(out[1, 0].isnan().all(-1), infinite)
+    assert torch.equal(out[1, 0].isnan().any(-1), infinite)
