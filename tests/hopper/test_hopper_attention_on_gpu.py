@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_hopper")]
         (1, 14, 7, 2100, 130),
         (2, 16, 4, 4096, 128),
         (2, 40, 8, 300, 197),
+        (2, 40, 8, 200, 330),
     ],
     ids=lambda shape: "B{}-H{}-KV{}-S{}-K{}".format(*shape),
 )
