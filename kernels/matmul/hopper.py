@@ -55,6 +55,9 @@ FEW = (
 # Where b's rows begin anywhere in a line of memory.
 LINES = HopperConfig(consumers=2, block_n=64, block_k=64, stages=6)
 
+# The kernel of one tile a program counts columns of tiles along a grid's second axis.
+MOST_ALONG_AXIS = 65_535
+
 # Up to so many columns, programs that have one tile each run the kernel for that; as many rows of
 # tiles as this are taken before the next columns.
 MOST_COLUMNS_ONCE = 128
@@ -98,9 +101,10 @@ def _by_shape(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
 
 def whole_columns(N: int, multiprocessors: int) -> int | None:
     """How few rows read whole columns, a program each: 0 by 32, 1 by 64, 2 by 64 with two programs
-    a multiprocessor; None where even 32 columns leave multiprocessors idle: K is split."""
+    a multiprocessor; None where even 32 columns leave multiprocessors idle: K is split; and where
+    there are more than a grid holds: programs that have many tiles."""
     by_32, by_64 = triton.cdiv(N, 32), triton.cdiv(N, 64)
-    if 10 * by_32 < 7 * multiprocessors:
+    if 10 * by_32 < 7 * multiprocessors or by_64 > MOST_ALONG_AXIS:
         return None
     if by_32 <= multiprocessors:
         return 0

@@ -16,6 +16,7 @@ from tests.hopper.recorded import (
     in_tf32,
     only_kernel,
     product,
+    product_of_fp8,
 )
 
 
@@ -56,6 +57,16 @@ def test_an_untested_triton_gets_the_portable_kernel_and_one_warning(
     (said,) = (note for note in first.notes if "the portable kernel serves" in note)
     assert "tested on Triton 3.6 and 3.7, got 3.12.0" in said
     assert not [note for note in second.notes if "the portable kernel serves" in note]
+
+
+def test_few_rows_of_more_columns_than_a_grid_holds_leave_one_tile_a_program() -> None:
+    most = 64 * 65_535
+    assert hopper.whole_columns(most, 132) == 2 and hopper.whole_columns(most + 1, 132) is None
+    assert only_kernel(product(16, most, 16, layout="nt")).name == "matmul_hopper_once"
+    assert only_kernel(product(16, most + 8, 16, layout="nt")).name == "matmul_hopper"
+    crowded = {"activation": "gelu", "out": torch.float32}
+    assert only_kernel(product_of_fp8(16, most, 16, **crowded)).name == "matmul_hopper_fp8_once"
+    assert only_kernel(product_of_fp8(16, most + 8, 16, **crowded)).name == "matmul_fp8"
 
 
 def test_k_is_split_for_half_the_processors_and_long_k_alone() -> None:

@@ -1,10 +1,13 @@
-"""No operator starts more programs along an axis of a grid than CUDA lets it, whatever the batch.
+"""No operator starts more programs along an axis of a grid than CUDA lets it, whatever the batch,
+or a product's rows and columns.
 
 2^31 - 1 along the first axis, 65,535 along the others.
 """
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +19,11 @@ import kernels
 from benchmarks import targets
 from benchmarks.instruments.compiled import record
 from benchmarks.instruments.compiled.recording import TensorArgument
+from tests.kernels.test_reach import NO_RESERVE
 
-BATCH = 70_000  # nothing is written to what is allocated here: launches are recorded
+# Nothing is written to what is allocated here: launches are recorded.
+BATCH = 70_000
+MANY = 4_200_000  # columns or rows: of tiles of 64, 65,625
 
 
 def attention(S: int = 4, D: int = 16, dtype: torch.dtype = torch.bfloat16, **options: Any) -> None:
@@ -67,8 +73,67 @@ CALLS: dict[str, Callable[[], None]] = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_every_launch_of_a_large_batch_is_within_cudas_limits(
+def untouched(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    """A contiguous tensor of any size, of which no byte is there."""
+    size = math.prod(shape) * dtype.itemsize
+    room = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
+    return torch.frombuffer(room, dtype=dtype).view(shape)
+
+
+def product(M: int, N: int, K: int, *, repeated: bool = False, **options: Any) -> None:
+    """b along K, of one column where it is ``repeated``."""
+    kind = options.pop("dtype", torch.bfloat16)
+    a, b = untouched(M, K, dtype=kind), untouched(1 if repeated else N, K, dtype=kind)
+    out = untouched(M, N, dtype=options.get("out_dtype", kind))
+    kernels.matmul(a, b.expand(N, K).t(), out=out, **options)
+
+
+def fp8(M: int, N: int, K: int, **options: Any) -> None:
+    options = {"out_dtype": torch.float32, **options}
+    product(M, N, K, dtype=torch.float8_e4m3fn, **options)
+
+
+def blocks(M: int, N: int, K: int) -> dict[str, torch.Tensor]:
+    in_blocks = -(-K // 128), -(-N // 128)
+    return {"a_scale": torch.empty((M, in_blocks[0])), "b_scale": torch.empty(in_blocks)}
+
+
+def grouped_columns() -> None:
+    a = torch.empty((64, 16), dtype=torch.bfloat16, requires_grad=True)
+    b = untouched(1, 16, MANY).requires_grad_()
+    out = kernels.grouped_matmul(a, b, torch.tensor([0, 64], dtype=torch.int32))
+    torch.autograd.grad(out, (a, b), untouched(64, MANY))
+
+
+# The kernels of products; the last two are all that splits K for most columns and for most rows.
+PRODUCTS: dict[str, Callable[[], None]] = {
+    "columns": lambda: product(16, MANY, 16),
+    "columns-of-32-rows": lambda: product(32, 5_000_000, 64),
+    "columns-along-n": lambda: kernels.matmul(
+        untouched(64, 16), untouched(16, MANY), out=untouched(64, MANY)
+    ),
+    "columns-residual": lambda: product(16, MANY, 16, residual=untouched(16, MANY)),
+    "columns-portable": lambda: product(16, MANY, 512, repeated=True),
+    "columns-fp32": lambda: product(16, MANY, 16, dtype=torch.float32),
+    "columns-tf32": lambda: product(512, MANY, 16, dtype=torch.float32, allow_tf32=True),
+    "columns-fp8": lambda: fp8(16, MANY, 16),
+    "columns-fp8-gelu": lambda: fp8(16, MANY, 16, activation="gelu"),
+    "columns-fp8-blocks": lambda: fp8(16, MANY, 16, **blocks(16, MANY, 16)),
+    "columns-fp8-blocks-of-65-rows": lambda: fp8(65, MANY, 16, **blocks(65, MANY, 16)),
+    "columns-one-row": lambda: product(1, MANY, 16),
+    "columns-grouped": grouped_columns,
+    "rows": lambda: product(MANY, 16, 16),
+    "rows-fp32": lambda: product(MANY, 16, 16, dtype=torch.float32),
+    "rows-tf32": lambda: product(MANY, 16, 16, dtype=torch.float32, allow_tf32=True),
+    "rows-fp8": lambda: fp8(MANY, 16, 16),
+    "rows-fp8-blocks": lambda: fp8(MANY, 16, 16, **blocks(MANY, 16, 16)),
+    "split-columns": lambda: product(16, 2_944, 8_192),
+    "split-rows": lambda: product(66 * 64, 64, 8_192),
+}
+
+
+@pytest.mark.parametrize("call", [*CALLS.values(), *PRODUCTS.values()], ids=[*CALLS, *PRODUCTS])
+def test_every_launch_is_within_cudas_limits(
     call: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grids: list[tuple[str, tuple[int, ...]]] = []
@@ -76,7 +141,7 @@ def test_every_launch_of_a_large_batch_is_within_cudas_limits(
     def launch(kernel: Any, *_: Any, grid: tuple[int, ...], **__: Any) -> None:
         grids.append((kernel.__name__, grid))
 
-    # What a batch makes of a grid needs no code of the kernel.
+    # What sizes make of a grid needs no code of the kernel.
     monkeypatch.setattr(JITFunction, "run", launch)
     record(call, targets.get("sm_90"))
     assert grids
