@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
@@ -22,6 +23,15 @@ SMALL = LIMIT // (2 * LONGEST)
 def wide(stride):
     """A stride whose products with offsets have 64 bits."""
     return tl.cast(stride, tl.int64)
+
+
+def near(scale: torch.Tensor | None) -> torch.Tensor | None:
+    """Scales of any shape, contiguous where 32 bits do not count all that lies between the first
+    and the last of them: kernels find them by 32 bits in every loop."""
+    if scale is None:
+        return None
+    span = sum((n - 1) * stride for n, stride in zip(scale.shape, scale.stride(), strict=True))
+    return scale.contiguous() if span >= LIMIT else scale
 
 
 def far(config: Any, *strides: tuple[int | None, ...]) -> bool:

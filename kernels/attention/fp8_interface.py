@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from .. import checks, specialised, targets
+from ..reach import near
 from . import fp8
 
 DTYPES = tuple(fp8.OFFSET)
@@ -106,7 +107,7 @@ def _forward(
             v,
             out,
             lse,
-            scales=fp8.Scales(q_scale, k_scale, v_scale),
+            scales=fp8.Scales(near(q_scale), near(k_scale), near(v_scale)),
             causal=causal,
             causal_offset=causal_offset,
             left_offset=left_offset,

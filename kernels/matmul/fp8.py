@@ -24,8 +24,8 @@ BLOCK = tl.constexpr(128)  # values of K, and columns of b, that share a block s
 
 @dataclass(frozen=True)
 class Scale:
-    """Scales of one operand with a stride for each of its axes; ``blocks`` of 128 along K (and of
-    b also along N) instead of one for all of K."""
+    """Scales of one operand with a stride for each of its axes, all within 2^31 elements;
+    ``blocks`` of 128 along K (and of b also along N) instead of one for all of K."""
 
     values: torch.Tensor | None = None
     strides: tuple[int, int] | tuple[None, None] = (None, None)
@@ -97,10 +97,6 @@ def matmul_fp8(
         stride_cm, stride_cn = wide(stride_cm), wide(stride_cn)
         if HAS_RESIDUAL:
             stride_rm, stride_rn = wide(stride_rm), wide(stride_rn)
-        if A_SCALE != "none":
-            stride_sam, stride_sak = wide(stride_sam), wide(stride_sak)
-        if B_SCALE != "none":
-            stride_sbk, stride_sbn = wide(stride_sbk), wide(stride_sbn)
     i_m, i_n = tile_of_program(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
@@ -224,8 +220,7 @@ def launch(
         workspace = (config.splits, M, N)
         c = torch.empty(workspace, dtype=torch.float32, device=a.device) if split else out
         added = (None, None) if residual is None or split else residual.stride()
-        scales = (a_scale.strides, b_scale.strides)
-        strides = (a.stride(), b.stride(), c.stride()[-2:], added, *scales)
+        strides = (a.stride(), b.stride(), c.stride()[-2:], added)
         matmul_fp8[grid](
             a_rows if tma else a,
             b_rows if tma else b,
@@ -237,7 +232,7 @@ def launch(
             M,
             N,
             K,
-            *chain(*strides),
+            *chain(*strides, a_scale.strides, b_scale.strides),
             BLOCK_M=config.block_m,
             BLOCK_N=config.block_n,
             BLOCK_K=config.block_k,

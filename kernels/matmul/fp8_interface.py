@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from .. import checks, specialised, targets
+from ..reach import near
 from . import fp8
 from .fp8 import Scale
 
@@ -27,7 +28,7 @@ def product(
 ) -> torch.Tensor:
     """``activation((a * a_scale) @ (b * b_scale) + bias) + residual`` for checked arguments."""
     if out.numel():
-        scales = _scale_of_a(a, a_scale), _scale_of_b(b, b_scale)
+        scales = _scale_of_a(a, near(a_scale)), _scale_of_b(b, near(b_scale))
         _launch(a, b, out, *scales, bias, activation, residual)
     return out
 

@@ -35,7 +35,8 @@ def matmul(
     (M, N), written in place; it may be ``residual`` itself, but no other operand. One launch; two
     where few rows leave K to be split, and a workspace of at most a quarter of b's bytes, or on
     Hopper few tiles, and one of at most 32 KB a multiprocessor; two in tf32 on Hopper from 512 rows
-    on, and one like b.
+    on, and one like b. A scale of which 2^31 elements or more lie between the first and the last is
+    copied first.
 
     fp8 (float8_e4m3fn or float8_e4m3fnuz): a and b are multiplied by their fp32 scales, by none
     where there is none. ``a_scale``: one for the tensor, (M,) for rows, (M, ceil(K / 128)) for

@@ -7,6 +7,7 @@ import mmap
 import pytest
 import torch
 
+import kernels
 from tests.gluon.interpreter import hopper_on_the_cpu
 from tests.gpu import far_rows
 from tests.kernels.interpreted import Worker
@@ -52,3 +53,45 @@ def run(name: str) -> tuple[list[str], list[str]]:
 def test_far_rows_are_as_near_ones(worker: Worker, name: str) -> None:
     wrong, kernels = worker.run(run, name)
     assert kernels and not wrong
+
+
+SCALE_APART = 9_000_000
+
+
+def run_scales(which: str, shape: tuple[int, int, int]) -> tuple[bool, list[str]]:
+    """Whether the scales that ``which`` names give the same product where their entries lie so far
+    apart that 32 bits do not count them all, and the kernels that ran."""
+    M, N, K = shape
+    a, b = (torch.randn(rows, K).to(torch.float8_e4m3fn) for rows in (M, N))
+    scales = {"rows of a": torch.rand(M), "columns of b": torch.rand(N)}
+    scales |= {"blocks of a": torch.rand(M, -(-K // 128))}
+    scales |= {"blocks of b": torch.rand(-(-K // 128), -(-N // 128))}
+    by = {which: scales[which]}
+    if which == "blocks of a":
+        by["blocks of b"] = scales["blocks of b"]
+    far = by | {which: sparse(by[which], 0, SCALE_APART)}
+
+    def product(scales: dict[str, torch.Tensor]) -> torch.Tensor:
+        named = {f"{key[-1]}_scale": one for key, one in scales.items()}
+        return kernels.matmul(a, b.t(), out_dtype=torch.float32, **named)
+
+    with hopper_on_the_cpu(multiprocessors=2 if M * N > 128 * 128 else 8) as launches:
+        same = torch.equal(product(far), product(by))
+    return same, launches.kernels
+
+
+@pytest.mark.parametrize(
+    ("which", "shape", "kernel"),
+    [
+        ("rows of a", (256, 128, 128), "matmul_hopper_fp8"),
+        ("columns of b", (128, 256, 128), "matmul_hopper_fp8"),
+        ("blocks of a", (256, 256, 256), "matmul_hopper_fp8"),
+        ("rows of a", (256, 64, 128), "matmul_hopper_fp8_once"),
+        ("columns of b", (64, 256, 128), "matmul_hopper_fp8_once"),
+    ],
+)
+def test_scales_may_lie_any_distance_apart(
+    worker: Worker, which: str, shape: tuple[int, int, int], kernel: str
+) -> None:
+    same, ran = worker.run(run_scales, which, shape)
+    assert same and ran == [kernel] * 2

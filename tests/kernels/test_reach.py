@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -134,6 +134,42 @@ def run_products(kind: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
 def test_rows_of_products_may_lie_any_distance_apart(interpreter: Worker, kind: str) -> None:
     for got, wanted in interpreter.run(run_products, kind):
         assert torch.allclose(got, wanted, rtol=2e-3, atol=2e-3)
+
+
+def run_scales(which: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Of so many blocks of K that their scales span more than a tile's worth of 32 bits."""
+    a, b = (torch.randn(8, 40 * 128).to(torch.float8_e4m3fn) for _ in range(2))
+    scales = {"a_scale": torch.rand(40, 8), "b_scale": torch.rand(40, 1)}
+
+    def product(place: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        placed = scales | {which: place(scales[which])}
+        by_rows = placed | {"a_scale": placed["a_scale"].t()}
+        return kernels.matmul(a, b.t(), out_dtype=torch.float32, **by_rows)
+
+    return [(product(lambda one: far(one, 0, 60_000_000)), product(torch.clone))]
+
+
+@pytest.mark.parametrize("which", ["a_scale", "b_scale"])
+def test_scales_of_blocks_may_lie_any_distance_apart(interpreter: Worker, which: str) -> None:
+    for got, wanted in interpreter.run(run_scales, which):
+        assert torch.equal(got, wanted) and not got.isnan().any()
+
+
+def run_scales_of_heads() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    q = torch.randn(1, 16, ROWS, 32).to(torch.float8_e4m3fn)
+    scale = torch.rand(ROWS)
+    return [
+        (
+            kernels.flash_attention(q, q, q, **{name: far(scale, 0, APART)}),
+            kernels.flash_attention(q, q, q, **{name: scale}),
+        )
+        for name in ("q_scale", "k_scale", "v_scale")
+    ]
+
+
+def test_scales_of_heads_may_lie_any_distance_apart(interpreter: Worker) -> None:
+    for got, wanted in interpreter.run(run_scales_of_heads):
+        assert torch.equal(got, wanted) and not got.isnan().any()
 
 
 DIVISOR = 2000
