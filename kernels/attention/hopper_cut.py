@@ -8,10 +8,11 @@ import triton
 
 from ..hopper import ROWS
 
-# What blocks of 64, 128 and 192 rows take, of one of 192, where a program has three warpgroups; and
-# 128 rows where it has two. docs/hopper.md has the measurements.
-SHARES = (0.62, 0.85, 1.0)
-SHARE_OF_TWO = 0.75
+# What blocks of 64, 128 and 192 rows take, in hundredths of one of 192, where a program has three
+# warpgroups; and 128 rows where it has two. docs/hopper.md has the measurements.
+SHARES = (62, 85, 100)
+WHOLE = SHARES[-1]
+SHARE_OF_TWO = 75
 FEW_ROWS = 768  # that a block of 192 cuts badly whatever is behind it
 
 
@@ -44,17 +45,32 @@ def cut(seqlen_q: int, n_heads: int, consumers: int, multiprocessors: int) -> tu
 @lru_cache(maxsize=4096)
 def _longest(
     each: int, more: int, tail: int, seqlen_q: int, n_heads: int, consumers: int, programs: int
-) -> float:
-    """What the program with most to do takes, in whole blocks of three warpgroups."""
+) -> int:
+    """What the program with most to do takes, in hundredths of a whole block of three warpgroups:
+    turns of whole blocks that all have, and what is given out to and fro behind them."""
     units = triton.cdiv(seqlen_q, ROWS.value)
     turns, left = divmod(each * n_heads + more, programs)
-    tiles = [1.0] * left
-    for i_head in range(n_heads):
-        behind = units - consumers * (each + (i_head < more))
-        tiles += [SHARES[min(tail, rows) - 1] for rows in range(behind, 0, -tail)]
-    busy = [0.0] * programs
-    for i_tile, time in enumerate(tiles):
-        i_turn, i_program = divmod(i_tile, programs)
-        backwards = (turns + i_turn) % 2 == 1
-        busy[programs - 1 - i_program if backwards else i_program] += time
-    return turns + max(busy)
+    busy = [WHOLE] * left + [0] * (programs - left)
+    given = left
+    for heads, blocks in ((more, each + 1), (n_heads - more, each)):
+        rows = range(units - consumers * blocks, 0, -tail)
+        times = [SHARES[min(tail, behind) - 1] for behind in rows]
+        # So many heads' blocks fill whole turns there and back, wherever they begin: each time they
+        # do, every program has as much more.
+        times_round, rest = divmod(heads, 2 * programs)
+        if times_round and times:
+            once = _given(busy, given, times * (2 * programs))
+            busy = [a + times_round * (b - a) for a, b in zip(busy, once, strict=True)]
+        busy = _given(busy, given, times * rest)
+        given += len(times) * rest
+    return turns * WHOLE + max(busy)
+
+
+def _given(busy: list[int], given: int, times: list[int]) -> list[int]:
+    """What programs are busy for after ``times``, behind as many blocks as ``given``."""
+    busy = busy.copy()
+    n_programs = len(busy)
+    for i, time in enumerate(times, given):
+        i_turn, i_program = divmod(i, n_programs)
+        busy[n_programs - 1 - i_program if i_turn % 2 else i_program] += time
+    return busy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 
 import pytest
@@ -113,6 +114,49 @@ def test_two_or_three_warpgroups_by_the_time_the_last_program_takes(
     seqlen: int, n_heads: int, three: bool
 ) -> None:
     assert hopper_cut.three_are_faster(seqlen, n_heads, 132) is three
+
+
+def walked_through(
+    each: int, more: int, tail: int, seqlen: int, n_heads: int, consumers: int, programs: int
+) -> int:
+    """As ``hopper_cut._longest``, block by block."""
+    units = -(-seqlen // 64)
+    times = [100] * (each * n_heads + more)
+    for i_head in range(n_heads):
+        behind = units - consumers * (each + (i_head < more))
+        times += [hopper_cut.SHARES[min(tail, rows) - 1] for rows in range(behind, 0, -tail)]
+    busy = [0] * programs
+    for i, time in enumerate(times):
+        i_turn, i_program = divmod(i, programs)
+        busy[-1 - i_program if i_turn % 2 else i_program] += time
+    return max(busy)
+
+
+def test_the_last_program_takes_what_all_blocks_given_out_one_by_one_say() -> None:
+    draw = random.Random(0)
+    for _ in range(300):
+        seqlen, programs = draw.randint(1, 6000), draw.choice((132, 114, 78, 7))
+        n_heads = draw.choice((draw.randint(1, 300), draw.randint(1, 2000)))
+        consumers = draw.choice((2, 3))
+        most = -(-seqlen // 64) // consumers
+        whole, tail = draw.randint(0, most * n_heads), draw.randint(1, consumers)
+        given = (*divmod(whole, n_heads), tail, seqlen, n_heads, consumers, programs)
+        assert hopper_cut._longest(*given) == walked_through(*given), given
+
+
+def test_heads_without_number_are_cut_as_fast_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one, count = hopper_cut._given, 0
+
+    def counting(busy: list[int], given: int, times: list[int]) -> list[int]:
+        nonlocal count
+        count += len(times)
+        return one_by_one(busy, given, times)
+
+    monkeypatch.setattr(hopper_cut, "_given", counting)
+    for n_heads in (2_048, 70_000, 1_000_003):
+        count = 0
+        hopper_cut.three_are_faster(777, n_heads, 132)
+        assert 0 < count < 10_000  # blocks that are given out one by one
 
 
 def test_blocks_stay_whole_where_they_come_out_even() -> None:
