@@ -20,6 +20,9 @@ from .forward import LOG2_E
 from .fp8_configs import choose_fp8
 from .reach import near
 
+# Scores are multiplied after the mask, whose -inf by 0 would be NaN. This makes zeros of all scores
+# that there are, too: none is above 2^27.
+NEXT_TO_NOTHING = tl.constexpr(2.0**-100)
 # The largest power of two each flavour holds: 448 is the largest e4m3fn, 240 the largest e4m3fnuz.
 OFFSET = {torch.float8_e4m3fn: 8, torch.float8_e4m3fnuz: 7}
 
@@ -34,6 +37,12 @@ class Scales(NamedTuple):
     def strides(self) -> tuple[int, ...]:
         """From one head's to the next; 0 where one value serves all."""
         return tuple(0 if one is None or one.dim() == 0 else one.stride(0) for one in self)
+
+
+@triton.jit
+def no_zero(scale_log):
+    """What scores are multiplied by where scales made it 0, as those of tensors of zeros are."""
+    return tl.where(tl.abs(scale_log) < NEXT_TO_NOTHING, NEXT_TO_NOTHING, scale_log)
 
 
 @triton.jit
@@ -188,6 +197,8 @@ def attention_forward_fp8(
         scale_log *= tl.load(q_scale + i_h * stride_q_scale)
     if k_scale is not None:
         scale_log *= tl.load(k_scale + i_kv * stride_k_scale)
+    if not PRESCALE and (q_scale is not None or k_scale is not None):
+        scale_log = no_zero(scale_log)
 
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
     i_row = (i_m * BLOCK_M).to(tl.int64)

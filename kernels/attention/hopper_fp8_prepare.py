@@ -8,7 +8,7 @@ import triton.language as tl
 
 from ..reach import LIMIT
 from .forward import LOG2_E
-from .fp8 import Scales
+from .fp8 import Scales, no_zero
 
 KEYS = 128  # that a program turns around; the kernel of the products reads whole groups of 16
 ROUNDED = 64  # to which keys are rounded up, so that whole vectors are stored
@@ -59,6 +59,8 @@ def attention_forward_fp8_hopper_prepare(
             b_factor = b_scale
             if q_scale is not None:
                 b_factor *= tl.load(q_scale + i_q * stride_q_scale)
+            if q_scale is not None or k_scale is not None:
+                b_factor = no_zero(b_factor)
             tl.store(factors + i_q, b_factor)
             tl.store(factors + kv_heads * heads_per_kv + i_q, b_out)
 

@@ -114,6 +114,7 @@ FP8 = [
     Fp8Case(S=2050, KV=64, D=64, DV=64, H=1, G=1, scales="tensor"),
     Fp8Case(S=2050, KV=64, D=16, DV=16, H=1, G=1, causal=True, processors=1),
     Fp8Case(S=70, KV=70, D=40, DV=40, view="beside"),
+    *(Fp8Case(S=70, KV=70, H=4, scales="zeros", causal=c) for c in (False, True)),
     *(Fp8Case(S=330, KV=150, H=1, G=1, causal=c, D=D, DV=D, processors=1, out=out,
               config=cut(n, b, s, pairs=p, skip=k, parts=parts, q_stages=q))
       for n, b, s, p, k, parts, q, c, D, out in (

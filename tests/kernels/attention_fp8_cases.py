@@ -73,6 +73,8 @@ class Case:
             made[name] = strided((2, rows, heads, columns), self.view, dtype, seed)
             if self.scales == "heads":
                 made[f"{name}_scale"] = torch.linspace(0.5, 2.0, heads)
+            elif self.scales == "zeros" and name != "v":
+                made[f"{name}_scale"] = torch.linspace(0.0, 1.0, heads)
             elif self.scales == "tensor":
                 made[f"{name}_scale"] = torch.tensor(1.7 - 0.5 * seed)
         return made

@@ -20,6 +20,10 @@ CASES = [
     Case(flavour="float8_e4m3fnuz", H=4, G=1, causal=True, window=(30, -1), scales="tensor"),
     Case(flavour="float8_e4m3fnuz", KV=0, out="float32"),
     Case(scale=-0.1, D=16, DV=16),
+    Case(H=4, scales="zeros"),
+    Case(H=4, causal=True, scales="zeros"),
+    Case(window=(10, 4), KV=130, scales="zeros"),
+    Case(scale=-0.1, scales="zeros", causal=True),
 ]
 
 
