@@ -40,8 +40,9 @@ def launch(
     bias_grad: bool = False,
 ) -> list[torch.Tensor]:
     """Gradients of q, k and v, contiguous, for what ``forward.launch`` filled; of packed sequences
-    without the batch axis. After them those of the sinks, if there are any, and with ``bias_grad``
-    of the bias."""
+    without the batch axis, unwritten behind the last, and as exact as the longest one asks
+    (backward_few.py does the rest). After them those of the sinks, if there are any, and with
+    ``bias_grad`` of the bias."""
     q, k, v, out, dout = (near(one) for one in (q, k, v, out, dout))
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
@@ -83,7 +84,7 @@ def launch(
         seen = keys_seen(seqlen_k, causal, causal_offset + ends, left, seqlen_q)
         # Summed over the keys of a row, a bias's gradient vanishes but for dlse.
         over_keys = dbias is not None and bias is not None and bias.shape[3] < seqlen_k
-        exact = _exact(q.dtype, seen) or over_keys
+        exact = is_exact(q.dtype, seen) or over_keys
         other = not measured(target, head_dim, head_dim_v)
         fits = describable_as(packed, q, k, v, dout) and not (other and packed is not None)
         config = choose_backward(
@@ -303,7 +304,7 @@ def keys_seen(
     return min(seen, most)
 
 
-def _exact(dtype: torch.dtype, keys_seen: int) -> bool:
+def is_exact(dtype: torch.dtype, keys_seen: int) -> bool:
     """Whether the last place of dp - delta shows in the gradients: in fp32, and where a row sees so
     few keys that its difference vanishes or nearly does."""
     return dtype == torch.float32 or keys_seen <= FEW_KEYS

@@ -1,4 +1,5 @@
-"""The backward pass: kernels of this architecture where there are any, else the portable ones."""
+"""The backward pass: kernels of this architecture where there are any, else the portable ones; of
+packed sequences also what both leave to do."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import specialised, targets
-from . import backward
+from . import backward, backward_few, packed_rest
 from .options import PLAIN, Options
 from .packed import Packed
 
@@ -29,12 +30,12 @@ def launch(
     options: Options = PLAIN,
     bias_grad: bool = False,
 ) -> list[torch.Tensor]:
-    """As ``backward.launch`` returns them."""
+    """As ``backward.launch`` returns them; of packed sequences with zeros behind the last, and each
+    as exact as the keys that its own rows see ask for."""
     mask: dict[str, Any] = {
         "causal": causal,
         "causal_offset": causal_offset,
         "left_offset": left_offset,
-        "packed": packed,
     }
     alike = v.shape[3] == q.shape[3] and options.plain
     # Packed sequences' offsets count from the end of each.
@@ -42,34 +43,70 @@ def launch(
     ends = 0 if packed is None else keys - rows
     left = None if left_offset is None else left_offset + ends
     seen = backward.keys_seen(keys, causal, causal_offset + ends, left, rows)
+    found = None
     if alike and seen > backward.FEW_KEYS:
-        with targets.on_device_of(q):
-            name = "attention.hopper_backward_launch"
-            hopper = specialised.load(name) if targets.current().has_wgmma else None
-            if (
-                hopper is not None
-                and hopper.supported(q, k, v, dout, scale, **mask)
-                and hopper.faster(q, k, seen, windowed=left_offset is not None, packed=packed)
-            ):
-                gradients = [
-                    torch.empty_like(
-                        one if packed is None else one[0], memory_format=torch.contiguous_format
-                    )
-                    for one in (q, k, v)
-                ]
-                tensors = hopper.Tensors(dout, dlse, q, k, v, out, lse, *gradients)
-                if specialised.serves(name, hopper.launch, tensors, scale=scale, **mask):
-                    return gradients
-    return backward.launch(
-        dout,
-        dlse,
-        q,
-        k,
-        v,
-        out,
-        lse,
-        scale=scale,
-        options=options,
-        bias_grad=bias_grad,
-        **mask,
-    )
+        tensors = (dout, dlse, q, k, v, out, lse)
+        found = _specialised(*tensors, seen, scale=scale, packed=packed, **mask)
+    if found is None:
+        found = backward.launch(
+            dout,
+            dlse,
+            q,
+            k,
+            v,
+            out,
+            lse,
+            scale=scale,
+            packed=packed,
+            options=options,
+            bias_grad=bias_grad,
+            **mask,
+        )
+    if packed is not None and out.numel() and k.numel():
+        dq, dk, dv = found[:3]
+        if backward.is_exact(q.dtype, seen):
+            packed_rest.clear_gradients(dq, dk, dv, packed.cu_q, packed.cu_k)
+        else:
+            inputs = (dout[0], dlse, q[0], k[0], v[0])
+            few = backward.FEW_KEYS
+            backward_few.launch(
+                *inputs, [dq, dk, dv], packed, options, few=few, scale=scale, **mask
+            )
+    return found
+
+
+def _specialised(
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    seen: int,
+    *,
+    scale: float,
+    **mask: Any,
+) -> list[torch.Tensor] | None:
+    """Gradients of q, k and v by kernels of this architecture, None where none serves."""
+    packed = mask["packed"]
+    with targets.on_device_of(q):
+        name = "attention.hopper_backward_launch"
+        hopper = specialised.load(name) if targets.current().has_wgmma else None
+        if (
+            hopper is None
+            or not hopper.supported(q, k, v, dout, scale, **mask)
+            or not hopper.faster(
+                q, k, seen, windowed=mask["left_offset"] is not None, packed=packed
+            )
+        ):
+            return None
+        gradients = [
+            torch.empty_like(
+                one if packed is None else one[0], memory_format=torch.contiguous_format
+            )
+            for one in (q, k, v)
+        ]
+        tensors = hopper.Tensors(dout, dlse, q, k, v, out, lse, *gradients)
+        served = specialised.serves(name, hopper.launch, tensors, scale=scale, **mask)
+        return gradients if served else None

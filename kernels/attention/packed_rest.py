@@ -57,6 +57,12 @@ def clear_gradients(
     _launch(dq, dk, dv, None, cu_q, cu_k)
 
 
+def programs_for(*tensors: torch.Tensor | None) -> int:
+    """How many programs clear what may lie behind in these."""
+    most = max(one.numel() for one in tensors if one is not None)
+    return max(1, min(MOST_PROGRAMS, triton.cdiv(most, AT_ONCE)))
+
+
 def _launch(
     q: torch.Tensor,
     k: torch.Tensor | None,
@@ -65,11 +71,9 @@ def _launch(
     cu_q: torch.Tensor,
     cu_k: torch.Tensor,
 ) -> None:
-    most = max(one.numel() for one in (q, k, v) if one is not None)
-    programs = max(1, min(MOST_PROGRAMS, triton.cdiv(most, AT_ONCE)))
     widths = (0 if one is None else one.shape[1] * one.shape[2] for one in (q, k, v))
     with targets.on_device_of(q):
-        clear_behind[(programs,)](
+        clear_behind[(programs_for(q, k, v),)](
             q, k, v, lse, cu_q, cu_k, cu_q.numel() - 1, q.shape[1], q.shape[0],
             0 if k is None else k.shape[0], *widths, BLOCK=AT_ONCE,
         )  # fmt: skip

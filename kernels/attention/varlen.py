@@ -158,7 +158,7 @@ def flash_attention_varlen_backward_op(
     if cu_q.numel() == 1:  # no sequence
         return [one.zero_() for one in operators.like(q, k, v, sinks)]
     packed = Packed(cu_q, cu_k, max_q, max_k)
-    found = gradients.launch(
+    return gradients.launch(
         packed.spread(dout),
         dlse,
         packed.spread(q),
@@ -173,10 +173,6 @@ def flash_attention_varlen_backward_op(
         packed=packed,
         options=Options(softcap, slopes, sinks, dropout, seed),
     )
-    if out.numel() and k.numel():
-        dq, dk, dv = found[:3]
-        packed_rest.clear_gradients(dq, dk, dv, cu_q, cu_k)
-    return found
 
 
 @flash_attention_varlen_backward_op.register_fake

@@ -280,7 +280,7 @@ GRADIENTS = [f"attention_backward_hopper{part}" for part in ("_prepare", "", "_c
         ),
         pytest.param(
             "attention-varlen-backward-bf16-mixed-H32-G8-D128-causal",
-            ["list_tiles", *GRADIENTS, "clear_behind"],
+            ["list_tiles", *GRADIENTS, "attention_backward_few"],
             id="packed-gradients",
         ),
         pytest.param(

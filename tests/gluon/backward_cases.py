@@ -269,8 +269,8 @@ def run_spoilt(
 
 
 def run_operator(case: Case) -> tuple[dict[str, Errors], list[str]]:
-    """Errors of gradients behind the operators' own forward pass, and the names of Gluon's
-    kernels."""
+    """Errors of gradients behind the operators' own forward pass, of packed sequences one by one,
+    and the names of Gluon's kernels."""
     import kernels
     from kernels.attention import hopper_backward_launch as launches
     from tests.gluon.interpreter import hopper_on_the_cpu
@@ -293,10 +293,15 @@ def run_operator(case: Case) -> tuple[dict[str, Errors], list[str]]:
         loss = (out * torch.cat(given["dout"])).sum() + (lse * torch.cat(given["dlse"], 1)).sum()
         gradients = torch.autograd.grad(loss, leaves)
     plain, truth = formula(case, case.dtype), formula(case, "float64")
-    errors = {
-        name: measure(one, torch.cat(plain[name]), torch.cat(truth[name]))
-        for name, one in zip(NAMES, gradients, strict=True)
-    }
+    errors = {}
+    for name, whole in zip(NAMES, gradients, strict=True):
+        parts = plain[name], truth[name]
+        if not case.packed:
+            errors[name] = measure(whole, *map(torch.cat, parts))
+            continue
+        each = whole.split(case.q if name == "dq" else case.k)
+        for i, own in enumerate(zip(each, *parts, strict=True)):
+            errors[f"{name} of {case.q[i]} rows over {case.k[i]} keys"] = measure(*own)
     return errors, told.kernels
 
 

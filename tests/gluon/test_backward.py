@@ -185,6 +185,12 @@ def test_what_is_not_finite_comes_out_where_the_formulas_does(
         (Case(D=96, q=(64,), k=(100,), dtype="float16"), cases.KERNELS[SHORT]),
         (Case(D=192, q=(100,), k=(90,), **CAUSAL), cases.KERNELS[WIDE]),
         (Case(D=128, q=(70, 65), k=(80, 65), packed=True), ["list_tiles", *cases.KERNELS[ONE]]),
+        # Those of few keys by one more kernel, a portable one.
+        (Case(D=64, q=(65, 128, 3), k=(80, 2, 1), packed=True), cases.KERNELS[ONE]),
+        (
+            Case(D=128, H=2, q=(70, 48, 5, 66), k=(70, 48, 24, 2), packed=True, **CAUSAL),
+            cases.KERNELS[ONE],
+        ),
     ],
     ids=str,
 )

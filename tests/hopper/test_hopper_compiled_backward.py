@@ -38,7 +38,7 @@ def test_backward_without_spills_or_advisories(options) -> None:
     assert recording.failures == ()
     names = [launch.kernel.name for launch in recording.launches]
     if packed:
-        assert [names.pop(0), names.pop()] == ["list_tiles", "clear_behind"]
+        assert [names.pop(0), names.pop()] == ["list_tiles", "attention_backward_few"]
     names_wanted = [
         f"attention_backward_{part}" for part in ("hopper_prepare", "hopper", "hopper_convert")
     ]

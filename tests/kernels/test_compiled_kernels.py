@@ -85,8 +85,9 @@ def test_backward_takes_few_launches_and_spills_nothing(workload: Workload, targ
     # Hopper has two kernels for short sequences.
     short = "attention_backward_hopper_short_kv" in kernels
     assert short == (workload in (SHORT, WINDOW) and target.name == "sm_90")
-    # Where head dims are alike the portable kernel of queries tells what a launch did before; what
-    # lies behind packed sequences is cleared, and Hopper's kernel reads a list of their tiles.
+    # Where head dims are alike the portable kernel of queries tells what a launch did before. Of
+    # packed sequences those of few keys are done again, and what lies behind them is cleared, in
+    # one launch; Hopper's kernel reads a list of their tiles.
     told = "attention_backward_q" in kernels and not getattr(workload, "DV", 0)
     packed = workload.name.startswith("attention-varlen")
     listed = packed and not told
@@ -127,7 +128,7 @@ def test_one_loop_over_heads_that_share_keys_spills_nothing_on_hopper(workload: 
         measured = measure(workload, get("sm_90"))
     assert measured.status == "ok", measured.detail
     launches = {one["kernel"]: one for one in measured.evidence["launches"]}
-    # Of packed sequences what lies behind them is cleared.
+    # The third is for packed sequences of few keys and what lies behind the last.
     assert list(launches)[:2] == ["attention_backward_q", "attention_backward_kv"]
     # Where rows need no masks, tiles of 64 queries fit.
     assert launches["attention_backward_kv"]["constants"]["BLOCK_M"] == 64
