@@ -55,15 +55,24 @@ OBLONG = Fp8OnceConfig(128, 8, blocks=1)
 
 
 def choose(
-    M: int, N: int, out: torch.dtype, activation: str | None, multiprocessors: int, *, blocks: bool
+    M: int,
+    N: int,
+    out: torch.dtype,
+    activation: str | None,
+    multiprocessors: int,
+    *,
+    blocks: bool,
+    unscaled: bool = False,
 ) -> Fp8HopperConfig | Fp8OnceConfig | None:
     """Wide tiles where every multiprocessor has three, narrow ones where most have one (beside
     scales of blocks of three consumers if that is faster), smaller ones of which no program has
     more than one where those suffice, else None: the portable kernel's; docs/hopper.md measures
     it."""
     rows = triton.cdiv(M, ROWS * WIDE.consumers)
-    # Registers that a wide tile lacks: a scale for each row, fp32's error function.
-    crowded = blocks or (out == torch.float32 and activation == "gelu")
+    # Registers that a wide tile lacks: a scale for each row, a long activation of fp32, any of sums
+    # that no scale multiplies.
+    long = out == torch.float32 and activation in ("gelu", "silu")
+    crowded = blocks or long or (unscaled and activation is not None)
     if rows * triton.cdiv(N, 256) >= 3 * multiprocessors and not crowded:
         return WIDE
     if 4 * rows * triton.cdiv(N, 128) >= 3 * multiprocessors and M > SPLIT_ROWS:
@@ -111,9 +120,10 @@ def _config(
     out: torch.Tensor, a_scale: Scale, b_scale: Scale, activation: str | None
 ) -> Fp8HopperConfig | Fp8OnceConfig | None:
     blocks = a_scale.blocks or b_scale.blocks
+    unscaled = a_scale.kind == b_scale.kind == "none"
     processors = targets.multiprocessors()
     M, N = out.shape
-    return choose(M, N, out.dtype, activation, processors, blocks=blocks)
+    return choose(M, N, out.dtype, activation, processors, blocks=blocks, unscaled=unscaled)
 
 
 def supported(

@@ -158,6 +158,10 @@ def _consume(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl
             if B_SCALE == "outer":
                 in_n = first + o_n < problem.N
                 x *= gl.load(b_scale + (first + o_n) * stride_bn, mask=in_n, other=0.0)[None, :]
+            if A_SCALE == "none" and B_SCALE == "none" and PARTS > 1:
+                # 1, which the compiler does not know: sums that nothing multiplies are stored from
+                # where the loop adds them, and the loop spills for that.
+                x *= gl.where(problem.K > 0, 1.0, 0.0)
             _store(c, c_staging, I_CONSUMER, bias, row, first, x, problem, i, HAS_BIAS, ACTIVATION)
     tma.store_wait(0)
 

@@ -83,6 +83,9 @@ def test_portable_fp8_serves_what_hoppers_does_not_take(options) -> None:
         pytest.param(
             (4096, 4096, 512), {"out": torch.float32, "activation": "gelu"}, id="fp32-gelu"
         ),
+        pytest.param((4096, 4096, 512), {"scales": "none"}, id="unscaled"),
+        pytest.param((4096, 4096, 512), {"scales": "none", "activation": "silu"}, id="none-silu"),
+        pytest.param((4096, 4096, 512), {"out": torch.float32, "activation": "silu"}, id="silu"),
         pytest.param((512, 4096, 4096), {"scales": "rows"}, id="narrow"),
         pytest.param((1024, 4096, 512), {"scales": "blocks"}, id="blocks"),
         pytest.param(
