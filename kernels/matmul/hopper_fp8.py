@@ -22,20 +22,24 @@ from .hopper_fp8_once import matmul_hopper_fp8_once
 class Fp8HopperConfig:
     """A tile of ``64 * consumers`` rows and ``block_n`` columns and its ring: a stage holds
     ``block_k`` of K, whose products are added in the matrix unit: of 256 ones of the same sign,
-    14 bits of the sum are fewer than bf16's rounding asks for."""
+    14 bits of the sum are fewer than bf16's rounding asks for. With ``pairs`` those of two stages
+    are on their way together, for which two consumers of 128 columns have registers."""
 
     block_n: int = field(metadata={"values": (128, 256)})
     block_k: int = field(metadata={"values": (128,)})
     stages: int = field(metadata={"values": (3, 4, 5, 6)})
     group_m: int = field(default=8, metadata={"values": (4, 8, 16)})
     consumers: int = field(default=2, metadata={"values": (2, 3)})
+    pairs: bool = field(default=False, metadata={"values": (False, True)})
 
 
 WIDE = Fp8HopperConfig(256, 128, 4, group_m=16)
 NARROW = Fp8HopperConfig(128, 128, 6)
-# Beside scales of blocks: what waits for them and for sums is hidden by two other consumers.
+# Beside scales of blocks what waits for them and for sums is hidden by another product, of the same
+# consumer or of two others.
+PAIRS = Fp8HopperConfig(128, 128, 6, pairs=True)
 THREE = Fp8HopperConfig(128, 128, 4, consumers=3)
-TURN_OF_THREE = 1.28  # the time of a turn of such tiles, by that of 128 x 128
+TURN_OF_THREE = 1.39  # the time of a turn of such tiles, by that of pairs
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,9 @@ def choose(
     if rows * triton.cdiv(N, 256) >= 3 * multiprocessors and not crowded:
         return WIDE
     if 4 * rows * triton.cdiv(N, 128) >= 3 * multiprocessors and M > SPLIT_ROWS:
-        return THREE if blocks and _takes_three(M, N, out, multiprocessors) else NARROW
+        if not blocks:
+            return NARROW
+        return THREE if _takes_three(M, N, out, multiprocessors) else PAIRS
     if blocks:
         return None
     if M > SPLIT_ROWS:
@@ -89,7 +95,7 @@ def _takes_three(M: int, N: int, out: torch.dtype, multiprocessors: int) -> bool
     """Whether tiles of 192 rows are done before those of 128."""
     two, three = (
         triton.cdiv(triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, 128), multiprocessors)
-        for config in (NARROW, THREE)
+        for config in (PAIRS, THREE)
     )
     return out.itemsize == 2 and TURN_OF_THREE * three < two
 
@@ -166,6 +172,11 @@ def launch(
         assert config is not None, "supported() was not asked"
         if isinstance(config, Fp8OnceConfig):
             return _launch_once(a, b, out, a_scale, b_scale, bias, activation, config)
+        if config.pairs and (config.block_n, config.consumers) != (128, 2):
+            raise ValueError(
+                "pairs: expected block_n=128 and consumers=2, which have registers for two "
+                f"products, got block_n={config.block_n} and consumers={config.consumers}"
+            )
         consumer_registers, producer_registers = ring.registers(config.consumers)
         tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
         matmul_hopper_fp8[(min(tiles, targets.multiprocessors()),)](
@@ -189,6 +200,7 @@ def launch(
             B_SCALE=b_scale.kind,
             HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
+            PAIRS=config.pairs,
             CONSUMER_REGISTERS=consumer_registers,
             PRODUCER_REGISTERS=producer_registers,
             num_warps=4,

@@ -13,81 +13,27 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
     tma,
-    warpgroup_mma,
     warpgroup_mma_wait,
 )
 
 from ..hopper import ROWS, Cursor, barriers
-from .activation import apply_activation
 from .fp8 import BLOCK
+from .hopper_fp8_pairs import consume_pairs
+from .hopper_fp8_tile import BUFFERS, WIDTH, multiply, store
 from .hopper_kernel import Problem, Ring, produce
 
-WIDTH = gl.constexpr(128)  # columns multiplied at a time: those that share a scale of blocks
-BUFFERS = gl.constexpr(2)  # through which a consumer writes its rows, in turns
-
 
 @gluon.jit
-def _multiply(a, b, I_PART: gl.constexpr):
-    """Start the product of a block of rows with a part of a block of columns."""
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
-    nothing = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)
-    if b.shape[0] > WIDTH:
-        b = b.slice(I_PART * WIDTH, WIDTH, 0)
-    return warpgroup_mma(a, b.permute((1, 0)), nothing, use_acc=False, is_async=True)
-
-
-@gluon.jit
-def _halves(x, STORE_N: gl.constexpr):
-    """The columns of x as a tuple of parts of STORE_N columns; no value changes its thread."""
-    if x.shape[1] == STORE_N:
-        return (x,)
+def _consume(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, PAIRS: gl.constexpr):  # fmt: skip  # noqa: E501
+    if PAIRS:
+        consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
     else:
-        left, right = x.reshape([ROWS, 2, x.shape[1] // 2]).permute((0, 2, 1)).split()
-        return _halves(left, STORE_N) + _halves(right, STORE_N)
+        _consume_blocks(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
 
 
 @gluon.jit
-def _store_part(c, staging, bias, row, column, x, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
-    """Finish and write the columns of x, which start at ``column``."""
-    STORE_N: gl.constexpr = staging.shape[1]
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, STORE_N, 16])
-    x = gl.convert_layout(x, LAYOUT, assert_trivial=True)
-    if HAS_BIAS:
-        o_n = column + gl.arange(0, STORE_N, gl.SliceLayout(0, LAYOUT))
-        b_bias = gl.load(bias + o_n, mask=o_n < problem.N, other=0.0)
-        x += b_bias.to(gl.float32)[None, :]
-    x = apply_activation(x, ACTIVATION, c.dtype)
-    tma.store_wait(BUFFERS - 1)
-    staging.store(x.to(c.dtype))
-    fence_async_shared()
-    tma.async_copy_shared_to_global(c, [row, column], staging)
-
-
-@gluon.jit
-def _store(c, staging, I_CONSUMER: gl.constexpr, bias, row, column, x, problem, I_PART: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
-    """As ``hopper_kernel.store``, but the copy engine reads one buffer while the next is written:
-    beside fp8 products the end of a tile is twice the share."""
-    STORE_N: gl.constexpr = c.block_shape[1]
-    TIMES: gl.constexpr = WIDTH // STORE_N
-    MUCH: gl.constexpr = ACTIVATION == "gelu" or ACTIVATION == "silu"
-    parts = _halves(x, STORE_N)
-    if MUCH:
-        for i in range(TIMES):
-            to = staging.index(I_CONSUMER * BUFFERS + (I_PART * TIMES + i) % BUFFERS)
-            _store_part(
-                c, to, bias, row, column + i * STORE_N, parts[0], problem, HAS_BIAS, ACTIVATION
-            )
-            parts = parts[1:] + parts[-1:]
-    else:
-        for i in gl.static_range(TIMES):
-            to = staging.index(I_CONSUMER * BUFFERS + (I_PART * TIMES + i) % BUFFERS)
-            _store_part(
-                c, to, bias, row, column + i * STORE_N, parts[i], problem, HAS_BIAS, ACTIVATION
-            )
-
-
-@gluon.jit
-def _consume(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def _consume_blocks(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+    """One block of K at a time, in as many parts as a tile has."""
     PARTS: gl.constexpr = problem.BLOCK_N // WIDTH
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
     # The next stage, be it of the next tile, is waited for beside the last product of this one; not
@@ -124,7 +70,7 @@ def _consume(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl
             b = ring.b.index(used)
             added = ()
             for i in gl.static_range(PARTS):
-                pending = _multiply(a, b, i)
+                pending = multiply(a, b, i)
                 if B_SCALE == "blocks":
                     # Beyond the last column is no block.
                     in_n = column + i * WIDTH < problem.N
@@ -162,7 +108,7 @@ def _consume(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl
                 # 1, which the compiler does not know: sums that nothing multiplies are stored from
                 # where the loop adds them, and the loop spills for that.
                 x *= gl.where(problem.K > 0, 1.0, 0.0)
-            _store(c, c_staging, I_CONSUMER, bias, row, first, x, problem, i, HAS_BIAS, ACTIVATION)
+            store(c, c_staging, I_CONSUMER, bias, row, first, x, problem, i, HAS_BIAS, ACTIVATION)
     tma.store_wait(0)
 
 
@@ -190,6 +136,7 @@ def matmul_hopper_fp8(
     B_SCALE: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
+    PAIRS: gl.constexpr,
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
@@ -228,6 +175,7 @@ def matmul_hopper_fp8(
                         B_SCALE,
                         HAS_BIAS,
                         ACTIVATION,
+                        PAIRS,
                     ),
                 ),
                 (
@@ -249,6 +197,7 @@ def matmul_hopper_fp8(
                         B_SCALE,
                         HAS_BIAS,
                         ACTIVATION,
+                        PAIRS,
                     ),
                 ),
                 (produce, (a, b, ring, problem)),
@@ -278,6 +227,7 @@ def matmul_hopper_fp8(
                         B_SCALE,
                         HAS_BIAS,
                         ACTIVATION,
+                        PAIRS,
                     ),
                 ),
                 (
@@ -299,6 +249,7 @@ def matmul_hopper_fp8(
                         B_SCALE,
                         HAS_BIAS,
                         ACTIVATION,
+                        PAIRS,
                     ),
                 ),
                 (
@@ -320,6 +271,7 @@ def matmul_hopper_fp8(
                         B_SCALE,
                         HAS_BIAS,
                         ACTIVATION,
+                        PAIRS,
                     ),
                 ),
                 (produce, (a, b, ring, problem)),

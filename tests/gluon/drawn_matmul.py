@@ -136,6 +136,8 @@ def _of_fp8(random: Random) -> Case:
         kinds.append(hopper_fp8.Fp8OnceConfig)
     if random.random() < 0.7:
         config = random.choice(configurations(random.choice(kinds)))
+        if getattr(config, "pairs", False):
+            config = replace(config, block_n=128, consumers=2)
         consumers = getattr(config, "consumers", 1)
         if _fits(config, 1, consumers, 64 * 128 * (2 * consumers)):
             given["config"] = config

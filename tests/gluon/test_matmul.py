@@ -223,7 +223,7 @@ FORMS: dict[str, dict[str, set[Any]]] = {
         "BLOCK_N": {128, 256},
         "GROUP_M": {4, 8, 16},
         **dict.fromkeys(("A_SCALE", "B_SCALE"), SCALES),
-        "HAS_BIAS": BOTH,
+        **dict.fromkeys(("HAS_BIAS", "PAIRS"), BOTH),
         "ACTIVATION": EACH,
     },
     "matmul_hopper_fp8_once": {

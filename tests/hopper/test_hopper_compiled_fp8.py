@@ -89,6 +89,11 @@ def test_portable_fp8_serves_what_hoppers_does_not_take(options) -> None:
         pytest.param((512, 4096, 4096), {"scales": "rows"}, id="narrow"),
         pytest.param((1024, 4096, 512), {"scales": "blocks"}, id="blocks"),
         pytest.param(
+            (1024, 4096, 512),
+            {"scales": "blocks", "out": torch.float32, "activation": "gelu"},
+            id="blocks-fp32-gelu",
+        ),
+        pytest.param(
             (4096, 7168, 2048), {"scales": "blocks", "activation": "gelu"}, id="blocks-three-gelu"
         ),
     ],

@@ -174,7 +174,7 @@ def test_every_tile_of_hoppers_fp8_matmul_is_taken_once() -> None:
         for one in each_path_once.HOPPER_LOW_PRODUCTS
     ]
     wanted = {hopper_fp8.WIDE, hopper_fp8.NARROW, hopper_fp8.SQUARE, hopper_fp8.OBLONG}
-    wanted.add(hopper_fp8.THREE)
+    wanted |= {hopper_fp8.THREE, hopper_fp8.PAIRS}
     assert set(found) == wanted | set(hopper_fp8.FEW)
     assert {
         hopper_fp8.split(cut, one.M, one.N, one.K, 132) > 1

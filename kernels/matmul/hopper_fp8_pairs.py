@@ -1,0 +1,126 @@
+"""The consumers of Hopper's fp8 matmul beside scales of blocks, two blocks of K a step, in Gluon.
+
+A consumer waits for its stage, for its product and for the scales, and one other does not hide
+that. So it has two products on their way, and scales are asked for long before.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
+
+from ..hopper import ROWS, Cursor
+from .fp8 import BLOCK
+from .hopper_fp8_tile import WIDTH, multiply, store
+
+
+@gluon.jit
+def _block_scales(a_scale, b_scale, row, column, k, wanted, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Ask for what the block of K at ``k`` is scaled by, for each row: A's scale and B's."""
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
+    o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+    wanted = (o_m < problem.M) & wanted
+    of_a = 1.0
+    of_b = 1.0
+    if A_SCALE == "blocks":
+        of_a = gl.load(a_scale + o_m * stride_am + k // BLOCK * stride_ak, mask=wanted, other=0.0)
+    if B_SCALE == "blocks":
+        # One for all, but asked for by each thread: what a warp shares is copied to a register of
+        # the warp at the loop's end, which waits for it.
+        p_b = b_scale + k // BLOCK * stride_bk + column // BLOCK * stride_bn
+        p_b += gl.zeros([ROWS], gl.int32, gl.SliceLayout(1, LAYOUT))
+        of_b = gl.load(p_b, mask=wanted, other=0.0)
+    return of_a, of_b
+
+
+@gluon.jit
+def _scaled(part, scales, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):
+    if A_SCALE == "blocks":
+        if B_SCALE == "blocks":
+            part = part * (scales[0] * scales[1])[:, None]
+        else:
+            part = part * scales[0][:, None]
+    elif B_SCALE == "blocks":
+        part = part * scales[1][:, None]
+    return part
+
+
+@gluon.jit
+def _add_two(acc, even, odd, ring, at, more, I_CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr, EARLY: gl.constexpr, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Add two blocks of K, whose products are on their way together: one is added beside the other.
+    If EARLY the first one's stage was waited for, and the next one's is if there are ``more``."""
+    if not EARLY:
+        mbarrier.wait(ring.full.index(at.stage), at.phase)
+    first = at.stage
+    pending = multiply(ring.a.index(first * CONSUMERS + I_CONSUMER), ring.b.index(first), 0)
+    at = at.next()
+    second = at.stage
+    mbarrier.wait(ring.full.index(second), at.phase)
+    behind = multiply(ring.a.index(second * CONSUMERS + I_CONSUMER), ring.b.index(second), 0)
+    at = at.next()
+    part = warpgroup_mma_wait(1, deps=[pending])
+    mbarrier.arrive(ring.empty.index(first))
+    acc = acc + _scaled(part, even, A_SCALE, B_SCALE)
+    if EARLY:
+        mbarrier.wait(ring.full.index(at.stage), at.phase, pred=more)
+    part = warpgroup_mma_wait(0, deps=[behind])
+    mbarrier.arrive(ring.empty.index(second))
+    return acc + _scaled(part, odd, A_SCALE, B_SCALE), at
+
+
+@gluon.jit
+def _add_one(acc, scales, ring, at, more, I_CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr, EARLY: gl.constexpr, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):  # fmt: skip  # noqa: E501
+    """As ``_add_two`` the last of an odd number of blocks."""
+    if not EARLY:
+        mbarrier.wait(ring.full.index(at.stage), at.phase)
+    used = at.stage
+    pending = multiply(ring.a.index(used * CONSUMERS + I_CONSUMER), ring.b.index(used), 0)
+    at = at.next()
+    if EARLY:
+        mbarrier.wait(ring.full.index(at.stage), at.phase, pred=more)
+    part = warpgroup_mma_wait(0, deps=[pending])
+    mbarrier.arrive(ring.empty.index(used))
+    return acc + _scaled(part, scales, A_SCALE, B_SCALE), at
+
+
+@gluon.jit
+def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Two blocks of K a step, their scales asked for a step ahead, those of a tile's first step
+    before the last tile is written."""
+    STEP: gl.constexpr = problem.BLOCK_K
+    CONSUMERS: gl.constexpr = problem.CONSUMERS
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
+    EARLY: gl.constexpr = c.dtype.primitive_bitwidth == 16
+    K = problem.K
+    at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
+    n_tiles = problem.tiles()
+    row, column = problem.tile(gl.program_id(0))
+    row += I_CONSUMER * ROWS
+    even = _block_scales(a_scale, b_scale, row, column, 0, True, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+    odd = _block_scales(a_scale, b_scale, row, column, STEP, STEP < K, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+    if EARLY:
+        mbarrier.wait(ring.full.index(at.stage), at.phase)  # no program is without a tile
+    for i_tile in range(gl.program_id(0), n_tiles, gl.num_programs(0)):
+        is_last = i_tile + gl.num_programs(0) >= n_tiles
+        x = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)
+        for k in range(0, K - STEP, 2 * STEP):
+            ahead = k + 2 * STEP
+            more = (ahead < K) | (not is_last)
+            x, at = _add_two(x, even, odd, ring, at, more, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+            even = _block_scales(a_scale, b_scale, row, column, ahead, ahead < K, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+            odd = _block_scales(a_scale, b_scale, row, column, ahead + STEP, ahead + STEP < K, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+        if gl.cdiv(K, STEP) % 2 == 1:
+            x, at = _add_one(x, even, ring, at, not is_last, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+        next_row, next_column = problem.tile(i_tile + gl.num_programs(0))
+        next_row += I_CONSUMER * ROWS
+        even = _block_scales(a_scale, b_scale, next_row, next_column, 0, not is_last, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+        odd = _block_scales(a_scale, b_scale, next_row, next_column, STEP, (STEP < K) & (not is_last), problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+        if A_SCALE == "outer":
+            o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+            x *= gl.load(a_scale + o_m * stride_am, mask=o_m < problem.M, other=0.0)[:, None]
+        if B_SCALE == "outer":
+            o_n = column + gl.arange(0, WIDTH, gl.SliceLayout(0, LAYOUT))
+            x *= gl.load(b_scale + o_n * stride_bn, mask=o_n < problem.N, other=0.0)[None, :]
+        store(c, c_staging, I_CONSUMER, bias, row, column, x, problem, 0, HAS_BIAS, ACTIVATION)
+        row = next_row
+        column = next_column
+    tma.store_wait(0)
