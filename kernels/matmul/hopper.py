@@ -36,11 +36,13 @@ class HopperConfig:
     block_n: int = field(metadata={"values": (32, 64, 128, 256)})
     block_k: int = field(default=64, metadata={"values": (32, 64, 128)})
     stages: int = field(default=4, metadata={"values": (2, 3, 4, 5, 6, 8, 9)})
-    store_n: int = field(default=64, metadata={"values": (32, 64, 128)})
+    store_n: int = field(default=64, metadata={"values": (32, 64, 128, 256)})
     group_m: int = field(default=8, metadata={"values": (4, 8, 16)})
 
 
 WIDE = HopperConfig(consumers=2, block_n=256, stages=4)
+# As wide where no program has a second tile: what the ring took is free for all columns at once.
+WIDE_ONCE = HopperConfig(consumers=2, block_n=256, stages=4, store_n=256)
 # As wide beside a residual, whose tile takes the memory of a stage.
 ADDED = HopperConfig(consumers=2, block_n=256, stages=3)
 MEDIUM = HopperConfig(consumers=2, block_n=128, stages=6, store_n=128)
@@ -58,10 +60,13 @@ LINES = HopperConfig(consumers=2, block_n=64, block_k=64, stages=6)
 # The kernel of one tile a program counts columns of tiles along a grid's second axis.
 MOST_ALONG_AXIS = 65_535
 
-# Up to so many columns, programs that have one tile each run the kernel for that; as many rows of
-# tiles as this are taken before the next columns.
-MOST_COLUMNS_ONCE = 128
+# Up to so many columns, programs that have one tile each run the kernel for that (128 leaves the
+# widest tiles to the other one); as many rows of tiles as this are taken before the next columns.
+MOST_COLUMNS_ONCE = 256
 ROWS_TOGETHER = 4
+MOST_COLUMNS_SPLIT = 128  # of tiles whose K is split
+# An activation that takes much code loops over so many columns of a tile written at once.
+LOOPED_COLUMNS = 64
 
 
 def tiles(config: HopperConfig, M: int, N: int, classes: int = 0) -> int:
@@ -87,8 +92,10 @@ def _by_shape(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
     must not change which kernel serves."""
     if M <= SPLIT_ROWS and (columns := whole_columns(N, multiprocessors)) is not None:
         return FEW[columns]
-    if 10 * tiles(WIDE, M, N) >= 9 * multiprocessors:
-        return WIDE
+    wide = tiles(WIDE, M, N)
+    if 10 * wide >= 9 * multiprocessors:
+        once = wide <= multiprocessors and WIDE_ONCE.block_n <= MOST_COLUMNS_ONCE
+        return WIDE_ONCE if once else WIDE
     small = tiles(SMALL, M, N)
     if small > multiprocessors >= tiles(MEDIUM, M, N):
         return MEDIUM
@@ -118,7 +125,7 @@ def split(config: HopperConfig, M: int, N: int, K: int, multiprocessors: int) ->
         return 1
     steps = triton.cdiv(K, config.block_k)
     parts = min(multiprocessors // tiles(config, M, N), steps // 4, MOST_PARTS)
-    if config.block_n > MOST_COLUMNS_ONCE or parts < 2 or steps - steps // parts <= 8:
+    if config.block_n > MOST_COLUMNS_SPLIT or parts < 2 or steps - steps // parts <= 8:
         return 1
     return triton.cdiv(steps, triton.cdiv(steps, parts))  # no part is empty
 
@@ -144,7 +151,7 @@ def by_lines(
     a: torch.Tensor, b: torch.Tensor, config: HopperConfig, multiprocessors: int
 ) -> hopper_lines.LinesConfig | None:
     """As ``lines``, where programs have several tiles: None for rows as they come."""
-    if config != WIDE:
+    if config not in (WIDE, WIDE_ONCE):
         return None
     now = tiles(WIDE, a.shape[0], b.shape[1])
     return hopper_lines.choose(a, b, now, multiprocessors)
@@ -164,7 +171,7 @@ def supported(
         and (copyable(b) or copyable(b.t()))
         and copyable(out)
         and (not configs.for_few_rows(target, a, b) or _chosen(a, b) in FEW)
-        and (residual is None or (copyable(residual) and _chosen(a, b) == WIDE))
+        and (residual is None or (copyable(residual) and _chosen(a, b) in (WIDE, WIDE_ONCE)))
     )
 
 
@@ -216,6 +223,8 @@ def launch(
             else descriptor(b.t(), config.block_n, config.block_k)
         )
         columns = min(config.store_n, config.block_n)
+        if columns == WIDE_ONCE.store_n and activation in ("gelu", "silu"):
+            columns = LOOPED_COLUMNS
         if once:
             tiles_m = programs // triton.cdiv(N, config.block_n)
             together = ROWS_TOGETHER if tiles_m % ROWS_TOGETHER == 0 else tiles_m

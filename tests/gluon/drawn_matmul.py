@@ -72,6 +72,9 @@ def _of_16_bits(random: Random) -> Case:
         staging = 64 * config.consumers * min(config.store_n, config.block_n) * 2
         if _fits(config, 2, config.consumers, staging):
             given["config"] = config
+    elif random.random() < 0.2:
+        given["config"] = hopper.WIDE_ONCE
+        given["multiprocessors"] = 8
     config = given.get("config") or hopper.SMALL
     M, N = _size(random, 64 * config.consumers, 600), _size(random, config.block_n, 700)
     K = _size(random, config.block_k * random.choice((1, config.stages)), 1200)

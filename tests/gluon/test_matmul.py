@@ -91,6 +91,16 @@ CASES = [
     _one_tile(M=1, N=1, K=1),
     _one_tile(M=65, N=64, K=64, dtype="float16"),
     _one_tile(M=256, N=256, K=128, config=MEDIUM, activation="gelu"),
+    *(  # as wide as they get, as they are chosen
+        _one_tile(M=M, N=N, K=K, layout=layout, activation=one, bias=one != "relu", dtype=kind)
+        for M, N, K, layout, one, kind in (
+            (512, 512, 333, "nn", None, "float16"),
+            (500, 510, 72, "nt", "gelu", "bfloat16"),
+            (450, 500, 40, "tn", "relu", "bfloat16"),
+            (1000, 200, 260, "tt", "silu", "float16"),
+        )
+    ),
+    _one_tile(M=512, N=512, K=200, config=HopperConfig(2, 256, stages=3), bias=True),
     _one_tile(M=512, N=30, K=1000, config=TINY),  # four rows of tiles together
     _one_tile(M=100, N=100, K=100, config=HopperConfig(2, 32, block_k=32, stages=2, store_n=32)),
     *(
@@ -198,7 +208,7 @@ FORMS: dict[str, dict[str, set[Any]]] = {
     },
     "matmul_hopper_once": {
         "BLOCK_M": {64, 128},
-        "BLOCK_N": {32, 64, 128},
+        "BLOCK_N": {32, 64, 128, 256},
         "BLOCK_K": {32, 64, 128},
         "CLASSES": {0, 1, 2, 4, 8},
         "SPLITS": {1, 3, 4},

@@ -181,6 +181,7 @@ CASES: dict[str, Callable[[str], Case]] = {
     "matmul-persistent": lambda on: product(on, 1024, 9216, 128),
     "matmul-residual": lambda on: product(on, 1024, 9216, 128, residual=True),
     "matmul-one-tile": lambda on: product(on, 512, 512, 512),
+    "matmul-one-wide-tile": lambda on: product(on, 2048, 2048, 320),
     "matmul-rows-by-class": lambda on: product(on, 1000, 1000, 200),
     "matmul-rows-by-class-persistent": lambda on: product(on, 2040, 2056, 136),
     "matmul-split": lambda on: product(on, 128, 512, 4096),

@@ -17,7 +17,7 @@ from tests.hopper.recorded import check_specialised, in_tf32, only_kernel, produ
             lambda: product(4096, 4096, 512, layout="tt", activation="silu"),
             id="matmul-wide-transposed-silu",
         ),
-        pytest.param(lambda: product(2048, 2048, 2048, activation="gelu"), id="matmul-wide-gelu"),
+        pytest.param(lambda: product(4096, 4096, 512, activation="gelu"), id="matmul-wide-gelu"),
         pytest.param(lambda: product(1536, 1536, 512, layout="nt"), id="matmul-small"),
     ],
 )
@@ -65,6 +65,8 @@ def test_the_portable_kernel_adds_the_other_residuals(shape, view) -> None:
         pytest.param((1024, 1024, 512), {"layout": "tt", "activation": "gelu"}, id="tt-gelu"),
         pytest.param((72, 512, 512), {"layout": "tn", "activation": "relu"}, id="tn-relu-tiny"),
         pytest.param((1280, 1280, 512), {"activation": "gelu"}, id="gelu-medium"),
+        pytest.param((2048, 2048, 2048), {}, id="nn-wide"),
+        pytest.param((1792, 2304, 512), {"layout": "tt", "activation": "gelu"}, id="tt-gelu-wide"),
         pytest.param((16, 4096, 4096), {"layout": "nt"}, id="nt-few-rows"),
         pytest.param(
             (64, 6144, 512), {"layout": "nt", "activation": "gelu"}, id="nt-gelu-few-rows"

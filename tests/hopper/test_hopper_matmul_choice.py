@@ -87,6 +87,19 @@ def test_k_is_split_for_half_the_processors_and_long_k_alone() -> None:
         assert (count - 1) * -(-steps // count) < steps  # no part is empty
 
 
+def test_the_widest_tiles_of_one_wave_have_a_kernel_with_little_code() -> None:
+    def kernel(M: int, N: int, **options: object) -> str:
+        return only_kernel(product(M, N, 512, **options)).name
+
+    assert hopper.choose(2048, 2048, 2048, 132) == hopper.WIDE_ONCE
+    assert hopper.choose(1792, 2304, 2048, 132) == hopper.WIDE_ONCE  # 126 tiles
+    assert hopper.choose(1920, 2240, 2048, 132) == hopper.WIDE  # 135
+    assert hopper.choose(4096, 4096, 4096, 132) == hopper.WIDE
+    assert kernel(2048, 2048) == kernel(1792, 2304) == "matmul_hopper_once"
+    residual = torch.empty((2048, 2048)).bfloat16()
+    assert kernel(1920, 2240) == kernel(2048, 2048, residual=residual) == "matmul_hopper"
+
+
 def test_rows_go_by_class_where_those_of_b_begin_anywhere_in_a_line() -> None:
     def classes(M: int, N: int, K: int, order: str = "nn", skipped: int = 0) -> int:
         a, b = torch.empty((M, K)).half(), torch.empty(K * N + skipped).half()

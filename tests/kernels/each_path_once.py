@@ -154,6 +154,8 @@ HOPPER_PRODUCTS = [
     *PRODUCTS[:2],
     Product(M=504, N=2048, K=72, bias=True, activation="gelu", a_view="transposed"),
     Product(M=2040, N=2048, K=72, dtype="bfloat16", b_view="transposed"),
+    Product(M=2000, N=2048, K=72, bias=True, activation="gelu"),  # one wave of the widest tiles
+    Product(M=2304, N=2048, K=72, bias=True),  # and more
     Product(M=1104, N=1200, K=72, a_view="transposed", bias=True, activation="silu"),
     Product(M=1544, N=1536, K=136, dtype="bfloat16", activation="relu"),
     # Rows by class, of one tile a program and of several, and K split for narrow and wide tiles.
