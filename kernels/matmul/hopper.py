@@ -30,7 +30,8 @@ PART_COLUMNS = 4  # of parts in fp32, which lie dense: whole 16 bytes to the cop
 @dataclass(frozen=True)
 class HopperConfig:
     """A tile of ``64 * consumers`` rows and ``block_n`` columns, the ring that feeds it, and the
-    columns written at a time."""
+    columns written at a time. ``halves``: a program's only tile is two accumulators, and the left
+    half of its columns is written while the right one's last steps are multiplied."""
 
     consumers: int = field(metadata={"values": (1, 2)})
     block_n: int = field(metadata={"values": (32, 64, 128, 256)})
@@ -38,11 +39,13 @@ class HopperConfig:
     stages: int = field(default=4, metadata={"values": (2, 3, 4, 5, 6, 8, 9)})
     store_n: int = field(default=64, metadata={"values": (32, 64, 128, 256)})
     group_m: int = field(default=8, metadata={"values": (4, 8, 16)})
+    halves: bool = False
 
 
 WIDE = HopperConfig(consumers=2, block_n=256, stages=4)
-# As wide where no program has a second tile: what the ring took is free for all columns at once.
-WIDE_ONCE = HopperConfig(consumers=2, block_n=256, stages=4, store_n=256)
+# As wide where no program has a second tile: by halves or, where K is too short for that, all
+# columns at once, since what the ring took is free.
+WIDE_ONCE = HopperConfig(consumers=2, block_n=256, stages=4, store_n=256, halves=True)
 # As wide beside a residual, whose tile takes the memory of a stage.
 ADDED = HopperConfig(consumers=2, block_n=256, stages=3)
 MEDIUM = HopperConfig(consumers=2, block_n=128, stages=6, store_n=128)
@@ -60,9 +63,7 @@ LINES = HopperConfig(consumers=2, block_n=64, block_k=64, stages=6)
 # The kernel of one tile a program counts columns of tiles along a grid's second axis.
 MOST_ALONG_AXIS = 65_535
 
-# Up to so many columns, programs that have one tile each run the kernel for that (128 leaves the
-# widest tiles to the other one); as many rows of tiles as this are taken before the next columns.
-MOST_COLUMNS_ONCE = 256
+# Of programs that have one tile each: so many rows of tiles are taken before the next columns.
 ROWS_TOGETHER = 4
 MOST_COLUMNS_SPLIT = 128  # of tiles whose K is split
 # An activation that takes much code loops over so many columns of a tile written at once.
@@ -94,8 +95,7 @@ def _by_shape(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
         return FEW[columns]
     wide = tiles(WIDE, M, N)
     if 10 * wide >= 9 * multiprocessors:
-        once = wide <= multiprocessors and WIDE_ONCE.block_n <= MOST_COLUMNS_ONCE
-        return WIDE_ONCE if once else WIDE
+        return WIDE_ONCE if wide <= multiprocessors else WIDE
     small = tiles(SMALL, M, N)
     if small > multiprocessors >= tiles(MEDIUM, M, N):
         return MEDIUM
@@ -204,9 +204,7 @@ def launch(
             classes = lines(a, b, config, multiprocessors)
             config = LINES if classes else config
         programs = tiles(config, M, N, classes)
-        once = residual is None and (
-            config in FEW or (config.block_n <= MOST_COLUMNS_ONCE and programs <= multiprocessors)
-        )
+        once = residual is None and (config in FEW or programs <= multiprocessors)
         rows = ROWS * config.consumers if once else ROWS
         # The copy engine takes its time for rows that do not exist, too.
         existing = min(rows, max(8, triton.next_power_of_2(M))) if once else rows
@@ -229,6 +227,10 @@ def launch(
             tiles_m = programs // triton.cdiv(N, config.block_n)
             together = ROWS_TOGETHER if tiles_m % ROWS_TOGETHER == 0 else tiles_m
             parts = 1 if classes else split(config, M, N, K, multiprocessors)
+            # As many steps as the ring holds beside one that is multiplied, where there are more.
+            halves = config.halves and parts == 1 and config.stages * config.block_k <= K
+            tail = config.stages - 1 if halves else 0
+            columns = min(columns, config.block_n // 2) if tail else columns
             if parts > 1:
                 c = torch.empty((parts, M, N), dtype=torch.float32, device=a.device)
                 c_boxes = parts_of(c, rows, 32)
@@ -251,6 +253,7 @@ def launch(
                 STAGES=config.stages,
                 CLASSES=classes,
                 SPLITS=parts,
+                TAIL=tail,
                 A_MAJOR_M=a_major_m,
                 B_MAJOR_N=b_major_n,
                 HAS_BIAS=bias is not None and parts == 1,

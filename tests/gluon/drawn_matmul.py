@@ -71,9 +71,9 @@ def _of_16_bits(random: Random) -> Case:
         config = random.choice(configurations(hopper.HopperConfig))
         staging = 64 * config.consumers * min(config.store_n, config.block_n) * 2
         if _fits(config, 2, config.consumers, staging):
-            given["config"] = config
+            given["config"] = replace(config, halves=random.random() < 0.4)
     elif random.random() < 0.2:
-        given["config"] = hopper.WIDE_ONCE
+        given["config"] = replace(hopper.WIDE_ONCE, halves=random.random() < 0.5)
         given["multiprocessors"] = 8
     config = given.get("config") or hopper.SMALL
     M, N = _size(random, 64 * config.consumers, 600), _size(random, config.block_n, 700)

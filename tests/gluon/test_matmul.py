@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.matmul.hopper import LINES, MEDIUM, TINY, HopperConfig
+from kernels.matmul.hopper import LINES, MEDIUM, TINY, WIDE_ONCE, HopperConfig
 from kernels.matmul.hopper_fp8 import FEW as FEW_OF_FP8
 from kernels.matmul.hopper_fp8 import (
     NARROW,
@@ -29,6 +29,7 @@ from tests.kernels.interpreted import Errors, Worker, judge
 
 PERSISTENT, ONCE, LINED = ("matmul_hopper",), ("matmul_hopper_once",), ("matmul_hopper_lines",)
 TF32, FP8, FP8_ONCE = ("matmul_hopper_tf32",), ("matmul_hopper_fp8",), ("matmul_hopper_fp8_once",)
+WHOLE = replace(WIDE_ONCE, halves=False)
 LAYOUTS = ("nn", "nt", "tn", "tt")
 ACTIVATIONS = (None, "relu", "gelu", "silu")
 
@@ -91,8 +92,17 @@ CASES = [
     _one_tile(M=1, N=1, K=1),
     _one_tile(M=65, N=64, K=64, dtype="float16"),
     _one_tile(M=256, N=256, K=128, config=MEDIUM, activation="gelu"),
-    *(  # as wide as they get, as they are chosen
-        _one_tile(M=M, N=N, K=K, layout=layout, activation=one, bias=one != "relu", dtype=kind)
+    *(  # as wide as they get, all columns at once
+        _one_tile(
+            M=M,
+            N=N,
+            K=K,
+            layout=layout,
+            activation=one,
+            bias=one != "relu",
+            dtype=kind,
+            config=WHOLE,
+        )
         for M, N, K, layout, one, kind in (
             (512, 512, 333, "nn", None, "float16"),
             (500, 510, 72, "nt", "gelu", "bfloat16"),
@@ -101,6 +111,16 @@ CASES = [
         )
     ),
     _one_tile(M=512, N=512, K=200, config=HopperConfig(2, 256, stages=3), bias=True),
+    *(  # and its left half is written while the right one is multiplied
+        _one_tile(M=M, N=N, K=K, layout=layout, activation=one, bias=one is None, config=config)
+        for M, N, K, layout, one, config in (
+            (512, 500, 260, "nn", None, None),  # as they are chosen
+            (400, 264, 512, "nt", "gelu", WIDE_ONCE),
+            (300, 512, 600, "tn", "relu", replace(WIDE_ONCE, stages=3)),
+            (200, 130, 333, "tt", "silu", replace(WIDE_ONCE, stages=2, store_n=64)),
+            (128, 256, 255, "nn", "gelu", WIDE_ONCE),  # too few steps
+        )
+    ),
     _one_tile(M=512, N=30, K=1000, config=TINY),  # four rows of tiles together
     _one_tile(M=100, N=100, K=100, config=HopperConfig(2, 32, block_k=32, stages=2, store_n=32)),
     *(
@@ -212,6 +232,7 @@ FORMS: dict[str, dict[str, set[Any]]] = {
         "BLOCK_K": {32, 64, 128},
         "CLASSES": {0, 1, 2, 4, 8},
         "SPLITS": {1, 3, 4},
+        "TAIL": {0, 1, 2, 3},
         **dict.fromkeys(("A_MAJOR_M", "B_MAJOR_N", "HAS_BIAS"), BOTH),
         "ACTIVATION": EACH,
     },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -83,6 +85,27 @@ def test_one_tile_a_program_takes_little_code_and_no_partitions(shape, options) 
     assert code.advisories == ()
     assert "cp.async.bulk.tensor" in kernel.texts["ptx"]
     assert "setmaxnreg" not in kernel.texts["ptx"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="nn"),
+        pytest.param({"layout": "nt", "activation": "gelu"}, id="nt-gelu"),
+        pytest.param({"layout": "tt", "activation": "relu"}, id="tt-relu"),
+    ],
+)
+def test_half_a_tile_is_written_while_the_other_is_multiplied(options: dict[str, str]) -> None:
+    bias = torch.empty(2048).bfloat16()
+    kernel = only_kernel(product(2048, 2048, 2048, bias=bias, **options))
+    code = read_code(kernel)
+    assert kernel.name == "matmul_hopper_once"
+    assert code.spilled_bytes == 0
+    assert code.advisories == ()  # products are not made to wait for one another
+    ptx = kernel.texts["ptx"]
+    written = ptx.index("cp.async.bulk.tensor.2d.global.shared")
+    waits = [found.start() for found in re.finditer(r"wgmma\.wait_group\.sync\.aligned 0", ptx)]
+    assert written < waits[-1]
 
 
 @pytest.mark.parametrize(

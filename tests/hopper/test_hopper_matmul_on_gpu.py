@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -58,6 +59,29 @@ def test_matmul_agrees_with_its_twin(
     portable.launch(a, b, twin, bias, "gelu", False)
     exact = torch.nn.functional.gelu(a.double() @ b.double() + bias.double())
     assert relative(found, exact) <= 1.05 * relative(twin, exact) + 1e-5
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize(
+    "shape",
+    [(2048, 2048, 256), (1800, 2296, 1000), (300, 200, 4104)],
+    ids=lambda shape: "x".join(map(str, shape)),
+)
+def test_a_tile_written_by_halves_has_the_bits_of_a_whole_one(
+    shape: tuple[int, int, int], layout: str, activation: str | None
+) -> None:
+    from kernels.matmul import hopper
+
+    M, N, K = shape
+    a, b = stored(layout[0], M, K).bfloat16(), stored(layout[1], K, N).bfloat16()
+    bias = torch.randn(N, device="cuda").bfloat16()
+    found, whole = (torch.full((M, N), math.nan, device="cuda").bfloat16() for _ in range(2))
+    at_once = replace(hopper.WIDE_ONCE, halves=False)
+    hopper.launch(a, b, whole, bias, activation, config=at_once)
+    for _ in range(3):
+        hopper.launch(a, b, found, bias, activation, config=hopper.WIDE_ONCE)
+        assert torch.equal(found, whole)
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["apart", "in-place"])
