@@ -93,12 +93,12 @@ def _by_shape(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
     must not change which kernel serves."""
     if M <= SPLIT_ROWS and (columns := whole_columns(N, multiprocessors)) is not None:
         return FEW[columns]
-    wide = tiles(WIDE, M, N)
-    if 10 * wide >= 9 * multiprocessors:
-        return WIDE_ONCE if wide <= multiprocessors else WIDE
-    small = tiles(SMALL, M, N)
+    wide, small = tiles(WIDE, M, N), tiles(SMALL, M, N)
+    # First: with up to 128 columns the widest tiles are as many, and half of each is nothing.
     if small > multiprocessors >= tiles(MEDIUM, M, N):
         return MEDIUM
+    if 6 * wide >= 5 * multiprocessors:
+        return WIDE_ONCE if wide <= multiprocessors else WIDE
     if 10 * small >= 9 * multiprocessors or tiles(TINY, M, N) > multiprocessors:
         return SMALL
     parts = split(TINY, M, N, K, multiprocessors)

@@ -80,7 +80,7 @@ def _of_16_bits(random: Random) -> Case:
     K = _size(random, config.block_k * random.choice((1, config.stages)), 1200)
     if (
         random.random() < 0.2
-        and 10 * hopper.tiles(hopper.WIDE, M, N) >= 9 * given["multiprocessors"]
+        and 6 * hopper.tiles(hopper.WIDE, M, N) >= 5 * given["multiprocessors"]
     ):
         given["residual"] = random.choice(("apart", "in place"))
         staging = 64 * config.consumers * config.block_n * 2

@@ -93,6 +93,9 @@ def test_the_widest_tiles_of_one_wave_have_a_kernel_with_little_code() -> None:
 
     assert hopper.choose(2048, 2048, 2048, 132) == hopper.WIDE_ONCE
     assert hopper.choose(1792, 2304, 2048, 132) == hopper.WIDE_ONCE  # 126 tiles
+    assert hopper.choose(1792, 2048, 2048, 132) == hopper.WIDE_ONCE  # 112
+    assert hopper.choose(1536, 1536, 1536, 132) == hopper.SMALL  # 72
+    assert hopper.choose(14336, 128, 2048, 132) == hopper.MEDIUM  # 112, of which half is nothing
     assert hopper.choose(1920, 2240, 2048, 132) == hopper.WIDE  # 135
     assert hopper.choose(4096, 4096, 4096, 132) == hopper.WIDE
     assert kernel(2048, 2048) == kernel(1792, 2304) == "matmul_hopper_once"
