@@ -56,6 +56,9 @@ class Fp8OnceConfig:
 FEW = (Fp8OnceConfig(32, 4, blocks=4), Fp8OnceConfig(64, 6), Fp8OnceConfig(64, 3))
 SQUARE = Fp8OnceConfig(64, 6)
 OBLONG = Fp8OnceConfig(128, 8, blocks=1)
+# Scales of blocks: of how many blocks of K shared memory holds them.
+MOST_SCALES = 32
+FEWEST_SCALES = 8
 
 
 def choose(
@@ -71,7 +74,7 @@ def choose(
     """Wide tiles where every multiprocessor has three, narrow ones where most have one (beside
     scales of blocks of three consumers if that is faster), smaller ones of which no program has
     more than one where those suffice, else None: the portable kernel's; docs/hopper.md measures
-    it."""
+    it, but for small ones beside scales of blocks."""
     rows = triton.cdiv(M, ROWS * WIDE.consumers)
     # Registers that a wide tile lacks: a scale for each row, a long activation of fp32, any of sums
     # that no scale multiplies.
@@ -83,8 +86,6 @@ def choose(
         if not blocks:
             return NARROW
         return THREE if _takes_three(M, N, out, multiprocessors) else PAIRS
-    if blocks:
-        return None
     if M > SPLIT_ROWS:
         return small(M, N, multiprocessors)
     columns = whole_columns(N, multiprocessors)
@@ -100,11 +101,14 @@ def _takes_three(M: int, N: int, out: torch.dtype, multiprocessors: int) -> bool
     return out.itemsize == 2 and TURN_OF_THREE * three < two
 
 
+def _tiles(config: Fp8OnceConfig, M: int, N: int) -> int:
+    return triton.cdiv(M, ROWS) * triton.cdiv(N, config.block_n)
+
+
 def small(M: int, N: int, multiprocessors: int) -> Fp8OnceConfig | None:
     """The smaller tile that every program has one of."""
-    rows = triton.cdiv(M, ROWS)
     for config in (SQUARE, OBLONG):
-        if rows * triton.cdiv(N, config.block_n) <= multiprocessors:
+        if _tiles(config, M, N) <= multiprocessors:
             return config
     return None
 
@@ -115,11 +119,16 @@ def split(config: Fp8OnceConfig, M: int, N: int, K: int, multiprocessors: int) -
     if N % PART_COLUMNS:
         return 1
     steps = triton.cdiv(K, config.blocks * 128)
-    tiles = triton.cdiv(M, ROWS) * triton.cdiv(N, config.block_n)
-    parts = min(multiprocessors // tiles, steps // 4, MOST_PARTS)
+    parts = min(multiprocessors // _tiles(config, M, N), steps // 4, MOST_PARTS)
     if parts < 2 or steps - steps // parts <= 8:
         return 1
     return triton.cdiv(steps, triton.cdiv(steps, parts))  # no part is empty
+
+
+def scales_held(blocks: int) -> int:
+    """Of how many blocks of K shared memory holds the scales where a program has ``blocks``: one
+    size for many K, since each is a kernel of its own."""
+    return min(MOST_SCALES, max(FEWEST_SCALES, triton.next_power_of_2(blocks)))
 
 
 def _config(
@@ -228,6 +237,10 @@ def _launch_once(
     else:
         c_boxes = descriptor(out, ROWS, min(128 // out.element_size(), config.block_n))
     rows = min(ROWS, max(8, triton.next_power_of_2(M)))
+    by_blocks = a_scale.blocks or b_scale.blocks
+    steps = triton.cdiv(triton.cdiv(K, config.blocks * 128), parts)
+    blocks = steps * config.blocks  # of K that a program has at most
+    chunk = scales_held(blocks) if by_blocks else 0
     matmul_hopper_fp8_once[(triton.cdiv(M, ROWS), triton.cdiv(N, config.block_n) * parts)](
         descriptor(a, rows, 128),
         descriptor(b.t(), config.block_n, 128),
@@ -238,13 +251,15 @@ def _launch_once(
         M,
         N,
         K,
-        a_scale.strides[0],
-        b_scale.strides[1],
+        *a_scale.strides,
+        *b_scale.strides,
         BLOCK_M=ROWS,
         BLOCK_N=config.block_n,
         BLOCKS=config.blocks,
         STAGES=config.stages,
         SPLITS=parts,
+        CHUNK=chunk,
+        MORE=by_blocks and blocks > chunk,
         A_SCALE=a_scale.kind,
         B_SCALE=b_scale.kind,
         HAS_BIAS=bias is not None and parts == 1,

@@ -241,6 +241,7 @@ LANGUAGE.__dict__.update(
         (
             "SliceLayout",
             "BlockedLayout",
+            "SwizzledSharedLayout",
             "DotOperandLayout",
             "NVMMADistributedLayout",
             "NVMMASharedLayout",

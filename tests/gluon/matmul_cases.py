@@ -28,7 +28,8 @@ class Case:
     """``a`` and ``b`` are stored in ``layout``, n as they are and t transposed, their rows ``pad``
     elements apart beyond whole 16 bytes, the first one ``begin`` elements behind the start of their
     memory. ``kernels``: of Gluon's, those that are launched, None for any. ``config``: instead of
-    what a launch chooses. ``scales`` and ``out`` are of fp8 alone."""
+    what a launch chooses. ``scales`` and ``out`` are of fp8 alone. ``whole``: of numbers so
+    small and whole that products over a block of K are exact in any order."""
 
     M: int
     N: int
@@ -45,6 +46,7 @@ class Case:
     scales: tuple[str, str] = ("none", "none")
     out: str = "bfloat16"
     config: Any = None
+    whole: bool = False
     multiprocessors: int = 4
     seed: int = field(default=0, compare=False)
 
@@ -145,6 +147,9 @@ def operands(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
             zip(shapes, case.layout, case.pad, case.begin, strict=True)
         )
     )
+    if case.whole:
+        for one in (a, b):
+            one.copy_((one.float() / 50.0).round().to(kind))
     return a, b
 
 

@@ -243,6 +243,11 @@ class Shared:
             raise MisuseError(f"a view of {self.shape} cannot be reshaped to {list(raw.shape)}")
         return self._of(raw, self.at.reshape(_sizes(shape)))
 
+    def _reinterpret(self, dtype: tl.dtype, shape: Any, layout: None = None) -> Shared:
+        if dtype != self.dtype or int(np.prod(_sizes((shape,)))) != self.numel:
+            raise MisuseError(f"a view of {self.dtype} of {self.shape} as {dtype} of {shape}")
+        return self.reshape(*_sizes((shape,)))
+
     def permute(self, *order: Any) -> Shared:
         return self._of(self.raw.transpose(_sizes(order)), self.at.transpose(_sizes(order)))
 

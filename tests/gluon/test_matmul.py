@@ -196,6 +196,21 @@ CASES = [
             (SQUARE, ("rows", "none"), 70, "bfloat16", "silu"),
             (OBLONG, ("none", "columns"), 130, "float32", None),
             (Fp8OnceConfig(32, 2, blocks=1), ("tensor", "columns"), 100, "float16", None),
+            (FEW_OF_FP8[0], ("blocks", "blocks"), 5, "bfloat16", "silu"),
+            (FEW_OF_FP8[1], ("blocks", "columns"), 64, "float16", None),
+            (FEW_OF_FP8[2], ("none", "blocks"), 33, "float32", "gelu"),
+            (SQUARE, ("blocks", "tensor"), 70, "float32", None),
+            (OBLONG, ("blocks", "blocks"), 130, "float16", "relu"),
+            (Fp8OnceConfig(32, 2, blocks=1), ("blocks", "blocks"), 9, "float32", None),
+        )
+    ),
+    # More blocks of K than shared memory holds scales of, of whole stages and not.
+    *(
+        _fp8(config, scales, FP8_ONCE, M=M, N=130, K=K, multiprocessors=1, begin=(16, 0))
+        for config, scales, M, K in (
+            (FEW_OF_FP8[0], ("blocks", "blocks"), 17, 4320),
+            (FEW_OF_FP8[1], ("tensor", "blocks"), 50, 8192),
+            (OBLONG, ("blocks", "blocks"), 100, 8336),
         )
     ),
     *(
@@ -205,10 +220,17 @@ CASES = [
         for M, N, K, scales in (
             (72, 60, 3400, ("rows", "tensor")),
             (90, 44, 6000, ("none", "none")),
+            (72, 60, 3400, ("blocks", "blocks")),
+            (90, 44, 6000, ("rows", "blocks")),
         )
     ),
     _fp8(OBLONG, ("tensor", "none"), FP8_ONCE, M=80, N=60, K=1700, multiprocessors=8),
     _fp8(None, ("rows", "none"), FP8_ONCE, M=72, N=58, K=3400, multiprocessors=16),
+    # As they are chosen beside scales of blocks: few rows, small.
+    *(
+        _fp8(None, ("blocks", "blocks"), FP8_ONCE, M=M, N=171, K=700, multiprocessors=n)
+        for M, n in ((40, 6), (40, 4), (40, 2), (100, 6), (100, 4))
+    ),
     # What Hopper's kernels leave to others.
     Case(M=1, N=50, K=300, kernels=(), layout="nt"),
 ]
@@ -261,8 +283,9 @@ FORMS: dict[str, dict[str, set[Any]]] = {
         "BLOCK_N": {32, 64, 128},
         "BLOCKS": {1, 2, 4},
         "SPLITS": {1, 3, 6},
-        **dict.fromkeys(("A_SCALE", "B_SCALE"), SCALES - {"blocks"}),
-        "HAS_BIAS": BOTH,
+        "CHUNK": {0, 8, 16, 32},
+        **dict.fromkeys(("A_SCALE", "B_SCALE"), SCALES),
+        **dict.fromkeys(("MORE", "HAS_BIAS"), BOTH),
         "ACTIVATION": EACH,
     },
 }
@@ -296,6 +319,26 @@ def test_no_order_of_partitions_changes_a_bit(worker: Worker, kernel: str) -> No
     first, *others = (worker.run(run, replace(case, seed=seed))[0] for seed in range(3))
     for other in others:
         assert torch.equal(first[0], other[0]) if case.in_fp8 else first == other
+
+
+@pytest.mark.parametrize(
+    "scales",
+    [("blocks", "blocks"), ("blocks", "columns"), ("rows", "blocks"), ("none", "blocks")],
+    ids="-".join,
+)
+@pytest.mark.parametrize(
+    ("config", "K"),
+    [(FEW_OF_FP8[0], 1296), (SQUARE, 4400), (OBLONG, 4240)],
+    ids=["few", "square", "oblong"],
+)
+def test_scales_of_blocks_give_the_bits_of_the_kernel_of_several_tiles(
+    worker: Worker, config: Fp8OnceConfig, K: int, scales: tuple[str, str]
+) -> None:
+    sizes = {"M": 60, "N": 171, "K": K, "multiprocessors": 1}
+    case = _fp8(config, scales, FP8_ONCE, out="float32", whole=True, **sizes)
+    found, _ = worker.run(matmul_cases.run_fp8, case)
+    expected, _ = worker.run(matmul_cases.run_fp8, replace(case, config=NARROW, kernels=FP8))
+    assert torch.equal(found[0], expected[0])
 
 
 @pytest.mark.parametrize("seed", range(8))

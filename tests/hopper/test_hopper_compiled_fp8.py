@@ -118,6 +118,19 @@ def test_fp8_matmul_without_spills_or_advisories(shape, options) -> None:
         ),
         pytest.param((1024, 1024, 512), {"out": torch.float32, "activation": "gelu"}, 1, id="fp32"),
         pytest.param((128, 1024, 8192), {"scales": "none", "activation": "silu"}, 2, id="split"),
+        *(
+            pytest.param(shape, {"scales": "blocks", **options}, launches, id=f"blocks-{name}")
+            for name, shape, options, launches in (
+                ("few-rows", (16, 4096, 512), {"activation": "gelu"}, 1),
+                ("few-rows-many-scales", (64, 4096, 7168), {"out": torch.float32}, 1),
+                ("few-rows-64-columns", (64, 7168, 2048), {}, 1),
+                ("few-rows-two-programs", (64, 24576, 1536), {"activation": "silu"}, 1),
+                ("square", (128, 4096, 4096), {"out": torch.float16}, 1),
+                ("oblong", (1024, 1024, 1024), {"out": torch.float32, "activation": "gelu"}, 1),
+                ("oblong-many-scales", (256, 4096, 8192), {}, 1),
+                ("split", (128, 1024, 8192), {}, 2),
+            )
+        ),
     ],
 )
 def test_fp8_matmul_of_one_tile_a_program_is_one_launch_or_split(shape, options, launches) -> None:
@@ -138,7 +151,7 @@ def test_fp8_matmul_of_one_tile_a_program_is_one_launch_or_split(shape, options,
     ("shape", "options"),
     [
         pytest.param((64, 1024, 4096), {}, id="few-columns"),
-        pytest.param((64, 4096, 512), {"scales": "blocks"}, id="few-rows-blocks"),
+        pytest.param((64, 1024, 4096), {"scales": "blocks"}, id="few-columns-blocks"),
         pytest.param((4096, 4096, 512), {"layout": "nn"}, id="b-along-columns"),
         pytest.param((4096, 4096, 512), {"layout": "tt"}, id="a-along-rows"),
         pytest.param((4096, 4096, 520), {}, id="K-not-of-16"),

@@ -163,22 +163,22 @@ def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
 def test_every_tile_of_hoppers_fp8_matmul_is_taken_once() -> None:
     from kernels.matmul import hopper_fp8
 
+    cases = each_path_once.HOPPER_LOW_PRODUCTS
+    by_blocks = ["blocks" in (one.a_scale, one.b_scale) for one in cases]
     found = [
-        hopper_fp8.choose(
-            one.M,
-            one.N,
-            getattr(torch, one.out),
-            one.activation,
-            132,
-            blocks="blocks" in (one.a_scale, one.b_scale),
-        )
-        for one in each_path_once.HOPPER_LOW_PRODUCTS
+        hopper_fp8.choose(one.M, one.N, getattr(torch, one.out), one.activation, 132, blocks=blocks)
+        for one, blocks in zip(cases, by_blocks, strict=True)
     ]
-    wanted = {hopper_fp8.WIDE, hopper_fp8.NARROW, hopper_fp8.SQUARE, hopper_fp8.OBLONG}
-    wanted |= {hopper_fp8.THREE, hopper_fp8.PAIRS}
-    assert set(found) == wanted | set(hopper_fp8.FEW)
+    once = {hopper_fp8.SQUARE, hopper_fp8.OBLONG, *hopper_fp8.FEW}
+    assert set(found) == once | {
+        hopper_fp8.WIDE,
+        hopper_fp8.NARROW,
+        hopper_fp8.THREE,
+        hopper_fp8.PAIRS,
+    }
+    assert once <= {cut for cut, blocks in zip(found, by_blocks, strict=True) if blocks}
     assert {
-        hopper_fp8.split(cut, one.M, one.N, one.K, 132) > 1
-        for cut, one in zip(found, each_path_once.HOPPER_LOW_PRODUCTS, strict=True)
+        (hopper_fp8.split(cut, one.M, one.N, one.K, 132) > 1, blocks)
+        for cut, one, blocks in zip(found, cases, by_blocks, strict=True)
         if cut == hopper_fp8.SQUARE
-    } == {True, False}
+    } == {(True, True), (True, False), (False, True), (False, False)}
