@@ -44,18 +44,21 @@ TURN_OF_THREE = 1.39  # the time of a turn of such tiles, by that of pairs
 
 @dataclass(frozen=True)
 class Fp8OnceConfig:
-    """A tile of 64 rows and ``block_n`` columns, one a program, and its ring, whose stages hold
-    ``blocks`` blocks of 128 of K."""
+    """A tile of ``64 * consumers`` rows and ``block_n`` columns, one a program, and its ring, whose
+    stages hold ``blocks`` blocks of 128 of K."""
 
     block_n: int = field(metadata={"values": (32, 64, 128)})
     stages: int = field(metadata={"values": (2, 3, 4, 6, 8)})
     blocks: int = field(default=2, metadata={"values": (1, 2, 4)})
+    consumers: int = field(default=1, metadata={"values": (1, 2)})
 
 
 # Of up to 64 rows, by ``whole_columns``.
 FEW = (Fp8OnceConfig(32, 4, blocks=4), Fp8OnceConfig(64, 6), Fp8OnceConfig(64, 3))
 SQUARE = Fp8OnceConfig(64, 6)
 OBLONG = Fp8OnceConfig(128, 8, blocks=1)
+# Beside scales of blocks, where the kernel of several tiles waits for each of them.
+LARGE = Fp8OnceConfig(128, 6, blocks=1, consumers=2)
 # Scales of blocks: of how many blocks of K shared memory holds them.
 MOST_SCALES = 32
 FEWEST_SCALES = 8
@@ -72,9 +75,9 @@ def choose(
     unscaled: bool = False,
 ) -> Fp8HopperConfig | Fp8OnceConfig | None:
     """Wide tiles where every multiprocessor has three, narrow ones where most have one (beside
-    scales of blocks of three consumers if that is faster), smaller ones of which no program has
-    more than one where those suffice, else None: the portable kernel's; docs/hopper.md measures
-    it, but for small ones beside scales of blocks."""
+    scales of blocks large ones of which no program has more than one, or of three consumers if
+    that is faster), smaller ones of which no program has more than one where those suffice, else
+    None: the portable kernel's; docs/hopper.md measures it."""
     rows = triton.cdiv(M, ROWS * WIDE.consumers)
     # Registers that a wide tile lacks: a scale for each row, a long activation of fp32, any of sums
     # that no scale multiplies.
@@ -83,6 +86,8 @@ def choose(
     if rows * triton.cdiv(N, 256) >= 3 * multiprocessors and not crowded:
         return WIDE
     if 4 * rows * triton.cdiv(N, 128) >= 3 * multiprocessors and M > SPLIT_ROWS:
+        if blocks and _tiles(LARGE, M, N) <= multiprocessors:
+            return LARGE
         if not blocks:
             return NARROW
         return THREE if _takes_three(M, N, out, multiprocessors) else PAIRS
@@ -102,7 +107,7 @@ def _takes_three(M: int, N: int, out: torch.dtype, multiprocessors: int) -> bool
 
 
 def _tiles(config: Fp8OnceConfig, M: int, N: int) -> int:
-    return triton.cdiv(M, ROWS) * triton.cdiv(N, config.block_n)
+    return triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
 
 
 def small(M: int, N: int, multiprocessors: int) -> Fp8OnceConfig | None:
@@ -231,17 +236,18 @@ def _launch_once(
     parts = 1
     if M > SPLIT_ROWS:
         parts = split(config, M, N, K, targets.multiprocessors())
+    rows_of_tile = ROWS * config.consumers
     if parts > 1:
         c = torch.empty((parts, M, N), dtype=torch.float32, device=a.device)
-        c_boxes = parts_of(c, ROWS, 32)
+        c_boxes = parts_of(c, rows_of_tile, 32)
     else:
-        c_boxes = descriptor(out, ROWS, min(128 // out.element_size(), config.block_n))
-    rows = min(ROWS, max(8, triton.next_power_of_2(M)))
+        c_boxes = descriptor(out, rows_of_tile, min(128 // out.element_size(), config.block_n))
+    rows = min(rows_of_tile, max(8, triton.next_power_of_2(M)))
     by_blocks = a_scale.blocks or b_scale.blocks
     steps = triton.cdiv(triton.cdiv(K, config.blocks * 128), parts)
     blocks = steps * config.blocks  # of K that a program has at most
     chunk = scales_held(blocks) if by_blocks else 0
-    matmul_hopper_fp8_once[(triton.cdiv(M, ROWS), triton.cdiv(N, config.block_n) * parts)](
+    matmul_hopper_fp8_once[(triton.cdiv(M, rows_of_tile), triton.cdiv(N, config.block_n) * parts)](
         descriptor(a, rows, 128),
         descriptor(b.t(), config.block_n, 128),
         c_boxes,
@@ -253,7 +259,7 @@ def _launch_once(
         K,
         *a_scale.strides,
         *b_scale.strides,
-        BLOCK_M=ROWS,
+        BLOCK_M=rows_of_tile,
         BLOCK_N=config.block_n,
         BLOCKS=config.blocks,
         STAGES=config.stages,
@@ -264,7 +270,7 @@ def _launch_once(
         B_SCALE=b_scale.kind,
         HAS_BIAS=bias is not None and parts == 1,
         ACTIVATION=activation or "none" if parts == 1 else "none",
-        num_warps=4,
+        num_warps=4 * config.consumers,
     )
     if parts > 1:
         combine.launch(c, out, bias, activation, None)

@@ -13,6 +13,7 @@ import torch
 from kernels.matmul.hopper import LINES, MEDIUM, TINY, WIDE_ONCE, HopperConfig
 from kernels.matmul.hopper_fp8 import FEW as FEW_OF_FP8
 from kernels.matmul.hopper_fp8 import (
+    LARGE,
     NARROW,
     OBLONG,
     SQUARE,
@@ -196,11 +197,13 @@ CASES = [
             (SQUARE, ("rows", "none"), 70, "bfloat16", "silu"),
             (OBLONG, ("none", "columns"), 130, "float32", None),
             (Fp8OnceConfig(32, 2, blocks=1), ("tensor", "columns"), 100, "float16", None),
+            (LARGE, ("rows", "columns"), 200, "bfloat16", "relu"),
             (FEW_OF_FP8[0], ("blocks", "blocks"), 5, "bfloat16", "silu"),
             (FEW_OF_FP8[1], ("blocks", "columns"), 64, "float16", None),
             (FEW_OF_FP8[2], ("none", "blocks"), 33, "float32", "gelu"),
             (SQUARE, ("blocks", "tensor"), 70, "float32", None),
             (OBLONG, ("blocks", "blocks"), 130, "float16", "relu"),
+            (LARGE, ("rows", "blocks"), 200, "bfloat16", None),
             (Fp8OnceConfig(32, 2, blocks=1), ("blocks", "blocks"), 9, "float32", None),
         )
     ),
@@ -211,6 +214,7 @@ CASES = [
             (FEW_OF_FP8[0], ("blocks", "blocks"), 17, 4320),
             (FEW_OF_FP8[1], ("tensor", "blocks"), 50, 8192),
             (OBLONG, ("blocks", "blocks"), 100, 8336),
+            (LARGE, ("blocks", "none"), 129, 4224),
         )
     ),
     *(
@@ -226,10 +230,10 @@ CASES = [
     ),
     _fp8(OBLONG, ("tensor", "none"), FP8_ONCE, M=80, N=60, K=1700, multiprocessors=8),
     _fp8(None, ("rows", "none"), FP8_ONCE, M=72, N=58, K=3400, multiprocessors=16),
-    # As they are chosen beside scales of blocks: few rows, small.
+    # As they are chosen beside scales of blocks: few rows, small, large.
     *(
         _fp8(None, ("blocks", "blocks"), FP8_ONCE, M=M, N=171, K=700, multiprocessors=n)
-        for M, n in ((40, 6), (40, 4), (40, 2), (100, 6), (100, 4))
+        for M, n in ((40, 6), (40, 4), (40, 2), (100, 6), (100, 4), (200, 5))
     ),
     # What Hopper's kernels leave to others.
     Case(M=1, N=50, K=300, kernels=(), layout="nt"),
@@ -281,6 +285,7 @@ FORMS: dict[str, dict[str, set[Any]]] = {
     },
     "matmul_hopper_fp8_once": {
         "BLOCK_N": {32, 64, 128},
+        "BLOCK_M": {64, 128},
         "BLOCKS": {1, 2, 4},
         "SPLITS": {1, 3, 6},
         "CHUNK": {0, 8, 16, 32},
@@ -328,8 +333,8 @@ def test_no_order_of_partitions_changes_a_bit(worker: Worker, kernel: str) -> No
 )
 @pytest.mark.parametrize(
     ("config", "K"),
-    [(FEW_OF_FP8[0], 1296), (SQUARE, 4400), (OBLONG, 4240)],
-    ids=["few", "square", "oblong"],
+    [(FEW_OF_FP8[0], 1296), (SQUARE, 4400), (OBLONG, 528), (LARGE, 4240)],
+    ids=["few", "square", "oblong", "large"],
 )
 def test_scales_of_blocks_give_the_bits_of_the_kernel_of_several_tiles(
     worker: Worker, config: Fp8OnceConfig, K: int, scales: tuple[str, str]

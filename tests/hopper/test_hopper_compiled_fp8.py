@@ -128,6 +128,8 @@ def test_fp8_matmul_without_spills_or_advisories(shape, options) -> None:
                 ("square", (128, 4096, 4096), {"out": torch.float16}, 1),
                 ("oblong", (1024, 1024, 1024), {"out": torch.float32, "activation": "gelu"}, 1),
                 ("oblong-many-scales", (256, 4096, 8192), {}, 1),
+                ("large", (512, 4096, 4096), {"out": torch.float32, "activation": "gelu"}, 1),
+                ("large-many-scales", (512, 4096, 8192), {}, 1),
                 ("split", (128, 1024, 8192), {}, 2),
             )
         ),

@@ -202,6 +202,7 @@ HOPPER_LOW_PRODUCTS = [
     LowProduct(M=17, N=9000, K=272, a_scale="rows", b_scale="blocks", bias=True),
     LowProduct(M=100, N=520, K=400, a_scale="blocks", b_scale="blocks"),
     LowProduct(M=260, N=2056, K=4240, a_scale="blocks", b_scale="blocks", out="float16"),
+    LowProduct(M=500, N=4000, K=272, a_scale="blocks", b_scale="blocks", bias=True),
     LowProduct(M=100, N=520, K=4112, a_scale="blocks", b_scale="blocks", activation="relu"),
 ]
 GROUPED = [

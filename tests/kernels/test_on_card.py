@@ -174,7 +174,7 @@ def test_every_tile_of_hoppers_fp8_matmul_is_taken_once() -> None:
         hopper_fp8.WIDE,
         hopper_fp8.NARROW,
         hopper_fp8.THREE,
-        hopper_fp8.PAIRS,
+        hopper_fp8.LARGE,
     }
     assert once <= {cut for cut, blocks in zip(found, by_blocks, strict=True) if blocks}
     assert {
