@@ -55,6 +55,8 @@ class Fp8OnceConfig:
 
 # Of up to 64 rows, by ``whole_columns``.
 FEW = (Fp8OnceConfig(32, 4, blocks=4), Fp8OnceConfig(64, 6), Fp8OnceConfig(64, 3))
+# Beside scales of blocks instead of 64 columns: two programs a multiprocessor.
+FEW_TWICE = Fp8OnceConfig(32, 2, blocks=4)
 SQUARE = Fp8OnceConfig(64, 6)
 OBLONG = Fp8OnceConfig(128, 8, blocks=1)
 # Beside scales of blocks, where the kernel of several tiles waits for each of them.
@@ -94,6 +96,10 @@ def choose(
     if M > SPLIT_ROWS:
         return small(M, N, multiprocessors)
     columns = whole_columns(N, multiprocessors)
+    if blocks and columns == 2:
+        return None
+    if blocks and columns == 1 and 3 * triton.cdiv(N, 32) >= 5 * multiprocessors:
+        return FEW_TWICE
     return None if columns is None else FEW[columns]
 
 

@@ -233,7 +233,7 @@ CASES = [
     # As they are chosen beside scales of blocks: few rows, small, large.
     *(
         _fp8(None, ("blocks", "blocks"), FP8_ONCE, M=M, N=171, K=700, multiprocessors=n)
-        for M, n in ((40, 6), (40, 4), (40, 2), (100, 6), (100, 4), (200, 5))
+        for M, n in ((40, 6), (40, 4), (40, 3), (100, 6), (100, 4), (200, 5))
     ),
     # What Hopper's kernels leave to others.
     Case(M=1, N=50, K=300, kernels=(), layout="nt"),

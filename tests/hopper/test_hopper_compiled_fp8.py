@@ -123,8 +123,7 @@ def test_fp8_matmul_without_spills_or_advisories(shape, options) -> None:
             for name, shape, options, launches in (
                 ("few-rows", (16, 4096, 512), {"activation": "gelu"}, 1),
                 ("few-rows-many-scales", (64, 4096, 7168), {"out": torch.float32}, 1),
-                ("few-rows-64-columns", (64, 7168, 2048), {}, 1),
-                ("few-rows-two-programs", (64, 24576, 1536), {"activation": "silu"}, 1),
+                ("few-rows-64-columns", (64, 6144, 2048), {"activation": "silu"}, 1),
                 ("square", (128, 4096, 4096), {"out": torch.float16}, 1),
                 ("oblong", (1024, 1024, 1024), {"out": torch.float32, "activation": "gelu"}, 1),
                 ("oblong-many-scales", (256, 4096, 8192), {}, 1),
@@ -149,11 +148,24 @@ def test_fp8_matmul_of_one_tile_a_program_is_one_launch_or_split(shape, options,
         assert feature in kernel.texts["ptx"]
 
 
+@pytest.mark.parametrize("out", [torch.bfloat16, torch.float32], ids=["bf16", "fp32"])
+@pytest.mark.parametrize("K", [2048, 7168], ids=["one-chunk", "more"])
+def test_two_programs_of_few_rows_beside_blocks_fit_a_multiprocessor(out, K) -> None:
+    kernel = only_kernel(product_of_fp8(64, 7168, K, scales="blocks", out=out))
+    code = read_code(kernel)
+    assert kernel.name == "matmul_hopper_fp8_once"
+    assert code.spilled_bytes == 0
+    assert code.advisories == ()
+    assert 2 * (kernel.shared_bytes + 1024) <= 228 * 1024  # with what each block costs
+    assert 2 * 128 * code.registers <= 65536
+
+
 @pytest.mark.parametrize(
     ("shape", "options"),
     [
         pytest.param((64, 1024, 4096), {}, id="few-columns"),
         pytest.param((64, 1024, 4096), {"scales": "blocks"}, id="few-columns-blocks"),
+        pytest.param((64, 24576, 1536), {"scales": "blocks"}, id="many-columns-blocks"),
         pytest.param((4096, 4096, 512), {"layout": "nn"}, id="b-along-columns"),
         pytest.param((4096, 4096, 512), {"layout": "tt"}, id="a-along-rows"),
         pytest.param((4096, 4096, 520), {}, id="K-not-of-16"),
