@@ -192,6 +192,7 @@ CASES: dict[str, Callable[[str], Case]] = {
     "matmul-fp8-wide": lambda on: product_of_fp8(on, 2048, 4608, 256, wide=True),
     "matmul-fp8-narrow": lambda on: product_of_fp8(on, 1024, 1024, 512, wide=False),
     "matmul-fp8-blocks": lambda on: product_of_fp8_blocks(on, 1536, 5632, 256),
+    "matmul-fp8-blocks-three": lambda on: product_of_fp8_blocks(on, 1536, 5760, 256),
     "matmul-fp8-blocks-one-tile": lambda on: product_of_fp8_blocks(on, 512, 4096, 8192),
     "matmul-fp8-blocks-few-rows": lambda on: product_of_fp8_blocks(on, 16, 4096, 4224),
     "matmul-fp8-blocks-split": lambda on: product_of_fp8_blocks(on, 128, 512, 4096),
