@@ -37,7 +37,9 @@ class HopperConfig:
 
     ``pairs`` and ``in_turns`` are told in hopper_forward.py; ``by_head``, which only packed
     sequences ask for, in packed_tiles.py; ``tails``, of full attention over a plain batch, in
-    hopper_cut.py.
+    hopper_cut.py. With ``once``, where a plain batch has no more tiles than there are
+    multiprocessors, a program asks for its tile's first copies before its warps part; pairs and
+    tails have nothing of it.
     """
 
     consumers: int = field(metadata={"values": (1, 2, 3)})
@@ -49,6 +51,7 @@ class HopperConfig:
     skip: bool = field(default=False, metadata={"values": (False, True)})
     by_head: bool = False
     tails: bool = field(default=False, metadata={"values": (False, True)})
+    once: bool = field(default=False, metadata={"values": (False, True)})
 
 
 def choose(
@@ -75,8 +78,12 @@ def choose(
 
     # Causal blocks differ: the second of a program is the shorter, the longer the first.
     halves = causal and not windowed and 64 < head_dim <= 128 and seqlen_k <= seqlen_q
+    plain = not (packed or windowed)
+    once = plain and head_dim <= 64 and at_once(2 * ROWS)
     if at_once(ROWS, 2 if halves else 1):
-        return HopperConfig(1, block_n=128 if head_dim <= 128 else 64, stages=2, in_turns=False)
+        return HopperConfig(
+            1, block_n=128 if head_dim <= 128 else 64, stages=2, in_turns=False, once=once
+        )
     # A program that walks a pair leaves another idle where each could have one.
     pairs = causal and not at_once(2 * ROWS)
     if head_dim > 128:
@@ -84,12 +91,13 @@ def choose(
         return HopperConfig(
             2, block_n=64, stages=2, pairs=pairs, q_stages=1, skip=not windowed, by_head=packed
         )
-    plain = not (packed or windowed)
     full = plain and not causal
     if full and 16 < head_dim <= 64 and 128 < seqlen_k <= 256:
-        return HopperConfig(2, block_n=256, stages=2, q_stages=2)
+        return HopperConfig(2, block_n=256, stages=2, q_stages=2, once=once)
     if plain and causal and 32 < head_dim <= 64 and seqlen_q <= 256:
-        return HopperConfig(2, block_n=64, stages=4, q_stages=2, skip=True, in_turns=False)
+        return HopperConfig(
+            2, block_n=64, stages=4, q_stages=2, skip=True, in_turns=False, once=once
+        )
     if head_dim > 64 or windowed:
         three = False
     elif full:
@@ -110,6 +118,7 @@ def choose(
         q_stages=2,
         by_head=packed and (not causal or seqlen_q > 1024),
         tails=full and head_dim > 64 and seqlen_q >= FEWEST_FOR_TAILS,
+        once=once,
     )
 
 
@@ -259,7 +268,14 @@ def launch(
         full = not causal and left_offset is None and packed is None
         tiles = None
         cut = (0, 0, 1)
-        programs = triton.cdiv(seqlen_q, rows) * heads * batch
+        per_head = triton.cdiv(seqlen_q, rows)
+        programs = per_head * heads * batch
+        once = (
+            config.once
+            and packed is None
+            and not (config.pairs or config.tails)
+            and programs <= processors
+        )
         if packed is not None:
             tiles, programs = listed(
                 packed,
@@ -274,7 +290,8 @@ def launch(
         elif full and config.tails:
             cut = hopper_cut.cut(seqlen_q, heads * batch, config.consumers, processors)
             programs = processors
-        attention_forward_hopper[(min(programs, processors),)](
+        grid = (per_head, heads, batch) if once else (min(programs, processors),)
+        attention_forward_hopper[grid](
             described(q, ROWS),
             described(k, config.block_n),
             described(v, config.block_n),
@@ -300,11 +317,12 @@ def launch(
             PAIRS=config.pairs,
             IN_TURNS=config.in_turns and config.consumers > 1,
             OUT_IN_Q=block_d > 128,
-            Q_STAGES=config.q_stages,
+            Q_STAGES=1 if once else config.q_stages,
             SKIP=config.skip and left_offset is None,  # a window hides other blocks, too
             TAILS=full and config.tails,
             EVEN=full and k.shape[1] % config.block_n == 0,
             ONE=full and k.shape[1] <= config.block_n,
+            ONCE=once,
             CONSUMER_REGISTERS=consumer_registers,
             PRODUCER_REGISTERS=producer_registers,
             num_warps=4,

@@ -6,8 +6,6 @@ Within a warpgroup the scores of one block are multiplied beside the values of t
 between warpgroups a turn goes round, so that one multiplies while another exponentiates.
 docs/hopper.md tells how this shape came about. forward.py computes the same and is its twin in
 tests.
-
-Aggregates read their annotations when they are built, so nothing here postpones them.
 """
 
 import triton.language as tl
@@ -18,9 +16,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     tma,
     warpgroup_mma_wait,
 )
-from triton.language.core import _aggregate as aggregate
 
-from ..hopper import ROWS, Ring, meet, new_ring
+from ..hopper import ROWS, meet, new_ring
+from .hopper_copies import Memory, ask_first, produce
 from .hopper_pairs import pack
 from .hopper_problem import Problem
 from .hopper_products import (
@@ -34,60 +32,6 @@ from .hopper_products import (
 )
 
 NAN_TOO = gl.constexpr(tl.PropagateNan.ALL)
-
-
-@aggregate
-class Memory:
-    """The rings the producer fills, and where each consumer leaves its output to be copied."""
-
-    q: Ring
-    k: Ring
-    v: Ring
-    out: gl.shared_memory_descriptor
-
-    @gluon.constexpr_function
-    def __init__(self, q, k, v, out):
-        self.q = q
-        self.k = k
-        self.v = v
-        self.out = out
-
-
-@gluon.jit
-def _produce(q, k, v, tiles, memory, problem):
-    q_ring = memory.q
-    k_ring = memory.k
-    v_ring = memory.v
-    Q_BYTES: gl.constexpr = ROWS * problem.HEAD_DIM * 2
-    KV_BYTES: gl.constexpr = problem.BLOCK_N * problem.HEAD_DIM * 2
-    q_at = q_ring.first_to_fill()
-    k_at = k_ring.first_to_fill()
-    v_at = v_ring.first_to_fill()
-    for i_turn in range(problem.turns(tiles)):
-        row, i_h, own, exists = problem.tile(i_turn, tiles)
-        if exists:
-            i_kv = i_h // problem.heads_per_kv
-            n_blocks, _ = problem.blocks(own, row, problem.BLOCK_M)
-            i_first, _ = problem.left_blocks(own, row, n_blocks, problem.BLOCK_M)
-            # From the last block to the first: the masked ones come first.
-            for i in range(n_blocks - i_first + 1):
-                if i < n_blocks - i_first:
-                    ready = k_ring.acquire(k_at, KV_BYTES)
-                    at = own.k_box(i_kv, (n_blocks - 1 - i) * problem.BLOCK_N)
-                    tma.async_copy_global_to_shared(k, at, ready, k_ring.memory.index(k_at.stage))
-                    k_at = k_at.next()
-                if i == 0:
-                    for j in gl.static_range(problem.CONSUMERS):
-                        ready = q_ring.acquire(q_at, Q_BYTES)
-                        at = own.q_box(i_h, row + j * ROWS)
-                        to = q_ring.memory.index(q_at.stage)
-                        tma.async_copy_global_to_shared(q, at, ready, to)
-                        q_at = q_at.next()
-                else:
-                    ready = v_ring.acquire(v_at, KV_BYTES)
-                    at = own.k_box(i_kv, (n_blocks - i) * problem.BLOCK_N)
-                    tma.async_copy_global_to_shared(v, at, ready, v_ring.memory.index(v_at.stage))
-                    v_at = v_at.next()
 
 
 @gluon.jit
@@ -341,6 +285,7 @@ def attention_forward_hopper(
     TAILS: gl.constexpr,
     EVEN: gl.constexpr,
     ONE: gl.constexpr,
+    ONCE: gl.constexpr,
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
@@ -357,7 +302,7 @@ def attention_forward_hopper(
         causal_offset if left_offset is None else left_offset,
         whole_each, whole_more, tail, scale_log2,
         CONSUMERS, BLOCK_N, HEAD_DIM, REST, SPLIT, CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP,
-        tiles is not None, left_offset is not None, TAILS, EVEN, ONE,
+        tiles is not None, left_offset is not None, TAILS, EVEN, ONE, ONCE,
     )  # fmt: skip
     k_ring = new_ring(k, STAGES, CONSUMERS)
     v_ring = new_ring(v, STAGES, CONSUMERS)
@@ -370,13 +315,15 @@ def attention_forward_hopper(
         staging = gl.allocate_shared_memory(out.dtype, shape, out.layout)
     memory = Memory(q_ring, k_ring, v_ring, staging)
     fence_async_shared()
+    if ONCE:
+        ask_first(q, k, tiles, memory, problem)
 
     # Constexprs survive only in tuples written in place, hence the repetition.
     if CONSUMERS == 1:
         gl.warp_specialize(
             [
                 (_consume, (out, lse, tiles, memory, problem, 0)),
-                (_produce, (q, k, v, tiles, memory, problem)),
+                (produce, (q, k, v, tiles, memory, problem)),
             ],
             [1],
             [PRODUCER_REGISTERS],
@@ -386,7 +333,7 @@ def attention_forward_hopper(
             [
                 (_consume, (out, lse, tiles, memory, problem, 0)),
                 (_consume, (out, lse, tiles, memory, problem, 1)),
-                (_produce, (q, k, v, tiles, memory, problem)),
+                (produce, (q, k, v, tiles, memory, problem)),
             ],
             [4, 1],
             [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
@@ -397,7 +344,7 @@ def attention_forward_hopper(
                 (_consume, (out, lse, tiles, memory, problem, 0)),
                 (_consume, (out, lse, tiles, memory, problem, 1)),
                 (_consume, (out, lse, tiles, memory, problem, 2)),
-                (_produce, (q, k, v, tiles, memory, problem)),
+                (produce, (q, k, v, tiles, memory, problem)),
             ],
             [4, 4, 1],
             [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],

@@ -22,7 +22,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from ..hopper import ROWS, new_ring
 from .fp8 import OFFSET as OFFSETS
-from .hopper_forward import Memory
+from .hopper_copies import Memory
 from .hopper_fp8_problem import Fp8Problem
 from .hopper_order import anew
 from .hopper_products import scores

@@ -60,7 +60,8 @@ class Sequence:
 class Problem:
     """Sizes, and how they are cut. Of packed sequences ``batch`` is not used, ``seqlen_q`` counts
     the rows of all, and the tiles are listed: ``tiles`` points there, and is None else. EVEN: keys
-    fill every block; ONE: a block holds them all."""
+    fill every block; ONE: a block holds them all; ONCE: a program has one tile,
+    and its first copies were asked for before its warps parted."""
 
     heads: gl.tensor
     heads_per_kv: gl.tensor
@@ -89,12 +90,13 @@ class Problem:
     TAILS: gl.constexpr
     EVEN: gl.constexpr
     ONE: gl.constexpr
+    ONCE: gl.constexpr
 
     @gluon.constexpr_function
     def __init__(
         self, heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset, left_offset,
         whole_each, whole_more, tail, scale_log2, CONSUMERS, BLOCK_N, HEAD_DIM, REST, SPLIT,
-        CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP, PACKED, WINDOW, TAILS, EVEN, ONE,
+        CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP, PACKED, WINDOW, TAILS, EVEN, ONE, ONCE,
     ):  # fmt: skip
         self.heads = heads
         self.heads_per_kv = heads_per_kv
@@ -123,6 +125,7 @@ class Problem:
         self.TAILS = gl.constexpr(TAILS)
         self.EVEN = gl.constexpr(EVEN)
         self.ONE = gl.constexpr(ONE)
+        self.ONCE = gl.constexpr(ONCE)
 
     @gluon.jit
     def tails(self, n_whole):
@@ -137,6 +140,8 @@ class Problem:
         if self.PACKED:
             n_rounds = gl.cdiv(gl.load(tiles), gl.num_programs(0))
             return 2 * n_rounds if self.PAIRS else n_rounds
+        elif self.ONCE:
+            return 1
         elif self.TAILS:
             n_tails = self.tails(self.whole_each) * (n_heads - self.whole_more)
             n_tails += self.tails(self.whole_each + 1) * self.whole_more
@@ -165,12 +170,15 @@ class Problem:
         Causal rows come longest first over all heads of an entry of the batch, every other turn
         backwards, so that no program collects the longer tile of each; or, with PAIRS, a long and a
         short block of one head follow each other: programs stay equally busy and a head's keys stay
-        in L2.
+        in L2. With ONCE the grid is one of tiles: a division would hold up the first copy.
         """
         n_m = gl.cdiv(self.seqlen_q, self.BLOCK_M)
         n_heads = self.heads * self.batch
         end = self.seqlen_q
-        if self.TAILS:
+        exists = True
+        if self.ONCE:
+            i_m, i_h, i_b = gl.program_id(0), gl.program_id(1), gl.program_id(2)
+        elif self.TAILS:
             i_tile = to_and_fro(i_turn)
             n_whole = self.whole_each * n_heads + self.whole_more
             is_tail = i_tile >= n_whole
@@ -202,14 +210,16 @@ class Problem:
             i_tile = to_and_fro(i_turn)
             i_m, i_bh = whole_first(i_tile, self.seqlen_q // self.BLOCK_M, n_heads)
             exists = i_tile < n_m * n_heads
-        i_b = i_bh // self.heads
+        if not self.ONCE:
+            i_b = i_bh // self.heads
+            i_h = i_bh % self.heads
         seqlen_k, last, first = self.seqlen_k, self.causal_offset, self.left_offset
         if self.WINDOW and self.HEAD_DIM <= 128:
             seqlen_k, last, first = anew(seqlen_k), anew(last), anew(first)
         own = Sequence(i_b, i_b, end, seqlen_k, last, first, False)
         if not self.TAILS:
             row = i_m * self.BLOCK_M
-        return row, i_bh % self.heads, own, exists
+        return row, i_h, own, exists
 
     @gluon.jit
     def listed(self, i_turn, tiles):

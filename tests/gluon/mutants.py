@@ -234,6 +234,7 @@ def calls() -> list[Call]:
     ones = {"a_scale": torch.ones(300, 4), "b_scale": torch.ones(4, 3)}
     return [
         Call("forward D64", lambda: attention(700, 64, False, grad=False)),
+        Call("forward one tile", lambda: attention(200, 64, False, grad=False), 8),
         Call("forward causal D64", lambda: attention(2100, 64, True, grad=False)),
         Call("forward D96", lambda: attention(300, 96, True, grad=False)),
         Call("forward D128", lambda: attention(1100, 128, False, grad=False)),

@@ -37,6 +37,13 @@ CHOSEN = [
     Case(S=100, KV=70, processors=8),
     Case(S=200, causal=True, D=128, processors=4, view="fused"),
     Case(S=100, KV=150, causal=True, D=256, processors=8),
+    # A tile a program: of one warpgroup, of two, of keys in one block, of few causal rows.
+    *(Case(S=70, KV=KV, D=D, G=2, B=2, processors=8, causal=c)
+      for KV, D, c in ((300, 64, False), (128, 16, False), (150, 48, True))),
+    *(Case(S=200, KV=KV, D=D, B=2, processors=10, causal=c)
+      for KV, D, c in ((300, 64, False), (384, 64, False), (100, 32, False), (128, 64, False),
+                       (250, 64, False), (256, 48, False), (200, 64, True), (330, 24, True))),
+    Case(S=330, KV=330, processors=8, causal=True),
     # More keys than queries, and the reverse: 130 rows see nothing.
     Case(S=70, KV=300, causal=True, D=128, processors=1),
     Case(S=300, KV=170, causal=True, D=128, processors=1, H=4, G=2),
@@ -71,6 +78,13 @@ FULL, CAUSAL = Case(S=330, KV=300), Case(S=330, KV=300, causal=True)
 WINDOW = replace(FULL, window=(100, 3))
 PACKED = Case(**LENGTHS, processors=1)
 CUT = [
+    # A program with one tile, whose first copies are asked for before its warps part.
+    *(replace(one, D=D, B=2, G=G, processors=24, config=cut(n, b, s, once=True, skip=k))
+      for one, D, G, n, b, s, k in (
+          (FULL, 16, 2, 1, 64, 3, False), (CAUSAL, 40, 2, 1, 64, 4, False),
+          (replace(FULL, KV=256), 64, 1, 1, 64, 4, False), (FULL, 64, 1, 2, 128, 4, False),
+          (replace(FULL, KV=90), 64, 1, 2, 128, 2, False), (CAUSAL, 64, 2, 2, 128, 2, True),
+          (WINDOW, 128, 1, 2, 128, 2, False), (CAUSAL, 256, 1, 3, 64, 2, True))),
     *(replace(FULL, config=cut(n, 64, 3, q_stages=1, in_turns=t))
       for n, t in ((1, False), (2, True), (2, False), (3, True), (3, False))),
     *(replace(CAUSAL, D=D, config=cut(n, 128, 2, skip=True, q_stages=2))
@@ -129,7 +143,18 @@ BOTH = frozenset((False, True))
 ALL: dict[str, dict[str, Any]] = {
     KERNEL: {
         **dict.fromkeys(
-            ("SPLIT", "CAUSAL", "PAIRS", "IN_TURNS", "OUT_IN_Q", "SKIP", "TAILS", "EVEN", "ONE"),
+            (
+                "SPLIT",
+                "CAUSAL",
+                "PAIRS",
+                "IN_TURNS",
+                "OUT_IN_Q",
+                "SKIP",
+                "TAILS",
+                "EVEN",
+                "ONE",
+                "ONCE",
+            ),
             BOTH,
         ),
         **dict.fromkeys(("PACKED", "WINDOW"), BOTH),

@@ -158,9 +158,10 @@ def product_of_fp8_blocks(device: str, M: int, N: int, K: int) -> Case:
 
 
 CASES: dict[str, Callable[[str], Case]] = {
-    "forward-D64-causal": lambda on: forward(on, 64, 512, 24, causal=True),
+    "forward-D64-causal": lambda on: forward(on, 64, 512, 40, causal=True),
+    "forward-D64-one-tile": lambda on: forward(on, 64, 512, 24),
     "forward-D64-tails": lambda on: forward(on, 64, 600, 4, tails=True),
-    "forward-D64-one-block": lambda on: forward(on, 64, 256, 40),
+    "forward-D64-one-block": lambda on: forward(on, 64, 256, 80),
     "forward-D96": lambda on: forward(on, 96, 512, 24),
     "forward-D128": lambda on: forward(on, 128, 512, 24),
     "forward-D128-few-rows": lambda on: forward(on, 128, 512, 4),

@@ -321,3 +321,32 @@ def test_the_forward_pass_is_cut_as_was_timed(
     given = {"head_dim": 128, "causal": False, "seqlen_k": rows} | options
     cut = forward.choose(seqlen_q=rows, n_heads=n_heads, multiprocessors=132, **given)
     assert (cut.consumers, cut.block_n, cut.pairs) == (consumers, block_n, pairs)
+
+
+@pytest.mark.parametrize(
+    ("rows", "n_heads", "options", "once"),
+    [
+        pytest.param(1024, 8, {}, True, id="one-warpgroup"),
+        pytest.param(512, 32, {}, True, id="two-warpgroups"),
+        pytest.param(512, 32, {"causal": True}, True, id="causal"),
+        pytest.param(256, 64, {}, True, id="one-block"),
+        pytest.param(256, 66, {"causal": True}, True, id="short-causal"),
+        pytest.param(256, 67, {"causal": True}, False, id="a-tile-too-many"),
+        pytest.param(1024, 32, {}, False, id="walked"),
+        pytest.param(2048, 4, {"causal": True}, True, id="long-causal"),
+        pytest.param(2048, 8, {"causal": True}, False, id="three-warpgroups"),
+        pytest.param(512, 32, {"packed": True}, False, id="packed"),
+        pytest.param(512, 8, {"head_dim": 128}, False, id="D128"),
+        pytest.param(512, 8, {"head_dim": 128, "causal": True, "window": 256}, False, id="window"),
+    ],
+)
+def test_one_tile_a_program_where_there_are_no_more(
+    rows: int, n_heads: int, options: dict, once: bool
+) -> None:
+    """By the times of docs/hopper.md."""
+    from kernels.attention import hopper as forward
+
+    given = {"head_dim": 64, "causal": False, "seqlen_k": rows} | options
+    cut = forward.choose(seqlen_q=rows, n_heads=n_heads, multiprocessors=132, **given)
+    assert cut.once is once
+    assert not (once and (cut.pairs or cut.tails))

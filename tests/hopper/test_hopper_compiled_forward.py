@@ -12,7 +12,12 @@ from tests.hopper.recorded import attention, check_specialised, only_kernel, pac
 @pytest.mark.parametrize(
     "recorded",
     [
-        pytest.param(lambda: attention(64, causal=True), id="attention-D64-causal"),
+        pytest.param(lambda: attention(64, causal=True), id="attention-D64-causal-one-tile"),
+        pytest.param(lambda: attention(64), id="attention-D64-one-tile"),
+        pytest.param(
+            lambda: attention(64, causal=True, seqlen_q=1100), id="attention-D64-causal-pairs"
+        ),
+        pytest.param(lambda: attention(64, seqlen_q=1100), id="attention-D64"),
         pytest.param(lambda: attention(64, seqlen_q=512), id="attention-D64-one-warpgroup"),
         pytest.param(lambda: attention(48, seqlen_q=2100), id="attention-D48"),
         pytest.param(lambda: attention(128, dtype=torch.float16), id="attention-D128-fp16"),
@@ -27,6 +32,18 @@ from tests.hopper.recorded import attention, check_specialised, only_kernel, pac
 )
 def test_warp_specialised_code_without_spills_or_advisories(recorded) -> None:
     check_specialised(only_kernel(recorded()), "attention_forward_hopper")
+
+
+@pytest.mark.parametrize(
+    ("options", "grid"),
+    [
+        pytest.param({}, (8, 8, 2), id="two-warpgroups"),
+        pytest.param({"seqlen_q": 500, "causal": True}, (8, 8, 2), id="one-warpgroup"),
+        pytest.param({"seqlen_q": 1100}, (132, 1, 1), id="more-tiles-than-multiprocessors"),
+    ],
+)
+def test_few_tiles_are_a_grid(options, grid) -> None:
+    assert attention(64, **options).launches[0].grid == grid
 
 
 @pytest.mark.parametrize(

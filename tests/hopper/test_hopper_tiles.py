@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -29,7 +30,7 @@ def walked(
         maximum=max,
         minimum=min,
         num_programs=lambda axis: programs,
-        program_id=lambda axis: now.program,
+        program_id=lambda axis: now.program[axis],
         constexpr=hopper_problem.gl.constexpr,
     )
     module = hopper_fp8_problem if fp8 else hopper_problem
@@ -48,7 +49,12 @@ def walked(
     for name in names:
         setattr(problem, name, getattr(whole, name).fn.__get__(problem))
     tiles = []
-    for now.program in range(programs):
+    if kind.get("ONCE"):
+        n_m = -(-seqlen // kind["BLOCK_M"])
+        places = product(range(n_m), range(heads), range(batch))
+    else:
+        places = ((i, 0, 0) for i in range(programs))
+    for now.program in places:
         for i_turn in range(problem.turns() if fp8 else problem.turns(None)):
             if fp8:
                 i_m, i_h, i_b, exists = problem.tile(i_turn)
@@ -74,20 +80,24 @@ def walked(
 )
 @pytest.mark.parametrize(
     ("order", "fp8"),
-    [(order, False) for order in ("full", "tails", "tails-of-two", "causal", "of-one", "pairs")]
+    [
+        (order, False)
+        for order in ("full", "tails", "tails-of-two", "causal", "of-one", "pairs", "once")
+    ]
     + [(order, True) for order in ("full", "causal", "pairs")],
     ids=lambda value: {False: "bf16", True: "fp8"}.get(value, value),
 )
 def test_every_row_of_every_head_is_in_one_tile(
     order: str, fp8: bool, seqlen: int, heads: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    consumers = {"pairs": 2, "tails-of-two": 2, "of-one": 1}.get(order, 3)
+    consumers = {"pairs": 2, "tails-of-two": 2, "of-one": 1, "once": 2}.get(order, 3)
     rows = 64 * consumers
     programs = min(132, -(-seqlen // rows) * heads * batch)
     cut = hopper_cut.cut(seqlen, heads * batch, consumers, programs)
     kind = dict(zip(("whole_each", "whole_more", "tail"), cut, strict=True))
     kind |= {"CONSUMERS": consumers, "BLOCK_M": rows, "TAILS": order.startswith("tails")}
-    kind |= {"CAUSAL": order in ("causal", "of-one", "pairs"), "PAIRS": order == "pairs"}
+    kind |= {"CAUSAL": order in ("causal", "of-one", "pairs")}
+    kind |= {"PAIRS": order == "pairs", "ONCE": order == "once"}
     seen = dict.fromkeys(((b, h, r) for b in range(batch) for h in range(heads)
                           for r in range(0, seqlen, 64)), 0)  # fmt: skip
     for row, i_h, i_b, end in walked(monkeypatch, seqlen, heads, batch, programs, fp8, **kind):

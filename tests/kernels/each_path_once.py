@@ -61,8 +61,13 @@ ATTENTION = [
 HOPPER = [
     *ATTENTION[:6],
     replace(PLAIN, causal=False, S=2100, KV=300, H=8, G=2),
-    replace(PLAIN, causal=False, S=200, KV=256, H=36, G=2),
+    replace(PLAIN, causal=False, S=200, KV=256, H=68, G=2),
+    replace(PLAIN, causal=False, KV=300, H=68, G=2),
+    # Two warpgroups, a tile a program.
+    replace(PLAIN, causal=False, KV=300, H=48, G=2),
+    replace(PLAIN, causal=False, KV=256, H=48, G=2),
     replace(PLAIN, H=48),
+    replace(PLAIN, H=68),
     replace(PLAIN, D=48, S=2100, KV=2200, H=6, G=2),
     replace(PLAIN, S=200, KV=256, dtype="bfloat16"),
     replace(PLAIN, D=128, H=48),
