@@ -39,7 +39,8 @@ class HopperConfig:
     sequences ask for, in packed_tiles.py; ``tails``, of full attention over a plain batch, in
     hopper_cut.py. With ``once``, where a plain batch has no more tiles than there are
     multiprocessors, a program asks for its tile's first copies before its warps part; pairs and
-    tails have nothing of it.
+    tails have nothing of it. With ``ahead`` programs of many tiles of a plain batch find the
+    next one's place while values are multiplied.
     """
 
     consumers: int = field(metadata={"values": (1, 2, 3)})
@@ -52,6 +53,7 @@ class HopperConfig:
     by_head: bool = False
     tails: bool = field(default=False, metadata={"values": (False, True)})
     once: bool = field(default=False, metadata={"values": (False, True)})
+    ahead: bool = field(default=False, metadata={"values": (False, True)})
 
 
 def choose(
@@ -93,7 +95,7 @@ def choose(
         )
     full = plain and not causal
     if full and 16 < head_dim <= 64 and 128 < seqlen_k <= 256:
-        return HopperConfig(2, block_n=256, stages=2, q_stages=2, once=once)
+        return HopperConfig(2, block_n=256, stages=2, q_stages=2, once=once, ahead=True)
     if plain and causal and 32 < head_dim <= 64 and seqlen_q <= 256:
         return HopperConfig(
             2, block_n=64, stages=4, q_stages=2, skip=True, in_turns=False, once=once
@@ -106,19 +108,21 @@ def choose(
         three = seqlen_q >= (2048 if causal else 512)
     if three:
         return HopperConfig(3, block_n=128, stages=2, q_stages=1, skip=True, tails=full)
+    # Tiles of a narrow window take alike: 242 us where pairs took 253 (window 1024).
+    pairs = pairs and (packed or window is None or window > WIDEST_ALIKE)
+    pairs = pairs and (head_dim > 64 or packed or seqlen_q > FEW_FOR_PAIRS)
     few_keys = window is not None and window <= FEW_KEYS and not packed
     return HopperConfig(
         2,
         block_n=64 if few_keys else 128,
         stages=4 if few_keys else 2,
-        # Tiles of a narrow window take alike: 242 us where pairs took 253 (window 1024).
-        pairs=pairs
-        and (packed or window is None or window > WIDEST_ALIKE)
-        and (head_dim > 64 or packed or seqlen_q > FEW_FOR_PAIRS),
+        pairs=pairs,
         q_stages=2,
         by_head=packed and (not causal or seqlen_q > 1024),
         tails=full and head_dim > 64 and seqlen_q >= FEWEST_FOR_TAILS,
         once=once,
+        # Three warpgroups are slower so; pairs and packed sequences were not timed.
+        ahead=plain and head_dim <= 64 and not pairs,
     )
 
 
@@ -323,6 +327,8 @@ def launch(
             EVEN=full and k.shape[1] % config.block_n == 0,
             ONE=full and k.shape[1] <= config.block_n,
             ONCE=once,
+            # A list of tiles has no room for a round behind its last.
+            AHEAD=config.ahead and not once and packed is None,
             CONSUMER_REGISTERS=consumer_registers,
             PRODUCER_REGISTERS=producer_registers,
             num_warps=4,

@@ -112,7 +112,7 @@ def _steps(
 
 
 @gluon.jit
-def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
+def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr, AHEAD: gl.constexpr):
     q_ring = memory.q
     k_ring = memory.k
     v_ring = memory.v
@@ -133,8 +133,11 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
     v_at = v_ring.first_to_use()
     if IN_TURNS and I_CONSUMER == CONSUMERS - 1:
         _turn("arrive", 0, CONSUMERS)  # consumer 0 has the first turn
+    if AHEAD:
+        first_row, i_h, own, exists = problem.tile(0, tiles)
     for i_turn in range(problem.turns(tiles)):
-        first_row, i_h, own, exists = problem.tile(i_turn, tiles)
+        if not AHEAD:
+            first_row, i_h, own, exists = problem.tile(i_turn, tiles)
         if exists:
             row = first_row + I_CONSUMER * ROWS
             n_loaded, _ = problem.blocks(own, first_row, problem.BLOCK_M)
@@ -202,6 +205,9 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
 
             v_ring.wait(v_at)
             acc = values(p, v_ring, v_at, acc, problem)
+            # Where the next rows are takes divisions: they are done while values are multiplied.
+            if AHEAD:
+                next_row, next_h, next_own, next_exists = problem.tile(i_turn + 1, tiles)
             # A row that saw no key: its output is 0 and its log-sum-exp -inf.
             empty = total == 0.0
             b_lse = (maximum * scale_log2 + gl.log2(total)) * 0.6931471805599453
@@ -233,6 +239,10 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr):
                 q_ring.release(q_at.stage)
             for _ in gl.static_range(CONSUMERS):
                 q_at = q_at.next()
+            if AHEAD:
+                first_row, i_h, own, exists = next_row, next_h, next_own, next_exists
+        elif AHEAD:
+            first_row, i_h, own, exists = problem.tile(i_turn + 1, tiles)
     if IN_TURNS and I_CONSUMER == 0:
         _turn("sync", 0, CONSUMERS)  # takes the turn nobody waits for
     tma.store_wait(0)
@@ -286,6 +296,7 @@ def attention_forward_hopper(
     EVEN: gl.constexpr,
     ONE: gl.constexpr,
     ONCE: gl.constexpr,
+    AHEAD: gl.constexpr,
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
@@ -322,7 +333,7 @@ def attention_forward_hopper(
     if CONSUMERS == 1:
         gl.warp_specialize(
             [
-                (_consume, (out, lse, tiles, memory, problem, 0)),
+                (_consume, (out, lse, tiles, memory, problem, 0, AHEAD)),
                 (produce, (q, k, v, tiles, memory, problem)),
             ],
             [1],
@@ -331,8 +342,8 @@ def attention_forward_hopper(
     elif CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (_consume, (out, lse, tiles, memory, problem, 0)),
-                (_consume, (out, lse, tiles, memory, problem, 1)),
+                (_consume, (out, lse, tiles, memory, problem, 0, AHEAD)),
+                (_consume, (out, lse, tiles, memory, problem, 1, AHEAD)),
                 (produce, (q, k, v, tiles, memory, problem)),
             ],
             [4, 1],
@@ -341,9 +352,9 @@ def attention_forward_hopper(
     else:
         gl.warp_specialize(
             [
-                (_consume, (out, lse, tiles, memory, problem, 0)),
-                (_consume, (out, lse, tiles, memory, problem, 1)),
-                (_consume, (out, lse, tiles, memory, problem, 2)),
+                (_consume, (out, lse, tiles, memory, problem, 0, AHEAD)),
+                (_consume, (out, lse, tiles, memory, problem, 1, AHEAD)),
+                (_consume, (out, lse, tiles, memory, problem, 2, AHEAD)),
                 (produce, (q, k, v, tiles, memory, problem)),
             ],
             [4, 4, 1],

@@ -85,6 +85,12 @@ CUT = [
           (replace(FULL, KV=256), 64, 1, 1, 64, 4, False), (FULL, 64, 1, 2, 128, 4, False),
           (replace(FULL, KV=90), 64, 1, 2, 128, 2, False), (CAUSAL, 64, 2, 2, 128, 2, True),
           (WINDOW, 128, 1, 2, 128, 2, False), (CAUSAL, 256, 1, 3, 64, 2, True))),
+    # The next tile's place, found while values are multiplied.
+    *(replace(one, D=D, config=cut(n, b, 2, q_stages=2, ahead=True, **more))
+      for one, D, n, b, more in (
+          (FULL, 64, 2, 128, {}), (replace(FULL, KV=200), 64, 2, 256, {}),
+          (CAUSAL, 64, 2, 64, {"pairs": True}), (CAUSAL, 64, 3, 128, {"skip": True}),
+          (replace(FULL, KV=70, S=700), 64, 3, 128, {"tails": True}), (WINDOW, 96, 1, 64, {}))),
     *(replace(FULL, config=cut(n, 64, 3, q_stages=1, in_turns=t))
       for n, t in ((1, False), (2, True), (2, False), (3, True), (3, False))),
     *(replace(CAUSAL, D=D, config=cut(n, 128, 2, skip=True, q_stages=2))
@@ -154,6 +160,7 @@ ALL: dict[str, dict[str, Any]] = {
                 "EVEN",
                 "ONE",
                 "ONCE",
+                "AHEAD",
             ),
             BOTH,
         ),

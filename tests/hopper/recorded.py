@@ -79,10 +79,12 @@ def attention(
     dtype: torch.dtype = torch.bfloat16,
     window: int = -1,
     seqlen_q: int = 1024,
+    seqlen_k: int = 1024,
+    batch: int = 2,
 ) -> Recording:
     def call() -> None:
-        q = torch.empty((2, seqlen_q, 8, head_dim), dtype=dtype)
-        k, v = (torch.empty((2, 1024, 2, head_dim), dtype=dtype) for _ in range(2))
+        q = torch.empty((batch, seqlen_q, 8, head_dim), dtype=dtype)
+        k, v = (torch.empty((batch, seqlen_k, 2, head_dim), dtype=dtype) for _ in range(2))
         flash_attention(q, k, v, causal=causal, window_size=(window, -1))
 
     return record(call, SM_90)

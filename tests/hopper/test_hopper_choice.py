@@ -350,3 +350,27 @@ def test_one_tile_a_program_where_there_are_no_more(
     cut = forward.choose(seqlen_q=rows, n_heads=n_heads, multiprocessors=132, **given)
     assert cut.once is once
     assert not (once and (cut.pairs or cut.tails))
+
+
+@pytest.mark.parametrize(
+    ("rows", "n_heads", "options", "ahead"),
+    [
+        pytest.param(1024, 32, {}, True, id="two-warpgroups"),
+        pytest.param(512, 1024, {"causal": True}, True, id="causal"),
+        pytest.param(256, 768, {}, True, id="one-block"),
+        pytest.param(2048, 32, {}, False, id="three-warpgroups"),
+        pytest.param(1024, 64, {"causal": True}, False, id="pairs"),
+        pytest.param(256, 768, {"causal": True}, False, id="short-causal"),
+        pytest.param(512, 1024, {"packed": True}, False, id="packed"),
+        pytest.param(1024, 32, {"head_dim": 128}, False, id="D128"),
+    ],
+)
+def test_the_next_tile_is_found_early_where_that_was_timed(
+    rows: int, n_heads: int, options: dict, ahead: bool
+) -> None:
+    """By the times of docs/hopper.md."""
+    from kernels.attention import hopper as forward
+
+    given = {"head_dim": 64, "causal": False, "seqlen_k": rows} | options
+    cut = forward.choose(seqlen_q=rows, n_heads=n_heads, multiprocessors=132, **given)
+    assert cut.ahead is ahead

@@ -18,6 +18,12 @@ from tests.hopper.recorded import attention, check_specialised, only_kernel, pac
             lambda: attention(64, causal=True, seqlen_q=1100), id="attention-D64-causal-pairs"
         ),
         pytest.param(lambda: attention(64, seqlen_q=1100), id="attention-D64"),
+        pytest.param(
+            lambda: attention(64, seqlen_q=1100, seqlen_k=256), id="attention-D64-one-block"
+        ),
+        pytest.param(
+            lambda: attention(64, causal=True, seqlen_q=512, batch=8), id="attention-D64-causal"
+        ),
         pytest.param(lambda: attention(64, seqlen_q=512), id="attention-D64-one-warpgroup"),
         pytest.param(lambda: attention(48, seqlen_q=2100), id="attention-D48"),
         pytest.param(lambda: attention(128, dtype=torch.float16), id="attention-D128-fp16"),
