@@ -40,7 +40,8 @@ ON_HOPPER = (
     "matmul-fp8-16x4096x4096-nt-tensor",
     attention_fp8.FIXED,
 )
-# Rows that begin anywhere in a line, of several tiles a program.
+# Several tiles a program; rows that begin anywhere in a line, too.
+WALKED = jobs.Job("kernels:matmul", "sm_90", "bf16[4096,512] bf16[512,4096]")
 LINES = jobs.Job("kernels:matmul", "sm_90", "fp16[2040,136] fp16[136,2040]")
 # Packed sequences whose tiles are listed first.
 PACKED = jobs.Job(
@@ -64,6 +65,14 @@ SMALL = (
         "",
         " ".join(["bf16[400,2,64]"] * 3)
         + " cu_seqlens_q=i32[3] cu_seqlens_k=i32[3] max_seqlen_q=0 max_seqlen_k=0",
+    ),
+    # Gradients of packed sequences, those of few keys among longer ones again.
+    jobs.Job(
+        "kernels:flash_attention_varlen",
+        "",
+        " ".join(["bf16[400,2,64]"] * 3)
+        + " cu_seqlens_q=i32[3] cu_seqlens_k=i32[3] max_seqlen_q=200 max_seqlen_k=200",
+        backward=True,
     ),
     jobs.Job("kernels:grouped_matmul", "", "bf16[256,128] bf16[4,128,128] i32[5]", backward=True),
     jobs.Job(
@@ -171,7 +180,7 @@ def test_every_kernel_compiles(version: str) -> None:
     asked.append(jobs.Job(attention_fp8.FIXED, "gfx942", is_workload=True))
     few = set(attention_fp8.FIXED_TARGETS) - {"gfx942"}
     asked += [replace(FEW_IN_FP8, target=name) for name in sorted(few)]
-    asked += [FP32_MATMUL, LINES, PACKED, *GRADIENTS]
+    asked += [FP32_MATMUL, WALKED, LINES, PACKED, *GRADIENTS]
     asked += [jobs.Job(name, "sm_90", is_workload=True) for name in ON_HOPPER]
     try:
         folder = sides.triton_folder(version)
