@@ -227,7 +227,8 @@ def judge_stored(
     if seen is None:
         nan = float("nan")
         ratio = head.value / base.value if base.value else nan
-        reason = "no samples were stored"
+        none = np.isnan([base.low, base.high, head.low, head.high]).any()
+        reason = "no samples were stored" if none else "an interval reaches to 0 or has no end"
         return Judgement(
             "inconclusive", ratio, (nan, nan), 1.0, 1, nan, "none", "none", reason
         )  # fmt: skip

@@ -14,8 +14,11 @@ from reports.strict import Fields, RejectedError, is_text, text
 
 MAX_BENCHMARKS = 50_000
 ENVIRONMENT = "pytest-benchmark"
-# Half of the 99 % interval of a normal sample's median, in its interquartile range over root n.
+# Half of the 99 % interval of a normal sample's median, in its interquartile range over root n. It
+# is taken of logarithms, as times are judged: of a few samples far apart it would else reach to 0.
 _HALF_INTERVAL = 2.39
+# Beyond this factor, of e to it, an interval says nothing more.
+_WIDEST = 20.0
 
 
 def is_pytest_benchmark(data: dict[str, Any]) -> bool:
@@ -38,7 +41,7 @@ def parse(path: Path, data: dict[str, Any]) -> ResultFile:
         raise RejectedError(path, problems)
     rows: list[Row] = []
     values: list[float] = []
-    edges: list[float] = []
+    reaches: list[float] = []
     left_out: list[str] = []
     for entry in data["benchmarks"]:
         known = entry if isinstance(entry, dict) else {}
@@ -49,8 +52,8 @@ def parse(path: Path, data: dict[str, Any]) -> ResultFile:
             continue
         rows.append(Row(name, (), len(values), 1, ""))
         values.append(float(median))
-        edges.append(_half_interval(stats))
-    medians, half = np.array(values), np.array(edges)
+        reaches.append(_half_interval(stats))
+    medians, factors = np.array(values), np.exp(reaches)
     return ResultFile(
         path,
         commit,
@@ -62,8 +65,8 @@ def parse(path: Path, data: dict[str, Any]) -> ResultFile:
         started_ms,
         shared(tuple(rows)),
         medians,
-        (medians - half).astype(np.float32),
-        (medians + half).astype(np.float32),
+        (medians / factors).astype(np.float32),
+        (medians * factors).astype(np.float32),
         tuple(left_out),
     )
 
@@ -85,10 +88,13 @@ def _moment(value: Any, name: str, problems: list[str]) -> int:
 
 
 def _half_interval(stats: dict[str, Any]) -> float:
-    spread, rounds = stats.get("iqr"), stats.get("rounds")
-    if not _is_number(spread) or not _is_number(rounds) or rounds < 2:
+    """The logarithm of the factor from the median to either end of its interval."""
+    low, high, rounds = stats.get("q1"), stats.get("q3"), stats.get("rounds")
+    if not _is_number(low) or not _is_number(high) or not _is_number(rounds):
         return math.nan
-    return float(_HALF_INTERVAL * spread / math.sqrt(rounds))
+    if rounds < 2 or not 0.0 < low <= high:
+        return math.nan
+    return min(_HALF_INTERVAL * math.log(high / low) / math.sqrt(rounds), _WIDEST)
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

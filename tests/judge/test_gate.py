@@ -206,5 +206,16 @@ def test_stored_intervals_are_judged_by_the_same_rules(
 
     found = judge_stored(side(100.0), side(head), "lower", LATENCY, wander)
     assert found.verdict == verdict
-    nothing = judge_stored(Stored(100.0, math.nan, math.nan), side(110.0), "lower", LATENCY)
-    assert (nothing.verdict, nothing.reason) == ("inconclusive", "no samples were stored")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "reason"),
+    [
+        (math.nan, math.nan, "no samples were stored"),
+        (-5.0, 205.0, "an interval reaches to 0 or has no end"),
+        (-math.inf, math.inf, "an interval reaches to 0 or has no end"),
+    ],
+)
+def test_an_interval_that_says_nothing_is_named(low: float, high: float, reason: str) -> None:
+    found = judge_stored(Stored(100.0, low, high), Stored(110.0, 109.0, 111.0), "lower", LATENCY)
+    assert (found.verdict, found.reason) == ("inconclusive", reason)

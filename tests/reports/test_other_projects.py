@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from reports.__main__ import main
 from reports.asv_results import read_result
+from reports.gate import Stored, judge_stored
 from reports.strict import RejectedError
+from reports.thresholds import Threshold
 from tests.reports import trees
 
 TEST = "def test_sum(benchmark):\n    benchmark(lambda: sum(range({count})))\n"
@@ -35,6 +38,8 @@ def test_what_pytest_benchmark_writes_becomes_a_report(tmp_path: Path) -> None:
             [
                 *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"),
                 *("--benchmark-autosave", "--benchmark-max-time=0.05", "--rootdir=."),
+                # Of five rounds, the least there are, a busy machine can stretch two as it likes.
+                "--benchmark-min-rounds=100",
             ],
             cwd=repo,
             check=True,
@@ -74,6 +79,39 @@ def test_the_file_that_make_overhead_writes_is_read_whole(tmp_path: Path) -> Non
     assert main(["build", *folders, "--out", str(tmp_path / "html")]) == 0
     pages = [path.read_text() for path in (tmp_path / "html/s").iterdir()]
     assert len(pages) == 6 and all("µs" in page for page in pages)
+
+
+@pytest.mark.parametrize("slower", [1.0, 220.0])
+def test_few_rounds_far_apart_are_judged_by_what_they_say(tmp_path: Path, slower: float) -> None:
+    """On a busy machine a quarter of five rounds took six times as long as another quarter."""
+    found = []
+    for number, scale in enumerate((1e-6, slower * 1e-6)):
+        stats = {"median": scale, "q1": 0.8 * scale, "q3": 5.0 * scale, "rounds": 5}
+        written = {
+            "machine_info": {},
+            "commit_info": {"id": str(number) * 40},
+            "benchmarks": [{"fullname": "test_it.py::test_sum", "stats": stats}],
+            "datetime": "2025-01-01T00:00:00+00:00",
+        }
+        path = tmp_path / f"000{number}.json"
+        path.write_text(json.dumps(written))
+        one = read_result(path)
+        assert 0.0 < one.low[0] < one.values[0] < one.high[0] < np.inf
+        found.append(Stored(float(one.values[0]), float(one.low[0]), float(one.high[0])))
+    judged = judge_stored(found[0], found[1], "lower", Threshold(0.03, 0.0, 0.03))
+    assert judged.verdict == ("regressed" if slower > 1.0 else "inconclusive")
+
+
+@pytest.mark.parametrize(
+    "stats", [{}, {"q1": 0.0, "q3": 1.0, "rounds": 9}, {"q1": 1.0, "q3": 1.0, "rounds": 1}]
+)
+def test_a_median_without_rounds_has_no_interval(tmp_path: Path, stats: dict[str, float]) -> None:
+    path = tmp_path / "0001.json"
+    test = {"fullname": "test_it.py::test_sum", "stats": {"median": 1.0, **stats}}
+    about = {"machine_info": {}, "commit_info": {"id": "a" * 40}, "benchmarks": [test]}
+    path.write_text(json.dumps(about | {"datetime": "2025-01-01T00:00:00+00:00"}))
+    one = read_result(path)
+    assert one.values[0] == 1.0 and np.isnan([one.low[0], one.high[0]]).all()
 
 
 @pytest.mark.parametrize(
