@@ -32,10 +32,13 @@ def test_the_shipped_file_is_read() -> None:
 def test_an_accepted_finding_counts_again_when_it_expires(file: Path) -> None:
     command = ["accept", ID, "--owner", "ada", "--reason", "traded for memory", "--days", "30"]
     assert main([*command, "--file", str(file)]) == 0
-    accepted = triage.load(file)
-    assert triage.remaining([FINDING], accepted, TODAY) == []
-    later = TODAY + datetime.timedelta(days=31)
-    assert triage.remaining([FINDING], accepted, later) == [FINDING]
+    (accepted,) = triage.load(file)
+    # Of the day of this very line, which need not be the day on which the tests began.
+    assert TODAY <= accepted.accepted <= datetime.date.today()
+    assert accepted.expires == accepted.accepted + datetime.timedelta(days=30)
+    assert triage.remaining([FINDING], [accepted], accepted.expires) == []
+    later = accepted.expires + datetime.timedelta(days=1)
+    assert triage.remaining([FINDING], [accepted], later) == [FINDING]
     assert main([*command, "--file", str(file)]) == 2  # twice
 
 

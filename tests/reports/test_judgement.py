@@ -294,7 +294,8 @@ def test_an_accepted_finding_fails_no_comparison_until_it_expires(
     tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 2], "spilled_bytes": [0, 0, 64]})
     (finding,) = judge(history_of(tree)).findings
     accepted = tmp_path / "triage.toml"
-    today = datetime.date.today()
+    # Whether midnight passes before the last line or not: today and tomorrow it holds.
+    yesterday, tomorrow = (datetime.date.today() + datetime.timedelta(days) for days in (-1, 1))
     accepted.write_text("schema_version = 1\n")
     monkeypatch.setattr(triage, "DEFAULT_FILE", accepted)
     command = ("compare", tree.commits[1], tree.commits[2])
@@ -303,15 +304,15 @@ def test_an_accepted_finding_fails_no_comparison_until_it_expires(
     assert run(tree, "comment", tree.commits[1], tree.commits[2]) == 1
     assert f"`python -m reports accept {finding.identity} --owner" in capsys.readouterr().out
     past = triage.Acceptance(
-        finding.identity, "ada", "for memory", today - datetime.timedelta(9), today
+        finding.identity, "ada", "for memory", yesterday - datetime.timedelta(9), tomorrow
     )
     triage.accept(accepted, past)
     capsys.readouterr()
     assert run(tree, *command) == 0
-    assert f"accepted by ada until {today}: for memory" in capsys.readouterr().out
+    assert f"accepted by ada until {tomorrow}: for memory" in capsys.readouterr().out
     assert run(tree, "comment", tree.commits[1], tree.commits[2]) == 0
     assert "regressed, `accepted by ada" in capsys.readouterr().out
-    text = accepted.read_text().replace(str(today), str(today - datetime.timedelta(1)))
+    text = accepted.read_text().replace(str(tomorrow), str(yesterday))
     accepted.write_text(text)
     assert run(tree, *command) == 1
 
