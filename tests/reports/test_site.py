@@ -179,18 +179,28 @@ def test_a_site_drawn_by_several_processes_is_that_of_one(
 
 
 ENDING = """
-import subprocess, time
+import os, pathlib, subprocess, sys, time
 from reports.work import Workers
 
+folder = pathlib.Path(sys.argv[1])
+
+def busy(word):
+    (folder / str(os.getpid())).touch()
+    while not (folder / word).exists():
+        time.sleep(0.01)
+
 with Workers(2) as workers:
-    workers.map(time.sleep, [1.0, 1.0], worth=True)
-    subprocess.Popen(["sh", "-c", "sleep 0.3; kill -INT $PPID"])
+    workers.map(busy, ["interrupted", "interrupted"], worth=True)
+    while len(list(folder.iterdir())) < 2:
+        time.sleep(0.01)
+    # However late that is: they are busy until then.
+    subprocess.Popen(["sh", "-c", "sleep 0.3; kill -INT $PPID; touch $0/interrupted", folder])
 """
 
 
-def test_an_interrupt_while_processes_are_stopped_leaves_none_behind() -> None:
+def test_an_interrupt_while_processes_are_stopped_leaves_none_behind(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", ENDING],
+        [sys.executable, "-c", ENDING, str(tmp_path)],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         start_new_session=True,
