@@ -140,6 +140,7 @@ def test_no_worker_outlives_a_stop(monkeypatch: pytest.MonkeyPatch):
         return started[-1]
 
     monkeypatch.setattr(Session, "_start", remember)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})  # however many there are
     scripts: dict[str, dict[str, object]] = {f"w{i}": {"hangs": True} for i in range(4)}
     scripts["w0"] = {"us": 10}
     request = {"mode": "latency", "scripts": scripts, "limits": QUICK}
