@@ -10,6 +10,10 @@ from torch.autograd import forward_ad
 
 from . import targets
 
+# Modes that make a graph, or fake tensors, of what the dispatcher sees of plain tensors.
+_GRAPHS = torch._C._TorchDispatchModeKey
+_TRACERS = (_GRAPHS.PROXY, _GRAPHS.FAKE, _GRAPHS.FUNCTIONAL)
+
 
 def tensor(name: str, value: Any, *, rank: int, layout: str) -> None:
     if not isinstance(value, torch.Tensor):
@@ -123,13 +127,20 @@ def _without_gaps(value: torch.Tensor) -> bool:
 
 
 def traced(lead: torch.Tensor) -> bool:
-    """Whether torch has to see one operator instead of launches: while it compiles, of tensors
-    that are no plain ones, and within its transforms, whose tensors look plain (``vmap``)."""
+    """Whether torch has to see one operator instead of launches: while it compiles or traces
+    (``make_fx``, ``jit.trace``), of tensors that are no plain ones, and within its transforms,
+    whose tensors look plain (``vmap``)."""
     return (
         torch.compiler.is_compiling()
         or type(lead) is not torch.Tensor
         or torch._C._are_functorch_transforms_active()
+        or (torch._C._len_torch_dispatch_stack() > 0 and _makes_graph())
+        or torch._C._is_tracing()
     )
+
+
+def _makes_graph() -> bool:
+    return any(torch._C._get_dispatch_mode(key) is not None for key in _TRACERS)
 
 
 def no_tangent(**values: Any) -> None:

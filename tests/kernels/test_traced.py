@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.kernels.interpreted import Worker
 
@@ -102,6 +104,55 @@ def run_exported() -> list[tuple[torch.Tensor, torch.Tensor]]:
 def test_lengths_may_be_symbols_of_an_export(interpreter: Worker) -> None:
     for exported, eager in interpreter.run(run_exported):
         assert torch.equal(exported, eager)
+
+
+def run_traced() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Graphs that are made of what the dispatcher sees of plain tensors, given other values."""
+    import kernels
+
+    low = torch.randn(16, 16).to(E4M3)
+
+    def decode(q: Any) -> Any:
+        k, v = q.clone(), q.clone()
+        return kernels.flash_attention_kvcache(q, k, v, q[:, :1], q[:, :1], cache_seqlens=2)
+
+    def backward(q: Any) -> Any:
+        out, lse = kernels.flash_attention(q, q, q, return_lse=True)
+        return kernels.flash_attention_backward(q, q, q, q, out, lse)[0]
+
+    calls = (
+        lambda q: kernels.flash_attention(q, q, q, causal=True),
+        decode,
+        backward,
+        lambda q: kernels.matmul(q[0, :, 0], low.float()),
+        lambda q: kernels.matmul(q[0, :, 0], low.float(), out=torch.empty(4, 16)),
+        lambda q: kernels.matmul(low, low) * q[0, 0, 0, 0],
+        lambda q: kernels.flash_attention(*[low[None, :, None]] * 3) * q[0, 0, 0, 0],
+    )
+    found, (first, second) = [], torch.randn(2, 1, 4, 2, 16)
+    for call in calls:
+        found.append((make_fx(call)(first)(second), call(second)))
+        with warnings.catch_warnings(action="ignore"):  # of its end in torch
+            found.append((torch.jit.trace(call, first, check_trace=False)(second), call(second)))
+    return found
+
+
+def test_plain_tensors_may_be_traced(interpreter: Worker) -> None:
+    for traced, eager in interpreter.run(run_traced):
+        assert torch.equal(traced, eager)
+
+
+def run_plain_among_fake() -> list[tuple[int, ...]]:
+    import kernels
+
+    a, q = torch.randn(16, 16), torch.randn(1, 4, 2, 16)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        found = (kernels.matmul(a, a), kernels.flash_attention(q, q, q))
+        return [tuple(one.shape) for one in found]
+
+
+def test_plain_tensors_may_be_among_fake_ones(interpreter: Worker) -> None:
+    assert interpreter.run(run_plain_among_fake) == [(16, 16), (1, 4, 2, 16)]
 
 
 def run_mapped() -> list[tuple[torch.Tensor, torch.Tensor]]:
