@@ -13,6 +13,8 @@ from . import targets
 # Modes that make a graph, or fake tensors, of what the dispatcher sees of plain tensors.
 _GRAPHS = torch._C._TorchDispatchModeKey
 _TRACERS = (_GRAPHS.PROXY, _GRAPHS.FAKE, _GRAPHS.FUNCTIONAL)
+# What is no tensor, or one whose memory is its values.
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None), bool, int, float, str))
 
 
 def tensor(name: str, value: Any, *, rank: int, layout: str) -> None:
@@ -104,7 +106,9 @@ def apart(
         return
     first = value.data_ptr()
     for other, tensor in others.items():
-        if type(tensor) is not torch.Tensor or not tensor.numel() or not value.numel():
+        if tensor is None or type(tensor) not in _PLAIN:
+            continue
+        if not tensor.numel() or not value.numel():
             continue
         start = tensor.data_ptr()
         if other == in_place and start == first and tensor.stride() == value.stride():
@@ -126,13 +130,14 @@ def _without_gaps(value: torch.Tensor) -> bool:
     return value.is_contiguous() or value.mT.is_contiguous() if value.dim() > 1 else True
 
 
-def traced(lead: torch.Tensor) -> bool:
+def traced(*values: Any) -> bool:
     """Whether torch has to see one operator instead of launches: while it compiles or traces
-    (``make_fx``, ``jit.trace``), of tensors that are no plain ones, and within its transforms,
-    whose tensors look plain (``vmap``)."""
+    (``make_fx``, ``jit.trace``), where one of ``values`` is no plain tensor but a subclass that
+    says itself what operators make of it, and within its transforms, whose tensors look plain
+    (``vmap``)."""
     return (
         torch.compiler.is_compiling()
-        or type(lead) is not torch.Tensor
+        or not _PLAIN.issuperset(map(type, values))
         or torch._C._are_functorch_transforms_active()
         or (torch._C._len_torch_dispatch_stack() > 0 and _makes_graph())
         or torch._C._is_tracing()

@@ -59,7 +59,7 @@ def attend(
         )
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
     out_dtype = torch.bfloat16 if out_dtype is None else out_dtype
-    traced = checks.traced(q)
+    traced = checks.traced(q, k, v, *scales.values())
     run: Any = flash_attention_fp8_op if traced else _forward
     masks = (causal, causal_offset, left_offset)
     outputs: tuple[torch.Tensor, torch.Tensor]

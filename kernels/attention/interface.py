@@ -158,7 +158,9 @@ def flash_attention_backward(
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
     checks.launchable("q", q)
     given = (dout, q, k, v, out, lse)
-    if checks.traced(q) or (torch.is_grad_enabled() and any(one.requires_grad for one in given)):
+    if checks.traced(*given) or (
+        torch.is_grad_enabled() and any(one.requires_grad for one in given)
+    ):
         masks = (causal, causal_offset, left_offset)
         dq, dk, dv = operators.differentiate(dout, None, out, lse, False, q, k, v, *masks, scale)
         return dq, dk, dv

@@ -101,7 +101,9 @@ append_op.register_fake(lambda *_: None)
 def attend(q: torch.Tensor, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """The operator where torch has to know of it, else the launch itself, which saves the
     dispatcher's time on the host."""
-    return attend_op(q, *arguments) if checks.traced(q) else _attend(q, *arguments)
+    if checks.traced(q, *arguments):
+        return attend_op(q, *arguments)
+    return _attend(q, *arguments)
 
 
 def append(
@@ -112,7 +114,7 @@ def append(
     *arguments: Any,
 ) -> None:
     """As ``attend``."""
-    if checks.traced(k):
+    if checks.traced(k, v, k_cache, v_cache, *arguments):
         append_op(k, v, k_cache, v_cache, *arguments)
         return
     checks.written(k_cache, v_cache)

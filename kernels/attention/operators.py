@@ -235,6 +235,6 @@ def flash_attention(
     needs_grad = torch.is_grad_enabled() and any(
         isinstance(one, torch.Tensor) and one.requires_grad for one in (q, k, v, *options)
     )
-    if needs_grad or checks.traced(q):
+    if needs_grad or checks.traced(q, k, v, *options):
         return attend(q, k, v, causal, causal_offset, left_offset, scale, *options)
     return _forward(q, k, v, causal, causal_offset, left_offset, scale, *options)

@@ -75,7 +75,7 @@ def matmul(
         )
     allow_tf32 = checks.flag("allow_tf32", allow_tf32)
     checks.launchable("a", a)
-    traced = checks.traced(a)
+    traced = checks.traced(*given)
     if in_fp8:
         low = (a, b, a_scale, b_scale, bias, activation, residual)
         if out is None:

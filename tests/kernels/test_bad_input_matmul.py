@@ -74,6 +74,11 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^out: expected memory of its own, got that of a, which is read",
     ),
+    "matmul-out-parameter": (
+        lambda: kernels.matmul(T, torch.nn.Parameter(S, requires_grad=False), out=S),
+        ValueError,
+        r"^out: expected memory of its own, got that of b, which is read",
+    ),
     "matmul-out-residual": (
         lambda: kernels.matmul(S, S.clone(), residual=T.t(), out=T),
         ValueError,
