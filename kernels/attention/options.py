@@ -164,11 +164,23 @@ def _dropout(q: torch.Tensor, dropout: Any, seed: Any) -> tuple[float | None, to
     return dropout, seed
 
 
+def is_causal_bias(value: torch.Tensor) -> bool:
+    """Whether it is a mask of ``torch.nn.attention.bias``, told by its attributes: its memory holds
+    nothing. By name, since to import that module takes seconds."""
+    kind = type(value)
+    return (kind.__module__, kind.__name__) == ("torch.nn.attention.bias", "CausalBias")
+
+
 def _bias(name: str, value: Any, q: torch.Tensor, scores: tuple[int, ...]) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         raise TypeError(
             f"{name}: expected a torch.Tensor that broadcasts to {scores}, got "
             f"{type(value).__name__}"
+        )
+    if is_causal_bias(value):
+        raise TypeError(
+            f"{name}: expected a tensor of values, got torch's CausalBias, which holds none; pass "
+            "causal=True, or it as attn_mask to scaled_dot_product_attention"
         )
     checks.dense(name, value)
     checks.dtype(name, value, (torch.float16, torch.bfloat16, torch.float32, torch.bool))

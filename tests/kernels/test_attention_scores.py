@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.attention.bias
 
 from tests.kernels.interpreted import Errors, Worker, measure, pool
 from tests.kernels.scores_cases import (
@@ -265,19 +266,23 @@ def test_rows_a_bias_hides_give_zero_and_minus_infinity(interpreter: Worker, dty
         assert torch.isfinite(one).all()
 
 
-def run_sdpa(shape: tuple[int, ...], dtype: torch.dtype) -> list[Errors]:
+def run_sdpa(shape: tuple[int, ...], dtype: torch.dtype | str) -> list[Errors]:
+    """With a mask of this dtype, or one of torch's own, which are told by their class."""
     import kernels
 
     case = Case(B=2, S=33, KV=40, H=4, G=2)
     q, k, v = (one.transpose(1, 2) for one in case.tensors())
-    generator = torch.Generator().manual_seed(3)
-    mask = torch.randn(shape, generator=generator)
-    mask = mask > -0.5 if dtype == torch.bool else mask.to(dtype)
+    if isinstance(dtype, str):
+        mask = getattr(torch.nn.attention.bias, dtype)(*shape)
+    else:
+        mask = torch.randn(shape, generator=torch.Generator().manual_seed(3))
+        mask = mask > -0.5 if dtype == torch.bool else mask.to(dtype)
+    added = dtype == torch.float16
 
     def torch_sdpa(kind: torch.dtype) -> torch.Tensor:
         return torch.nn.functional.scaled_dot_product_attention(
             *(one.to(kind) for one in (q, k, v)),
-            attn_mask=mask if dtype == torch.bool else mask.to(kind),
+            attn_mask=mask.to(kind) if added else mask,
             enable_gqa=True,
         )
 
@@ -287,11 +292,17 @@ def run_sdpa(shape: tuple[int, ...], dtype: torch.dtype) -> list[Errors]:
 
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    [((33, 40), torch.bool), ((2, 1, 1, 40), torch.bool), ((2, 4, 33, 40), torch.float16)],
+    [
+        ((33, 40), torch.bool),
+        ((2, 1, 1, 40), torch.bool),
+        ((2, 4, 33, 40), torch.float16),
+        ((33, 40), "causal_lower_right"),
+        ((33, 40), "causal_upper_left"),
+    ],
     ids=str,
 )
 def test_attn_mask_means_what_torch_means(
-    interpreter: Worker, shape: tuple[int, ...], dtype: torch.dtype
+    interpreter: Worker, shape: tuple[int, ...], dtype: torch.dtype | str
 ) -> None:
     interpreter.check(run_sdpa, shape, dtype, names=("out",))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention.bias import causal_lower_right
 
 import kernels
 from tests.kernels.mistakes import Mistake, told
@@ -199,6 +200,16 @@ MISTAKES: dict[str, Mistake] = {
         lambda: sdpa(attn_mask=LSE, is_causal=True),
         ValueError,
         r"^attn_mask: expected None with is_causal=True",
+    ),
+    "sdpa-mask-of-torch": (
+        lambda: sdpa(attn_mask=causal_lower_right(8, 9)),
+        ValueError,
+        r"^attn_mask: expected a causal mask of \(8, 8\) as query and key have, got .*\(8, 9\)",
+    ),
+    "attention-bias-of-torch": (
+        lambda: kernels.flash_attention(Q, K, K, bias=causal_lower_right(8, 8)),
+        TypeError,
+        r"^bias: expected a tensor of values, got torch's CausalBias.*causal=True",
     ),
     "attention-bias": (
         lambda: kernels.flash_attention(Q, K, K, bias=LSE.double()),
