@@ -197,6 +197,15 @@ def whole(value: Any) -> bool:
     return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
+def negative(value: int) -> bool:
+    """Of what ``whole`` takes. What a graph reads from a tensor (``item()``) nobody knows while it
+    is made: the graph asserts it."""
+    if torch.compiler.is_compiling():
+        torch._check(value >= 0)
+        return False
+    return value < 0
+
+
 def launchable(name: str, value: torch.Tensor) -> None:
     """Refuse tensors no kernel can reach."""
     if value.is_cuda or torch.compiler.is_compiling():

@@ -129,7 +129,7 @@ def _check(
             )
     if isinstance(seqlens, torch.Tensor):
         integers("cache_seqlens", seqlens, q, rank=1, layout="(batch,)")
-    elif seqlens is not None and (not checks.whole(seqlens) or seqlens < 0):
+    elif seqlens is not None and (not checks.whole(seqlens) or checks.negative(seqlens)):
         raise TypeError(
             "cache_seqlens: expected an int32 tensor (batch,), one int for all or None, got "
             f"{seqlens!r}"

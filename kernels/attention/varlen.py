@@ -212,7 +212,7 @@ def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, max_q: Any, max_k: Any)
             f"cu_seqlens_k: expected {cu_q.numel()} entries as cu_seqlens_q has, got {cu_k.numel()}"
         )
     for name, longest in (("max_seqlen_q", max_q), ("max_seqlen_k", max_k)):
-        if not checks.whole(longest) or longest < 0:
+        if not checks.whole(longest) or checks.negative(longest):
             raise ValueError(
                 f"{name}: expected the longest sequence as an int, got {longest!r}; a tensor's "
                 ".item() once, where the lengths are made, is enough"

@@ -78,6 +78,31 @@ def test_sizes_and_scales_may_be_symbols_of_one_graph(interpreter: Worker) -> No
         assert torch.allclose(compiled, eager, rtol=1e-5, atol=1e-6)
 
 
+def run_lengths_that_tensors_hold() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Of a longest sequence and a cache's length that the graph reads from tensors."""
+    import torch._dynamo
+
+    import kernels
+
+    def attend(q: Any, ends: Any) -> Any:
+        longest = (ends[1:] - ends[:-1]).max().item()
+        out = kernels.flash_attention_varlen(q, q, q, ends, ends, longest, longest, causal=True)
+        return kernels.flash_attention_kvcache(out[None], q[None], q[None], cache_seqlens=longest)
+
+    found, x = [], torch.randn(20, 2, 16)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+        for ends in ([0, 7, 20], [0, 10, 11]):
+            given = x, torch.tensor(ends, dtype=torch.int32)
+            found.append((compiled(*given), attend(*given)))
+    return found
+
+
+def test_lengths_may_be_read_from_tensors_within_a_graph(interpreter: Worker) -> None:
+    for compiled, eager in interpreter.run(run_lengths_that_tensors_hold):
+        assert torch.equal(compiled, eager)
+
+
 class Exported(torch.nn.Module):
     """Lengths of tensors as arguments."""
 
