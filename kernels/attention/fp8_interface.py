@@ -22,9 +22,10 @@ def asked(q: Any, **options: Any) -> bool:
     for name, value in options.items():
         if value is not None:
             kind = q.dtype if isinstance(q, torch.Tensor) else type(q).__name__
+            remedy = "convert the result" if name == "out_dtype" else "fold scales into the tensors"
             raise ValueError(
                 f"{name}: expected None unless q, k and v are float8_e4m3fn or float8_e4m3fnuz, "
-                f"and q is {str(kind).removeprefix('torch.')}; fold scales into the tensors"
+                f"and q is {str(kind).removeprefix('torch.')}; {remedy}"
             )
     return False
 

@@ -38,7 +38,12 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "not-fp8": (
         {"q": Q.half(), "k": K.half(), "v": K.half(), "k_scale": torch.ones(())},
         ValueError,
-        r"^k_scale: expected None unless q, k and v are float8_e4m3fn.*q is float16",
+        r"^k_scale: expected None unless q, k and v are float8_e4m3fn.*q is float16; fold scales",
+    ),
+    "not-fp8-out-dtype": (
+        {"q": Q.half(), "k": K.half(), "v": K.half(), "out_dtype": torch.float32},
+        ValueError,
+        r"^out_dtype: expected None unless q, k and v are .*q is float16; convert the result",
     ),
     "e5m2": (
         {name: K.to(torch.float8_e5m2) for name in "qkv"},
