@@ -25,13 +25,13 @@ def wide(stride):
     return tl.cast(stride, tl.int64)
 
 
-def near(scale: torch.Tensor | None) -> torch.Tensor | None:
-    """Scales of any shape, contiguous where 32 bits do not count all that lies between the first
-    and the last of them: kernels find them by 32 bits in every loop."""
-    if scale is None:
+def near(values: torch.Tensor | None) -> torch.Tensor | None:
+    """Scales and the like, of any shape, contiguous where 32 bits do not count all that lies
+    between the first and the last of them: kernels find them by 32 bits in every loop."""
+    if values is None:
         return None
-    span = sum((n - 1) * stride for n, stride in zip(scale.shape, scale.stride(), strict=True))
-    return scale.contiguous() if span >= LIMIT else scale
+    span = sum((n - 1) * stride for n, stride in zip(values.shape, values.stride(), strict=True))
+    return values.contiguous() if span >= LIMIT else values
 
 
 def far(config: Any, *strides: tuple[int | None, ...]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from .. import checks
+from ..reach import near
 from . import kvcache_append, kvcache_launch
 from .kvcache_layout import Cache
 from .rotary import Rotary
@@ -40,7 +41,7 @@ def _attend(
     if out.numel():
         kvcache_launch.launch(
             q,
-            Cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale),
+            _cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale),
             out,
             lse,
             added=added,
@@ -50,7 +51,7 @@ def _attend(
             left=left,
             scale=scale,
             softcap=softcap,
-            slopes=slopes,
+            slopes=near(slopes),
             sinks=sinks,
             num_splits=num_splits,
         )
@@ -82,8 +83,22 @@ def _append(
 ) -> None:
     """Write k, turned to its positions, and v behind what the caches hold."""
     if k.numel():
-        cache = Cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale)
+        cache = _cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale)
         kvcache_append.launch(k, v, cache, _rotary(cos, sin, interleaved))
+
+
+def _cache(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    seqlens: torch.Tensor | None,
+    length: int,
+    batch_idx: torch.Tensor | None,
+    table: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+) -> Cache:
+    """The cache, its table and scales such that 32 bits lead to each of their entries."""
+    return Cache(k, v, seqlens, length, batch_idx, near(table), near(k_scale), near(v_scale))
 
 
 def _rotary(cos: torch.Tensor | None, sin: torch.Tensor | None, interleaved: bool) -> Rotary | None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .. import checks
+from ..reach import near
 from .blocks import listed
 from .reach import near_bias
 
@@ -54,7 +55,8 @@ class Options:
 
     def arguments(self, scale: float, scores: tuple[int, int, int, int]) -> tuple[Any, ...]:
         """Of every kernel, from ``factor`` on, for ``scores`` of this shape."""
-        strides = (None, None) if self.slopes is None else self.slopes.stride()
+        slopes = near(self.slopes)
+        strides = (None, None) if slopes is None else slopes.stride()
         bias = None if self.bias is None else near_bias(self.bias, scores)
         bias_strides = (None,) * 4 if bias is None else bias.expand(scores).stride()
         hides = bias is not None and bias.dtype == torch.bool
@@ -65,7 +67,7 @@ class Options:
         return (
             scale if self.modifies else None,
             self.softcap,
-            self.slopes,
+            slopes,
             *strides,
             self.sinks,
             *chances,

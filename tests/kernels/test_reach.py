@@ -172,6 +172,51 @@ def test_scales_of_heads_may_lie_any_distance_apart(interpreter: Worker) -> None
         assert torch.equal(got, wanted) and not got.isnan().any()
 
 
+def run_decoding(which: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Outputs and caches, where new keys are appended, with the argument ``which`` far."""
+    heads, pages, seen = 16, 16, 250
+    q, new = (torch.randn(1, 2, heads, 16).half() for _ in range(2))
+    k, v = (torch.randn(pages, 16, heads, 16) for _ in range(2))
+    given = {"k_scale": torch.rand(heads) + 0.5, "v_scale": torch.rand(heads) + 0.5}
+    given["alibi_slopes"] = torch.rand(heads)
+    given["block_table"] = torch.randperm(pages, dtype=torch.int32)[None]
+
+    def decoded(given: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        low = [one.to(torch.float8_e4m3fn) for one in (k, v)]
+        out = kernels.flash_attention_kvcache(q, *low, new, new, cache_seqlens=seen, **given)
+        return [out, *(one.float() for one in low)]
+
+    one = given[which]
+    apart = far(one, one.dim() - 1, FURTHER)
+    return list(zip(decoded(given | {which: apart}), decoded(given), strict=True))
+
+
+@pytest.mark.parametrize("which", ["k_scale", "v_scale", "alibi_slopes", "block_table"])
+def test_what_decoding_has_a_value_a_head_or_page_of_may_lie_any_distance_apart(
+    interpreter: Worker, which: str
+) -> None:
+    for got, wanted in interpreter.run(run_decoding, which):
+        assert torch.equal(got, wanted) and not got.isnan().any()
+
+
+def run_slopes() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Both passes with slopes of heads that lie far apart."""
+    q, k, v, dout = (torch.randn(1, 20, 16, 16).half() for _ in range(4))
+    slopes = torch.rand(16)
+
+    def passes(slopes: torch.Tensor) -> list[torch.Tensor]:
+        given = [one.clone().requires_grad_() for one in (q, k, v)]
+        out = kernels.flash_attention(*given, alibi_slopes=slopes)
+        return [out.detach(), *torch.autograd.grad(out, given, dout)]
+
+    return list(zip(passes(far(slopes, 0, FURTHER)), passes(slopes), strict=True))
+
+
+def test_slopes_of_heads_may_lie_any_distance_apart(interpreter: Worker) -> None:
+    for got, wanted in interpreter.run(run_slopes):
+        assert torch.equal(got, wanted) and not got.isnan().any()
+
+
 DIVISOR = 2000
 
 
