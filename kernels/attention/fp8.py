@@ -46,6 +46,18 @@ def no_zero(scale_log):
 
 
 @triton.jit
+def with_sign(b_q, scale_log):
+    """e4m3 whose products have the other sign where ``scale_log`` is below 0: the largest that a
+    loop finds is then that of the scores."""
+    b_bits = b_q.to(tl.uint8, bitcast=True)
+    b_turned = b_bits ^ tl.where(scale_log < 0.0, 0x80, 0).to(tl.uint8)
+    if b_q.dtype == tl.float8e4b8:
+        # This flavour has no negative zero: its bits are NaN.
+        b_turned = tl.where((b_bits & 0x7F) == 0, b_bits, b_turned)
+    return b_turned.to(b_q.dtype, bitcast=True)
+
+
+@triton.jit
 def attend_fp8(
     b_q,
     b_out,
@@ -197,9 +209,6 @@ def attention_forward_fp8(
         scale_log *= tl.load(q_scale + i_h * stride_q_scale)
     if k_scale is not None:
         scale_log *= tl.load(k_scale + i_kv * stride_k_scale)
-    if not PRESCALE and (q_scale is not None or k_scale is not None):
-        scale_log = no_zero(scale_log)
-
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
     i_row = (i_m * BLOCK_M).to(tl.int64)
     out += i_b.to(tl.int64) * stride_ob + i_h.to(tl.int64) * stride_oh + i_row * stride_os
@@ -221,6 +230,9 @@ def attention_forward_fp8(
         mask=in_m[:, None] & in_d[None, :],
         other=0.0,
     )
+    if not PRESCALE and (q_scale is not None or k_scale is not None):
+        b_q = with_sign(b_q, scale_log)
+        scale_log = no_zero(tl.abs(scale_log))
 
     b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     b_sum = tl.zeros([BLOCK_M], dtype=tl.float32)

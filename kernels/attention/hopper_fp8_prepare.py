@@ -42,7 +42,8 @@ def attention_forward_fp8_hopper_prepare(
     word of 32 bits, zeros past the last key. Of 16 keys, those with the numbers 2 t, 2 t + 1,
     2 t + 8 and 2 t + 9 are next to each other: one thread has their scores.
 
-    factors: (2, heads) fp32, by which scores are multiplied, to powers of 2, and the output.
+    factors: (2, heads) fp32, by which scores are multiplied, to powers of 2, and the output. The
+    first of a head whose scales are below 0 is NaN.
     """
     # Heads side by side, as they are in memory.
     i_h = tl.program_id(0) % kv_heads
@@ -61,6 +62,9 @@ def attention_forward_fp8_hopper_prepare(
                 b_factor *= tl.load(q_scale + i_q * stride_q_scale)
             if q_scale is not None or k_scale is not None:
                 b_factor = no_zero(b_factor)
+                # Below 0 the kernel of the products would take the least score for the largest, and
+                # to turn signs there spills: no number, instead of a wrong one.
+                b_factor = tl.where(b_factor < 0.0, float("nan"), b_factor)
             tl.store(factors + i_q, b_factor)
             tl.store(factors + kv_heads * heads_per_kv + i_q, b_out)
 

@@ -284,3 +284,26 @@ def run_fp8(case: Fp8Case) -> dict[str, Errors]:
         found = run_attention_fp8(case)
     assert not found["lse"].problem, found["lse"].problem
     return {"out": found["out"]}
+
+
+def run_signs(causal: bool) -> tuple[torch.Tensor, torch.Tensor, list[bool]]:
+    """Heads of which any number is NaN and of which all are, and whether each is what it is with
+    scales of other signs but the same products, where those are above 0."""
+    import kernels
+
+    case = Fp8Case(S=150, KV=130, H=4, G=2, causal=causal)
+    q, k, v = (case.arguments()[name] for name in "qkv")
+
+    def call(*scales: list[float]) -> list[torch.Tensor]:
+        named = zip(("q_scale", "k_scale"), map(torch.tensor, scales), strict=True)
+        given = {"causal": causal, "return_lse": True, **dict(named)}
+        with serving_fp8(case):
+            out, lse = kernels.flash_attention(q, k, v, **given)
+        return [out.transpose(1, 2).flatten(2), lse]
+
+    mixed = call([-1.0, 0.5, -0.5, 2.0], [-1.0, 0.7])
+    above = call([1.0, 0.5, 0.5, 2.0], [1.0, 0.7])
+    both = torch.cat([mixed[0].float(), mixed[1]], 2).isnan()
+    same = [all(torch.equal(a[:, h], b[:, h]) for a, b in zip(mixed, above, strict=True))
+            for h in range(4)]  # fmt: skip
+    return both.any(2).any(0), both.all(2).all(0), same

@@ -18,6 +18,7 @@ from tests.gluon.forward_cases import (
     Fp8Case,
     forms,
     run,
+    run_signs,
     run_spoilt,
 )
 from tests.kernels.interpreted import Worker
@@ -249,3 +250,10 @@ def test_scores_that_are_no_numbers(worker: Worker, name: str, keys: int) -> Non
     """With Q in registers and, of 200 keys, not."""
     for mine, theirs in worker.run(run_spoilt, Case(S=130, KV=keys), name):
         assert mine.equal(theirs)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+def test_heads_of_scales_below_0_are_no_numbers(worker: Worker, causal: bool) -> None:
+    any_nan, all_nan, same = worker.run(run_signs, causal)
+    assert any_nan.tolist() == all_nan.tolist() == [False, True, True, False]
+    assert same == [True, False, False, True]

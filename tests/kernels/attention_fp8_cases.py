@@ -34,6 +34,7 @@ from tests.kernels.fp8_unit import unit_scores
 from tests.kernels.interpreted import strided
 
 SCORE = 2.0**-21  # of the largest, what one may lose in fp32
+SIGNS = torch.tensor([1.0, -1.0] * 4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,8 @@ class Case:
                 made[f"{name}_scale"] = torch.linspace(0.5, 2.0, heads)
             elif self.scales == "zeros" and name != "v":
                 made[f"{name}_scale"] = torch.linspace(0.0, 1.0, heads)
+            elif self.scales == "signs":
+                made[f"{name}_scale"] = torch.linspace(0.5, 1.0, heads) * SIGNS[:heads]
             elif self.scales == "tensor":
                 made[f"{name}_scale"] = torch.tensor(1.7 - 0.5 * seed)
         return made

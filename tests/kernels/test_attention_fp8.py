@@ -24,6 +24,10 @@ CASES = [
     Case(H=4, causal=True, scales="zeros"),
     Case(window=(10, 4), KV=130, scales="zeros"),
     Case(scale=-0.1, scales="zeros", causal=True),
+    Case(H=4, scales="signs"),
+    Case(H=4, causal=True, scales="signs", flavour="float8_e4m3fnuz"),
+    Case(H=4, window=(10, 4), KV=130, scales="signs"),
+    Case(H=4, scale=-0.1, scales="signs", causal=True),
 ]
 
 
