@@ -74,17 +74,22 @@ def choose(
     multiprocessors: int,
     *,
     blocks: bool,
-    unscaled: bool = False,
+    scaled: int = 2,
 ) -> Fp8HopperConfig | Fp8OnceConfig | None:
-    """Wide tiles where every multiprocessor has three, narrow ones where most have one (beside
+    """Of a product of which ``scaled`` operands have scales.
+
+    Wide tiles where every multiprocessor has three, narrow ones where most have one (beside
     scales of blocks large ones of which no program has more than one, or of three consumers if
     that is faster), smaller ones of which no program has more than one where those suffice, else
     None: the portable kernel's; docs/hopper.md measures it."""
     rows = triton.cdiv(M, ROWS * WIDE.consumers)
-    # Registers that a wide tile lacks: a scale for each row, a long activation of fp32, any of sums
-    # that no scale multiplies.
-    long = out == torch.float32 and activation in ("gelu", "silu")
-    crowded = blocks or long or (unscaled and activation is not None)
+    # Registers that a wide tile lacks: a scale for each row; a long activation of fp32, or any of
+    # sums that no scale multiplies; silu of sums that two scales do not.
+    if out == torch.float32:
+        long = activation in ("gelu", "silu") or (activation is not None and not scaled)
+    else:
+        long = activation == "silu" and scaled < 2
+    crowded = blocks or long
     if rows * triton.cdiv(N, 256) >= 3 * multiprocessors and not crowded:
         return WIDE
     if 4 * rows * triton.cdiv(N, 128) >= 3 * multiprocessors and M > SPLIT_ROWS:
@@ -146,10 +151,10 @@ def _config(
     out: torch.Tensor, a_scale: Scale, b_scale: Scale, activation: str | None
 ) -> Fp8HopperConfig | Fp8OnceConfig | None:
     blocks = a_scale.blocks or b_scale.blocks
-    unscaled = a_scale.kind == b_scale.kind == "none"
+    scaled = sum(one.kind != "none" for one in (a_scale, b_scale))
     processors = targets.multiprocessors()
     M, N = out.shape
-    return choose(M, N, out.dtype, activation, processors, blocks=blocks, unscaled=unscaled)
+    return choose(M, N, out.dtype, activation, processors, blocks=blocks, scaled=scaled)
 
 
 def supported(

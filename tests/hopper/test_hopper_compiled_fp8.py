@@ -110,6 +110,33 @@ def test_fp8_matmul_without_spills_or_advisories(shape, options) -> None:
 
 
 @pytest.mark.parametrize(
+    ("scales", "activation", "out", "bias", "columns"),
+    [
+        ("none", "relu", torch.bfloat16, False, 256),
+        ("none", "relu", torch.float16, True, 256),
+        ("none", "gelu", torch.float16, False, 256),
+        ("none", "gelu", torch.bfloat16, True, 256),
+        ("none", "relu", torch.float32, False, 128),
+        ("only a", "silu", torch.bfloat16, False, 128),
+        ("only b", "silu", torch.float16, True, 128),
+        ("only b", "gelu", torch.bfloat16, False, 256),
+        ("only a", "relu", torch.float32, True, 256),
+    ],
+)
+def test_activations_of_fp8_take_the_widest_tiles_that_do_not_spill(
+    scales: str, activation: str, out: torch.dtype, bias: bool, columns: int
+) -> None:
+    options = {"scales": scales, "activation": activation, "out": out}
+    if bias:
+        options["bias"] = torch.empty(4096, dtype=out)
+    recording = product_of_fp8(4096, 4096, 512, **options)
+    code = read_code(only_kernel(recording))
+    assert recording.launches[0].arguments["BLOCK_N"] == columns
+    assert code.spilled_bytes == 0
+    assert code.advisories == ()
+
+
+@pytest.mark.parametrize(
     ("shape", "options", "launches"),
     [
         pytest.param((16, 4096, 4096), {}, 1, id="few-rows"),
