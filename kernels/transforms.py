@@ -3,7 +3,7 @@
 What ``torch.library`` makes of a formula is an ``autograd.Function`` without ``setup_context``,
 which the transforms of ``torch.func`` (grad, vjp, jacrev) refuse. Within them an operator is called
 through a Function of ours, which has one. ``torch.compile`` leaves such a transform uncompiled, and
-with fullgraph=True says so; one of calls that ``torch.vmap`` maps still raises.
+with fullgraph=True says so.
 """
 
 from __future__ import annotations
@@ -45,14 +45,24 @@ def differentiable(
         if not torch._C._are_functorch_transforms_active():
             return operator(*arguments)
         if torch.compiler.is_compiling():
-            kind = pyfunctorch.retrieve_current_functorch_interpreter().key()
-            if kind == torch._C._functorch.TransformType.Vmap:
+            if not _takes_gradients():
                 return operator(*arguments)
             # Dynamo can follow neither of the two where gradients are taken: that runs as it is.
             torch._dynamo.graph_break("warpwatch: torch.func within torch.compile runs uncompiled")
         return Transformed.apply(*arguments)
 
     return call
+
+
+def _takes_gradients() -> bool:
+    """Whether any of the transforms that are active, which Dynamo follows here, is no ``vmap``."""
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    innermost = pyfunctorch.retrieve_current_functorch_interpreter()
+    if innermost.key() != torch._C._functorch.TransformType.Vmap:
+        return True
+    with innermost.lower():
+        return _takes_gradients()
 
 
 def differentiable_once(operator: Any, name: str) -> Callable[..., Any]:

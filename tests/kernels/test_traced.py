@@ -209,13 +209,23 @@ def run_compiled_transforms() -> tuple[list[tuple[torch.Tensor, torch.Tensor]], 
     for call, given in calls:
         slope = torch.func.grad(call)
         many = torch.stack([given, 2 * given])
-        for transform, one in ((slope, given), (torch.func.vmap(slope), many)):
+        each = torch.func.vmap(call)
+        pairs = torch.stack([many, 3 * many])
+        transforms = (
+            (slope, given),
+            (torch.func.vmap(slope), many),
+            # Gradients of what is mapped, once and twice.
+            (torch.func.jacrev(each), many),
+            (torch.func.grad(lambda x, each=each: torch.func.vmap(each)(x).sum()), pairs),
+        )
+        for transform, one in transforms:
             torch._dynamo.reset()
             found.append((torch.compile(transform, backend="aot_eager")(one), transform(one)))
         # Mapped alone it is one graph.
-        each = torch.func.vmap(call)
-        whole = torch.compile(each, backend="aot_eager", fullgraph=True)
-        found.append((whole(many), each(many)))
+        for mapped, one in ((each, many), (torch.func.vmap(each), pairs)):
+            torch._dynamo.reset()
+            whole = torch.compile(mapped, backend="aot_eager", fullgraph=True)
+            found.append((whole(one), mapped(one)))
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported) as told:
         torch.compile(slope, backend="aot_eager", fullgraph=True)(given)
