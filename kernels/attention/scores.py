@@ -194,7 +194,9 @@ def tanh(b_x, ratio, PRECISE: tl.constexpr):
         # 1 / x as 1 / sqrt(x) squared, and powers of 2: one instruction each, where a quotient and
         # a power of e take several.
         b_root = tl.rsqrt(tl.exp2(b_x * (ratio * 2.8853900817779268)) + 1.0)
-        b_far = 1.0 - 2.0 * b_root * b_root
+        # 1 as these instructions have it, of a 0 that the compiler does not know: that of 0 is 0.
+        root = tl.rsqrt(tl.exp2(tl.where(ratio == ratio, 0.0, 1.0)) + 1.0)
+        b_far = 2.0 * root * root - 2.0 * b_root * b_root
     # Near 0 the difference above cancels.
     if WIDE:
         # The first terms of the series.
