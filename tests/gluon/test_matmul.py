@@ -16,6 +16,7 @@ from kernels.matmul.hopper_fp8 import (
     LARGE,
     NARROW,
     OBLONG,
+    PAIRS,
     SQUARE,
     THREE,
     WIDE,
@@ -185,6 +186,15 @@ CASES = [
             (THREE, ("blocks", "blocks"), "bfloat16", None),
             (THREE, ("blocks", "none"), "float32", "gelu"),
             (Fp8HopperConfig(128, 128, 5, consumers=3), ("tensor", "columns"), "float16", "relu"),
+        )
+    ),
+    *(  # pairs of blocks, of an even number and an odd one, round the ring more than once
+        _fp8(replace(PAIRS, stages=n), scales, K=K, out=out, activation=one, multiprocessors=1)
+        for n, scales, K, out, one in (
+            (6, ("blocks", "blocks"), 1024, "bfloat16", None),
+            (3, ("blocks", "columns"), 600, "float16", "relu"),
+            (4, ("rows", "blocks"), 600, "float32", "gelu"),
+            (5, ("blocks", "none"), 900, "float32", None),
         )
     ),
     _fp8(NARROW, ("tensor", "blocks"), M=1100, N=100, K=130),
