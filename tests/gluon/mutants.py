@@ -1,10 +1,12 @@
-"""What the interpreter is worth: takes Hopper's kernels' synchronisation away, piece by piece.
+"""What the tests of this folder are worth: takes Hopper's kernels' synchronisation away, piece by
+piece.
 
     python -m tests.gluon.mutants [--only NAME ...] [--orders N]
 
-Each mutant is one of the kernels without one of its waits, releases, fences or turns, or with a
-phase the wrong way round. It is told if any of some calls ends in an error of the interpreter's or
-in values that are far off. Prints those that nothing tells; 1 if there are any that are not known
+Each mutant is one of the kernels without one of its waits, releases, fences or turns, or without
+what one depends on, with a wait for one product fewer, or with a phase the wrong way round. It is
+told if one of the cases that ``make test`` interprets ends in an error of the interpreter's or in
+values far off. Prints those that nothing tells or reaches; 1 if there are any that are not known
 to be harmless.
 """
 
@@ -13,17 +15,20 @@ from __future__ import annotations
 import argparse
 import ast
 import os
+import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType
 from typing import Any
 
 TAKEN_AWAY = (
     "mbarrier.wait",
     "mbarrier.arrive",
+    "mbarrier.expect",
     "fence_async_shared",
     "tma.store_wait",
     "meet",
@@ -31,34 +36,11 @@ TAKEN_AWAY = (
     "_hand_back",
 )
 METHODS = ("wait", "release")
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """``function`` of a kernel with ``what`` changed in ``line``."""
-
-    function: str
-    line: int
-    what: str
-    plain: FunctionType
-    code: CodeType
-    reached: CodeType  # raises where the change is
-
-    def __str__(self) -> str:
-        return f"{self.plain.__module__}:{self.line} {self.function}: {self.what}"
-
-
-class ReachedError(Exception):
-    """A change is in code that a call runs."""
-
-
-def _mark() -> None:
-    raise ReachedError("here")
-
-
-MARK = ast.Expr(ast.parse("_mark()", mode="eval").body)
+OF_GLUON = re.compile(r"kernels\.(\w+\.)?hopper\w*")
+OF_GRADIENTS = r"kernels\.attention\.hopper_backward.*"
+QUICKEST = 8  # cases that try a change in more than one order
+NOT_TOLD, NOT_REACHED = "NOT TOLD", "NOT REACHED"
 # Nothing tells these, since nothing is wrong with the kernel: something else says the same.
-_START = "Cursor(gl.to_tensor(0), gl.to_tensor(1), work.STAGES)"
 # By module, function and change: how many places, and why.
 HARMLESS = {
     (
@@ -86,22 +68,14 @@ HARMLESS = {
         1,
         "turns are for speed alone",
     ),
-    ("hopper_forward", "_consume", "no k_ring.wait(k_at)"): (
-        1,
-        "of a block passed over; V of the block before was waited for",
-    ),
-    ("hopper_forward", "_consume", "no v_ring.wait(v_at)"): (
-        1,
-        "of a block passed over; K of the block behind is waited for",
-    ),
 }
 
 
 class _Change(ast.NodeTransformer):
-    """Changes the ``number``-th place that can be changed; counts them all."""
+    """Changes the ``number``-th place that can be changed, or marks them all; counts them."""
 
-    def __init__(self, number: int, marks: bool) -> None:
-        self.number, self.marks, self.seen = number, marks, 0
+    def __init__(self, name: str, number: int | None) -> None:
+        self.name, self.number, self.seen = name, number, 0
         self.what, self.line = "", 0
 
     def _is_it(self, node: ast.AST, what: str) -> bool:
@@ -111,244 +85,292 @@ class _Change(ast.NodeTransformer):
         self.what, self.line = what, node.lineno
         return True
 
+    def _mark(self, value: ast.expr) -> ast.expr:
+        """``value``, and the place last seen is noted."""
+        if self.number is not None:
+            return value
+        call = ast.parse(f"_mark({self.name!r}, {self.seen - 1})", mode="eval").body
+        call.args.append(value)
+        return call
+
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         call = node.value
         if isinstance(call, ast.Call):
             name = ast.unparse(call.func)
             method = isinstance(call.func, ast.Attribute) and call.func.attr in METHODS
-            if (name in TAKEN_AWAY or method) and self._is_it(node, f"no {ast.unparse(node)}"):
-                return ast.copy_location(MARK if self.marks else ast.Pass(), node)
+            if name in TAKEN_AWAY or method:
+                if self._is_it(node, f"no {ast.unparse(node)}"):
+                    return ast.copy_location(ast.Pass(), node)
+                node.value = self._mark(call)
+        self.generic_visit(node)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        if ast.unparse(node.value) == f"{ast.unparse(node.targets[0])}.next()":
+            if self._is_it(node, f"no {ast.unparse(node)}"):
+                return ast.copy_location(ast.Pass(), node)
+            node.value = self._mark(node.value)
         self.generic_visit(node)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        if ast.unparse(node.func) == "warpgroup_mma_wait" and isinstance(
-            node.args[0], ast.Constant
-        ):
-            more = node.args[0].value + 1
-            if self._is_it(node, f"{ast.unparse(node)} of {more}"):
-                node.args[0] = MARK.value if self.marks else ast.Constant(more)
-        if ast.unparse(node.func) == "Cursor" and len(node.args) == 3:
+        name = ast.unparse(node.func)
+        if name.endswith(".acquire"):
+            if self._is_it(node, f"no wait in {ast.unparse(node)}"):
+                ring = node.func.value  # type: ignore[attr-defined]
+                node.func = ast.Name("_unawaited", ast.Load())
+                node.args.insert(0, ring)
+            else:
+                node.args[0] = self._mark(node.args[0])
+        if name == "warpgroup_mma_wait":
+            count = node.args[0]
+            more = ast.BinOp(count, ast.Add(), ast.Constant(1))
+            if isinstance(count, ast.Constant):
+                more = ast.Constant(count.value + 1)
+            if self._is_it(node, f"{ast.unparse(node)} of {ast.unparse(more)}"):
+                node.args[0] = more
+            else:
+                node.args[0] = self._mark(count)
+        if name in TAKEN_AWAY:
+            for one in node.keywords:
+                if one.arg == "pred" and self._is_it(node, f"{ast.unparse(node)} in any case"):
+                    node.keywords.remove(one)
+                elif one.arg == "pred":
+                    one.value = self._mark(one.value)
+        if name == "Cursor" and len(node.args) == 3:
             phase = ast.unparse(node.args[1])
             if phase in ("gl.to_tensor(0)", "gl.to_tensor(1)"):
                 other = f"gl.to_tensor({1 - int(phase[-2])})"
                 if self._is_it(node, f"{ast.unparse(node)} in phase {1 - int(phase[-2])}"):
-                    changed = ast.parse(other, mode="eval").body
-                    node.args[1] = MARK.value if self.marks else changed
+                    node.args[1] = ast.parse(other, mode="eval").body
+                else:
+                    node.args[1] = self._mark(node.args[1])
         return node
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``plain``, a function of a kernel, with ``what`` changed in ``line``: its ``number``-th
+    place."""
+
+    plain: FunctionType
+    number: int
+    line: int
+    what: str
+    code: CodeType
+
+    def __str__(self) -> str:
+        return f"{self.plain.__module__}:{self.line} {self.plain.__qualname__}: {self.what}"
+
+
+def name_of(plain: FunctionType) -> str:
+    return f"{plain.__module__}.{plain.__qualname__}"
+
+
+def _unawaited(ring: Any, at: Any, count: int) -> Any:
+    """``Ring.acquire`` of a stage, be it empty or not."""
+    from tests.gluon import engines
+
+    ready = ring.full.index(at.stage)
+    engines.expect(ready, count)
+    return ready
 
 
 def mutants_of(plain: FunctionType) -> Iterator[Mutant]:
     from tests.gluon import interpreter
 
-    number = 0
-    while True:
-        changes = [_Change(number, marks) for marks in (False, True)]
-        codes = [interpreter.compiled(plain, change.visit) for change in changes]
-        if changes[0].seen <= number:
+    for number in range(sys.maxsize):
+        change = _Change(name_of(plain), number)
+        code = interpreter.compiled(plain, change.visit)
+        if change.seen <= number:
             return
-        yield Mutant(plain.__qualname__, changes[0].line, changes[0].what, plain, *codes)
-        number += 1
+        yield Mutant(plain, number, change.line, change.what, code)
+
+
+def functions() -> list[FunctionType]:
+    """Of all kernels that have places to be changed."""
+    from tests.gluon import interpreter
+
+    with interpreter.hopper_on_the_cpu():
+        pass  # has imported them
+    modules = [one for name, one in sys.modules.items() if OF_GLUON.fullmatch(name)]
+    members = [member for module in modules for member in vars(module).values()]
+    members += [
+        member
+        for one in members
+        if getattr(one, "__triton_aggregate__", False)
+        for member in vars(one).values()
+    ]
+    found = {
+        member.fn
+        for member in members
+        if isinstance(member, interpreter.JITFunction | interpreter.InterpretedFunction)
+    }
+    ordered = sorted(found, key=lambda one: (one.__module__, one.__code__.co_firstlineno))
+    return [one for one in ordered if next(mutants_of(one), None)]
 
 
 @dataclass(frozen=True)
 class Call:
-    """Something to compute, its kernels interpreted: the largest relative error of its results."""
+    """A ``case`` of the tests, and what ``run`` says is beyond its bars in one of its orders, 0 for
+    its own; nothing where all is well. ``of``: where it reaches places, beside kernels.hopper."""
 
-    name: str
-    run: Callable[[], float]
-    multiprocessors: int = 2
-
-
-def _far(found: Any, truth: Any) -> float:
-    truth = truth.detach()
-    far = (found.detach().double() - truth).norm() / truth.norm()
-    return float(far) if bool(far == far) else float("inf")
+    of: re.Pattern[str]
+    case: Any
+    run: Callable[[Any, int], str]
+    reached: set[tuple[str, int]] = field(default_factory=set)
 
 
 def calls() -> list[Call]:
-    import torch
+    from tests.gluon import (
+        backward_cases,
+        forward_cases,
+        matmul_cases,
+        test_backward,
+        test_forward,
+        test_matmul,
+    )
+    from tests.kernels import test_matmul_fp8
 
-    from kernels import flash_attention, flash_attention_varlen, matmul
+    def far(errors: dict[str, Any]) -> str:
+        """What no other draw of numbers brings back."""
+        return ", ".join(f"{name}: {one}" for name, one in errors.items() if one.far_beyond())
 
-    def drawn(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-        return torch.randn(shape).to(dtype)
+    def product(case: Any, order: int) -> str:
+        case = replace(case, seed=case.seed + order)
+        if not case.in_fp8:
+            return far({"out": matmul_cases.run(case)[0]})
+        share = test_matmul_fp8.shares(*matmul_cases.run_fp8(case)[0])
+        return "" if bool((share <= 1.0).all()) else f"{float(share.max()):.2f} of the bound"
 
-    def attended(q: Any, k: Any, v: Any, causal: bool, window: int = -1) -> Any:
-        q, k, v = (x.double().transpose(-3, -2) for x in (q, k, v))
-        k, v = (x.repeat_interleave(q.shape[-3] // k.shape[-3], -3) for x in (k, v))
-        scores = q @ k.mT * q.shape[-1] ** -0.5
-        rows = torch.arange(scores.shape[-2])[:, None] + scores.shape[-1] - scores.shape[-2]
-        columns = torch.arange(scores.shape[-1])
-        if causal:
-            scores = scores.masked_fill(columns > rows, float("-inf"))
-        if window >= 0:
-            scores = scores.masked_fill(columns < rows - window, float("-inf"))
-        return (scores.softmax(-1) @ v).transpose(-3, -2)
+    def forward(case: Any, order: int) -> str:
+        case = replace(case, order=case.order + order)
+        in_fp8 = isinstance(case, forward_cases.Fp8Case)
+        return far((forward_cases.run_fp8 if in_fp8 else forward_cases.run)(case))
 
-    def attention(S: int, D: int, causal: bool, window: int = -1, grad: bool = True) -> float:
-        q, dout = drawn(1, S, 4, D), drawn(1, S, 4, D)
-        k, v = drawn(1, S + 40, 2, D), drawn(1, S + 40, 2, D)
-        inputs = [x.requires_grad_(grad) for x in (q, k, v)]
-        out = flash_attention(*inputs, causal=causal, window_size=(window, -1))
-        truth = attended(*inputs, causal, window)
-        far = [_far(out, truth)]
-        if grad:
-            found = torch.autograd.grad(out, inputs, dout)
-            true = torch.autograd.grad(truth, inputs, dout.double())
-            far += [_far(a, b.double()) for a, b in zip(found, true, strict=True)]
-        return max(far)
+    def backward(case: Any, order: int) -> str:
+        return far(backward_cases.run(case, order))
 
-    def packed(D: int, causal: bool) -> float:
-        lengths = (150, 1, 0, 333)
-        ends = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32)
-        q, dout = drawn(sum(lengths), 4, D), drawn(sum(lengths), 4, D)
-        k, v = drawn(sum(lengths), 2, D), drawn(sum(lengths), 2, D)
-        inputs = [x.requires_grad_() for x in (q, k, v)]
-        out = flash_attention_varlen(*inputs, ends, ends, 333, 333, causal=causal)
-        parts = zip(*(x.split(lengths) for x in inputs), strict=True)
-        truth = torch.cat([attended(*part, causal) for part in parts])
-        found = torch.autograd.grad(out, inputs, dout)
-        true = torch.autograd.grad(truth, inputs, dout.double())
-        far = [_far(a, b.double()) for a, b in zip(found, true, strict=True)]
-        return max(_far(out, truth), *far)
-
-    def in_fp8(S: int, D: int, causal: bool) -> float:
-        q = drawn(1, S, 4, D, dtype=torch.float8_e4m3fn)
-        k, v = (drawn(1, S, 2, D, dtype=q.dtype) for _ in range(2))
-        out = flash_attention(q, k, v, causal=causal, out_dtype=torch.bfloat16)
-        return _far(out, attended(q, k, v, causal)) / 10  # weights in fp8 are off by 3 %
-
-    def product(M: int, N: int, K: int, layout: str = "nn", **named: Any) -> float:
-        dtype = named.pop("dtype", torch.bfloat16)
-        a = drawn(K, M, dtype=dtype).t() if layout[0] == "t" else drawn(M, K, dtype=dtype)
-        b = drawn(N, K, dtype=dtype).t() if layout[1] == "t" else drawn(K, N, dtype=dtype)
-        truth = a.double() @ b.double()
-        residual = named.get("residual")
-        if residual is not None:
-            truth = truth + residual.double()
-        return _far(matmul(a, b, **named), truth)
-
-    fp8 = {"dtype": torch.float8_e4m3fn, "layout": "nt", "out_dtype": torch.bfloat16}
-    ones = {"a_scale": torch.ones(300, 4), "b_scale": torch.ones(4, 3)}
+    forwards = (*test_forward.CHOSEN, *test_forward.CUT, *test_forward.TAILS, *test_forward.FP8)
     return [
-        Call("forward D64", lambda: attention(700, 64, False, grad=False)),
-        Call("forward one tile", lambda: attention(200, 64, False, grad=False), 8),
-        Call("forward causal D64", lambda: attention(2100, 64, True, grad=False)),
-        Call("forward D96", lambda: attention(300, 96, True, grad=False)),
-        Call("forward D128", lambda: attention(1100, 128, False, grad=False)),
-        Call("forward D256", lambda: attention(400, 256, True, grad=False)),
-        Call("forward window", lambda: attention(900, 128, True, 300, grad=False)),
-        Call("backward D64", lambda: attention(300, 64, True)),
-        Call("backward D128", lambda: attention(520, 128, True)),
-        Call("backward D128 full", lambda: attention(520, 128, False)),
-        Call("backward D128 long", lambda: attention(1100, 128, False)),
-        Call("backward window", lambda: attention(700, 128, True, 300)),
-        Call("backward D192", lambda: attention(200, 192, True)),
-        Call("backward D256", lambda: attention(200, 256, False)),
-        Call("backward window D192", lambda: attention(300, 192, True, 100)),
-        Call("packed D128", lambda: packed(128, True)),
-        Call("packed D64", lambda: packed(64, False)),
-        Call("fp8 D128", lambda: in_fp8(500, 128, True)),
-        Call("fp8 D64", lambda: in_fp8(300, 64, False)),
-        Call("fp8 D64 causal", lambda: in_fp8(2100, 64, True)),
-        Call("fp8 D256", lambda: in_fp8(700, 256, True)),
-        Call("product", lambda: product(600, 520, 400)),
-        Call("product tn", lambda: product(600, 520, 400, "tn")),
-        Call("product nt", lambda: product(600, 520, 400, "nt")),
-        Call("product, residual", lambda: product(600, 520, 400, residual=drawn(600, 520))),
-        Call("product, one tile", lambda: product(100, 72, 1000)),
-        Call("product, few rows", lambda: product(8, 512, 1024)),
-        Call("product, split", lambda: product(64, 64, 8192)),
-        Call("product, lines", lambda: product(600, 515, 333)),
-        Call("product, tf32", lambda: product(600, 512, 512, dtype=torch.float32, allow_tf32=True)),
-        Call("product, fp8", lambda: product(300, 300, 512, **fp8)),
-        Call("product, fp8 blocks", lambda: product(300, 300, 512, **fp8, **ones)),
-        Call("product, fp8 few rows", lambda: product(8, 256, 512, **fp8)),
+        Call(re.compile(of), case, run)
+        for of, run, cases in (
+            (r"kernels\.matmul\..*", product, test_matmul.CASES),
+            (r"kernels\.attention\.hopper_(?!backward).*", forward, forwards),
+            (OF_GRADIENTS, backward, test_backward.CASES),
+        )
+        for case in cases
     ]
 
 
-FAR = 0.01  # no result in bf16 is off by as much
+def told(call: Call, order: int) -> str:
+    """What is told of a call, nothing where all is well."""
+    from tests.kernels.interpreted import numbers
+
+    with numbers(0):
+        try:
+            return call.run(call.case, order)
+        except AssertionError as error:  # the interpreter's are such, too
+            return f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
 
 
-def outcome(call: Call, seed: int) -> tuple[str, set[FunctionType]]:
-    """What is told of a call, nothing where all is well, and the functions that ran."""
-    import torch
-
+def reach(every: list[Call], among: list[FunctionType]) -> str:
+    """Run all calls as they are, quickest first from then on, and note which places they reach;
+    what is wrong already."""
     from tests.gluon import interpreter
 
-    torch.manual_seed(seed)
-    interpreter.called.clear()
-    told = ""
+    now: set[tuple[str, int]] = set()
+
+    def mark(name: str, number: int, value: Any) -> Any:
+        now.add((name, number))
+        return value
+
+    interpreter.beside["_mark"] = mark
+    for plain in among:
+        marked = interpreter.compiled(plain, _Change(name_of(plain), None).visit)
+        interpreter.changed[plain] = marked
+    took: dict[int, float] = {}
+    for call in every:
+        now.clear()
+        begun = time.perf_counter()
+        if wrong := told(call, 0):
+            return f"{call.case}: {wrong}"
+        took[id(call)] = time.perf_counter() - begun
+        call.reached.update(now)
+    interpreter.changed.clear()
+    every.sort(key=lambda one: took[id(one)])
+    return ""
+
+
+@contextmanager
+def put_in_place(mutant: Mutant) -> Iterator[None]:
+    """Inside, it runs instead of what it was made of."""
+    from tests.gluon import interpreter
+
+    interpreter.beside["_unawaited"] = _unawaited
+    interpreter.changed[mutant.plain] = mutant.code
     try:
-        with interpreter.hopper_on_the_cpu(call.multiprocessors, seed):
-            far = call.run()
-        if not far < FAR:
-            told = f"off by {far:.2g}"
-    except Exception as error:
-        told = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
-    return told, set(interpreter.called)
+        yield
+    finally:
+        del interpreter.changed[mutant.plain]
+
+
+def judged(mutant: Mutant, every: list[Call], orders: int) -> str:
+    """What tells a mutant, or that nothing does."""
+    place = (name_of(mutant.plain), mutant.number)
+    reaching = [one for one in every if place in one.reached]
+    with put_in_place(mutant):
+        for i, call in enumerate(reaching):
+            for order in range(orders if i < QUICKEST else 1):
+                if found := told(call, order):
+                    return found
+    return NOT_TOLD if reaching else NOT_REACHED
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gluon.mutants")
     parser.add_argument("--only", nargs="+", default=[], help="kernels' modules, by their ends")
-    parser.add_argument("--orders", type=int, default=3, help="seeds of each call")
+    parser.add_argument("--orders", type=int, default=3, help=f"of the {QUICKEST} quickest cases")
     given = parser.parse_args(arguments)
-    from tests.gluon import interpreter
-
-    interpreter.beside["_mark"] = _mark
-    reaches: dict[FunctionType, list[tuple[Call, float]]] = {}
-    for call in calls():
-        begun = time.perf_counter()
-        told, functions = outcome(call, 0)
-        took = time.perf_counter() - begun
-        print(f"{call.name}: {took:.1f} s, {told or 'well'}", flush=True)
-        if told:
-            return 2
-        for one in functions:
-            reaches.setdefault(one, []).append((call, took))
+    among = functions()
+    for name in given.only:
+        if not any(one.__module__.endswith(f".{name}") for one in among):
+            parser.error(f"--only {name}: no such module has anything to take away")
+    if given.only:
+        ends = tuple(f".{name}" for name in given.only)
+        among = [one for one in among if one.__module__.endswith(ends)]
+    modules = {one.__module__ for one in among}
+    every = [
+        one
+        for one in calls()
+        if any(one.of.fullmatch(module) or module == "kernels.hopper" for module in modules)
+    ]
+    begun = time.perf_counter()
+    if wrong := reach(every, among):
+        print(f"without a change: {wrong}")
+        return 2
+    print(f"{len(every)} cases in {time.perf_counter() - begun:.0f} s", flush=True)
     harmless: Counter[tuple[str, str, str]] = Counter()
-    counts = dict.fromkeys(("told", "harmless", "not reached", "NOT TOLD"), 0)
-    for plain in sorted(reaches, key=lambda one: (one.__module__, one.__code__.co_firstlineno)):
-        if given.only and not plain.__module__.endswith(tuple(given.only)):
-            continue
+    counts = dict.fromkeys(("told", "harmless", NOT_REACHED, NOT_TOLD), 0)
+    for plain in among:
         for mutant in mutants_of(plain):
-            found = ""
-            told_by = sorted(reaches[plain], key=lambda one: one[1])
-            for call, _ in told_by:
-                interpreter.changed[plain] = mutant.reached
-                if not outcome(call, 0)[0].startswith("ReachedError"):
-                    continue
-                found = found or "NOT TOLD"
-                interpreter.changed[plain] = mutant.code
-                for seed in range(given.orders):
-                    told, _ = outcome(call, seed)
-                    found = told if told and found == "NOT TOLD" else found
-                    if told:
-                        break
-                if found != "NOT TOLD":
-                    break
-            del interpreter.changed[plain]
+            kind = found = judged(mutant, every, given.orders)
             key = (plain.__module__.rsplit(".", 1)[-1], plain.__name__, mutant.what)
             count, known = HARMLESS.get(key, (0, ""))
-            if not found:
-                kind = found = "not reached"
-            elif found != "NOT TOLD":
-                kind = "told"
-            elif harmless[key] < count:
+            if found == NOT_TOLD and harmless[key] < count:
                 kind, found = "harmless", f"harmless: {known}"
                 harmless[key] += 1
-            else:
-                kind = "NOT TOLD"
+            elif found not in (NOT_TOLD, NOT_REACHED):
+                kind = "told"
             counts[kind] += 1
             print(f"{mutant}: {found}", flush=True)
     print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
-    stale = [key for key, (count, _) in HARMLESS.items() if harmless[key] != count]
-    if stale and not given.only:
+    asked = {one.rsplit(".", 1)[-1] for one in modules} if given.only else {k[0] for k in HARMLESS}
+    stale = [k for k, (count, _) in HARMLESS.items() if k[0] in asked and harmless[k] != count]
+    if stale:
         print(f"told, or gone, of those that HARMLESS names: {stale}")
-    return 1 if counts["NOT TOLD"] or counts["not reached"] or (stale and not given.only) else 0
+    return int(bool(counts[NOT_TOLD] or counts[NOT_REACHED] or stale))
 
 
 if __name__ == "__main__":
@@ -356,12 +378,7 @@ if __name__ == "__main__":
         # Triton reads it when it is imported.
         os.environ["TRITON_INTERPRET"] = "1"
         os.execv(sys.executable, [sys.executable, "-m", "tests.gluon.mutants", *sys.argv[1:]])
-    import torch
+    from tests.kernels.interpreted import prepare
 
-    from tests.kernels.mended import mend_interpreter
-
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
-    mend_interpreter()
+    prepare()
     raise SystemExit(main(sys.argv[1:]))
