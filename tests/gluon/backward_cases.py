@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import math
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import accumulate
 from typing import Any
 from unittest.mock import patch
@@ -229,30 +229,18 @@ def alike(case: Case, seeds: Sequence[int], multiprocessors: Sequence[int]) -> b
     return all(torch.equal(*pair) for one in runs[1:] for pair in zip(runs[0], one, strict=True))
 
 
-def told_without_the_mend(case: Case, seed: int) -> str:
-    """What is told of the queries' kernel of short sequences where it gives back, after its last
-    step, what it did not wait for."""
-    from kernels.attention import hopper_backward_short_q
-    from tests.gluon import interpreter
+def told_of_a_change(case: Case, seed: int, module: str, function: str, what: str) -> str:
+    """What is told of a kernel in which a ``function`` of ``module`` is changed as ``what`` says
+    (mutants.py)."""
+    from tests.gluon import mutants
 
-    plain = hopper_backward_short_q._consume.fn
-
-    def give_back(tree: ast.Module) -> None:
-        arrivals = [
-            one
-            for one in ast.walk(tree)
-            if isinstance(one, ast.Call) and ast.unparse(one).startswith("mbarrier.arrive(v_ring")
-        ]
-        (arrival,) = arrivals
-        arrival.keywords = []
-
-    interpreter.changed[plain] = interpreter.compiled(plain, give_back)
-    try:
-        alike(case, (seed,), (2,))
-    except AssertionError as error:
-        return f"{type(error).__name__}: {error}"
-    finally:
-        del interpreter.changed[plain]
+    plain = getattr(import_module(f"kernels.attention.{module}"), function).fn
+    (mutant,) = (one for one in mutants.mutants_of(plain) if one.what == what)
+    with mutants.put_in_place(mutant):
+        try:
+            alike(case, (seed,), (2,))
+        except AssertionError as error:
+            return f"{type(error).__name__}: {error}"
     return ""
 
 

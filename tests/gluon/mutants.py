@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -249,8 +250,8 @@ def calls() -> list[Call]:
         in_fp8 = isinstance(case, forward_cases.Fp8Case)
         return far((forward_cases.run_fp8 if in_fp8 else forward_cases.run)(case))
 
-    def backward(case: Any, order: int) -> str:
-        return far(backward_cases.run(case, order))
+    def backward(case: Any, order: int, first: int = 0) -> str:
+        return far(backward_cases.run(case, first + order))
 
     forwards = (*test_forward.CHOSEN, *test_forward.CUT, *test_forward.TAILS, *test_forward.FP8)
     return [
@@ -261,6 +262,9 @@ def calls() -> list[Call]:
             (OF_GRADIENTS, backward, test_backward.CASES),
         )
         for case in cases
+    ] + [
+        Call(re.compile(OF_GRADIENTS), test_backward.LATE, partial(backward, first=order))
+        for order in (*test_backward.LATE_QUERIES, *test_backward.LATE_KEYS)
     ]
 
 
