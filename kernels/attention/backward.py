@@ -14,11 +14,12 @@ from ..descriptors import TensorDescriptor
 from .backward_kv import attention_backward_kv
 from .backward_q import attention_backward_q
 from .backward_rows import attention_backward_delta, attention_backward_rows
-from .configs import NARROW, choose_backward, columns, measured, most_seen
+from .configs import choose_backward, columns, measured, most_seen
 from .forward import LOG2_E
 from .options import PLAIN, Options
 from .order import together
 from .packed import Packed, describable_as, described
+from .plain_configs import NARROW
 from .reach import near, refuse_wide
 
 

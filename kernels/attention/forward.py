@@ -8,11 +8,12 @@ import triton.language as tl
 
 from .. import targets
 from ..products import sum_type
-from .configs import NARROW, choose_forward, columns, measured, most_seen
+from .configs import choose_forward, columns, measured, most_seen
 from .forward_keys import attend
 from .options import PLAIN, Options
 from .order import taken, together
 from .packed import Packed, bounds, describable_as, described
+from .plain_configs import NARROW
 from .reach import near
 from .scores import Scores
 

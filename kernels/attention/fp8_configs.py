@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..targets import Target
 from .configs import INTERPRETED
-from .configs import ForwardConfig as C
+from .plain_configs import ForwardConfig as C
 
-# Columns as in configs.FORWARD. No row for sm_80 and gfx90a: they have no fp8. Nothing spills up to
-# head dim 128. At 256 Hopper spills some 200 bytes, sm_100 68 with a window: half the rows
+# Columns as in plain_configs.FORWARD. No row for sm_80 and gfx90a: they have no fp8. Nothing spills
+# up to head dim 128. At 256 Hopper spills some 200 bytes, sm_100 68 with a window: half the rows
 # do not, and bound the time 1.5 times as high.
 FP8: dict[str, dict[int, C]] = {
     "sm_90": {64: C(64, 64, 4, 3), 128: C(128, 64, 8, 3), 256: C(128, 64, 8, 2)},

@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.attention.configs import (
-    GROUPED_KV,
-    NARROW,
-    PACKED_KV,
-    choose_backward,
-    choose_forward,
-)
+from kernels.attention.configs import choose_backward, choose_forward
 from kernels.attention.order import MOST_TOGETHER, taken, together
+from kernels.attention.plain_configs import GROUPED_KV, NARROW, PACKED_KV
 from kernels.targets import Target
 
 SM_90 = Target("sm_90", "cuda", 90)
