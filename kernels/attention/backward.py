@@ -100,6 +100,7 @@ def launch(
             grouped=heads > kv_heads,
             scored=not options.plain,
             crowded=options.crowded,
+            alone=None if left_offset is not None or dbias is not None else options.alone,
         )
         values = {"HEAD_DIM_V": head_dim_v, "BLOCK_DV": block_dv}
         shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, **values}
@@ -176,7 +177,8 @@ def launch(
                 **rows.options(),
             )
         tma = config.tma and fits
-        branch = options.block_mask is None and (causal or left_offset is not None)
+        masked = causal or left_offset is not None or options.bias is not None
+        branch = options.block_mask is None and masked
         # Where the place of a block tells how long it takes, and registers were seen to suffice.
         ordered = causal and left_offset is None and options.plain and not exact
         common = shape | {"CAUSAL": causal, "TMA": tma}

@@ -11,7 +11,7 @@ from .masks import since, up_to
 from .order import taken
 from .packed import bounds
 from .products import head_product
-from .scores import LARGEST, Scores, dropped, kept, modified, place
+from .scores import LARGEST, Scores, dropped, is_kept, kept, marked, modified, place
 
 
 @triton.jit
@@ -143,8 +143,13 @@ def accumulate_kv(
         if scores.seed is not None:
             b_keep = kept(scores, i_m, o_column, BLOCK_M, BLOCK_N, sum_type(b_q.dtype)).T
             b_kept = dropped(b_p, b_keep, scores)
+            if not EXACT:
+                b_p = marked(b_p, b_keep)
         else:
             b_kept = b_p
+        if not EXACT:
+            # Here, so that not both of them take registers beside the product.
+            b_p *= b_slope
         b_dv = add_product(b_dv, b_kept, b_dout)
         if EXACT:
             b_dp = head_product(b_dout, b_v, WIDE=True).T
@@ -159,9 +164,10 @@ def accumulate_kv(
             if LATE:
                 b_delta = load_of_rows(delta + (o_head + i_m) + o_m, in_m, 0.0, WHOLE)
             if scores.seed is not None:
-                b_dp = dropped(b_dp, b_keep, scores)
+                b_dp = dropped(b_dp, is_kept(b_p), scores)
+                b_p = tl.abs(b_p)
             b_ds = b_p * (b_dp - b_delta[None, :])
-        b_dk = add_product(b_dk, b_ds * b_slope, b_q)
+        b_dk = add_product(b_dk, b_ds * b_slope if EXACT else b_ds, b_q)
         if n_heads is not None:
             is_last = i_walked + BLOCK_M >= o_end
             i_walked = tl.where(is_last, o_first, i_walked + BLOCK_M)

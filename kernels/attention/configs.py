@@ -22,7 +22,9 @@ from .plain_configs import (
     ForwardConfig,
 )
 from .scored_configs import (
+    ALONE_BACKWARD,
     ALONE_FORWARD,
+    ALONE_GROUPED_KV,
     BIASED_BLOCKS,
     CROWDED_BACKWARD,
     CROWDED_FORWARD,
@@ -97,9 +99,11 @@ def choose_backward(
     grouped: bool = False,
     scored: bool = False,
     crowded: bool = False,
+    alone: str | None = None,
 ) -> BackwardConfig:
     """The configuration the backward pass launches for this problem; ``exact`` is told there,
     ``describable`` says that tiles come through descriptors, ``grouped`` that heads share keys,
+    ``alone`` what is asked of scores where it is one thing and no window,
     the others as at ``choose_forward``.
     """
     if exact and dtype == torch.float32 and target.adds_fp64:
@@ -110,6 +114,10 @@ def choose_backward(
         return INTERPRETED_BACKWARD
     if dtype.itemsize == 2 and target.name in BACKWARD:
         other = other or not describable
+        row = ALONE_BACKWARD.get(alone or "", {}).get(target.name, {}).get(head_dim)
+        if row and not packed and not other:
+            shared = ALONE_GROUPED_KV.get(alone or "", {}).get(target.name, {}) if grouped else {}
+            return replace(row, kv=shared.get(head_dim, row.kv))
         tables = BACKWARD | OTHER_BACKWARD if other else BACKWARD
         if (packed or narrow) and not other:
             tables = tables | (PACKED_BACKWARD if packed else NARROW_BACKWARD)

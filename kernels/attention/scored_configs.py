@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .plain_configs import FORWARD, BackwardConfig, ForwardConfig
+from .plain_configs import BACKWARD, FORWARD, BackwardConfig, ForwardConfig
 
 B, C = BackwardConfig, ForwardConfig
 
@@ -94,4 +94,41 @@ CROWDED_BACKWARD = SCORED_BACKWARD | {
         128: B(C(32, 64, 8, 1), C(64, 32, 8, 1), delta_rows=32),
         256: B(C(32, 32, 8, 1), C(32, 32, 8, 1)),
     }
+}
+
+# One thing asked of scores, in gradients: what serves without any, where no compiler spills (at an
+# even length and at an odd one, by triton 3.7, up to head dim 128 by 3.6 too). The keys' kernel has
+# no registers for 64 queries where an option takes some: dropout, softcap and a bias 32 then, and a
+# block mask no second stage. With more stages the queries' kernel of a bias gets C7515, or at head
+# dim 128 with 128 rows. Found with the compiler; not measured on a card yet. Elsewhere than sm_90
+# not yet found: at head dim 128 the first rows' launch spills on AMD by the tiles without options.
+_KEYS_32 = C(32, 64, 4, 2, branch=True)
+_NARROW_HEADS = BACKWARD["sm_90"][64]
+_WIDE_HEADS = B(C(32, 64, 8, 2, branch=True), C(64, 32, 4, 3, branch=True), tma=True)
+
+
+def _on_hopper(
+    keys: ForwardConfig, queries: ForwardConfig = BACKWARD["sm_90"][128].q
+) -> dict[str, dict[int, BackwardConfig]]:
+    wide = B(keys, queries, tma=True)
+    return {"sm_90": {64: _NARROW_HEADS, 128: wide, 256: _WIDE_HEADS}}
+
+
+ALONE_BACKWARD: dict[str, dict[str, dict[int, BackwardConfig]]] = {
+    "sinks": _on_hopper(BACKWARD["sm_90"][128].kv),
+    "slopes": _on_hopper(BACKWARD["sm_90"][128].kv),
+    "softcap": _on_hopper(_KEYS_32),
+    "dropout": _on_hopper(_KEYS_32),
+    "bias": {
+        "sm_90": _on_hopper(_KEYS_32, C(64, 64, 4, 2, branch=True))["sm_90"]
+        | {64: B(_NARROW_HEADS.kv, C(64, 64, 4, 1, branch=True), tma=True)}
+    },
+    "block_mask": _on_hopper(C(64, 64, 4, 1)),
+}
+
+# The loop over heads that share keys takes registers of its own: 4 to 20 bytes more than there are.
+ALONE_GROUPED_KV: dict[str, dict[str, dict[int, ForwardConfig]]] = {
+    "sinks": {"sm_90": {128: _KEYS_32}},
+    "slopes": {"sm_90": {128: _KEYS_32}},
+    "block_mask": {"sm_90": {128: _KEYS_32}},
 }

@@ -182,6 +182,19 @@ def dropped(b_values, b_keep, scores):
 
 
 @triton.jit
+def marked(b_p, b_keep):
+    """Weights, which have no sign, with one that says which dropout keeps: a register less a weight
+    than both of them. By bits, for NaN have a sign, too."""
+    b_bits = b_p.to(tl.int32, bitcast=True)
+    return tl.where(b_keep, b_bits, b_bits | -0x80000000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def is_kept(b_marked):
+    return b_marked.to(tl.int32, bitcast=True) >= 0
+
+
+@triton.jit
 def tanh(b_x, ratio, PRECISE: tl.constexpr):
     """Of b_x * ratio in fp32. PRECISE to 2 units in the last place, else to 1e-6 of 1; of fp64 to
     1e-12 of it."""

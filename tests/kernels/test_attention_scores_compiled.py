@@ -11,6 +11,7 @@ from benchmarks.instruments.compiled import measure
 from benchmarks.targets import TARGETS, Target, get
 from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.base import Inputs
+from kernels.attention.scored_configs import ALONE_BACKWARD
 
 # As benchmarks.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
 LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
@@ -50,7 +51,8 @@ class Everything(AttentionWorkload):
             more["block_mask"] = torch.ones(1, 1, blocks, blocks, dtype=torch.bool)
             more["bias"] = bias
             one = {self.alone: more[self.alone]}
-            return kernels.flash_attention(*leaves, causal=self.causal, **one)
+            out = kernels.flash_attention(*leaves, causal=self.causal, **one)
+            return torch.autograd.grad(out, leaves, torch.empty_like(out)) if self.backward else out
         out = kernels.flash_attention(
             *leaves,
             causal=self.causal,
@@ -167,3 +169,58 @@ def test_one_option_alone_spills_nothing(
     (one,) = (one for one in launches if one["kernel"].startswith("attention_"))
     assert one["spilled_bytes"] == 0
     assert one["tensor_core_level"] == LEVEL[target.name]
+
+
+# By the name of the argument.
+ARGUMENTS = {"slopes": "alibi_slopes", "dropout": "dropout_p"}
+SHARED = [ARGUMENTS.get(kind, kind) for kind in ALONE_BACKWARD]
+GRADIENTS = [
+    pytest.param(
+        ARGUMENTS.get(kind, kind),
+        D,
+        get(name),
+        marks=() if name == "sm_90" else pytest.mark.slow,
+        id=f"{kind}-{name}-{D}",
+    )
+    for kind, targets in ALONE_BACKWARD.items()
+    for name, rows in targets.items()
+    for D in rows
+    if D <= 128
+]
+
+
+# Where heads share keys, 128 wide ones have the registers by other tiles.
+@pytest.mark.parametrize(
+    ("alone", "D", "target", "G"),
+    [pytest.param(*one.values, 0, marks=one.marks, id=one.id) for one in GRADIENTS]
+    + [pytest.param(one, 128, get("sm_90"), 4, id=f"{one}-shared") for one in SHARED],
+)
+def test_gradients_of_one_option_alone_spill_nothing_and_take_the_best_tensor_cores(
+    alone: str, D: int, target: Target, G: int
+) -> None:
+    workload = Everything(
+        group="test",
+        dtype="bf16",
+        B=4,
+        S=4096,
+        H=16,
+        G=G,
+        D=D,
+        # Of a block mask the loops without causal are the longer ones.
+        causal=not (G and alone == "block_mask"),
+        alone=alone,
+        backward=True,
+    )
+    measured = measure(workload, target)
+    assert measured.status == "ok", measured.detail
+    assert measured.values["advisories"] == 0
+    launches: Any = measured.evidence["launches"]
+    ours = {one["kernel"]: one for one in launches if one["kernel"].startswith("attention_back")}
+    assert len(ours) == (4 if workload.causal else 3)
+    for name, one in ours.items():
+        assert one["spilled_bytes"] == 0, name
+        if name != "attention_backward_delta":
+            assert one["tensor_core_level"] == LEVEL[target.name], name
+    if target.name == "sm_90" and D == 128:
+        # As many programs a multiprocessor as without options.
+        assert ours["attention_backward_kv"]["occupancy"]["blocks"] == 2

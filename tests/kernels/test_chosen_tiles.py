@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from kernels.attention.configs import choose_backward, choose_forward
 from kernels.attention.order import MOST_TOGETHER, taken, together
-from kernels.attention.plain_configs import GROUPED_KV, NARROW, PACKED_KV
+from kernels.attention.plain_configs import BACKWARD, GROUPED_KV, NARROW, PACKED_KV
+from kernels.attention.scored_configs import ALONE_BACKWARD, SCORED_BACKWARD
 from kernels.targets import Target
 
 SM_90 = Target("sm_90", "cuda", 90)
@@ -34,6 +37,23 @@ def test_heads_that_share_keys_are_walked_in_one_loop(head_dim: int) -> None:
     assert plain == GROUPED_KV["sm_90"][head_dim]
     assert packed == PACKED_KV["sm_90"][head_dim]
     assert plain.flat and packed.flat and not alone.flat
+
+
+def test_gradients_of_one_option_take_tiles_of_their_own_where_these_were_compiled() -> None:
+    def chosen(**asked: Any) -> Any:
+        return choose_backward(SM_90, 128, torch.bfloat16, scored=True, **asked)
+
+    for kind, rows in ALONE_BACKWARD.items():
+        assert chosen(alone=kind) == rows["sm_90"][128]
+    assert chosen(alone="sinks") == BACKWARD["sm_90"][128]
+    assert chosen(alone=None) == SCORED_BACKWARD["sm_90"][128]
+    # The loop over heads that share keys takes registers of its own.
+    assert chosen(alone="sinks", grouped=True).kv.block_m == 32
+    assert chosen(alone="sinks", grouped=True).q == BACKWARD["sm_90"][128].q
+    # Packed sequences, head dims or memory with which they were not.
+    for why in ("packed", "other"):
+        assert chosen(alone="sinks", **{why: True}) == SCORED_BACKWARD["sm_90"][128]
+    assert chosen(alone="sinks", describable=False) == SCORED_BACKWARD["sm_90"][128]
 
 
 @pytest.mark.parametrize("heads", [1, 3, 8, 11, 12, 32])
