@@ -178,6 +178,13 @@ def supported(
     )
 
 
+def _kind(scale: Scale, one_load: bool = True) -> str:
+    """How a kernel reads ``scale``: one that a whole operand has is loaded once a program, at its
+    start, unless not ``one_load``: then as that of each row or column, at the end of each tile."""
+    one = one_load and scale.kind == "outer" and not any(scale.strides)
+    return "tensor" if one else scale.kind
+
+
 def launch(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -204,6 +211,8 @@ def launch(
             )
         consumer_registers, producer_registers = ring.registers(config.consumers)
         tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
+        # The widest tile would spill 136 bytes with silu.
+        one_load = not (config.block_n == 256 and activation == "silu")
         matmul_hopper_fp8[(min(tiles, targets.multiprocessors()),)](
             descriptor(a, ROWS, config.block_k),
             descriptor(b.t(), config.block_n, config.block_k),
@@ -221,8 +230,8 @@ def launch(
             BLOCK_K=config.block_k,
             STAGES=config.stages,
             GROUP_M=config.group_m,
-            A_SCALE=a_scale.kind,
-            B_SCALE=b_scale.kind,
+            A_SCALE=_kind(a_scale, one_load),
+            B_SCALE=_kind(b_scale, one_load),
             HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
             PAIRS=config.pairs,
@@ -277,8 +286,8 @@ def _launch_once(
         SPLITS=parts,
         CHUNK=chunk,
         MORE=by_blocks and blocks > chunk,
-        A_SCALE=a_scale.kind,
-        B_SCALE=b_scale.kind,
+        A_SCALE=_kind(a_scale),
+        B_SCALE=_kind(b_scale),
         HAS_BIAS=bias is not None and parts == 1,
         ACTIVATION=activation or "none" if parts == 1 else "none",
         num_warps=4 * config.consumers,

@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from ..hopper import ROWS, Cursor, barriers
 from .fp8 import BLOCK
 from .hopper_fp8_pairs import consume_pairs
-from .hopper_fp8_tile import BUFFERS, WIDTH, multiply, store
+from .hopper_fp8_tile import BUFFERS, WIDTH, multiply, scales_of_tensors, store
 from .hopper_kernel import Problem, Ring, produce
 
 
@@ -44,6 +44,7 @@ def _consume_blocks(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSU
     )
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     n_tiles = problem.tiles()
+    of_a, of_b = scales_of_tensors(a_scale, b_scale, A_SCALE, B_SCALE)
     if EARLY:
         mbarrier.wait(ring.full.index(at.stage), at.phase)  # no program is without a tile
     for i_tile in range(gl.program_id(0), n_tiles, gl.num_programs(0)):
@@ -52,7 +53,7 @@ def _consume_blocks(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSU
         row += I_CONSUMER * ROWS
         o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
         in_m = o_m < problem.M
-        if A_SCALE != "none":
+        if A_SCALE == "blocks" or A_SCALE == "outer":
             p_sa = a_scale + o_m * stride_am
         if B_SCALE == "blocks":
             p_sb = b_scale + column // BLOCK * stride_bn
@@ -101,7 +102,11 @@ def _consume_blocks(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSU
             first = column + i * WIDTH
             if A_SCALE == "outer":
                 x *= gl.load(p_sa, mask=in_m, other=0.0)[:, None]
-            if B_SCALE == "outer":
+            elif A_SCALE == "tensor":
+                x *= of_a
+            if B_SCALE == "tensor":
+                x *= of_b
+            elif B_SCALE == "outer":
                 in_n = first + o_n < problem.N
                 x *= gl.load(b_scale + (first + o_n) * stride_bn, mask=in_n, other=0.0)[None, :]
             if A_SCALE == "none" and B_SCALE == "none" and PARTS > 1:

@@ -22,6 +22,7 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from ..hopper import Cursor, barriers, partition_barrier
 from .fp8 import BLOCK
+from .hopper_fp8_tile import scales_of_tensors
 from .hopper_kernel import store
 
 
@@ -218,6 +219,7 @@ def matmul_hopper_fp8_once(
     gl.assume(first < last)  # else there is code for no step at all
     for i in range(0, min(STAGES, gl.cdiv(last - first, STEP))):
         _ask(a, b, a_ring, b_ring, full.index(i), i, row, column, first + i * STEP, BLOCKS)
+    of_a, of_b = scales_of_tensors(a_scale, b_scale, A_SCALE, B_SCALE)
 
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 32])
     nothing = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, LAYOUT)
@@ -245,7 +247,11 @@ def matmul_hopper_fp8_once(
     if A_SCALE == "outer":
         o_m = row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, LAYOUT))
         acc *= gl.load(a_scale + o_m * stride_am, mask=o_m < M, other=0.0)[:, None]
-    if B_SCALE == "outer":
+    elif A_SCALE == "tensor":
+        acc *= of_a
+    if B_SCALE == "tensor":
+        acc *= of_b
+    elif B_SCALE == "outer":
         o_n = column + gl.arange(0, BLOCK_N, gl.SliceLayout(0, LAYOUT))
         acc *= gl.load(b_scale + o_n * stride_bn, mask=o_n < N, other=0.0)[None, :]
     shape: gl.constexpr = [BLOCK_M, c.block_shape[-1]]

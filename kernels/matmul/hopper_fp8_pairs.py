@@ -10,7 +10,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 
 from ..hopper import ROWS, Cursor
 from .fp8 import BLOCK
-from .hopper_fp8_tile import WIDTH, multiply, store
+from .hopper_fp8_tile import WIDTH, multiply, scales_of_tensors, store
 
 
 @gluon.jit
@@ -93,6 +93,7 @@ def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUME
     K = problem.K
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     n_tiles = problem.tiles()
+    of_a, of_b = scales_of_tensors(a_scale, b_scale, A_SCALE, B_SCALE)
     row, column = problem.tile(gl.program_id(0))
     row += I_CONSUMER * ROWS
     even = _block_scales(a_scale, b_scale, row, column, 0, True, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
@@ -117,7 +118,11 @@ def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUME
         if A_SCALE == "outer":
             o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
             x *= gl.load(a_scale + o_m * stride_am, mask=o_m < problem.M, other=0.0)[:, None]
-        if B_SCALE == "outer":
+        elif A_SCALE == "tensor":
+            x *= of_a
+        if B_SCALE == "tensor":
+            x *= of_b
+        elif B_SCALE == "outer":
             o_n = column + gl.arange(0, WIDTH, gl.SliceLayout(0, LAYOUT))
             x *= gl.load(b_scale + o_n * stride_bn, mask=o_n < problem.N, other=0.0)[None, :]
         store(c, c_staging, I_CONSUMER, bias, row, column, x, problem, 0, HAS_BIAS, ACTIVATION)

@@ -16,6 +16,19 @@ BUFFERS = gl.constexpr(2)  # through which a consumer writes its rows, in turns
 
 
 @gluon.jit
+def scales_of_tensors(a_scale, b_scale, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):
+    """The scale of each operand that has one for all it holds, else 1: asked for before anything
+    is multiplied, since the end of a tile would wait for it."""
+    of_a = 1.0
+    of_b = 1.0
+    if A_SCALE == "tensor":
+        of_a = gl.load(a_scale)
+    if B_SCALE == "tensor":
+        of_b = gl.load(b_scale)
+    return of_a, of_b
+
+
+@gluon.jit
 def multiply(a, b, I_PART: gl.constexpr):
     """Start the product of a block of rows with a part of a block of columns."""
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])

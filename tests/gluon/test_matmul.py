@@ -245,13 +245,24 @@ CASES = [
         _fp8(None, ("blocks", "blocks"), FP8_ONCE, M=M, N=171, K=700, multiprocessors=n)
         for M, n in ((40, 6), (40, 4), (40, 3), (100, 6), (100, 4), (200, 5))
     ),
+    # One scale a tensor, loaded once a program.
+    _fp8(None, ("tensor", "tensor"), activation="gelu", multiprocessors=2),
+    _fp8(WIDE, ("tensor", "columns"), N=300, out="float32", multiprocessors=3),
+    _fp8(WIDE, ("none", "tensor"), N=300, out="float16", bias=True, multiprocessors=3),
+    _fp8(PAIRS, ("blocks", "tensor"), N=300, activation="silu", multiprocessors=3),
+    _fp8(PAIRS, ("tensor", "blocks"), N=300, out="float16", multiprocessors=3),
+    _fp8(THREE, ("blocks", "tensor"), N=300, multiprocessors=3),
+    _fp8(FEW_OF_FP8[0], ("tensor", "tensor"), FP8_ONCE, M=5, K=1200),
+    _fp8(FEW_OF_FP8[2], ("rows", "tensor"), FP8_ONCE, M=64, K=1200, out="float32"),
+    _fp8(LARGE, ("tensor", "blocks"), FP8_ONCE, M=200, K=1200, bias=True),
+    _fp8(None, ("tensor", "tensor"), FP8_ONCE, M=72, N=60, K=3400, multiprocessors=16),
     # What Hopper's kernels leave to others.
     Case(M=1, N=50, K=300, kernels=(), layout="nt"),
 ]
 
 # What the cases launch each kernel with, at least.
 BOTH = {False, True}
-SCALES = {"none", "outer", "blocks"}
+SCALES = {"none", "outer", "tensor", "blocks"}
 EACH = {"none", "relu", "gelu", "silu"}
 FORMS: dict[str, dict[str, set[Any]]] = {
     "matmul_hopper": {

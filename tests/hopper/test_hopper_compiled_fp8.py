@@ -110,6 +110,28 @@ def test_fp8_matmul_without_spills_or_advisories(shape, options) -> None:
 
 
 @pytest.mark.parametrize(
+    ("shape", "options", "loads"),
+    [
+        pytest.param((4096, 4096, 4096), {}, 4, id="wide"),  # two consumers
+        pytest.param((4096, 4096, 512), {"activation": "relu"}, 4, id="relu"),
+        pytest.param((4096, 4096, 512), {"activation": "gelu"}, 4, id="gelu"),
+        pytest.param((4096, 4096, 512), {"out": torch.float32}, 4, id="fp32"),
+        pytest.param((512, 4096, 512), {}, 4, id="narrow"),
+        pytest.param((512, 4096, 512), {"activation": "silu"}, 4, id="narrow-silu"),
+        pytest.param((16, 4096, 4096), {}, 2, id="few-rows"),
+        pytest.param((64, 6144, 512), {"out": torch.float32}, 2, id="few-rows-fp32"),
+        pytest.param((128, 1024, 8192), {}, 2, id="split"),
+    ],
+)
+def test_one_scale_a_tensor_is_loaded_once_a_program(shape, options, loads: int) -> None:
+    """Not at the end of each tile by each thread for each of its columns, which was code."""
+    code = read_code(product_of_fp8(*shape, **options).launches[0].kernel)
+    loaded = sum(one.opcode.startswith("LDG") for one in code.program.instructions)
+    assert loaded == loads
+    assert (code.spilled_bytes, code.advisories) == (0, ())
+
+
+@pytest.mark.parametrize(
     ("scales", "activation", "out", "bias", "columns"),
     [
         ("none", "relu", torch.bfloat16, False, 256),
