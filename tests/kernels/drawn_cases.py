@@ -154,6 +154,7 @@ def _attention(options: Random, lengths: Random, longest: int) -> Drawn:
         given["bias"] = options.choice(shapes)
         given["bias_dtype"] = options.choice(("float32", given["dtype"], "bool"))
         given["hiding"] = given["bias_dtype"] == "bool" or _chance(options, 0.3)
+        given["learnt"] = _chance(options, 0.5)
     if blocks:
         given["blocks"] = (1 if _chance(options, 0.5) else B, 1 if _chance(options, 0.5) else H)
         given["block"] = options.choice(((128, 128), (128, 256), (256, 128), (384, 256)))

@@ -51,6 +51,15 @@ ATTENTION = [
     replace(PLAIN, bias=(1, 1, 1, 170), bias_dtype="bool", hiding=True, D=128),
     replace(PLAIN, dropout=0.3, D=128),
     replace(PLAIN, blocks=(1, 4), S=300, KV=260, causal=False),
+    # One thing asked of scores, whose gradients have tiles of their own, and beside shared heads.
+    replace(PLAIN, D=128, softcap=2.0, G=4, S=200),
+    replace(PLAIN, D=128, sinks=True, G=4, dtype="bfloat16"),
+    replace(PLAIN, D=128, alibi="batch"),
+    replace(PLAIN, D=128, bias=(4, 150, 176), KV=176, bias_dtype="float16", learnt=False),
+    replace(PLAIN, D=128, bias=(150, 170), G=4, learnt=False, causal=False),
+    replace(PLAIN, D=128, blocks=(1, 4), S=300, KV=260, G=4),
+    replace(PLAIN, D=64, dropout=0.3, G=4),
+    replace(PLAIN, D=256, alibi="heads", H=2, G=2),
     # One loop over heads that share keys: tiles that divide the queries, and with rows to spare.
     replace(PLAIN, D=128, S=192, KV=192, dtype="bfloat16"),
     replace(PLAIN, D=128, dtype="bfloat16", window=(40, -1)),

@@ -175,6 +175,11 @@ def calls(having: str) -> dict[str, Call]:
         ("fp16 D64 of 20 keys", torch.float16, 64, {"KV": 20}),
         ("bf16 D128 few queries", torch.bfloat16, 128, {"S": 3, "KV": 4000, **plain}),
         ("bf16 D64 blocks", torch.bfloat16, 64, {"span": 128}),
+        ("bf16 D128 blocks", torch.bfloat16, 128, {"span": 128, **plain}),
+        ("bf16 D128 softcap", torch.bfloat16, 128, {"softcap": 3.0, **plain}),
+        ("bf16 D128 sinks", torch.bfloat16, 128, {"sinks": True, **plain}),
+        ("fp16 D128 dropout", torch.float16, 128,
+         {"dropout_p": 0.1, "dropout_seed": 5, **plain}),
         ("fp16 D64 softcap sinks bias", torch.float16, 64,
          {"softcap": 3.0, "sinks": True, "bias": True, "dropout_p": 0.1, "dropout_seed": 5}),
     ):  # fmt: skip

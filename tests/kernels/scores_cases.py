@@ -28,6 +28,8 @@ class Case(Plain):
     bias: tuple[int, ...] = ()
     bias_dtype: str = "float32"
     hiding: bool = False
+    # Whether it has a gradient of its own, which takes other tiles.
+    learnt: bool = True
     # The mean of a bias, which moves all scores alike.
     level: float = 0.0
     dropout: float = 0.0
@@ -45,6 +47,7 @@ class Case(Plain):
             + "-sinks" * self.sinks
             + (f"-bias-{'x'.join(map(str, self.bias))}-{self.bias_dtype}" if self.bias else "")
             + "-hiding" * self.hiding
+            + "-given" * (not self.learnt)
             + (f"-level{self.level:g}" if self.level else "")
             + (f"-dropout{self.dropout}" if self.dropout else "")
             + (f"-blocks-{self.blocks[0]}x{self.blocks[1]}" if self.blocks else "")
@@ -171,9 +174,8 @@ def everything(case: Case, dtype: str | None) -> dict[str, torch.Tensor]:
         leaves = {
             name: one if one.dtype == torch.bool else one.double() for name, one in leaves.items()
         }
-    wanted = [
-        name for name, one in leaves.items() if name != "alibi_slopes" and one.dtype != torch.bool
-    ]
+    given = {"alibi_slopes"} if case.learnt else {"alibi_slopes", "bias"}
+    wanted = [name for name, one in leaves.items() if name not in given and one.dtype != torch.bool]
     for name in wanted:
         leaves[name].requires_grad_()
     extras = {name: one for name, one in leaves.items() if name not in "qkv"}
