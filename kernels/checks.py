@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import torch
@@ -192,13 +193,22 @@ def flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def whole(value: Any) -> bool:
-    """Of an int, and what torch.export traces of a length, which is none; True is no number."""
-    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+def whole(value: Any) -> Any:
+    """The int that ``value`` is or, as numpy's, stands for; what torch.export traces of a length as
+    it is. None of anything else: True is no number, and of a tensor index() would wait for the
+    GPU."""
+    if isinstance(value, (int, torch.SymInt)):
+        return None if isinstance(value, bool) else value
+    if isinstance(value, torch.Tensor):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def negative(value: int) -> bool:
-    """Of what ``whole`` takes. What a graph reads from a tensor (``item()``) nobody knows while it
+    """Of what ``whole`` gives. What a graph reads from a tensor (``item()``) nobody knows while it
     is made: the graph asserts it."""
     if torch.compiler.is_compiling():
         torch._check(value >= 0)

@@ -199,8 +199,9 @@ def attend(
 def limits(offset: int, causal: bool, window_size: Any) -> tuple[bool, int, int | None]:
     """Of the diagonal j = i + ``offset``: whether late keys are hidden; query i sees key j up to
     i + the second and, unless it is None, from i + the third on."""
-    sizes = window_size if isinstance(window_size, (tuple, list)) else ()
-    if len(sizes) != 2 or any(not checks.whole(size) or size < -1 for size in sizes):
+    given = window_size if isinstance(window_size, (tuple, list)) else ()
+    sizes = [checks.whole(size) for size in given]
+    if len(sizes) != 2 or any(size is None or size < -1 for size in sizes):
         raise ValueError(
             "window_size: expected (left, right), each a number of keys or -1 for all, got "
             f"{window_size!r}"

@@ -80,7 +80,9 @@ def flash_attention_kvcache(
     """
     if not isinstance(k_cache, torch.Tensor) or getattr(q, "dtype", None) != k_cache.dtype:
         q, k, v = autocast.lowered(q, k, v)
-    _check(q, k_cache, v_cache, cache_seqlens, cache_batch_idx, block_table, num_splits)
+    cache_seqlens, num_splits = _check(
+        q, k_cache, v_cache, cache_seqlens, cache_batch_idx, block_table, num_splits
+    )
     _check_scales(k_cache, k_scale=k_scale, v_scale=v_scale)
     _check_new(q, k_cache, v_cache, k, v, cache_seqlens)
     rows = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
@@ -110,7 +112,8 @@ def flash_attention_kvcache(
 
 def _check(
     q: Any, k: Any, v: Any, seqlens: Any, batch_idx: Any, table: Any, num_splits: Any
-) -> None:
+) -> tuple[torch.Tensor | int | None, int]:
+    """``seqlens`` and ``num_splits`` as operators take them."""
     layout = CACHE_LAYOUT if table is None else PAGED_LAYOUT
     for name, value, shape in (("q", q, LAYOUT), ("k_cache", k, layout), ("v_cache", v, layout)):
         checks.tensor(name, value, rank=4, layout=shape)
@@ -129,11 +132,14 @@ def _check(
             )
     if isinstance(seqlens, torch.Tensor):
         integers("cache_seqlens", seqlens, q, rank=1, layout="(batch,)")
-    elif seqlens is not None and (not checks.whole(seqlens) or checks.negative(seqlens)):
-        raise TypeError(
-            "cache_seqlens: expected an int32 tensor (batch,), one int for all or None, got "
-            f"{seqlens!r}"
-        )
+    elif seqlens is not None:
+        length = checks.whole(seqlens)
+        if length is None or checks.negative(length):
+            raise TypeError(
+                "cache_seqlens: expected an int32 tensor (batch,), one int for all or None, got "
+                f"{seqlens!r}"
+            )
+        seqlens = length
     if batch_idx is not None:
         integers("cache_batch_idx", batch_idx, q, rank=1, layout="(batch,)")
     # One row of the cache stands for each sequence: pages and rows are not the batch's own.
@@ -151,10 +157,12 @@ def _check(
         # What follows is about shapes, and asks for one dtype.
         k, v = (q.new_empty(()).expand(one.shape) for one in (k, v))
     interface.check(q, k, v, ("q", "k_cache", "v_cache"), layout=layout, head_axis=2)
-    if not checks.whole(num_splits) or not 0 <= num_splits <= MAX_SPLITS:
+    splits = checks.whole(num_splits)
+    if splits is None or not 0 <= splits <= MAX_SPLITS:
         raise ValueError(
             f"num_splits: expected 1 to {MAX_SPLITS}, or 0 to have it chosen, got {num_splits!r}"
         )
+    return seqlens, splits
 
 
 def _check_new(q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, seqlens: Any) -> None:

@@ -121,22 +121,22 @@ def checked(
 def _blocks(q: torch.Tensor, scores: tuple[int, ...], mask: Any, size: Any) -> tuple[Any, ...]:
     if mask is None:
         return None, None, None
-    sizes = size if isinstance(size, (tuple, list)) else ()
-    if len(sizes) != 2 or any(not isinstance(n, int) or n < 128 or n % 128 for n in sizes):
+    sizes = [checks.whole(n) for n in size] if isinstance(size, (tuple, list)) else []
+    if len(sizes) != 2 or any(n is None or n < 128 or n % 128 for n in sizes):
         raise ValueError(
             f"block_size: expected (queries, keys), each a multiple of 128, got {size!r}"
         )
     checks.tensor("block_mask", mask, rank=4, layout="(batch, heads, blocks, blocks)")
     checks.dtype("block_mask", mask, (torch.bool,))
     checks.same_device("q", q, block_mask=mask)
-    wanted = (*scores[:2], -(-scores[2] // size[0]), -(-scores[3] // size[1]))
+    wanted = (*scores[:2], -(-scores[2] // sizes[0]), -(-scores[3] // sizes[1]))
     pairs = zip(mask.shape, wanted, strict=True)
     if any(a != b and not (a == 1 and i < 2) for i, (a, b) in enumerate(pairs)):
         raise ValueError(
-            f"block_mask: expected {wanted}, or 1 for batch or heads, for blocks of {tuple(size)}, "
-            f"got {tuple(mask.shape)}"
+            f"block_mask: expected {wanted}, or 1 for batch or heads, for blocks of "
+            f"{tuple(sizes)}, got {tuple(mask.shape)}"
         )
-    return mask, *size
+    return mask, *sizes
 
 
 def _dropout(q: torch.Tensor, dropout: Any, seed: Any) -> tuple[float | None, torch.Tensor | None]:
@@ -148,15 +148,19 @@ def _dropout(q: torch.Tensor, dropout: Any, seed: Any) -> tuple[float | None, to
         checks.same_device("q", q, dropout_seed=seed)
         if seed.numel() != 1:
             raise ValueError(f"dropout_seed: expected one number, got shape {tuple(seed.shape)}")
-    elif seed is not None and not checks.whole(seed):
-        raise TypeError(
-            "dropout_seed: expected an int, an int64 tensor of one number or None, got "
-            f"{type(seed).__name__}"
-        )
-    elif seed is not None and not -(2**63) <= seed < 2**63:
-        raise ValueError(
-            f"dropout_seed: expected an int that 64 bits hold, got {seed}; take it modulo 2**63"
-        )
+    elif seed is not None:
+        number = checks.whole(seed)
+        if number is None:
+            raise TypeError(
+                "dropout_seed: expected an int, an int64 tensor of one number or None, got "
+                f"{type(seed).__name__}"
+            )
+        if not -(2**63) <= number < 2**63:
+            raise ValueError(
+                f"dropout_seed: expected an int that 64 bits hold, got {number}; take it modulo "
+                "2**63"
+            )
+        seed = number
     if not dropout:
         return None, None
     if seed is None:

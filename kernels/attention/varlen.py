@@ -50,7 +50,9 @@ def flash_attention_varlen(
     (docs/hopper.md).
     """
     q, k, v = autocast.lowered(q, k, v)
-    _check(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
+    max_seqlen_q = _longest("max_seqlen_q", max_seqlen_q)
+    max_seqlen_k = _longest("max_seqlen_k", max_seqlen_k)
     causal, right, left = interface.limits(0, causal, window_size)
     batch = cu_seqlens_q.numel() - 1
     options = checked(
@@ -194,7 +196,7 @@ differentiate = transforms.differentiable_once(
 attend = operators.differentiable(flash_attention_varlen_op, _backward, leading=11)
 
 
-def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, max_q: Any, max_k: Any) -> None:
+def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any) -> None:
     for name, value in (("q", q), ("k", k), ("v", v)):
         checks.tensor(name, value, rank=3, layout=LAYOUT)
     interface.check(*(one.unsqueeze(0) for one in (q, k, v)), layout=LAYOUT, head_axis=2)
@@ -211,9 +213,13 @@ def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, max_q: Any, max_k: Any)
         raise ValueError(
             f"cu_seqlens_k: expected {cu_q.numel()} entries as cu_seqlens_q has, got {cu_k.numel()}"
         )
-    for name, longest in (("max_seqlen_q", max_q), ("max_seqlen_k", max_k)):
-        if not checks.whole(longest) or checks.negative(longest):
-            raise ValueError(
-                f"{name}: expected the longest sequence as an int, got {longest!r}; a tensor's "
-                ".item() once, where the lengths are made, is enough"
-            )
+
+
+def _longest(name: str, value: Any) -> int:
+    longest: int | None = checks.whole(value)
+    if longest is None or checks.negative(longest):
+        raise ValueError(
+            f"{name}: expected the longest sequence as an int, got {value!r}; a tensor's .item() "
+            "once, where the lengths are made, is enough"
+        )
+    return longest
