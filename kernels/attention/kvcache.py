@@ -66,7 +66,7 @@ def flash_attention_kvcache(
     ``k_scale`` and ``v_scale``: fp32 on the device, () or (kv_heads,), 1 by default. They are
     widened as they are read, to fp16, in which the products are then (fp32 where q is): by the
     hardware where it has that flavour, else by their bits, on every target. New ones are rounded to
-    nearest even, and to the largest where they are too large.
+    nearest even, and to the largest where they are too large; those of scale 0 are read as 0.
 
     ``causal``, ``window_size``, ``softcap``, ``alibi_slopes`` and ``sinks`` as in
     ``flash_attention``, aligned bottom-right: the last query sees all keys. No key gives 0, and

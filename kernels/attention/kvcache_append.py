@@ -137,7 +137,9 @@ def quantised(b_x, scale, o_head, stride_scale, FP8: tl.constexpr):
     """e4m3 bits of rows of the heads ``o_head``."""
     b_x = b_x.to(tl.float32)
     if scale is not None:
-        b_x = b_x / tl.load(scale + o_head * stride_scale)[:, None]
+        b_scale = tl.load(scale + o_head * stride_scale)
+        # Whatever is stored is read as 0 where it is 0, but for the NaN that 0 / 0 would be.
+        b_x = b_x / tl.where(b_scale == 0.0, 1.0, b_scale)[:, None]
     return narrowed(b_x, FP8 == "fnuz")
 
 

@@ -365,3 +365,39 @@ def test_e4m3_is_read_and_written_exactly(interpreter: Worker, flavour: str) -> 
         torch.testing.assert_close(got, expected, rtol=0.0, atol=0.0, equal_nan=True)
         number = ~expected.isnan()
         assert torch.equal(got.signbit()[number], expected.signbit()[number])
+
+
+def run_scale_of_zero(flavour: str, rotary: bool) -> list[dict[str, torch.Tensor]]:
+    """New keys and values of which head 0 has scales of 0 or -0, and as they are without scales:
+    what is stored of them, and the output over these and the zeros before them."""
+    import kernels
+
+    kind = getattr(torch, flavour)
+    q, (k, v) = torch.randn(2, 1, 2, 16), torch.randn(2, 2, 3, 2, 16)
+    k[:, :2, 0] = v[:, :2, 0] = 0.0
+    angles = torch.randn(2, 9, 8) if rotary else None
+    turned = {} if angles is None else {"rotary_cos": angles[0], "rotary_sin": angles[1]}
+    found = []
+    for zero in (1.0, 0.0, -0.0):
+        k_cache, v_cache = torch.zeros(2, 2, 9, 2, 16).to(kind)
+        scale = torch.tensor([zero, 1.0])
+        out = kernels.flash_attention_kvcache(
+            *(q, k_cache, v_cache, k, v), cache_seqlens=4, k_scale=scale, v_scale=scale, **turned
+        )
+        found.append({"k": k_cache.float(), "v": v_cache.float(), "out": out})
+    return found
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize("flavour", ["float8_e4m3fn", "float8_e4m3fnuz"])
+def test_new_keys_and_values_of_scale_0_are_zeros(
+    interpreter: Worker, flavour: str, rotary: bool
+) -> None:
+    """A scale is the largest value by e4m3's: of zeros it is 0."""
+    ones, *zeros = interpreter.run(run_scale_of_zero, flavour, rotary)
+    for found in zeros:
+        for name in ("k", "v"):
+            assert torch.equal(found[name][:, 4:6, 0], torch.zeros(2, 2, 16)), name
+            assert torch.equal(found[name][:, :, 1], ones[name][:, :, 1]), name
+        assert torch.equal(found["out"][:, :, 0], torch.zeros(2, 1, 16))
+        assert torch.equal(found["out"][:, :, 1], ones["out"][:, :, 1])
