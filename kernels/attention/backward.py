@@ -100,7 +100,9 @@ def launch(
             grouped=heads > kv_heads,
             scored=not options.plain,
             crowded=options.crowded,
-            alone=None if left_offset is not None or dbias is not None else options.alone,
+            alone=None
+            if left_offset is not None or dbias is not None
+            else options.alone_in_gradients(scores),
         )
         values = {"HEAD_DIM_V": head_dim_v, "BLOCK_DV": block_dv}
         shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, **values}

@@ -98,11 +98,19 @@ CROWDED_BACKWARD = SCORED_BACKWARD | {
 
 # One thing asked of scores, in gradients: what serves without any, where no compiler spills (at an
 # even length and at an odd one, by triton 3.7, up to head dim 128 by 3.6 too). The keys' kernel has
-# no registers for 64 queries where an option takes some: dropout, softcap and a bias 32 then, and a
-# block mask no second stage. With more stages the queries' kernel of a bias gets C7515, or at head
-# dim 128 with 128 rows. Found with the compiler; not measured on a card yet. Elsewhere than sm_90
-# not yet found: at head dim 128 the first rows' launch spills on AMD by the tiles without options.
+# no registers for 64 queries where an option takes some: dropout and softcap 32 then, a bias one
+# stage, of fp32 or uneven 32 queries, too, and a block mask no second stage. With more stages the
+# queries' kernel of a bias gets C7515, or at head dim 128 with 128 rows; uneven (options.py) it
+# spills by 64 keys. Found with the compiler. Measured on an H200 at head dim 128, us of 4 x 4096
+# causal tokens of 16 heads: softcap by 32 queries in two stages and 128 x 64 2441, 64 queries in
+# one 2465, three stages 2316, queries' tiles 64 x 64 in two 2354 (both together not timed); a bias
+# 2505, by 32 queries 2707, in three stages 2674; queries' tiles in one stage lost 600. Dropout
+# (2615) and a block mask (1285) would gain 222 and 79 by 64 queries in two stages, which spill.
+# Elsewhere than sm_90 not yet found: at head dim 128 the first rows' launch spills on AMD by the
+# tiles without options.
 _KEYS_32 = C(32, 64, 4, 2, branch=True)
+_KEYS_32_ONE_STAGE = C(32, 64, 4, 1, branch=True)
+_QUERIES_64 = C(64, 64, 4, 2, branch=True)
 _NARROW_HEADS = BACKWARD["sm_90"][64]
 _WIDE_HEADS = B(C(32, 64, 8, 2, branch=True), C(64, 32, 4, 3, branch=True), tma=True)
 
@@ -114,15 +122,19 @@ def _on_hopper(
     return {"sm_90": {64: _NARROW_HEADS, 128: wide, 256: _WIDE_HEADS}}
 
 
+def _of_bias(keys: ForwardConfig, queries: ForwardConfig) -> dict[str, dict[int, BackwardConfig]]:
+    narrow = B(_NARROW_HEADS.kv, C(64, 64, 4, 1, branch=True), tma=True)
+    return {"sm_90": _on_hopper(keys, queries)["sm_90"] | {64: narrow}}
+
+
 ALONE_BACKWARD: dict[str, dict[str, dict[int, BackwardConfig]]] = {
     "sinks": _on_hopper(BACKWARD["sm_90"][128].kv),
     "slopes": _on_hopper(BACKWARD["sm_90"][128].kv),
-    "softcap": _on_hopper(_KEYS_32),
+    "softcap": _on_hopper(C(32, 64, 4, 3, branch=True), _QUERIES_64),
     "dropout": _on_hopper(_KEYS_32),
-    "bias": {
-        "sm_90": _on_hopper(_KEYS_32, C(64, 64, 4, 2, branch=True))["sm_90"]
-        | {64: B(_NARROW_HEADS.kv, C(64, 64, 4, 1, branch=True), tma=True)}
-    },
+    "bias": _of_bias(C(64, 64, 4, 1, branch=True), _QUERIES_64),
+    "bias_fp32": _of_bias(_KEYS_32, _QUERIES_64),
+    "bias_uneven": _of_bias(_KEYS_32_ONE_STAGE, C(64, 32, 4, 1, branch=True)),
     "block_mask": _on_hopper(C(64, 64, 4, 1)),
 }
 
@@ -130,5 +142,7 @@ ALONE_BACKWARD: dict[str, dict[str, dict[int, BackwardConfig]]] = {
 ALONE_GROUPED_KV: dict[str, dict[str, dict[int, ForwardConfig]]] = {
     "sinks": {"sm_90": {128: _KEYS_32}},
     "slopes": {"sm_90": {128: _KEYS_32}},
+    "bias": {"sm_90": {128: _KEYS_32}},
+    "bias_fp32": {"sm_90": {128: _KEYS_32_ONE_STAGE}},
     "block_mask": {"sm_90": {128: _KEYS_32}},
 }

@@ -17,6 +17,10 @@ from kernels.attention.scored_configs import ALONE_BACKWARD
 LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
 
 
+# Gradients of a bias that are a kind of their own to the tables.
+UNLIKE_BIASES = ("bias_fp32", "bias_uneven")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Everything(AttentionWorkload):
     """Softcap, ALiBi, sinks, bias, dropout and a block-sparse mask in one call; or of these a bias
@@ -50,7 +54,13 @@ class Everything(AttentionWorkload):
             blocks = -(-self.S // 128)
             more["block_mask"] = torch.ones(1, 1, blocks, blocks, dtype=torch.bool)
             more["bias"] = bias
-            one = {self.alone: more[self.alone]}
+            if self.alone == "bias_fp32":
+                more["bias"] = bias.float()
+            if self.alone == "bias_uneven":
+                # Rows an odd number of elements apart.
+                more["bias"] = bias.new_empty(1, self.H, self.S, self.keys + 1)[..., :-1]
+            name = self.alone.split("_")[0] if self.alone in UNLIKE_BIASES else self.alone
+            one = {name: more[name]}
             out = kernels.flash_attention(*leaves, causal=self.causal, **one)
             return torch.autograd.grad(out, leaves, torch.empty_like(out)) if self.backward else out
         out = kernels.flash_attention(

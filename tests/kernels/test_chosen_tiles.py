@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from kernels.attention.configs import choose_backward, choose_forward
+from kernels.attention.options import Options
 from kernels.attention.order import MOST_TOGETHER, taken, together
 from kernels.attention.plain_configs import BACKWARD, GROUPED_KV, NARROW, PACKED_KV
 from kernels.attention.scored_configs import ALONE_BACKWARD, SCORED_BACKWARD
@@ -54,6 +55,19 @@ def test_gradients_of_one_option_take_tiles_of_their_own_where_these_were_compil
     for why in ("packed", "other"):
         assert chosen(alone="sinks", **{why: True}) == SCORED_BACKWARD["sm_90"][128]
     assert chosen(alone="sinks", describable=False) == SCORED_BACKWARD["sm_90"][128]
+
+
+def test_gradients_of_a_bias_take_small_tiles_where_loads_of_16_bytes_do_not_fetch_it() -> None:
+    def kind(bias: torch.Tensor, keys: int = 64) -> str | None:
+        return Options(bias=bias).alone_in_gradients((2, 2, 32, keys))
+
+    whole = torch.zeros(2, 2, 32, 64, dtype=torch.bfloat16)
+    assert kind(whole) == kind(whole[:1, :, :1]) == kind(whole.bool()) == "bias"
+    assert kind(whole.mT.contiguous().mT) == "bias"
+    assert kind(whole.float()) == "bias_fp32"
+    assert kind(whole[..., :1, :1]) == kind(whole[..., :60], 60) == "bias_uneven"
+    assert kind(torch.zeros(2, 2, 32, 65)[..., 1:]) == "bias_uneven"
+    assert Options(softcap=30.0).alone_in_gradients((2, 2, 32, 64)) == "softcap"
 
 
 @pytest.mark.parametrize("heads", [1, 3, 8, 11, 12, 32])
