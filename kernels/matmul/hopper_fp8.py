@@ -178,11 +178,16 @@ def supported(
     )
 
 
-def _kind(scale: Scale, one_load: bool = True) -> str:
-    """How a kernel reads ``scale``: one that a whole operand has is loaded once a program, at its
-    start, unless not ``one_load``: then as that of each row or column, at the end of each tile."""
-    one = one_load and scale.kind == "outer" and not any(scale.strides)
-    return "tensor" if one else scale.kind
+def _kind(scale: Scale, *, once: bool = True, ahead: bool = True) -> str:
+    """How a kernel reads ``scale``. If ``once``, one that a whole operand has is loaded once a
+    program, at its start: "tensor". If ``ahead``, those of rows or columns are copied to shared
+    memory while a tile is multiplied, not loaded by each thread for each of its columns at its end.
+    """
+    if scale.kind != "outer":
+        return scale.kind
+    if once and not any(scale.strides):
+        return "tensor"
+    return "ahead" if ahead else "outer"
 
 
 def launch(
@@ -212,7 +217,7 @@ def launch(
         consumer_registers, producer_registers = ring.registers(config.consumers)
         tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
         # The widest tile would spill 136 bytes with silu.
-        one_load = not (config.block_n == 256 and activation == "silu")
+        once = not (config.block_n == 256 and activation == "silu")
         matmul_hopper_fp8[(min(tiles, targets.multiprocessors()),)](
             descriptor(a, ROWS, config.block_k),
             descriptor(b.t(), config.block_n, config.block_k),
@@ -230,8 +235,8 @@ def launch(
             BLOCK_K=config.block_k,
             STAGES=config.stages,
             GROUP_M=config.group_m,
-            A_SCALE=_kind(a_scale, one_load),
-            B_SCALE=_kind(b_scale, one_load),
+            A_SCALE=_kind(a_scale, once=once, ahead=not config.pairs),
+            B_SCALE=_kind(b_scale, once=once, ahead=not config.pairs),
             HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
             PAIRS=config.pairs,

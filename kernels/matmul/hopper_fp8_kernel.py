@@ -19,21 +19,31 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from ..hopper import ROWS, Cursor, barriers
 from .fp8 import BLOCK
 from .hopper_fp8_pairs import consume_pairs
-from .hopper_fp8_tile import BUFFERS, WIDTH, multiply, scales_of_tensors, store
+from .hopper_fp8_tile import (
+    BUFFERS,
+    WIDTH,
+    ask_scales,
+    multiply,
+    scales_memory,
+    scales_of_tensors,
+    store,
+    wait_for_scales,
+)
 from .hopper_kernel import Problem, Ring, produce
 
 
 @gluon.jit
-def _consume(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, PAIRS: gl.constexpr):  # fmt: skip  # noqa: E501
+def _consume(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, PAIRS: gl.constexpr):  # fmt: skip  # noqa: E501
     if PAIRS:
         consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
     else:
-        _consume_blocks(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
+        _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
 
 
 @gluon.jit
-def _consume_blocks(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
-    """One block of K at a time, in as many parts as a tile has."""
+def _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+    """One block of K at a time, in as many parts as a tile has. ``ahead``: where the scales of a
+    consumer's rows and columns arrive while it multiplies, if they are asked for ahead."""
     PARTS: gl.constexpr = problem.BLOCK_N // WIDTH
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
     # The next stage, be it of the next tile, is waited for beside the last product of this one; not
@@ -44,6 +54,11 @@ def _consume_blocks(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSU
     )
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     n_tiles = problem.tiles()
+    a_ahead, b_ahead = ahead
+    if A_SCALE == "ahead":
+        a_ahead = a_ahead.index(I_CONSUMER)
+    if B_SCALE == "ahead":
+        b_ahead = b_ahead.index(I_CONSUMER)
     of_a, of_b = scales_of_tensors(a_scale, b_scale, A_SCALE, B_SCALE)
     if EARLY:
         mbarrier.wait(ring.full.index(at.stage), at.phase)  # no program is without a tile
@@ -51,12 +66,15 @@ def _consume_blocks(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSU
         is_last = i_tile + gl.num_programs(0) >= n_tiles
         row, column = problem.tile(i_tile)
         row += I_CONSUMER * ROWS
-        o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
-        in_m = o_m < problem.M
-        if A_SCALE == "blocks" or A_SCALE == "outer":
+        if A_SCALE == "blocks":
+            o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+            in_m = o_m < problem.M
             p_sa = a_scale + o_m * stride_am
         if B_SCALE == "blocks":
             p_sb = b_scale + column // BLOCK * stride_bn
+        # All warps have read those of the tile before: its last barriers came behind.
+        ask_scales(a_ahead, a_scale, row, problem.M, stride_am, A_SCALE)
+        ask_scales(b_ahead, b_scale, column, problem.N, stride_bn, B_SCALE)
         accs = ()
         for _ in gl.static_range(PARTS):
             accs = accs + (gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT),)  # type: ignore[assignment]  # noqa: RUF005
@@ -96,19 +114,19 @@ def _consume_blocks(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSU
             accs = added
             if not EARLY:
                 at = at.next()
-        o_n = gl.arange(0, WIDTH, gl.SliceLayout(0, LAYOUT))
+        wait_for_scales(A_SCALE, B_SCALE)
         for i in gl.static_range(PARTS):
             x = accs[i]  # type: ignore[var-annotated]
             first = column + i * WIDTH
-            if A_SCALE == "outer":
-                x *= gl.load(p_sa, mask=in_m, other=0.0)[:, None]
+            if A_SCALE == "ahead":
+                x *= a_ahead.load(gl.SliceLayout(1, LAYOUT))[:, None]
             elif A_SCALE == "tensor":
                 x *= of_a
             if B_SCALE == "tensor":
                 x *= of_b
-            elif B_SCALE == "outer":
-                in_n = first + o_n < problem.N
-                x *= gl.load(b_scale + (first + o_n) * stride_bn, mask=in_n, other=0.0)[None, :]
+            elif B_SCALE == "ahead":
+                part = b_ahead.slice(i * WIDTH, WIDTH, 0)
+                x *= part.load(gl.SliceLayout(0, LAYOUT))[None, :]
             if A_SCALE == "none" and B_SCALE == "none" and PARTS > 1:
                 # 1, which the compiler does not know: sums that nothing multiplies are stored from
                 # where the loop adds them, and the loop spills for that.
@@ -156,6 +174,10 @@ def matmul_hopper_fp8(
     )
     shape: gl.constexpr = [CONSUMERS * BUFFERS] + c.block_shape  # noqa: RUF005
     c_staging = gl.allocate_shared_memory(c.dtype, shape, c.layout)
+    ahead = (
+        scales_memory([CONSUMERS, ROWS], A_SCALE),
+        scales_memory([CONSUMERS, BLOCK_N], B_SCALE),
+    )
     fence_async_shared()
     # Constexprs survive only in tuples written in place, hence the repetition.
     if CONSUMERS == 2:
@@ -169,6 +191,7 @@ def matmul_hopper_fp8(
                         b_scale,
                         bias,
                         ring,
+                        ahead,
                         c_staging,
                         problem,
                         0,
@@ -191,6 +214,7 @@ def matmul_hopper_fp8(
                         b_scale,
                         bias,
                         ring,
+                        ahead,
                         c_staging,
                         problem,
                         1,
@@ -221,6 +245,7 @@ def matmul_hopper_fp8(
                         b_scale,
                         bias,
                         ring,
+                        ahead,
                         c_staging,
                         problem,
                         0,
@@ -243,6 +268,7 @@ def matmul_hopper_fp8(
                         b_scale,
                         bias,
                         ring,
+                        ahead,
                         c_staging,
                         problem,
                         1,
@@ -265,6 +291,7 @@ def matmul_hopper_fp8(
                         b_scale,
                         bias,
                         ring,
+                        ahead,
                         c_staging,
                         problem,
                         2,

@@ -22,7 +22,7 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from ..hopper import Cursor, barriers, partition_barrier
 from .fp8 import BLOCK
-from .hopper_fp8_tile import scales_of_tensors
+from .hopper_fp8_tile import ask_scales, scales_memory, scales_of_tensors, wait_for_scales
 from .hopper_kernel import store
 
 
@@ -220,6 +220,10 @@ def matmul_hopper_fp8_once(
     for i in range(0, min(STAGES, gl.cdiv(last - first, STEP))):
         _ask(a, b, a_ring, b_ring, full.index(i), i, row, column, first + i * STEP, BLOCKS)
     of_a, of_b = scales_of_tensors(a_scale, b_scale, A_SCALE, B_SCALE)
+    a_ahead = scales_memory([BLOCK_M], A_SCALE)
+    b_ahead = scales_memory([BLOCK_N], B_SCALE)
+    ask_scales(a_ahead, a_scale, row, M, stride_am, A_SCALE)
+    ask_scales(b_ahead, b_scale, column, N, stride_bn, B_SCALE)
 
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BLOCK_N, 32])
     nothing = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, LAYOUT)
@@ -244,16 +248,15 @@ def matmul_hopper_fp8_once(
                 partition_barrier()
                 acc, at = _sum(a, b, a_ring, b_ring, full, row, column, begin, end, last, at, acc, nothing, scales, STAGES, BLOCKS, True)  # fmt: skip  # noqa: E501
 
-    if A_SCALE == "outer":
-        o_m = row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, LAYOUT))
-        acc *= gl.load(a_scale + o_m * stride_am, mask=o_m < M, other=0.0)[:, None]
+    wait_for_scales(A_SCALE, B_SCALE)
+    if A_SCALE == "ahead":
+        acc *= a_ahead.load(gl.SliceLayout(1, LAYOUT))[:, None]
     elif A_SCALE == "tensor":
         acc *= of_a
     if B_SCALE == "tensor":
         acc *= of_b
-    elif B_SCALE == "outer":
-        o_n = column + gl.arange(0, BLOCK_N, gl.SliceLayout(0, LAYOUT))
-        acc *= gl.load(b_scale + o_n * stride_bn, mask=o_n < N, other=0.0)[None, :]
+    elif B_SCALE == "ahead":
+        acc *= b_ahead.load(gl.SliceLayout(0, LAYOUT))[None, :]
     shape: gl.constexpr = [BLOCK_M, c.block_shape[-1]]
     FLAT: gl.constexpr = gl.NVMMASharedLayout.get_default_for(shape, c.dtype)
     staging = gl.allocate_shared_memory(c.dtype, shape, FLAT)

@@ -2,13 +2,14 @@
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     tma,
     warpgroup_mma,
 )
 
-from ..hopper import ROWS
+from ..hopper import ROWS, partition_barrier
 from .activation import apply_activation
 
 WIDTH = gl.constexpr(128)  # columns multiplied at a time: those that share a scale of blocks
@@ -26,6 +27,35 @@ def scales_of_tensors(a_scale, b_scale, A_SCALE: gl.constexpr, B_SCALE: gl.const
     if B_SCALE == "tensor":
         of_b = gl.load(b_scale)
     return of_a, of_b
+
+
+@gluon.jit
+def scales_memory(SHAPE: gl.constexpr, SCALE: gl.constexpr):
+    """Shared memory for the scales of a tile's rows or columns, if they are asked for ahead."""
+    if SCALE == "ahead":
+        return gl.allocate_shared_memory(gl.float32, SHAPE, gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    else:
+        return ()
+
+
+@gluon.jit
+def ask_scales(to, scale, first, end, stride, SCALE: gl.constexpr):
+    """Start the copy of the scales of rows or columns from ``first`` on, of which there are some
+    up to ``end``, past the registers: no thread waits for them, and each asks for a few, not for
+    each of its columns."""
+    if SCALE == "ahead":
+        LAYOUT: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+        at = first + gl.arange(0, to.shape[0], LAYOUT)
+        async_copy.async_copy_global_to_shared(to, scale + at * stride, mask=at < end)
+        async_copy.commit_group()
+
+
+@gluon.jit
+def wait_for_scales(A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):
+    """What all threads of a partition asked for is there."""
+    if A_SCALE == "ahead" or B_SCALE == "ahead":
+        async_copy.wait_group(0)
+        partition_barrier()
 
 
 @gluon.jit

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from tests.gluon.blocks import Block, MisuseError, Type, decode
-from tests.gluon.memory import Descriptor, Shared
+from tests.gluon.blocks import Block, MisuseError, Type, decode, encode
+from tests.gluon.memory import Descriptor, Pointer, Shared
 from tests.gluon.order import Program
 from tests.gluon.races import Product
 
@@ -185,3 +185,34 @@ def arrive(barrier: Shared, *, count: int = 1, pred: Any = True) -> None:
     if bool(pred):
         barrier.barrier().arrive(program().now, int(count))
         program().let_others()
+
+
+# Copies to shared memory that threads ask for themselves, past their registers.
+
+
+def copy_past_registers(to: Shared, pointer: Pointer, mask: Any = None) -> None:
+    """What is masked is not defined, as of a load without ``other``."""
+    found = pointer.load(mask)
+    if to.dtype != found.dtype or to.shape != list(found.shape):
+        raise MisuseError(
+            f"expected {to.dtype} of {to.shape}, got {found.dtype} of {list(found.shape)}"
+        )
+    who = program().now
+    to.cells.writes(to.at, who, program().unused)
+    to.cells.has_not_arrived(to.at)
+    to.raw[...] = encode(found.data, found.dtype)
+    who.asked.append((to.cells, to.at))
+
+
+def commit_group() -> None:
+    who = program().now
+    who.groups.append(who.asked)
+    who.asked = []
+
+
+def wait_group(num_outstanding: int = 0) -> None:
+    """All groups but the youngest ``num_outstanding`` have arrived."""
+    who = program().now
+    while len(who.groups) > int(num_outstanding):
+        for cells, at in who.groups.pop(0):
+            cells.has_arrived(at, who)

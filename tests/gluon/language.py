@@ -12,6 +12,7 @@ import torch
 import triton.language as tl
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import hopper as nvidia
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.language.extra import cuda
 
 from tests.gluon import engines, ptx
@@ -185,6 +186,11 @@ MBARRIER = SimpleNamespace(
     expect=engines.expect,
     arrive=engines.arrive,
 )
+ASYNC_COPY = SimpleNamespace(
+    async_copy_global_to_shared=engines.copy_past_registers,
+    commit_group=engines.commit_group,
+    wait_group=engines.wait_group,
+)
 
 
 class Language:
@@ -256,6 +262,7 @@ STANDS_FOR: dict[int, Any] = {
     id(tl): LANGUAGE,
     id(nvidia.tma): TMA,
     id(nvidia.mbarrier): MBARRIER,
+    id(async_copy): ASYNC_COPY,
     id(nvidia.fence_async_shared): lambda: program().fence(),
     id(nvidia.warpgroup_mma): engines.warpgroup_mma,
     id(nvidia.warpgroup_mma_wait): engines.warpgroup_mma_wait,

@@ -32,6 +32,7 @@ TAKEN_AWAY = (
     "mbarrier.expect",
     "fence_async_shared",
     "tma.store_wait",
+    "async_copy.wait_group",
     "meet",
     "_turn",
     "_hand_back",

@@ -259,6 +259,8 @@ class Program:
             raise MisuseError(f"{who.name} ends while a product of it runs")
         if who.copies:
             raise MisuseError(f"{who.name} ends while the copy engine reads shared memory for it")
+        if who.asked or who.groups:
+            raise MisuseError(f"{who.name} ends while what it asked for is copied to shared memory")
         self.unused = [one for one in self.unused if one.who is not who]
 
     def finish(self) -> None:

@@ -37,6 +37,10 @@ class Partition:
         self.unfenced: list[tuple[Cells, np.ndarray]] = []
         self.products: list[Product] = []  # not waited for, oldest first
         self.copies: list[tuple[Cells, np.ndarray]] = []  # to global memory, likewise
+        # Copies to shared memory past registers that were not waited for: those of no group yet,
+        # and of each group, oldest first.
+        self.asked: list[tuple[Cells, np.ndarray]] = []
+        self.groups: list[list[tuple[Cells, np.ndarray]]] = []
         self.turn = threading.Semaphore(0)
         self.until: Callable[[], bool] | None = None
         self.where = ""
@@ -131,6 +135,13 @@ class Cells:
         self.storer[at], self.fenced[at] = (-1, 0) if told else (who.number, NEVER)
         if not told:
             who.unfenced.append((self, at))
+
+    def has_not_arrived(self, at: np.ndarray) -> None:
+        """What was written is not there before ``has_arrived``."""
+        self.written[at] = NEVER
+
+    def has_arrived(self, at: np.ndarray, who: Partition) -> None:
+        self.written[at] = who.known[who.number]
 
 
 class Product:

@@ -7,9 +7,13 @@ import re
 import numpy as np
 import pytest
 import torch
+import triton.language as tl
 
+from tests.gluon import engines, language
+from tests.gluon.blocks import MisuseError
 from tests.gluon.faults import FAULTS, run
 from tests.gluon.interpreter import hopper_on_the_cpu
+from tests.gluon.memory import Pointer, Shared, Storage
 from tests.gluon.order import Barrier, Program
 from tests.gluon.races import Cells, Partition, RaceError
 from tests.kernels.interpreted import Worker
@@ -80,3 +84,33 @@ def test_hardware_does_not_write_over_a_store_without_a_fence() -> None:
         cells.writes(ALL, one, [], told=(barrier.somebody, 1))
     program.fence()
     cells.writes(ALL, one, [], told=(barrier.somebody, 1))
+
+
+def test_what_a_thread_asked_for_is_there_when_its_group_was_waited_for() -> None:
+    program = Program((0, 0, 0), (1, 1, 1), 4, seed=0)
+    values = torch.arange(8, dtype=torch.float32)
+    storage = Storage(values)
+    pointer = Pointer((storage,), storage.first, tl.float32) + language.arange(0, 8)
+    first, second = (Shared.allocate(program, tl.float32, [8]) for _ in range(2))
+    engines.running.append(program)
+    try:
+        for to in (first, second):
+            engines.copy_past_registers(to, pointer, language.arange(0, 8) < 5)
+            engines.commit_group()
+        for touch in (first.load, lambda: engines.copy_past_registers(first, pointer)):
+            with pytest.raises(RaceError, match="not knowing that the default partition has writ"):
+                touch()
+        engines.wait_group(1)
+        assert first.load().data[:5].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+        assert np.isnan(first.load().data[5:]).all()  # masked
+        with pytest.raises(RaceError):
+            second.load()
+        with pytest.raises(MisuseError, match="ends while what it asked for"):
+            program.leave(program.now)
+        engines.wait_group(0)
+        second.load()
+        program.leave(program.now)
+        with pytest.raises(MisuseError, match="expected fp32 of"):
+            engines.copy_past_registers(first.slice(0, 4), pointer)
+    finally:
+        engines.running.pop()

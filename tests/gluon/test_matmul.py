@@ -256,13 +256,25 @@ CASES = [
     _fp8(FEW_OF_FP8[2], ("rows", "tensor"), FP8_ONCE, M=64, K=1200, out="float32"),
     _fp8(LARGE, ("tensor", "blocks"), FP8_ONCE, M=200, K=1200, bias=True),
     _fp8(None, ("tensor", "tensor"), FP8_ONCE, M=72, N=60, K=3400, multiprocessors=16),
+    # Scales of rows and columns, copied while a tile is multiplied.
+    _fp8(None, ("rows", "columns"), activation="gelu", multiprocessors=2),
+    _fp8(WIDE, ("rows", "columns"), N=300, bias=True, multiprocessors=3),
+    _fp8(WIDE, ("rows", "none"), N=300, out="float32", multiprocessors=3),
+    _fp8(WIDE, ("rows", "tensor"), N=300, multiprocessors=3),
+    _fp8(WIDE, ("tensor", "tensor"), N=300, activation="silu", multiprocessors=3),
+    _fp8(THREE, ("blocks", "columns"), N=300, activation="silu", multiprocessors=3),
+    _fp8(PAIRS, ("rows", "blocks"), N=300, multiprocessors=3),
+    _fp8(FEW_OF_FP8[0], ("rows", "columns"), FP8_ONCE, M=5, K=1200),
+    _fp8(FEW_OF_FP8[2], ("none", "columns"), FP8_ONCE, M=64, K=1200, out="float32"),
+    _fp8(LARGE, ("rows", "blocks"), FP8_ONCE, M=200, K=1200, bias=True),
+    _fp8(None, ("rows", "columns"), FP8_ONCE, M=72, N=60, K=3400, multiprocessors=16),
     # What Hopper's kernels leave to others.
     Case(M=1, N=50, K=300, kernels=(), layout="nt"),
 ]
 
 # What the cases launch each kernel with, at least.
 BOTH = {False, True}
-SCALES = {"none", "outer", "tensor", "blocks"}
+SCALES = {"none", "outer", "tensor", "blocks", "ahead"}
 EACH = {"none", "relu", "gelu", "silu"}
 FORMS: dict[str, dict[str, set[Any]]] = {
     "matmul_hopper": {
@@ -310,7 +322,7 @@ FORMS: dict[str, dict[str, set[Any]]] = {
         "BLOCKS": {1, 2, 4},
         "SPLITS": {1, 3, 6},
         "CHUNK": {0, 8, 16, 32},
-        **dict.fromkeys(("A_SCALE", "B_SCALE"), SCALES),
+        **dict.fromkeys(("A_SCALE", "B_SCALE"), SCALES - {"outer"}),
         **dict.fromkeys(("MORE", "HAS_BIAS"), BOTH),
         "ACTIVATION": EACH,
     },

@@ -132,6 +132,34 @@ def test_one_scale_a_tensor_is_loaded_once_a_program(shape, options, loads: int)
 
 
 @pytest.mark.parametrize(
+    ("shape", "options", "copies"),
+    [
+        pytest.param((4096, 14336, 4096), {}, 6, id="wide"),  # a row's, two columns', for each half
+        pytest.param((4096, 4096, 512), {"activation": "relu"}, 6, id="relu"),
+        pytest.param((4096, 4096, 512), {"activation": "gelu"}, 6, id="gelu"),
+        pytest.param((4096, 4096, 512), {"activation": "silu"}, 6, id="silu"),
+        # Loaded once a program, one scale a tensor would spill here.
+        pytest.param(
+            (4096, 4096, 512), {"scales": "tensor", "activation": "silu"}, 6, id="one-silu"
+        ),
+        pytest.param((4096, 4096, 512), {"out": torch.float32}, 6, id="fp32"),
+        pytest.param((512, 4096, 512), {}, 4, id="narrow"),
+        pytest.param((512, 4096, 512), {"activation": "silu"}, 4, id="narrow-silu"),
+        pytest.param((16, 4096, 4096), {}, 2, id="few-rows"),
+        pytest.param((64, 6144, 512), {"out": torch.float32}, 2, id="few-rows-fp32"),
+        pytest.param((512, 2048, 512), {}, 2, id="oblong"),
+        pytest.param((128, 1024, 8192), {}, 2, id="split"),
+    ],
+)
+def test_scales_of_rows_and_columns_pass_the_registers(shape, options, copies: int) -> None:
+    """Asked for while a tile is multiplied, by each thread for one row and one or two columns."""
+    code = read_code(product_of_fp8(*shape, **{"scales": "rows"} | options).launches[0].kernel)
+    names = [one.opcode.split(".")[0] for one in code.program.instructions]
+    assert (names.count("LDG"), names.count("LDGSTS")) == (0, copies)
+    assert (code.spilled_bytes, code.advisories) == (0, ())
+
+
+@pytest.mark.parametrize(
     ("scales", "activation", "out", "bias", "columns"),
     [
         ("none", "relu", torch.bfloat16, False, 256),
