@@ -94,7 +94,7 @@ def test_portable_fp8_serves_what_hoppers_does_not_take(options) -> None:
             id="blocks-fp32-gelu",
         ),
         pytest.param(
-            (4096, 7168, 2048), {"scales": "blocks", "activation": "gelu"}, id="blocks-three-gelu"
+            (8192, 8192, 512), {"scales": "blocks", "activation": "gelu"}, id="blocks-three-gelu"
         ),
     ],
 )
@@ -157,6 +157,19 @@ def test_scales_of_rows_and_columns_pass_the_registers(shape, options, copies: i
     names = [one.opcode.split(".")[0] for one in code.program.instructions]
     assert (names.count("LDG"), names.count("LDGSTS")) == (0, copies)
     assert (code.spilled_bytes, code.advisories) == (0, ())
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"out": torch.float16}, {"activation": "silu"}], ids=["bf16", "fp16", "silu"]
+)
+def test_of_a_pair_one_product_is_added_before_the_other_is_waited_for(options) -> None:
+    code = read_code(only_kernel(product_of_fp8(4096, 4096, 7168, scales="blocks", **options)))
+    assert (code.spilled_bytes, code.advisories) == (0, ())
+    names = [one.opcode for one in code.program.instructions]
+    waits = [i for i, one in enumerate(names) if one == "WARPGROUP.DEPBAR.LE"]
+    assert len(waits) == 6  # of each consumer: a pair's first, a pair's second, the odd one's
+    for first in (0, 3):
+        assert names[waits[first] : waits[first + 1]].count("FFMA") == 64
 
 
 @pytest.mark.parametrize(
