@@ -138,7 +138,20 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
         "html_dir": str(folder / "html"),
     }
     (folder / "asv.conf.json").write_text(json.dumps(config))
+    assert asv(folder, "machine", "--machine", "here", "--yes").returncode == 0
     return folder, commits
+
+
+@pytest.fixture(scope="module")
+def measured(project: tuple[Path, list[str]]) -> tuple[Path, list[str]]:
+    """The project, all of whose commits were run."""
+    folder, commits = project
+    run = asv(folder, "run", f"{commits[0]}^!", "--machine", "here")
+    assert run.returncode == 0, run.stdout + run.stderr
+    rest = asv(folder, "run", f"{commits[0]}..main", "--machine", "here")
+    # 2 is asv's word for "some benchmark failed": those of the commit that cannot be imported.
+    assert rest.returncode == 2, rest.stdout + rest.stderr
+    return project
 
 
 def asv(
@@ -181,15 +194,9 @@ def launches(folder: Path, commit: str) -> dict[str, Any]:
 
 
 def test_a_history_is_measured_and_one_broken_commit_breaks_nothing(
-    project: tuple[Path, list[str]],
+    measured: tuple[Path, list[str]],
 ) -> None:
-    folder, commits = project
-    assert asv(folder, "machine", "--machine", "here", "--yes").returncode == 0
-    run = asv(folder, "run", f"{commits[0]}^!", "--machine", "here")
-    assert run.returncode == 0, run.stdout + run.stderr
-    rest = asv(folder, "run", f"{commits[0]}..main", "--machine", "here")
-    # 2 is asv's word for "some benchmark failed": those of the commit that cannot be imported.
-    assert rest.returncode == 2, rest.stdout + rest.stderr
+    folder, commits = measured
     assert (
         "does_not_exist"
         in asv(folder, "run", f"{commits[2]}^!", "--machine", "here", "--show-stderr").stdout
@@ -237,7 +244,6 @@ def test_asv_may_lie_on_pythonpath_alone(project: tuple[Path, list[str]], tmp_pa
     (folder_of_venv,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     (folder_of_venv / "installed.pth").write_text(str(installed))
     (folder / "one").write_text(commits[1])
-    assert asv(folder, "machine", "--machine", "here", "--yes").returncode == 0
     python = str(tmp_path / "venv" / "bin" / "python")
     arguments = ("run", f"HASHFILE:{folder / 'one'}", "--machine", "here")
     arguments = (*arguments, "--bench", "Twice.track_launches", "--show-stderr")
@@ -247,9 +253,9 @@ def test_asv_may_lie_on_pythonpath_alone(project: tuple[Path, list[str]], tmp_pa
 
 
 def test_the_evidence_of_each_commit_lies_beside_the_results(
-    project: tuple[Path, list[str]],
+    measured: tuple[Path, list[str]],
 ) -> None:
-    folder, commits = project
+    folder, commits = measured
     (path,) = (folder / "results" / "evidence").glob(f"{commits[3][:8]}-*")
     stored = kept_evidence.read(path)
     assert stored.commit == commits[3]
@@ -259,8 +265,8 @@ def test_the_evidence_of_each_commit_lies_beside_the_results(
     assert "EXIT" in code
 
 
-def test_asv_shows_compares_and_publishes(project: tuple[Path, list[str]]) -> None:
-    folder, commits = project
+def test_asv_shows_compares_and_publishes(measured: tuple[Path, list[str]]) -> None:
+    folder, commits = measured
     shown = asv(folder, "show", commits[3], "--machine", "here")
     assert shown.returncode == 0
     assert "compiled.Scale.track_launches" in shown.stdout
@@ -284,9 +290,9 @@ def test_continuous_finds_the_second_launch(project: tuple[Path, list[str]]) -> 
 
 
 def test_directions_and_methods_travel_into_benchmarks_json(
-    project: tuple[Path, list[str]],
+    measured: tuple[Path, list[str]],
 ) -> None:
-    folder, _ = project
+    folder, _ = measured
     data = json.loads((folder / "results" / "benchmarks.json").read_text())
     launched = data["compiled.Scale.track_launches"]
     assert launched["better"] == "lower"
