@@ -14,6 +14,11 @@ from . import targets
 # Modes that make a graph, or fake tensors, of what the dispatcher sees of plain tensors.
 _GRAPHS = torch._C._TorchDispatchModeKey
 _TRACERS = (_GRAPHS.PROXY, _GRAPHS.FAKE, _GRAPHS.FUNCTIONAL)
+# Looked up once: every call asks them.
+_compiling = torch.compiler.is_compiling
+_tracing = torch._C._is_tracing
+_modes_active = torch._C._len_torch_dispatch_stack
+_transforms_active = torch._C._are_functorch_transforms_active
 # What is no tensor, or one whose memory is its values.
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None), bool, int, float, str))
 
@@ -103,7 +108,7 @@ def apart(
     """Refuse what is written to where one of ``others`` lies, which is read meanwhile: where that
     begins or, of tensors without gaps, anywhere. ``in_place`` names the one that may be ``value``
     itself, each element read where it is written."""
-    if traced(value) or value.is_meta:
+    if traced(value):
         return
     first = value.data_ptr()
     for other, tensor in others.items():
@@ -135,13 +140,14 @@ def traced(*values: Any) -> bool:
     """Whether torch has to see one operator instead of launches: while it compiles or traces
     (``make_fx``, ``jit.trace``), where one of ``values`` is no plain tensor but a subclass that
     says itself what operators make of it, and within its transforms, whose tensors look plain
-    (``vmap``)."""
+    (``vmap``); and on the meta device, where the first of ``values`` tells: all are on one."""
     return (
-        torch.compiler.is_compiling()
+        _compiling()
         or not _PLAIN.issuperset(map(type, values))
-        or torch._C._are_functorch_transforms_active()
-        or (torch._C._len_torch_dispatch_stack() > 0 and _makes_graph())
-        or torch._C._is_tracing()
+        or _transforms_active()
+        or (_modes_active() and _makes_graph())
+        or _tracing()
+        or values[0].is_meta
     )
 
 
@@ -217,8 +223,9 @@ def negative(value: int) -> bool:
 
 
 def launchable(name: str, value: torch.Tensor) -> None:
-    """Refuse tensors no kernel can reach."""
-    if value.is_cuda or torch.compiler.is_compiling():
+    """Refuse tensors no kernel can reach. On the meta device results are there without values, as
+    those of torch's operators are."""
+    if value.is_cuda or torch.compiler.is_compiling() or value.is_meta:
         return
     if value.device.type == "cpu" and targets.accepts_cpu_tensors():
         return
