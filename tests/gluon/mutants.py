@@ -13,7 +13,6 @@ to be harmless.
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 import re
 import sys
@@ -23,22 +22,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
-TAKEN_AWAY = (
-    "mbarrier.wait",
-    "mbarrier.arrive",
-    "mbarrier.expect",
-    "fence_async_shared",
-    "tma.store_wait",
-    "async_copy.wait_group",
-    "meet",
-    "_turn",
-    "_hand_back",
-)
-METHODS = ("wait", "release")
-OF_GLUON = re.compile(r"kernels\.(\w+\.)?hopper\w*")
+from tests.gluon.taken_away import Change, Mutant, functions, mutants_of, name_of, unawaited
+
 OF_GRADIENTS = r"kernels\.attention\.hopper_backward.*"
 QUICKEST = 8  # cases that try a change in more than one order
 NOT_TOLD, NOT_REACHED = "NOT TOLD", "NOT REACHED"
@@ -71,146 +59,6 @@ HARMLESS = {
         "turns are for speed alone",
     ),
 }
-
-
-class _Change(ast.NodeTransformer):
-    """Changes the ``number``-th place that can be changed, or marks them all; counts them."""
-
-    def __init__(self, name: str, number: int | None) -> None:
-        self.name, self.number, self.seen = name, number, 0
-        self.what, self.line = "", 0
-
-    def _is_it(self, node: ast.AST, what: str) -> bool:
-        self.seen += 1
-        if self.seen - 1 != self.number:
-            return False
-        self.what, self.line = what, node.lineno
-        return True
-
-    def _mark(self, value: ast.expr) -> ast.expr:
-        """``value``, and the place last seen is noted."""
-        if self.number is not None:
-            return value
-        call = ast.parse(f"_mark({self.name!r}, {self.seen - 1})", mode="eval").body
-        call.args.append(value)
-        return call
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        call = node.value
-        if isinstance(call, ast.Call):
-            name = ast.unparse(call.func)
-            method = isinstance(call.func, ast.Attribute) and call.func.attr in METHODS
-            if name in TAKEN_AWAY or method:
-                if self._is_it(node, f"no {ast.unparse(node)}"):
-                    return ast.copy_location(ast.Pass(), node)
-                node.value = self._mark(call)
-        self.generic_visit(node)
-        return node
-
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        if ast.unparse(node.value) == f"{ast.unparse(node.targets[0])}.next()":
-            if self._is_it(node, f"no {ast.unparse(node)}"):
-                return ast.copy_location(ast.Pass(), node)
-            node.value = self._mark(node.value)
-        self.generic_visit(node)
-        return node
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        name = ast.unparse(node.func)
-        if name.endswith(".acquire"):
-            if self._is_it(node, f"no wait in {ast.unparse(node)}"):
-                ring = node.func.value  # type: ignore[attr-defined]
-                node.func = ast.Name("_unawaited", ast.Load())
-                node.args.insert(0, ring)
-            else:
-                node.args[0] = self._mark(node.args[0])
-        if name == "warpgroup_mma_wait":
-            count = node.args[0]
-            more = ast.BinOp(count, ast.Add(), ast.Constant(1))
-            if isinstance(count, ast.Constant):
-                more = ast.Constant(count.value + 1)
-            if self._is_it(node, f"{ast.unparse(node)} of {ast.unparse(more)}"):
-                node.args[0] = more
-            else:
-                node.args[0] = self._mark(count)
-        if name in TAKEN_AWAY:
-            for one in node.keywords:
-                if one.arg == "pred" and self._is_it(node, f"{ast.unparse(node)} in any case"):
-                    node.keywords.remove(one)
-                elif one.arg == "pred":
-                    one.value = self._mark(one.value)
-        if name == "Cursor" and len(node.args) == 3:
-            phase = ast.unparse(node.args[1])
-            if phase in ("gl.to_tensor(0)", "gl.to_tensor(1)"):
-                other = f"gl.to_tensor({1 - int(phase[-2])})"
-                if self._is_it(node, f"{ast.unparse(node)} in phase {1 - int(phase[-2])}"):
-                    node.args[1] = ast.parse(other, mode="eval").body
-                else:
-                    node.args[1] = self._mark(node.args[1])
-        return node
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """``plain``, a function of a kernel, with ``what`` changed in ``line``: its ``number``-th
-    place."""
-
-    plain: FunctionType
-    number: int
-    line: int
-    what: str
-    code: CodeType
-
-    def __str__(self) -> str:
-        return f"{self.plain.__module__}:{self.line} {self.plain.__qualname__}: {self.what}"
-
-
-def name_of(plain: FunctionType) -> str:
-    return f"{plain.__module__}.{plain.__qualname__}"
-
-
-def _unawaited(ring: Any, at: Any, count: int) -> Any:
-    """``Ring.acquire`` of a stage, be it empty or not."""
-    from tests.gluon import engines
-
-    ready = ring.full.index(at.stage)
-    engines.expect(ready, count)
-    return ready
-
-
-def mutants_of(plain: FunctionType) -> Iterator[Mutant]:
-    from tests.gluon import interpreter
-
-    for number in range(sys.maxsize):
-        change = _Change(name_of(plain), number)
-        code = interpreter.compiled(plain, change.visit)
-        if change.seen <= number:
-            return
-        yield Mutant(plain, number, change.line, change.what, code)
-
-
-def functions() -> list[FunctionType]:
-    """Of all kernels that have places to be changed."""
-    from tests.gluon import interpreter
-
-    with interpreter.hopper_on_the_cpu():
-        pass  # has imported them
-    modules = [one for name, one in sys.modules.items() if OF_GLUON.fullmatch(name)]
-    members = [member for module in modules for member in vars(module).values()]
-    members += [
-        member
-        for one in members
-        if getattr(one, "__triton_aggregate__", False)
-        for member in vars(one).values()
-    ]
-    found = {
-        member.fn
-        for member in members
-        if isinstance(member, interpreter.JITFunction | interpreter.InterpretedFunction)
-    }
-    ordered = sorted(found, key=lambda one: (one.__module__, one.__code__.co_firstlineno))
-    return [one for one in ordered if next(mutants_of(one), None)]
 
 
 @dataclass(frozen=True)
@@ -293,7 +141,7 @@ def reach(every: list[Call], among: list[FunctionType]) -> str:
 
     interpreter.beside["_mark"] = mark
     for plain in among:
-        marked = interpreter.compiled(plain, _Change(name_of(plain), None).visit)
+        marked = interpreter.compiled(plain, Change(name_of(plain), None).visit)
         interpreter.changed[plain] = marked
     took: dict[int, float] = {}
     for call in every:
@@ -313,7 +161,7 @@ def put_in_place(mutant: Mutant) -> Iterator[None]:
     """Inside, it runs instead of what it was made of."""
     from tests.gluon import interpreter
 
-    interpreter.beside["_unawaited"] = _unawaited
+    interpreter.beside["_unawaited"] = unawaited
     interpreter.changed[mutant.plain] = mutant.code
     try:
         yield

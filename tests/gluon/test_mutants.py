@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.gluon import mutants
+from tests.gluon import mutants, taken_away
 from tests.gluon.matmul_cases import Case
 from tests.kernels.interpreted import Worker
 
@@ -16,7 +16,7 @@ def run_without_its_parts() -> dict[str, str]:
     assert {one.case.out for one in every} == {"float16", "float32"}
     wrong = mutants.reach(every, [_add_one.fn])
     assert not wrong, wrong
-    return {one.what: mutants.judged(one, every, 1) for one in mutants.mutants_of(_add_one.fn)}
+    return {one.what: mutants.judged(one, every, 1) for one in taken_away.mutants_of(_add_one.fn)}
 
 
 def test_what_is_taken_away_of_a_function_is_told(worker: Worker) -> None:
@@ -36,7 +36,7 @@ def test_what_is_taken_away_of_a_function_is_told(worker: Worker) -> None:
 def run_unreached() -> set[str]:
     from kernels.matmul.hopper_lines_kernel import _produce
 
-    return {mutants.judged(one, [], 1) for one in mutants.mutants_of(_produce.fn)}
+    return {mutants.judged(one, [], 1) for one in taken_away.mutants_of(_produce.fn)}
 
 
 def test_what_no_case_reaches_is_told_apart(worker: Worker) -> None:
