@@ -103,7 +103,7 @@ CROWDED_BACKWARD = SCORED_BACKWARD | {
 # queries' kernel of a bias gets C7515, or at head dim 128 with 128 rows; uneven (options.py) it
 # spills by 64 keys. Found with the compiler. Measured on an H200 at head dim 128, us of 4 x 4096
 # causal tokens of 16 heads: softcap by 32 queries in two stages and 128 x 64 2441, 64 queries in
-# one 2465, three stages 2316, queries' tiles 64 x 64 in two 2354 (both together not timed); a bias
+# one 2465, three stages 2316, queries' tiles 64 x 64 in two 2354, both 2223; a bias
 # 2505, by 32 queries 2707, in three stages 2674; queries' tiles in one stage lost 600. Dropout
 # (2615) and a block mask (1285) would gain 222 and 79 by 64 queries in two stages, which spill.
 # Elsewhere than sm_90 not yet found: at head dim 128 the first rows' launch spills on AMD by the
