@@ -12,35 +12,85 @@ from ..hopper import ROWS, Cursor
 from .fp8 import BLOCK
 from .hopper_fp8_tile import WIDTH, multiply, scales_of_tensors, store
 
+# A scale of B's for each of 4 warps and 8 places of a warp: a thread's two rows share it.
+ONE_OF_TWO = gl.constexpr(
+    gl.DistributedLinearLayout(
+        [[0, 1, 0]],
+        [[0, 0, 0], [0, 0, 0], [0, 0, 1], [0, 0, 2], [0, 0, 4]],
+        [[1, 0, 0], [2, 0, 0]],
+        [],
+        [4, 2, 8],
+    )
+)
+
 
 @gluon.jit
-def _block_scales(a_scale, b_scale, row, column, k, wanted, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):  # fmt: skip  # noqa: E501
-    """Ask for what the block of K at ``k`` is scaled by, for each row: A's scale and B's."""
+def _place(a_scale, b_scale, row, column, problem, stride_am, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Where the scales of a tile's first block of K are: A's of each row, B's for each thread."""
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
-    o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
-    wanted = (o_m < problem.M) & wanted
+    p_a = gl.to_tensor(0)
+    p_b = gl.to_tensor(0)
+    if A_SCALE == "blocks":
+        # Rows beyond the last are not written: they take its scale, not a mask in each step.
+        o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
+        p_a = a_scale + min(o_m, problem.M - 1) * stride_am
+    if B_SCALE == "blocks":
+        # One for all, but asked for by each thread: what a warp shares is copied to a register of
+        # the warp at the loop's end, which waits for it. So the address is of a thread's row: one
+        # beyond the last takes the first scale, since it is not written.
+        SPREAD: gl.constexpr = gl.SliceLayout(1, ONE_OF_TWO)
+        place = gl.arange(0, 8, gl.SliceLayout(0, SPREAD))[None, :]
+        place += 16 * gl.arange(0, 4, gl.SliceLayout(1, SPREAD))[:, None]
+        p_b = b_scale + gl.where(row + place < problem.M, column // BLOCK * stride_bn, 0)
+    return p_a, p_b
+
+
+@gluon.jit
+def _ask(p_a, p_b, wanted, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):
+    """Ask for the scales of a block of K at these places, unspecified unless ``wanted``."""
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
     of_a = 1.0
     of_b = 1.0
     if A_SCALE == "blocks":
-        of_a = gl.load(a_scale + o_m * stride_am + k // BLOCK * stride_ak, mask=wanted, other=0.0)
+        of_a = gl.load(p_a, mask=gl.full([ROWS], wanted, gl.int1, gl.SliceLayout(1, LAYOUT)))
     if B_SCALE == "blocks":
-        # One for all, but asked for by each thread: what a warp shares is copied to a register of
-        # the warp at the loop's end, which waits for it.
-        p_b = b_scale + k // BLOCK * stride_bk + column // BLOCK * stride_bn
-        p_b += gl.zeros([ROWS], gl.int32, gl.SliceLayout(1, LAYOUT))
-        of_b = gl.load(p_b, mask=wanted, other=0.0)
+        of_b = gl.load(p_b, mask=gl.full([4, 8], wanted, gl.int1, gl.SliceLayout(1, ONE_OF_TWO)))
     return of_a, of_b
+
+
+@gluon.jit
+def _ask_two(p_a, p_b, first, second, stride_ak, stride_bk, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Ask for the scales of two blocks of K, each if wanted, and step over them."""
+    even = _ask(p_a, p_b, first, A_SCALE, B_SCALE)
+    if A_SCALE == "blocks":
+        p_a += stride_ak
+    if B_SCALE == "blocks":
+        p_b += stride_bk
+    odd = _ask(p_a, p_b, second, A_SCALE, B_SCALE)
+    if A_SCALE == "blocks":
+        p_a += stride_ak
+    if B_SCALE == "blocks":
+        p_b += stride_bk
+    return even, odd, p_a, p_b
+
+
+@gluon.jit
+def _of_rows(of_b):
+    """B's scale for each row."""
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
+    of_b = of_b.expand_dims(1).broadcast_to([4, 2, 8]).reshape([ROWS])
+    return gl.convert_layout(of_b, gl.SliceLayout(1, LAYOUT), assert_trivial=True)
 
 
 @gluon.jit
 def _scaled(part, scales, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):
     if A_SCALE == "blocks":
         if B_SCALE == "blocks":
-            part = part * (scales[0] * scales[1])[:, None]
+            part = part * (scales[0] * _of_rows(scales[1]))[:, None]
         else:
             part = part * scales[0][:, None]
     elif B_SCALE == "blocks":
-        part = part * scales[1][:, None]
+        part = part * _of_rows(scales[1])[:, None]
     return part
 
 
@@ -98,8 +148,8 @@ def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUME
     of_a, of_b = scales_of_tensors(a_scale, b_scale, A_SCALE, B_SCALE)
     row, column = problem.tile(gl.program_id(0))
     row += I_CONSUMER * ROWS
-    even = _block_scales(a_scale, b_scale, row, column, 0, True, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
-    odd = _block_scales(a_scale, b_scale, row, column, STEP, STEP < K, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+    p_a, p_b = _place(a_scale, b_scale, row, column, problem, stride_am, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+    even, odd, p_a, p_b = _ask_two(p_a, p_b, True, STEP < K, stride_ak, stride_bk, A_SCALE, B_SCALE)
     if EARLY:
         mbarrier.wait(ring.full.index(at.stage), at.phase)  # no program is without a tile
     for i_tile in range(gl.program_id(0), n_tiles, gl.num_programs(0)):
@@ -109,14 +159,13 @@ def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUME
             ahead = k + 2 * STEP
             more = (ahead < K) | (not is_last)
             x, at = _add_two(x, even, odd, ring, at, more, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
-            even = _block_scales(a_scale, b_scale, row, column, ahead, ahead < K, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
-            odd = _block_scales(a_scale, b_scale, row, column, ahead + STEP, ahead + STEP < K, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+            even, odd, p_a, p_b = _ask_two(p_a, p_b, ahead < K, ahead + STEP < K, stride_ak, stride_bk, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
         if gl.cdiv(K, STEP) % 2 == 1:
             x, at = _add_one(x, even, ring, at, not is_last, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
         next_row, next_column = problem.tile(i_tile + gl.num_programs(0))
         next_row += I_CONSUMER * ROWS
-        even = _block_scales(a_scale, b_scale, next_row, next_column, 0, not is_last, problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
-        odd = _block_scales(a_scale, b_scale, next_row, next_column, STEP, (STEP < K) & (not is_last), problem, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+        p_a, p_b = _place(a_scale, b_scale, next_row, next_column, problem, stride_am, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+        even, odd, p_a, p_b = _ask_two(p_a, p_b, not is_last, (STEP < K) & (not is_last), stride_ak, stride_bk, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
         if A_SCALE == "outer":
             o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
             x *= gl.load(a_scale + o_m * stride_am, mask=o_m < problem.M, other=0.0)[:, None]

@@ -247,6 +247,7 @@ LANGUAGE.__dict__.update(
         (
             "SliceLayout",
             "BlockedLayout",
+            "DistributedLinearLayout",
             "SwizzledSharedLayout",
             "DotOperandLayout",
             "NVMMADistributedLayout",

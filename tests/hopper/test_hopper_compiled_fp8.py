@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from benchmarks.instruments.compiled import record
 from benchmarks.instruments.compiled.reading import read_code
+from kernels import matmul
 from kernels.attention import hopper_fp8
-from tests.hopper.recorded import in_fp8, only_kernel, product_of_fp8
+from tests.hopper.recorded import SM_90, in_fp8, only_kernel, product_of_fp8
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -266,3 +268,34 @@ def test_portable_matmul_serves_fp8_that_hoppers_does_not_take(shape, options) -
     recording = product_of_fp8(*shape, **options)
     assert recording.failures == ()
     assert recording.launches[0].kernel.name == "matmul_fp8"
+
+
+@pytest.mark.parametrize(
+    ("scales", "loads"),
+    [("blocks", 6), ("only a", 4), ("only b", 2)],
+    ids=["both", "only-a", "only-b"],
+)
+def test_a_step_of_two_blocks_asks_once_for_a_scale_that_rows_share(
+    scales: str, loads: int
+) -> None:
+    def call() -> None:
+        a = torch.empty((4096, 7168), dtype=torch.float8_e4m3fn)
+        b = torch.empty((4096, 7168), dtype=torch.float8_e4m3fn).t()
+        given = {"a_scale": torch.empty((4096, 56)), "b_scale": torch.empty((56, 32))}
+        if scales.startswith("only "):
+            given = {f"{name}_scale": given[f"{name}_scale"] for name in scales[5:]}
+        matmul(a, b, out_dtype=torch.bfloat16, **given)
+
+    kernel = only_kernel(record(call, SM_90))
+    code = read_code(kernel)
+    assert (code.spilled_bytes, code.advisories) == (0, ())
+    loops = [
+        [code.program.instructions[i].opcode.split(".")[0] for i in loop.indices]
+        for loop in code.program.hot_loops
+    ]
+    loops = [loop for loop in loops if loop.count("QGMMA") == 8]
+    assert len(loops) == 2  # of each consumer
+    for loop in loops:
+        assert loop.count("LDG") == loads
+        # Nothing asked for is copied to a register of the warp, which would wait for it.
+        assert "R2UR" not in loop
