@@ -83,19 +83,24 @@ def _of_rows(of_b):
 
 
 @gluon.jit
-def _scaled(part, scales, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):
+def _multiplied(scales, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):
+    """What each row of a product of one block of K is scaled by."""
     if A_SCALE == "blocks":
         if B_SCALE == "blocks":
-            part = part * (scales[0] * _of_rows(scales[1]))[:, None]
+            return scales[0] * _of_rows(scales[1])
         else:
-            part = part * scales[0][:, None]
-    elif B_SCALE == "blocks":
-        part = part * _of_rows(scales[1])[:, None]
-    return part
+            return scales[0]
+    else:
+        return _of_rows(scales[1])
 
 
 @gluon.jit
-def _add_two(acc, even, odd, ring, at, more, I_CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr, EARLY: gl.constexpr, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):  # fmt: skip  # noqa: E501
+def _scaled(part, scales, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):
+    return part * _multiplied(scales, A_SCALE, B_SCALE)[:, None]
+
+
+@gluon.jit
+def _add_two(acc, even, odd, p_a, p_b, first_wanted, second_wanted, stride_ak, stride_bk, ring, at, more, I_CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr, EARLY: gl.constexpr, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):  # fmt: skip  # noqa: E501
     """Add two blocks of K, whose products are on their way together: one is added beside the other.
     If EARLY the first one's stage was waited for, and the next one's is if there are ``more``."""
     if not EARLY:
@@ -110,13 +115,15 @@ def _add_two(acc, even, odd, ring, at, more, I_CONSUMER: gl.constexpr, CONSUMERS
     part = warpgroup_mma_wait(1, deps=[pending])
     mbarrier.arrive(ring.empty.index(first))
     acc = acc + _scaled(part, even, A_SCALE, B_SCALE)
+    of_odd = _multiplied(odd, A_SCALE, B_SCALE)
+    even, odd, p_a, p_b = _ask_two(p_a, p_b, first_wanted, second_wanted, stride_ak, stride_bk, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
     if EARLY:
         mbarrier.wait(ring.full.index(at.stage), at.phase, pred=more)
     # The compiler moves the sum behind this, where nothing runs beside it, unless told that this is
     # of it. Where fp32 leaves the assembler still does.
-    part, acc = warpgroup_mma_wait(0, deps=[behind, acc])
+    part, acc, of_odd = warpgroup_mma_wait(0, deps=[behind, acc, of_odd])
     mbarrier.arrive(ring.empty.index(second))
-    return acc + _scaled(part, odd, A_SCALE, B_SCALE), at
+    return acc + part * of_odd[:, None], at, even, odd, p_a, p_b
 
 
 @gluon.jit
@@ -158,8 +165,7 @@ def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUME
         for k in range(0, K - STEP, 2 * STEP):
             ahead = k + 2 * STEP
             more = (ahead < K) | (not is_last)
-            x, at = _add_two(x, even, odd, ring, at, more, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
-            even, odd, p_a, p_b = _ask_two(p_a, p_b, ahead < K, ahead + STEP < K, stride_ak, stride_bk, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+            x, at, even, odd, p_a, p_b = _add_two(x, even, odd, p_a, p_b, ahead < K, ahead + STEP < K, stride_ak, stride_bk, ring, at, more, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
         if gl.cdiv(K, STEP) % 2 == 1:
             x, at = _add_one(x, even, ring, at, not is_last, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
         next_row, next_column = problem.tile(i_tile + gl.num_programs(0))
