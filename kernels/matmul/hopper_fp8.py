@@ -39,7 +39,7 @@ NARROW = Fp8HopperConfig(128, 128, 6)
 # consumer or of two others.
 PAIRS = Fp8HopperConfig(128, 128, 6, pairs=True)
 THREE = Fp8HopperConfig(128, 128, 4, consumers=3)
-TURN_OF_THREE = 1.45  # the time of a turn of such tiles, by that of pairs
+TURN_OF_THREE = 1.57  # the time of a turn of such tiles, by that of pairs
 
 
 @dataclass(frozen=True)
