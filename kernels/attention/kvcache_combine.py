@@ -27,7 +27,12 @@ FEWEST_COLUMNS = 8
 @triton.jit
 def finished(b_out, b_max, b_divisor, b_sum, b_sink, NATURAL: tl.constexpr):
     """Output and log-sum-exp; a row that has seen no key gives 0 and its sink, -inf for None."""
-    b_out = b_out / tl.where(b_divisor == 0.0, 1.0, b_divisor)
+    b_divisor = tl.where(b_divisor == 0.0, 1.0, b_divisor)
+    if NATURAL and b_divisor.dtype == tl.float32:
+        # "/" of fp32 errs by up to 2 units in the last place.
+        b_out = tl.div_rn(b_out, b_divisor.broadcast_to(b_out.shape))
+    else:
+        b_out = b_out / b_divisor
     b_log = tl.log(b_sum) if NATURAL else tl.log2(b_sum)
     b_lse = (b_max + b_log) * (1.0 if NATURAL else 0.6931471805599453)
     if b_sink is not None and not NATURAL:
