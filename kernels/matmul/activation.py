@@ -17,7 +17,11 @@ def apply_activation(x, ACTIVATION: tl.constexpr, DTYPE: tl.constexpr):
         else:
             x = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
     elif ACTIVATION == "silu":
-        x = x / (1.0 + tl.exp(-x))
+        if DTYPE.primitive_bitwidth == 16:
+            x = x / (1.0 + tl.exp(-x))
+        else:
+            # "/" is compiled to what errs by two units in the last place of fp32.
+            x = tl.div_rn(x, 1.0 + tl.exp(-x))
     return x
 
 

@@ -222,6 +222,7 @@ LANGUAGE.__dict__.update(
     exp=_rounded_once(np.exp),
     log=_rounded_once(np.log),
     sqrt=_rounded_once(np.sqrt),
+    div_rn=lambda a, b: a / b,
     erf=_rounded_once(lambda x: torch.erf(torch.from_numpy(x)).numpy()),
     abs=lambda x: Block(np.abs(x.data), x.dtype),
     reduce=reduce,
