@@ -85,6 +85,8 @@ def launch(
         seen = keys_seen(seqlen_k, causal, causal_offset + ends, left, seqlen_q)
         # Summed over the keys of a row, a bias's gradient vanishes but for dlse.
         over_keys = dbias is not None and bias is not None and bias.shape[3] < seqlen_k
+        # Summed over queries, the rounding of out in delta adds up, which dp's does not.
+        over_rows = dbias is not None and bias is not None and bias.shape[2] < seqlen_q
         exact = is_exact(q.dtype, seen) or over_keys
         other = not measured(target, head_dim, head_dim_v)
         fits = describable_as(packed, q, k, v, dout) and not (other and packed is not None)
@@ -132,7 +134,7 @@ def launch(
         else:
             delta = torch.empty_like(lse, dtype=wide)
         total, shift = (torch.empty_like(delta), torch.empty_like(lse)) if exact else (None, lse)
-        if not exact and not with_delta:
+        if not exact and not with_delta and not over_rows:
             # A row alone tells its delta: packed sequences are one to this kernel.
             count, length = (batch, seqlen_q) if packed is None else (1, q.shape[1])
             attention_backward_delta[(triton.cdiv(length, config.delta_rows) * count * heads,)](
@@ -150,9 +152,9 @@ def launch(
             )
         blocks = triton.cdiv(seqlen_q, rows.block_m)
         if not exact:
-            early = 0
+            early = seqlen_q if over_rows else 0
             if causal and packed is None and not options.plain:
-                early = max(0, EARLY_KEYS - causal_offset)
+                early = max(early, EARLY_KEYS - causal_offset)
             blocks = min(blocks, triton.cdiv(early, rows.block_m))
         if blocks:
             attention_backward_rows[(blocks * batch * heads,)](
