@@ -176,6 +176,14 @@ def test_softcap_is_fp64_where_gradients_are_added_in_fp64(interpreter: Worker) 
         assert errors.rms <= (0.6 if name == "dsinks" else 0.2) * errors.plain_rms, (name, errors)
 
 
+def test_a_sinks_gradient_is_free_of_softcaps_rounding(interpreter: Worker) -> None:
+    case = replace(PACKED, S=16, KV=700, H=6, G=1, D=59, dtype="float16", softcap=30.0, sinks=True)
+    errors = interpreter.run(run_varlen, case)[PACKED_NAMES.index("dsinks")]
+    # By roots tanh was 6e-8 too small everywhere but at 0: 0.3 of the formula's here, 1.24 times it
+    # (seed 108000986 of random_configurations) on an H200.
+    assert errors.rms < 0.1 * errors.plain_rms, errors
+
+
 def run_capped_zeros() -> list[float]:
     """Of 2 to 40 keys the log-sum-exps' errors in units in the last place, where scores are 0."""
     import kernels

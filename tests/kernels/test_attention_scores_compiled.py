@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.instruments.compiled import measure
+from benchmarks.instruments.compiled import driver, measure
 from benchmarks.targets import TARGETS, Target, get
 from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.base import Inputs
 from kernels.attention.scored_configs import ALONE_BACKWARD
+from tests.kernels.on_card import portable
 
 # As benchmarks.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
 LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
@@ -142,6 +143,22 @@ def test_one_option_alone_fits_hopper_twice(alone: str, causal: bool) -> None:
     assert one["spilled_bytes"] == 0
     assert one["tensor_core_level"] == 2
     assert one["occupancy"]["blocks"] == 2
+
+
+@pytest.mark.parametrize("name", ["sm_90", "gfx950"])
+def test_softcap_in_16_bits_takes_no_division_to_the_last_place(name: str) -> None:
+    workload = Everything(
+        group="test", dtype="bf16", B=1, S=512, H=2, D=64, causal=True, alone="softcap"
+    )
+    with portable(), driver.active(get(name)) as recorder:
+        workload.call(workload.inputs("cpu", values="none"))
+    assert recorder.failures == []
+    (one,) = recorder.launches
+    text = one.kernel.texts["ptx" if name == "sm_90" else "amdgcn"]
+    short = "div.approx" if name == "sm_90" else "v_rcp_f32"
+    # Of a row's sum and of two scalars there are a few.
+    others = sum(text.count(word) for word in ("div.full", "div.rn", "v_div_scale", "rsqrt"))
+    assert text.count(short) > 4 * others
 
 
 ELSEWHERE = [("dropout_p", D, target, False) for D in (64, 128) for target in TARGETS]
