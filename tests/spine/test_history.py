@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+from asv.machine import Machine
 
 from benchmarks.commands import history
 
@@ -136,3 +137,15 @@ def test_one_core_and_one_commit_have_one_queue(asv: Path, monkeypatch: pytest.M
     assert [one.name for one in history.queues(["c1"], [])] == [""]
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
     assert [one.name for one in history.queues(COMMITS, [])] == [""]
+
+
+def test_a_machine_of_a_given_name_is_described_as_one_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert not history.is_registered("rig")
+    history.register("rig")
+    assert history.is_registered("rig")
+    written = json.loads((tmp_path / ".asv-machine.json").read_text())["rig"]
+    assert written == Machine.get_defaults() | {"machine": "rig"}
+    assert written["cpu"] and written["arch"]
