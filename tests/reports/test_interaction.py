@@ -62,11 +62,14 @@ def test_paper_is_light_and_shows_what_is_folded(browser: Browser, published: Pa
     browser.call("Emulation.setEmulatedMedia", media="print", features=[scheme])
     assert browser.run(light)
     assert browser.run("getComputedStyle(document.querySelector('nav')).display") == "none"
+    folded = "document.querySelectorAll('details:not([open])').length"
     browser.run("document.querySelector('details').open = false")
+    before = browser.run(folded)
+    assert before >= 1
     browser.run("dispatchEvent(new Event('beforeprint'))")
-    assert browser.run("document.querySelectorAll('details:not([open])').length") == 0
+    assert browser.run(folded) == 0
     browser.run("dispatchEvent(new Event('afterprint'))")
-    assert browser.run("document.querySelectorAll('details:not([open])').length") == 1
+    assert browser.run(folded) == before
     browser.call("Emulation.setEmulatedMedia", media="", features=[])
     browser.view()
 
