@@ -26,6 +26,42 @@ def apply_activation(x, ACTIVATION: tl.constexpr, DTYPE: tl.constexpr):
 
 
 @triton.jit
+def apply_on_hopper(x, ACTIVATION: tl.constexpr, DTYPE: tl.constexpr):
+    """``apply_activation`` where the instructions are known to be NVIDIA's."""
+    if ACTIVATION == "silu" and DTYPE.primitive_bitwidth == 16:
+        return short_silu(x)
+    return apply_activation(x, ACTIVATION, DTYPE)
+
+
+@triton.jit
+def short_silu(x):
+    """x / (1 + exp(-x)) in six instructions, to be rounded to 16 bits.
+
+    "/" and ``exp`` take six more to scale what is beyond normal numbers. Here numerator and
+    denominator are 2**-8 of themselves: 2**-8 + 2**(-8 - x log2(e)) and its reciprocal are normal
+    for as long as the result is, down to x = -92, where "/" gives zeros from -88.8 on. The relative
+    error is at most 3e-7 for |x| < 1 and 4e-6 far below, where it is the exponent's and as large
+    with "/". Infinity stays, minus infinity gives NaN as with torch.
+    """
+    scaled = _exp2(x * -1.4426950408889634 - 8.0)
+    return x * 0.00390625 * _reciprocal(scaled + 0.00390625)
+
+
+@triton.jit
+def _exp2(x):
+    return tl.inline_asm_elementwise(
+        "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def _reciprocal(x):
+    return tl.inline_asm_elementwise(
+        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
 def short_gelu(x):
     """x times the normal distribution's integral Phi(x), to be rounded to 16 bits.
 

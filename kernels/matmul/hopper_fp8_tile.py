@@ -10,7 +10,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..hopper import ROWS, partition_barrier
-from .activation import apply_activation
+from .activation import apply_on_hopper
 
 WIDTH = gl.constexpr(128)  # columns multiplied at a time: those that share a scale of blocks
 BUFFERS = gl.constexpr(2)  # through which a consumer writes its rows, in turns
@@ -88,7 +88,7 @@ def _store_part(c, staging, bias, row, column, x, problem, HAS_BIAS: gl.constexp
         o_n = column + gl.arange(0, STORE_N, gl.SliceLayout(0, LAYOUT))
         b_bias = gl.load(bias + o_n, mask=o_n < problem.N, other=0.0)
         x += b_bias.to(gl.float32)[None, :]
-    x = apply_activation(x, ACTIVATION, c.dtype)
+    x = apply_on_hopper(x, ACTIVATION, c.dtype)
     tma.store_wait(BUFFERS - 1)
     staging.store(x.to(c.dtype))
     fence_async_shared()

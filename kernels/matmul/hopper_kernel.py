@@ -20,7 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.core import _aggregate as aggregate
 
 from ..hopper import ROWS, Cursor, barriers, partition_barrier
-from .activation import apply_activation
+from .activation import apply_on_hopper
 
 
 @aggregate
@@ -148,7 +148,7 @@ def _store_part(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, AC
         o_n = column + gl.arange(0, STORE_N, gl.SliceLayout(0, LAYOUT))
         b_bias = gl.load(bias + o_n, mask=o_n < N, other=0.0)
         x += b_bias.to(gl.float32)[None, :]
-    x = apply_activation(x, ACTIVATION, c.dtype)
+    x = apply_on_hopper(x, ACTIVATION, c.dtype)
     if HAS_RESIDUAL:
         x += staging.load(LAYOUT).to(gl.float32)
     else:

@@ -209,3 +209,18 @@ def run_gradients(
     with numbers(seed), hopper_on_the_cpu(2 + seed % 4, seed) as launches:
         found = test_matmul.run_gradients(dtype, activation, residual, *sizes)
     return found, launches.kernels
+
+
+def run_silu(bias: torch.Tensor) -> torch.Tensor:
+    """silu of every value of a bias, beside products of 0."""
+    import kernels
+    from tests.gluon.interpreter import hopper_on_the_cpu
+
+    nothing = torch.zeros((72, 16), dtype=bias.dtype)
+    out = torch.full((72, bias.numel()), math.nan, dtype=bias.dtype)
+    b = torch.zeros((16, bias.numel()), dtype=bias.dtype)
+    with hopper_on_the_cpu() as launches:
+        kernels.matmul(nothing, b, bias=bias, activation="silu", out=out)
+    assert launches.kernels == ["matmul_hopper"], launches.kernels
+    assert torch.equal(out.view(torch.int16), out[:1].view(torch.int16).expand_as(out))
+    return out[0]

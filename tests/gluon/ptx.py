@@ -127,6 +127,7 @@ OF_F32: dict[str, Callable[..., Any]] = {
     "cvt.rmi.f32.f32": np.floor,
     "lg2.approx.ftz.f32": _flushed(np.log2),
     "ex2.approx.ftz.f32": _flushed(np.exp2),
+    "rcp.approx.ftz.f32": _flushed(np.reciprocal),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import replace
 from itertools import product
@@ -348,6 +349,26 @@ def test_the_cases_run_every_form_of_every_kernel() -> None:
     for name, constants in FORMS.items():
         for constant, values in constants.items():
             assert ran[name][constant] >= values, f"{constant} of {name}: {ran[name][constant]}"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "least"), [(torch.float16, -18.0), (torch.bfloat16, -91.5)], ids=["fp16", "bf16"]
+)
+def test_short_silu_is_rounded_once_and_leaves_its_neighbours_alone(
+    worker: Worker, dtype: torch.dtype, least: float
+) -> None:
+    ends = torch.tensor([math.nan, math.inf, -math.inf, -0.0, 6e4, -6e4, -120.0, 1e-7])
+    # Every other value is one of the ends.
+    x = torch.linspace(least, 20.0, 1024)
+    x = torch.stack([x, ends.repeat(128)], dim=1).flatten().to(dtype)
+    found = worker.run(matmul_cases.run_silu, x)
+    truth = torch.nn.functional.silu(x.double())
+    assert torch.equal(found.isnan(), truth.isnan())
+    assert torch.equal(found.isinf(), truth.isinf())
+    info = torch.finfo(dtype)
+    unit = torch.exp2(torch.floor(torch.log2(truth.abs().clamp_min(info.tiny)))) * info.eps
+    error = ((found.double() - truth).abs() / unit)[truth.isfinite()]
+    assert error.max() <= 0.52, error.max()
 
 
 @pytest.mark.parametrize("kernel", FORMS)
