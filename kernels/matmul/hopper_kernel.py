@@ -138,13 +138,37 @@ def _parts(x, WIDTH: gl.constexpr):
 
 
 @gluon.jit
-def _store_part(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, HAS_RESIDUAL: gl.constexpr):  # fmt: skip  # noqa: E501
+def bias_buffers(COLUMNS: gl.constexpr, STORE_N: gl.constexpr):
+    """Shared memory for the bias of so many columns, in fp32, a buffer for each part."""
+    LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    return gl.allocate_shared_memory(gl.float32, [COLUMNS // STORE_N, STORE_N], LAYOUT)
+
+
+@gluon.jit
+def bring_bias(bias, to, FIRST: gl.constexpr, PARTS: gl.constexpr, column, N):
+    """Have the bias of a tile's columns in PARTS buffers from FIRST on. Called behind the last
+    product: where it comes from memory that takes about as long."""
+    STORE_N: gl.constexpr = to.shape[1]
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+    o_n = gl.arange(0, STORE_N, LAYOUT)
+    found = ()
+    for i in gl.static_range(PARTS):
+        at = column + i * STORE_N
+        found = found + (gl.load(bias + at + o_n, mask=o_n < N - at, other=0.0),)  # noqa: RUF005
+    for i in gl.static_range(PARTS):
+        to.index(FIRST + i).store(found[i].to(gl.float32))
+
+
+@gluon.jit
+def _store_part(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, HAS_RESIDUAL: gl.constexpr, BROUGHT: gl.constexpr):  # fmt: skip  # noqa: E501
     """Finish and write the columns of x, which start at ``column``; a residual stands in
     ``staging``."""
     STORE_N: gl.constexpr = staging.shape[1]
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, STORE_N, 16])
     x = gl.convert_layout(x, LAYOUT, assert_trivial=True)
-    if HAS_BIAS:
+    if HAS_BIAS and BROUGHT:
+        x += bias.load(gl.SliceLayout(0, LAYOUT))[None, :]
+    elif HAS_BIAS:
         o_n = column + gl.arange(0, STORE_N, gl.SliceLayout(0, LAYOUT))
         b_bias = gl.load(bias + o_n, mask=o_n < N, other=0.0)
         x += b_bias.to(gl.float32)[None, :]
@@ -159,9 +183,10 @@ def _store_part(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, AC
 
 
 @gluon.jit
-def store(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, FIRST: gl.constexpr = -1):  # fmt: skip  # noqa: E501
+def store(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, FIRST: gl.constexpr = -1, BROUGHT: gl.constexpr = -1):  # fmt: skip  # noqa: E501
     """Finish and write the columns of x, which start at ``column``, as many at a time as fit;
-    ``rows``: where c's rows start, in all its axes but the last. FIRST: -1, or a residual stands in
+    ``rows``: where c's rows start, in all its axes but the last. BROUGHT: -1, or ``bias`` is
+    what ``bring_bias`` filled from there on. FIRST: -1, or a residual stands in
     buffers of ``staging``, those of these rows from here on, and they are written through these.
 
     Code that runs once a tile waits to be fetched, instruction by instruction. Where there is much
@@ -175,13 +200,15 @@ def store(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATI
         for o_part in range(0, x.shape[1], STORE_N):
             at = column + o_part
             to = staging.index(FIRST + o_part // STORE_N) if ADD else staging
-            _store_part(c, to, bias, rows, at, parts[0], N, HAS_BIAS, ACTIVATION, ADD)
+            own = bias.index(BROUGHT + o_part // STORE_N) if BROUGHT >= 0 else bias
+            _store_part(c, to, own, rows, at, parts[0], N, HAS_BIAS, ACTIVATION, ADD, BROUGHT >= 0)  # fmt: skip  # noqa: E501
             parts = parts[1:] + parts[-1:]
     else:
         for i in gl.static_range(x.shape[1] // STORE_N):
             at = column + i * STORE_N
             to = staging.index(FIRST + i) if ADD else staging
-            _store_part(c, to, bias, rows, at, parts[i], N, HAS_BIAS, ACTIVATION, ADD)
+            own = bias.index(BROUGHT + i) if BROUGHT >= 0 else bias
+            _store_part(c, to, own, rows, at, parts[i], N, HAS_BIAS, ACTIVATION, ADD, BROUGHT >= 0)  # fmt: skip  # noqa: E501
 
 
 @gluon.jit
@@ -197,16 +224,19 @@ def _ask_residual(residual, staging, landed, row, column, FIRST: gl.constexpr, P
 
 
 @gluon.jit
-def _consume(c, bias, added, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
-    """``added``: a residual and a barrier for each consumer's rows of it, or nothing."""
+def _consume(c, bias, brought, added, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+    """``added``: a residual and a barrier for each consumer's rows of it, or nothing. ``brought``:
+    where the bias goes on its way, if there is one."""
     HAS_RESIDUAL: gl.constexpr = len(added) > 0
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, 16])
     PARTS: gl.constexpr = problem.BLOCK_N // c.block_shape[1]
+    BROUGHT: gl.constexpr = I_CONSUMER * PARTS if HAS_BIAS else -1
+    its_bias = brought[0] if HAS_BIAS else bias
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     phase = gl.to_tensor(0)
     for i_tile in range(gl.program_id(0), problem.tiles(), gl.num_programs(0)):
-        row, column = problem.tile(i_tile)
         if HAS_RESIDUAL:
+            row, column = problem.tile(i_tile)
             residual, landed = added
             landed = landed.index(I_CONSUMER)
             own = row + I_CONSUMER * ROWS
@@ -218,16 +248,21 @@ def _consume(c, bias, added, ring, c_staging, problem, I_CONSUMER: gl.constexpr,
             acc = warpgroup_mma_wait(1, deps=[acc])
             mbarrier.arrive(ring.empty.index(at.previous_stage()), pred=k > 0)
             at = at.next()
+        # Where the tile lies takes two divisions: behind the last product they cost no time.
+        if not HAS_RESIDUAL:
+            row, column = problem.tile(i_tile)
+        if HAS_BIAS:
+            bring_bias(bias, brought[0], I_CONSUMER * PARTS, PARTS, column, problem.N)
         acc = warpgroup_mma_wait(0, deps=[acc])
         mbarrier.arrive(ring.empty.index(at.previous_stage()))
         row += I_CONSUMER * ROWS
         if HAS_RESIDUAL:
             mbarrier.wait(landed, phase)
             phase ^= 1
-            store(c, c_staging, bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, I_CONSUMER * PARTS)  # fmt: skip  # noqa: E501
+            store(c, c_staging, its_bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, I_CONSUMER * PARTS, BROUGHT)  # fmt: skip  # noqa: E501
         else:
             staging = c_staging.index(I_CONSUMER)
-            store(c, staging, bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION)
+            store(c, staging, its_bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
     tma.store_wait(0)
 
 
@@ -268,13 +303,17 @@ def matmul_hopper(
     shape: gl.constexpr = [CONSUMERS * BUFFERS] + c.block_shape  # noqa: RUF005
     c_staging = gl.allocate_shared_memory(c.dtype, shape, c.layout)
     added = (residual, barriers(CONSUMERS, 1)) if HAS_RESIDUAL else ()
+    brought = (bias_buffers(CONSUMERS * BLOCK_N, c.block_shape[1]),) if HAS_BIAS else ()
     fence_async_shared()
 
     # Constexprs survive only in tuples written in place, hence the repetition.
     if CONSUMERS == 1:
         gl.warp_specialize(
             [
-                (_consume, (c, bias, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION)),
+                (
+                    _consume,
+                    (c, bias, brought, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION),
+                ),
                 (produce, (a, b, ring, problem)),
             ],
             [1],
@@ -283,8 +322,14 @@ def matmul_hopper(
     else:
         gl.warp_specialize(
             [
-                (_consume, (c, bias, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION)),
-                (_consume, (c, bias, added, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION)),
+                (
+                    _consume,
+                    (c, bias, brought, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION),
+                ),
+                (
+                    _consume,
+                    (c, bias, brought, added, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION),
+                ),
                 (produce, (a, b, ring, problem)),
             ],
             [4, 1],

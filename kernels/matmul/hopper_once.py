@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from ..hopper import Cursor, barriers, partition_barrier
-from .hopper_kernel import store
+from .hopper_kernel import bias_buffers, bring_bias, store
 
 
 @gluon.jit
@@ -125,6 +125,7 @@ def matmul_hopper_once(
         # Here, so that it lies beside the ring, which is read while this is written.
         half_staging = gl.allocate_shared_memory(c.dtype, half_shape, HALF_FLAT)
         HALF_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, HALF, 16])  # fmt: skip  # noqa: E501
+        brought = bias_buffers(BLOCK_N, c.block_shape[-1]) if HAS_BIAS else bias
         left = gl.zeros([BLOCK_M, HALF], gl.float32, HALF_LAYOUT)
         right = gl.zeros([BLOCK_M, HALF], gl.float32, HALF_LAYOUT)
         until = first + (gl.cdiv(last - first, BLOCK_K) - TAIL) * BLOCK_K
@@ -151,10 +152,12 @@ def matmul_hopper_once(
             b_a, b_b = _stage(a_ring, b_ring, behind, BLOCK_M, BLOCK_K, CLASSES, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
             right = warpgroup_mma(b_a, b_b.slice(HALF, HALF, 1), right, is_async=True)
             behind = behind.next()
+        if HAS_BIAS:
+            bring_bias(bias, brought, 0, BLOCK_N // c.block_shape[-1], column, N)
         left = warpgroup_mma_wait(TAIL, deps=[left])
-        store(c, half_staging, bias, to, column, left, N, HAS_BIAS, ACTIVATION)
+        store(c, half_staging, brought, to, column, left, N, HAS_BIAS, ACTIVATION, -1, 0 if HAS_BIAS else -1)  # fmt: skip  # noqa: E501
         right = warpgroup_mma_wait(0, deps=[right])
-        store(c, half_staging, bias, to, column + HALF, right, N, HAS_BIAS, ACTIVATION)
+        store(c, half_staging, brought, to, column + HALF, right, N, HAS_BIAS, ACTIVATION, -1, HALF // c.block_shape[-1] if HAS_BIAS else -1)  # fmt: skip  # noqa: E501
         tma.store_wait(0)
         return
 
@@ -173,10 +176,14 @@ def matmul_hopper_once(
             free = at.previous_stage()
             _ask(a, b, a_ring.index(free), b_ring.index(free), full.index(free), rows, column, ahead, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
         at = at.next()
+    brought = bias
+    if HAS_BIAS:
+        brought = bias_buffers(BLOCK_N, c.block_shape[-1])
+        bring_bias(bias, brought, 0, BLOCK_N // c.block_shape[-1], column, N)
     acc = warpgroup_mma_wait(0, deps=[acc])
 
     shape: gl.constexpr = [BLOCK_M, c.block_shape[-1]]
     FLAT: gl.constexpr = gl.NVMMASharedLayout.get_default_for(shape, c.dtype)
     staging = gl.allocate_shared_memory(c.dtype, shape, FLAT)
-    store(c, staging, bias, to, column, acc, N, HAS_BIAS, ACTIVATION)
+    store(c, staging, brought, to, column, acc, N, HAS_BIAS, ACTIVATION, -1, 0 if HAS_BIAS else -1)  # fmt: skip  # noqa: E501
     tma.store_wait(0)
