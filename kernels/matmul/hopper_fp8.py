@@ -12,8 +12,8 @@ from .. import targets
 from . import combine
 from .configs import MOST_PARTS, SPLIT_ROWS
 from .fp8 import Scale
-from .hopper import PART_COLUMNS, ROWS, whole_columns
 from .hopper_boxes import copyable, descriptor, parts_of
+from .hopper_choice import PART_COLUMNS, ROWS, whole_columns
 from .hopper_fp8_kernel import matmul_hopper_fp8
 from .hopper_fp8_once import matmul_hopper_fp8_once
 

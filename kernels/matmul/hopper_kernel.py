@@ -20,12 +20,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.core import _aggregate as aggregate
 
 from ..hopper import ROWS, Cursor, barriers, partition_barrier
-from .activation import apply_on_hopper
+from .hopper_store import bias_buffers, bring_bias, store
 
 
 @aggregate
 class Problem:
-    """Sizes, how they are cut, and which operands are stored transposed."""
+    """Sizes, how they are cut, and which operands are stored transposed. TAIL: 1, or programs walk
+    as many tiles as give each the same number, and of what is left at most one a program, a
+    TAIL-th of a tile's columns."""
 
     M: gl.tensor
     N: gl.tensor
@@ -37,9 +39,10 @@ class Problem:
     GROUP_M: gl.constexpr
     A_MAJOR_M: gl.constexpr
     B_MAJOR_N: gl.constexpr
+    TAIL: gl.constexpr
 
     @gluon.constexpr_function
-    def __init__(self, M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, A_MAJOR_M, B_MAJOR_N):
+    def __init__(self, M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, A_MAJOR_M, B_MAJOR_N, TAIL=1):
         self.M = M
         self.N = N
         self.K = K
@@ -50,10 +53,28 @@ class Problem:
         self.GROUP_M = gl.constexpr(GROUP_M)
         self.A_MAJOR_M = gl.constexpr(A_MAJOR_M)
         self.B_MAJOR_N = gl.constexpr(B_MAJOR_N)
+        self.TAIL = gl.constexpr(TAIL)
 
     @gluon.jit
     def tiles(self):
         return gl.cdiv(self.M, self.BLOCK_M) * gl.cdiv(self.N, self.BLOCK_N)
+
+    @gluon.jit
+    def whole_tiles(self):
+        tiles = self.tiles()
+        if self.TAIL > 1:
+            tiles -= tiles % gl.num_programs(0)
+        return tiles
+
+    @gluon.jit
+    def has_tail(self):
+        return gl.program_id(0) < self.tiles() % gl.num_programs(0) * self.TAIL
+
+    @gluon.jit
+    def tail(self):
+        """First row and column of the program's part of a tile."""
+        row, column = self.tile(self.whole_tiles() + gl.program_id(0) // self.TAIL)
+        return row, column + gl.program_id(0) % self.TAIL * (self.BLOCK_N // self.TAIL)
 
     @gluon.jit
     def tile(self, i_tile):
@@ -87,31 +108,51 @@ class Ring:
 
 
 @gluon.jit
-def produce(a, b, ring, problem):
-    """Keep the ring full of what the program's tiles multiply."""
-    BLOCK_M: gl.constexpr = problem.BLOCK_M
-    VALUES: gl.constexpr = (BLOCK_M + problem.BLOCK_N) * problem.BLOCK_K
+def _fill(a, b, ring, at, row, column, problem):
+    """Copy what a tile as wide as b's boxes multiplies; the stage behind it."""
+    BLOCK_N: gl.constexpr = b.block_shape[1 if problem.B_MAJOR_N else 0]
+    VALUES: gl.constexpr = (problem.BLOCK_M + BLOCK_N) * problem.BLOCK_K
     BYTES: gl.constexpr = VALUES * a.dtype.primitive_bitwidth // 8
+    for k in range(0, problem.K, problem.BLOCK_K):
+        mbarrier.wait(ring.empty.index(at.stage), at.phase)
+        ready = ring.full.index(at.stage)
+        mbarrier.expect(ready, BYTES)
+        for i in gl.static_range(problem.CONSUMERS):
+            to = ring.a.index(at.stage * problem.CONSUMERS + i)
+            if problem.A_MAJOR_M:
+                tma.async_copy_global_to_shared(a, [k, row + i * ROWS], ready, to)
+            else:
+                tma.async_copy_global_to_shared(a, [row + i * ROWS, k], ready, to)
+        to = _columns(ring.b.index(at.stage), BLOCK_N, problem)
+        if problem.B_MAJOR_N:
+            tma.async_copy_global_to_shared(b, [k, column], ready, to)
+        else:
+            tma.async_copy_global_to_shared(b, [column, k], ready, to)
+        at = at.next()
+    return at
+
+
+@gluon.jit
+def _columns(b, WIDTH: gl.constexpr, problem):
+    """Of a stage's block of B the first columns of a tile of so many."""
+    if problem.BLOCK_N == WIDTH:
+        return b
+    else:
+        return b.slice(0, WIDTH, 1 if problem.B_MAJOR_N else 0)
+
+
+@gluon.jit
+def produce(a, b, ring, problem, b_tail=None):
+    """Keep the ring full of what the program's tiles multiply; ``b_tail``: b by boxes of a part's
+    columns."""
     # Nothing is in the ring: the first round waits for nobody.
     at = Cursor(gl.to_tensor(0), gl.to_tensor(1), ring.STAGES)
-    for i_tile in range(gl.program_id(0), problem.tiles(), gl.num_programs(0)):
+    for i_tile in range(gl.program_id(0), problem.whole_tiles(), gl.num_programs(0)):
         row, column = problem.tile(i_tile)
-        for k in range(0, problem.K, problem.BLOCK_K):
-            mbarrier.wait(ring.empty.index(at.stage), at.phase)
-            ready = ring.full.index(at.stage)
-            mbarrier.expect(ready, BYTES)
-            for i in gl.static_range(problem.CONSUMERS):
-                to = ring.a.index(at.stage * problem.CONSUMERS + i)
-                if problem.A_MAJOR_M:
-                    tma.async_copy_global_to_shared(a, [k, row + i * ROWS], ready, to)
-                else:
-                    tma.async_copy_global_to_shared(a, [row + i * ROWS, k], ready, to)
-            to = ring.b.index(at.stage)
-            if problem.B_MAJOR_N:
-                tma.async_copy_global_to_shared(b, [k, column], ready, to)
-            else:
-                tma.async_copy_global_to_shared(b, [column, k], ready, to)
-            at = at.next()
+        at = _fill(a, b, ring, at, row, column, problem)
+    if problem.TAIL > 1 and problem.has_tail():
+        row, column = problem.tail()
+        at = _fill(a, b_tail, ring, at, row, column, problem)
 
 
 @gluon.jit
@@ -119,7 +160,7 @@ def _multiply(ring, at, acc, use_acc, I_CONSUMER: gl.constexpr, problem):
     """Wait for one stage and start its multiplication."""
     mbarrier.wait(ring.full.index(at.stage), at.phase)
     a = ring.a.index(at.stage * problem.CONSUMERS + I_CONSUMER)
-    b = ring.b.index(at.stage)
+    b = _columns(ring.b.index(at.stage), acc.shape[1], problem)
     if problem.A_MAJOR_M:
         a = a.permute((1, 0))
     if not problem.B_MAJOR_N:
@@ -128,87 +169,26 @@ def _multiply(ring, at, acc, use_acc, I_CONSUMER: gl.constexpr, problem):
 
 
 @gluon.jit
-def _parts(x, WIDTH: gl.constexpr):
-    """The columns of x as a tuple of parts of WIDTH columns; no value changes its thread."""
-    if x.shape[1] == WIDTH:
-        return (x,)
-    else:
-        left, right = x.reshape([x.shape[0], 2, x.shape[1] // 2]).permute((0, 2, 1)).split()
-        return _parts(left, WIDTH) + _parts(right, WIDTH)
+def _sum(ring, at, I_CONSUMER: gl.constexpr, WIDTH: gl.constexpr, problem):
+    """A consumer's rows of a tile of WIDTH columns, the last product of which is on its way, and
+    the stage behind it."""
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
+    acc = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)
+    for k in range(0, problem.K, problem.BLOCK_K):
+        acc = _multiply(ring, at, acc, k > 0, I_CONSUMER, problem)
+        # One multiplication stays in flight; the one before is done with its stage.
+        acc = warpgroup_mma_wait(1, deps=[acc])
+        mbarrier.arrive(ring.empty.index(at.previous_stage()), pred=k > 0)
+        at = at.next()
+    return acc, at
 
 
 @gluon.jit
-def bias_buffers(COLUMNS: gl.constexpr, STORE_N: gl.constexpr):
-    """Shared memory for the bias of so many columns, in fp32, a buffer for each part."""
-    LAYOUT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    return gl.allocate_shared_memory(gl.float32, [COLUMNS // STORE_N, STORE_N], LAYOUT)
-
-
-@gluon.jit
-def bring_bias(bias, to, FIRST: gl.constexpr, PARTS: gl.constexpr, column, N):
-    """Have the bias of a tile's columns in PARTS buffers from FIRST on. Called behind the last
-    product: where it comes from memory that takes about as long."""
-    STORE_N: gl.constexpr = to.shape[1]
-    LAYOUT: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
-    o_n = gl.arange(0, STORE_N, LAYOUT)
-    found = ()
-    for i in gl.static_range(PARTS):
-        at = column + i * STORE_N
-        found = found + (gl.load(bias + at + o_n, mask=o_n < N - at, other=0.0),)  # noqa: RUF005
-    for i in gl.static_range(PARTS):
-        to.index(FIRST + i).store(found[i].to(gl.float32))
-
-
-@gluon.jit
-def _store_part(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, HAS_RESIDUAL: gl.constexpr, BROUGHT: gl.constexpr):  # fmt: skip  # noqa: E501
-    """Finish and write the columns of x, which start at ``column``; a residual stands in
-    ``staging``."""
-    STORE_N: gl.constexpr = staging.shape[1]
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, STORE_N, 16])
-    x = gl.convert_layout(x, LAYOUT, assert_trivial=True)
-    if HAS_BIAS and BROUGHT:
-        x += bias.load(gl.SliceLayout(0, LAYOUT))[None, :]
-    elif HAS_BIAS:
-        o_n = column + gl.arange(0, STORE_N, gl.SliceLayout(0, LAYOUT))
-        b_bias = gl.load(bias + o_n, mask=o_n < N, other=0.0)
-        x += b_bias.to(gl.float32)[None, :]
-    x = apply_on_hopper(x, ACTIVATION, c.dtype)
-    if HAS_RESIDUAL:
-        x += staging.load(LAYOUT).to(gl.float32)
-    else:
-        tma.store_wait(0)
-    staging.store(x.to(c.dtype))
-    fence_async_shared()
-    tma.async_copy_shared_to_global(c, rows + (column,), staging.reshape(c.block_shape))  # noqa: RUF005
-
-
-@gluon.jit
-def store(c, staging, bias, rows, column, x, N, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, FIRST: gl.constexpr = -1, BROUGHT: gl.constexpr = -1):  # fmt: skip  # noqa: E501
-    """Finish and write the columns of x, which start at ``column``, as many at a time as fit;
-    ``rows``: where c's rows start, in all its axes but the last. BROUGHT: -1, or ``bias`` is
-    what ``bring_bias`` filled from there on. FIRST: -1, or a residual stands in
-    buffers of ``staging``, those of these rows from here on, and they are written through these.
-
-    Code that runs once a tile waits to be fetched, instruction by instruction. Where there is much
-    of it a loop fetches a part's once, although no loop counts through registers: the parts move.
-    """
-    STORE_N: gl.constexpr = c.block_shape[-1]
-    MUCH: gl.constexpr = ACTIVATION == "gelu" or ACTIVATION == "silu"
-    ADD: gl.constexpr = FIRST >= 0
-    parts = _parts(x, STORE_N)
-    if MUCH:
-        for o_part in range(0, x.shape[1], STORE_N):
-            at = column + o_part
-            to = staging.index(FIRST + o_part // STORE_N) if ADD else staging
-            own = bias.index(BROUGHT + o_part // STORE_N) if BROUGHT >= 0 else bias
-            _store_part(c, to, own, rows, at, parts[0], N, HAS_BIAS, ACTIVATION, ADD, BROUGHT >= 0)  # fmt: skip  # noqa: E501
-            parts = parts[1:] + parts[-1:]
-    else:
-        for i in gl.static_range(x.shape[1] // STORE_N):
-            at = column + i * STORE_N
-            to = staging.index(FIRST + i) if ADD else staging
-            own = bias.index(BROUGHT + i) if BROUGHT >= 0 else bias
-            _store_part(c, to, own, rows, at, parts[i], N, HAS_BIAS, ACTIVATION, ADD, BROUGHT >= 0)  # fmt: skip  # noqa: E501
+def _whole_sum(ring, at, acc):
+    """What ``_sum`` began, its last product waited for."""
+    acc = warpgroup_mma_wait(0, deps=[acc])
+    mbarrier.arrive(ring.empty.index(at.previous_stage()))
+    return acc
 
 
 @gluon.jit
@@ -228,33 +208,25 @@ def _consume(c, bias, brought, added, ring, c_staging, problem, I_CONSUMER: gl.c
     """``added``: a residual and a barrier for each consumer's rows of it, or nothing. ``brought``:
     where the bias goes on its way, if there is one."""
     HAS_RESIDUAL: gl.constexpr = len(added) > 0
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_N, 16])
     PARTS: gl.constexpr = problem.BLOCK_N // c.block_shape[1]
     BROUGHT: gl.constexpr = I_CONSUMER * PARTS if HAS_BIAS else -1
     its_bias = brought[0] if HAS_BIAS else bias
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     phase = gl.to_tensor(0)
-    for i_tile in range(gl.program_id(0), problem.tiles(), gl.num_programs(0)):
+    for i_tile in range(gl.program_id(0), problem.whole_tiles(), gl.num_programs(0)):
         if HAS_RESIDUAL:
             row, column = problem.tile(i_tile)
             residual, landed = added
             landed = landed.index(I_CONSUMER)
             own = row + I_CONSUMER * ROWS
             _ask_residual(residual, c_staging, landed, own, column, I_CONSUMER * PARTS, PARTS)
-        acc = gl.zeros([ROWS, problem.BLOCK_N], gl.float32, LAYOUT)
-        for k in range(0, problem.K, problem.BLOCK_K):
-            acc = _multiply(ring, at, acc, k > 0, I_CONSUMER, problem)
-            # One multiplication stays in flight; the one before is done with its stage.
-            acc = warpgroup_mma_wait(1, deps=[acc])
-            mbarrier.arrive(ring.empty.index(at.previous_stage()), pred=k > 0)
-            at = at.next()
+        acc, at = _sum(ring, at, I_CONSUMER, problem.BLOCK_N, problem)
         # Where the tile lies takes two divisions: behind the last product they cost no time.
         if not HAS_RESIDUAL:
             row, column = problem.tile(i_tile)
         if HAS_BIAS:
             bring_bias(bias, brought[0], I_CONSUMER * PARTS, PARTS, column, problem.N)
-        acc = warpgroup_mma_wait(0, deps=[acc])
-        mbarrier.arrive(ring.empty.index(at.previous_stage()))
+        acc = _whole_sum(ring, at, acc)
         row += I_CONSUMER * ROWS
         if HAS_RESIDUAL:
             mbarrier.wait(landed, phase)
@@ -263,6 +235,15 @@ def _consume(c, bias, brought, added, ring, c_staging, problem, I_CONSUMER: gl.c
         else:
             staging = c_staging.index(I_CONSUMER)
             store(c, staging, its_bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
+    if problem.TAIL > 1 and problem.has_tail():
+        acc, at = _sum(ring, at, I_CONSUMER, problem.BLOCK_N // problem.TAIL, problem)
+        row, column = problem.tail()
+        if HAS_BIAS:
+            bring_bias(bias, brought[0], I_CONSUMER * PARTS, PARTS // problem.TAIL, column, problem.N)  # fmt: skip  # noqa: E501
+        acc = _whole_sum(ring, at, acc)
+        row += I_CONSUMER * ROWS
+        staging = c_staging.index(I_CONSUMER)
+        store(c, staging, its_bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
     tma.store_wait(0)
 
 
@@ -270,6 +251,7 @@ def _consume(c, bias, brought, added, ring, c_staging, problem, I_CONSUMER: gl.c
 def matmul_hopper(
     a,
     b,
+    b_tail,
     c,
     bias,
     residual,
@@ -286,12 +268,16 @@ def matmul_hopper(
     HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
     HAS_RESIDUAL: gl.constexpr,
+    TAIL: gl.constexpr,
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
     """c = activation(a @ b + bias) + residual; a: (M, K) or, A_MAJOR_M, (K, M); b: (N, K) or (K,
-    N). What a consumer adds comes while it multiplies, into as many buffers as it writes c by."""
-    problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, A_MAJOR_M, B_MAJOR_N)
+    N). What a consumer adds comes while it multiplies, into as many buffers as it writes c by.
+
+    TAIL: 1, or tiles that programs do not share evenly are cut into so many parts along N, of which
+    no program has two; ``b_tail`` is b by boxes as wide."""
+    problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, A_MAJOR_M, B_MAJOR_N, TAIL)
     ring = Ring(
         gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
         gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout),  # noqa: RUF005
@@ -314,10 +300,26 @@ def matmul_hopper(
                     _consume,
                     (c, bias, brought, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION),
                 ),
-                (produce, (a, b, ring, problem)),
+                (produce, (a, b, ring, problem, b_tail)),
             ],
             [1],
             [PRODUCER_REGISTERS],
+        )
+    elif CONSUMERS == 2:
+        gl.warp_specialize(
+            [
+                (
+                    _consume,
+                    (c, bias, brought, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION),
+                ),
+                (
+                    _consume,
+                    (c, bias, brought, added, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION),
+                ),
+                (produce, (a, b, ring, problem, b_tail)),
+            ],
+            [4, 1],
+            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
         )
     else:
         gl.warp_specialize(
@@ -330,8 +332,12 @@ def matmul_hopper(
                     _consume,
                     (c, bias, brought, added, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION),
                 ),
-                (produce, (a, b, ring, problem)),
+                (
+                    _consume,
+                    (c, bias, brought, added, ring, c_staging, problem, 2, HAS_BIAS, ACTIVATION),
+                ),
+                (produce, (a, b, ring, problem, b_tail)),
             ],
-            [4, 1],
-            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+            [4, 4, 1],
+            [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],
         )

@@ -18,7 +18,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.core import _aggregate as aggregate
 
 from ..hopper import Cursor, barriers
-from .hopper_kernel import Ring, store
+from .hopper_kernel import Ring
+from .hopper_store import store
 
 CONSUMERS = gl.constexpr(2)
 

@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from ..hopper import Cursor, barriers, partition_barrier
-from .hopper_kernel import bias_buffers, bring_bias, store
+from .hopper_store import bias_buffers, bring_bias, store
 
 
 @gluon.jit

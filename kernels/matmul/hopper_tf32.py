@@ -9,8 +9,8 @@ from .. import hopper as ring
 from .. import targets
 from ..reach import LIMIT
 from . import hopper_tf32_copy
-from .hopper import ROWS, HopperConfig
 from .hopper_boxes import copyable, descriptor
+from .hopper_choice import ROWS, HopperConfig
 from .hopper_tf32_kernel import matmul_hopper_tf32
 
 WIDE = HopperConfig(consumers=2, block_n=256, block_k=32, stages=4, store_n=32)

@@ -18,7 +18,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_wait
 
 from ..hopper import ROWS, Cursor, barriers
-from .hopper_kernel import Problem, Ring, produce, store
+from .hopper_kernel import Problem, Ring, produce
+from .hopper_store import store
 
 
 @gluon.jit

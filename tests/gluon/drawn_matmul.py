@@ -16,7 +16,7 @@ from itertools import product
 from random import Random
 from typing import Any
 
-from kernels.matmul import hopper, hopper_fp8, hopper_lines
+from kernels.matmul import hopper_choice, hopper_fp8, hopper_lines
 from tests.gluon import matmul_cases
 from tests.gluon.matmul_cases import Case, Forms
 from tests.kernels import test_matmul_fp8
@@ -68,19 +68,19 @@ def _of_16_bits(random: Random) -> Case:
     given["dtype"] = random.choice(("bfloat16", "float16"))
     given["layout"] = random.choice(("nn", "nt", "tn", "tt"))
     if random.random() < 0.6:
-        config = random.choice(configurations(hopper.HopperConfig))
+        config = random.choice(configurations(hopper_choice.HopperConfig))
         staging = 64 * config.consumers * min(config.store_n, config.block_n) * 2
         if _fits(config, 2, config.consumers, staging):
             given["config"] = replace(config, halves=random.random() < 0.4)
     elif random.random() < 0.2:
-        given["config"] = replace(hopper.WIDE_ONCE, halves=random.random() < 0.5)
+        given["config"] = replace(hopper_choice.WIDE_ONCE, halves=random.random() < 0.5)
         given["multiprocessors"] = 8
-    config = given.get("config") or hopper.SMALL
+    config = given.get("config") or hopper_choice.SMALL
     M, N = _size(random, 64 * config.consumers, 600), _size(random, config.block_n, 700)
     K = _size(random, config.block_k * random.choice((1, config.stages)), 1200)
     if (
         random.random() < 0.2
-        and 6 * hopper.tiles(hopper.WIDE, M, N) >= 5 * given["multiprocessors"]
+        and 6 * hopper_choice.tiles(hopper_choice.WIDE, M, N) >= 5 * given["multiprocessors"]
     ):
         given["residual"] = random.choice(("apart", "in place"))
         staging = 64 * config.consumers * config.block_n * 2
@@ -114,11 +114,11 @@ def _of_tf32(random: Random) -> Case:
     given = _common(random)
     given |= {"dtype": "float32", "tf32": True, "layout": random.choice(("nn", "nt", "tn", "tt"))}
     if random.random() < 0.6:
-        config = random.choice(configurations(hopper.HopperConfig))
+        config = random.choice(configurations(hopper_choice.HopperConfig))
         staging = 64 * config.consumers * config.store_n * 4
         if config.store_n <= config.block_n and _fits(config, 4, config.consumers, staging):
             given["config"] = config
-    config = given.get("config") or hopper.SMALL
+    config = given.get("config") or hopper_choice.SMALL
     M, N = 511 + _size(random, 64, 400), _size(random, config.block_n, 500)
     K = _size(random, config.block_k * random.choice((1, config.stages)), 400)
     pads = (0, 4, 12)

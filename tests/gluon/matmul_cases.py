@@ -109,13 +109,13 @@ def stayed(out: torch.Tensor) -> bool:
 @contextmanager
 def _choosing(config: Any) -> Iterator[None]:
     """As a sweep does: ``config`` is what modules choose whose configurations are of its class."""
-    from kernels.matmul import hopper, hopper_fp8, hopper_lines, hopper_tf32
+    from kernels.matmul import hopper, hopper_choice, hopper_fp8, hopper_lines, hopper_tf32
 
     with ExitStack() as stack:
         for module, name, kind in (
-            (hopper, "choose", hopper.HopperConfig),
-            (hopper, "choose_added", hopper.HopperConfig),
-            (hopper_tf32, "choose", hopper.HopperConfig),
+            (hopper, "choose", hopper_choice.HopperConfig),
+            (hopper, "choose_added", hopper_choice.HopperConfig),
+            (hopper_tf32, "choose", hopper_choice.HopperConfig),
             (hopper_lines, "choose", hopper_lines.LinesConfig),
             (hopper_fp8, "choose", hopper_fp8.Fp8HopperConfig),
             (hopper_fp8, "choose", hopper_fp8.Fp8OnceConfig),

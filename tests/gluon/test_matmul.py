@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.matmul.hopper import LINES, MEDIUM, TINY, WIDE_ONCE, HopperConfig
+from kernels.matmul.hopper_choice import LINES, MEDIUM, SMALL, TINY, TRIPLE, WIDE_ONCE, HopperConfig
+from kernels.matmul.hopper_choice import WIDE as WIDE_OF_16
 from kernels.matmul.hopper_fp8 import FEW as FEW_OF_FP8
 from kernels.matmul.hopper_fp8 import (
     LARGE,
@@ -74,6 +75,35 @@ CASES = [
         _several_tiles(residual=place, activation=one, bias=True, multiprocessors=2, layout=layout)
         for place, one, layout in (("apart", None, "nt"), ("in place", "gelu", "tn"))
     ),
+    # What programs do not share evenly, in halves and quarters, some beyond the last column.
+    *(
+        _several_tiles(
+            M=M, N=N, layout=layout, activation=one, bias=one != "relu", multiprocessors=n
+        )
+        for M, N, n, layout, one in (
+            (200, 760, 4, "nn", None),  # 6 tiles
+            (130, 1300, 8, "nt", "gelu"),  # 12
+            (600, 250, 4, "tn", "relu"),  # 5
+            (640, 300, 9, "tt", "silu"),  # 10
+        )
+    ),
+    _several_tiles(config=WIDE_OF_16, M=128, N=1300, bias=True, multiprocessors=5),  # 6 tiles
+    _several_tiles(config=WIDE_OF_16, M=600, N=500, K=90, multiprocessors=9, layout="tn"),  # 10
+    # Three consumers.
+    *(
+        _several_tiles(
+            config=TRIPLE, layout=layout, activation=one, bias=one != "relu", multiprocessors=n
+        )
+        for n, layout, one in (
+            (2, "nn", "gelu"),
+            (3, "nt", None),
+            (5, "tn", "silu"),
+            (20, "tt", "relu"),
+        )
+    ),
+    _several_tiles(
+        M=700, N=120, config=SMALL, multiprocessors=10, dtype="float16"
+    ),  # 11 of one consumer
     # And in other sizes.
     _several_tiles(config=HopperConfig(1, 32, block_k=32, stages=2, store_n=32, group_m=4)),
     _several_tiles(config=HopperConfig(1, 64, block_k=128, stages=2), layout="tt", K=90),
@@ -279,10 +309,11 @@ SCALES = {"none", "outer", "tensor", "blocks", "ahead"}
 EACH = {"none", "relu", "gelu", "silu"}
 FORMS: dict[str, dict[str, set[Any]]] = {
     "matmul_hopper": {
-        "CONSUMERS": {1, 2},
+        "CONSUMERS": {1, 2, 3},
         "BLOCK_N": {32, 64, 128, 256},
         "BLOCK_K": {32, 64, 128},
         "GROUP_M": {4, 8, 16},
+        "TAIL": {1, 2, 4},
         **dict.fromkeys(("A_MAJOR_M", "B_MAJOR_N", "HAS_BIAS", "HAS_RESIDUAL"), BOTH),
         "ACTIVATION": EACH,
     },

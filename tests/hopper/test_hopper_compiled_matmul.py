@@ -20,7 +20,11 @@ from tests.hopper.recorded import check_specialised, in_tf32, only_kernel, produ
             id="matmul-wide-transposed-silu",
         ),
         pytest.param(lambda: product(4096, 4096, 512, activation="gelu"), id="matmul-wide-gelu"),
-        pytest.param(lambda: product(1536, 1536, 512, layout="nt"), id="matmul-small"),
+        pytest.param(lambda: product(704, 3072, 512, layout="nt"), id="matmul-small"),
+        pytest.param(
+            lambda: product(3264, 5376, 512, layout="tn", activation="gelu"), id="matmul-quarters"
+        ),
+        pytest.param(lambda: product(2304, 2304, 512, layout="nt"), id="matmul-medium-halves"),
     ],
 )
 def test_warp_specialised_code_without_spills_or_advisories(recorded) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import product as product_of
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import triton
 
 from benchmarks.instruments.compiled import record
 from kernels import matmul, specialised
-from kernels.matmul import hopper, hopper_lines
+from kernels.matmul import hopper, hopper_choice, hopper_lines
 from tests.hopper.recorded import (
     SM_90,
     in_tf32,
@@ -61,7 +62,10 @@ def test_an_untested_triton_gets_the_portable_kernel_and_one_warning(
 
 def test_few_rows_of_more_columns_than_a_grid_holds_leave_one_tile_a_program() -> None:
     most = 64 * 65_535
-    assert hopper.whole_columns(most, 132) == 2 and hopper.whole_columns(most + 1, 132) is None
+    assert (
+        hopper_choice.whole_columns(most, 132) == 2
+        and hopper_choice.whole_columns(most + 1, 132) is None
+    )
     assert only_kernel(product(16, most, 16, layout="nt")).name == "matmul_hopper_once"
     assert only_kernel(product(16, most + 8, 16, layout="nt")).name == "matmul_hopper"
     crowded = {"activation": "gelu", "out": torch.float32}
@@ -70,17 +74,17 @@ def test_few_rows_of_more_columns_than_a_grid_holds_leave_one_tile_a_program() -
 
 
 def test_k_is_split_for_half_the_processors_and_long_k_alone() -> None:
-    def parts(M: int, N: int, K: int) -> tuple[hopper.HopperConfig, int]:
-        config = hopper.choose(M, N, K, 132)
-        return config, hopper.split(config, M, N, K, 132)
+    def parts(M: int, N: int, K: int) -> tuple[hopper_choice.HopperConfig, int]:
+        config = hopper_choice.choose(M, N, K, 132)
+        return config, hopper_choice.split(config, M, N, K, 132)
 
-    assert parts(128, 1024, 8192) == (hopper.SMALL, 8)
-    assert parts(128, 1024, 2048) == (hopper.TINY, 4)
-    assert parts(65, 256, 16384) == (hopper.TINY, 16)
-    assert parts(128, 4096, 4096) == (hopper.TINY, 1)  # 128 tiles
-    assert parts(512, 512, 512) == (hopper.TINY, 1)  # four steps
+    assert parts(128, 1024, 8192) == (hopper_choice.SMALL, 8)
+    assert parts(128, 1024, 2048) == (hopper_choice.TINY, 4)
+    assert parts(65, 256, 16384) == (hopper_choice.TINY, 16)
+    assert parts(128, 4096, 4096) == (hopper_choice.TINY, 1)  # 128 tiles
+    assert parts(512, 512, 512) == (hopper_choice.TINY, 1)  # four steps
     assert [parts(72, N, 8192)[1] for N in (256, 258, 260, 261)] == [16, 1, 13, 1]  # whole 16 bytes
-    assert parts(4096, 4096, 16384) == (hopper.WIDE, 1)
+    assert parts(4096, 4096, 16384) == (hopper_choice.WIDE, 1)
     for K in range(8, 20000, 1000):
         config, count = parts(200, 520, K)
         steps = -(-K // config.block_k)
@@ -91,16 +95,36 @@ def test_the_widest_tiles_of_one_wave_have_a_kernel_with_little_code() -> None:
     def kernel(M: int, N: int, **options: object) -> str:
         return only_kernel(product(M, N, 512, **options)).name
 
-    assert hopper.choose(2048, 2048, 2048, 132) == hopper.WIDE_ONCE
-    assert hopper.choose(1792, 2304, 2048, 132) == hopper.WIDE_ONCE  # 126 tiles
-    assert hopper.choose(1792, 2048, 2048, 132) == hopper.WIDE_ONCE  # 112
-    assert hopper.choose(1536, 1536, 1536, 132) == hopper.SMALL  # 72
-    assert hopper.choose(14336, 128, 2048, 132) == hopper.MEDIUM  # 112, of which half is nothing
-    assert hopper.choose(1920, 2240, 2048, 132) == hopper.WIDE  # 135
-    assert hopper.choose(4096, 4096, 4096, 132) == hopper.WIDE
+    assert hopper_choice.choose(2048, 2048, 2048, 132) == hopper_choice.WIDE_ONCE
+    assert hopper_choice.choose(1792, 2304, 2048, 132) == hopper_choice.WIDE_ONCE  # 126 tiles
+    assert hopper_choice.choose(1792, 2048, 2048, 132) == hopper_choice.WIDE_ONCE  # 112
+    assert hopper_choice.choose(1536, 1536, 1536, 132) == hopper_choice.MEDIUM  # 72, 144 of MEDIUM
+    assert (
+        hopper_choice.choose(14336, 128, 2048, 132) == hopper_choice.MEDIUM
+    )  # 112, of which half is nothing
+    assert hopper_choice.choose(1920, 2240, 2048, 132) == hopper_choice.MEDIUM  # 135, 270 of MEDIUM
+    assert hopper_choice.choose(4096, 4096, 4096, 132) == hopper_choice.WIDE
     assert kernel(2048, 2048) == kernel(1792, 2304) == "matmul_hopper_once"
     residual = torch.empty((2048, 2048)).bfloat16()
     assert kernel(1920, 2240) == kernel(2048, 2048, residual=residual) == "matmul_hopper"
+
+
+def test_what_programs_do_not_share_evenly_is_cut_so_that_none_has_two_parts() -> None:
+    def cut(M: int, N: int) -> tuple[hopper_choice.HopperConfig, int]:
+        config = hopper_choice.choose(M, N, 4096, 132)
+        return config, hopper_choice.parts_of_the_rest(config, M, N, 132)
+
+    assert cut(4096, 28672) == (hopper_choice.WIDE, 4)  # 20 tiles left
+    assert cut(1536, 4096) == (hopper_choice.MEDIUM, 1)  # 384: nearly three turns
+    assert cut(2304, 2304) == (hopper_choice.MEDIUM, 2)  # 60 left
+    assert cut(4096, 4096) == (hopper_choice.WIDE, 1)  # 116 left
+    assert cut(2048, 2048) == (hopper_choice.WIDE_ONCE, 1)
+    for config in (hopper_choice.WIDE, hopper_choice.MEDIUM, hopper_choice.SMALL):
+        for M, N in product_of(range(64, 6000, 448), range(64, 6000, 448)):
+            count = hopper_choice.tiles(config, M, N)
+            parts = hopper_choice.parts_of_the_rest(config, M, N, 132)
+            assert parts == 1 or (count > 132 and 0 < count % 132 * parts <= 132)
+            assert config.block_n // parts >= 64
 
 
 def test_rows_go_by_class_where_those_of_b_begin_anywhere_in_a_line() -> None:
@@ -109,7 +133,7 @@ def test_rows_go_by_class_where_those_of_b_begin_anywhere_in_a_line() -> None:
         b = b[skipped:].view(K, N)
         a = torch.empty((K, M)).half().t() if order[0] == "t" else a
         b = torch.empty((N, K)).half().t() if order[1] == "t" else b
-        return hopper.lines(a, b, hopper.choose(M, N, K, 132), 132)
+        return hopper.lines(a, b, hopper_choice.choose(M, N, K, 132), 132)
 
     assert classes(1000, 1000, 1000) == classes(1000, 1000, 1000, "nt") == 8
     assert classes(1000, 1000, 1008) == 4  # whole 32 bytes
@@ -125,7 +149,7 @@ def test_rows_of_several_tiles_go_by_class_where_that_asks_for_less_in_all() -> 
         a, b = torch.empty((M, K)).half(), torch.empty((K, N)).half()
         a = torch.empty((K, M)).half().t() if order[0] == "t" else a
         b = torch.empty((N, K)).half().t() if order[1] == "t" else b
-        return hopper.by_lines(a, b, hopper.choose(M, N, K, 132), 132)
+        return hopper.by_lines(a, b, 132)
 
     assert cut(4040, 4040, 4040) == cut(4040, 4040, 4040, "nt") == hopper_lines.TALL
     assert cut(4096, 4040, 4096) == hopper_lines.TALL  # of a rows begin with lines, of b none

@@ -101,13 +101,13 @@ lost_tma = Plant(
 
 fp16_accumulation = Plant(
     "fp16-accumulation",
-    "matmul on Hopper accumulates in the output's dtype",
+    "matmul on Hopper accumulates in the operands' dtype",
     LARGE_MATMUL,
     (
         Edit(
             "kernels/matmul/hopper_kernel.py",
-            "        acc = gl.zeros([ROWS, problem.BLOCK_N], gl.float32, LAYOUT)\n",
-            "        acc = gl.zeros([ROWS, problem.BLOCK_N], c.dtype, LAYOUT)\n",
+            "    acc = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)\n",
+            "    acc = gl.zeros([ROWS, WIDTH], ring.a.dtype, LAYOUT)\n",
         ),
     ),
     "relative error",

@@ -129,30 +129,34 @@ def test_hoppers_products_run_hoppers_kernels() -> None:
 
 
 def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
-    from kernels.matmul import hopper, hopper_lines, hopper_tf32
+    from kernels.matmul import hopper, hopper_choice, hopper_lines, hopper_tf32
 
     cases = each_path_once.HOPPER_PRODUCTS
-    found = {hopper.choose(one.M, one.N, one.K, 132) for one in cases if not one.tf32}
-    wide = (hopper.WIDE, hopper.WIDE_ONCE)
-    assert found == {*wide, hopper.MEDIUM, hopper.SMALL, hopper.TINY, *hopper.FEW}
+    found = {hopper_choice.choose(one.M, one.N, one.K, 132) for one in cases if not one.tf32}
+    persistent = {hopper_choice.WIDE, hopper_choice.TRIPLE, hopper_choice.MEDIUM}
+    others = {hopper_choice.WIDE_ONCE, hopper_choice.SMALL, hopper_choice.TINY}
+    assert found == {*persistent, *others, *hopper_choice.FEW}
     waves = {
-        hopper.tiles(cut, one.M, one.N) <= 132
+        hopper_choice.tiles(cut, one.M, one.N) <= 132
         for one in cases
-        if not one.tf32 and (cut := hopper.choose(one.M, one.N, one.K, 132)).block_n <= 128
+        if not one.tf32 and (cut := hopper_choice.choose(one.M, one.N, one.K, 132)).block_n <= 128
     }
     assert waves == {True, False}  # with a kernel for one tile a program, and the other
     parts = set()
+    cuts = set()
     classes = set()
     by_lines = set()
     for one in cases:
         if not one.tf32:
-            cut = hopper.choose(one.M, one.N, one.K, 132)
-            parts.add((cut, hopper.split(cut, one.M, one.N, one.K, 132) > 1))
+            cut = hopper_choice.choose(one.M, one.N, one.K, 132)
+            parts.add((cut, hopper_choice.split(cut, one.M, one.N, one.K, 132) > 1))
+            cuts.add((cut, hopper_choice.parts_of_the_rest(cut, one.M, one.N, 132)))
             a = torch.empty((one.M, one.K), dtype=torch.float16)
             b = torch.empty((one.K, one.N), dtype=torch.float16)
             classes.add(hopper.lines(a, b, cut, 132))
-            by_lines.add(hopper.by_lines(a, b, cut, 132))
-    assert {(hopper.TINY, True), (hopper.SMALL, True)} <= parts
+            by_lines.add(hopper.by_lines(a, b, 132))
+    assert {(hopper_choice.TINY, True), (hopper_choice.SMALL, True)} <= parts
+    assert {(hopper_choice.WIDE, 4), (hopper_choice.WIDE, 2), (hopper_choice.MEDIUM, 2)} <= cuts
     assert classes == {0, 8}
     assert by_lines == {None, hopper_lines.TALL, hopper_lines.BROAD}
     in_tf32 = [one for one in cases if one.tf32 and one.M >= hopper_tf32.FEWEST_ROWS]
