@@ -16,7 +16,7 @@ FEW = 16
 MANY = 512
 # On Hopper so do up to SOME queries over MANY_FOR_SOME keys, at head dims up to SOME_COLUMNS, where
 # the other kernel's programs, of ROWS queries, would leave one multiprocessor of three idle: what
-# was measured (docs/hopper.md).
+# was measured (docs/hopper/decoding.md).
 SOME = 256
 MANY_FOR_SOME = 1024
 SOME_COLUMNS = 128

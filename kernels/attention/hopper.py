@@ -67,7 +67,7 @@ def choose(
     packed: bool = False,
     window: int | None = None,
 ) -> HopperConfig:
-    """The cut of a problem; docs/hopper.md holds the measurements behind it.
+    """The cut of a problem; docs/hopper/forward.md holds the measurements behind it.
 
     ``n_heads`` counts those of all entries of the batch, ``window`` the keys before the last of a
     row that it sees, None for all.

@@ -38,7 +38,7 @@ class Fp8HopperConfig:
 
 
 def choose(head_dim: int, seqlen_q: int, causal: bool) -> Fp8HopperConfig:
-    """The cut of a problem; docs/hopper.md holds the measurements behind it."""
+    """The cut of a problem; docs/hopper/forward-fp8.md holds the measurements behind it."""
     if head_dim > 128:
         return Fp8HopperConfig(2, block_n=128, stages=2, pairs=causal, parts=8)
     if seqlen_q < 2048 or (head_dim > 64 and THREE_SPILL):

@@ -5,7 +5,7 @@ so values come transposed (hopper_fp8.py). The products of a block of keys are a
 in fp32: while it adds them itself, the unit keeps 14 bits. And a warpgroup multiplies or
 exponentiates, never both: sums, products and scores at once would need more registers than three
 warpgroups have, and three that take turns as they come are faster than two that overlap.
-docs/hopper.md tells how this shape came about. fp8.py computes the same and is its twin in tests.
+docs/hopper/forward-fp8.md tells how this shape came about; fp8.py is its twin in tests.
 
 Aggregates read their annotations when they are built, so nothing here postpones them.
 """

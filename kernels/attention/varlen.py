@@ -47,7 +47,7 @@ def flash_attention_varlen(
     adds the log-sum-exp, (heads, tokens_q). Differentiable, with the same bits at every run.
     On Hopper the forward pass has a kernel of its own, and so have most gradients up to head dim
     128, where a NaN or inf in k or v makes dq of all queries of its head and sequence NaN
-    (docs/hopper.md).
+    (docs/hopper/backward.md).
     """
     q, k, v = autocast.lowered(q, k, v)
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)

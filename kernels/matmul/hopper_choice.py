@@ -56,7 +56,7 @@ MOST_COLUMNS_SPLIT = 128  # of tiles whose K is split
 PARTS_OF_TILES = (4, 2, 1)
 LEAST_COLUMNS = 64
 # How long a turn takes where programs have several tiles, and a last one of tiles cut into so many
-# parts, in hundredths of a turn of the widest: docs/hopper.md measures it.
+# parts, in hundredths of a turn of the widest: docs/hopper/matmul.md measures it.
 TURNS = {
     WIDE: {1: 100, 2: 67, 4: 55},
     TRIPLE: {1: 78, 2: 70},
@@ -78,7 +78,7 @@ def tiles(config: HopperConfig, M: int, N: int, classes: int = 0) -> int:
 
 def parts_of_the_rest(config: HopperConfig, M: int, N: int, multiprocessors: int) -> int:
     """Into how many parts along N those tiles are cut that multiprocessors do not share evenly: as
-    many as still give each at most one, 1 for none; docs/hopper.md measures it."""
+    many as still give each at most one, 1 for none; docs/hopper/matmul.md measures it."""
     programs = tiles(config, M, N)
     left = programs % multiprocessors if programs > multiprocessors else 0
     most = min(multiprocessors // left, config.block_n // LEAST_COLUMNS) if left else 1
@@ -97,7 +97,7 @@ def cost(config: HopperConfig, M: int, N: int, multiprocessors: int) -> int:
 
 def choose(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
     """The largest tile that still gives most multiprocessors one, or another where that takes less
-    of a last turn, or as many parts of K; docs/hopper.md measures it."""
+    of a last turn, or as many parts of K; docs/hopper/matmul.md measures it."""
     return by_shape(M, N, K, multiprocessors)
 
 

@@ -81,7 +81,7 @@ def test_portable_backward_serves_what_hoppers_does_not_take(options) -> None:
 def test_portable_backward_serves_short_sequences_of_many_programs(
     head_dim: int, length: int, causal: bool, batch: int, kv_heads: int, portable: bool
 ) -> None:
-    """By the times of docs/hopper.md."""
+    """By the times of docs/hopper/backward.md."""
     from benchmarks.instruments.compiled import driver
     from kernels.attention import backward, hopper_backward_launch
 
@@ -106,7 +106,7 @@ def test_portable_backward_serves_short_sequences_of_many_programs(
 def test_two_kernels_serve_short_sequences_and_wide_heads(
     head_dim: int, length: int, causal: bool, two_kernels: bool
 ) -> None:
-    """By the times of docs/hopper.md."""
+    """By the times of docs/hopper/backward-two-kernels.md."""
     from kernels.attention import backward, hopper_backward_launch
 
     seen = backward.keys_seen(length, causal, 0, None, length)
@@ -125,7 +125,7 @@ def test_two_kernels_serve_short_sequences_and_wide_heads(
 def test_two_kernels_serve_narrow_windows_and_wide_heads(
     head_dim: int, window: int, two_kernels: bool
 ) -> None:
-    """By the times of docs/hopper.md."""
+    """By the times of docs/hopper/backward.md."""
     from kernels.attention import backward, hopper_backward_launch
 
     seen = backward.keys_seen(8192, True, 0, -window, 8192)
@@ -155,7 +155,7 @@ def test_two_kernels_of_two_stages_are_refused_where_they_would_never_end() -> N
 def test_portable_backward_serves_narrow_windows_up_to_head_dim_64(
     head_dim: int, window: int, kv_heads: int, portable: bool
 ) -> None:
-    """By the times of docs/hopper.md."""
+    """By the times of docs/hopper/backward.md."""
     from kernels.attention import hopper_backward_launch
 
     q = torch.empty((1, 8192, 32, head_dim), dtype=torch.bfloat16, device="meta")
@@ -180,7 +180,7 @@ def test_portable_backward_serves_narrow_windows_up_to_head_dim_64(
 def test_portable_backward_serves_packed_sequences_that_are_short(
     batch: int, longest: int, causal: bool, portable: bool
 ) -> None:
-    """By the times of docs/hopper.md, of 16,384 tokens."""
+    """By the times of docs/hopper/backward.md, of 16,384 tokens."""
     from benchmarks.instruments.compiled import driver
     from kernels.attention import backward, hopper_backward_launch
     from kernels.attention.packed import Packed
@@ -315,7 +315,7 @@ def test_head_dims_between_powers_of_two_multiply_fewer_columns(
 def test_the_forward_pass_is_cut_as_was_timed(
     rows: int, n_heads: int, options: dict, consumers: int, block_n: int, pairs: bool
 ) -> None:
-    """By the times of docs/hopper.md."""
+    """By the times of docs/hopper/forward.md."""
     from kernels.attention import hopper as forward
 
     given = {"head_dim": 128, "causal": False, "seqlen_k": rows} | options
@@ -343,7 +343,7 @@ def test_the_forward_pass_is_cut_as_was_timed(
 def test_one_tile_a_program_where_there_are_no_more(
     rows: int, n_heads: int, options: dict, once: bool
 ) -> None:
-    """By the times of docs/hopper.md."""
+    """By the times of docs/hopper/forward.md."""
     from kernels.attention import hopper as forward
 
     given = {"head_dim": 64, "causal": False, "seqlen_k": rows} | options
@@ -368,7 +368,7 @@ def test_one_tile_a_program_where_there_are_no_more(
 def test_the_next_tile_is_found_early_where_that_was_timed(
     rows: int, n_heads: int, options: dict, ahead: bool
 ) -> None:
-    """By the times of docs/hopper.md."""
+    """By the times of docs/hopper/forward.md."""
     from kernels.attention import hopper as forward
 
     given = {"head_dim": 64, "causal": False, "seqlen_k": rows} | options

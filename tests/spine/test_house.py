@@ -104,7 +104,7 @@ def test_make_targets_of_the_documents_exist() -> None:
     makefiles = [ROOT / "Makefile", *(ROOT / "docker").glob("*.mk")]
     rules = "\n".join(path.read_text(encoding="utf-8") for path in makefiles)
     targets = set(re.findall(r"^([a-z][a-z0-9-]*):", rules, re.MULTILINE))
-    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     for document in documents:
         text = document.read_text(encoding="utf-8")
         named = set(re.findall(r"(?:`|\$ )make ([a-z][a-z0-9-]*)", text))
