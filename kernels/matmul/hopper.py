@@ -10,13 +10,13 @@ from .. import hopper as ring
 from .. import targets
 from . import combine, configs, hopper_lines
 from .hopper_boxes import (
-    LINE,
     begins_with_lines,
     by_class,
     classes_of,
     copyable,
     descriptor,
     parts_of,
+    phase_and_pitch,
 )
 from .hopper_choice import (
     FEW,
@@ -163,8 +163,7 @@ def launch(
                 None if parts > 1 else bias,
                 N,
                 K,
-                a.data_ptr() % LINE // a.element_size(),
-                a.stride(0),
+                *phase_and_pitch(a),
                 BLOCK_M=rows,
                 BLOCK_N=config.block_n,
                 BLOCK_K=config.block_k,

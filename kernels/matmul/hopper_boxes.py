@@ -32,6 +32,13 @@ def classes_of(x: torch.Tensor) -> int:
     return LINE // math.gcd(x.stride(0) * x.element_size(), LINE)
 
 
+def phase_and_pitch(x: torch.Tensor) -> tuple[int, int]:
+    """How many values behind the start of a line the first row of x begins, and how many further
+    each next one: kernels multiply that by 32 bits, so it is without whole lines."""
+    of_line = LINE // x.element_size()
+    return x.data_ptr() % LINE // x.element_size(), x.stride(0) % of_line
+
+
 def descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
     """What the copy engine takes boxes of rows and columns of x by."""
     block = (rows, columns)

@@ -9,7 +9,7 @@ import triton
 
 from .. import hopper as ring
 from .. import targets
-from .hopper_boxes import LINE, by_class, classes_of, copyable, descriptor
+from .hopper_boxes import by_class, classes_of, copyable, descriptor, phase_and_pitch
 from .hopper_lines_kernel import matmul_hopper_lines
 
 
@@ -90,8 +90,7 @@ def launch(
         M,
         N,
         K,
-        a.data_ptr() % LINE // a.element_size(),
-        a.stride(0),
+        *phase_and_pitch(a),
         STAGES=config.stages,
         CLASSES=classes,
         GROUP_M=config.group_m,

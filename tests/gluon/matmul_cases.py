@@ -107,7 +107,7 @@ def stayed(out: torch.Tensor) -> bool:
 
 
 @contextmanager
-def _choosing(config: Any) -> Iterator[None]:
+def choosing(config: Any) -> Iterator[None]:
     """As a sweep does: ``config`` is what modules choose whose configurations are of its class."""
     from kernels.matmul import hopper, hopper_choice, hopper_fp8, hopper_lines, hopper_tf32
 
@@ -130,7 +130,7 @@ def _launched(case: Case, out: torch.Tensor, *given: torch.Tensor, **options: An
     import kernels
     from tests.gluon.interpreter import hopper_on_the_cpu
 
-    with hopper_on_the_cpu(case.multiprocessors, case.seed) as launches, _choosing(case.config):
+    with hopper_on_the_cpu(case.multiprocessors, case.seed) as launches, choosing(case.config):
         kernels.matmul(*given, out=out, **options)
     found = tuple(launches.kernels)
     assert case.kernels in (None, found), f"expected {case.kernels}, got {found}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import mmap
+from typing import Any
 
 import pytest
 import torch
 
 import kernels
+from kernels.matmul.hopper_lines import TALL
+from tests.gluon import matmul_cases
 from tests.gluon.interpreter import hopper_on_the_cpu
 from tests.gpu import far_rows
 from tests.kernels.interpreted import Worker
@@ -95,3 +98,33 @@ def test_scales_may_lie_any_distance_apart(
 ) -> None:
     same, ran = worker.run(run_scales, which, shape)
     assert same and ran == [kernel] * 2
+
+
+# Seven times as many elements are more than 2^31, and rows begin at eight places of their lines.
+PITCH = 320_000_008
+
+
+def run_classes(config: Any, shape: tuple[int, int, int], multiprocessors: int) -> tuple[bool, Any]:
+    """Whether a's rows so far apart give the product that they give near one another, and what was
+    launched."""
+    M, N, K = shape
+    a, b = torch.randn(M, K).bfloat16(), torch.randn(K, N).bfloat16()
+    with hopper_on_the_cpu(multiprocessors) as launches, matmul_cases.choosing(config):
+        same = torch.equal(*(kernels.matmul(sparse(a, 0, pitch), b) for pitch in (PITCH, K)))
+    named = zip(launches.kernels, launches.named, strict=True)
+    return same, [(name, given["CLASSES"]) for name, given in named]
+
+
+@pytest.mark.parametrize(
+    ("config", "shape", "multiprocessors", "kernel"),
+    [
+        (None, (1000, 136, 200), 32, "matmul_hopper_once"),
+        (TALL, (520, 264, 200), 1, "matmul_hopper_lines"),
+    ],
+    ids=["one-tile", "several-tiles"],
+)
+def test_rows_that_go_by_class_may_lie_any_distance_apart(
+    worker: Worker, config: Any, shape: tuple[int, int, int], multiprocessors: int, kernel: str
+) -> None:
+    same, launched = worker.run(run_classes, config, shape, multiprocessors)
+    assert same and launched == [(kernel, 8)] * 2
