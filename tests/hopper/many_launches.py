@@ -109,13 +109,17 @@ def backward(
     return lambda: hopper_backward_launch.launch(tensors, **options), made
 
 
-def product(device: str, M: int, N: int, K: int, residual: bool = False) -> Case:
+def product(
+    device: str, M: int, N: int, K: int, residual: bool = False, activation: str | None = None
+) -> Case:
+    """With an activation: and a bias."""
     from kernels.matmul import hopper
 
     a, b = _drawn(M, K, device=device), _drawn(K, N, device=device)
     out = a.new_empty((M, N))
     added = _drawn(M, N, device=device) if residual else None
-    return lambda: hopper.launch(a, b, out, None, None, added), [out]
+    bias = _drawn(N, device=device) if activation else None
+    return lambda: hopper.launch(a, b, out, bias, activation, added), [out]
 
 
 def product_of_few_rows(device: str, M: int, N: int, K: int) -> Case:
@@ -179,7 +183,10 @@ CASES: dict[str, Callable[[str], Case]] = {
         on, 128, 512, True, two_kernels=True, window=200
     ),
     "backward-D256-window": lambda on: backward(on, 256, 512, True, window=200),
-    "matmul-persistent": lambda on: product(on, 1024, 9216, 128),
+    "matmul-persistent": lambda on: product(on, 1024, 8448, 128),
+    "matmul-quarters": lambda on: product(on, 1024, 9216, 128, activation="silu"),
+    "matmul-halves": lambda on: product(on, 2304, 2304, 128),
+    "matmul-three-consumers": lambda on: product(on, 1536, 1536, 256, activation="gelu"),
     "matmul-residual": lambda on: product(on, 1024, 9216, 128, residual=True),
     "matmul-one-tile": lambda on: product(on, 512, 512, 512),
     "matmul-one-wide-tile": lambda on: product(on, 2048, 2048, 320),

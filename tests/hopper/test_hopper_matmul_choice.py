@@ -98,7 +98,7 @@ def test_the_widest_tiles_of_one_wave_have_a_kernel_with_little_code() -> None:
     assert hopper_choice.choose(2048, 2048, 2048, 132) == hopper_choice.WIDE_ONCE
     assert hopper_choice.choose(1792, 2304, 2048, 132) == hopper_choice.WIDE_ONCE  # 126 tiles
     assert hopper_choice.choose(1792, 2048, 2048, 132) == hopper_choice.WIDE_ONCE  # 112
-    assert hopper_choice.choose(1536, 1536, 1536, 132) == hopper_choice.MEDIUM  # 72, 144 of MEDIUM
+    assert hopper_choice.choose(1536, 1536, 1536, 132) == hopper_choice.TRIPLE  # 72
     assert (
         hopper_choice.choose(14336, 128, 2048, 132) == hopper_choice.MEDIUM
     )  # 112, of which half is nothing
@@ -115,7 +115,8 @@ def test_what_programs_do_not_share_evenly_is_cut_so_that_none_has_two_parts() -
         return config, hopper_choice.parts_of_the_rest(config, M, N, 132)
 
     assert cut(4096, 28672) == (hopper_choice.WIDE, 4)  # 20 tiles left
-    assert cut(1536, 4096) == (hopper_choice.MEDIUM, 1)  # 384: nearly three turns
+    assert cut(1024, 6144) == (hopper_choice.MEDIUM, 1)  # 384: nearly three turns
+    assert cut(1536, 1536) == cut(2304, 4096) == (hopper_choice.TRIPLE, 1)  # 96, 384
     assert cut(2304, 2304) == (hopper_choice.MEDIUM, 2)  # 60 left
     assert cut(4096, 4096) == (hopper_choice.WIDE, 1)  # 116 left
     assert cut(2048, 2048) == (hopper_choice.WIDE_ONCE, 1)

@@ -173,7 +173,7 @@ HOPPER_PRODUCTS = [
     Product(M=3264, N=5376, K=72, bias=True),
     Product(M=3776, N=3840, K=136, dtype="bfloat16", b_view="transposed", activation="silu"),
     Product(M=2304, N=2048, K=72, bias=True),
-    Product(M=2500, N=2432, K=72, a_view="transposed", bias=True, activation="gelu"),
+    Product(M=2504, N=2432, K=72, a_view="transposed", bias=True, activation="gelu"),
     Product(M=1104, N=1200, K=72, a_view="transposed", bias=True, activation="silu"),
     Product(M=1544, N=1536, K=136, dtype="bfloat16", activation="relu"),
     # Rows by class, of one tile a program and of several, and K split for narrow and wide tiles.
