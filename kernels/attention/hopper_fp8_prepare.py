@@ -70,7 +70,7 @@ def attention_forward_fp8_hopper_prepare(
 
     v += i_b.to(tl.int64) * stride_vb + i_h.to(tl.int64) * stride_vh
     v += (i_n * BLOCK_N).to(tl.int64) * stride_vs
-    to += (i_b * kv_heads + i_h).to(tl.int64) * (4 * WORDS * words_to) + i_n * (BLOCK_N // 4)
+    to += (i_b * kv_heads + i_h).to(tl.int64) * (4 * WORDS) * words_to + i_n * (BLOCK_N // 4)
     o_w = tl.arange(0, BLOCK_W)
     o_n = tl.arange(0, BLOCK_N // 4)
     in_w = o_w < WORDS
@@ -103,7 +103,7 @@ def attention_forward_fp8_hopper_prepare(
         is_pure=True,
         pack=1,
     )
-    p_to = to + o_w[:, None] * (4 * words_to) + o_n[None, :]
+    p_to = to + o_w.to(tl.int64)[:, None] * (4 * words_to) + o_n[None, :]
     mask = in_w[:, None] & (o_n < words_to - i_n * (BLOCK_N // 4))[None, :]
     tl.store(p_to, tl.trans(b_0), mask=mask)
     tl.store(p_to + words_to, tl.trans(b_1), mask=mask)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import kernels
+from kernels.attention import hopper_fp8_prepare
 from kernels.matmul.hopper_lines import TALL
 from tests.gluon import matmul_cases
 from tests.gluon.interpreter import hopper_on_the_cpu
@@ -128,3 +129,25 @@ def test_rows_that_go_by_class_may_lie_any_distance_apart(
 ) -> None:
     same, launched = worker.run(run_classes, config, shape, multiprocessors)
     assert same and launched == [(kernel, 8)] * 2
+
+
+def run_values(far: int) -> bool:
+    """Whether the first keys of two heads are turned around alike where ``far`` words lie from one
+    column to the next as where these keys alone do."""
+    head_dim, heads, keys = 256, 2, 100
+    v = torch.randn(1, keys, heads, head_dim).to(torch.float8_e4m3fn).view(torch.int32)
+    found = []
+    with hopper_on_the_cpu():
+        for words in (hopper_fp8_prepare.KEYS // 4, far):
+            to = sparse(torch.zeros(heads * head_dim, 32, dtype=torch.int32), 0, words)
+            factors = torch.empty(2, heads)
+            hopper_fp8_prepare.attention_forward_fp8_hopper_prepare[(heads,)](
+                v, to, None, None, None, factors, 0, 0, 0, *v.stride()[:3], heads, 1, keys, words,
+                1.0, WORDS=head_dim // 4, BLOCK_W=head_dim // 4, BLOCK_N=hopper_fp8_prepare.KEYS,
+            )  # fmt: skip
+            found.append(to.contiguous())
+    return bool(found[0].any()) and torch.equal(*found)
+
+
+def test_values_in_fp8_of_any_number_of_keys_are_turned_around(worker: Worker) -> None:
+    assert worker.run(run_values, 8_600_000)  # of 34 million keys: 2^31 words a head and more

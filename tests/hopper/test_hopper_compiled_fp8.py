@@ -32,6 +32,8 @@ def test_fp8_products_without_spills_advisories_or_moves(options, causal: bool) 
     assert recording.failures == ()
     names = [launch.kernel.name for launch in recording.launches]
     assert names == ["attention_forward_fp8_hopper_prepare", "attention_forward_fp8_hopper"]
+    prepared = read_code(recording.launches[0].kernel)
+    assert (prepared.spilled_bytes, prepared.advisories) == (0, ())
     kernel = recording.launches[1].kernel
     code = read_code(kernel)
     assert code.tensor_level == 2  # wgmma
