@@ -37,6 +37,10 @@ FEW = {64: 512}
 FEW_WINDOW = 1000
 # The same of packed sequences, at all head dims.
 FEW_PACKED = 512
+# Rows of workspaces, which packed sequences have in whole blocks each, by those of q; and bytes of
+# sums that are no matter.
+MOST_ROWS = 4
+FEW_BYTES = 1 << 26
 # Keys a query sees, in the mean, up to which hopper_backward_short.py is faster, at its head dims.
 SHORT = 1024
 SHORT_WINDOW = 1536  # the same in a window
@@ -100,17 +104,27 @@ def supported(
     windows; packed sequences without a window up to head dim 128.
 
     Fewer than half a block of queries would need workspaces many times the size of q: their rows
-    are rounded up to whole blocks.
+    are rounded up to whole blocks. So would packed sequences most of which are that short, however
+    long others are.
     """
     return (
         (causal or left_offset is None)
         and q.shape[3] > 32
         and q.shape[1] >= (64 if q.shape[3] <= 64 else 32)
         and k.shape[1] <= MOST_KEYS
-        and (packed is None or (left_offset is None and q.shape[3] <= 128))
+        and (packed is None or (left_offset is None and q.shape[3] <= 128 and _fits(q)))
         and supported_forward(q, k, v, scale, packed)
         and copyable(dout if packed is None else dout[:1])
     )
+
+
+def _fits(q: torch.Tensor) -> bool:
+    """Whether workspaces of these packed queries, whose batch counts sequences, are not much larger
+    than they are. The host knows no lengths: a sequence may end anywhere in a block."""
+    batch, tokens, heads, head_dim = q.shape
+    block_m, columns = (128, 64) if head_dim <= 64 else (64, 128)
+    rows = (tokens // block_m + batch) * block_m
+    return rows <= MOST_ROWS * tokens or rows * heads * columns * 4 <= FEW_BYTES
 
 
 def faster(

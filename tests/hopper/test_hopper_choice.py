@@ -221,6 +221,35 @@ def test_gradients_of_packed_sequences_that_hopper_takes(
         )
 
 
+@pytest.mark.parametrize(
+    ("tokens", "batch", "head_dim", "taken"),
+    [
+        pytest.param(16384, 11, 64, True, id="up-to-8192"),
+        pytest.param(16384, 256, 64, True, id="256-of-64"),
+        pytest.param(8192 + 6000 * 20, 6001, 128, True, id="6000-of-20-beside-8192"),
+        pytest.param(8192 + 10_000 * 2, 10_001, 128, False, id="10000-of-2-beside-8192"),
+        pytest.param(8192 + 1000 * 2, 1001, 64, False, id="1000-of-2-beside-8192"),
+        pytest.param(1000 + 100 * 2, 101, 64, False, id="100-of-2-beside-1000"),
+        pytest.param(700 + 20 * 2, 21, 64, True, id="small"),
+    ],
+)
+def test_packed_gradients_have_no_workspace_many_times_the_size_of_the_queries(
+    tokens: int, batch: int, head_dim: int, taken: bool
+) -> None:
+    """Every sequence has whole blocks of rows there, however short it is."""
+    from benchmarks.instruments.compiled import driver
+    from kernels.attention import hopper_backward_launch
+    from kernels.attention.packed import Packed
+
+    cu = torch.empty(batch + 1, dtype=torch.int32)
+    packed = Packed(cu, cu, 8192, 8192)
+    q = packed.spread(torch.empty((tokens, 32, head_dim), dtype=torch.bfloat16))
+    with driver.active(SM_90):
+        assert taken is hopper_backward_launch.supported(
+            q, q, q, q, 1.0, causal=True, causal_offset=0, left_offset=None, packed=packed
+        )
+
+
 def test_gradients_ask_which_kernels_are_faster() -> None:
     many = {"batch": 34, "kv_heads": 8, "seqlen_q": 64, "seqlen_k": 64}
     names = [launch.kernel.name for launch in backward(64, **many).launches]
