@@ -224,13 +224,10 @@ def negative(value: int) -> bool:
 
 def launchable(name: str, value: torch.Tensor) -> None:
     """Refuse tensors no kernel can reach. On the meta device results are there without values, as
-    those of torch's operators are."""
+    those of torch's operators are. A graph may be compiled of tensors elsewhere: where it runs,
+    ``targets.on_device_of`` refuses them."""
     if value.is_cuda or torch.compiler.is_compiling() or value.is_meta:
         return
     if value.device.type == "cpu" and targets.accepts_cpu_tensors():
         return
-    raise ValueError(
-        f"{name}: expected a tensor on a GPU (device cuda), got device {value.device}; move it "
-        f"with {name}.cuda(), or set TRITON_INTERPRET=1 before Python starts to interpret on the "
-        "CPU"
-    )
+    raise targets.unreachable(name, value)

@@ -79,6 +79,10 @@ def interpreting() -> bool:
     return bool(triton.knobs.runtime.interpret)
 
 
+# Whether kernels are interpreted is decided where they are decorated: beside the imports of these.
+_INTERPRETS = interpreting()
+
+
 def current() -> Target:
     """The target of the active driver; a ``RuntimeError`` says so where there is none."""
     if interpreting():
@@ -91,7 +95,7 @@ def current() -> Target:
 
 def accepts_cpu_tensors() -> bool:
     """True exactly where a launch on CPU tensors means something: interpreted or recorded."""
-    if interpreting():
+    if _INTERPRETS:
         return True
     try:
         return bool(getattr(triton.runtime.driver.active, "records_launches", False))
@@ -99,9 +103,25 @@ def accepts_cpu_tensors() -> bool:
         return False
 
 
-def on_device_of(tensor: torch.Tensor) -> AbstractContextManager[Any]:
-    """Launches inside run on the GPU that holds ``tensor``."""
-    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
+def on_device_of(tensor: torch.Tensor, name: str = "") -> AbstractContextManager[Any]:
+    """Launches inside run on the GPU that holds ``tensor``.
+
+    Under ``name`` a tensor that no kernel can reach is refused. What torch calls by itself does so,
+    operators and compiled graphs: nobody has asked before, and a tensor on the GPU costs nothing.
+    """
+    if tensor.is_cuda:
+        return torch.cuda.device(tensor.device)
+    if name and not (tensor.is_cpu and accepts_cpu_tensors()):
+        raise unreachable(name, tensor)
+    return nullcontext()
+
+
+def unreachable(name: str, tensor: torch.Tensor) -> ValueError:
+    return ValueError(
+        f"{name}: expected a tensor on a GPU (device cuda), got device {tensor.device}; move it "
+        f"with {name}.cuda(), or set TRITON_INTERPRET=1 before Python starts to interpret on the "
+        "CPU"
+    )
 
 
 def multiprocessors() -> int:

@@ -75,7 +75,7 @@ def launch(
     if packed is not None:
         seqlen_q, seqlen_k = packed.max_q, packed.max_k
     head_dim_v = v.shape[3]
-    with targets.on_device_of(q):
+    with targets.on_device_of(q, "q"):
         target = targets.current()
         block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
         most = most_seen(seqlen_k, causal_offset if causal else None, left_offset)

@@ -129,7 +129,7 @@ def _launch(
     **given: Any,
 ) -> None:
     """The kernel of this architecture where there is one and it takes the problem."""
-    with targets.on_device_of(q):
+    with targets.on_device_of(q, "q"):
         name = "attention.hopper_fp8"
         hopper = specialised.load(name) if targets.current().has_wgmma else None
         given["scale"] = scale

@@ -90,7 +90,7 @@ def _specialised(
 ) -> list[torch.Tensor] | None:
     """Gradients of q, k and v by kernels of this architecture, None where none serves."""
     packed = mask["packed"]
-    with targets.on_device_of(q):
+    with targets.on_device_of(q, "q"):
         name = "attention.hopper_backward_launch"
         hopper = specialised.load(name) if targets.current().has_wgmma else None
         if (

@@ -149,7 +149,7 @@ def launch(k: torch.Tensor, v: torch.Tensor, cache: Cache, rotary: Rotary | None
     head_dim_v = v.shape[3]
     # By the bits on every target: few values are written.
     way = e4m3.way(cache.k.dtype, targets.INTERPRETER)
-    with targets.on_device_of(k):
+    with targets.on_device_of(k, "k"):
         kvcache_append[(triton.cdiv(tokens * kv_heads, ROWS) * batch,)](
             k,
             v,

@@ -43,7 +43,7 @@ def launch(
     rows = seqlen_q * group
     natural = q.dtype == torch.float32
     unit = 1.0 if natural else LOG2_E
-    with targets.on_device_of(q):
+    with targets.on_device_of(q, "q"):
         target = targets.current()
         way = e4m3.way(cache.k.dtype, target)
         in_pairs = way != "" and cache.has_pairs

@@ -78,7 +78,7 @@ def launch(
     **mask: Any,
 ) -> None:
     """The kernel of this architecture where there is one and it takes the problem."""
-    with targets.on_device_of(q):
+    with targets.on_device_of(q, "q"):
         few = packed is None and options.plain
         if few and few_queries.supported(q, k, scale, mask["left_offset"]):
             return few_queries.launch(q, k, v, out, lse, scale=scale, **mask)

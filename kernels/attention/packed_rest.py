@@ -72,7 +72,7 @@ def _launch(
     cu_k: torch.Tensor,
 ) -> None:
     widths = (0 if one is None else one.shape[1] * one.shape[2] for one in (q, k, v))
-    with targets.on_device_of(q):
+    with targets.on_device_of(q, "q"):
         clear_behind[(programs_for(q, k, v),)](
             q, k, v, lse, cu_q, cu_k, cu_q.numel() - 1, q.shape[1], q.shape[0],
             0 if k is None else k.shape[0], *widths, BLOCK=AT_ONCE,

@@ -44,7 +44,7 @@ def _launch(
     residual: torch.Tensor | None,
 ) -> None:
     """The kernel of this architecture where there is one and it takes the problem."""
-    with targets.on_device_of(a):
+    with targets.on_device_of(a, "a"):
         name = "matmul.hopper_fp8"
         special = targets.current().has_wgmma and residual is None
         hopper = specialised.load(name) if special else None

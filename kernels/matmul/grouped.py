@@ -169,7 +169,7 @@ def launch(
     """``out[rows of g] = a[rows of g] @ b[g]`` for checked arguments."""
     total, K = a.shape
     groups, _, N = b.shape
-    with targets.on_device_of(a):
+    with targets.on_device_of(a, "a"):
         config = choose_grouped(targets.current(), total, groups, N, a.dtype)
         n_slots = total // config.block_m + groups + 1
         grouped_matmul_kernel[(n_slots * triton.cdiv(N, config.block_n),)](
@@ -202,7 +202,7 @@ def launch_weights(
     """``out[g] = a[rows of g].T @ dout[rows of g]`` for checked arguments."""
     total, K = a.shape
     groups, _, N = out.shape
-    with targets.on_device_of(a):
+    with targets.on_device_of(a, "a"):
         config = choose_grouped(targets.current(), groups * K, groups, N, a.dtype)
         tiles = triton.cdiv(K, config.block_m) * triton.cdiv(N, config.block_n)
         grouped_weights_kernel[(groups * tiles,)](

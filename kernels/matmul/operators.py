@@ -36,7 +36,7 @@ def _launch(
     allow_tf32: bool,
     residual: torch.Tensor | None,
 ) -> None:
-    with targets.on_device_of(a):
+    with targets.on_device_of(a, "a"):
         target = targets.current()
         row = configs.choose_one_row(target, a, b)
         if row is not None:
