@@ -64,9 +64,12 @@ def matmul(
         one is not None and one.requires_grad for one in given
     )
     if differentiable and in_fp8:
+        names = ("a", "b", "a_scale", "b_scale", "bias", "residual", "out")
+        pairs = zip(names, given, strict=True)
+        name = next(name for name, one in pairs if one is not None and one.requires_grad)
         raise NotImplementedError(
-            "a: expected no gradient to be asked for, fp8 products have none, got a tensor that "
-            "requires it; detach it, or call under torch.no_grad()"
+            f"{name}: expected no gradient to be asked for, fp8 products have none, got a tensor "
+            f"that requires it; pass {name}.detach(), or call under torch.no_grad()"
         )
     if differentiable and out is not None:
         raise NotImplementedError(

@@ -144,7 +144,17 @@ MISTAKES: dict[str, Mistake] = {
     "fp8-gradient": (
         lambda: kernels.matmul(A8, B8, b_scale=torch.ones((), requires_grad=True)),
         NotImplementedError,
-        r"^a: expected no gradient.*torch\.no_grad",
+        r"^b_scale: expected no gradient.*b_scale\.detach\(\).*torch\.no_grad",
+    ),
+    "fp8-gradient-of-a-bias": (
+        lambda: kernels.matmul(A8, B8, bias=B[0].bfloat16().requires_grad_()),
+        NotImplementedError,
+        r"^bias: expected no gradient.*bias\.detach\(\)",
+    ),
+    "fp8-gradient-of-a-residual": (
+        lambda: kernels.matmul(A8, B8, residual=B[:4].bfloat16().requires_grad_()),
+        NotImplementedError,
+        r"^residual: expected no gradient.*residual\.detach\(\)",
     ),
     "fp8-scales-of-halves": (
         lambda: kernels.matmul(A, B, a_scale=torch.ones(())),
