@@ -348,6 +348,55 @@ def test_attn_mask_means_what_torch_means(
     interpreter.check(run_sdpa, shape, dtype, names=("out",))
 
 
+# Shapes of query, key, value and mask; heads may be grouped.
+Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...] | None]
+SHAPES: list[tuple[Shapes, bool]] = [
+    (((3, 20, 16), (3, 24, 16), (3, 24, 8), (3, 20, 24)), False),
+    (((20, 16), (24, 16), (24, 16), None), False),
+    (((3, 20, 16), (24, 16), (24, 16), None), False),
+    (((4, 20, 16), (2, 24, 16), (2, 24, 16), None), True),
+    (((2, 3, 4, 20, 16), (2, 3, 2, 24, 16), (2, 3, 2, 24, 16), (3, 1, 20, 24)), True),
+    (((2, 4, 20, 16), (1, 2, 24, 16), (1, 2, 24, 16), (2, 1, 1, 24)), True),
+    (((2, 3, 4, 20, 16), (3, 4, 24, 16), (2, 1, 1, 24, 16), (1, 1, 4, 20, 1)), False),
+    (((1, 1, 20, 16), (2, 4, 24, 16), (1, 4, 24, 16), (2, 4, 20, 24)), False),
+    (((2, 4, 20, 16), (2, 1, 24, 16), (2, 1, 24, 16), None), False),
+]
+
+
+def run_sdpa_of(shapes: Shapes, grouped: bool) -> tuple[list[Errors], list[torch.Tensor]]:
+    """The output and all gradients beside torch's; and of a compiled graph and of eager."""
+    import torch._dynamo
+
+    import kernels
+
+    torch._dynamo.reset()
+    given = [torch.randn(one) for one in shapes if one is not None]
+    dout = None
+    found: list[list[torch.Tensor]] = []
+    ours, torchs = kernels.scaled_dot_product_attention, torch.nn.functional
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    theirs = torchs.scaled_dot_product_attention
+    for call, kind in ((ours, None), (compiled, None), (theirs, None), (theirs, torch.float64)):
+        leaves = [one.to(kind or one.dtype).requires_grad_() for one in given]
+        out = call(*leaves[:3], *leaves[3:], enable_gqa=grouped)
+        dout = torch.randn_like(out) if dout is None else dout
+        assert out.shape == dout.shape
+        found.append([out.detach(), *torch.autograd.grad(out, leaves, dout.to(out.dtype))])
+    eager, graph, plain, exact = found
+    errors = [measure(*three) for three in zip(eager, plain, exact, strict=True)]
+    return errors, [a - b for a, b in zip(eager, graph, strict=True)]
+
+
+@pytest.mark.parametrize(("shapes", "grouped"), SHAPES, ids=str)
+def test_any_batch_axes_mean_what_torch_means(
+    interpreter: Worker, shapes: Shapes, grouped: bool
+) -> None:
+    errors, differences = interpreter.run(run_sdpa_of, shapes, grouped)
+    for name, one in zip(("out", "dquery", "dkey", "dvalue", "dmask"), errors, strict=False):
+        one.check(name)
+    assert all(not torch.any(one) for one in differences)
+
+
 def run_dropout() -> dict[str, torch.Tensor]:
     """Uniform weights over keys whose values tell which were kept."""
     import kernels

@@ -280,6 +280,31 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^key: expected 4 heads.*got 2.*enable_gqa=True",
     ),
+    "sdpa-batch": (
+        lambda: kernels.scaled_dot_product_attention(Q, Q[:1].expand(3, -1, -1, -1), Q),
+        ValueError,
+        r"^key: expected batch axes that broadcast with \(2,\), got \(3,\)",
+    ),
+    "sdpa-rank": (
+        lambda: kernels.scaled_dot_product_attention(Q, Q, LSE[0, 0]),
+        ValueError,
+        r"^value: expected \(\.\.\., heads, seqlen, head_dim\) or .*got shape \(8,\); reshape it",
+    ),
+    "sdpa-no-tensor": (
+        lambda: kernels.scaled_dot_product_attention(Q, Q.numpy()[0], Q),
+        TypeError,
+        r"^key: expected a torch.Tensor of shape \(\.\.\., heads, seqlen, head_dim\).*got ndarray",
+    ),
+    "sdpa-mask-batch": (
+        lambda: kernels.scaled_dot_product_attention(*[Q[None]] * 3, attn_mask=Q[[0, 0, 0]]),
+        ValueError,
+        r"^attn_mask: expected a shape that broadcasts to .*\(1, 2, 8, 4, 4\), got \(3, 8, 4, 64\)",
+    ),
+    "sdpa-nested": (
+        lambda: kernels.scaled_dot_product_attention(torch.nested.nested_tensor([Q[0]]), Q, Q),
+        ValueError,
+        r"^query: expected a dense tensor, got a nested one",
+    ),
     "varlen-rank": (lambda: varlen(q=Q), ValueError, r"^q: expected 3 dim.*tokens.*got 4"),
     "varlen-lengths": (
         lambda: varlen(cu_k=CU.long()),
