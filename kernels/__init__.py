@@ -1,6 +1,6 @@
 """FlashAttention and matmul in Triton, for NVIDIA and AMD."""
 
-from . import targets
+from . import flops, targets
 from .attention import (
     flash_attention,
     flash_attention_backward,
@@ -15,6 +15,8 @@ if targets.interpreting():
     from .interpreter import mend
 
     mend()
+
+flops.register()
 
 triton_matmul = matmul
 

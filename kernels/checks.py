@@ -18,6 +18,7 @@ _TRACERS = (_GRAPHS.PROXY, _GRAPHS.FAKE, _GRAPHS.FUNCTIONAL)
 _compiling = torch.compiler.is_compiling
 _tracing = torch._C._is_tracing
 _modes_active = torch._C._len_torch_dispatch_stack
+_mode_at = torch._C._get_dispatch_stack_at
 _transforms_active = torch._C._are_functorch_transforms_active
 # What is no tensor, or one whose memory is its values.
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None), bool, int, float, str))
@@ -138,21 +139,25 @@ def _without_gaps(value: torch.Tensor) -> bool:
 
 def traced(*values: Any) -> bool:
     """Whether torch has to see one operator instead of launches: while it compiles or traces
-    (``make_fx``, ``jit.trace``), where one of ``values`` is no plain tensor but a subclass that
-    says itself what operators make of it, and within its transforms, whose tensors look plain
-    (``vmap``); and on the meta device, where the first of ``values`` tells: all are on one."""
+    (``make_fx``, ``jit.trace``) or counts (``FlopCounterMode``), where one of ``values`` is no
+    plain tensor but a subclass that says itself what operators make of it, and within its
+    transforms, whose tensors look plain (``vmap``); and on the meta device, where the first of
+    ``values`` tells: all are on one."""
     return (
         _compiling()
         or not _PLAIN.issuperset(map(type, values))
         or _transforms_active()
-        or (_modes_active() and _makes_graph())
+        or (_modes_active() and _watched())
         or _tracing()
         or values[0].is_meta
     )
 
 
-def _makes_graph() -> bool:
-    return any(torch._C._get_dispatch_mode(key) is not None for key in _TRACERS)
+def _watched() -> bool:
+    if any(torch._C._get_dispatch_mode(key) is not None for key in _TRACERS):
+        return True
+    modes = (_mode_at(i) for i in range(_modes_active()))
+    return any(type(mode).__module__ == "torch.utils.flop_counter" for mode in modes)
 
 
 def no_tangent(**values: Any) -> None:

@@ -1,0 +1,123 @@
+"""What ``torch.utils.flop_counter`` counts for each operator: what it counts for torch's own of the
+same shapes, masks left out of account. No value is read, which would wait for the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import flop_counter
+
+
+def _attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    batch, rows, heads, head_dim = q.shape
+    return _forward(batch * heads * rows * k.shape[1], head_dim, v.shape[3])
+
+
+def _attention_backward(
+    dout: Any,
+    dlse: Any,
+    out: Any,
+    lse: Any,
+    bias_grad: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    *_: Any,
+    **__: Any,
+) -> int:
+    batch, rows, heads, head_dim = q.shape
+    return _backward(batch * heads * rows * k.shape[1], head_dim, v.shape[3])
+
+
+def _varlen(
+    q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, max_q: int, max_k: int, *_: Any, **__: Any
+) -> int:
+    scores = q.shape[1] * _pairs(q, k, cu_q, max_q, max_k)
+    return _forward(scores, q.shape[2], v.shape[2])
+
+
+def _varlen_backward(
+    dout: Any,
+    dlse: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    cu_q: Any,
+    cu_k: Any,
+    max_q: int,
+    max_k: int,
+    *_: Any,
+    **__: Any,
+) -> int:
+    scores = q.shape[1] * _pairs(q, k, cu_q, max_q, max_k)
+    return _backward(scores, q.shape[2], v.shape[2])
+
+
+def _pairs(q: Any, k: Any, cu_q: Any, max_q: int, max_k: int) -> int:
+    """Of queries and keys of one sequence: as many as there are where all are alike, else the most
+    there can be for these shapes. torch reads the lengths; fake ones it takes for the longest."""
+    longest = (cu_q.shape[0] - 1) * max_q * max_k
+    return min(longest, q.shape[0] * max_k, k.shape[0] * max_q)
+
+
+def _kvcache(
+    q: Any,
+    k_cache: Any,
+    v_cache: Any,
+    seqlens: Any,
+    length: int,
+    batch_idx: Any,
+    table: Any,
+    k_scale: Any,
+    v_scale: Any,
+    added: int,
+    *_: Any,
+    **__: Any,
+) -> int:
+    """Over all keys there is room for, or as many as the one length that the host knows."""
+    batch, rows, heads, head_dim = q.shape
+    room = k_cache.shape[1] * (1 if table is None else table.shape[1])
+    keys = room if seqlens is not None else min(length + added, room)
+    return _forward(batch * heads * rows * keys, head_dim, v_cache.shape[3])
+
+
+def _forward(scores: int, head_dim: int, head_dim_v: int) -> int:
+    return 2 * scores * (head_dim + head_dim_v)
+
+
+def _backward(scores: int, head_dim: int, head_dim_v: int) -> int:
+    """Scores once more, then the gradients of weights, v, q and k."""
+    return 2 * scores * (3 * head_dim + 2 * head_dim_v)
+
+
+def _product(a: Any, b: Any, *_: Any, **__: Any) -> int:
+    """Of rows in groups too: each is multiplied by one matrix."""
+    return 2 * a.shape[0] * a.shape[1] * b.shape[-1]
+
+
+FORMULAS: dict[str, Callable[..., int]] = {
+    "flash_attention": _attention,
+    "flash_attention_fp8": _attention,
+    "flash_attention_backward": _attention_backward,
+    "flash_attention_varlen": _varlen,
+    "flash_attention_varlen_backward": _varlen_backward,
+    "flash_attention_kvcache": _kvcache,
+    "matmul": _product,
+    "matmul_into": _product,
+    "matmul_fp8": _product,
+    "matmul_fp8_into": _product,
+    "grouped_matmul": _product,
+    "grouped_matmul_weights": _product,
+}
+
+
+def register() -> None:
+    """At import, in 12 ms: a counter copies what is registered when it is made, no later."""
+    for name, formula in FORMULAS.items():
+        operator = getattr(torch.ops.warpwatch, name)
+        if operator not in flop_counter.flop_registry:
+            flop_counter.register_flop_formula(operator, get_raw=True)(formula)
