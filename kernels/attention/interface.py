@@ -54,16 +54,17 @@ def flash_attention(
     ``softmax_scale`` is 1 / sqrt(head_dim) by default.
 
     What else a score goes through, in this order, on portable kernels: ``softcap`` above 0 makes
-    it softcap * tanh(score / softcap) (Gemma 2). ``alibi_slopes``, fp32 (heads,) or (batch, heads),
+    it softcap * tanh(score / softcap) (Gemma 2). ``alibi_slopes``, (heads,) or (batch, heads),
     takes slope * |i + seqlen_k - seqlen_q - j| away (ALiBi, bottom-right as in FlashAttention-2);
-    they get no gradient. ``bias``, fp16, bf16 or fp32 that broadcasts to (batch, heads, seqlen_q,
-    seqlen_k), is added; bool hides a key where it is false. It is read as it lies, with any
-    strides. Its gradient is written for every score, in its dtype or, where it broadcasts, in fp32
-    to be summed by torch: that takes as much memory. ``sinks``, fp32 (heads,), is one more score of
+    they get no gradient, as there. ``bias``, fp16, bf16 or fp32 that broadcasts to (batch, heads,
+    seqlen_q, seqlen_k), is added; bool hides a key where it is false. It is read as it lies, with
+    any strides. Its gradient is written for every score, in its dtype or, where it broadcasts, in
+    fp32 to be summed by torch: that takes as much memory. ``sinks``, (heads,), is one more score of
     every row that has no value (gpt-oss): it takes weight, counts in the log-sum-exp, which is the
-    sink where a row sees no key, and gets a gradient. With ``dropout_p`` that part of the weights
-    is dropped and the rest divided by 1 - dropout_p; which ones follows from ``dropout_seed``, an
-    int or an int64 tensor of one number on the device, and from batch, head, query and key alone.
+    sink where a row sees no key, and gets a gradient. Slopes and sinks are read in fp32; of fp16 or
+    bf16 they are converted by a small launch. With ``dropout_p`` that part of the weights is
+    dropped and the rest divided by 1 - dropout_p; which ones follows from ``dropout_seed``, an int
+    or an int64 tensor of one number on the device, and from batch, head, query and key alone.
     Without a seed one is drawn from torch's generator. ``block_mask``, bool (batch or 1, heads or
     1, ceil(seqlen_q / block_size[0]), ceil(seqlen_k / block_size[1])), hides blocks of scores where
     it is false, forward and backward: what is hidden is not read. Block sizes are multiples of 128.

@@ -224,14 +224,15 @@ def _fp32(name: str, value: Any, q: torch.Tensor, shapes: tuple[tuple[int, ...],
             f"{name}: expected a torch.Tensor of shape {expected()}, got {type(value).__name__}"
         )
     checks.dense(name, value)
-    checks.dtype(name, value, (torch.float32,))
+    checks.dtype(name, value, (torch.float32, torch.float16, torch.bfloat16))
     checks.same_device("q", q, **{name: value})
     if not checks.shaped(value, *shapes):
         raise ValueError(
             f"{name}: expected shape {expected()} for q of {shapes[0][0]} heads, got "
             f"{tuple(value.shape)}"
         )
-    return value
+    # One small launch; a gradient comes back in their own dtype.
+    return value if value.dtype == torch.float32 else value.float()
 
 
 PLAIN = Options()

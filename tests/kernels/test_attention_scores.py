@@ -150,6 +150,47 @@ def test_packed_sequences_take_softcap_alibi_sinks_and_dropout(interpreter: Work
     interpreter.check(run_varlen, case, names=PACKED_NAMES)
 
 
+def run_in_16_bits(kind: torch.dtype) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """With sinks and slopes in 16 bits beside the same in fp32; and compiled beside eager."""
+    import kernels
+
+    q, k = torch.randn(1, 20, 4, 16).bfloat16(), torch.randn(1, 30, 2, 16).bfloat16()
+    ends = [torch.tensor([0, n], dtype=torch.int32) for n in (20, 30)]
+    extras = {"sinks": torch.randn(4).to(kind), "alibi_slopes": torch.rand(1, 4).to(kind)}
+
+    def pack(q: Any, k: Any, **options: Any) -> Any:
+        return kernels.flash_attention_varlen(q[0], k[0], k[0], *ends, 20, 30, **options)
+
+    def attend(q: Any, k: Any, **options: Any) -> Any:
+        return kernels.flash_attention(q, k, k, **options)
+
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for calls in ((attend, attend), (pack, pack), (compiled, attend)):
+        each = []
+        for call, wide in zip(calls, (False, True), strict=True):
+            given = {name: one.float() if wide else one for name, one in extras.items()}
+            sinks = given["sinks"].clone().requires_grad_()
+            out = call(q, k, **{**given, "sinks": sinks})
+            (dsinks,) = torch.autograd.grad(out.float().square().sum(), sinks)
+            assert dsinks.dtype == sinks.dtype
+            each.append((out.detach(), dsinks.to(kind)))
+        found += zip(*each, strict=True)
+    decode = [
+        kernels.flash_attention_kvcache(q, k, k, **given)
+        for given in (extras, {name: one.float() for name, one in extras.items()})
+    ]
+    return [*found, (decode[0], decode[1])]
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=str)
+def test_sinks_and_slopes_may_be_of_16_bits(interpreter: Worker, kind: torch.dtype) -> None:
+    pairs = interpreter.run(run_in_16_bits, kind)
+    assert len(pairs) == 7
+    for narrow, wide in pairs:
+        assert torch.equal(narrow, wide)
+
+
 @pytest.mark.slow
 def test_a_sinks_gradient_in_fp32_is_free_of_the_rounding_of_its_exponent(
     interpreter: Worker,

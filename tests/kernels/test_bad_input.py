@@ -170,9 +170,9 @@ MISTAKES: dict[str, Mistake] = {
         r"^alibi_slopes: expected shape \(4,\) or \(2, 4\) for q of 4 heads, got \(2, 4, 8\)",
     ),
     "attention-sinks": (
-        lambda: kernels.flash_attention(Q, K, K, sinks=LSE[0, :, 0].half()),
+        lambda: kernels.flash_attention(Q, K, K, sinks=LSE[0, :, 0].double()),
         ValueError,
-        r"^sinks: expected dtype float32, got float16",
+        r"^sinks: expected dtype float32, float16, bfloat16, got float64.*\.to\(torch.float32\)",
     ),
     "attention-fp8-softcap": (
         lambda: kernels.flash_attention(*[Q.to(torch.float8_e4m3fn)] * 3, softcap=9.0),
