@@ -36,7 +36,7 @@ class Scales(NamedTuple):
 
     def strides(self) -> tuple[int, ...]:
         """From one head's to the next; 0 where one value serves all."""
-        return tuple(0 if one is None or one.dim() == 0 else one.stride(0) for one in self)
+        return tuple(0 if one is None or one.numel() == 1 else one.stride(0) for one in self)
 
 
 @triton.jit

@@ -80,7 +80,7 @@ def _check_scale(name: str, value: Any, lead: torch.Tensor) -> None:
             f"torch.tensor({name}, device=q.device) makes one"
         )
     checks.dense(name, value)
-    if value.dtype != torch.float32 or not checks.shaped(value, (), (heads,)):
+    if value.dtype != torch.float32 or not checks.shaped(value, (), (1,), (heads,)):
         got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
         raise ValueError(f"{name}: expected {expected.format(heads)}, got {got}")
     checks.same_device(name[0], lead, **{name: value})

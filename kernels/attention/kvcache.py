@@ -63,7 +63,7 @@ def flash_attention_kvcache(
     one. ``rotary_interleaved`` pairs columns 2i and 2i + 1, else i and i + rotary_dim / 2.
 
     The caches may be float8_e4m3fn or float8_e4m3fnuz and hold keys and values divided by
-    ``k_scale`` and ``v_scale``: fp32 on the device, () or (kv_heads,), 1 by default. They are
+    ``k_scale`` and ``v_scale``: fp32 on the device, (), (1,) or (kv_heads,), 1 by default. They are
     widened as they are read, to fp16, in which the products are then (fp32 where q is): by the
     hardware where it has that flavour, else by their bits, on every target. New ones are rounded to
     nearest even, and to the largest where they are too large; those of scale 0 are read as 0.
@@ -235,7 +235,7 @@ def _check_scales(k_cache: torch.Tensor, **scales: Any) -> None:
                 f"and k_cache is {str(k_cache.dtype).removeprefix('torch.')}"
             )
         checks.dense(name, value)
-        if value.dtype != torch.float32 or not checks.shaped(value, (), (heads,)):
+        if value.dtype != torch.float32 or not checks.shaped(value, (), (1,), (heads,)):
             got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
             raise ValueError(f"{name}: expected {expected.format(heads)}, got {got}")
         checks.same_device("k_cache", k_cache, **{name: value})

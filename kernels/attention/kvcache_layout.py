@@ -67,7 +67,7 @@ class Cache:
     @property
     def scale_strides(self) -> tuple[int | None, ...]:
         return tuple(
-            None if one is None else one.stride(0) if one.dim() else 0
+            None if one is None else one.stride(0) if one.numel() > 1 else 0
             for one in (self.k_scale, self.v_scale)
         )
 

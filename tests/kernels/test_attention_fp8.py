@@ -106,6 +106,30 @@ def test_nan_goes_where_the_formula_takes_it(interpreter: Worker) -> None:
     assert torch.equal(in_k.isnan(), wanted)
 
 
+def run_scales_of_one_value() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Of shape (1,) beside (), of several heads: attention, decoding and what it appends."""
+    import kernels
+
+    made = Case(H=4, G=2, scales="tensor", D=32, DV=32).arguments()
+    names = ("q_scale", "k_scale", "v_scale")
+    scales = [{name: made[name].reshape(shape) for name in names} for shape in ((1,), ())]
+    q, k, v = (made[name] for name in "qkv")
+    found = [kernels.flash_attention(q, k, v, **each) for each in scales]
+    new, caches = k[:, :2].half(), [(k.clone(), v.clone()) for _ in scales]
+    for each, (k_cache, v_cache) in zip(scales, caches, strict=True):
+        of_keys = {name: each[name] for name in names[1:]}
+        cache = (k_cache, v_cache, new, v[:, :2].half())
+        decoded = kernels.flash_attention_kvcache(q.half(), *cache, cache_seqlens=3, **of_keys)
+        found.append(decoded)
+    pairs = [(found[0], found[1]), (found[2], found[3])]
+    return pairs + [(a.float(), b.float()) for a, b in zip(*caches, strict=True)]
+
+
+def test_a_scale_may_be_of_one_value_on_an_axis(interpreter: Worker) -> None:
+    for of_one, of_none in interpreter.run(run_scales_of_one_value):
+        assert torch.equal(of_one, of_none)
+
+
 def run_operator() -> tuple[dict[str, str], bool, torch.Tensor, torch.Tensor]:
     import kernels
 
