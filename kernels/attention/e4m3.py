@@ -15,6 +15,7 @@ import triton.language as tl
 from ..targets import Target
 
 DTYPES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
+E5M2 = (torch.float8_e5m2, torch.float8_e5m2fnuz)
 
 
 def way(dtype: torch.dtype, target: Target) -> str:

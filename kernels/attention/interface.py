@@ -11,6 +11,7 @@ from . import fp8_interface, gradients, operators
 from .options import checked
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+ALL_DTYPES = DTYPES + fp8_interface.DTYPES
 MAX_HEAD_DIM = 256
 # A window that reaches further hides nothing: sums with it stay within 32 bits.
 FARTHEST = 1 << 30
@@ -84,8 +85,7 @@ def flash_attention(
     low["out_dtype"] = out_dtype
     in_fp8 = fp8_interface.asked(q, **low)
     q, k, v = autocast.lowered(q, k, v)
-    dtypes = fp8_interface.DTYPES if in_fp8 else DTYPES
-    check(q, k, v, layout="(batch, seqlen, heads, head_dim)", head_axis=2, dtypes=dtypes)
+    check(q, k, v, layout="(batch, seqlen, heads, head_dim)", head_axis=2, dtypes=ALL_DTYPES)
     reach = limits(k.shape[1] - q.shape[1], causal, window_size)
     scores = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
     options = checked(

@@ -156,6 +156,12 @@ def _check(
         checks.same_device("q", q, k_cache=k)
         # What follows is about shapes, and asks for one dtype.
         k, v = (q.new_empty(()).expand(one.shape) for one in (k, v))
+    elif k.dtype in e4m3.E5M2:
+        raise ValueError(
+            "k_cache: expected the dtype of q, float8_e4m3fn or float8_e4m3fnuz, got "
+            f"{str(k.dtype).removeprefix('torch.')}; convert both caches with "
+            "k_cache.float().to(torch.float8_e4m3fn)"
+        )
     interface.check(q, k, v, ("q", "k_cache", "v_cache"), layout=layout, head_axis=2)
     splits = checks.whole(num_splits)
     if splits is None or not 0 <= splits <= MAX_SPLITS:

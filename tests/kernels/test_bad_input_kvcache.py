@@ -157,6 +157,11 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^v_scale: expected a float32 tensor of shape \(\) or \(2,\).*got float32.*\(4,\)",
     ),
+    "kvcache-e5m2": (
+        lambda: decode(k=K.to(torch.float8_e5m2), v=K.to(torch.float8_e5m2)),
+        ValueError,
+        r"^k_cache: expected the dtype of q, float8_e4m3fn or .*got float8_e5m2; convert",
+    ),
     "kvcache-fp8-mixed": (
         lambda: decode(k=K.to(FP8), v=K.to(torch.float8_e4m3fnuz)),
         ValueError,

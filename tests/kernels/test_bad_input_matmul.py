@@ -146,6 +146,11 @@ MISTAKES: dict[str, Mistake] = {
         NotImplementedError,
         r"^b_scale: expected no gradient.*b_scale\.detach\(\).*torch\.no_grad",
     ),
+    "fp8-e5m2": (
+        lambda: kernels.matmul(A.to(torch.float8_e5m2), B.to(torch.float8_e5m2)),
+        ValueError,
+        r"^a: expected dtype float16, bfloat16, float32, float8_e4m3fn, .*got float8_e5m2; convert",
+    ),
     "fp8-gradient-of-a-bias": (
         lambda: kernels.matmul(A8, B8, bias=B[0].bfloat16().requires_grad_()),
         NotImplementedError,
