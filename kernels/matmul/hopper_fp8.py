@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import triton
@@ -23,7 +23,8 @@ class Fp8HopperConfig:
     """A tile of ``64 * consumers`` rows and ``block_n`` columns and its ring: a stage holds
     ``block_k`` of K, whose products are added in the matrix unit: of 256 ones of the same sign,
     14 bits of the sum are fewer than bf16's rounding asks for. With ``pairs`` those of two stages
-    are on their way together, for which two consumers of 128 columns have registers."""
+    are on their way together, for which two consumers of 128 columns have registers, of a step of
+    ``step`` stages."""
 
     block_n: int = field(metadata={"values": (128, 256)})
     block_k: int = field(metadata={"values": (128,)})
@@ -31,6 +32,7 @@ class Fp8HopperConfig:
     group_m: int = field(default=8, metadata={"values": (4, 8, 16)})
     consumers: int = field(default=2, metadata={"values": (2, 3)})
     pairs: bool = field(default=False, metadata={"values": (False, True)})
+    step: int = field(default=2, metadata={"values": (2, 4)})
 
 
 WIDE = Fp8HopperConfig(256, 128, 4, group_m=16)
@@ -38,6 +40,8 @@ NARROW = Fp8HopperConfig(128, 128, 6)
 # Beside scales of blocks what waits for them and for sums is hidden by another product, of the same
 # consumer or of two others.
 PAIRS = Fp8HopperConfig(128, 128, 6, pairs=True)
+FOURS = replace(PAIRS, step=4)
+LONGEST_OF_FOURS = 4096  # the longest K whose steps are of four blocks: beyond it of two
 THREE = Fp8HopperConfig(128, 128, 4, consumers=3)
 TURN_OF_THREE = 1.57  # the time of a turn of such tiles, by that of pairs
 
@@ -75,6 +79,7 @@ def choose(
     *,
     blocks: bool,
     scaled: int = 2,
+    K: int = 4096,
 ) -> Fp8HopperConfig | Fp8OnceConfig | None:
     """Of a product of which ``scaled`` operands have scales.
 
@@ -97,7 +102,9 @@ def choose(
             return LARGE
         if not blocks:
             return NARROW
-        return THREE if _takes_three(M, N, out, multiprocessors) else PAIRS
+        if _takes_three(M, N, out, multiprocessors):
+            return THREE
+        return FOURS if K <= LONGEST_OF_FOURS else PAIRS
     if M > SPLIT_ROWS:
         return small(M, N, multiprocessors)
     columns = whole_columns(N, multiprocessors)
@@ -148,13 +155,13 @@ def scales_held(blocks: int) -> int:
 
 
 def _config(
-    out: torch.Tensor, a_scale: Scale, b_scale: Scale, activation: str | None
+    out: torch.Tensor, K: int, a_scale: Scale, b_scale: Scale, activation: str | None
 ) -> Fp8HopperConfig | Fp8OnceConfig | None:
     blocks = a_scale.blocks or b_scale.blocks
     scaled = sum(one.kind != "none" for one in (a_scale, b_scale))
     processors = targets.multiprocessors()
     M, N = out.shape
-    return choose(M, N, out.dtype, activation, processors, blocks=blocks, scaled=scaled)
+    return choose(M, N, out.dtype, activation, processors, blocks=blocks, scaled=scaled, K=K)
 
 
 def supported(
@@ -174,7 +181,7 @@ def supported(
         and copyable(a)
         and copyable(b.t())
         and copyable(out)
-        and _config(out, a_scale, b_scale, activation) is not None
+        and _config(out, a.shape[1], a_scale, b_scale, activation) is not None
     )
 
 
@@ -205,7 +212,7 @@ def launch(
     M, K = a.shape
     N = b.shape[1]
     with targets.on_device_of(a):
-        config = config or _config(out, a_scale, b_scale, activation)
+        config = config or _config(out, K, a_scale, b_scale, activation)
         assert config is not None, "supported() was not asked"
         if isinstance(config, Fp8OnceConfig):
             return _launch_once(a, b, out, a_scale, b_scale, bias, activation, config)
@@ -239,7 +246,7 @@ def launch(
             B_SCALE=_kind(b_scale, once=once, ahead=not config.pairs),
             HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
-            PAIRS=config.pairs,
+            PAIRS=config.step if config.pairs else 0,
             CONSUMER_REGISTERS=consumer_registers,
             PRODUCER_REGISTERS=producer_registers,
             num_warps=4,

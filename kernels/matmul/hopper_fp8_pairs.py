@@ -1,12 +1,18 @@
-"""The consumers of Hopper's fp8 matmul beside scales of blocks, two blocks of K a step, in Gluon.
+"""The consumers of Hopper's fp8 matmul beside scales of blocks, two products at a time, in Gluon.
 
 A consumer waits for its stage, for its product and for the scales, and one other does not hide
-that. So it has two products on their way, and scales are asked for long before.
+that. So it has two products on their way, and scales are asked for long before. Of a few blocks of
+K the next product begins where one was added, while the other runs.
 """
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import (
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
 
 from ..hopper import ROWS, Cursor
 from .fp8 import BLOCK
@@ -100,35 +106,72 @@ def _scaled(part, scales, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):
 
 
 @gluon.jit
-def _add_two(acc, even, odd, p_a, p_b, first_wanted, second_wanted, stride_ak, stride_bk, ring, at, more, I_CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr, EARLY: gl.constexpr, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):  # fmt: skip  # noqa: E501
-    """Add two blocks of K, whose products are on their way together: one is added beside the other.
-    If EARLY the first one's stage was waited for, and the next one's is if there are ``more``."""
+def _multiply_into(a, b, part):
+    """Start a product in the registers of ``part``, which was added: others there are not."""
+    return warpgroup_mma(a, b.permute((1, 0)), part, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def _add_step(acc, even, odd, p_a, p_b, first_wanted, second_wanted, more, stride_ak, stride_bk, ring, at, i_next, problem, a_scale, b_scale, stride_am, stride_bn, BLOCKS: gl.constexpr, IS_END: gl.constexpr, I_CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr, EARLY: gl.constexpr, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Add BLOCKS blocks of K, an even number. While each but the last is added the next one's
+    product is on its way: two begin together, and others where one was added. Unrolled: around a
+    loop's end the assembler serialises products (advisory C7514).
+
+    If EARLY the first one's stage was waited for, and the next one's is if there are ``more``. The
+    scales of two blocks more are asked for: if IS_END those of the next tile, whose row and column
+    are returned."""
+    row = 0
+    column = 0
+    part = gl.zeros([ROWS, WIDTH], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32]))  # fmt: skip  # noqa: E501
     if not EARLY:
         mbarrier.wait(ring.full.index(at.stage), at.phase)
     first = at.stage
     pending = multiply(ring.a.index(first * CONSUMERS + I_CONSUMER), ring.b.index(first), 0)
     at = at.next()
-    second = at.stage
-    mbarrier.wait(ring.full.index(second), at.phase)
-    behind = multiply(ring.a.index(second * CONSUMERS + I_CONSUMER), ring.b.index(second), 0)
-    at = at.next()
-    part = warpgroup_mma_wait(1, deps=[pending])
-    mbarrier.arrive(ring.empty.index(first))
-    acc = acc + _scaled(part, even, A_SCALE, B_SCALE)
-    of_odd = _multiplied(odd, A_SCALE, B_SCALE)
-    even, odd, p_a, p_b = _ask_two(p_a, p_b, first_wanted, second_wanted, stride_ak, stride_bk, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
-    if EARLY:
-        mbarrier.wait(ring.full.index(at.stage), at.phase, pred=more)
-    # The compiler moves the sum behind this, where nothing runs beside it, unless told that this is
-    # of it. Where fp32 leaves the assembler still does.
-    part, acc, of_odd = warpgroup_mma_wait(0, deps=[behind, acc, of_odd])
-    mbarrier.arrive(ring.empty.index(second))
-    return acc + part * of_odd[:, None], at, even, odd, p_a, p_b
+    for i in gl.static_range(BLOCKS // 2):
+        second = at.stage
+        mbarrier.wait(ring.full.index(second), at.phase)
+        if i > 0:
+            part, acc = warpgroup_mma_wait(1, deps=[part, acc])
+        behind = _multiply_into(ring.a.index(second * CONSUMERS + I_CONSUMER), ring.b.index(second), part)  # fmt: skip  # noqa: E501
+        at = at.next()
+        # A branch: the assembler puts what divides between the parts of a product else.
+        if IS_END and i == BLOCKS // 2 - 1:  # noqa: SIM102
+            if more:
+                row, column = problem.tile(i_next)
+                row += I_CONSUMER * ROWS
+                p_a, p_b = _place(a_scale, b_scale, row, column, problem, stride_am, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+        # The compiler moves sums behind these, where nothing runs beside them, unless told that
+        # they are of them. Where fp32 leaves the assembler still does.
+        if i == 0:
+            part = warpgroup_mma_wait(1, deps=[pending])
+        else:
+            part, acc = warpgroup_mma_wait(1, deps=[pending, acc])
+        mbarrier.arrive(ring.empty.index(first))
+        acc = acc + _scaled(part, even, A_SCALE, B_SCALE)
+        of_odd = _multiplied(odd, A_SCALE, B_SCALE)
+        if i < BLOCKS // 2 - 1:
+            even, odd, p_a, p_b = _ask_two(p_a, p_b, True, True, stride_ak, stride_bk, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+            first = at.stage
+            mbarrier.wait(ring.full.index(first), at.phase)
+            # Nothing is waited for: what is added is, before the next product begins there.
+            part, acc, of_odd = warpgroup_mma_wait(1, deps=[part, acc, of_odd])
+            pending = _multiply_into(ring.a.index(first * CONSUMERS + I_CONSUMER), ring.b.index(first), part)  # fmt: skip  # noqa: E501
+            at = at.next()
+            part, acc, of_odd = warpgroup_mma_wait(1, deps=[behind, acc, of_odd])
+        else:
+            even, odd, p_a, p_b = _ask_two(p_a, p_b, first_wanted, second_wanted, stride_ak, stride_bk, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+            if EARLY:
+                mbarrier.wait(ring.full.index(at.stage), at.phase, pred=more)
+            part, acc, of_odd = warpgroup_mma_wait(0, deps=[behind, acc, of_odd])
+        mbarrier.arrive(ring.empty.index(second))
+        acc = acc + part * of_odd[:, None]
+    return acc, at, even, odd, p_a, p_b, row, column
 
 
 @gluon.jit
 def _add_one(acc, scales, ring, at, more, I_CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr, EARLY: gl.constexpr, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):  # fmt: skip  # noqa: E501
-    """As ``_add_two`` the last of an odd number of blocks."""
+    """As ``_add_step`` the last of an odd number of blocks."""
     if not EARLY:
         mbarrier.wait(ring.full.index(at.stage), at.phase)
     used = at.stage
@@ -142,11 +185,14 @@ def _add_one(acc, scales, ring, at, more, I_CONSUMER: gl.constexpr, CONSUMERS: g
 
 
 @gluon.jit
-def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
-    """Two blocks of K a step, their scales asked for a step ahead, those of a tile's first step
-    before the last tile is written."""
+def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, BLOCKS: gl.constexpr):  # fmt: skip  # noqa: E501
+    """BLOCKS blocks of K a step, the scales of each two asked for two ahead, those of a tile's
+    first two before the last tile is written."""
     STEP: gl.constexpr = problem.BLOCK_K
     CONSUMERS: gl.constexpr = problem.CONSUMERS
+    # Whether a tile's last step is code of its own: the next tile's scales are asked for beside its
+    # products, not behind them.
+    PEELED: gl.constexpr = BLOCKS > 2
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
     EARLY: gl.constexpr = c.dtype.primitive_bitwidth == 16
     K = problem.K
@@ -162,16 +208,29 @@ def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUME
     for i_tile in range(gl.program_id(0), n_tiles, gl.num_programs(0)):
         is_last = i_tile + gl.num_programs(0) >= n_tiles
         x = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)
-        for k in range(0, K - STEP, 2 * STEP):
-            ahead = k + 2 * STEP
-            more = (ahead < K) | (not is_last)
-            x, at, even, odd, p_a, p_b = _add_two(x, even, odd, p_a, p_b, ahead < K, ahead + STEP < K, stride_ak, stride_bk, ring, at, more, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
-        if gl.cdiv(K, STEP) % 2 == 1:
-            x, at = _add_one(x, even, ring, at, not is_last, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
-        next_row, next_column = problem.tile(i_tile + gl.num_programs(0))
-        next_row += I_CONSUMER * ROWS
-        p_a, p_b = _place(a_scale, b_scale, next_row, next_column, problem, stride_am, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
-        even, odd, p_a, p_b = _ask_two(p_a, p_b, not is_last, (STEP < K) & (not is_last), stride_ak, stride_bk, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+        # Behind the last tile any: a group of tiles that is none has no rows to divide by.
+        i_next = gl.where(is_last, 0, i_tile + gl.num_programs(0))
+        blocks = gl.cdiv(K, STEP)
+        steps = (blocks - 1) // BLOCKS if PEELED else blocks // BLOCKS
+        many = steps * (BLOCKS * STEP)
+        for k in range(0, many, BLOCKS * STEP):
+            ahead = k + BLOCKS * STEP
+            first_wanted = True if PEELED else ahead < K
+            more = True if PEELED else (ahead < K) | (not is_last)
+            x, at, even, odd, p_a, p_b, _, _ = _add_step(x, even, odd, p_a, p_b, first_wanted, ahead + STEP < K, more, stride_ak, stride_bk, ring, at, i_next, problem, a_scale, b_scale, stride_am, stride_bn, BLOCKS, False, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+        if PEELED and many + (BLOCKS - 1) * STEP < K:
+            x, at, even, odd, p_a, p_b, next_row, next_column = _add_step(x, even, odd, p_a, p_b, not is_last, not is_last, not is_last, stride_ak, stride_bk, ring, at, i_next, problem, a_scale, b_scale, stride_am, stride_bn, BLOCKS, True, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+        else:
+            if BLOCKS > 2 and many + STEP < K:
+                ahead = many + 2 * STEP
+                more = (ahead < K) | (not is_last)
+                x, at, even, odd, p_a, p_b, _, _ = _add_step(x, even, odd, p_a, p_b, ahead < K, False, more, stride_ak, stride_bk, ring, at, i_next, problem, a_scale, b_scale, stride_am, stride_bn, 2, False, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+            if blocks % 2 == 1:
+                x, at = _add_one(x, even, ring, at, not is_last, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+            next_row, next_column = problem.tile(i_next)
+            next_row += I_CONSUMER * ROWS
+            p_a, p_b = _place(a_scale, b_scale, next_row, next_column, problem, stride_am, stride_bn, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+            even, odd, p_a, p_b = _ask_two(p_a, p_b, not is_last, (STEP < K) & (not is_last), stride_ak, stride_bk, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
         if A_SCALE == "outer":
             o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
             x *= gl.load(a_scale + o_m * stride_am, mask=o_m < problem.M, other=0.0)[:, None]

@@ -15,6 +15,7 @@ from kernels.matmul.hopper_choice import LINES, MEDIUM, SMALL, TINY, TRIPLE, WID
 from kernels.matmul.hopper_choice import WIDE as WIDE_OF_16
 from kernels.matmul.hopper_fp8 import FEW as FEW_OF_FP8
 from kernels.matmul.hopper_fp8 import (
+    FOURS,
     LARGE,
     NARROW,
     OBLONG,
@@ -225,6 +226,15 @@ CASES = [
             (6, ("blocks", "blocks"), 1024, "bfloat16", None),
             (3, ("blocks", "columns"), 600, "float16", "relu"),
             (4, ("rows", "blocks"), 600, "float32", "gelu"),
+        )
+    ),
+    *(  # four a step, and behind the last whole step none, one, two and three
+        _fp8(replace(FOURS, stages=n), scales, K=K, out=out, activation=one, multiprocessors=1)
+        for n, scales, K, out, one in (
+            (6, ("blocks", "blocks"), 1000, "bfloat16", None),
+            (3, ("blocks", "columns"), 600, "float16", "relu"),
+            (4, ("rows", "blocks"), 700, "float32", "gelu"),
+            (4, ("blocks", "blocks"), 840, "bfloat16", None),
             (5, ("blocks", "none"), 900, "float32", None),
         )
     ),
@@ -345,7 +355,8 @@ FORMS: dict[str, dict[str, set[Any]]] = {
         "BLOCK_N": {128, 256},
         "GROUP_M": {4, 8, 16},
         **dict.fromkeys(("A_SCALE", "B_SCALE"), SCALES),
-        **dict.fromkeys(("HAS_BIAS", "PAIRS"), BOTH),
+        "HAS_BIAS": BOTH,
+        "PAIRS": {0, 2, 4},
         "ACTIVATION": EACH,
     },
     "matmul_hopper_fp8_once": {
