@@ -109,7 +109,8 @@ def partition_barrier(_semantic=None):
 
 @gluon.constexpr_function
 def _named_barrier(operation, number):
-    """PTX of a barrier of two warpgroups; Triton itself uses 0 to 4."""
+    """PTX of a barrier of two warpgroups; Triton itself uses 0 to 3: 1 among all warps, the others
+    within three warpgroups, none within the producer's one warp."""
     return f"bar.{operation} {8 + number}, 256; mov.b32 $0, 0;"
 
 

@@ -76,7 +76,7 @@ class Memory:
 
 @gluon.constexpr_function
 def _named_barrier(operation):
-    """PTX of a barrier of 8 consumer warps and the producer; Triton itself uses 0 to 2."""
+    """PTX of a barrier of 8 consumer warps and the producer; Triton itself uses 0 and 1 here."""
     return f"bar.{operation} $1, 288; mov.b32 $0, 0;"
 
 

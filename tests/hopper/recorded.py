@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import torch
@@ -185,6 +186,12 @@ def only_kernel(recording: Recording) -> Kernel:
     assert recording.failures == ()
     assert len(recording.launches) == 1
     return recording.launches[0].kernel
+
+
+def named_barriers(kernel: Kernel) -> set[int]:
+    """Numbers of barriers that ``kernel`` names in its code; of some registers have them."""
+    found = re.findall(r"\bbar(?:rier)?\.(?:sync|arrive)\s+(\d+)", kernel.texts["ptx"])
+    return set(map(int, found))
 
 
 def check_specialised(kernel: Kernel, name: str) -> None:

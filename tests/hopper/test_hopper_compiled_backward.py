@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks.instruments.compiled.reading import read_code
-from tests.hopper.recorded import backward, packed_backward
+from tests.hopper.recorded import backward, named_barriers, packed_backward
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,7 @@ def test_backward_without_spills_or_advisories(options) -> None:
         if launch.kernel.name == "attention_backward_hopper"
     )
     assert read_code(kernel).tensor_level == 2  # wgmma
+    assert named_barriers(kernel) == {0, 1}  # Triton's; those of stages, from 8 on, have registers
     assert "mul.rn.bf16x2" not in kernel.texts["ptx"]  # weights times differences: in fp32
     for feature in ("setmaxnreg", "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"):
         assert feature in kernel.texts["ptx"]
@@ -123,6 +124,8 @@ def test_backward_of_wide_heads_is_two_kernels_that_spill_nothing_in_their_loops
             # A product of 64 x 64 scores is 16 instructions, one of 64 x 256 is 4.
             counts = {sum(one.startswith("HGMMA") for one in loop) for loop in loops}
             assert counts == ({0, 20} if launch.kernel.name.endswith("_kv") else {0, 36})
+            ours = {8, 9} if launch.kernel.name.endswith("_kv") else set()
+            assert named_barriers(launch.kernel) == {0, 1, 2} | ours
 
 
 def test_nothing_of_backwards_steps_is_spilled_behind_an_incomplete_block() -> None:

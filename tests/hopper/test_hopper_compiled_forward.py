@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from benchmarks.instruments.compiled.reading import read_code
-from tests.hopper.recorded import attention, check_specialised, only_kernel, packed
+from tests.hopper.recorded import (
+    attention,
+    check_specialised,
+    named_barriers,
+    only_kernel,
+    packed,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +44,19 @@ from tests.hopper.recorded import attention, check_specialised, only_kernel, pac
 )
 def test_warp_specialised_code_without_spills_or_advisories(recorded) -> None:
     check_specialised(only_kernel(recorded()), "attention_forward_hopper")
+
+
+@pytest.mark.parametrize(
+    ("options", "triton", "ours"),
+    [
+        pytest.param({"head_dim": 128}, {0, 1, 2}, {8, 9}, id="two-warpgroups"),
+        pytest.param(
+            {"head_dim": 64, "seqlen_q": 1100}, {0, 1, 2, 3}, {8, 9, 10}, id="three-warpgroups"
+        ),
+    ],
+)
+def test_turns_have_barriers_that_triton_does_not_use(options, triton, ours) -> None:
+    assert named_barriers(only_kernel(attention(**options))) == triton | ours
 
 
 @pytest.mark.parametrize(
