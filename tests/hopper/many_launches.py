@@ -109,6 +109,27 @@ def backward(
     return lambda: hopper_backward_launch.launch(tensors, **options), made
 
 
+def backward_packed(device: str, D: int, lengths: tuple[int, ...], causal: bool) -> Case:
+    """The search for blocks of keys, and the three launches of the gradients."""
+    from kernels.attention import hopper, hopper_backward_launch
+    from kernels.attention.hopper_backward_rows import Tensors
+    from kernels.attention.packed import Packed
+
+    ends = torch.tensor((0, *lengths)).cumsum(0)
+    tokens = int(ends[-1])
+    ends = ends.int().to(device)
+    packed = Packed(ends, ends, max(lengths), max(lengths))
+    q, k, v, dout = (_drawn(tokens, 4, D, device=device) for _ in range(4))
+    out, lse = torch.empty_like(q), torch.empty((4, tokens), device=device)
+    options: dict[str, Any] = {"causal": causal, "causal_offset": 0, "scale": D**-0.5}
+    options["packed"] = packed
+    made = [torch.empty_like(one) for one in (q, k, v)]
+    q, k, v, dout, out = (packed.spread(one) for one in (q, k, v, dout, out))
+    hopper.launch(q, k, v, out, lse, **options)
+    tensors = Tensors(dout, None, q, k, v, out, lse, *made)
+    return lambda: hopper_backward_launch.launch(tensors, **options), made
+
+
 def product(
     device: str, M: int, N: int, K: int, residual: bool = False, activation: str | None = None
 ) -> Case:
@@ -183,6 +204,8 @@ CASES: dict[str, Callable[[str], Case]] = {
         on, 128, 512, True, two_kernels=True, window=200
     ),
     "backward-D256-window": lambda on: backward(on, 256, 512, True, window=200),
+    "backward-D64-packed": lambda on: backward_packed(on, 64, (500, 1, 0, 300), False),
+    "backward-D128-packed-causal": lambda on: backward_packed(on, 128, (500, 1, 0, 300), True),
     "matmul-persistent": lambda on: product(on, 1024, 8448, 128),
     "matmul-quarters": lambda on: product(on, 1024, 9216, 128, activation="silu"),
     "matmul-halves": lambda on: product(on, 2304, 2304, 128),
