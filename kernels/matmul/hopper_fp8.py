@@ -24,7 +24,7 @@ class Fp8HopperConfig:
     ``block_k`` of K, whose products are added in the matrix unit: of 256 ones of the same sign,
     14 bits of the sum are fewer than bf16's rounding asks for. With ``pairs`` those of two stages
     are on their way together, for which two consumers of 128 columns have registers, of a step of
-    ``step`` stages."""
+    ``step`` stages where K is whole steps, else of two."""
 
     block_n: int = field(metadata={"values": (128, 256)})
     block_k: int = field(metadata={"values": (128,)})
@@ -197,6 +197,13 @@ def _kind(scale: Scale, *, once: bool = True, ahead: bool = True) -> str:
     return "ahead" if ahead else "outer"
 
 
+def _blocks_a_step(config: Fp8HopperConfig, K: int) -> int:
+    """0 where products are on their way one by one; two where more would leave a rest of K."""
+    if not config.pairs:
+        return 0
+    return config.step if K % (config.step * config.block_k) == 0 else 2
+
+
 def launch(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -246,7 +253,7 @@ def launch(
             B_SCALE=_kind(b_scale, once=once, ahead=not config.pairs),
             HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
-            PAIRS=config.step if config.pairs else 0,
+            PAIRS=_blocks_a_step(config, K),
             CONSUMER_REGISTERS=consumer_registers,
             PRODUCER_REGISTERS=producer_registers,
             num_warps=4,

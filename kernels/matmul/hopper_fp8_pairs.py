@@ -187,7 +187,7 @@ def _add_one(acc, scales, ring, at, more, I_CONSUMER: gl.constexpr, CONSUMERS: g
 @gluon.jit
 def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, BLOCKS: gl.constexpr):  # fmt: skip  # noqa: E501
     """BLOCKS blocks of K a step, the scales of each two asked for two ahead, those of a tile's
-    first two before the last tile is written."""
+    first two before the last tile is written. Of more than two, K is whole steps."""
     STEP: gl.constexpr = problem.BLOCK_K
     CONSUMERS: gl.constexpr = problem.CONSUMERS
     # Whether a tile's last step is code of its own: the next tile's scales are asked for beside its
@@ -211,20 +211,16 @@ def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUME
         # Behind the last tile any: a group of tiles that is none has no rows to divide by.
         i_next = gl.where(is_last, 0, i_tile + gl.num_programs(0))
         blocks = gl.cdiv(K, STEP)
-        steps = (blocks - 1) // BLOCKS if PEELED else blocks // BLOCKS
+        steps = blocks // BLOCKS - 1 if PEELED else blocks // BLOCKS
         many = steps * (BLOCKS * STEP)
         for k in range(0, many, BLOCKS * STEP):
             ahead = k + BLOCKS * STEP
             first_wanted = True if PEELED else ahead < K
             more = True if PEELED else (ahead < K) | (not is_last)
             x, at, even, odd, p_a, p_b, _, _ = _add_step(x, even, odd, p_a, p_b, first_wanted, ahead + STEP < K, more, stride_ak, stride_bk, ring, at, i_next, problem, a_scale, b_scale, stride_am, stride_bn, BLOCKS, False, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
-        if PEELED and many + (BLOCKS - 1) * STEP < K:
+        if PEELED:
             x, at, even, odd, p_a, p_b, next_row, next_column = _add_step(x, even, odd, p_a, p_b, not is_last, not is_last, not is_last, stride_ak, stride_bk, ring, at, i_next, problem, a_scale, b_scale, stride_am, stride_bn, BLOCKS, True, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
         else:
-            if BLOCKS > 2 and many + STEP < K:
-                ahead = many + 2 * STEP
-                more = (ahead < K) | (not is_last)
-                x, at, even, odd, p_a, p_b, _, _ = _add_step(x, even, odd, p_a, p_b, ahead < K, False, more, stride_ak, stride_bk, ring, at, i_next, problem, a_scale, b_scale, stride_am, stride_bn, 2, False, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
             if blocks % 2 == 1:
                 x, at = _add_one(x, even, ring, at, not is_last, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
             next_row, next_column = problem.tile(i_next)

@@ -228,13 +228,13 @@ CASES = [
             (4, ("rows", "blocks"), 600, "float32", "gelu"),
         )
     ),
-    *(  # four a step, and behind the last whole step none, one, two and three
+    *(  # four a step, of one step to four; of a K that is no whole steps two
         _fp8(replace(FOURS, stages=n), scales, K=K, out=out, activation=one, multiprocessors=1)
         for n, scales, K, out, one in (
-            (6, ("blocks", "blocks"), 1000, "bfloat16", None),
-            (3, ("blocks", "columns"), 600, "float16", "relu"),
-            (4, ("rows", "blocks"), 700, "float32", "gelu"),
-            (4, ("blocks", "blocks"), 840, "bfloat16", None),
+            (6, ("blocks", "blocks"), 1024, "bfloat16", None),
+            (3, ("blocks", "columns"), 512, "float16", "relu"),
+            (4, ("rows", "blocks"), 1536, "float32", "gelu"),
+            (5, ("blocks", "blocks"), 2048, "bfloat16", None),
             (5, ("blocks", "none"), 900, "float32", None),
         )
     ),

@@ -183,7 +183,7 @@ def test_of_a_pair_one_product_is_added_before_the_other_is_waited_for(
     # Of a step: a product's, and before one that begins where another was added nothing's. A tile's
     # last step is code of its own; behind it are steps of fewer blocks and of the odd one.
     step = {2: [64, 64], 4: [64, 0, 64, 0, 64, 64]}[blocks]
-    consumer = step * (2 if blocks == 4 else 1) + (blocks == 4) * [64, 64] + [64]
+    consumer = {2: [*step, 64], 4: step * 2}[blocks]  # a last block alone; the last step
     assert len(waits) == 2 * len(consumer)
     for i, added in enumerate(consumer):
         for first in (i, len(consumer) + i):
@@ -196,8 +196,7 @@ def test_a_tiles_last_step_of_four_blocks_is_code_of_its_own() -> None:
     loop."""
     program = read_code(only_kernel(product_of_fp8(4096, 4096, 4096, scales="blocks"))).program
     names = [one.opcode.split(".")[0] for one in program.instructions]
-    # Of each consumer: the loop's step, the last one, and what is left of two blocks and of one.
-    assert names.count("QGMMA") == 2 * 4 * (4 + 4 + 2 + 1)
+    assert names.count("QGMMA") == 2 * 4 * (4 + 4)  # of each consumer: the loop's, and the last
 
 
 @pytest.mark.parametrize(

@@ -204,8 +204,8 @@ LOW_PRODUCTS = [
 HOPPER_LOW_PRODUCTS = [
     LowProduct(M=1500, N=1032, K=144, bias=True, activation="gelu"),
     LowProduct(M=1500, N=1032, K=272, a_scale="blocks", b_scale="blocks"),
-    LowProduct(M=1600, N=1560, K=1008, a_scale="blocks", b_scale="blocks", out="float32"),
-    LowProduct(M=3000, N=2800, K=880, a_scale="blocks", b_scale="columns", bias=True),
+    LowProduct(M=1600, N=1560, K=1024, a_scale="blocks", b_scale="blocks", out="float32"),
+    LowProduct(M=3000, N=2800, K=528, a_scale="blocks", b_scale="columns", bias=True),
     LowProduct(M=1600, N=1560, K=4368, a_scale="blocks", b_scale="blocks", out="float32"),
     LowProduct(M=1530, N=5640, K=272, a_scale="blocks", b_scale="blocks", activation="gelu"),
     LowProduct(M=2500, N=5008, K=272, a_scale="rows", b_scale="columns", activation="silu"),
