@@ -43,8 +43,9 @@ def launch(
     ends = 0 if packed is None else keys - rows
     left = None if left_offset is None else left_offset + ends
     seen = backward.keys_seen(keys, causal, causal_offset + ends, left, rows)
+    exact = backward.is_exact(q.dtype, seen, q.shape[:3].numel())
     found = None
-    if alike and seen > backward.FEW_KEYS:
+    if alike and not exact:
         tensors = (dout, dlse, q, k, v, out, lse)
         found = _specialised(*tensors, seen, scale=scale, packed=packed, **mask)
     if found is None:
@@ -64,7 +65,7 @@ def launch(
         )
     if packed is not None and out.numel() and k.numel():
         dq, dk, dv = found[:3]
-        if backward.is_exact(q.dtype, seen):
+        if exact:
             packed_rest.clear_gradients(dq, dk, dv, packed.cu_q, packed.cu_k)
         else:
             inputs = (dout[0], dlse, q[0], k[0], v[0])
