@@ -3,6 +3,7 @@ same shapes, masks left out of account. No value is read, which would wait for t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -78,11 +79,12 @@ def _kvcache(
     *_: Any,
     **__: Any,
 ) -> int:
-    """Over all keys there is room for, or as many as the one length that the host knows."""
-    batch, rows, heads, head_dim = q.shape
+    """Over all keys there is room for, or as many as the one length that the host knows; packed
+    queries, too."""
+    *queries, heads, head_dim = q.shape
     room = k_cache.shape[1] * (1 if table is None else table.shape[1])
     keys = room if seqlens is not None else min(length + added, room)
-    return _forward(batch * heads * rows * keys, head_dim, v_cache.shape[3])
+    return _forward(math.prod(queries) * heads * keys, head_dim, v_cache.shape[3])
 
 
 def _forward(scores: int, head_dim: int, head_dim_v: int) -> int:

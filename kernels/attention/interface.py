@@ -255,3 +255,27 @@ def check(
             f"{k_name}: expected a number of heads that divides the {heads} of {q_name}, got "
             f"{kv_heads}; layout is {layout}"
         )
+
+
+def check_lengths(q: torch.Tensor, **lengths: Any) -> None:
+    """``cu_seqlens_q`` and ``cu_seqlens_k`` of packed sequences, beside ``q``."""
+    for name, value in lengths.items():
+        checks.tensor(name, value, rank=1, layout="(batch + 1,)")
+        checks.dtype(name, value, (torch.int32,))
+        checks.same_device("q", q, **{name: value})
+        if value.numel() < 1 or not value.is_contiguous():
+            raise ValueError(
+                f"{name}: expected batch + 1 contiguous entries, got {value.numel()} with stride "
+                f"{value.stride(0)}"
+            )
+
+
+def longest(name: str, value: Any) -> int:
+    """The length of the longest of packed sequences, which the host must know."""
+    found: int | None = checks.whole(value)
+    if found is None or checks.negative(found):
+        raise ValueError(
+            f"{name}: expected the longest sequence as an int, got {value!r}; a tensor's .item() "
+            "once, where the lengths are made, is enough"
+        )
+    return found

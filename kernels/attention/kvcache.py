@@ -12,6 +12,7 @@ from . import kvcache_operators as operators
 from .kvcache_configs import MAX_SPLITS
 
 LAYOUT = "(batch, seqlen_q, heads, head_dim)"
+PACKED_LAYOUT = "(tokens, heads, head_dim)"
 CACHE_LAYOUT = "(batch, seqlen_cache, kv_heads, head_dim)"
 PAGED_LAYOUT = "(num_pages, page_size, kv_heads, head_dim)"
 
@@ -28,6 +29,8 @@ def flash_attention_kvcache(
     cache_seqlens: torch.Tensor | int | None = None,
     cache_batch_idx: torch.Tensor | None = None,
     block_table: torch.Tensor | None = None,
+    cu_seqlens_q: torch.Tensor | None = None,
+    max_seqlen_q: int | None = None,
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: tuple[int, int] = (-1, -1),
@@ -55,6 +58,11 @@ def flash_attention_kvcache(
     pages of each sequence in order; entries beyond its keys are not read. Neither pages nor rows
     are checked against the cache, which would wait for the GPU; lengths are held within its room.
 
+    ``cu_seqlens_q``, ``max_seqlen_q``: sequences have queries of their own number, packed as
+    ``flash_attention_varlen`` takes them: q is (tokens, heads, head_dim), ``cu_seqlens_q`` int32
+    (batch + 1,) on the device, and no sequence has more than ``max_seqlen_q``; rows beyond it are
+    left unwritten. Rows behind the last entry give 0, and -inf. ``k`` and ``v`` are not taken then.
+
     ``k``, ``v``: (batch, seqlen_new, kv_heads, ...), written in place behind the keys the cache
     holds and then seen like them; ``cache_seqlens`` is not changed, and what finds no room is not
     written. ``rotary_cos``, ``rotary_sin``: (positions, rotary_dim / 2), a position for each key
@@ -73,26 +81,32 @@ def flash_attention_kvcache(
     -inf as log-sum-exp. ``num_splits``: into how many parts the keys of a sequence are split, each
     a program, 0 for a number that fills the device, chosen from the shapes and whether one length
     is given for all: then sequences whose key heads alone fill it are not split. Partial results
-    are fp32. ``return_lse`` adds (batch, heads, seqlen_q), fp32.
+    are fp32. ``return_lse`` adds (batch, heads, seqlen_q), fp32; packed, (heads,
+    tokens).
 
     Nothing waits for the device, so CUDA graphs can hold it. Not differentiable. Under
     ``torch.autocast`` q, k and v are cast to its dtype unless the cache is of theirs.
     """
     if not isinstance(k_cache, torch.Tensor) or getattr(q, "dtype", None) != k_cache.dtype:
         q, k, v = autocast.lowered(q, k, v)
+    max_seqlen_q = _check_packed(q, cu_seqlens_q, max_seqlen_q, k)
+    by_sequence = q
+    if cu_seqlens_q is not None:
+        by_sequence = q.unsqueeze(0).expand(cu_seqlens_q.shape[0] - 1, -1, -1, -1)
     cache_seqlens, num_splits = _check(
-        q, k_cache, v_cache, cache_seqlens, cache_batch_idx, block_table, num_splits
+        by_sequence, k_cache, v_cache, cache_seqlens, cache_batch_idx, block_table, num_splits
     )
     _check_scales(k_cache, k_scale=k_scale, v_scale=v_scale)
     _check_new(q, k_cache, v_cache, k, v, cache_seqlens)
     rows = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
     _check_rotary(q, k, rotary_cos, rotary_sin, rows)
-    by_scores = (q.shape[0], q.shape[2], q.shape[1], rows)
+    batch, most, heads = by_sequence.shape[:3]
+    by_scores = (batch, heads, most, rows)
     scores = options.checked(q, by_scores, softcap, alibi_slopes, sinks)[:3]
     _without_gradient(alibi_slopes=alibi_slopes, sinks=sinks, k_scale=k_scale, v_scale=v_scale)
     _without_gradient(rotary_cos=rotary_cos, rotary_sin=rotary_sin)
     causal, right, left = interface.limits(0, causal, window_size)
-    scale = checks.softmax_scale(softmax_scale, q.shape[3])
+    scale = checks.softmax_scale(softmax_scale, q.shape[-1])
     return_lse = checks.flag("return_lse", return_lse)
     rotary_interleaved = checks.flag("rotary_interleaved", rotary_interleaved)
     checks.launchable("q", q)
@@ -104,10 +118,31 @@ def flash_attention_kvcache(
     if k is not None and v is not None:
         added = k.shape[1]
         operators.append(k, v, k_cache, v_cache, *where, *turned)
+    masks = (causal, right, left, scale, *scores)
+    packed = (cu_seqlens_q, max_seqlen_q)
     out, lse = operators.attend(
-        q, k_cache, v_cache, *where, added, *turned, causal, right, left, scale, *scores, num_splits
+        q, k_cache, v_cache, *where, added, *turned, *masks, num_splits, *packed
     )
     return (out, lse) if return_lse else out
+
+
+def _check_packed(q: Any, cu_q: Any, max_q: Any, k: Any) -> int:
+    """``max_q`` as operators take it."""
+    if cu_q is None:
+        if max_q is not None:
+            raise ValueError(
+                f"max_seqlen_q: expected None without cu_seqlens_q, got {max_q!r}; of a q that is "
+                f"{LAYOUT} the longest sequence has seqlen_q"
+            )
+        return 0
+    checks.tensor("q", q, rank=3, layout=PACKED_LAYOUT)
+    interface.check_lengths(q, cu_seqlens_q=cu_q)
+    if k is not None:
+        raise ValueError(
+            "k: expected None with cu_seqlens_q, got a tensor; write the new keys and values into "
+            "the caches beforehand, and count them in cache_seqlens"
+        )
+    return interface.longest("max_seqlen_q", max_q)
 
 
 def _check(

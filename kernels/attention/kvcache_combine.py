@@ -14,6 +14,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
 from .configs import padded
+from .kvcache_layout import queries_of, row_of
 from .scores import finite
 
 # A program is one warp, which waits for no other.
@@ -49,12 +50,14 @@ def attention_kvcache_combine(
     out,
     lse,
     sinks,
+    cu_q,
     stride_ob,
     stride_os,
     stride_oh,
     stride_od,
     kv_heads,
     seqlen_q,
+    tokens,
     splits,
     GROUP: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
@@ -65,7 +68,8 @@ def attention_kvcache_combine(
     AFTER: tl.constexpr,
 ):
     """BLOCK_R rows of queries of one tile and BLOCK_DV columns a program: adds what their
-    ``splits`` parts of the keys gave. AFTER waits for what the launch before wrote."""
+    ``splits`` parts of the keys gave. ``cu_q`` and ``tokens`` as in kvcache_forward.py. AFTER waits
+    for what the launch before wrote."""
     if AFTER:
         gdc_wait()
     n_rows = seqlen_q * GROUP
@@ -76,7 +80,8 @@ def attention_kvcache_combine(
     o_head = i_tile % kv_heads * GROUP + o_row % GROUP
     o_token = o_row // GROUP
     o_dv = tl.program_id(1) * BLOCK_DV + tl.arange(0, BLOCK_DV)
-    in_r = o_row < n_rows
+    o_first_q, n_q = queries_of(cu_q, i_b, seqlen_q)
+    in_r = o_row < n_q * GROUP
     in_dv = o_dv < HEAD_DIM_V
 
     # [BLOCK_S, BLOCK_R]
@@ -100,9 +105,13 @@ def attention_kvcache_combine(
 
     b_sink = None if sinks is None else tl.load(sinks + o_head, mask=in_r, other=0.0)
     b_out, row_lse = finished(b_out, row_max, row_sum[:, None], row_sum, b_sink, NATURAL)
-    o_lse = (i_b * kv_heads * GROUP + o_head).to(tl.int64) * seqlen_q + o_token
+    if cu_q is not None:
+        lse += o_first_q
+        o_lse = o_head.to(tl.int64) * tokens + o_token
+    else:
+        o_lse = (i_b * kv_heads * GROUP + o_head).to(tl.int64) * seqlen_q + o_token
     tl.store(lse + o_lse, row_lse, mask=in_r & (tl.program_id(1) == 0))
-    out += i_b.to(tl.int64) * stride_ob
+    out += row_of(cu_q, i_b, o_first_q, stride_ob, stride_os)
     o_out = o_token.to(tl.int64) * stride_os + o_head.to(tl.int64) * stride_oh
     tl.store(
         out + o_out[:, None] + o_dv[None, :] * stride_od,
@@ -137,6 +146,7 @@ def launch(
     out: torch.Tensor,
     lse: torch.Tensor,
     sinks: torch.Tensor | None,
+    cu_q: torch.Tensor | None,
     *,
     group: int,
     natural: bool,
@@ -154,9 +164,11 @@ def launch(
         out,
         lse,
         sinks,
+        cu_q,
         *out.stride(),
         out.shape[2] // group,
-        out.shape[1],
+        rows // group,
+        None if cu_q is None else out.shape[1],
         splits,
         GROUP=group,
         HEAD_DIM_V=head_dim_v,

@@ -14,7 +14,7 @@ from ..products import add_product, loaded_as_fp32, sum_type
 from ..reach import wide
 from .e4m3 import both_widened, in_fp16, widened
 from .kvcache_combine import finished
-from .kvcache_layout import keys_in_cache, lead, pages, trail
+from .kvcache_layout import keys_in_cache, lead, pages, queries_of, row_of, trail
 from .products import head_product
 from .rotary import load_rotated
 from .scores import finite, tanh
@@ -38,6 +38,7 @@ def attention_kvcache(
     seqlens,
     batch_idx,
     table,
+    cu_q,
     length,
     added,
     stride_qb,
@@ -72,6 +73,7 @@ def attention_kvcache(
     kv_heads,
     splits,
     seqlen_q,
+    tokens,
     capacity,
     right,
     left,
@@ -99,13 +101,14 @@ def attention_kvcache(
     """Row r of a tile is query token r // GROUP of head r % GROUP of those that share a key head.
 
     Token i of ``seqlen_q`` sees key j of n when, with d = n - seqlen_q, j <= i + d + ``right``
-    (CAUSAL) and j >= i + d + ``left`` (unless that is None). With ``table`` key j is row
-    j % PAGE_SIZE of page ``table[sequence, j // PAGE_SIZE]``. With ``part`` this program's share
-    of the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then sum), else to out and
-    lse. NATURAL: powers of e, else of 2, with log2(e) in ``scale`` and ``softcap``. ``added`` of
-    the keys came with this call, behind the ``length`` others: queries are turned to the positions
-    from there on. ``softcap`` and ``slopes`` as in scores.py, or None; the sink of a head is with
-    the first part of its keys.
+    (CAUSAL) and j >= i + d + ``left`` (unless that is None). With ``cu_q`` a sequence has queries
+    of its own number, ``seqlen_q`` at most, packed one behind the other: ``tokens`` in all. With
+    ``table`` key j is row j % PAGE_SIZE of page ``table[sequence, j // PAGE_SIZE]``. With ``part``
+    this program's share of the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then
+    sum), else to out and lse. NATURAL: powers of e, else of 2, with log2(e) in ``scale`` and
+    ``softcap``. ``added`` of the keys came with this call, behind the ``length`` others: queries
+    are turned to the positions from there on. ``softcap`` and ``slopes`` as in scores.py, or None;
+    the sink of a head is with the first part of its keys.
     FP8 says how the cache is read (e4m3.way); it holds keys and values divided by their scales.
     TURNED: keys, or columns of values, are the rows of products, queries their columns; so a matrix
     unit of 64 rows at least is full without padding queries. PAIRS, if TURNED: an element of an fp8
@@ -129,9 +132,10 @@ def attention_kvcache(
     i_b = i_tile // kv_heads
     i_kv = i_tile % kv_heads
 
+    o_first_q, n_q = queries_of(cu_q, i_b, seqlen_q)
     n_before = keys_in_cache(seqlens, length, stride_l, i_b, capacity)
     seqlen_k = tl.minimum(n_before + added, capacity)
-    diagonal = seqlen_k - seqlen_q
+    diagonal = seqlen_k - n_q
 
     # Keys any row of this block sees, in whole blocks, and this program's share of them.
     o_end = seqlen_k
@@ -144,6 +148,9 @@ def attention_kvcache(
     share = tl.cdiv(tl.cdiv(tl.maximum(o_end - o_first, 0), BLOCK_N), splits) * BLOCK_N
     o_first += i_s * share
     o_end = tl.minimum(o_end, o_first + share)
+    if cu_q is not None:
+        # Tiles are as many as the longest sequence needs.
+        o_end = tl.where(i_m * BLOCK_M < n_q * GROUP, o_end, 0)
 
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
@@ -152,12 +159,12 @@ def attention_kvcache(
     in_d = o_d < HEAD_DIM
     in_dv = o_dv < HEAD_DIM_V
     o_row = i_m * BLOCK_M + o_m
-    in_m = o_row < n_rows
+    in_m = o_row < n_q * GROUP
     o_token = o_row // GROUP
     o_head = i_kv * GROUP + o_row % GROUP
 
     # [BLOCK_M, BLOCK_D]
-    q += i_b.to(tl.int64) * stride_qb
+    q += row_of(cu_q, i_b, o_first_q, stride_qb, stride_qs)
     o_q = o_token.to(tl.int64) * stride_qs + o_head.to(tl.int64) * stride_qh
     if ROTARY:
         o_position = n_before + tl.zeros([BLOCK_M], dtype=tl.int32)
@@ -337,9 +344,13 @@ def attention_kvcache(
         tl.store(p_part + trail(o_dv, TURNED), b_out, mask=mask)
         return
     b_out, b_lse = finished(b_out, b_max, lead(b_sum, TURNED), b_sum, b_sink, NATURAL)
-    o_lse = (i_b * kv_heads * GROUP + o_head).to(tl.int64) * seqlen_q + o_token
+    if cu_q is not None:
+        lse += o_first_q
+        o_lse = o_head.to(tl.int64) * tokens + o_token
+    else:
+        o_lse = (i_b * kv_heads * GROUP + o_head).to(tl.int64) * seqlen_q + o_token
     tl.store(lse + o_lse, b_lse, mask=in_m)
-    out += i_b.to(tl.int64) * stride_ob
+    out += row_of(cu_q, i_b, o_first_q, stride_ob, stride_os)
     o_out = o_token.to(tl.int64) * stride_os + o_head.to(tl.int64) * stride_oh
     p_out = out + lead(o_out, TURNED) + trail(o_dv, TURNED) * stride_od
     tl.store(p_out, b_out.to(out.dtype.element_ty), mask=mask)

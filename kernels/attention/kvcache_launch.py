@@ -34,10 +34,16 @@ def launch(
     slopes: torch.Tensor | None,
     sinks: torch.Tensor | None,
     num_splits: int,
+    cu_q: torch.Tensor | None = None,
+    max_q: int = 0,
 ) -> None:
     """Fill ``out`` and ``lse`` for checked arguments. Behind the lengths of ``cache`` are ``added``
-    keys more, and ``rotary`` turns the queries."""
+    keys more, and ``rotary`` turns the queries. With ``cu_q`` q and out are (1, tokens, ...), lse
+    is (heads, tokens), and no sequence has more than ``max_q``."""
     batch, seqlen_q, heads, head_dim = q.shape
+    tokens = None
+    if cu_q is not None:
+        batch, seqlen_q, tokens = cu_q.numel() - 1, max_q, seqlen_q
     kv_heads, head_dim_v = cache.v.shape[2:]
     group = heads // kv_heads
     rows = seqlen_q * group
@@ -49,7 +55,7 @@ def launch(
         in_pairs = way != "" and cache.has_pairs
         widest = max(head_dim, head_dim_v)
         many = multiprocessors(target)
-        config = choose(target, widest, q.dtype, rows, way != "", in_pairs)
+        config = choose(target, widest, q.dtype, rows, way != "", in_pairs, tokens is not None)
         in_pairs = in_pairs and config.turned
         k, v = cache.bits if way in ("fn", "fnuz") else (cache.k, cache.v)
         if in_pairs:
@@ -94,6 +100,7 @@ def launch(
             cache.seqlens,
             cache.batch_idx,
             cache.table,
+            cu_q,
             cache.length,
             added,
             *q.stride(),
@@ -108,6 +115,7 @@ def launch(
             kv_heads,
             num_splits,
             seqlen_q,
+            tokens,
             cache.capacity,
             right,
             left,
@@ -142,6 +150,7 @@ def launch(
             out,
             lse,
             sinks,
+            cu_q,
             group=group,
             natural=natural,
             after=target.overlaps_launches,

@@ -1,4 +1,5 @@
-"""Where the keys and values of each sequence are, contiguous or in pages, and how many."""
+"""Where the keys and values of each sequence are, contiguous or in pages, and how many; where its
+queries are."""
 
 from __future__ import annotations
 
@@ -79,6 +80,22 @@ def keys_in_cache(seqlens, length, stride_l, i_b, capacity):
         length = tl.load(seqlens + i_b.to(tl.int64) * stride_l)
     # A length that does not fit must not lead outside the cache.
     return tl.minimum(tl.maximum(length, 0), capacity)
+
+
+@triton.jit
+def queries_of(cu_q, i_b, seqlen_q):
+    """The first query of sequence ``i_b``, and how many it has, ``seqlen_q`` at most."""
+    first = 0
+    if cu_q is not None:
+        first = tl.load(cu_q + i_b)
+        seqlen_q = tl.minimum(tl.maximum(tl.load(cu_q + i_b + 1) - first, 0), seqlen_q)
+    return first, seqlen_q
+
+
+@triton.jit
+def row_of(cu_q, i_b, first, stride_b, stride_s):
+    """How far the first query of sequence ``i_b`` is, or its output."""
+    return i_b.to(tl.int64) * stride_b if cu_q is None else first.to(tl.int64) * stride_s
 
 
 @triton.jit

@@ -8,7 +8,7 @@ import torch
 
 from .. import checks
 from ..reach import near
-from . import kvcache_append, kvcache_launch
+from . import kvcache_append, kvcache_launch, packed_rest
 from .kvcache_layout import Cache
 from .rotary import Rotary
 
@@ -35,14 +35,19 @@ def _attend(
     slopes: torch.Tensor | None,
     sinks: torch.Tensor | None,
     num_splits: int,
+    cu_q: torch.Tensor | None = None,
+    max_q: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments."""
     out, lse = _outputs(q, k_cache, v_cache)
-    if out.numel():
+    if cu_q is not None and out.numel():
+        packed_rest.clear_outputs(out, lse, cu_q)
+    if out.numel() and (cu_q is None or (max_q and cu_q.numel() > 1)):
+        packed = cu_q is not None
         kvcache_launch.launch(
-            q,
+            q.unsqueeze(0) if packed else q,
             _cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale),
-            out,
+            out.unsqueeze(0) if packed else out,
             lse,
             added=added,
             rotary=_rotary(cos, sin, interleaved),
@@ -54,6 +59,8 @@ def _attend(
             slopes=near(slopes),
             sinks=sinks,
             num_splits=num_splits,
+            cu_q=cu_q,
+            max_q=max_q,
         )
     return out, lse
 
@@ -61,9 +68,10 @@ def _attend(
 def _outputs(
     q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    batch, seqlen_q, heads = q.shape[:3]
-    out = torch.empty((batch, seqlen_q, heads, v_cache.shape[3]), dtype=q.dtype, device=q.device)
-    return out, torch.empty((batch, heads, seqlen_q), dtype=torch.float32, device=q.device)
+    """Of queries (batch, seqlen_q, heads, head_dim), or packed (tokens, heads, head_dim)."""
+    out = torch.empty((*q.shape[:-1], v_cache.shape[3]), dtype=q.dtype, device=q.device)
+    rows = (*q.shape[:-3], q.shape[-2], q.shape[-3])
+    return out, torch.empty(rows, dtype=torch.float32, device=q.device)
 
 
 def _append(

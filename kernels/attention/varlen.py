@@ -51,8 +51,8 @@ def flash_attention_varlen(
     """
     q, k, v = autocast.lowered(q, k, v)
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
-    max_seqlen_q = _longest("max_seqlen_q", max_seqlen_q)
-    max_seqlen_k = _longest("max_seqlen_k", max_seqlen_k)
+    max_seqlen_q = interface.longest("max_seqlen_q", max_seqlen_q)
+    max_seqlen_k = interface.longest("max_seqlen_k", max_seqlen_k)
     causal, right, left = interface.limits(0, causal, window_size)
     batch = cu_seqlens_q.numel() - 1
     options = checked(
@@ -205,26 +205,8 @@ def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any) -> None:
             "alone; convert q, k and v with .bfloat16()"
         )
     interface.check(*(one.unsqueeze(0) for one in (q, k, v)), layout=LAYOUT, head_axis=2)
-    for name, value in (("cu_seqlens_q", cu_q), ("cu_seqlens_k", cu_k)):
-        checks.tensor(name, value, rank=1, layout="(batch + 1,)")
-        checks.dtype(name, value, (torch.int32,))
-        checks.same_device("q", q, **{name: value})
-        if value.numel() < 1 or not value.is_contiguous():
-            raise ValueError(
-                f"{name}: expected batch + 1 contiguous entries, got {value.numel()} with stride "
-                f"{value.stride(0)}"
-            )
+    interface.check_lengths(q, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k)
     if cu_q.numel() != cu_k.numel():
         raise ValueError(
             f"cu_seqlens_k: expected {cu_q.numel()} entries as cu_seqlens_q has, got {cu_k.numel()}"
         )
-
-
-def _longest(name: str, value: Any) -> int:
-    longest: int | None = checks.whole(value)
-    if longest is None or checks.negative(longest):
-        raise ValueError(
-            f"{name}: expected the longest sequence as an int, got {value!r}; a tensor's .item() "
-            "once, where the lengths are made, is enough"
-        )
-    return longest

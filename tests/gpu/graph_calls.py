@@ -134,7 +134,12 @@ def packed(D: int = 128, extra: bool = False, **options: Any) -> Call:
 
 
 def decoding(
-    page: int = 0, new: int = 0, fp8: bool = False, splits: int = 0, **options: Any
+    page: int = 0,
+    new: int = 0,
+    fp8: bool = False,
+    splits: int = 0,
+    packed: bool = False,
+    **options: Any,
 ) -> Call:
     kind = torch.float8_e4m3fn if fp8 else torch.bfloat16
     pages = 4 * 512 // page if page else 4
@@ -147,6 +152,11 @@ def decoding(
         if page:
             table = torch.randperm(pages, device="cuda").reshape(4, -1)
             found["block_table"] = table.int()
+        if packed:
+            found["q"] = _randn(60, 8, 128)
+            starts = torch.randint(0, 57, (5,), device="cuda").sort().values
+            found["cu_seqlens_q"] = starts.int()
+            found["cu_seqlens_q"][0] = 0
         if new:
             found |= {name: _randn(4, new, 2, 128) for name in "kv"}
             found |= {name: _randn(512, 32) for name in ("rotary_cos", "rotary_sin")}
@@ -157,6 +167,7 @@ def decoding(
     def run(given: Tensors) -> Any:
         more = dict(given)
         first = [more.pop(name) for name in ("q", "k_cache", "v_cache")]
+        more |= {"max_seqlen_q": 60} if packed else {}
         return kernels.flash_attention_kvcache(
             *first, **more, causal=True, num_splits=splits, return_lse=True, **options
         )
@@ -247,6 +258,7 @@ CALLS: dict[str, Call] = {
     "decoding": decoding(splits=1),
     "decoding paged, new keys": decoding(page=16, new=2, splits=3),
     "decoding, new keys": decoding(new=1, rotary_interleaved=False),
+    "packed queries of a paged cache": decoding(page=16, packed=True, splits=3),
     "decoding in fp8": decoding(page=64, fp8=True),
     "matmul": product(500, 2048, 512, activation="gelu"),
     "matmul with gradients": product(500, 512, 256, gradients=True, activation="relu"),

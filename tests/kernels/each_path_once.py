@@ -129,6 +129,9 @@ CACHED = [
     Cached(D=128, page=128, S=4, H=8, G=1, causal=True, softcap=2.0, alibi=True, sinks=True),
     Cached(D=128, new=2, S=2, causal=True, keys=(90, 3), rotary=128, page=16, splits=3),
     Cached(D=128, fp8="float8_e4m3fn", scaled="head", page=16, causal=True, S=2, splits=2),
+    # Packed queries, in one launch behind the one that clears and with one more that adds.
+    Cached(D=128, queries=(37, 1, 0, 3), page=16, causal=True, H=8),
+    Cached(D=64, queries=(2, 1, 0, 3), splits=3, sinks=True),
     Cached(D=128, fp8="float8_e4m3fn", scaled="tensor", rows_elsewhere=True, dtype="bfloat16"),
     Cached(D=128, fp8="float8_e4m3fnuz", scaled="head", page=64, new=1, keys=(40, 3), splits=2),
     Cached(D=96, fp8="float8_e4m3fn", window=(20, -1), splits=2),

@@ -113,7 +113,7 @@ def _alike(one: Errors, other: Errors) -> bool:
 def _rows(case: Any) -> int:
     """Rows of queries that see a key, of all heads; a thousand where there are no such rows."""
     if isinstance(case, kvcache_cases.Case):
-        return len(case.keys) * case.S * case.H
+        return (sum(case.queries) or len(case.keys) * case.S) * case.H
     if isinstance(case, test_attention_varlen.Case):
         lengths = list(zip(case.q, case.k, strict=True))
     elif isinstance(case, scores_cases.Case):

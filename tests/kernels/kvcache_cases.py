@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ from tests.kernels.interpreted import Errors, measure, strided
 class Case:
     """``keys`` of each sequence in a cache of ``room`` rows, or with ``page`` in shuffled pages;
     the last ``new`` of them are appended, and of all columns the first ``rotary`` are turned. The
-    cache is of dtype ``fp8``, scaled by "tensor" or "head"."""
+    cache is of dtype ``fp8``, scaled by "tensor" or "head". With ``queries`` of each sequence these
+    are packed, S rows of NaN behind the last."""
 
     keys: tuple[int, ...] = (70, 1, 0, 33)
     S: int = 1
@@ -42,10 +44,12 @@ class Case:
     softcap: float | None = None
     alibi: bool = False
     sinks: bool = False
+    queries: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         parts = [self.dtype, "+".join(map(str, self.keys)), f"S{self.S}-H{self.H}-G{self.G}"]
         parts.append(f"D{self.D}-DV{self.DV}" if self.DV else f"D{self.D}")
+        parts += ["packed" + "+".join(map(str, self.queries))] if self.queries else []
         parts += [name for name in (self.fp8, self.scaled) if name]
         parts += [
             name for name in ("causal", "rows_elsewhere", "alibi", "sinks") if getattr(self, name)
@@ -62,12 +66,26 @@ class Case:
     def drawn(self) -> list[torch.Tensor]:
         """q, and the keys and values of every sequence, (batch, room, heads, dim)."""
         batch, dtype = len(self.keys), getattr(torch, self.dtype)
+        tokens = sum(self.queries) + self.S
         shapes = (
-            (batch, self.S, self.H, self.D),
+            (1, tokens, self.H, self.D) if self.queries else (batch, self.S, self.H, self.D),
             (batch, self.room, self.G, self.D),
             (batch, self.room, self.G, self.DV or self.D),
         )
-        return [strided(shape, self.view, dtype, seed) for seed, shape in enumerate(shapes)]
+        q, k, v = (strided(shape, self.view, dtype, seed) for seed, shape in enumerate(shapes))
+        if self.queries:
+            q = q[0]
+            q[sum(self.queries) :] = float("nan")
+        return [q, k, v]
+
+    def cu_seqlens_q(self) -> torch.Tensor | None:
+        if not self.queries:
+            return None
+        return torch.tensor([0, *accumulate(self.queries)], dtype=torch.int32)
+
+    def of_each(self, q: torch.Tensor) -> list[torch.Tensor]:
+        """The queries of every sequence, (rows, heads, dim)."""
+        return list(q[: sum(self.queries)].split(self.queries) if self.queries else q.unbind())
 
     def angles(self) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin of every position, of another dtype and stride than the queries."""
@@ -161,6 +179,13 @@ CASES = [
     Case(D=16, softcap=3.0, dtype="float32", S=3, H=8, keys=(90, 33), page=16, splits=2),
     Case(D=16, alibi=True, dtype="bfloat16", S=4, window=(30, 2), keys=(90, 40)),
     Case(D=16, sinks=True, keys=(60, 2, 0), fp8="float8_e4m3fn", scaled="tensor"),
+    Case(D=16, queries=(5, 1, 0, 70), causal=True, page=16),
+    Case(D=32, queries=(1, 0, 3), causal=True, splits=3, keys=(99, 40, 2), dtype="bfloat16"),
+    Case(D=16, DV=32, queries=(40, 2), H=8, G=1, window=(20, 0), keys=(40, 90), view="skipping"),
+    Case(D=40, queries=(3, 9), splits=2, keys=(30, 9), dtype="float32", causal=True, page=32),
+    Case(D=16, queries=(4, 1, 1), keys=(50, 1, 0), fp8="float8_e4m3fn", scaled="head", page=16),
+    Case(D=16, queries=(2, 7), keys=(50, 90), alibi=True, sinks=True, softcap=2.0, splits=2),
+    Case(D=16, queries=(2, 7), keys=(20, 9), rows_elsewhere=True, S=0),
     *(Case(D=16, S=2, H=2, G=1, causal=True, splits=n, keys=(99, 34)) for n in range(1, 9)),
 ]
 
@@ -187,8 +212,9 @@ def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tenso
     right = 0 if case.causal else right
     extras = case.extras()
     outs, lses = [], []
-    for b, n in enumerate(case.keys):
-        rows = q[b].to(kind).transpose(0, 1)
+    for b, (n, own) in enumerate(zip(case.keys, case.of_each(q), strict=True)):
+        S = len(own)
+        rows = own.to(kind).transpose(0, 1)
         keys, values = (
             one[b, :n].to(kind).transpose(0, 1).repeat_interleave(case.H // case.G, 0)
             for one in (k, v)
@@ -196,7 +222,7 @@ def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tenso
         scores = (rows @ keys.transpose(1, 2)).to(wide) / math.sqrt(case.D)
         if case.softcap:
             scores = case.softcap * torch.tanh(scores / case.softcap)
-        after = torch.arange(n) - torch.arange(case.S)[:, None] - (n - case.S)
+        after = torch.arange(n) - torch.arange(S)[:, None] - (n - S)
         if case.alibi:
             scores = scores - extras["alibi_slopes"][b].to(wide)[:, None, None] * after.abs()
         if right >= 0:
@@ -204,13 +230,17 @@ def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tenso
         if left >= 0:
             scores = scores.masked_fill(after < -left, -math.inf)
         if case.sinks:
-            sink = extras["sinks"].to(wide)[:, None, None].expand(-1, case.S, 1)
+            sink = extras["sinks"].to(wide)[:, None, None].expand(-1, S, 1)
             scores = torch.cat((scores, sink), 2)
         lse = torch.logsumexp(scores, 2)
         weights = torch.softmax(scores, 2).masked_fill((lse == -math.inf)[..., None], 0.0)
         outs.append((weights[..., :n].to(kind) @ values).transpose(0, 1))
         lses.append(lse)
-    return torch.stack(outs), torch.stack(lses)
+    if not case.queries:
+        return torch.stack(outs), torch.stack(lses)
+    outs.append(outs[0].new_zeros(case.S, *outs[0].shape[1:]))
+    lses.append(lses[0].new_full((case.H, case.S), -math.inf))
+    return torch.cat(outs), torch.cat(lses, 1)
 
 
 def turned(case: Case, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -228,6 +258,8 @@ def turned(case: Case, rows: torch.Tensor, positions: torch.Tensor) -> torch.Ten
 
 def appended(case: Case, q: Any, k: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """q and k as attention sees them."""
+    if case.queries:
+        return q, k
     q, k = q.clone(), k.clone()
     for b, n in enumerate(case.keys):
         first = n - case.new
@@ -261,6 +293,8 @@ def run(case: Case) -> list[Errors]:
         v_cache,
         cache_seqlens=torch.tensor(case.keys, dtype=torch.int32) - case.new,
         block_table=places if case.page else None,
+        cu_seqlens_q=case.cu_seqlens_q(),
+        max_seqlen_q=max(case.queries) if case.queries else None,
         cache_batch_idx=places if case.rows_elsewhere else None,
         causal=case.causal,
         window_size=case.window,

@@ -245,6 +245,42 @@ def test_offsets_need_not_fit_32_bits(interpreter: Worker, paged: bool) -> None:
         assert torch.equal(one, other) and not one.isnan().any()
 
 
+def run_chunks(page: int) -> list[torch.Tensor]:
+    """Chunks of prompts beside single tokens, in pages and packed: by their caches, and by
+    flash_attention_varlen over the same keys one behind the other."""
+    import kernels
+
+    case = Case(keys=(90, 7, 40), queries=(20, 1, 40), S=0, H=4, G=2, D=32, page=page, causal=True)
+    q, k, v = case.drawn()
+    (k_cache, table), (v_cache, _) = (case.cache(one, seed) for seed, one in enumerate((k, v)))
+    starts = case.cu_seqlens_q()
+    lengths = torch.tensor(case.keys, dtype=torch.int32)
+
+    def of_both(q: Any, k_cache: Any, v_cache: Any, lengths: Any, starts: Any) -> Any:
+        return kernels.flash_attention_kvcache(
+            q, k_cache, v_cache, cache_seqlens=lengths, block_table=table, causal=True,
+            cu_seqlens_q=starts, max_seqlen_q=40, return_lse=True,
+        )  # fmt: skip
+
+    given = (q, k_cache, v_cache, lengths, starts)
+    cached = of_both(*given)
+    compiled = torch.compile(of_both, fullgraph=True, backend="aot_eager")(*given)
+    packed = [torch.cat([one[b, :n] for b, n in enumerate(case.keys)]) for one in (k, v)]
+    ends = torch.tensor([0, 90, 97, 137], dtype=torch.int32)
+    whole = kernels.flash_attention_varlen(
+        q, *packed, starts, ends, 40, 90, causal=True, return_lse=True
+    )
+    return [*cached, *compiled, *whole]
+
+
+@pytest.mark.parametrize("page", [0, 16])
+def test_packed_queries_of_a_cache_are_those_of_packed_keys(interpreter: Worker, page: int) -> None:
+    out, lse, compiled, lse_compiled, whole, lse_whole = interpreter.run(run_chunks, page)
+    assert torch.equal(out, compiled) and torch.equal(lse, lse_compiled)
+    torch.testing.assert_close(out, whole, rtol=0.0, atol=2e-3)
+    torch.testing.assert_close(lse, lse_whole, rtol=0.0, atol=1e-5)
+
+
 def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
     import kernels
 
@@ -256,6 +292,12 @@ def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
     outcome = torch.library.opcheck(
         torch.ops.warpwatch.flash_attention_kvcache,
         (q, k_cache, v_cache, lengths, 0, None, table, None, None, 0, *untold),
+    )
+    starts = torch.tensor([0, 1, 4], dtype=torch.int32)
+    cached = (k_cache, v_cache, lengths, 0, None, table, None, None, 0)
+    outcome |= torch.library.opcheck(
+        torch.ops.warpwatch.flash_attention_kvcache,
+        (q.flatten(0, 1), *cached, *untold, starts, 3),
     )
     cos, sin = case.angles()
     new = q[:, :, :2].clone()

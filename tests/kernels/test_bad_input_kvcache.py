@@ -26,7 +26,41 @@ def decode(
     return kernels.flash_attention_kvcache(q, k, v, k_new, v_new, **options)
 
 
+STARTS = torch.tensor([0, 3, 8], dtype=torch.int32)
+PACKED = {"cu_seqlens_q": STARTS, "max_seqlen_q": 5}
+
+
 MISTAKES: dict[str, Mistake] = {
+    "kvcache-packed-rank": (
+        lambda: decode(**PACKED),
+        ValueError,
+        r"^q: expected 3 dim.*\(tokens, heads, head_dim\).*got 4",
+    ),
+    "kvcache-packed-batch": (
+        lambda: decode(q=Q[0], cu_seqlens_q=STARTS[:2], max_seqlen_q=5),
+        ValueError,
+        r"^k_cache: expected batch 1.*got 2",
+    ),
+    "kvcache-packed-dtype": (
+        lambda: decode(q=Q[0], cu_seqlens_q=STARTS.long(), max_seqlen_q=5),
+        ValueError,
+        r"^cu_seqlens_q: expected dtype int32, got int64; convert",
+    ),
+    "kvcache-packed-longest": (
+        lambda: decode(q=Q[0], cu_seqlens_q=STARTS),
+        ValueError,
+        r"^max_seqlen_q: expected the longest sequence as an int, got None",
+    ),
+    "kvcache-packed-new": (
+        lambda: decode(q=Q[0], k_new=K, v_new=K, cache_seqlens=LENGTHS, **PACKED),
+        ValueError,
+        r"^k: expected None with cu_seqlens_q, got a tensor; write the new",
+    ),
+    "kvcache-longest-alone": (
+        lambda: decode(max_seqlen_q=5),
+        ValueError,
+        r"^max_seqlen_q: expected None without cu_seqlens_q, got 5",
+    ),
     "kvcache-rank": (
         lambda: decode(k=K[0]),
         ValueError,

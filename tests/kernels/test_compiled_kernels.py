@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+import kernels
 from benchmarks import devices
 from benchmarks.instruments.compiled import measure
 from benchmarks.targets import TARGETS, Target, get
@@ -17,7 +18,7 @@ from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.attention_backward import BackwardWorkload
 from benchmarks.workloads.attention_kvcache import KvcacheWorkload
 from benchmarks.workloads.attention_varlen import VarlenWorkload
-from benchmarks.workloads.base import Workload
+from benchmarks.workloads.base import Inputs, Workload
 from benchmarks.workloads.matmul import MatmulWorkload
 from tests.kernels.on_card import portable
 
@@ -221,6 +222,37 @@ def test_decode_is_bound_by_the_memory_it_must_read(
     assert values["bound_us"] < 1.05 * read_us
     # The lengths stay on the device: host code never waits for one.
     assert measured.evidence["torch_ops"] == []
+
+
+class PackedQueries(KvcacheWorkload):
+    """The queries of a sequence as packed ones, whose numbers the host does not know."""
+
+    def call(self, inputs: Inputs) -> Any:
+        starts = inputs["seqlens"].new_empty(self.B + 1)
+        packed = {"cu_seqlens_q": starts, "max_seqlen_q": self.S}
+        return kernels.flash_attention_kvcache(
+            inputs["q"].flatten(0, 1),
+            inputs["k"],
+            inputs["v"],
+            cache_seqlens=inputs["seqlens"],
+            block_table=inputs["table"],
+            causal=True,
+            **packed,
+        )
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("D", [64, 128])
+def test_packed_queries_of_a_paged_cache_spill_nothing(D: int, target: Target) -> None:
+    measured = measure(PackedQueries(**DECODE, D=D, page=16, S=512), target)
+    assert measured.status == "ok", measured.detail
+    assert measured.values["spilled_bytes"] == 0
+    assert measured.values["advisories"] == 0
+    assert measured.evidence["torch_ops"] == []
+    assert [one["kernel"] for one in measured.evidence["launches"]] == [
+        "clear_behind",
+        "attention_kvcache",
+    ]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
