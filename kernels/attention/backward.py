@@ -99,9 +99,11 @@ def launch(
             describable=fits,
             other=other,
             narrow=most <= NARROW,
+            windowed=left_offset is not None,
             grouped=heads > kv_heads,
             scored=not options.plain,
             crowded=options.crowded,
+            uneven=options.uneven(scores),
             alone=None
             if left_offset is not None or dbias is not None
             else options.alone_in_gradients(scores),

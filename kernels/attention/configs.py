@@ -16,8 +16,10 @@ from .plain_configs import (
     OTHER_BACKWARD,
     PACKED_BACKWARD,
     PACKED_KV,
+    RAGGED_FORWARD,
     ROOMY_BACKWARD,
     ROOMY_FORWARD,
+    WINDOW_KV,
     BackwardConfig,
     ForwardConfig,
 )
@@ -30,6 +32,8 @@ from .scored_configs import (
     CROWDED_FORWARD,
     SCORED_BACKWARD,
     SCORED_FORWARD,
+    UNEVEN_BACKWARD,
+    UNEVEN_FORWARD,
 )
 
 C = ForwardConfig
@@ -96,15 +100,17 @@ def choose_backward(
     describable: bool = True,
     other: bool = False,
     narrow: bool = False,
+    windowed: bool = False,
     grouped: bool = False,
     scored: bool = False,
     crowded: bool = False,
+    uneven: bool = False,
     alone: str | None = None,
 ) -> BackwardConfig:
     """The configuration the backward pass launches for this problem; ``exact`` is told there,
-    ``describable`` says that tiles come through descriptors, ``grouped`` that heads share keys,
-    ``alone`` what is asked of scores where it is one thing and no window,
-    the others as at ``choose_forward``.
+    ``describable`` says that tiles come through descriptors, ``windowed`` that first keys are
+    hidden, ``grouped`` that heads share keys, ``alone`` what is asked of scores where it is one
+    thing and no window, the others as at ``choose_forward``.
     """
     if exact and dtype == torch.float32 and target.adds_fp64:
         return WIDE_FP64_BACKWARD if head_dim > 64 else FP64_BACKWARD
@@ -125,10 +131,13 @@ def choose_backward(
         found = tables[target.name][limit]
         if scored or (packed and not (describable and found.tma)):
             tables = BACKWARD | ROOMY_BACKWARD
-        elif grouped and not other and limit in GROUPED_KV.get(target.name, {}):
-            rows = (PACKED_KV if packed else GROUPED_KV)[target.name]
+            found = tables[target.name][limit]
+        shared_kv = PACKED_KV if packed else WINDOW_KV if windowed else GROUPED_KV
+        rows = shared_kv.get(target.name, {})
+        if grouped and not other and not scored and limit in rows:
             return replace(found, kv=rows[limit])
         tables = tables | SCORED_BACKWARD if scored else tables
+        tables = tables | UNEVEN_BACKWARD if uneven else tables
         return (tables | CROWDED_BACKWARD if crowded else tables)[target.name][limit]
     if head_dim * dtype.itemsize > 256:
         return WIDE_DEFAULT_BACKWARD
@@ -146,14 +155,18 @@ def choose_forward(
     scored: bool = False,
     crowded: bool = False,
     biased_blocks: bool = False,
+    uneven: bool = False,
     alone: str | None = None,
     describable: bool = True,
+    ragged: bool = False,
 ) -> ForwardConfig:
     """The configuration the forward pass launches; ``plain`` where nothing but causal is asked,
     ``other`` where head dims are not ``measured``, ``narrow`` where sequences are packed or
     a row sees few keys, ``scored`` where more is asked of scores than a mask, ``crowded`` where
-    much is, ``biased_blocks`` where it is a bias and lists of blocks, ``alone`` what it is where
-    it is one thing, ``describable`` where keys and values may come through descriptors."""
+    much is, ``biased_blocks`` where it is a bias and lists of blocks, ``uneven`` where it is a bias
+    that options.py calls so, ``alone`` what it is where it is one thing, ``describable`` where keys
+    and values may come through descriptors, ``ragged`` where all rows see all keys, in a number
+    that is no multiple of 16."""
     if target.backend == "interpreter":
         return INTERPRETED
     if dtype.itemsize == 2 and target.name in FORWARD:
@@ -161,12 +174,15 @@ def choose_forward(
         # Through pointers what is to come through descriptors spills: up to 576 bytes on sm_90.
         if found and plain and not other and (describable or not found.tma):
             return found
+        if ragged and (found := RAGGED_FORWARD.get(target.name, {}).get(head_dim)):
+            return found
         tables = FORWARD if plain and not scored else FORWARD | ROOMY_FORWARD
         tables = tables | NARROW_FORWARD if narrow and not scored else tables
         # On sm_90 what more is asked of has the tiles of before, without branches.
         if other and target.name == "sm_90":
             tables = FORWARD | SCORED_FORWARD
         tables = tables | SCORED_FORWARD if scored else tables
+        tables = tables | UNEVEN_FORWARD if uneven else tables
         tables = tables | CROWDED_FORWARD if crowded else tables
         rows = (tables | BIASED_BLOCKS if biased_blocks else tables)[target.name]
         return rows[next(limit for limit in rows if head_dim <= limit)]

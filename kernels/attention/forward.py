@@ -13,7 +13,7 @@ from .forward_keys import attend
 from .options import PLAIN, Options
 from .order import taken, together
 from .packed import Packed, bounds, describable_as, described
-from .plain_configs import NARROW
+from .plain_configs import NARROW, RAGGED_FORWARD
 from .reach import near
 from .scores import Scores
 
@@ -302,6 +302,9 @@ def launch(
         target = targets.current()
         block_d, block_dv = columns(target, q.dtype, head_dim, v.shape[3])
         other = not measured(target, head_dim, v.shape[3])
+        masked = causal or left_offset is not None or not options.plain
+        # Those behind whole blocks then have a loop of their own, or a branch in that of all.
+        ragged = packed is None and not masked and seqlen_k % 16 != 0
         config = choose_forward(
             target,
             max(head_dim, v.shape[3]),
@@ -312,12 +315,13 @@ def launch(
             scored=not options.plain,
             crowded=options.crowded,
             biased_blocks=options.bias is not None and options.block_mask is not None,
+            uneven=options.uneven(scores),
             alone=options.alone,
             describable=options.alone is None or describable_as(packed, k, v),
+            ragged=ragged,
         )
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
         tma = config.tma and describable_as(packed, k, v) and not (other and packed is not None)
-        masked = causal or left_offset is not None or not options.plain
         # Where a row's place tells how many keys it sees: not in a window.
         ordered = causal and left_offset is None and options.block_mask is None and not natural
         few = seqlen_k == 1 or (causal and seqlen_q == causal_offset == 1)
@@ -355,7 +359,7 @@ def launch(
             PRESCALE=not (scale > 0.0 or options.modifies),
             NATURAL=natural,
             TMA=tma,
-            BRANCH=config.branch and masked,
+            BRANCH=config.branch and (masked or (ragged and target.name in RAGGED_FORWARD)),
             TOGETHER=together(batch * heads) if ordered else 0,
             **config.options(),
         )

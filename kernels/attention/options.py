@@ -53,16 +53,22 @@ class Options:
         asked = [kind for kind in kinds if getattr(self, kind) is not None]
         return asked[0] if len(asked) == 1 else None
 
-    def alone_in_gradients(self, scores: tuple[int, int, int, int]) -> str | None:
-        """As ``alone``; of a bias for ``scores`` of this shape what it costs the gradients' loops
-        in registers: ``bias``, ``bias_fp32``, or ``bias_uneven`` where no loads of 16 bytes
-        fetch it, or one value serves a whole head."""
-        if self.alone != "bias" or self.bias is None:
-            return self.alone
+    def uneven(self, scores: tuple[int, int, int, int]) -> bool:
+        """Whether there is a bias that no loads of 16 bytes fetch for ``scores`` of this shape, or
+        one value of which serves all keys of a row."""
+        if self.bias is None:
+            return False
         bias = near_bias(self.bias, scores)
         steps = bias.expand(scores).stride()
         counts = (bias.data_ptr(), *scores[2:], *(n for n in steps if n != 1))
-        if any(n % 16 for n in counts) or not any(steps[2:]):
+        return any(n % 16 for n in counts) or not steps[3]
+
+    def alone_in_gradients(self, scores: tuple[int, int, int, int]) -> str | None:
+        """As ``alone``; of a bias for ``scores`` of this shape what it costs the gradients' loops
+        in registers: ``bias``, ``bias_fp32``, or ``bias_uneven`` where it is ``uneven``."""
+        if self.alone != "bias" or self.bias is None:
+            return self.alone
+        if self.uneven(scores):
             return "bias_uneven"
         return "bias_fp32" if self.bias.dtype == torch.float32 else "bias"
 

@@ -23,6 +23,16 @@ SCORED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
     "gfx942": {64: C(64, 64, 4, 1, 2), 128: C(64, 32, 4, 1, 2), 256: C(64, 32, 4, 1, 1)},
     "gfx950": {64: C(64, 64, 4, 1, 2), 128: C(64, 32, 4, 1, 2), 256: C(64, 32, 8, 1, 1)},
 }
+# A bias that no loads of 16 bytes fetch, or one value of which serves all keys of a row
+# (options.py): the tiles of an even one spill up to 620 bytes at head dim 128 and 4 at 64. Two
+# loops of these would spill 40 at 128. Found with the compiler; not measured on a card yet.
+UNEVEN_FORWARD: dict[str, dict[int, ForwardConfig]] = {
+    "sm_80": {
+        64: C(64, 32, 4, 3, branch=True),
+        128: C(128, 32, 8, 2, branch=True),
+        256: C(64, 64, 8, 2),
+    },
+}
 # With dropout or lists of blocks, so that all of it at once spills nothing up to head dim 128.
 CROWDED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
     "sm_80": {64: C(64, 32, 4, 2), 128: C(64, 32, 8, 2), 256: C(64, 32, 8, 2)},
@@ -87,6 +97,10 @@ SCORED_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     "gfx90a": _SCORED_CDNA,
     "gfx942": _SCORED_CDNA,
     "gfx950": _SCORED_CDNA,
+}
+# Of such a bias the keys' kernel spills 4 to 8 bytes by four warps. Found likewise.
+UNEVEN_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
+    "sm_80": SCORED_BACKWARD["sm_80"] | {64: B(C(32, 64, 8, 1), C(64, 32, 4, 1))},
 }
 CROWDED_BACKWARD = SCORED_BACKWARD | {
     "sm_100": {

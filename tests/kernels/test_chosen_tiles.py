@@ -11,9 +11,15 @@ from kernels.attention.configs import choose_backward, choose_forward
 from kernels.attention.options import Options
 from kernels.attention.order import MOST_TOGETHER, taken, together
 from kernels.attention.plain_configs import BACKWARD, GROUPED_KV, NARROW, PACKED_KV
-from kernels.attention.scored_configs import ALONE_BACKWARD, SCORED_BACKWARD
+from kernels.attention.scored_configs import (
+    ALONE_BACKWARD,
+    CROWDED_FORWARD,
+    SCORED_BACKWARD,
+    UNEVEN_FORWARD,
+)
 from kernels.targets import Target
 
+SM_80 = Target("sm_80", "cuda", 80)
 SM_90 = Target("sm_90", "cuda", 90)
 
 
@@ -68,6 +74,37 @@ def test_gradients_of_a_bias_take_small_tiles_where_loads_of_16_bytes_do_not_fet
     assert kind(whole[..., :1, :1]) == kind(whole[..., :60], 60) == "bias_uneven"
     assert kind(torch.zeros(2, 2, 32, 65)[..., 1:]) == "bias_uneven"
     assert Options(softcap=30.0).alone_in_gradients((2, 2, 32, 64)) == "softcap"
+    # Beside other options it is no less uneven.
+    scores = (2, 2, 32, 64)
+    assert Options(softcap=30.0, bias=whole[..., :1, :1]).uneven(scores)
+    assert not Options(softcap=30.0, bias=whole).uneven(scores)
+    assert not Options(softcap=30.0).uneven(scores)
+
+
+def test_on_sm_80_an_uneven_bias_takes_tiles_of_its_own_beside_other_options_too() -> None:
+    for D in (64, 128):
+        even, uneven, crowded = (
+            choose_forward(SM_80, D, torch.bfloat16, scored=True, uneven=uneven, crowded=crowded)
+            for uneven, crowded in ((False, False), (True, False), (True, True))
+        )
+        assert uneven == UNEVEN_FORWARD["sm_80"][D] != even
+        assert uneven.branch and not even.branch
+        # Dropout and lists of blocks need more.
+        assert crowded == CROWDED_FORWARD["sm_80"][D]
+    keys = choose_backward(SM_80, 64, torch.bfloat16, scored=True, uneven=True, grouped=True).kv
+    assert keys.num_warps == 8
+
+
+def test_on_sm_80_heads_that_share_keys_are_walked_in_one_loop() -> None:
+    def chosen(D: int, **asked: Any) -> bool:
+        return choose_backward(SM_80, D, torch.bfloat16, grouped=True, **asked).kv.flat
+
+    assert chosen(64) and chosen(64, packed=True) and chosen(64, windowed=True)
+    assert chosen(128, windowed=True) and not chosen(128)
+    assert not chosen(64, scored=True)
+    # Full attention over keys that 16 does not divide.
+    ragged = choose_forward(SM_80, 128, torch.bfloat16, ragged=True)
+    assert ragged.branch and not choose_forward(SM_80, 128, torch.bfloat16).branch
 
 
 @pytest.mark.parametrize("heads", [1, 3, 8, 11, 12, 32])

@@ -137,6 +137,31 @@ def test_one_loop_over_heads_that_share_keys_spills_nothing_on_hopper(workload: 
     assert measured.values["advisories"] == 0
 
 
+GQA = BackwardWorkload(group="test", dtype="bf16", B=2, S=1000, H=8, G=2, D=64, causal=True)
+
+
+# What the tiles of plain attention spilled 4 to 20 bytes of: gradients of heads that share keys
+# are walked in one loop, the last of keys that 16 does not divide by a branch.
+@pytest.mark.parametrize(
+    "workload",
+    [
+        GQA,
+        replace(GQA, S=1024, causal=False),
+        replace(GQA, S=1024, window=200),
+        replace(GQA, D=128, window=200),
+        replace(VARLEN, backward=True, G=4, D=64),
+        attention(D=128, S=1000),
+    ],
+    ids=lambda workload: workload.name,
+)
+def test_shared_keys_and_uneven_lengths_spill_nothing_on_sm_80(workload: Workload) -> None:
+    measured = measure(workload, get("sm_80"))
+    assert measured.status == "ok", measured.detail
+    assert measured.values["spilled_bytes"] == 0
+    assert measured.values["advisories"] == 0
+    assert measured.values["tensor_core_level"] == LEVEL["sm_80"]
+
+
 SKINNY = [
     *((matmul(M=64, N=2048, K=4096, layout="nt", residual=True), target) for target in TARGETS),
     *((matmul(M=16, N=2048, K=4096, layout="nt"), get(name)) for name in ("sm_90", "gfx942")),
