@@ -172,7 +172,8 @@ def choose_forward(
     if dtype.itemsize == 2 and target.name in FORWARD:
         found = ALONE_FORWARD.get(alone or "", {}).get(target.name, {}).get(head_dim)
         # Through pointers what is to come through descriptors spills: up to 576 bytes on sm_90.
-        if found and plain and not other and (describable or not found.tma):
+        fits = found and (describable or not found.tma)
+        if found and fits and plain and not other and not uneven:
             return found
         if ragged and (found := RAGGED_FORWARD.get(target.name, {}).get(head_dim)):
             return found

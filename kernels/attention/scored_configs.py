@@ -24,13 +24,25 @@ SCORED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
     "gfx950": {64: C(64, 64, 4, 1, 2), 128: C(64, 32, 4, 1, 2), 256: C(64, 32, 8, 1, 1)},
 }
 # A bias that no loads of 16 bytes fetch, or one value of which serves all keys of a row
-# (options.py): the tiles of an even one spill up to 620 bytes at head dim 128 and 4 at 64. Two
-# loops of these would spill 40 at 128. Found with the compiler; not measured on a card yet.
+# (options.py): the tiles of an even one spill, at head dim 128 up to 620 bytes on sm_80, 428 on
+# sm_90 and 1016 on sm_100, at 64 up to 4, 1092 and 4. On sm_80 two loops of these tiles would spill
+# 40 at 128. With a second stage ptxas waits for every wgmma by itself on sm_90 (C7515). AMD's tiles
+# spill nothing. Found with the compiler; not measured on a card yet.
 UNEVEN_FORWARD: dict[str, dict[int, ForwardConfig]] = {
     "sm_80": {
         64: C(64, 32, 4, 3, branch=True),
         128: C(128, 32, 8, 2, branch=True),
         256: C(64, 64, 8, 2),
+    },
+    "sm_90": {
+        64: C(64, 64, 4, 1, tma=True, branch=True),
+        128: C(64, 32, 4, 1, tma=True, branch=True),
+        256: C(128, 64, 8, 2),
+    },
+    "sm_100": {
+        64: C(128, 64, 8, 2, tma=True, branch=True),
+        128: C(64, 32, 8, 2, tma=True, branch=True),
+        256: C(128, 32, 8, 2, tma=True),
     },
 }
 # With dropout or lists of blocks, so that all of it at once spills nothing up to head dim 128.
@@ -98,9 +110,11 @@ SCORED_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     "gfx942": _SCORED_CDNA,
     "gfx950": _SCORED_CDNA,
 }
-# Of such a bias the keys' kernel spills 4 to 8 bytes by four warps. Found likewise.
+# Of such a bias the keys' kernel spills by four warps 4 to 8 bytes on sm_80 at head dim 64, 8 to 48
+# on sm_100 at 128, where the queries' spills 4 to 8 by eight. Found likewise.
 UNEVEN_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     "sm_80": SCORED_BACKWARD["sm_80"] | {64: B(C(32, 64, 8, 1), C(64, 32, 4, 1))},
+    "sm_100": SCORED_BACKWARD["sm_100"] | {128: B(C(32, 64, 8, 1), C(64, 32, 4, 1), delta_rows=32)},
 }
 CROWDED_BACKWARD = SCORED_BACKWARD | {
     "sm_100": {
