@@ -34,6 +34,7 @@ from .scored_configs import (
     SCORED_FORWARD,
     UNEVEN_BACKWARD,
     UNEVEN_FORWARD,
+    UNEVEN_FP32_FORWARD,
 )
 
 C = ForwardConfig
@@ -104,7 +105,7 @@ def choose_backward(
     grouped: bool = False,
     scored: bool = False,
     crowded: bool = False,
-    uneven: bool = False,
+    uneven: str | None = None,
     alone: str | None = None,
 ) -> BackwardConfig:
     """The configuration the backward pass launches for this problem; ``exact`` is told there,
@@ -155,7 +156,7 @@ def choose_forward(
     scored: bool = False,
     crowded: bool = False,
     biased_blocks: bool = False,
-    uneven: bool = False,
+    uneven: str | None = None,
     alone: str | None = None,
     describable: bool = True,
     ragged: bool = False,
@@ -163,8 +164,8 @@ def choose_forward(
     """The configuration the forward pass launches; ``plain`` where nothing but causal is asked,
     ``other`` where head dims are not ``measured``, ``narrow`` where sequences are packed or
     a row sees few keys, ``scored`` where more is asked of scores than a mask, ``crowded`` where
-    much is, ``biased_blocks`` where it is a bias and lists of blocks, ``uneven`` where it is a bias
-    that options.py calls so, ``alone`` what it is where it is one thing, ``describable`` where keys
+    much is, ``biased_blocks`` where it is a bias and lists of blocks, ``uneven`` as options.py has
+    it, ``alone`` what it is where it is one thing, ``describable`` where keys
     and values may come through descriptors, ``ragged`` where all rows see all keys, in a number
     that is no multiple of 16."""
     if target.backend == "interpreter":
@@ -183,7 +184,9 @@ def choose_forward(
         if other and target.name == "sm_90":
             tables = FORWARD | SCORED_FORWARD
         tables = tables | SCORED_FORWARD if scored else tables
-        tables = tables | UNEVEN_FORWARD if uneven else tables
+        # Head dims between powers of two have registers for no branch on sm_90.
+        if uneven and not (other and target.name == "sm_90"):
+            tables = tables | (UNEVEN_FP32_FORWARD if uneven == "fp32" else UNEVEN_FORWARD)
         tables = tables | CROWDED_FORWARD if crowded else tables
         rows = (tables | BIASED_BLOCKS if biased_blocks else tables)[target.name]
         return rows[next(limit for limit in rows if head_dim <= limit)]

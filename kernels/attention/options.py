@@ -53,15 +53,17 @@ class Options:
         asked = [kind for kind in kinds if getattr(self, kind) is not None]
         return asked[0] if len(asked) == 1 else None
 
-    def uneven(self, scores: tuple[int, int, int, int]) -> bool:
-        """Whether there is a bias that no loads of 16 bytes fetch for ``scores`` of this shape, or
-        one value of which serves all keys of a row."""
+    def uneven(self, scores: tuple[int, int, int, int]) -> str | None:
+        """Of a bias that no loads of 16 bytes fetch for ``scores`` of this shape ``fp32`` or
+        ``short``, after its values; ``short`` too where one value serves all keys of a row."""
         if self.bias is None:
-            return False
+            return None
         bias = near_bias(self.bias, scores)
         steps = bias.expand(scores).stride()
         counts = (bias.data_ptr(), *scores[2:], *(n for n in steps if n != 1))
-        return any(n % 16 for n in counts) or not steps[3]
+        if steps[3] and not any(n % 16 for n in counts):
+            return None
+        return "fp32" if bias.dtype == torch.float32 and steps[3] else "short"
 
     def alone_in_gradients(self, scores: tuple[int, int, int, int]) -> str | None:
         """As ``alone``; of a bias for ``scores`` of this shape what it costs the gradients' loops

@@ -25,9 +25,10 @@ SCORED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
 }
 # A bias that no loads of 16 bytes fetch, or one value of which serves all keys of a row
 # (options.py): the tiles of an even one spill, at head dim 128 up to 620 bytes on sm_80, 428 on
-# sm_90 and 1016 on sm_100, at 64 up to 4, 1092 and 4. On sm_80 two loops of these tiles would spill
-# 40 at 128. With a second stage ptxas waits for every wgmma by itself on sm_90 (C7515). AMD's tiles
-# spill nothing. Found with the compiler; not measured on a card yet.
+# sm_90 and 1016 on sm_100, at 64 up to 4, 1120 and 4. On sm_80 two loops of these tiles would spill
+# 40 at 128. With a second stage ptxas waits for every wgmma by itself on sm_90 (C7515), but of
+# values of 4 bytes. AMD's tiles spill nothing. Those of sm_90 are the fastest on an H200 that
+# neither spill nor wait so, under Triton 3.6 and 3.7; the others were found with the compiler.
 UNEVEN_FORWARD: dict[str, dict[int, ForwardConfig]] = {
     "sm_80": {
         64: C(64, 32, 4, 3, branch=True),
@@ -35,14 +36,22 @@ UNEVEN_FORWARD: dict[str, dict[int, ForwardConfig]] = {
         256: C(64, 64, 8, 2),
     },
     "sm_90": {
-        64: C(64, 64, 4, 1, tma=True, branch=True),
-        128: C(64, 32, 4, 1, tma=True, branch=True),
+        64: C(64, 64, 4, 1, branch=True),
+        128: C(64, 32, 4, 1, branch=True),
         256: C(128, 64, 8, 2),
     },
     "sm_100": {
-        64: C(128, 64, 8, 2, tma=True, branch=True),
+        64: C(64, 64, 4, 2, tma=True, branch=True),
         128: C(64, 32, 8, 2, tma=True, branch=True),
         256: C(128, 32, 8, 2, tma=True),
+    },
+}
+# Of fp32, a value a key, which copies of 4 bytes fetch ahead.
+UNEVEN_FP32_FORWARD = UNEVEN_FORWARD | {
+    "sm_90": {
+        64: C(64, 64, 4, 2, branch=True),
+        128: C(64, 64, 4, 2, tma=True, branch=True),
+        256: C(128, 64, 8, 2),
     },
 }
 # With dropout or lists of blocks, so that all of it at once spills nothing up to head dim 128.

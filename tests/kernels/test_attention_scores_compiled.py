@@ -240,6 +240,18 @@ def test_both_passes_of_an_uneven_bias_spill_nothing(
             assert one["tensor_core_level"] == LEVEL[target.name], one["kernel"]
 
 
+@pytest.mark.parametrize("D", [64, 128])
+@pytest.mark.parametrize("alone", ["bias", "bias_fp32", "bias_by_head"])
+def test_an_uneven_bias_spills_nothing_forward_on_hopper(alone: str, D: int) -> None:
+    S = 1024 if alone == "bias_by_head" else 1000
+    shape: dict[str, Any] = {"dtype": "bf16", "B": 2, "S": S, "H": 8, "D": D, "causal": True}
+    measured = measure(Everything(group="test", alone=alone, **shape), get("sm_90"))
+    assert measured.status == "ok", measured.detail
+    assert measured.values["spilled_bytes"] == 0
+    assert measured.values["advisories"] == 0
+    assert measured.values["tensor_core_level"] == LEVEL["sm_90"]
+
+
 # By the name of the argument.
 ARGUMENTS = {"slopes": "alibi_slopes", "dropout": "dropout_p"}
 SHARED = [ARGUMENTS.get(kind, kind) for kind in ALONE_BACKWARD]

@@ -76,7 +76,9 @@ def test_gradients_of_a_bias_take_small_tiles_where_loads_of_16_bytes_do_not_fet
     assert Options(softcap=30.0).alone_in_gradients((2, 2, 32, 64)) == "softcap"
     # Beside other options it is no less uneven.
     scores = (2, 2, 32, 64)
-    assert Options(softcap=30.0, bias=whole[..., :1, :1]).uneven(scores)
+    assert Options(softcap=30.0, bias=whole[..., :1, :1]).uneven(scores) == "short"
+    assert Options(bias=torch.zeros(2, 2, 32, 65)[..., 1:]).uneven(scores) == "fp32"
+    assert Options(bias=torch.zeros(2, 2, 32, 1)).uneven(scores) == "short"
     assert not Options(softcap=30.0, bias=whole).uneven(scores)
     assert not Options(softcap=30.0).uneven(scores)
 
@@ -85,13 +87,13 @@ def test_on_sm_80_an_uneven_bias_takes_tiles_of_its_own_beside_other_options_too
     for D in (64, 128):
         even, uneven, crowded = (
             choose_forward(SM_80, D, torch.bfloat16, scored=True, uneven=uneven, crowded=crowded)
-            for uneven, crowded in ((False, False), (True, False), (True, True))
+            for uneven, crowded in ((None, False), ("short", False), ("fp32", True))
         )
         assert uneven == UNEVEN_FORWARD["sm_80"][D] != even
         assert uneven.branch and not even.branch
         # Dropout and lists of blocks need more.
         assert crowded == CROWDED_FORWARD["sm_80"][D]
-    keys = choose_backward(SM_80, 64, torch.bfloat16, scored=True, uneven=True, grouped=True).kv
+    keys = choose_backward(SM_80, 64, torch.bfloat16, scored=True, uneven="short", grouped=True).kv
     assert keys.num_warps == 8
 
 
