@@ -14,7 +14,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
 from .configs import padded
-from .kvcache_layout import queries_of, row_of
+from .kvcache_layout import parts_of, queries_of, row_of
 from .scores import finite
 
 # A program is one warp, which waits for no other.
@@ -86,9 +86,14 @@ def attention_kvcache_combine(
 
     # [BLOCK_S, BLOCK_R]
     o_s = tl.arange(0, BLOCK_S)
-    o_part = i_tile.to(tl.int64) * splits * n_rows + (o_s[:, None] * n_rows + o_row[None, :])
+    if cu_q is not None:
+        o_part = parts_of(i_tile % kv_heads, o_s[:, None], splits, tokens * GROUP)
+        o_part += o_first_q * GROUP + o_row[None, :]
+        n_stats = parts_of(kv_heads, 0, splits, tokens * GROUP)
+    else:
+        o_part = i_tile.to(tl.int64) * splits * n_rows + (o_s[:, None] * n_rows + o_row[None, :])
+        n_stats = (tl.num_programs(0) // n_r).to(tl.int64) * splits * n_rows
     in_part = (o_s < splits)[:, None] & in_r[None, :]
-    n_stats = (tl.num_programs(0) // n_r).to(tl.int64) * splits * n_rows
     # [BLOCK_S, BLOCK_R, BLOCK_DV], asked for first: nothing is computed before all is on its way.
     b_part = tl.load(
         part + (o_part * HEAD_DIM_V)[:, :, None] + o_dv[None, None, :],
@@ -148,6 +153,8 @@ def launch(
     sinks: torch.Tensor | None,
     cu_q: torch.Tensor | None,
     *,
+    tiles: int,
+    rows: int,
     group: int,
     natural: bool,
     after: bool,
@@ -155,8 +162,10 @@ def launch(
 ) -> None:
     """Fill ``out`` and ``lse`` from ``part`` (tiles, splits, rows, head_dim_v) and ``stats`` (2,
     tiles, splits, rows), a tile being the ``group`` heads of one key head of one sequence, by
-    ``programs`` programs at least where there is so much to do."""
-    tiles, splits, rows, head_dim_v = part.shape
+    ``programs`` programs at least where there is so much to do. With ``cu_q`` out is (1, tokens,
+    ...), parts are (kv_heads, splits, tokens * group, head_dim_v), and a tile has up to ``rows``.
+    """
+    splits, head_dim_v = part.shape[1], part.shape[3]
     block_s, block_r, block_dv = cut(tiles, splits, rows, head_dim_v, programs)
     attention_kvcache_combine[(tiles * -(-rows // block_r), -(-head_dim_v // block_dv))](
         part,

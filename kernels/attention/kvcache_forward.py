@@ -14,7 +14,7 @@ from ..products import add_product, loaded_as_fp32, sum_type
 from ..reach import wide
 from .e4m3 import both_widened, in_fp16, widened
 from .kvcache_combine import finished
-from .kvcache_layout import keys_in_cache, lead, pages, queries_of, row_of, trail
+from .kvcache_layout import keys_in_cache, lead, pages, parts_of, queries_of, row_of, trail
 from .products import head_product
 from .rotary import load_rotated
 from .scores import finite, tanh
@@ -336,8 +336,12 @@ def attention_kvcache(
         b_out *= tl.load(v_scale + i_kv * stride_v_scale)
     mask = lead(in_m, TURNED) & trail(in_dv, TURNED)
     if part is not None:
-        o_part = (i_tile * splits + i_s).to(tl.int64) * n_rows
-        n_stats = (tl.num_programs(0) // n_m).to(tl.int64) * n_rows
+        if cu_q is not None:
+            o_part = parts_of(i_kv, i_s, splits, tokens * GROUP) + o_first_q * GROUP
+            n_stats = parts_of(kv_heads, 0, splits, tokens * GROUP)
+        else:
+            o_part = parts_of(i_tile, i_s, splits, n_rows)
+            n_stats = (tl.num_programs(0) // n_m).to(tl.int64) * n_rows
         tl.store(stats + o_part + o_row, b_max, mask=in_m)
         tl.store(stats + n_stats + o_part + o_row, b_sum, mask=in_m)
         p_part = part + o_part * HEAD_DIM_V + lead(o_row * HEAD_DIM_V, TURNED)

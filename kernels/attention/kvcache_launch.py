@@ -82,8 +82,12 @@ def launch(
         after = bool(added) and target.overlaps_launches
         part = stats = None
         if num_splits > 1:
-            part = q.new_empty((tiles, num_splits, rows, head_dim_v), dtype=torch.float32)
-            stats = q.new_empty((2, tiles, num_splits, rows), dtype=torch.float32)
+            # Packed, by the tokens there are and not by the longest sequence.
+            shape = (tiles, num_splits, rows)
+            if tokens is not None:
+                shape = (kv_heads, num_splits, tokens * group)
+            part = q.new_empty((*shape, head_dim_v), dtype=torch.float32)
+            stats = q.new_empty((2, *shape), dtype=torch.float32)
         attention_kvcache[(blocks * num_splits * tiles,)](
             q,
             k,
@@ -151,6 +155,8 @@ def launch(
             lse,
             sinks,
             cu_q,
+            tiles=tiles,
+            rows=rows,
             group=group,
             natural=natural,
             after=target.overlaps_launches,

@@ -99,6 +99,12 @@ def row_of(cu_q, i_b, first, stride_b, stride_s):
 
 
 @triton.jit
+def parts_of(i_tile, i_s, splits, n_rows):
+    """How many rows of parts lie before part ``i_s`` of a tile."""
+    return (i_tile * splits + i_s).to(tl.int64) * n_rows
+
+
+@triton.jit
 def pages(table, stride_tp, i_n, o_end, o_n, PAGE_SIZE: tl.constexpr, BLOCK_N: tl.constexpr):
     """The page of a block of keys from ``i_n`` on, or of each key where pages are smaller."""
     if PAGE_SIZE >= BLOCK_N:
