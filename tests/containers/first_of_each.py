@@ -11,6 +11,7 @@ from __future__ import annotations
 import pytest
 
 
+@pytest.hookimpl(trylast=True)  # among what -m has left
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     first: dict[tuple[object, ...], pytest.Item] = {}
     for item in items:
