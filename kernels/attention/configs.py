@@ -130,13 +130,15 @@ def choose_backward(
             tables = tables | (PACKED_BACKWARD if packed else NARROW_BACKWARD)
         limit = next(limit for limit in tables[target.name] if head_dim <= limit)
         found = tables[target.name][limit]
-        if scored or (packed and not (describable and found.tma)):
+        by_pointers = packed and not (describable and found.tma)
+        if scored or by_pointers:
             tables = BACKWARD | ROOMY_BACKWARD
-            found = tables[target.name][limit]
         shared_kv = PACKED_KV if packed else WINDOW_KV if windowed else GROUPED_KV
         rows = shared_kv.get(target.name, {})
-        if grouped and not other and not scored and limit in rows:
-            return replace(found, kv=rows[limit])
+        # Where there are descriptors, these tiles were measured with them alone.
+        one_loop = limit in rows and not (by_pointers and found.tma)
+        if grouped and one_loop and not other and not scored:
+            return replace(tables[target.name][limit], kv=rows[limit])
         tables = tables | SCORED_BACKWARD if scored else tables
         tables = tables | UNEVEN_BACKWARD if uneven else tables
         return (tables | CROWDED_BACKWARD if crowded else tables)[target.name][limit]
@@ -165,9 +167,9 @@ def choose_forward(
     ``other`` where head dims are not ``measured``, ``narrow`` where sequences are packed or
     a row sees few keys, ``scored`` where more is asked of scores than a mask, ``crowded`` where
     much is, ``biased_blocks`` where it is a bias and lists of blocks, ``uneven`` as options.py has
-    it, ``alone`` what it is where it is one thing, ``describable`` where keys
-    and values may come through descriptors, ``ragged`` where all rows see all keys, in a number
-    that is no multiple of 16."""
+    it, ``alone`` what it is where it is one thing, ``describable`` where keys and values may come
+    through descriptors, ``ragged`` where all rows see all keys, in a number that is no multiple of
+    16."""
     if target.backend == "interpreter":
         return INTERPRETED
     if dtype.itemsize == 2 and target.name in FORWARD:

@@ -81,8 +81,7 @@ def flash_attention_kvcache(
     -inf as log-sum-exp. ``num_splits``: into how many parts the keys of a sequence are split, each
     a program, 0 for a number that fills the device, chosen from the shapes and whether one length
     is given for all: then sequences whose key heads alone fill it are not split. Partial results
-    are fp32. ``return_lse`` adds (batch, heads, seqlen_q), fp32; packed, (heads,
-    tokens).
+    are fp32. ``return_lse`` adds (batch, heads, seqlen_q), fp32, or packed (heads, tokens).
 
     Nothing waits for the device, so CUDA graphs can hold it. Not differentiable. Under
     ``torch.autocast`` q, k and v are cast to its dtype unless the cache is of theirs.
