@@ -13,13 +13,11 @@ import pytest
 import torch
 import torch.nn.attention.bias
 
-from tests.kernels.interpreted import Errors, Worker, measure, pool
+from tests.kernels.interpreted import Errors, Worker, pool
 from tests.kernels.scores_cases import (
     PACKED,
     PACKED_NAMES,
     Case,
-    below,
-    drawn,
     run,
     run_varlen,
 )
@@ -346,173 +344,6 @@ def test_rows_a_bias_hides_give_zero_and_minus_infinity(interpreter: Worker, dty
         assert torch.equal(one, torch.zeros_like(one))
     for one in others:
         assert torch.isfinite(one).all()
-
-
-def run_sdpa(shape: tuple[int, ...], dtype: torch.dtype | str) -> list[Errors]:
-    """With a mask of this dtype, or one of torch's own, which are told by their class."""
-    import kernels
-
-    case = Case(B=2, S=33, KV=40, H=4, G=2)
-    q, k, v = (one.transpose(1, 2) for one in case.tensors())
-    if isinstance(dtype, str):
-        mask = getattr(torch.nn.attention.bias, dtype)(*shape)
-    else:
-        mask = torch.randn(shape, generator=torch.Generator().manual_seed(3))
-        mask = mask > -0.5 if dtype == torch.bool else mask.to(dtype)
-    added = dtype == torch.float16
-
-    def torch_sdpa(kind: torch.dtype) -> torch.Tensor:
-        return torch.nn.functional.scaled_dot_product_attention(
-            *(one.to(kind) for one in (q, k, v)),
-            attn_mask=mask.to(kind) if added else mask,
-            enable_gqa=True,
-        )
-
-    got = kernels.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
-    return [measure(got, torch_sdpa(q.dtype), torch_sdpa(torch.float64))]
-
-
-@pytest.mark.parametrize(
-    ("shape", "dtype"),
-    [
-        ((33, 40), torch.bool),
-        ((2, 1, 1, 40), torch.bool),
-        ((2, 4, 33, 40), torch.float16),
-        ((33, 40), "causal_lower_right"),
-        ((33, 40), "causal_upper_left"),
-    ],
-    ids=str,
-)
-def test_attn_mask_means_what_torch_means(
-    interpreter: Worker, shape: tuple[int, ...], dtype: torch.dtype | str
-) -> None:
-    interpreter.check(run_sdpa, shape, dtype, names=("out",))
-
-
-# Shapes of query, key, value and mask; heads may be grouped.
-Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...] | None]
-SHAPES: list[tuple[Shapes, bool]] = [
-    (((3, 20, 16), (3, 24, 16), (3, 24, 8), (3, 20, 24)), False),
-    (((20, 16), (24, 16), (24, 16), None), False),
-    (((3, 20, 16), (24, 16), (24, 16), None), False),
-    (((4, 20, 16), (2, 24, 16), (2, 24, 16), None), True),
-    (((2, 3, 4, 20, 16), (2, 3, 2, 24, 16), (2, 3, 2, 24, 16), (3, 1, 20, 24)), True),
-    (((2, 4, 20, 16), (1, 2, 24, 16), (1, 2, 24, 16), (2, 1, 1, 24)), True),
-    (((2, 3, 4, 20, 16), (3, 4, 24, 16), (2, 1, 1, 24, 16), (1, 1, 4, 20, 1)), False),
-    (((1, 1, 20, 16), (2, 4, 24, 16), (1, 4, 24, 16), (2, 4, 20, 24)), False),
-    (((2, 4, 20, 16), (2, 1, 24, 16), (2, 1, 24, 16), None), False),
-]
-
-
-def run_sdpa_of(shapes: Shapes, grouped: bool) -> tuple[list[Errors], list[torch.Tensor]]:
-    """The output and all gradients beside torch's; and of a compiled graph and of eager."""
-    import torch._dynamo
-
-    import kernels
-
-    torch._dynamo.reset()
-    given = [torch.randn(one) for one in shapes if one is not None]
-    dout = None
-    found: list[list[torch.Tensor]] = []
-    ours, torchs = kernels.scaled_dot_product_attention, torch.nn.functional
-    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
-    theirs = torchs.scaled_dot_product_attention
-    for call, kind in ((ours, None), (compiled, None), (theirs, None), (theirs, torch.float64)):
-        leaves = [one.to(kind or one.dtype).requires_grad_() for one in given]
-        out = call(*leaves[:3], *leaves[3:], enable_gqa=grouped)
-        dout = torch.randn_like(out) if dout is None else dout
-        assert out.shape == dout.shape
-        found.append([out.detach(), *torch.autograd.grad(out, leaves, dout.to(out.dtype))])
-    eager, graph, plain, exact = found
-    errors = [measure(*three) for three in zip(eager, plain, exact, strict=True)]
-    return errors, [a - b for a, b in zip(eager, graph, strict=True)]
-
-
-@pytest.mark.parametrize(("shapes", "grouped"), SHAPES, ids=str)
-def test_any_batch_axes_mean_what_torch_means(
-    interpreter: Worker, shapes: Shapes, grouped: bool
-) -> None:
-    errors, differences = interpreter.run(run_sdpa_of, shapes, grouped)
-    for name, one in zip(("out", "dquery", "dkey", "dvalue", "dmask"), errors, strict=False):
-        one.check(name)
-    assert all(not torch.any(one) for one in differences)
-
-
-def run_dropout() -> dict[str, torch.Tensor]:
-    """Uniform weights over keys whose values tell which were kept."""
-    import kernels
-
-    q, k = torch.zeros(2, 4, 64, 2, 64).unbind()
-    v = torch.eye(64).reshape(1, 64, 1, 64).expand(4, 64, 2, 64)
-
-    def kept(**options: Any) -> torch.Tensor:
-        return kernels.flash_attention(q, k, v, dropout_p=0.25, **options) * 64.0
-
-    views = [one.transpose(1, 2) for one in (q, k, v)]
-    torch.manual_seed(1)
-    found = {
-        "first": kept(dropout_seed=7),
-        "again": kept(dropout_seed=torch.tensor([7])),
-        "other": kept(dropout_seed=8),
-        "drawn": kept(),
-        "drawn_again": kept(),
-        "all": kernels.flash_attention(q, k, v, dropout_p=1.0),
-        "sdpa": kernels.scaled_dot_product_attention(*views, dropout_p=0.25) * 64.0,
-    }
-    return {name: one.contiguous() for name, one in found.items()}
-
-
-def test_dropout_is_the_seeds_and_unbiased(interpreter: Worker) -> None:
-    found = interpreter.run(run_dropout)
-    assert torch.equal(found["first"], found["again"])
-    for name in ("other", "drawn", "drawn_again", "sdpa"):
-        assert not torch.equal(found["first"], found[name])
-        # 32,768 draws: 5 standard deviations of their mean.
-        assert abs(float(found[name].mean()) - 1.0) < 5.0 * (0.25 / 0.75 / 32768) ** 0.5
-    assert not torch.equal(found["drawn"], found["drawn_again"])
-    assert set(found["first"].unique().tolist()) == {0.0, float(torch.tensor(1.0) / 0.75)}
-    assert torch.equal(found["all"], torch.zeros_like(found["all"]))
-
-
-def run_kept() -> torch.Tensor:
-    """(seeds, heads, rows, keys): which of uniform weights a quarter of dropout keeps."""
-    import kernels
-
-    q, k = torch.zeros(2, 1, 128, 2, 128).unbind()
-    v = torch.eye(128).reshape(1, 128, 1, 128).expand(1, 128, 2, 128)
-    found = [kernels.flash_attention(q, k, v, dropout_p=0.25, dropout_seed=seed) for seed in (7, 8)]
-    return torch.cat(found).transpose(1, 2) > 0.0
-
-
-def test_what_dropout_keeps_is_drawn_alone_of_every_neighbour(interpreter: Worker) -> None:
-    kept = interpreter.run(run_kept)
-    numbers = drawn(2, 128, 128, seed=7)
-    assert torch.equal(kept[0], numbers >= below(0.25))
-    # Each bit of a word is set by half, and each row, column, head and word keeps three quarters.
-    halves = (numbers[..., None] >> torch.arange(32)) & 1
-    assert float((halves.double().mean((0, 1, 2)) - 0.5).abs().max()) < 5.0 * (0.25 / 32768) ** 0.5
-    for axes in ((1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)):
-        rates = kept.double().mean(axes)
-        draws = kept.numel() // rates.numel()
-        assert float((rates - 0.75).abs().max()) < 5.0 * (0.1875 / draws) ** 0.5
-    whole = kept.double().reshape(4, 8, 2, 8, 8, 2, 8) - 0.75
-    of_words = whole.mean((0, 1, 3, 4, 6))
-    assert float(of_words.abs().max()) < 5.0 * (0.1875 / (kept.numel() // 4)) ** 0.5
-    # Products of what is (rows, keys) apart, as far as one Philox serves and beyond, and of the
-    # same place of another seed or head: 5 standard deviations of a mean of no correlation.
-    centred = kept.double() - 0.75
-    apart = [(i, j) for i in (0, 1, 2, 4, 8, 16, 32) for j in (0, 1, 2, 4, 8, 16, 32) if i or j]
-    for rows, keys in apart:
-        pairs = centred[..., rows:, keys:] * centred[..., : 128 - rows, : 128 - keys]
-        assert abs(float(pairs.mean())) < 5.0 * 0.1875 / pairs.numel() ** 0.5, (rows, keys)
-    for one, other in ((centred[0], centred[1]), (centred[:, 0], centred[:, 1])):
-        assert abs(float((one * other).mean())) < 5.0 * 0.1875 / one.numel() ** 0.5
-    # Of four words of one Philox any two, three and four.
-    four = whole.permute(0, 1, 3, 4, 6, 2, 5).reshape(-1, 4)
-    for words in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3), (0, 1, 2), (1, 2, 3), range(4)):
-        product = four[:, list(words)].prod(1)
-        limit = 5.0 * (0.1875 ** len(words) / len(four)) ** 0.5
-        assert abs(float(product.mean())) < limit, tuple(words)
 
 
 def run_unread() -> list[torch.Tensor]:
