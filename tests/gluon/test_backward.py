@@ -201,7 +201,9 @@ def test_what_is_not_finite_comes_out_where_the_formulas_does(
     [
         (Case(D=32, q=(70,), k=(70,)), []),
         (Case(D=64, q=(130,), k=(130,), **CAUSAL), cases.KERNELS[ONE]),
-        (Case(D=96, q=(64,), k=(100,), dtype="float16"), cases.KERNELS[SHORT]),
+        (Case(D=96, H=2, G=2, q=(64,), k=(100,), dtype="float16"), cases.KERNELS[SHORT]),
+        # Of few rows gradients are exact, which portable kernels compute.
+        (Case(D=96, q=(64,), k=(100,), dtype="float16"), []),
         (Case(D=192, q=(100,), k=(90,), **CAUSAL), cases.KERNELS[WIDE]),
         (Case(D=128, q=(70, 65), k=(80, 65), packed=True), ["list_tiles", *cases.KERNELS[ONE]]),
         # Those of few keys by one more kernel, a portable one.

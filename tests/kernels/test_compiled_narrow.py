@@ -16,27 +16,27 @@ from tests.kernels.on_card import portable
 FP16 = torch.float16
 
 
-def rows(seqlen: int, head_dim: int, pad: int = 0) -> torch.Tensor:
-    """Of two heads; with ``pad`` rows are not aligned, and tiles go through registers."""
-    whole = torch.zeros(1, seqlen, 2, head_dim + pad, dtype=FP16)
+def rows(seqlen: int, head_dim: int, pad: int = 0, heads: int = 2) -> torch.Tensor:
+    """With ``pad`` rows are not aligned, and tiles go through registers."""
+    whole = torch.zeros(1, seqlen, heads, head_dim + pad, dtype=FP16)
     return whole[..., :head_dim].requires_grad_()
 
 
 def attended(
-    seqlen_q: int, seqlen_k: int, head_dim: int, head_dim_v: int, pad: int = 0
+    seqlen_q: int, seqlen_k: int, head_dim: int, head_dim_v: int, pad: int = 0, heads: int = 2
 ) -> torch.Tensor:
     q, k, v = (
-        rows(seqlen_q, head_dim, pad),
-        rows(seqlen_k, head_dim, pad),
-        rows(seqlen_k, head_dim_v, pad),
+        rows(seqlen_q, head_dim, pad, heads),
+        rows(seqlen_k, head_dim, pad, heads),
+        rows(seqlen_k, head_dim_v, pad, heads),
     )
     out = kernels.flash_attention(q, k, v, causal=True)
     assert isinstance(out, torch.Tensor)
     return out
 
 
-def trained(*shape: int) -> None:
-    out = attended(*shape)
+def trained(*shape: int, heads: int = 2) -> None:
+    out = attended(*shape, heads=heads)
     out.backward(torch.zeros_like(out))
 
 
@@ -92,13 +92,14 @@ def test_no_product_reads_what_nothing_wrote(case: Callable[[], object], launche
     assert [reading.read_code(one.kernel).advisories for one in found] == [()] * launches
 
 
-# (1, 2) has a causal offset of 1. Over few keys gradients are exact, whose delta is found by a
-# launch of its own.
+# (1, 2) has a causal offset of 1. Over few keys and of few rows gradients are exact, whose delta is
+# found by a launch of its own.
 @pytest.mark.parametrize(
-    ("lengths", "launches"), [((1, 1), 4), ((130, 1), 4), ((1, 130), 3), ((1, 2), 4)]
+    ("lengths", "heads", "launches"),
+    [((1, 1), 2, 4), ((130, 1), 2, 4), ((1, 130), 2, 4), ((1, 130), 65, 3), ((1, 2), 2, 4)],
 )
-def test_a_length_of_one_compiles(lengths: tuple[int, int], launches: int) -> None:
-    found = compiled(lambda: trained(*lengths, 64, 64))
+def test_a_length_of_one_compiles(lengths: tuple[int, int], heads: int, launches: int) -> None:
+    found = compiled(lambda: trained(*lengths, 64, 64, heads=heads))
     assert len(found) == launches
     # As constants of 1 these are what some ptxas die of.
     if 1 in (lengths[1], lengths[1] - lengths[0]):
