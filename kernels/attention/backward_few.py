@@ -237,7 +237,7 @@ def attention_backward_few(
                 b_kept = b_p
                 if seed is not None:
                     b_keep = kept(scores, i_m, i_n, BLOCK_M, BLOCK_N)
-                    b_dp = dropped(b_dp, b_keep, scores)
+                    b_dp = dropped(b_dp, b_keep, scores, True)
                     b_kept = dropped(b_p, b_keep, scores)
                 b_ds = b_dp - tl.sum(b_p * b_dp, 1)[:, None]
                 if dlse is not None:

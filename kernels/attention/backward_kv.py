@@ -154,7 +154,7 @@ def accumulate_kv(
         if EXACT:
             b_dp = head_product(b_dout, b_v, WIDE=True).T
             if scores.seed is not None:
-                b_dp = dropped(b_dp, b_keep, scores)
+                b_dp = dropped(b_dp, b_keep, scores, True)
             b_ds = b_dp - b_delta[None, :]
             if dlse is not None:
                 b_ds += tl.load(dlse + o_bh + i_m + o_m, mask=in_m, other=0.0)[None, :]

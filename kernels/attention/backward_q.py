@@ -84,7 +84,7 @@ def accumulate_q(
         b_dp = head_product(b_dout, b_v, WIDE=True)
         if scores.seed is not None:
             b_keep = kept(scores, o_row, i_n, BLOCK_M, BLOCK_N, sum_type(b_k.dtype))
-            b_dp = dropped(b_dp, b_keep, scores)
+            b_dp = dropped(b_dp, b_keep, scores, b_total is not None)
         seen = up_to(b_last - i_n, BLOCK_N) if CAUSAL else i_n + o_n[None, :] < seqlen_k
         if left_offset is not None and o_full is None:
             seen = seen & since(b_first - i_n, BLOCK_N)

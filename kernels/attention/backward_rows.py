@@ -242,7 +242,7 @@ def attention_backward_rows(
         b_dp = head_product(b_dout, b_v, WIDE=True)
         if scores.seed is not None:
             b_keep = kept(scores, i_row, i_n, BLOCK_M, BLOCK_N)
-            b_dp = dropped(b_dp, b_keep, scores)
+            b_dp = dropped(b_dp, b_keep, scores, True)
         seen = i_n + o_n[None, :] < seqlen_k
         if CAUSAL:
             seen = seen & (i_n + o_n[None, :] <= i_row + o_m[:, None] + causal_offset)

@@ -178,9 +178,17 @@ def philox(seed, c_0, c_1, c_2):
 
 
 @triton.jit
-def dropped(b_values, b_keep, scores):
-    """What is left of weights, or of their gradients."""
-    return tl.where(b_keep, b_values, 0.0) * scores.keep_scale
+def dropped(b_values, b_keep, scores, ROUNDED: tl.constexpr = False):
+    """What is left of weights, or of their gradients.
+
+    ROUNDED, where a difference of it has to vanish, does not leave it to a compiler whether the
+    product is rounded before another number is subtracted: an FMA with 0 becomes part of no other.
+    In fp64 that rounding is beyond every bar."""
+    b_left = tl.where(b_keep, b_values, 0.0)
+    if ROUNDED and b_left.dtype == tl.float32:
+        return tl.fma(b_left, scores.keep_scale, 0.0)
+    else:
+        return b_left * scores.keep_scale
 
 
 @triton.jit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -132,3 +133,29 @@ def test_fp32_silu_is_divided_to_the_nearest() -> None:
     (found,) = compiled(product)
     ptx = found.kernel.texts["ptx"]
     assert "div.full" not in ptx and "div.rn" in ptx
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_dropout_scales_is_rounded_before_the_difference(packed: bool) -> None:
+    """Of one key the scores' gradient vanishes. Scaled in the FMA that subtracts delta it was the
+    rounding that delta has, 1e-6 in a bias's gradient; interpreted nothing is fused."""
+
+    def trained_by_one_key() -> None:
+        q, k = rows(2, 80), rows(1, 80)
+        if packed:
+            ends = torch.tensor([0, 2], dtype=torch.int32), torch.tensor([0, 1], dtype=torch.int32)
+            out = kernels.flash_attention_varlen(
+                q[0], k[0], k[0], *ends, 2, 1, dropout_p=0.3, dropout_seed=7
+            )
+        else:
+            out = kernels.flash_attention(q, k, k, dropout_p=0.3, dropout_seed=7)
+        assert isinstance(out, torch.Tensor)
+        out.backward(torch.zeros_like(out))
+
+    found = [one for one in compiled(trained_by_one_key) if "backward" in one.kernel.name]
+    assert found
+    for one in found:
+        ptx = one.kernel.texts["ptx"]
+        rounded = re.findall(r"fma\.rn\.f32\s+(%\w+), %\w+, %\w+, 0f00000000;", ptx)
+        subtracted = re.findall(r"sub\.f32\s+%\w+, (%\w+), ", ptx)
+        assert set(rounded) & set(subtracted), one.kernel.name
