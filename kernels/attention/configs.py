@@ -16,6 +16,8 @@ from .plain_configs import (
     OTHER_BACKWARD,
     PACKED_BACKWARD,
     PACKED_KV,
+    POINTERS_BACKWARD,
+    POINTERS_FORWARD,
     RAGGED_FORWARD,
     ROOMY_BACKWARD,
     ROOMY_FORWARD,
@@ -30,9 +32,11 @@ from .scored_configs import (
     BIASED_BLOCKS,
     CROWDED_BACKWARD,
     CROWDED_FORWARD,
+    ROW_GROUPED_KV,
     SCORED_BACKWARD,
     SCORED_FORWARD,
     UNEVEN_BACKWARD,
+    UNEVEN_CROWDED_BACKWARD,
     UNEVEN_FORWARD,
     UNEVEN_FP32_FORWARD,
 )
@@ -120,6 +124,10 @@ def choose_backward(
     if target.backend == "interpreter":
         return INTERPRETED_BACKWARD
     if dtype.itemsize == 2 and target.name in BACKWARD:
+        if not (describable or scored or other):
+            limit = next(limit for limit in BACKWARD[target.name] if head_dim <= limit)
+            if own := POINTERS_BACKWARD.get(target.name, {}).get(limit):
+                return own
         other = other or not describable
         row = ALONE_BACKWARD.get(alone or "", {}).get(target.name, {}).get(head_dim)
         if row and not packed and not other:
@@ -134,14 +142,18 @@ def choose_backward(
         if scored or by_pointers:
             tables = BACKWARD | ROOMY_BACKWARD
         shared_kv = PACKED_KV if packed else WINDOW_KV if windowed else GROUPED_KV
-        rows = shared_kv.get(target.name, {})
+        by_one = shared_kv.get(target.name, {})
         # Where there are descriptors, these tiles were measured with them alone.
-        one_loop = limit in rows and not (by_pointers and found.tma)
+        one_loop = limit in by_one and not (by_pointers and found.tma)
         if grouped and one_loop and not other and not scored:
-            return replace(tables[target.name][limit], kv=rows[limit])
+            return replace(tables[target.name][limit], kv=by_one[limit])
         tables = tables | SCORED_BACKWARD if scored else tables
         tables = tables | UNEVEN_BACKWARD if uneven else tables
-        return (tables | CROWDED_BACKWARD if crowded else tables)[target.name][limit]
+        if crowded:
+            tables = tables | (UNEVEN_CROWDED_BACKWARD if uneven else CROWDED_BACKWARD)
+        found = tables[target.name][limit]
+        by_row = ROW_GROUPED_KV.get(target.name, {}) if uneven == "row" and not crowded else {}
+        return replace(found, kv=by_row.get(limit, found.kv)) if grouped else found
     if head_dim * dtype.itemsize > 256:
         return WIDE_DEFAULT_BACKWARD
     return DEFAULT_BACKWARD
@@ -178,6 +190,10 @@ def choose_forward(
         fits = found and (describable or not found.tma)
         if found and fits and plain and not other and not uneven:
             return found
+        if not (describable or scored or other):
+            limit = next(limit for limit in FORWARD[target.name] if head_dim <= limit)
+            if own := POINTERS_FORWARD.get(target.name, {}).get(limit):
+                return own
         if ragged and (found := RAGGED_FORWARD.get(target.name, {}).get(head_dim)):
             return found
         tables = FORWARD if plain and not scored else FORWARD | ROOMY_FORWARD

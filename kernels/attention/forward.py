@@ -305,6 +305,7 @@ def launch(
         masked = causal or left_offset is not None or not options.plain
         # Those behind whole blocks then have a loop of their own, or a branch in that of all.
         ragged = packed is None and not masked and seqlen_k % 16 != 0
+        describable = describable_as(packed, k, v)
         config = choose_forward(
             target,
             max(head_dim, v.shape[3]),
@@ -317,11 +318,11 @@ def launch(
             biased_blocks=options.bias is not None and options.block_mask is not None,
             uneven=options.uneven(scores),
             alone=options.alone,
-            describable=options.alone is None or describable_as(packed, k, v),
+            describable=describable,
             ragged=ragged,
         )
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
-        tma = config.tma and describable_as(packed, k, v) and not (other and packed is not None)
+        tma = config.tma and describable and not (other and packed is not None)
         # Where a row's place tells how many keys it sees: not in a window.
         ordered = causal and left_offset is None and options.block_mask is None and not natural
         few = seqlen_k == 1 or (causal and seqlen_q == causal_offset == 1)

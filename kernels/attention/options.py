@@ -55,7 +55,7 @@ class Options:
 
     def uneven(self, scores: tuple[int, int, int, int]) -> str | None:
         """Of a bias that no loads of 16 bytes fetch for ``scores`` of this shape ``fp32`` or
-        ``short``, after its values; ``short`` too where one value serves all keys of a row."""
+        ``short``, after its values, and ``row`` where one value serves all keys of a row."""
         if self.bias is None:
             return None
         bias = near_bias(self.bias, scores)
@@ -63,7 +63,9 @@ class Options:
         counts = (bias.data_ptr(), *scores[2:], *(n for n in steps if n != 1))
         if steps[3] and not any(n % 16 for n in counts):
             return None
-        return "fp32" if bias.dtype == torch.float32 and steps[3] else "short"
+        if not steps[3]:
+            return "row"
+        return "fp32" if bias.dtype == torch.float32 else "short"
 
     def alone_in_gradients(self, scores: tuple[int, int, int, int]) -> str | None:
         """As ``alone``; of a bias for ``scores`` of this shape what it costs the gradients' loops

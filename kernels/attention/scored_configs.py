@@ -132,6 +132,10 @@ CROWDED_BACKWARD = SCORED_BACKWARD | {
         256: B(C(32, 32, 8, 1), C(32, 32, 8, 1)),
     }
 }
+# Beside dropout or lists of blocks, too, where it spills 4 to 12.
+UNEVEN_CROWDED_BACKWARD = CROWDED_BACKWARD | {"sm_80": UNEVEN_BACKWARD["sm_80"]}
+# One value a row beside heads that share keys: 8 more, by triton 3.6.
+ROW_GROUPED_KV: dict[str, dict[int, ForwardConfig]] = {"sm_100": {128: C(16, 64, 8, 2)}}
 
 # One thing asked of scores, in gradients: what serves without any, where no compiler spills (at an
 # even length and at an odd one, by triton 3.7, up to head dim 128 by 3.6 too). The keys' kernel has

@@ -10,7 +10,14 @@ import torch
 from kernels.attention.configs import choose_backward, choose_forward
 from kernels.attention.options import Options
 from kernels.attention.order import MOST_TOGETHER, taken, together
-from kernels.attention.plain_configs import BACKWARD, GROUPED_KV, NARROW, PACKED_KV
+from kernels.attention.plain_configs import (
+    BACKWARD,
+    GROUPED_KV,
+    NARROW,
+    PACKED_KV,
+    POINTERS_BACKWARD,
+    POINTERS_FORWARD,
+)
 from kernels.attention.scored_configs import (
     ALONE_BACKWARD,
     CROWDED_FORWARD,
@@ -76,9 +83,10 @@ def test_gradients_of_a_bias_take_small_tiles_where_loads_of_16_bytes_do_not_fet
     assert Options(softcap=30.0).alone_in_gradients((2, 2, 32, 64)) == "softcap"
     # Beside other options it is no less uneven.
     scores = (2, 2, 32, 64)
-    assert Options(softcap=30.0, bias=whole[..., :1, :1]).uneven(scores) == "short"
+    assert Options(softcap=30.0, bias=whole[..., :1, :1]).uneven(scores) == "row"
+    assert Options(bias=torch.zeros(2, 2, 32, 65).bool()[..., 1:]).uneven(scores) == "short"
     assert Options(bias=torch.zeros(2, 2, 32, 65)[..., 1:]).uneven(scores) == "fp32"
-    assert Options(bias=torch.zeros(2, 2, 32, 1)).uneven(scores) == "short"
+    assert Options(bias=torch.zeros(2, 2, 32, 1)).uneven(scores) == "row"
     assert not Options(softcap=30.0, bias=whole).uneven(scores)
     assert not Options(softcap=30.0).uneven(scores)
 
@@ -107,6 +115,20 @@ def test_on_sm_80_heads_that_share_keys_are_walked_in_one_loop() -> None:
     # Full attention over keys that 16 does not divide.
     ragged = choose_forward(SM_80, 128, torch.bfloat16, ragged=True)
     assert ragged.branch and not choose_forward(SM_80, 128, torch.bfloat16).branch
+
+
+@pytest.mark.parametrize("D", [64, 128])
+def test_keys_in_rows_of_no_16_bytes_have_tiles_of_their_own_on_sm_80(D: int) -> None:
+    def forward(**asked: Any) -> Any:
+        return choose_forward(SM_80, D, torch.bfloat16, describable=False, **asked)
+
+    assert forward() == forward(plain=False) == POINTERS_FORWARD["sm_80"][D]
+    # What is asked of scores, and head dims between, take registers that these were not found with.
+    assert forward(scored=True) != forward() != forward(other=True)
+    found = choose_backward(SM_80, D, torch.bfloat16, describable=False, grouped=True)
+    assert found == POINTERS_BACKWARD["sm_80"][D] != BACKWARD["sm_80"][D]
+    small = choose_forward(SM_80, 256, torch.bfloat16, describable=False)
+    assert small == choose_forward(SM_80, 256, torch.bfloat16)
 
 
 @pytest.mark.parametrize("heads", [1, 3, 8, 11, 12, 32])
