@@ -88,7 +88,7 @@ def flash_attention_kvcache(
     """
     if not isinstance(k_cache, torch.Tensor) or getattr(q, "dtype", None) != k_cache.dtype:
         q, k, v = autocast.lowered(q, k, v)
-    max_seqlen_q = _check_packed(q, cu_seqlens_q, max_seqlen_q, k)
+    max_seqlen_q = _check_packed(q, cu_seqlens_q, max_seqlen_q, k, v)
     by_sequence = q
     if cu_seqlens_q is not None:
         by_sequence = q.unsqueeze(0).expand(cu_seqlens_q.shape[0] - 1, -1, -1, -1)
@@ -98,7 +98,7 @@ def flash_attention_kvcache(
     _check_scales(k_cache, k_scale=k_scale, v_scale=v_scale)
     _check_new(q, k_cache, v_cache, k, v, cache_seqlens)
     rows = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
-    _check_rotary(q, k, rotary_cos, rotary_sin, rows)
+    _check_rotary(by_sequence, k, rotary_cos, rotary_sin, rows, cu_seqlens_q is not None)
     batch, most, heads = by_sequence.shape[:3]
     by_scores = (batch, heads, most, rows)
     scores = options.checked(q, by_scores, softcap, alibi_slopes, sinks)[:3]
@@ -125,7 +125,7 @@ def flash_attention_kvcache(
     return (out, lse) if return_lse else out
 
 
-def _check_packed(q: Any, cu_q: Any, max_q: Any, k: Any) -> int:
+def _check_packed(q: Any, cu_q: Any, max_q: Any, k: Any, v: Any) -> int:
     """``max_q`` as operators take it."""
     if cu_q is None:
         if max_q is not None:
@@ -136,10 +136,10 @@ def _check_packed(q: Any, cu_q: Any, max_q: Any, k: Any) -> int:
         return 0
     checks.tensor("q", q, rank=3, layout=PACKED_LAYOUT)
     interface.check_lengths(q, cu_seqlens_q=cu_q)
-    if k is not None:
+    if k is not None or v is not None:
         raise ValueError(
-            "k: expected None with cu_seqlens_q, got a tensor; write the new keys and values into "
-            "the caches beforehand, and count them in cache_seqlens"
+            f"{'v' if k is None else 'k'}: expected None with cu_seqlens_q, got a tensor; write "
+            "the new keys and values into the caches beforehand, and count them in cache_seqlens"
         )
     return interface.longest("max_seqlen_q", max_q)
 
@@ -233,7 +233,7 @@ def _check_new(q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, seqlens: Any)
         )
 
 
-def _check_rotary(q: Any, k: Any, cos: Any, sin: Any, rows: int) -> None:
+def _check_rotary(q: Any, k: Any, cos: Any, sin: Any, rows: int, packed: bool) -> None:
     if cos is None and sin is None:
         return
     layout = "(positions, rotary_dim / 2)"
@@ -251,9 +251,9 @@ def _check_rotary(q: Any, k: Any, cos: Any, sin: Any, rows: int) -> None:
             f"rotary_sin: expected {cos.shape[1]} angles as rotary_cos has, got {sin.shape[1]}"
         )
     if k is None:
+        remedy = "turn q" if packed else "pass k and v, which are turned as well, or turn q"
         raise ValueError(
-            "rotary_cos: expected None without new keys, got a tensor; pass k and v, which are "
-            "turned as well, or turn q beforehand"
+            f"rotary_cos: expected None without new keys, got a tensor; {remedy} beforehand"
         )
 
 

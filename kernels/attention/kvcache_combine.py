@@ -80,7 +80,7 @@ def attention_kvcache_combine(
     o_head = i_tile % kv_heads * GROUP + o_row % GROUP
     o_token = o_row // GROUP
     o_dv = tl.program_id(1) * BLOCK_DV + tl.arange(0, BLOCK_DV)
-    o_first_q, n_q = queries_of(cu_q, i_b, seqlen_q)
+    o_first_q, _, n_q = queries_of(cu_q, i_b, seqlen_q)
     in_r = o_row < n_q * GROUP
     in_dv = o_dv < HEAD_DIM_V
 

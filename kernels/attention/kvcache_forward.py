@@ -102,13 +102,14 @@ def attention_kvcache(
 
     Token i of ``seqlen_q`` sees key j of n when, with d = n - seqlen_q, j <= i + d + ``right``
     (CAUSAL) and j >= i + d + ``left`` (unless that is None). With ``cu_q`` a sequence has queries
-    of its own number, ``seqlen_q`` at most, packed one behind the other: ``tokens`` in all. With
-    ``table`` key j is row j % PAGE_SIZE of page ``table[sequence, j // PAGE_SIZE]``. With ``part``
-    this program's share of the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then
-    sum), else to out and lse. NATURAL: powers of e, else of 2, with log2(e) in ``scale`` and
-    ``softcap``. ``added`` of the keys came with this call, behind the ``length`` others: queries
-    are turned to the positions from there on. ``softcap`` and ``slopes`` as in scores.py, or None;
-    the sink of a head is with the first part of its keys.
+    of its own number, packed one behind the other: ``tokens`` in all. Of each sequence the first
+    ``seqlen_q`` are answered then, and d counts all that it has. With ``table`` key j is row
+    j % PAGE_SIZE of page ``table[sequence, j // PAGE_SIZE]``. With ``part`` this program's share of
+    the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then sum), else to out and lse.
+    NATURAL: powers of e, else of 2, with log2(e) in ``scale`` and ``softcap``. ``added`` of the
+    keys came with this call, behind the ``length`` others: queries are turned to the positions from
+    there on. ``softcap`` and ``slopes`` as in scores.py, or None; the sink of a head is with the
+    first part of its keys.
     FP8 says how the cache is read (e4m3.way); it holds keys and values divided by their scales.
     TURNED: keys, or columns of values, are the rows of products, queries their columns; so a matrix
     unit of 64 rows at least is full without padding queries. PAIRS, if TURNED: an element of an fp8
@@ -132,10 +133,10 @@ def attention_kvcache(
     i_b = i_tile // kv_heads
     i_kv = i_tile % kv_heads
 
-    o_first_q, n_q = queries_of(cu_q, i_b, seqlen_q)
+    o_first_q, n_all, n_q = queries_of(cu_q, i_b, seqlen_q)
     n_before = keys_in_cache(seqlens, length, stride_l, i_b, capacity)
     seqlen_k = tl.minimum(n_before + added, capacity)
-    diagonal = seqlen_k - n_q
+    diagonal = seqlen_k - n_all
 
     # Keys any row of this block sees, in whole blocks, and this program's share of them.
     o_end = seqlen_k
@@ -344,7 +345,7 @@ def attention_kvcache(
             n_stats = (tl.num_programs(0) // n_m).to(tl.int64) * n_rows
         tl.store(stats + o_part + o_row, b_max, mask=in_m)
         tl.store(stats + n_stats + o_part + o_row, b_sum, mask=in_m)
-        p_part = part + o_part * HEAD_DIM_V + lead(o_row * HEAD_DIM_V, TURNED)
+        p_part = part + o_part * HEAD_DIM_V + lead(o_row.to(tl.int64) * HEAD_DIM_V, TURNED)
         tl.store(p_part + trail(o_dv, TURNED), b_out, mask=mask)
         return
     b_out, b_lse = finished(b_out, b_max, lead(b_sum, TURNED), b_sum, b_sink, NATURAL)

@@ -43,7 +43,8 @@ def launch(
     batch, seqlen_q, heads, head_dim = q.shape
     tokens = None
     if cu_q is not None:
-        batch, seqlen_q, tokens = cu_q.numel() - 1, max_q, seqlen_q
+        # Programs, parts and tiles are chosen by it: a bound far above the tokens costs nothing.
+        batch, seqlen_q, tokens = cu_q.numel() - 1, min(max_q, seqlen_q), seqlen_q
     kv_heads, head_dim_v = cache.v.shape[2:]
     group = heads // kv_heads
     rows = seqlen_q * group

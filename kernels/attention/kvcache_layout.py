@@ -84,12 +84,14 @@ def keys_in_cache(seqlens, length, stride_l, i_b, capacity):
 
 @triton.jit
 def queries_of(cu_q, i_b, seqlen_q):
-    """The first query of sequence ``i_b``, and how many it has, ``seqlen_q`` at most."""
-    first = 0
+    """The first query of sequence ``i_b``, how many it has, and of how many, ``seqlen_q`` at most,
+    there are outputs: the last of all stands at the last key."""
+    first, n_all = 0, seqlen_q
     if cu_q is not None:
         first = tl.load(cu_q + i_b)
-        seqlen_q = tl.minimum(tl.maximum(tl.load(cu_q + i_b + 1) - first, 0), seqlen_q)
-    return first, seqlen_q
+        n_all = tl.maximum(tl.load(cu_q + i_b + 1) - first, 0)
+        seqlen_q = tl.minimum(n_all, seqlen_q)
+    return first, n_all, seqlen_q
 
 
 @triton.jit

@@ -331,6 +331,48 @@ def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
     return outcome, compiled, eager
 
 
+def run_bounds() -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """out and log-sum-exp of 8 and 2 packed queries by the longest sequence that was told."""
+    import kernels
+
+    generator = torch.Generator().manual_seed(5)
+    q = torch.randn(10, 4, 16, generator=generator)
+    k, v = torch.randn(2, 2, 40, 2, 16, generator=generator).unbind()
+    slopes = torch.tensor([0.5, 0.25, 0.125, 0.0])
+    options: dict[str, Any] = {
+        "cu_seqlens_q": torch.tensor([0, 8, 10], dtype=torch.int32),
+        "cache_seqlens": torch.tensor([40, 33], dtype=torch.int32),
+        "return_lse": True,
+    }
+    kinds: dict[str, dict[str, Any]] = {
+        "causal": {"causal": True},
+        "window": {"causal": True, "window_size": (3, 0), "num_splits": 2},
+        "alibi": {"alibi_slopes": slopes},
+    }
+    return {
+        f"{kind} {most}": kernels.flash_attention_kvcache(
+            q, k, v, max_seqlen_q=most, **options, **more
+        )
+        for kind, more in kinds.items()
+        for most in (8, 5, 4096)
+    }
+
+
+def test_the_longest_that_is_told_bounds_what_is_answered_and_no_more(interpreter: Worker) -> None:
+    found = interpreter.run(run_bounds)
+    for kind in ("causal", "window", "alibi"):
+        (out, lse), (first, first_lse), (far, far_lse) = (
+            found[f"{kind} {most}"] for most in (8, 5, 4096)
+        )
+        # The last query of all stands at the last key, whether it is answered or not.
+        for rows in (slice(0, 5), slice(8, 10)):
+            torch.testing.assert_close(first[rows], out[rows], rtol=0, atol=1e-6)
+            torch.testing.assert_close(first_lse[:, rows], lse[:, rows], rtol=0, atol=1e-6)
+        # A bound far beyond the tokens is none.
+        torch.testing.assert_close(far, out, rtol=0, atol=1e-6)
+        torch.testing.assert_close(far_lse, lse, rtol=0, atol=1e-6)
+
+
 def test_operator_passes_opcheck_and_compiles_in_one_graph(interpreter: Worker) -> None:
     outcome, compiled, eager = interpreter.run(run_operator)
     assert set(outcome.values()) == {"SUCCESS"}

@@ -56,6 +56,18 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^k: expected None with cu_seqlens_q, got a tensor; write the new",
     ),
+    "kvcache-packed-new-values": (
+        lambda: decode(q=Q[0], v_new=K, cache_seqlens=LENGTHS, **PACKED),
+        ValueError,
+        r"^v: expected None with cu_seqlens_q, got a tensor; write the new",
+    ),
+    "kvcache-packed-rotary": (
+        lambda: decode(
+            q=Q[0], rotary_cos=A.new_empty(8, 32), rotary_sin=A.new_empty(8, 32), **PACKED
+        ),
+        ValueError,
+        r"^rotary_cos: expected None without new keys, got a tensor; turn q beforehand",
+    ),
     "kvcache-longest-alone": (
         lambda: decode(max_seqlen_q=5),
         ValueError,
