@@ -1,0 +1,89 @@
+"""Queries of their own number a sequence, packed, over a key-value cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.kernels.interpreted import Worker
+from tests.kernels.kvcache_cases import Case
+
+
+def run_chunks(page: int) -> list[torch.Tensor]:
+    """Chunks of prompts beside single tokens, in pages and packed: by their caches, and by
+    flash_attention_varlen over the same keys one behind the other."""
+    import kernels
+
+    case = Case(keys=(90, 7, 40), queries=(20, 1, 40), S=0, H=4, G=2, D=32, page=page, causal=True)
+    q, k, v = case.drawn()
+    (k_cache, table), (v_cache, _) = (case.cache(one, seed) for seed, one in enumerate((k, v)))
+    starts = case.cu_seqlens_q()
+    lengths = torch.tensor(case.keys, dtype=torch.int32)
+
+    def of_both(q: Any, k_cache: Any, v_cache: Any, lengths: Any, starts: Any) -> Any:
+        return kernels.flash_attention_kvcache(
+            q, k_cache, v_cache, cache_seqlens=lengths, block_table=table, causal=True,
+            cu_seqlens_q=starts, max_seqlen_q=40, return_lse=True,
+        )  # fmt: skip
+
+    given = (q, k_cache, v_cache, lengths, starts)
+    cached = of_both(*given)
+    compiled = torch.compile(of_both, fullgraph=True, backend="aot_eager")(*given)
+    packed = [torch.cat([one[b, :n] for b, n in enumerate(case.keys)]) for one in (k, v)]
+    ends = torch.tensor([0, 90, 97, 137], dtype=torch.int32)
+    whole = kernels.flash_attention_varlen(
+        q, *packed, starts, ends, 40, 90, causal=True, return_lse=True
+    )
+    return [*cached, *compiled, *whole]
+
+
+@pytest.mark.parametrize("page", [0, 16])
+def test_packed_queries_of_a_cache_are_those_of_packed_keys(interpreter: Worker, page: int) -> None:
+    out, lse, compiled, lse_compiled, whole, lse_whole = interpreter.run(run_chunks, page)
+    assert torch.equal(out, compiled) and torch.equal(lse, lse_compiled)
+    torch.testing.assert_close(out, whole, rtol=0.0, atol=2e-3)
+    torch.testing.assert_close(lse, lse_whole, rtol=0.0, atol=1e-5)
+
+
+def run_bounds() -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """out and log-sum-exp of 8 and 2 packed queries by the longest sequence that was told."""
+    import kernels
+
+    generator = torch.Generator().manual_seed(5)
+    q = torch.randn(10, 4, 16, generator=generator)
+    k, v = torch.randn(2, 2, 40, 2, 16, generator=generator).unbind()
+    slopes = torch.tensor([0.5, 0.25, 0.125, 0.0])
+    options: dict[str, Any] = {
+        "cu_seqlens_q": torch.tensor([0, 8, 10], dtype=torch.int32),
+        "cache_seqlens": torch.tensor([40, 33], dtype=torch.int32),
+        "return_lse": True,
+    }
+    kinds: dict[str, dict[str, Any]] = {
+        "causal": {"causal": True},
+        "window": {"causal": True, "window_size": (3, 0), "num_splits": 2},
+        "alibi": {"alibi_slopes": slopes},
+    }
+    return {
+        f"{kind} {most}": kernels.flash_attention_kvcache(
+            q, k, v, max_seqlen_q=most, **options, **more
+        )
+        for kind, more in kinds.items()
+        for most in (8, 5, 4096)
+    }
+
+
+def test_the_longest_that_is_told_bounds_what_is_answered_and_no_more(interpreter: Worker) -> None:
+    found = interpreter.run(run_bounds)
+    for kind in ("causal", "window", "alibi"):
+        (out, lse), (first, first_lse), (far, far_lse) = (
+            found[f"{kind} {most}"] for most in (8, 5, 4096)
+        )
+        # The last query of all stands at the last key, whether it is answered or not.
+        for rows in (slice(0, 5), slice(8, 10)):
+            torch.testing.assert_close(first[rows], out[rows], rtol=0, atol=1e-6)
+            torch.testing.assert_close(first_lse[:, rows], lse[:, rows], rtol=0, atol=1e-6)
+        # A bound far beyond the tokens is none.
+        torch.testing.assert_close(far, out, rtol=0, atol=1e-6)
+        torch.testing.assert_close(far_lse, lse, rtol=0, atol=1e-6)
