@@ -1,4 +1,4 @@
-"""Keys and values that no loads of 16 bytes fetch, and biases beside them: nothing spills."""
+"""Keys, values and biases that no loads of 16 bytes fetch: nothing spills."""
 
 from __future__ import annotations
 
