@@ -58,11 +58,14 @@ HISTORY = (
     "matmul-fp16-1024x1024x1024",
     "matmul-fp16-4096x4096x4096",
     "matmul-bf16-4096x6144x4096-nt",
+    "matmul-bf16-4096x28672x4096-nt",
+    "matmul-bf16-4096x14336x4096-nt-bias-silu",
     "matmul-bf16-16x4096x4096-nt",
     "matmul-bf16-64x4096x4096-nt",
     "matmul-fp16-2048x2048x2048-bias-gelu",
     "matmul-fp8-16x4096x4096-nt-tensor",
     "matmul-fp8-4096x4096x4096-nt-tensor",
+    "matmul-fp8-4096x7168x2048-nt-blocks",
 )
 # Peers no commit of ours changes: one that moves says that the machine changed.
 CANARIES = (
