@@ -11,6 +11,7 @@ import triton
 
 from .. import targets
 from ..descriptors import TensorDescriptor
+from .backward_far import FarRows, find
 from .backward_kv import attention_backward_kv
 from .backward_q import attention_backward_q
 from .backward_rows import attention_backward_delta, attention_backward_rows
@@ -39,21 +40,27 @@ def launch(
     packed: Packed | None = None,
     options: Options = PLAIN,
     bias_grad: bool = False,
+    far: FarRows | None = None,
 ) -> list[torch.Tensor]:
     """Gradients of q, k and v, contiguous, for what ``forward.launch`` filled; of packed sequences
     without the batch axis, unwritten behind the last, and as exact as the longest one asks
     (backward_few.py does the rest). After them those of the sinks, if there are any, and with
-    ``bias_grad`` of the bias."""
+    ``bias_grad`` of the bias. With ``far`` what its rows give is added to what was found."""
     q, k, v, out, dout = (near(one) for one in (q, k, v, out, dout))
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
-    dq, dk, dv = (
-        torch.empty_like(one if packed is None else one[0], memory_format=torch.contiguous_format)
-        for one in (q, k, v)
-    )
     bias, scores = options.bias, (batch, heads, seqlen_q, seqlen_k)
     dbias = None
-    if bias_grad and bias is not None:
+    if far is not None:
+        dq, dk, dv, dbias = far.found
+    else:
+        dq, dk, dv = (
+            torch.empty_like(
+                one if packed is None else one[0], memory_format=torch.contiguous_format
+            )
+            for one in (q, k, v)
+        )
+    if far is None and bias_grad and bias is not None:
         refuse_wide("its gradient", scores)
         # What no query sees is not visited. Blocks of one head meet no other's: no atomics.
         kind = bias.dtype if tuple(bias.shape) == scores else torch.float32
@@ -67,9 +74,6 @@ def launch(
         if bias is not None and bias_grad:
             gradients.append(torch.zeros_like(bias, memory_format=torch.contiguous_format))
         return gradients
-    if bias is not None:
-        # A row whose scores are all -inf has weights of 0, not NaN.
-        lse = lse.masked_fill(lse == float("-inf"), torch.finfo(lse.dtype).max)
     tokens = q.shape[1] if packed else None
     sequences = (packed.cu_q, packed.cu_k) if packed else (None, None)
     if packed is not None:
@@ -87,7 +91,14 @@ def launch(
         over_keys = dbias is not None and bias is not None and bias.shape[3] < seqlen_k
         # Summed over queries, the rounding of out in delta adds up, which dp's does not.
         over_rows = dbias is not None and bias is not None and bias.shape[2] < seqlen_q
-        exact = is_exact(q.dtype, seen, q.shape[:3].numel()) or over_keys
+        exact = is_exact(q.dtype, seen, q.shape[:3].numel()) or over_keys or far is not None
+        by_values = q.dtype != torch.float32 and bias is not None and bias.dtype != torch.bool
+        given, far_ends = lse, None
+        if by_values and not exact:
+            lse, far_ends = find(lse)
+        elif bias is not None and far is None:
+            # A row whose scores are all -inf has weights of 0, not NaN.
+            lse = lse.masked_fill(lse == float("-inf"), torch.finfo(lse.dtype).max)
         other = not measured(target, head_dim, head_dim_v)
         fits = describable_as(packed, q, k, v, dout) and not (other and packed is not None)
         config = choose_backward(
@@ -166,6 +177,8 @@ def launch(
                 out,
                 dout,
                 None if exact else dlse,
+                lse,
+                None if far is None else far.ends,
                 shift if exact else None,
                 delta,
                 total,
@@ -196,6 +209,7 @@ def launch(
 
         # rowsum(out * dout) holds out's rounding, most of what a sink's gradient would be off by.
         dots = None if exact or options.sinks is None else torch.empty_like(lse)
+        dots = dots if far is None else far.dots
         attention_backward_q[(triton.cdiv(seqlen_q, rows.block_m) * batch * heads,)](
             q,
             walked(k, rows.block_n, block_d),
@@ -210,6 +224,7 @@ def launch(
             dbias,
             out if with_delta else None,
             exponent,
+            None if far is None else far.ends,
             *sequences,
             *strides,
             *out.stride(),
@@ -239,6 +254,7 @@ def launch(
             dlse if exact else None,
             dk,
             dv,
+            None if far is None else far.ends,
             *sequences,
             *strides,
             kv_heads,
@@ -257,12 +273,32 @@ def launch(
             **kv.options(),
         )
     gradients = [dq, dk, dv]
+    if far is not None:
+        return gradients
+    if far_ends is not None:
+        launch(
+            dout,
+            dlse,
+            q,
+            k,
+            v,
+            out,
+            lse,
+            causal=causal,
+            causal_offset=causal_offset,
+            left_offset=left_offset,
+            scale=scale,
+            options=options,
+            far=FarRows(far_ends, (dq, dk, dv, dbias), dots),
+        )
     if options.sinks is not None:
         if exact or dots is not None:
             delta = (delta if dots is None else dots).double()
             delta = delta if dlse is None else delta - dlse
-        unseen = lse == float("-inf")
-        gradients.append(_of_sinks(options.sinks, shift, delta, total, unseen=unseen))
+        unseen = given == float("-inf")
+        unit = 1.0 if by_values else LOG2_E
+        shift = shift if exact else given
+        gradients.append(_of_sinks(options.sinks, shift, delta, total, unseen=unseen, unit=unit))
     if bias is not None and dbias is not None:
         gradients.append(dbias.sum_to_size(bias.shape).to(bias.dtype))
     return gradients
@@ -275,14 +311,17 @@ def _of_sinks(
     total: torch.Tensor | None = None,
     *,
     unseen: torch.Tensor,
+    unit: float = LOG2_E,
 ) -> torch.Tensor:
     """(heads,): the weight of a row's sink times -delta, whose dp is 0, summed over rows. With
-    ``total`` lse is the shift of backward_rows.py. ``unseen`` rows, which sum up nothing or lie
-    behind the last of packed sequences, add nothing, whatever delta and total are there."""
+    ``total`` lse is the shift of backward_rows.py, in which a score is ``unit``. ``unseen`` rows,
+    which sum up nothing or lie behind the last of packed sequences, add nothing, whatever delta and
+    total are there."""
     if total is None:
         weights = torch.exp(sinks[:, None] - lse)
     else:  # fp32: not a rounding more than the formula has
-        weights = torch.exp2(sinks.double()[:, None] * LOG2_E - lse) / total
+        exponents = (sinks.double()[:, None] * unit - lse) * (LOG2_E / unit)
+        weights = torch.exp2(exponents) / total
     rows = -(weights * delta).masked_fill_(unseen, 0.0).sum(-1)
     return (rows if rows.dim() == 1 else rows.sum(0)).float()
 

@@ -11,7 +11,7 @@ from .masks import since, up_to
 from .order import taken
 from .packed import bounds
 from .products import head_product
-from .scores import LARGEST, Scores, dropped, is_kept, kept, marked, modified, place
+from .scores import LARGEST, Scores, dropped, is_far, is_kept, kept, marked, modified, place
 
 
 @triton.jit
@@ -74,6 +74,7 @@ def accumulate_kv(
     o_n = tl.arange(0, BLOCK_N)
     EXACT: tl.constexpr = total is not None
     WHOLE: tl.constexpr = EVEN or ROWS > 0
+    FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype, b_k.dtype)
     # Behind the product delta has the registers of the exponents. Measured on sm_90: at head dim
     # 128 waiting for it there costs 2 %, at 64 a third program fits a multiprocessor.
     LATE: tl.constexpr = ROWS > 0 and BLOCK_D != 128
@@ -123,7 +124,7 @@ def accumulate_kv(
         if EXACT:
             b_s = b_s.to(sum_type(b_k.dtype))
             HIDES: tl.constexpr = MASKED or left_offset is not None
-            b_p = shifted(b_s, b_lse[None, :], seen, scale, HIDES, b_k.dtype == tl.float32)
+            b_p = shifted(b_s, b_lse[None, :], seen, scale, HIDES, b_k.dtype == tl.float32, FAR)
             b_total = tl.load(total + o_bh + i_m + o_m, mask=in_m, other=1.0)
             b_p = divided(b_p, b_total[None, :])
         elif BRANCH:
@@ -188,6 +189,7 @@ def attention_backward_kv(
     dlse,
     dk,
     dv,
+    far,
     cu_q,
     cu_k,
     stride_qb,
@@ -253,7 +255,8 @@ def attention_backward_kv(
     With ``total``, which backward_rows.py tells, lse is its shift; without, delta holds dlse.
     ROWS > 0 says that lse and delta are what attention_backward_q wrote: the first already as an
     exponent of 2, both in blocks of ROWS rows that no two sequences share, rows beyond the last
-    with weights of 0: no masks, and whole vectors. A head has ``tokens`` rows in them.
+    with weights of 0: no masks, and whole vectors. A head has ``tokens`` rows in them. With far
+    (backward_far.py) what those rows give is added to what is there.
     """
     n_blocks = tl.cdiv(seqlen_k, BLOCK_N)
     i_n, i_bk = taken(tl.program_id(0), n_blocks, TOGETHER)
@@ -263,6 +266,12 @@ def attention_backward_kv(
     i_at = i_b
     before = i_b * kv_heads * heads_per_kv
     o_row = 0
+    if far is not None:
+        n_far = 0
+        for i_h in range(before + i_kv * heads_per_kv, before + (i_kv + 1) * heads_per_kv):
+            n_far += tl.load(far + 2 * i_h + 1)
+        if n_far == 0:
+            return
     if cu_q is not None:
         before = 0
         o_q, seqlen_q = bounds(cu_q, i_b)
@@ -338,9 +347,15 @@ def attention_backward_kv(
         if blocks is not None:
             o_first = 0
             o_end = tl.load(b_blocks) * span
+        o_start = o_first
+        o_stop = o_end
+        if far is not None and blocks is None:
+            o_far = tl.load(far + 2 * (before + i_h)) // BLOCK_M * BLOCK_M
+            o_start = tl.maximum(o_first, o_far)
+            o_stop = tl.minimum(o_end, tl.load(far + 2 * (before + i_h) + 1))
         b_dk, b_dv = accumulate_kv(
             b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_at, i_h, o_bh,
-            o_first, o_end, i_n,
+            o_start, o_stop, i_n,
             stride_qb, stride_qs, stride_qh, stride_qd,
             stride_gb, stride_gs, stride_gh, stride_gd,
             rows, causal_offset, left_offset, scale if factor is None else 1.0, scores,
@@ -366,9 +381,9 @@ def attention_backward_kv(
     o_tile_v = o_n[:, None] * kv_heads * HEAD_DIM_V + o_dv[None, :]
     inside = (o_n[:, None] < seqlen_k - i_n) & (o_d[None, :] < HEAD_DIM)
     inside_v = (o_n[:, None] < seqlen_k - i_n) & (o_dv[None, :] < HEAD_DIM_V)
-    tl.store(
-        dk + o_kv * HEAD_DIM + o_tile,
-        (b_dk.to(tl.float32) * scale).to(dk.dtype.element_ty),
-        mask=inside,
-    )
+    b_dk = b_dk.to(tl.float32) * scale
+    if far is not None:
+        b_dk += tl.load(dk + o_kv * HEAD_DIM + o_tile, mask=inside, other=0.0)
+        b_dv += tl.load(dv + o_kv * HEAD_DIM_V + o_tile_v, mask=inside_v, other=0.0)
+    tl.store(dk + o_kv * HEAD_DIM + o_tile, b_dk.to(dk.dtype.element_ty), mask=inside)
     tl.store(dv + o_kv * HEAD_DIM_V + o_tile_v, b_dv.to(dv.dtype.element_ty), mask=inside_v)

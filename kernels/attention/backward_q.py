@@ -11,7 +11,16 @@ from .masks import since, up_to
 from .order import taken
 from .packed import bounds
 from .products import head_product
-from .scores import LARGEST, Scores, dropped, kept, modified, place, store_bias_gradient
+from .scores import (
+    LARGEST,
+    Scores,
+    dropped,
+    is_far,
+    kept,
+    modified,
+    place,
+    store_bias_gradient,
+)
 
 
 @triton.jit
@@ -25,6 +34,7 @@ def accumulate_q(
     b_dlse,
     b_dots,
     dots,
+    own,
     k,
     v,
     i_b,
@@ -61,6 +71,7 @@ def accumulate_q(
     ``o_full`` is None, but from ``o_inner`` up to there."""
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
+    FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype, b_q.dtype)
     if CAUSAL:
         b_last = tl.minimum(o_row + o_m + causal_offset, seqlen_k - 1)
     if left_offset is not None:
@@ -90,7 +101,7 @@ def accumulate_q(
             seen = seen & since(b_first - i_n, BLOCK_N)
         if b_total is not None:
             b_s = b_s.to(sum_type(b_k.dtype))
-            b_p = shifted(b_s, b_lse[:, None], seen, scale, MASKED, b_k.dtype == tl.float32)
+            b_p = shifted(b_s, b_lse[:, None], seen, scale, MASKED, b_k.dtype == tl.float32, FAR)
             b_p = divided(b_p, b_total[:, None])
         elif o_full is not None:
             b_p = weights(b_s, b_lse[:, None] * LOG2_E, seen, scale, False)
@@ -107,7 +118,7 @@ def accumulate_q(
         if b_dlse is not None:
             b_ds += b_dlse[:, None]
         b_ds = b_p * b_ds
-        store_bias_gradient(b_ds, scores, o_row, o_m[:, None], i_n, o_n[None, :])
+        store_bias_gradient(b_ds, scores, own, o_row, o_m[:, None], i_n, o_n[None, :])
         b_dq = add_product(b_dq, b_ds * b_slope, b_k)
     return b_dq, b_dots
 
@@ -127,6 +138,7 @@ def attention_backward_q(
     dbias,
     out,
     exponent,
+    far,
     cu_q,
     cu_k,
     stride_qb,
@@ -195,7 +207,8 @@ def attention_backward_q(
     is (batch, heads, seqlen_q, seqlen_k), contiguous; dots, of lse's shape, gets sums of p * dp.
     With out this kernel finds delta, rowsum(out * dout) - dlse, and writes what it else reads. With
     exponent it writes that and delta as backward_kv.py reads them, in blocks of ROWS, and has the
-    number of a head's rows there in ``rows``."""
+    number of a head's rows there in ``rows``. With far (backward_far.py) those rows alone are
+    written."""
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_m, i_bh = taken(tl.program_id(0), n_blocks, TOGETHER)
     if TOGETHER > 0:  # causal: the longest first
@@ -206,6 +219,9 @@ def attention_backward_q(
     i_kv = i_h // heads_per_kv
     o_row = i_b.to(tl.int64) * seqlen_q + i_m
     i_at = i_b
+    if far is not None:  # noqa: SIM102
+        if (tl.load(far + 2 * i_bh) >= i_m + BLOCK_M) | (tl.load(far + 2 * i_bh + 1) <= i_m):
+            return
     o_bh = i_bh.to(tl.int64) * seqlen_q + i_m
     if cu_q is not None:
         o_q, seqlen_q = bounds(cu_q, i_b)
@@ -285,6 +301,11 @@ def attention_backward_q(
     # Without dots it goes through unused: triton 3.6 compiles no None among returned values.
     b_dots = tl.zeros([BLOCK_M], dtype=tl.float32)
 
+    # Others have no weight.
+    own = in_m & (b_lse != float("inf"))
+    own_rows = None
+    if far is not None:
+        own_rows = own[:, None]
     # Keys any of these queries sees, and of those the whole blocks all of them see.
     o_end = seqlen_k
     o_full = seqlen_k // BLOCK_N * BLOCK_N
@@ -303,7 +324,8 @@ def attention_backward_q(
         o_inner = tl.cdiv(tl.maximum(i_m + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
     if BRANCH:
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, k, v, i_at, i_kv,
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows,
+            k, v, i_at, i_kv,
             o_first, o_inner, o_full, o_end, i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
@@ -313,7 +335,8 @@ def attention_backward_q(
     if left_offset is not None and blocks is None and not BRANCH:
         o_full = tl.maximum(o_full, o_inner)
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, k, v, i_at, i_kv,
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows,
+            k, v, i_at, i_kv,
             o_first, None, None, tl.minimum(o_inner, o_end), i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
@@ -322,7 +345,8 @@ def attention_backward_q(
         )  # fmt: skip
     if blocks is None and not BRANCH:
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, k, v, i_at, i_kv,
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows,
+            k, v, i_at, i_kv,
             o_inner, None, None, o_full, i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
@@ -331,7 +355,8 @@ def attention_backward_q(
         )  # fmt: skip
     if (CAUSAL or not EVEN or blocks is not None) and not BRANCH:
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, k, v, i_at, i_kv,
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows,
+            k, v, i_at, i_kv,
             o_full, None, None, o_end, i_m,
             stride_kb, stride_ks, stride_kh, stride_kd,
             stride_vb, stride_vs, stride_vh, stride_vd,
@@ -340,11 +365,11 @@ def attention_backward_q(
         )  # fmt: skip
 
     if dots is not None:
-        tl.store(dots + o_bh + o_m, b_dots, mask=in_m)
+        tl.store(dots + o_bh + o_m, b_dots, mask=in_m if far is None else own)
     o_d = tl.arange(0, BLOCK_D)
     o_row = o_row * heads + i_h
     tl.store(
         dq + o_row * HEAD_DIM + (o_m[:, None] * heads * HEAD_DIM + o_d[None, :]),
         (b_dq.to(tl.float32) * scale).to(dq.dtype.element_ty),
-        mask=in_m[:, None] & (o_d[None, :] < HEAD_DIM),
+        mask=(in_m if far is None else own)[:, None] & (o_d[None, :] < HEAD_DIM),
     )

@@ -9,7 +9,7 @@ from ..products import sum_type
 from .backward_tiles import load_rows, shifted
 from .packed import bounds
 from .products import head_product
-from .scores import Scores, dropped, kept, modified, place
+from .scores import LARGEST, Scores, dropped, is_far, kept, modified, place
 
 
 @triton.jit
@@ -71,6 +71,8 @@ def attention_backward_rows(
     out,
     dout,
     dlse,
+    lse,
+    far,
     shift,
     delta,
     total,
@@ -146,7 +148,10 @@ def attention_backward_rows(
     up in fp64, all of it stays fp64 until the gradients' products are there.
 
     ``n_blocks`` of a head's blocks of rows are visited, from the first on. Without ``shift`` and
-    ``total`` delta alone is written, less dlse, as ``attention_backward_delta`` does.
+    ``total`` delta alone is written, less dlse, as ``attention_backward_delta`` does. With ``far``
+    only rows count that backward_far.py tells, the others' weights are 0.
+
+    Where scores may lie far from 0 the shift is the maximum itself, not an exponent of 2.
     """
     i_row = tl.program_id(0) % n_blocks * BLOCK_M
     i_bh = tl.program_id(0) // n_blocks
@@ -154,6 +159,9 @@ def attention_backward_rows(
     i_h = i_bh % heads
     i_kv = i_h // heads_per_kv
     o_bh = i_bh.to(tl.int64) * seqlen_q + i_row
+    if far is not None:  # noqa: SIM102
+        if (tl.load(far + 2 * i_bh) >= i_row + BLOCK_M) | (tl.load(far + 2 * i_bh + 1) <= i_row):
+            return
     if cu_q is not None:
         o_q, seqlen_q = bounds(cu_q, i_b)
         o_k, seqlen_k = bounds(cu_k, i_b)
@@ -203,13 +211,17 @@ def attention_backward_rows(
     b_shift = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     # Sums of sums of tiles, which one after the other would round once a tile.
     FP32: tl.constexpr = b_q.dtype == tl.float32
+    FAR: tl.constexpr = is_far(None if bias is None else bias.dtype, b_q.dtype)
+    # What a score is in, and what that is in exponents of 2.
+    UNIT: tl.constexpr = 1.0 if FAR else LOG2_E
+    EXPONENT: tl.constexpr = LOG2_E if FAR else 1.0
     VALUE: tl.constexpr = sum_type(b_q.dtype)
     b_total = tl.zeros([BLOCK_M], dtype=tl.float64)
     b_more = tl.zeros([BLOCK_M], dtype=tl.float64)
     if sinks is not None:
         # A score of its own, whose dp is 0; the same in every row, where a rounding would add up.
-        b_sink = tl.load(sinks + i_h).to(tl.float64) * LOG2_E
-        b_whole = beside(b_sink, FP32)
+        b_sink = tl.load(sinks + i_h).to(tl.float64) * UNIT
+        b_whole = b_sink if FAR else beside(b_sink, FP32)
         b_shift = tl.maximum(b_shift, b_whole.to(tl.float32))
         b_total += tl.where(b_sink == float("-inf"), 0.0, tl.exp2(b_sink - b_whole))
         b_more -= b_total * b_start
@@ -248,13 +260,14 @@ def attention_backward_rows(
             seen = seen & (i_n + o_n[None, :] <= i_row + o_m[:, None] + causal_offset)
         if left_offset is not None:
             seen = seen & (i_n + o_n[None, :] >= i_row + o_m[:, None] + left_offset)
-        b_own = tl.where(seen, b_s.to(tl.float32) * (unit * LOG2_E), float("-inf"))
-        b_own = tl.maximum(b_shift, beside(tl.max(b_own, 1), FP32))
+        b_own = tl.where(seen, b_s.to(tl.float32) * (unit * UNIT), float("-inf"))
+        b_most = tl.max(b_own, 1)
+        b_own = tl.maximum(b_shift, b_most if FAR else beside(b_most, FP32))
         # A row that has seen no key yet is at -inf: subtract 0, or NaN would arise.
         b_finite = tl.where(b_own == float("-inf"), 0.0, b_own)
-        b_alpha = tl.exp2(b_shift - b_finite).to(tl.float64)
+        b_alpha = tl.exp2((b_shift - b_finite) * EXPONENT).to(tl.float64)
         b_shift = b_own
-        b_p = shifted(b_s, b_finite[:, None], seen, unit, True, b_k.dtype == tl.float32)
+        b_p = shifted(b_s, b_finite[:, None], seen, unit, True, FP32, FAR)
         # A rounding of the sum would be in all weights of its row.
         b_sum = tl.sum(b_p.to(tl.float64) if FP32 else b_p, 1)
         b_total = b_total * b_alpha + b_sum
@@ -268,4 +281,7 @@ def attention_backward_rows(
         tl.store(total + o_bh + o_m, b_total.to(total.dtype.element_ty), mask=in_m)
         # A row without a key has weights of 0.
         b_shift = tl.where(b_shift == float("-inf"), float("inf"), b_shift)
+        if far is not None:
+            is_own = tl.load(lse + o_bh + o_m, mask=in_m, other=0.0) == LARGEST
+            b_shift = tl.where(is_own, b_shift, float("inf"))
         tl.store(shift + o_bh + o_m, b_shift, mask=in_m)

@@ -65,8 +65,11 @@ def weights(b_s, b_exponent, seen, scale, MASKED: tl.constexpr):
 
 
 @triton.jit
-def shifted(b_s, b_shift, seen, scale, MASKED: tl.constexpr, PRECISE: tl.constexpr):
+def shifted(
+    b_s, b_shift, seen, scale, MASKED: tl.constexpr, PRECISE: tl.constexpr, FAR: tl.constexpr
+):
     """As ``weights``, with backward_rows.py's shift: to be divided by its total. Of b_s's dtype.
+    FAR says that the shift is a score, not an exponent of 2.
 
     PRECISE, for fp32, does not leave it to a compiler whether the product is rounded: of a score
     far from 0, as a bias may move it, that loses more than the formula does, which subtracts the
@@ -74,6 +77,8 @@ def shifted(b_s, b_shift, seen, scale, MASKED: tl.constexpr, PRECISE: tl.constex
     b_scale = tl.cast(scale, b_s.dtype) * LOG2_E
     if PRECISE and b_s.dtype == tl.float32:
         b_p = tl.exp2(tl.fma(b_s, b_scale, -b_shift))
+    elif FAR:
+        b_p = tl.exp2((b_s - b_shift) * b_scale)
     else:
         b_p = tl.exp2(b_s * b_scale - b_shift)
     return tl.where(seen, b_p, 0.0) if MASKED else b_p

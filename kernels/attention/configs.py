@@ -54,6 +54,9 @@ INTERPRETED_BACKWARD = BackwardConfig(C(32, 64, 4, 1, flat=True), C(64, 32, 4, 1
 # One tiling for all kernels where they have to round alike.
 EXACT_BACKWARD = BackwardConfig(C(32, 32, 4, 1), C(32, 32, 4, 1))
 WIDE_EXACT_BACKWARD = BackwardConfig(C(32, 32, 8, 1), C(32, 32, 8, 1))
+# Of 16 bits, where more than a mask is asked of scores, up to 64 columns on sm_100: of four warps
+# triton 3.6 spills 4 bytes. Found with the compiler.
+SCORED_EXACT_BACKWARD = BackwardConfig(C(64, 32, 8, 1), C(64, 32, 8, 1))
 # fp32 whose sums are of fp64: twice the registers. Found with the compiler.
 FP64_BACKWARD = BackwardConfig(C(16, 32, 8, 1), C(16, 32, 8, 1))
 WIDE_FP64_BACKWARD = BackwardConfig(C(16, 16, 8, 1), C(16, 16, 8, 1))
@@ -120,7 +123,12 @@ def choose_backward(
     if exact and dtype == torch.float32 and target.adds_fp64:
         return WIDE_FP64_BACKWARD if head_dim > 64 else FP64_BACKWARD
     if exact:
-        return WIDE_EXACT_BACKWARD if head_dim * dtype.itemsize > 256 else EXACT_BACKWARD
+        if scored and head_dim <= 64 and dtype.itemsize == 2 and target.name == "sm_100":
+            return SCORED_EXACT_BACKWARD
+        # Where more is asked of scores than a mask, four warps have no registers on NVIDIA.
+        crammed = scored and dtype.itemsize == 2 and target.backend == "cuda"
+        wide = head_dim * dtype.itemsize > (128 if crammed else 256)
+        return WIDE_EXACT_BACKWARD if wide else EXACT_BACKWARD
     if target.backend == "interpreter":
         return INTERPRETED_BACKWARD
     if dtype.itemsize == 2 and target.name in BACKWARD:

@@ -15,7 +15,7 @@ from .order import taken, together
 from .packed import Packed, bounds, describable_as, described
 from .plain_configs import NARROW, RAGGED_FORWARD
 from .reach import near
-from .scores import Scores
+from .scores import Scores, is_far
 
 LOG2_E = 1.4426950408889634
 
@@ -165,11 +165,12 @@ def attention_forward(
     )
 
     b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    FAR: tl.constexpr = is_far(None if bias is None else bias.dtype, b_q.dtype)
     # In fp32 a rounding a tile is as much as the log-sum-exp may lose.
     b_sum = tl.zeros([BLOCK_M], dtype=tl.float64 if NATURAL else tl.float32)
     if sinks is not None:
         # One more score, without a value.
-        b_sink = tl.load(sinks + i_h) * (1.0 if NATURAL else 1.4426950408889634)
+        b_sink = tl.load(sinks + i_h) * (1.0 if NATURAL or FAR else 1.4426950408889634)
         b_max = tl.zeros([BLOCK_M], dtype=tl.float32) + b_sink
         b_sum += tl.where(b_sink == float("-inf"), 0.0, 1.0)
     b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
@@ -254,8 +255,11 @@ def attention_forward(
         b_out = tl.div_rn(b_out.to(tl.float32), b_divisor[:, None].broadcast_to(b_out.shape))
     else:
         b_out = b_out * (1.0 / b_divisor)[:, None]
-    b_log = tl.log(b_sum) if NATURAL else tl.log2(b_sum)
-    b_lse = (b_max + b_log) * (1.0 if NATURAL else 0.6931471805599453)
+    if FAR:
+        b_lse = b_max + tl.log2(b_sum) * 0.6931471805599453
+    else:
+        b_log = tl.log(b_sum) if NATURAL else tl.log2(b_sum)
+        b_lse = (b_max + b_log) * (1.0 if NATURAL else 0.6931471805599453)
     b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)
     if sinks is not None and not NATURAL:
         # Where no score adds to it the sink itself, which log2(e) and back may round.

@@ -9,7 +9,7 @@ from ..products import add_product
 from .masks import up_to
 from .packed import load_tile
 from .products import head_product
-from .scores import dropped, finite, kept, modified, place
+from .scores import dropped, finite, is_far, kept, modified, place
 
 
 @triton.jit
@@ -62,6 +62,7 @@ def attend(
     o_dv = tl.arange(0, BLOCK_DV)
     in_d = o_d < HEAD_DIM
     in_dv = o_dv < HEAD_DIM_V
+    FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype, b_q.dtype)
     # Only the scalar base advances: a tile of offsets costs half the registers of one of pointers.
     o_k = o_d[:, None] * stride_kd + o_n[None, :] * stride_ks
     o_v = o_n[:, None] * stride_vs + o_dv[None, :] * stride_vd
@@ -104,13 +105,18 @@ def attend(
                     seen = i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset
                     b_s = tl.where(seen, b_s, float("-inf"))
 
-        # A positive scale commutes with the maximum: one fused multiply-add a score.
-        scale = 1.0 if PRESCALE else scale_log
+        # A positive scale commutes with the maximum: one fused multiply-add a score. Of scores far
+        # from 0 that product is rounded by more than a weight bears: there the maximum, which is
+        # none, is subtracted first.
+        scale = 1.0 if PRESCALE or FAR else scale_log
         b_max_new = tl.maximum(b_max, tl.max(b_s, 1) * scale)
         b_max_new = finite(b_max_new, MASKED or scores.bias is not None)
         if NATURAL:
             b_p = tl.exp(b_s * scale - b_max_new[:, None])
             b_alpha = tl.exp(b_max - b_max_new)
+        elif FAR:
+            b_p = tl.exp2((b_s - b_max_new[:, None]) * scale_log)
+            b_alpha = tl.exp2((b_max - b_max_new) * scale_log)
         else:
             b_p = tl.exp2(b_s * scale - b_max_new[:, None])
             b_alpha = tl.exp2(b_max - b_max_new)

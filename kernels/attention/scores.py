@@ -56,6 +56,15 @@ LARGEST = tl.constexpr(3.4028234663852886e38)
 FARTHEST = tl.constexpr(2.0**30)
 
 
+@triton.constexpr_function
+def is_far(bias, dtype) -> bool:
+    """Whether what is added to scores of operands of ``dtype`` may take them far from 0, where
+    exponents of 2 that are subtracted one by one are rounded by more than a weight bears. In fp32
+    ``modified`` holds it."""
+    values = bias is not None and bias.element_ty != tl.uint8
+    return values and dtype != tl.float32
+
+
 @triton.jit
 def finite(b_max, HIDDEN: tl.constexpr):
     """A maximum that exponents are counted from, as a number. A score of +inf then has an infinite
@@ -107,14 +116,18 @@ def modified(b_s, scores, i_row, o_r, i_col, o_c, PRECISE: tl.constexpr):
 
 
 @triton.jit
-def store_bias_gradient(b_ds, scores, i_row, o_r, i_col, o_c):
-    """What ``modified`` gives is differentiated by the bias as by itself."""
+def store_bias_gradient(b_ds, scores, own, i_row, o_r, i_col, o_c):
+    """What ``modified`` gives is differentiated by the bias as by itself; of rows that are ``own``,
+    unless that is None."""
     if scores.dbias is not None:
+        inside = (o_r < scores.rows - i_row) & (o_c < scores.columns - i_col)
+        if own is not None:
+            inside = inside & own
         tl.store(
             scores.dbias + tl.cast(i_row, tl.int64) * scores.columns + i_col
             + (o_r * scores.columns + o_c),
             b_ds.to(scores.dbias.dtype.element_ty),
-            mask=(o_r < scores.rows - i_row) & (o_c < scores.columns - i_col),
+            mask=inside,
         )  # fmt: skip
 
 

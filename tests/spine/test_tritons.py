@@ -81,6 +81,13 @@ SMALL = (
         "fp16[2,1,4,64] fp16[2,64,2,64] fp16[2,64,2,64] fp16[2,1,2,64] fp16[2,1,2,64]"
         " cache_seqlens=i32[2] num_splits=2",
     ),
+    # The launch that looks for rows of scores far from 0, and gradients of these.
+    jobs.Job(
+        "kernels:flash_attention",
+        "",
+        " ".join(["bf16[1,128,2,64]"] * 3) + " bias=bf16[1,2,128,128]",
+        backward=True,
+    ),
     # The launch that lists a mask's blocks.
     jobs.Job(
         "kernels:flash_attention",
