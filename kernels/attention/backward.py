@@ -92,7 +92,7 @@ def launch(
         # Summed over queries, the rounding of out in delta adds up, which dp's does not.
         over_rows = dbias is not None and bias is not None and bias.shape[2] < seqlen_q
         exact = is_exact(q.dtype, seen, q.shape[:3].numel()) or over_keys or far is not None
-        by_values = q.dtype != torch.float32 and bias is not None and bias.dtype != torch.bool
+        by_values = bias is not None and bias.dtype != torch.bool
         given, far_ends = lse, None
         if by_values and not exact:
             lse, far_ends = find(lse)

@@ -74,7 +74,7 @@ def accumulate_kv(
     o_n = tl.arange(0, BLOCK_N)
     EXACT: tl.constexpr = total is not None
     WHOLE: tl.constexpr = EVEN or ROWS > 0
-    FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype, b_k.dtype)
+    FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype)
     # Behind the product delta has the registers of the exponents. Measured on sm_90: at head dim
     # 128 waiting for it there costs 2 %, at 64 a third program fits a multiprocessor.
     LATE: tl.constexpr = ROWS > 0 and BLOCK_D != 128

@@ -71,7 +71,7 @@ def accumulate_q(
     ``o_full`` is None, but from ``o_inner`` up to there."""
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
-    FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype, b_q.dtype)
+    FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype)
     if CAUSAL:
         b_last = tl.minimum(o_row + o_m + causal_offset, seqlen_k - 1)
     if left_offset is not None:

@@ -211,7 +211,7 @@ def attention_backward_rows(
     b_shift = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     # Sums of sums of tiles, which one after the other would round once a tile.
     FP32: tl.constexpr = b_q.dtype == tl.float32
-    FAR: tl.constexpr = is_far(None if bias is None else bias.dtype, b_q.dtype)
+    FAR: tl.constexpr = is_far(None if bias is None else bias.dtype)
     # What a score is in, and what that is in exponents of 2.
     UNIT: tl.constexpr = 1.0 if FAR else LOG2_E
     EXPONENT: tl.constexpr = LOG2_E if FAR else 1.0
@@ -265,7 +265,10 @@ def attention_backward_rows(
         b_own = tl.maximum(b_shift, b_most if FAR else beside(b_most, FP32))
         # A row that has seen no key yet is at -inf: subtract 0, or NaN would arise.
         b_finite = tl.where(b_own == float("-inf"), 0.0, b_own)
-        b_alpha = tl.exp2((b_shift - b_finite) * EXPONENT).to(tl.float64)
+        if FAR and FP32:
+            b_alpha = tl.exp2((b_shift - b_finite).to(tl.float64) * LOG2_E)
+        else:
+            b_alpha = tl.exp2((b_shift - b_finite) * EXPONENT).to(tl.float64)
         b_shift = b_own
         b_p = shifted(b_s, b_finite[:, None], seen, unit, True, FP32, FAR)
         # A rounding of the sum would be in all weights of its row.

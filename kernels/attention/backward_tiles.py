@@ -71,14 +71,20 @@ def shifted(
     """As ``weights``, with backward_rows.py's shift: to be divided by its total. Of b_s's dtype.
     FAR says that the shift is a score, not an exponent of 2.
 
-    PRECISE, for fp32, does not leave it to a compiler whether the product is rounded: of a score
-    far from 0, as a bias may move it, that loses more than the formula does, which subtracts the
-    maximum first."""
+    PRECISE, for fp32, has no rounding of a product in an exponent: the formula has none."""
     b_scale = tl.cast(scale, b_s.dtype) * LOG2_E
-    if PRECISE and b_s.dtype == tl.float32:
-        b_p = tl.exp2(tl.fma(b_s, b_scale, -b_shift))
+    if FAR and PRECISE and b_s.dtype == tl.float32:
+        # scale is 1: a bias is added to what was scaled before.
+        b_s -= b_shift
+        b_whole = tl.floor(b_s * LOG2_E)
+        # log2(e) in two parts: the first alone is off by as much as a weight is rounded by.
+        b_rest = tl.fma(b_s, 1.925963033500011e-08, tl.fma(b_s, LOG2_E, -b_whole))
+        b_p = tl.exp2(b_rest) * tl.exp2(b_whole)
+        b_p = tl.where(b_s < -150.0, 0.0, b_p)  # of -inf NaN until here
     elif FAR:
         b_p = tl.exp2((b_s - b_shift) * b_scale)
+    elif PRECISE and b_s.dtype == tl.float32:
+        b_p = tl.exp2(tl.fma(b_s, b_scale, -b_shift))
     else:
         b_p = tl.exp2(b_s * b_scale - b_shift)
     return tl.where(seen, b_p, 0.0) if MASKED else b_p

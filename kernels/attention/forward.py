@@ -165,7 +165,7 @@ def attention_forward(
     )
 
     b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
-    FAR: tl.constexpr = is_far(None if bias is None else bias.dtype, b_q.dtype)
+    FAR: tl.constexpr = is_far(None if bias is None else bias.dtype)
     # In fp32 a rounding a tile is as much as the log-sum-exp may lose.
     b_sum = tl.zeros([BLOCK_M], dtype=tl.float64 if NATURAL else tl.float32)
     if sinks is not None:

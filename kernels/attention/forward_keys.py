@@ -62,7 +62,7 @@ def attend(
     o_dv = tl.arange(0, BLOCK_DV)
     in_d = o_d < HEAD_DIM
     in_dv = o_dv < HEAD_DIM_V
-    FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype, b_q.dtype)
+    FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype)
     # Only the scalar base advances: a tile of offsets costs half the registers of one of pointers.
     o_k = o_d[:, None] * stride_kd + o_n[None, :] * stride_ks
     o_v = o_n[:, None] * stride_vs + o_dv[None, :] * stride_vd

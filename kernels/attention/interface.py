@@ -58,10 +58,9 @@ def flash_attention(
     it softcap * tanh(score / softcap) (Gemma 2). ``alibi_slopes``, (heads,) or (batch, heads),
     takes slope * |i + seqlen_k - seqlen_q - j| away (ALiBi, bottom-right as in FlashAttention-2);
     they get no gradient, as there. ``bias``, fp16, bf16 or fp32 that broadcasts to (batch, heads,
-    seqlen_q, seqlen_k), is added; bool hides a key where it is false. Beside fp32 queries a finite
-    one counts as 2^30 from 0 at most. It is read as it lies, with any strides. Its gradient is
-    written for every score, in its dtype or, where it broadcasts, in fp32 to be summed by torch:
-    that takes as much memory. ``sinks``, (heads,), is one more score of
+    seqlen_q, seqlen_k), is added; bool hides a key where it is false. It is read as it lies, with
+    any strides. Its gradient is written for every score, in its dtype or, where it broadcasts, in
+    fp32 to be summed by torch: that takes as much memory. ``sinks``, (heads,), is one more score of
     every row that has no value (gpt-oss): it takes weight, counts in the log-sum-exp, which is the
     sink where a row sees no key, and gets a gradient. Slopes and sinks are read in fp32; of fp16 or
     bf16 they are converted by a small launch. With ``dropout_p`` that part of the weights is

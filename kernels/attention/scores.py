@@ -50,19 +50,14 @@ class Scores(NamedTuple):
 
 # The largest number of fp32.
 LARGEST = tl.constexpr(3.4028234663852886e38)
-# Where a finite bias of fp32 attention is held. A power of 2 far beyond has more places before its
-# point than fp32, so that a maximum rounded away from it leaves weights of 2^512 or of none; and
-# times log2(e) what masks are often made of, the least of fp32, would be -inf.
-FARTHEST = tl.constexpr(2.0**30)
 
 
 @triton.constexpr_function
-def is_far(bias, dtype) -> bool:
-    """Whether what is added to scores of operands of ``dtype`` may take them far from 0, where
-    exponents of 2 that are subtracted one by one are rounded by more than a weight bears. In fp32
-    ``modified`` holds it."""
-    values = bias is not None and bias.element_ty != tl.uint8
-    return values and dtype != tl.float32
+def is_far(bias) -> bool:
+    """Whether a ``bias`` of this type, or None, may take scores far from 0. As exponents of 2 those
+    are rounded by more than a weight bears, and the least of fp32, of which masks are made, is none
+    at all."""
+    return bias is not None and bias.element_ty != tl.uint8
 
 
 @triton.jit
@@ -107,9 +102,6 @@ def modified(b_s, scores, i_row, o_r, i_col, o_c, PRECISE: tl.constexpr):
             b_bias = loaded_as_fp32(b_bias)
         if HIDES:
             b_s = tl.where(b_bias != 0, b_s, float("-inf"))
-        elif PRECISE:
-            b_held = tl.minimum(tl.maximum(b_bias, -FARTHEST), FARTHEST)
-            b_s += tl.where(tl.abs(b_bias) <= LARGEST, b_held, b_bias)
         else:
             b_s += b_bias.to(tl.float32)
     return b_s, b_slope

@@ -13,7 +13,12 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize(("rows", "keys", "head_dim"), [(80, 70, 16), (80, 20, 16), (300, 640, 64)])
 @pytest.mark.parametrize(
     ("dtype", "bias_dtype"),
-    [("float16", "float32"), ("bfloat16", "bfloat16"), ("bfloat16", "float32")],
+    [
+        ("float16", "float32"),
+        ("bfloat16", "bfloat16"),
+        ("bfloat16", "float32"),
+        ("float32", "float32"),
+    ],
     ids=lambda one: one,
 )
 @pytest.mark.parametrize("value", cases.VALUES, ids="{:.3g}".format)

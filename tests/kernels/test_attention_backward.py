@@ -161,8 +161,8 @@ def test_what_is_added_in_fp64_is_rounded_once(interpreter: Worker, case: Case) 
 
 
 def run_sums(draw: int) -> tuple[torch.Tensor, ...]:
-    """Sums of weights as the kernel writes them, and as fp64 adds up the same weights; the whole
-    numbers that shift exponents, and the largest exponents."""
+    """Sums of weights as the kernel writes them, and as fp64 adds up the same weights; what scores
+    are shifted by, and the largest of them."""
     import kernels
     from kernels.attention import backward
     from kernels.attention.forward import LOG2_E
@@ -187,9 +187,13 @@ def run_sums(draw: int) -> tuple[torch.Tensor, ...]:
     finally:
         backward.attention_backward_rows = plain
     ((shift, total),) = seen
-    scores = bias.double() * torch.tensor(LOG2_E).double()
-    weights = (scores - shift.reshape(64, 1)).float().double().exp2().float()
-    return total.reshape(64), weights.double().sum(1).float(), shift.reshape(64), scores.amax(1)
+    below = bias - shift.reshape(64, 1)
+    whole = (below * LOG2_E).floor()
+    log2_e = torch.tensor(LOG2_E)
+    exponents = (below.double() * log2_e.double() - whole).float()
+    exponents = (below.double() * (LOG2_E - log2_e.double()) + exponents).float()
+    weights = exponents.double().exp2().float() * whole.exp2()
+    return total.reshape(64), weights.double().sum(1).float(), shift.reshape(64), bias.amax(1)
 
 
 @pytest.mark.parametrize("draw", range(3))
@@ -198,8 +202,8 @@ def test_weights_in_fp32_are_of_exponents_next_to_0_and_their_sums_rounded_once(
 ) -> None:
     total, expected, shift, largest = interpreter.run(run_sums, draw)
     assert torch.equal(total, expected)
-    # Exponents next to 0 hold more places than those below it, and no weight is over 2.
-    assert torch.equal(shift.double(), largest.floor())
+    # Exponents next to 0 hold more places than those below it, and no weight is over 1.
+    assert torch.equal(shift, largest)
 
 
 def run_masked() -> list[torch.Tensor]:

@@ -71,7 +71,7 @@ def run(
 @pytest.mark.parametrize("keys", [70, 20])
 @pytest.mark.parametrize(
     ("dtype", "bias_dtype"),
-    [("float16", "float32"), ("bfloat16", "bfloat16")],
+    [("float16", "float32"), ("bfloat16", "bfloat16"), ("float32", "float32")],
     ids=lambda one: one,
 )
 @pytest.mark.parametrize("value", VALUES, ids="{:.3g}".format)
