@@ -114,6 +114,7 @@ def launch(
             grouped=heads > kv_heads,
             scored=not options.plain,
             crowded=options.crowded,
+            biased_blocks=options.biased_blocks,
             uneven=options.uneven(scores),
             alone=None
             if left_offset is not None or dbias is not None

@@ -32,9 +32,9 @@ from .scored_configs import (
     BIASED_BLOCKS,
     CROWDED_BACKWARD,
     CROWDED_FORWARD,
-    ROW_GROUPED_KV,
     SCORED_BACKWARD,
     SCORED_FORWARD,
+    SHARED_KV,
     UNEVEN_BACKWARD,
     UNEVEN_CROWDED_BACKWARD,
     UNEVEN_FORWARD,
@@ -112,6 +112,7 @@ def choose_backward(
     grouped: bool = False,
     scored: bool = False,
     crowded: bool = False,
+    biased_blocks: bool = False,
     uneven: str | None = None,
     alone: str | None = None,
 ) -> BackwardConfig:
@@ -137,10 +138,14 @@ def choose_backward(
             if own := POINTERS_BACKWARD.get(target.name, {}).get(limit):
                 return own
         other = other or not describable
+        kind = uneven or ""
+        if crowded:
+            kind = "blocks" if biased_blocks else "crowded" if uneven else ""
+        shared = SHARED_KV.get(kind, {}).get(target.name, {}) if grouped else {}
         row = ALONE_BACKWARD.get(alone or "", {}).get(target.name, {}).get(head_dim)
         if row and not packed and not other:
-            shared = ALONE_GROUPED_KV.get(alone or "", {}).get(target.name, {}) if grouped else {}
-            return replace(row, kv=shared.get(head_dim, row.kv))
+            of_one = ALONE_GROUPED_KV.get(alone or "", {}).get(target.name, {}) if grouped else {}
+            return replace(row, kv=(of_one | shared).get(head_dim, row.kv))
         tables = BACKWARD | OTHER_BACKWARD if other else BACKWARD
         if (packed or narrow) and not other:
             tables = tables | (PACKED_BACKWARD if packed else NARROW_BACKWARD)
@@ -160,8 +165,7 @@ def choose_backward(
         if crowded:
             tables = tables | (UNEVEN_CROWDED_BACKWARD if uneven else CROWDED_BACKWARD)
         found = tables[target.name][limit]
-        by_row = ROW_GROUPED_KV.get(target.name, {}) if uneven == "row" and not crowded else {}
-        return replace(found, kv=by_row.get(limit, found.kv)) if grouped else found
+        return replace(found, kv=shared.get(limit, found.kv)) if scored else found
     if head_dim * dtype.itemsize > 256:
         return WIDE_DEFAULT_BACKWARD
     return DEFAULT_BACKWARD

@@ -319,7 +319,7 @@ def launch(
             narrow=packed is not None or seen <= NARROW,
             scored=not options.plain,
             crowded=options.crowded,
-            biased_blocks=options.bias is not None and options.block_mask is not None,
+            biased_blocks=options.biased_blocks,
             uneven=options.uneven(scores),
             alone=options.alone,
             describable=describable,

@@ -47,6 +47,10 @@ class Options:
         return self.dropout is not None or self.block_mask is not None
 
     @property
+    def biased_blocks(self) -> bool:
+        return self.bias is not None and self.block_mask is not None
+
+    @property
     def alone(self) -> str | None:
         """What is asked of scores, where it is one thing."""
         kinds = ("softcap", "slopes", "sinks", "dropout", "bias", "block_mask")

@@ -134,8 +134,21 @@ CROWDED_BACKWARD = SCORED_BACKWARD | {
 }
 # Beside dropout or lists of blocks, too, where it spills 4 to 12.
 UNEVEN_CROWDED_BACKWARD = CROWDED_BACKWARD | {"sm_80": UNEVEN_BACKWARD["sm_80"]}
-# One value a row beside heads that share keys: 8 more, by triton 3.6.
-ROW_GROUPED_KV: dict[str, dict[int, ForwardConfig]] = {"sm_100": {128: C(16, 64, 8, 2)}}
+# Where heads share keys their kernel spills by what serves else: of a bias of one value a row 4 to
+# 12 bytes on sm_100 (and 24 at head dim 128 on sm_90, where lengths are uneven: by the fastest tile
+# that spills none all gradients take 26 to 36 % more on an H200); of an uneven one of fp32 8 on
+# sm_90, by triton 3.6 (without them all gradients take 4 to 6 % more); of an uneven one beside
+# dropout or lists of blocks 4 to 12 on sm_100; of any with lists of blocks 12 to 20. Found with the
+# compiler.
+SHARED_KV: dict[str, dict[str, dict[int, ForwardConfig]]] = {
+    "row": {"sm_100": {64: C(32, 64, 8, 1), 128: C(16, 64, 8, 2)}},
+    "fp32": {"sm_90": {64: C(32, 64, 4, 2, branch=True)}},
+    "crowded": {"sm_100": {64: C(16, 64, 8, 1)}},
+    "blocks": {
+        "sm_80": {64: C(16, 64, 8, 1), 128: C(16, 64, 8, 1)},
+        "sm_90": {64: C(16, 64, 8, 1)},
+    },
+}
 
 # One thing asked of scores, in gradients: what serves without any, where no compiler spills (at an
 # even length and at an odd one, by triton 3.7, up to head dim 128 by 3.6 too). The keys' kernel has

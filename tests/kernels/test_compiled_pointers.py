@@ -43,13 +43,25 @@ def attended(
     [
         ("sm_80", 64, {"odd": True}),
         ("sm_80", 128, {"odd": True, "window": 200}),
+        ("sm_90", 128, {"odd": True}),
         ("sm_100", 64, {"odd": True, "window": 200, "backward": False}),
         ("sm_100", 128, {"odd": True, "window": 200, "backward": False}),
         ("gfx950", 128, {"odd": True, "window": 200, "backward": False}),
         ("sm_100", 128, {"bias": torch.empty(8, 1024, 1, dtype=BF16), "tokens": 1024}),
+        ("sm_90", 64, {"bias": torch.empty(8, TOKENS, TOKENS)}),
         ("sm_80", 64, {"bias": torch.empty(8, TOKENS, TOKENS, dtype=BF16), "dropout_p": 0.1}),
     ],
-    ids=["sm_80-64", "sm_80-128-window", "sm_100-64", "sm_100-128", "gfx950", "by-row", "dropout"],
+    ids=[
+        "sm_80-64",
+        "sm_80-128-window",
+        "sm_90-128",
+        "sm_100-64",
+        "sm_100-128",
+        "gfx950",
+        "sm_100-by-row",
+        "sm_90-fp32",
+        "sm_80-dropout",
+    ],
 )
 def test_what_no_loads_of_16_bytes_fetch_spills_nothing(
     target: str, head_dim: int, options: dict[str, Any]
