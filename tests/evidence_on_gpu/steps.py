@@ -162,8 +162,9 @@ CHECKS: tuple[Step, ...] = (
     ),
     _tests(
         "graphs-infinities",
-        60,
+        90,
         "tests/gpu/test_graphs.py",
+        "tests/gpu/test_far_scores_on_gpu.py",
         "tests/gpu/test_infinities_on_gpu.py",
         workers=12,
         share=TWELVE,
