@@ -183,7 +183,10 @@
           if (typeof v === "number") {
             svg.append(make("circle", { class: "dot", cx: this.x(i), cy: y(v), r: 2.5 }));
           } else if (v === "f") {
-            svg.append(make("text", { class: "v-missing", x: this.x(i), y: this.floor - 4, "text-anchor": "middle" }, "✕"));
+            const mark = make("text", { class: "v-missing", x: this.x(i), y: this.floor - 4, "text-anchor": "middle" }, "✕");
+            // 0.84 em wide: no wider than a commit's share of the axis, but to be read.
+            mark.style.fontSize = `${Math.max(11, Math.min(13, 1.15 * (this.x(i + 1) - this.x(i))))}px`;
+            svg.append(mark);
           }
         }
       }
