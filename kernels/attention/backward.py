@@ -148,6 +148,11 @@ def launch(
         else:
             delta = torch.empty_like(lse, dtype=wide)
         total, shift = (torch.empty_like(delta), torch.empty_like(lse)) if exact else (None, lse)
+        if far is not None and total is not None and options.block_mask is not None:
+            # Lists of blocks lead to rows that the next launch leaves out: without weights.
+            shift.fill_(float("inf"))
+            total.fill_(1.0)
+            delta.zero_()
         if not exact and not with_delta and not over_rows:
             # A row alone tells its delta: packed sequences are one to this kernel.
             count, length = (batch, seqlen_q) if packed is None else (1, q.shape[1])

@@ -24,10 +24,18 @@ def run(
     keys: int,
     rows: int = ROWS,
     head_dim: int = HEAD_DIM,
-    **options: Any,
+    beside: str = "",
 ) -> list[Errors]:
-    """Of NAMES, where ``value`` hides all ``keys`` of some queries and the last of the others."""
+    """Of NAMES, where ``value`` hides all ``keys`` of some queries and the last of the others;
+    ``beside`` one of what else may be asked that hides and adds nothing."""
     import kernels
+
+    others: dict[str, dict[str, Any]] = {
+        "": {},
+        "window": {"window_size": (rows, keys)},
+        "block_mask": {"block_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool)},
+        "sinks": {"sinks": torch.full((HEADS,), -math.inf)},
+    }
 
     kind = getattr(torch, dtype)
     generator = torch.Generator().manual_seed(2)
@@ -59,7 +67,7 @@ def run(
         return [out.detach(), lse.detach(), *grads]
 
     def ours(q: Any, k: Any, v: Any, bias: Any) -> Any:
-        return kernels.flash_attention(q, k, v, bias=bias, return_lse=True, **options)
+        return kernels.flash_attention(q, k, v, bias=bias, return_lse=True, **others[beside])
 
     errors = zip(of(ours), of(formula), of(formula, torch.float64), strict=True)
     return [measure(*three) for three in errors]
@@ -81,3 +89,9 @@ def test_finite_masks_hide_as_the_formulas_do(
     if bias_dtype == "bfloat16" and value == LEAST:
         value = torch.finfo(torch.bfloat16).min
     interpreter.check(run, value, dtype, bias_dtype, keys, names=NAMES)
+
+
+@pytest.mark.parametrize("beside", ["window", "block_mask", "sinks"])
+def test_so_they_do_beside_what_has_loops_of_its_own(interpreter: Worker, beside: str) -> None:
+    given = (-1e9, "bfloat16", "float32", 70, ROWS, HEAD_DIM, beside)
+    interpreter.check(run, *given, names=NAMES)
