@@ -35,7 +35,7 @@ from benchmarks.instruments.unfinished import Unfinished
 from benchmarks.workloads.base import Workload
 from benchmarks.workloads.written_out import formula_bytes
 
-# A GPU second is dear: ``history`` measures a subset that takes at most a minute a commit.
+# A GPU second is dear: ``history`` measures a subset that takes some seventy seconds a commit.
 SET_VARIABLE = "WARPWATCH_GPU_SET"
 HISTORY = (
     "sdpa-fp16-B12-S256-H64-D64",
