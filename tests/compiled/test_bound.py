@@ -16,6 +16,7 @@ import triton.language as tl
 
 from benchmarks import configuration, devices, targets
 from benchmarks.instruments.compiled import chain, measure, reading, record
+from benchmarks.instruments.compiled.bound import Bound
 from benchmarks.instruments.compiled.code import Instruction, Program
 from benchmarks.instruments.compiled.measure import measure_call
 from kernels import specialised
@@ -223,6 +224,42 @@ def test_what_a_branch_jumps_over_is_known_unless_it_multiplies() -> None:
     assert program.skipped(range(len(code))) == {1, 2, 3}
     # Out of the loop leads no way back into it.
     assert program.skipped(range(4)) == frozenset()
+
+
+@triton.jit
+def products_of_tiles(a, b, out, n, more, D: tl.constexpr, MAY: tl.constexpr):
+    o_r = tl.arange(0, 64)
+    o_d = tl.arange(0, D)
+    for i in range(tl.program_id(0), n, tl.num_programs(0)):
+        b_a = tl.load(a + (i * 64 + o_r[:, None]) * D + o_d[None, :])
+        b_b = tl.load(b + (i * D + o_d[:, None]) * 64 + o_r[None, :])
+        b_x = tl.dot(b_a, b_b)
+        if MAY and i < more:
+            for j in tl.static_range(4):
+                b_x = tl.dot(b_a, tl.load(b + (j * D + o_d[:, None]) * 64 + o_r[None, :]), b_x)
+        tl.store(out + (i * 64 + o_r[:, None]) * 64 + o_r[None, :], b_x)
+
+
+# AMD's compiler doubles the code around a branch of products: the bound sees more of them there.
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+def test_products_of_a_branch_that_is_not_taken_are_not_counted(target: str) -> None:
+    a, b = (torch.empty(1000 * 64 * 128, dtype=torch.bfloat16) for _ in range(2))
+    out = torch.empty(1000 * 64 * 64, dtype=torch.float32)
+
+    def bound_where(more: int, *, may: bool) -> Bound:
+        def call() -> None:
+            products_of_tiles[(200,)](a, b, out, 1000, more, D=128, MAY=may)
+
+        (found,) = reading.read(record(call, targets.get(target)).launches)
+        return found.bound
+
+    without, passed, taken = (
+        bound_where(0, may=False), bound_where(0, may=True), bound_where(1000, may=True)
+    )  # fmt: skip
+    tensor = [one.units_us["tensor"] for one in (without, passed, taken)]
+    assert tensor[1] == pytest.approx(tensor[0], rel=0.01)
+    assert tensor[2] == pytest.approx(5 * tensor[0], rel=0.01)
+    assert [one.repeated for one in (without, passed, taken)] == pytest.approx([1, 1, 1])
 
 
 SHORT = "attention-backward-bf16-B16-S1024-H16-D128"

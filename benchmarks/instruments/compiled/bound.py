@@ -62,12 +62,14 @@ class Bound:
 @dataclass(frozen=True)
 class _Runs:
     """How often a piece of code runs: over the launch, and in the program that runs it most.
-    ``seldom``: the share of them in which what its rarest branch holds runs, too."""
+    ``seldom``: the share of them in which what its rarest branch holds runs, too. ``multiplied``:
+    the share of its products that they execute, which code of a branch not taken does not."""
 
     total: float
     most: float
     warps: int
     seldom: float = 1.0
+    multiplied: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ def bound(launch: Launch, program: Program, device: Device, blocks: int = 1) -> 
         one.flops.total() * visited.total.get(region, 0.0) for region, one in works.items()
     )
     executed = sum(
-        program.work("tensor", indices) * runs.warps * runs.total for indices, runs in pieces
+        program.work("tensor", indices) * runs.warps * runs.total * runs.multiplied
+        for indices, runs in pieces
     )
     # Code of several specialised warps may hide loops from the reader. The products of the source
     # are all executed: where the machine's fall short, so does the rest of its loops.
@@ -121,6 +124,7 @@ def bound(launch: Launch, program: Program, device: Device, blocks: int = 1) -> 
             done -= (1 - runs.seldom) * program.work(unit, over)  # type: ignore[arg-type]
             add(unit, short * done * runs.warps / per_clock, runs)
         products = short * _tensor_clocks(program, indices, device) * runs.warps
+        products *= runs.multiplied
         add("tensor", products, runs)
         # Of what stands in no loop each specialised warp runs only its own part.
         if not specialised or indices is not pieces[-1][0]:
@@ -212,6 +216,12 @@ def _source_loops(
                     total = [works[one] for one in _regions(inner) if one in works]
                     times = visited.total.get(inner, 0.0)
                     rarest = min(visited.total.get(one, 0.0) for one in _regions(inner))
+                    flops = sum(one.flops.total() for one in total)
+                    asked = sum(
+                        works[one].flops.total() * visited.total.get(one, 0.0)
+                        for one in _regions(inner)
+                        if one in works
+                    )
                     found.append(
                         _Loop(
                             runs=_Runs(
@@ -219,8 +229,9 @@ def _source_loops(
                                 visited.most.get(inner, 0.0),
                                 inside,
                                 rarest / times if times else 1.0,
+                                asked / (flops * times) if flops * times else 1.0,
                             ),
-                            flops=sum(one.flops.total() for one in total),
+                            flops=flops,
                             special=sum(one.special for one in total),
                             global_bytes=sum(one.global_bytes for one in total),
                         )
