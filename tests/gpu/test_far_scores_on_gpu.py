@@ -31,3 +31,14 @@ def test_finite_masks_hide_as_the_formulas_do(
         errors = cases.run(value, dtype, bias_dtype, keys, rows, head_dim)
     for name, one in zip(cases.NAMES, errors, strict=True):
         one.check(name)
+
+
+@pytest.mark.parametrize(("rows", "keys", "head_dim"), [(80, 70, 16), (300, 640, 64)])
+@pytest.mark.parametrize("beside", ["window", "block_mask", "sinks"])
+def test_so_they_do_beside_what_has_loops_of_its_own(
+    beside: str, rows: int, keys: int, head_dim: int
+) -> None:
+    with Made("cuda"):
+        errors = cases.run(-1e9, "bfloat16", "float32", keys, rows, head_dim, beside)
+    for name, one in zip(cases.NAMES, errors, strict=True):
+        one.check(name)
