@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 import triton
@@ -23,8 +23,7 @@ class Fp8HopperConfig:
     """A tile of ``64 * consumers`` rows and ``block_n`` columns and its ring: a stage holds
     ``block_k`` of K, whose products are added in the matrix unit: of 256 ones of the same sign,
     14 bits of the sum are fewer than bf16's rounding asks for. With ``pairs`` those of two stages
-    are on their way together, for which two consumers of 128 columns have registers, of a step of
-    ``step`` stages where K is whole steps, else of two."""
+    are on their way together, for which two consumers of 128 columns have registers."""
 
     block_n: int = field(metadata={"values": (128, 256)})
     block_k: int = field(metadata={"values": (128,)})
@@ -32,7 +31,6 @@ class Fp8HopperConfig:
     group_m: int = field(default=8, metadata={"values": (4, 8, 16)})
     consumers: int = field(default=2, metadata={"values": (2, 3)})
     pairs: bool = field(default=False, metadata={"values": (False, True)})
-    step: int = field(default=2, metadata={"values": (2, 4)})
 
 
 WIDE = Fp8HopperConfig(256, 128, 4, group_m=16)
@@ -40,8 +38,6 @@ NARROW = Fp8HopperConfig(128, 128, 6)
 # Beside scales of blocks what waits for them and for sums is hidden by another product, of the same
 # consumer or of two others.
 PAIRS = Fp8HopperConfig(128, 128, 6, pairs=True)
-FOURS = replace(PAIRS, step=4)
-LONGEST_OF_FOURS = 4096  # the longest K whose steps are of four blocks: beyond it of two
 THREE = Fp8HopperConfig(128, 128, 4, consumers=3)
 TURN_OF_THREE = 1.57  # the time of a turn of such tiles, by that of pairs
 
@@ -79,7 +75,6 @@ def choose(
     *,
     blocks: bool,
     scaled: int = 2,
-    K: int = 4096,
 ) -> Fp8HopperConfig | Fp8OnceConfig | None:
     """Of a product of which ``scaled`` operands have scales.
 
@@ -104,7 +99,7 @@ def choose(
             return NARROW
         if _takes_three(M, N, out, multiprocessors):
             return THREE
-        return FOURS if K <= LONGEST_OF_FOURS else PAIRS
+        return PAIRS
     if M > SPLIT_ROWS:
         return small(M, N, multiprocessors)
     columns = whole_columns(N, multiprocessors)
@@ -161,7 +156,7 @@ def _config(
     scaled = sum(one.kind != "none" for one in (a_scale, b_scale))
     processors = targets.multiprocessors()
     M, N = out.shape
-    return choose(M, N, out.dtype, activation, processors, blocks=blocks, scaled=scaled, K=K)
+    return choose(M, N, out.dtype, activation, processors, blocks=blocks, scaled=scaled)
 
 
 def supported(
@@ -195,13 +190,6 @@ def _kind(scale: Scale, *, once: bool = True, ahead: bool = True) -> str:
     if once and not any(scale.strides):
         return "tensor"
     return "ahead" if ahead else "outer"
-
-
-def _blocks_a_step(config: Fp8HopperConfig, K: int) -> int:
-    """0 where products are on their way one by one; two where more would leave a rest of K."""
-    if not config.pairs:
-        return 0
-    return config.step if K % (config.step * config.block_k) == 0 else 2
 
 
 def launch(
@@ -253,7 +241,7 @@ def launch(
             B_SCALE=_kind(b_scale, once=once, ahead=not config.pairs),
             HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
-            PAIRS=_blocks_a_step(config, K),
+            PAIRS=config.pairs,
             CONSUMER_REGISTERS=consumer_registers,
             PRODUCER_REGISTERS=producer_registers,
             num_warps=4,

@@ -35,7 +35,7 @@ from .hopper_kernel import Problem, Ring, produce
 @gluon.jit
 def _consume(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, PAIRS: gl.constexpr):  # fmt: skip  # noqa: E501
     if PAIRS:
-        consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION, PAIRS)  # fmt: skip  # noqa: E501
+        consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
     else:
         _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
 
@@ -163,8 +163,8 @@ def matmul_hopper_fp8(
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
-    """c = activation((a * a_scale) @ (b * b_scale) + bias); a: (M, K), b: (N, K). PAIRS: if not 0,
-    how many blocks of K a step has whose products are on their way in pairs."""
+    """c = activation((a * a_scale) @ (b * b_scale) + bias); a: (M, K), b: (N, K). PAIRS: two
+    products of a consumer are on their way (hopper_fp8_pairs.py)."""
     problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, False, False)
     ring = Ring(
         gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005

@@ -1,8 +1,8 @@
 """The consumers of Hopper's fp8 matmul beside scales of blocks, two products at a time, in Gluon.
 
 A consumer waits for its stage, for its product and for the scales, and one other does not hide
-that. So it has two products on their way, and scales are asked for long before. Of a few blocks of
-K the next product begins where one was added, while the other runs.
+that. So it has two products on their way, and scales are asked for long before; within a step the
+next product begins where one was added, while the other runs.
 """
 
 from triton.experimental import gluon
@@ -18,6 +18,7 @@ from ..hopper import ROWS, Cursor
 from .fp8 import BLOCK
 from .hopper_fp8_tile import WIDTH, multiply, scales_of_tensors, store
 
+BLOCKS = gl.constexpr(4)  # of K a step
 # A scale of B's for each of 4 warps and 8 places of a warp: a thread's two rows share it.
 ONE_OF_TWO = gl.constexpr(
     gl.DistributedLinearLayout(
@@ -185,14 +186,11 @@ def _add_one(acc, scales, ring, at, more, I_CONSUMER: gl.constexpr, CONSUMERS: g
 
 
 @gluon.jit
-def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, BLOCKS: gl.constexpr):  # fmt: skip  # noqa: E501
+def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
     """BLOCKS blocks of K a step, the scales of each two asked for two ahead, those of a tile's
-    first two before the last tile is written. Of more than two, K is whole steps."""
+    first two before the last tile is written."""
     STEP: gl.constexpr = problem.BLOCK_K
     CONSUMERS: gl.constexpr = problem.CONSUMERS
-    # Whether a tile's last step is code of its own: the next tile's scales are asked for beside its
-    # products, not behind them.
-    PEELED: gl.constexpr = BLOCKS > 2
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
     EARLY: gl.constexpr = c.dtype.primitive_bitwidth == 16
     K = problem.K
@@ -211,18 +209,20 @@ def consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUME
         # Behind the last tile any: a group of tiles that is none has no rows to divide by.
         i_next = gl.where(is_last, 0, i_tile + gl.num_programs(0))
         blocks = gl.cdiv(K, STEP)
-        steps = blocks // BLOCKS - 1 if PEELED else blocks // BLOCKS
-        many = steps * (BLOCKS * STEP)
+        many = (blocks - 1) // BLOCKS * (BLOCKS * STEP)
         for k in range(0, many, BLOCKS * STEP):
             ahead = k + BLOCKS * STEP
-            first_wanted = True if PEELED else ahead < K
-            more = True if PEELED else (ahead < K) | (not is_last)
-            x, at, even, odd, p_a, p_b, _, _ = _add_step(x, even, odd, p_a, p_b, first_wanted, ahead + STEP < K, more, stride_ak, stride_bk, ring, at, i_next, problem, a_scale, b_scale, stride_am, stride_bn, BLOCKS, False, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
-        # Measured: behind a condition, which always holds, the last step's products take 1 % less.
-        if PEELED and steps >= 0:
+            x, at, even, odd, p_a, p_b, _, _ = _add_step(x, even, odd, p_a, p_b, True, ahead + STEP < K, True, stride_ak, stride_bk, ring, at, i_next, problem, a_scale, b_scale, stride_am, stride_bn, BLOCKS, False, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+        # A tile's last whole step is code of its own: the next tile's scales are asked for beside
+        # its products, not behind them.
+        if many + (BLOCKS - 1) * STEP < K:
             x, at, even, odd, p_a, p_b, next_row, next_column = _add_step(x, even, odd, p_a, p_b, not is_last, not is_last, not is_last, stride_ak, stride_bk, ring, at, i_next, problem, a_scale, b_scale, stride_am, stride_bn, BLOCKS, True, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
         else:
-            if BLOCKS == 2 and blocks % 2 == 1:
+            if many + STEP < K:
+                ahead = many + 2 * STEP
+                more = (ahead < K) | (not is_last)
+                x, at, even, odd, p_a, p_b, _, _ = _add_step(x, even, odd, p_a, p_b, ahead < K, False, more, stride_ak, stride_bk, ring, at, i_next, problem, a_scale, b_scale, stride_am, stride_bn, 2, False, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
+            if blocks % 2 == 1:
                 x, at = _add_one(x, even, ring, at, not is_last, I_CONSUMER, CONSUMERS, EARLY, A_SCALE, B_SCALE)  # fmt: skip  # noqa: E501
             next_row, next_column = problem.tile(i_next)
             next_row += I_CONSUMER * ROWS

@@ -15,7 +15,6 @@ from kernels.matmul.hopper_choice import LINES, MEDIUM, SMALL, TINY, TRIPLE, WID
 from kernels.matmul.hopper_choice import WIDE as WIDE_OF_16
 from kernels.matmul.hopper_fp8 import FEW as FEW_OF_FP8
 from kernels.matmul.hopper_fp8 import (
-    FOURS,
     LARGE,
     NARROW,
     OBLONG,
@@ -220,22 +219,16 @@ CASES = [
             (Fp8HopperConfig(128, 128, 5, consumers=3), ("tensor", "columns"), "float16", "relu"),
         )
     ),
-    *(  # pairs of blocks, of an even number and an odd one, round the ring more than once
+    *(  # pairs of blocks: behind the last whole step none, one, two and three
         _fp8(replace(PAIRS, stages=n), scales, K=K, out=out, activation=one, multiprocessors=1)
         for n, scales, K, out, one in (
             (6, ("blocks", "blocks"), 1024, "bfloat16", None),
+            (6, ("blocks", "blocks"), 1000, "bfloat16", None),
             (3, ("blocks", "columns"), 600, "float16", "relu"),
-            (4, ("rows", "blocks"), 600, "float32", "gelu"),
-        )
-    ),
-    *(  # four a step, of one step to four; of a K that is no whole steps two
-        _fp8(replace(FOURS, stages=n), scales, K=K, out=out, activation=one, multiprocessors=1)
-        for n, scales, K, out, one in (
-            (6, ("blocks", "blocks"), 1024, "bfloat16", None),
-            (3, ("blocks", "columns"), 512, "float16", "relu"),
-            (4, ("rows", "blocks"), 1536, "float32", "gelu"),
-            (5, ("blocks", "blocks"), 2048, "bfloat16", None),
+            (4, ("rows", "blocks"), 700, "float32", "gelu"),
+            (4, ("blocks", "blocks"), 840, "bfloat16", None),
             (5, ("blocks", "none"), 900, "float32", None),
+            (3, ("rows", "blocks"), 200, "float16", "silu"),
         )
     ),
     _fp8(NARROW, ("tensor", "blocks"), M=1100, N=100, K=130),
@@ -356,7 +349,7 @@ FORMS: dict[str, dict[str, set[Any]]] = {
         "GROUP_M": {4, 8, 16},
         **dict.fromkeys(("A_SCALE", "B_SCALE"), SCALES),
         "HAS_BIAS": BOTH,
-        "PAIRS": {0, 2, 4},
+        "PAIRS": BOTH,
         "ACTIVATION": EACH,
     },
     "matmul_hopper_fp8_once": {

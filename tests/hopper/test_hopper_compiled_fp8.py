@@ -11,7 +11,6 @@ from benchmarks.instruments.compiled import record
 from benchmarks.instruments.compiled.reading import read_code
 from kernels import matmul
 from kernels.attention import hopper_fp8
-from kernels.matmul import hopper_fp8 as fp8_matmul
 from tests.hopper.recorded import SM_90, in_fp8, only_kernel, product_of_fp8
 
 
@@ -164,26 +163,17 @@ def test_scales_of_rows_and_columns_pass_the_registers(shape, options, copies: i
     assert (code.spilled_bytes, code.advisories) == (0, ())
 
 
-def _steps_of(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fp8_matmul, "LONGEST_OF_FOURS", {2: 0, 4: 1 << 30}[blocks])
-
-
 @pytest.mark.parametrize(
     "options", [{}, {"out": torch.float16}, {"activation": "silu"}], ids=["bf16", "fp16", "silu"]
 )
-@pytest.mark.parametrize("blocks", [2, 4])
-def test_of_a_pair_one_product_is_added_before_the_other_is_waited_for(
-    blocks: int, options, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _steps_of(blocks, monkeypatch)
+def test_of_a_pair_one_product_is_added_before_the_other_is_waited_for(options) -> None:
     code = read_code(only_kernel(product_of_fp8(4096, 4096, 7168, scales="blocks", **options)))
     assert (code.spilled_bytes, code.advisories) == (0, ())
     names = [one.opcode for one in code.program.instructions]
     waits = [i for i, one in enumerate(names) if one == "WARPGROUP.DEPBAR.LE"]
     # Of a step: a product's, and before one that begins where another was added nothing's. A tile's
-    # last step is code of its own; behind it are steps of fewer blocks and of the odd one.
-    step = {2: [64, 64], 4: [64, 0, 64, 0, 64, 64]}[blocks]
-    consumer = {2: [*step, 64], 4: step * 2}[blocks]  # a last block alone; the last step
+    # last step is code of its own; behind it are a step of two blocks and the odd one.
+    consumer = [64, 0, 64, 0, 64, 64] * 2 + [64, 64] + [64]
     assert len(waits) == 2 * len(consumer)
     for i, added in enumerate(consumer):
         for first in (i, len(consumer) + i):
@@ -196,7 +186,8 @@ def test_a_tiles_last_step_of_four_blocks_is_code_of_its_own() -> None:
     loop."""
     program = read_code(only_kernel(product_of_fp8(4096, 4096, 4096, scales="blocks"))).program
     names = [one.opcode.split(".")[0] for one in program.instructions]
-    assert names.count("QGMMA") == 2 * 4 * (4 + 4)  # of each consumer: the loop's, and the last
+    # Of each consumer: the loop's step, the last one, and what is left of two blocks and of one.
+    assert names.count("QGMMA") == 2 * 4 * (4 + 4 + 2 + 1)
 
 
 @pytest.mark.parametrize(
@@ -295,17 +286,12 @@ def test_portable_matmul_serves_fp8_that_hoppers_does_not_take(shape, options) -
     assert recording.launches[0].kernel.name == "matmul_fp8"
 
 
-@pytest.mark.parametrize("blocks", [2, 4])
 @pytest.mark.parametrize(
     ("scales", "loads"),
-    [("blocks", 6), ("only a", 4), ("only b", 2)],
+    [("blocks", 12), ("only a", 8), ("only b", 4)],
     ids=["both", "only-a", "only-b"],
 )
-def test_a_step_asks_once_for_each_scale_that_rows_share(
-    scales: str, loads: int, blocks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _steps_of(blocks, monkeypatch)
-
+def test_a_step_asks_once_for_each_scale_that_rows_share(scales: str, loads: int) -> None:
     def call() -> None:
         a = torch.empty((4096, 7168), dtype=torch.float8_e4m3fn)
         b = torch.empty((4096, 7168), dtype=torch.float8_e4m3fn).t()
@@ -322,8 +308,8 @@ def test_a_step_asks_once_for_each_scale_that_rows_share(
         for loop in code.program.hot_loops
     ]
     loops = [loop for loop in loops if loop.count("QGMMA")]
-    assert [loop.count("QGMMA") for loop in loops] == [4 * blocks] * 2  # of each consumer
+    assert [loop.count("QGMMA") for loop in loops] == [4 * 4] * 2  # of each consumer
     for loop in loops:
-        assert loop.count("LDG") == loads * blocks // 2
+        assert loop.count("LDG") == loads
         # Nothing asked for is copied to a register of the warp, which would wait for it.
         assert "R2UR" not in loop

@@ -170,16 +170,13 @@ def test_every_tile_of_hoppers_fp8_matmul_is_taken_once() -> None:
     cases = each_path_once.HOPPER_LOW_PRODUCTS
     by_blocks = ["blocks" in (one.a_scale, one.b_scale) for one in cases]
     found = [
-        hopper_fp8.choose(
-            one.M, one.N, getattr(torch, one.out), one.activation, 132, blocks=blocks, K=one.K
-        )
+        hopper_fp8.choose(one.M, one.N, getattr(torch, one.out), one.activation, 132, blocks=blocks)
         for one, blocks in zip(cases, by_blocks, strict=True)
     ]
     once = {hopper_fp8.SQUARE, hopper_fp8.OBLONG, *hopper_fp8.FEW[:2]}
     assert set(found) == once | {
         hopper_fp8.WIDE,
         hopper_fp8.NARROW,
-        hopper_fp8.FOURS,
         hopper_fp8.PAIRS,
         hopper_fp8.THREE,
         hopper_fp8.LARGE,
