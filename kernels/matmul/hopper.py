@@ -32,6 +32,7 @@ from .hopper_choice import (
     choose,
     choose_added,
     parts_of_the_rest,
+    programs_in_step,
     split,
     tiles,
     widest,
@@ -183,7 +184,9 @@ def launch(
         consumer_registers, producer_registers = ring.registers(config.consumers)
         parts = 1 if residual is not None else parts_of_the_rest(config, M, N, multiprocessors)
         columns = min(columns, config.block_n // parts)
-        matmul_hopper[(min(programs, multiprocessors),)](
+        # Beside a last turn of parts all have as many whole tiles.
+        in_step = programs_in_step(programs, multiprocessors) if parts == 1 else multiprocessors
+        matmul_hopper[(in_step,)](
             a_boxes,
             b_boxes,
             boxes_of_b(config.block_n // parts) if parts > 1 else None,

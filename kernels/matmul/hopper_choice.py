@@ -65,6 +65,8 @@ TURNS = {
 }
 # From two turns of the widest on smaller tiles, which read more, take longer, in hundredths.
 LONGER = {WIDE: 100, TRIPLE: 105, MEDIUM: 120, SMALL: 120}
+# Blocks are given to multiprocessors in runs of so many, which share a way to L2.
+RUN = 16
 # An activation that takes much code loops over so many columns of a tile written at once.
 LOOPED_COLUMNS = 64
 
@@ -74,6 +76,16 @@ def tiles(config: HopperConfig, M: int, N: int, classes: int = 0) -> int:
     classes = max(classes, 1)
     rows = triton.cdiv(M // classes, ROWS * config.consumers)
     return classes * rows * triton.cdiv(N, config.block_n)
+
+
+def programs_in_step(tiles: int, multiprocessors: int) -> int:
+    """How many programs walk ``tiles``: no fewer than take the fewest turns, in whole runs.
+
+    Programs of a run have the same columns at the same time in every turn then: L2 is asked for
+    them once. What the others would have had is no turn less; docs/hopper/matmul.md measures it."""
+    turns = triton.cdiv(tiles, min(tiles, multiprocessors))
+    runs = triton.cdiv(triton.cdiv(tiles, turns), RUN)
+    return min(runs * RUN, tiles, multiprocessors)
 
 
 def parts_of_the_rest(config: HopperConfig, M: int, N: int, multiprocessors: int) -> int:

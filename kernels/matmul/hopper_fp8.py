@@ -13,7 +13,7 @@ from . import combine
 from .configs import MOST_PARTS, SPLIT_ROWS
 from .fp8 import Scale
 from .hopper_boxes import copyable, descriptor, parts_of
-from .hopper_choice import PART_COLUMNS, ROWS, whole_columns
+from .hopper_choice import PART_COLUMNS, ROWS, programs_in_step, whole_columns
 from .hopper_fp8_kernel import matmul_hopper_fp8
 from .hopper_fp8_once import matmul_hopper_fp8_once
 
@@ -220,7 +220,7 @@ def launch(
         tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
         # The widest tile would spill 136 bytes with silu.
         once = not (config.block_n == 256 and activation == "silu")
-        matmul_hopper_fp8[(min(tiles, targets.multiprocessors()),)](
+        matmul_hopper_fp8[(programs_in_step(tiles, targets.multiprocessors()),)](
             descriptor(a, ROWS, config.block_k),
             descriptor(b.t(), config.block_n, config.block_k),
             descriptor(out, ROWS, 128 // out.element_size()),

@@ -10,6 +10,7 @@ import triton
 from .. import hopper as ring
 from .. import targets
 from .hopper_boxes import by_class, classes_of, copyable, descriptor, phase_and_pitch
+from .hopper_choice import programs_in_step
 from .hopper_lines_kernel import matmul_hopper_lines
 
 
@@ -79,7 +80,7 @@ def launch(
     N = b.shape[1]
     classes, b_major_n = classes_of(a), copyable(b)
     consumer_registers, producer_registers = ring.registers(2)
-    programs = min(config.tiles(M, N, classes), targets.multiprocessors())
+    programs = programs_in_step(config.tiles(M, N, classes), targets.multiprocessors())
     matmul_hopper_lines[(programs,)](
         by_class(a, classes, config.rows, config.block_k),
         descriptor(b, config.block_k, config.block_n)

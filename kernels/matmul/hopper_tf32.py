@@ -10,7 +10,7 @@ from .. import targets
 from ..reach import LIMIT
 from . import hopper_tf32_copy
 from .hopper_boxes import copyable, descriptor
-from .hopper_choice import ROWS, HopperConfig
+from .hopper_choice import ROWS, HopperConfig, programs_in_step
 from .hopper_tf32_kernel import matmul_hopper_tf32
 
 WIDE = HopperConfig(consumers=2, block_n=256, block_k=32, stages=4, store_n=32)
@@ -62,7 +62,7 @@ def launch(
         config = config or choose(M, N, multiprocessors)
         consumer_registers, producer_registers = ring.registers(config.consumers)
         tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
-        matmul_hopper_tf32[(min(tiles, multiprocessors),)](
+        matmul_hopper_tf32[(programs_in_step(tiles, multiprocessors),)](
             descriptor(a.t(), config.block_k, ROWS)
             if a_major_m
             else descriptor(a, ROWS, config.block_k),

@@ -161,3 +161,18 @@ def test_rows_of_several_tiles_go_by_class_where_that_asks_for_less_in_all() -> 
     assert cut(4040, 4096, 4040) is None  # b's rows begin with lines
     assert cut(4040, 4040, 4040, "tn") is None  # a's lines lie along M
     assert cut(4041, 4040, 4040) is cut(4096, 4096, 4096) is cut(1000, 1000, 1000) is None
+
+
+def test_programs_of_several_tiles_keep_step_where_that_is_no_turn_more() -> None:
+    def programs(tiles: int) -> int:
+        return hopper_choice.programs_in_step(tiles, 132)
+
+    assert programs(512) == programs(1024) == programs(1792) == programs(2048) == 128
+    assert programs(560) == 112  # five turns of 112, as of 132
+    assert programs(1056) == programs(133 * 132) == 132  # eight of all; of 128 one more
+    assert [programs(tiles) for tiles in (1, 100, 131, 132, 133)] == [1, 100, 131, 132, 80]
+    for tiles in range(1, 3000):
+        for multiprocessors in (7, 16, 114, 132):
+            found = hopper_choice.programs_in_step(tiles, multiprocessors)
+            assert found <= min(tiles, multiprocessors)
+            assert -(-tiles // found) == -(-tiles // min(tiles, multiprocessors))
