@@ -20,26 +20,19 @@ from .hopper_fp8_once import matmul_hopper_fp8_once
 
 @dataclass(frozen=True)
 class Fp8HopperConfig:
-    """A tile of ``64 * consumers`` rows and ``block_n`` columns and its ring: a stage holds
-    ``block_k`` of K, whose products are added in the matrix unit: of 256 ones of the same sign,
-    14 bits of the sum are fewer than bf16's rounding asks for. With ``pairs`` those of two stages
-    are on their way together, for which two consumers of 128 columns have registers."""
+    """A tile of 128 rows and ``block_n`` columns, 128 beside scales of blocks, and its ring: a
+    stage holds ``block_k`` of K, whose products are added in the matrix unit: of 256 ones of the
+    same sign, 14 bits of the sum are fewer than bf16's rounding asks for."""
 
     block_n: int = field(metadata={"values": (128, 256)})
     block_k: int = field(metadata={"values": (128,)})
     stages: int = field(metadata={"values": (3, 4, 5, 6)})
     group_m: int = field(default=8, metadata={"values": (4, 8, 16)})
-    consumers: int = field(default=2, metadata={"values": (2, 3)})
-    pairs: bool = field(default=False, metadata={"values": (False, True)})
 
 
 WIDE = Fp8HopperConfig(256, 128, 4, group_m=16)
 NARROW = Fp8HopperConfig(128, 128, 6)
-# Beside scales of blocks what waits for them and for sums is hidden by another product, of the same
-# consumer or of two others.
-PAIRS = Fp8HopperConfig(128, 128, 6, pairs=True)
-THREE = Fp8HopperConfig(128, 128, 4, consumers=3)
-TURN_OF_THREE = 1.57  # the time of a turn of such tiles, by that of pairs
+CONSUMERS = 2
 
 
 @dataclass(frozen=True)
@@ -79,10 +72,10 @@ def choose(
     """Of a product of which ``scaled`` operands have scales.
 
     Wide tiles where every multiprocessor has three, narrow ones where most have one (beside
-    scales of blocks large ones of which no program has more than one, or of three consumers if
-    that is faster), smaller ones of which no program has more than one where those suffice, else
-    None: the portable kernel's; docs/hopper/matmul-fp8.md measures it."""
-    rows = triton.cdiv(M, ROWS * WIDE.consumers)
+    scales of blocks large ones of which no program has more than one, where those suffice), smaller
+    ones of which no program has more than one where those do, else None: the portable kernel's;
+    docs/hopper/matmul-fp8.md measures it."""
+    rows = triton.cdiv(M, ROWS * CONSUMERS)
     # Registers that a wide tile lacks: a scale for each row; a long activation of fp32, or any of
     # sums that no scale multiplies; silu of sums that two scales do not.
     if out == torch.float32:
@@ -95,11 +88,7 @@ def choose(
     if 4 * rows * triton.cdiv(N, 128) >= 3 * multiprocessors and M > SPLIT_ROWS:
         if blocks and _tiles(LARGE, M, N) <= multiprocessors:
             return LARGE
-        if not blocks:
-            return NARROW
-        if _takes_three(M, N, out, multiprocessors):
-            return THREE
-        return PAIRS
+        return NARROW
     if M > SPLIT_ROWS:
         return small(M, N, multiprocessors)
     columns = whole_columns(N, multiprocessors)
@@ -108,15 +97,6 @@ def choose(
     if blocks and columns == 1 and 3 * triton.cdiv(N, 32) >= 5 * multiprocessors:
         return FEW_TWICE
     return None if columns is None else FEW[columns]
-
-
-def _takes_three(M: int, N: int, out: torch.dtype, multiprocessors: int) -> bool:
-    """Whether tiles of 192 rows are done before those of 128."""
-    two, three = (
-        triton.cdiv(triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, 128), multiprocessors)
-        for config in (PAIRS, THREE)
-    )
-    return out.itemsize == 2 and TURN_OF_THREE * three < two
 
 
 def _tiles(config: Fp8OnceConfig, M: int, N: int) -> int:
@@ -211,13 +191,14 @@ def launch(
         assert config is not None, "supported() was not asked"
         if isinstance(config, Fp8OnceConfig):
             return _launch_once(a, b, out, a_scale, b_scale, bias, activation, config)
-        if config.pairs and (config.block_n, config.consumers) != (128, 2):
+        blocks = a_scale.blocks or b_scale.blocks
+        if blocks and config.block_n != 128:
             raise ValueError(
-                "pairs: expected block_n=128 and consumers=2, which have registers for two "
-                f"products, got block_n={config.block_n} and consumers={config.consumers}"
+                "block_n: expected 128 beside scales of blocks, which has registers for two "
+                f"products, got {config.block_n}"
             )
-        consumer_registers, producer_registers = ring.registers(config.consumers)
-        tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
+        consumer_registers, producer_registers = ring.registers(CONSUMERS)
+        tiles = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)
         # The widest tile would spill 136 bytes with silu.
         once = not (config.block_n == 256 and activation == "silu")
         matmul_hopper_fp8[(programs_in_step(tiles, targets.multiprocessors()),)](
@@ -232,16 +213,14 @@ def launch(
             K,
             *a_scale.strides,
             *b_scale.strides,
-            CONSUMERS=config.consumers,
             BLOCK_N=config.block_n,
             BLOCK_K=config.block_k,
             STAGES=config.stages,
             GROUP_M=config.group_m,
-            A_SCALE=_kind(a_scale, once=once, ahead=not config.pairs),
-            B_SCALE=_kind(b_scale, once=once, ahead=not config.pairs),
+            A_SCALE=_kind(a_scale, once=once, ahead=not blocks),
+            B_SCALE=_kind(b_scale, once=once, ahead=not blocks),
             HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
-            PAIRS=config.pairs,
             CONSUMER_REGISTERS=consumer_registers,
             PRODUCER_REGISTERS=producer_registers,
             num_warps=4,

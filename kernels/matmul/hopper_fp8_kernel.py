@@ -17,7 +17,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..hopper import ROWS, Cursor, barriers
-from .fp8 import BLOCK
 from .hopper_fp8_pairs import consume_pairs
 from .hopper_fp8_tile import (
     BUFFERS,
@@ -33,8 +32,8 @@ from .hopper_kernel import Problem, Ring, produce
 
 
 @gluon.jit
-def _consume(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr, PAIRS: gl.constexpr):  # fmt: skip  # noqa: E501
-    if PAIRS:
+def _consume(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+    if A_SCALE == "blocks" or B_SCALE == "blocks":
         consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
     else:
         _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
@@ -47,11 +46,8 @@ def _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, 
     PARTS: gl.constexpr = problem.BLOCK_N // WIDTH
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
     # The next stage, be it of the next tile, is waited for beside the last product of this one; not
-    # where sums leave as fp32, whose tiles of 256 columns then spill, nor beside scales of blocks,
-    # but for those of three consumers.
-    EARLY: gl.constexpr = c.dtype.primitive_bitwidth == 16 and (
-        (A_SCALE != "blocks" and B_SCALE != "blocks") or problem.CONSUMERS == 3
-    )
+    # where sums leave as fp32, whose tiles of 256 columns then spill.
+    EARLY: gl.constexpr = c.dtype.primitive_bitwidth == 16
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
     n_tiles = problem.tiles()
     a_ahead, b_ahead = ahead
@@ -66,12 +62,6 @@ def _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, 
         is_last = i_tile + gl.num_programs(0) >= n_tiles
         row, column = problem.tile(i_tile)
         row += I_CONSUMER * ROWS
-        if A_SCALE == "blocks":
-            o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
-            in_m = o_m < problem.M
-            p_sa = a_scale + o_m * stride_am
-        if B_SCALE == "blocks":
-            p_sb = b_scale + column // BLOCK * stride_bn
         # All warps have read those of the tile before: its last barriers came behind.
         ask_scales(a_ahead, a_scale, row, problem.M, stride_am, A_SCALE)
         ask_scales(b_ahead, b_scale, column, problem.N, stride_bn, B_SCALE)
@@ -79,9 +69,6 @@ def _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, 
         for _ in gl.static_range(PARTS):
             accs = accs + (gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT),)  # type: ignore[assignment]  # noqa: RUF005
         for k in range(0, problem.K, problem.BLOCK_K):
-            if A_SCALE == "blocks":
-                b_sa = gl.load(p_sa, mask=in_m, other=0.0)
-                p_sa += stride_ak
             if not EARLY:
                 mbarrier.wait(ring.full.index(at.stage), at.phase)
             used = at.stage
@@ -90,10 +77,6 @@ def _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, 
             added = ()
             for i in gl.static_range(PARTS):
                 pending = multiply(a, b, i)
-                if B_SCALE == "blocks":
-                    # Beyond the last column is no block.
-                    in_n = column + i * WIDTH < problem.N
-                    b_sb = gl.load(p_sb + i * stride_bn, mask=in_n, other=0.0)
                 if EARLY and i == PARTS - 1:
                     at = at.next()
                     more = (k + problem.BLOCK_K < problem.K) | (not is_last)
@@ -101,16 +84,7 @@ def _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, 
                 part = warpgroup_mma_wait(0, deps=[pending])
                 if i == PARTS - 1:
                     mbarrier.arrive(ring.empty.index(used))
-                if A_SCALE == "blocks":
-                    if B_SCALE == "blocks":
-                        part = part * (b_sa * b_sb)[:, None]
-                    else:
-                        part = part * b_sa[:, None]
-                elif B_SCALE == "blocks":
-                    part = part * b_sb
                 added = added + (accs[i] + part,)  # type: ignore[assignment]  # noqa: RUF005
-            if B_SCALE == "blocks":
-                p_sb += stride_bk
             accs = added
             if not EARLY:
                 at = at.next()
@@ -150,7 +124,6 @@ def matmul_hopper_fp8(
     stride_ak,
     stride_bk,
     stride_bn,
-    CONSUMERS: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
@@ -159,12 +132,11 @@ def matmul_hopper_fp8(
     B_SCALE: gl.constexpr,
     HAS_BIAS: gl.constexpr,
     ACTIVATION: gl.constexpr,
-    PAIRS: gl.constexpr,
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
-    """c = activation((a * a_scale) @ (b * b_scale) + bias); a: (M, K), b: (N, K). PAIRS: two
-    products of a consumer are on their way (hopper_fp8_pairs.py)."""
+    """c = activation((a * a_scale) @ (b * b_scale) + bias); a: (M, K), b: (N, K)."""
+    CONSUMERS: gl.constexpr = 2
     problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, False, False)
     ring = Ring(
         gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
@@ -181,134 +153,54 @@ def matmul_hopper_fp8(
     )
     fence_async_shared()
     # Constexprs survive only in tuples written in place, hence the repetition.
-    if CONSUMERS == 2:
-        gl.warp_specialize(
-            [
+    gl.warp_specialize(
+        [
+            (
+                _consume,
                 (
-                    _consume,
-                    (
-                        c,
-                        a_scale,
-                        b_scale,
-                        bias,
-                        ring,
-                        ahead,
-                        c_staging,
-                        problem,
-                        0,
-                        stride_am,
-                        stride_ak,
-                        stride_bk,
-                        stride_bn,
-                        A_SCALE,
-                        B_SCALE,
-                        HAS_BIAS,
-                        ACTIVATION,
-                        PAIRS,
-                    ),
+                    c,
+                    a_scale,
+                    b_scale,
+                    bias,
+                    ring,
+                    ahead,
+                    c_staging,
+                    problem,
+                    0,
+                    stride_am,
+                    stride_ak,
+                    stride_bk,
+                    stride_bn,
+                    A_SCALE,
+                    B_SCALE,
+                    HAS_BIAS,
+                    ACTIVATION,
                 ),
+            ),
+            (
+                _consume,
                 (
-                    _consume,
-                    (
-                        c,
-                        a_scale,
-                        b_scale,
-                        bias,
-                        ring,
-                        ahead,
-                        c_staging,
-                        problem,
-                        1,
-                        stride_am,
-                        stride_ak,
-                        stride_bk,
-                        stride_bn,
-                        A_SCALE,
-                        B_SCALE,
-                        HAS_BIAS,
-                        ACTIVATION,
-                        PAIRS,
-                    ),
+                    c,
+                    a_scale,
+                    b_scale,
+                    bias,
+                    ring,
+                    ahead,
+                    c_staging,
+                    problem,
+                    1,
+                    stride_am,
+                    stride_ak,
+                    stride_bk,
+                    stride_bn,
+                    A_SCALE,
+                    B_SCALE,
+                    HAS_BIAS,
+                    ACTIVATION,
                 ),
-                (produce, (a, b, ring, problem)),
-            ],
-            [4, 1],
-            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (
-                    _consume,
-                    (
-                        c,
-                        a_scale,
-                        b_scale,
-                        bias,
-                        ring,
-                        ahead,
-                        c_staging,
-                        problem,
-                        0,
-                        stride_am,
-                        stride_ak,
-                        stride_bk,
-                        stride_bn,
-                        A_SCALE,
-                        B_SCALE,
-                        HAS_BIAS,
-                        ACTIVATION,
-                        PAIRS,
-                    ),
-                ),
-                (
-                    _consume,
-                    (
-                        c,
-                        a_scale,
-                        b_scale,
-                        bias,
-                        ring,
-                        ahead,
-                        c_staging,
-                        problem,
-                        1,
-                        stride_am,
-                        stride_ak,
-                        stride_bk,
-                        stride_bn,
-                        A_SCALE,
-                        B_SCALE,
-                        HAS_BIAS,
-                        ACTIVATION,
-                        PAIRS,
-                    ),
-                ),
-                (
-                    _consume,
-                    (
-                        c,
-                        a_scale,
-                        b_scale,
-                        bias,
-                        ring,
-                        ahead,
-                        c_staging,
-                        problem,
-                        2,
-                        stride_am,
-                        stride_ak,
-                        stride_bk,
-                        stride_bn,
-                        A_SCALE,
-                        B_SCALE,
-                        HAS_BIAS,
-                        ACTIVATION,
-                        PAIRS,
-                    ),
-                ),
-                (produce, (a, b, ring, problem)),
-            ],
-            [4, 4, 1],
-            [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-        )
+            ),
+            (produce, (a, b, ring, problem)),
+        ],
+        [4, 1],
+        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+    )

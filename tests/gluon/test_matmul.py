@@ -18,9 +18,7 @@ from kernels.matmul.hopper_fp8 import (
     LARGE,
     NARROW,
     OBLONG,
-    PAIRS,
     SQUARE,
-    THREE,
     WIDE,
     Fp8HopperConfig,
     Fp8OnceConfig,
@@ -213,14 +211,10 @@ CASES = [
         for config, scales, out, one in (
             (Fp8HopperConfig(256, 128, 3), ("rows", "columns"), "bfloat16", "silu"),
             (Fp8HopperConfig(256, 128, 4, group_m=4), ("none", "tensor"), "float32", None),
-            (WIDE, ("blocks", "blocks"), "float16", None),
-            (THREE, ("blocks", "blocks"), "bfloat16", None),
-            (THREE, ("blocks", "none"), "float32", "gelu"),
-            (Fp8HopperConfig(128, 128, 5, consumers=3), ("tensor", "columns"), "float16", "relu"),
         )
     ),
     *(  # pairs of blocks: behind the last whole step none, one, two and three
-        _fp8(replace(PAIRS, stages=n), scales, K=K, out=out, activation=one, multiprocessors=1)
+        _fp8(replace(NARROW, stages=n), scales, K=K, out=out, activation=one, multiprocessors=1)
         for n, scales, K, out, one in (
             (6, ("blocks", "blocks"), 1024, "bfloat16", None),
             (6, ("blocks", "blocks"), 1000, "bfloat16", None),
@@ -283,9 +277,8 @@ CASES = [
     _fp8(None, ("tensor", "tensor"), activation="gelu", multiprocessors=2),
     _fp8(WIDE, ("tensor", "columns"), N=300, out="float32", multiprocessors=3),
     _fp8(WIDE, ("none", "tensor"), N=300, out="float16", bias=True, multiprocessors=3),
-    _fp8(PAIRS, ("blocks", "tensor"), N=300, activation="silu", multiprocessors=3),
-    _fp8(PAIRS, ("tensor", "blocks"), N=300, out="float16", multiprocessors=3),
-    _fp8(THREE, ("blocks", "tensor"), N=300, multiprocessors=3),
+    _fp8(NARROW, ("blocks", "tensor"), N=300, activation="silu", multiprocessors=3),
+    _fp8(NARROW, ("tensor", "blocks"), N=300, out="float16", multiprocessors=3),
     _fp8(FEW_OF_FP8[0], ("tensor", "tensor"), FP8_ONCE, M=5, K=1200),
     _fp8(FEW_OF_FP8[2], ("rows", "tensor"), FP8_ONCE, M=64, K=1200, out="float32"),
     _fp8(LARGE, ("tensor", "blocks"), FP8_ONCE, M=200, K=1200, bias=True),
@@ -296,8 +289,8 @@ CASES = [
     _fp8(WIDE, ("rows", "none"), N=300, out="float32", multiprocessors=3),
     _fp8(WIDE, ("rows", "tensor"), N=300, multiprocessors=3),
     _fp8(WIDE, ("tensor", "tensor"), N=300, activation="silu", multiprocessors=3),
-    _fp8(THREE, ("blocks", "columns"), N=300, activation="silu", multiprocessors=3),
-    _fp8(PAIRS, ("rows", "blocks"), N=300, multiprocessors=3),
+    _fp8(NARROW, ("blocks", "columns"), N=300, activation="silu", multiprocessors=3),
+    _fp8(NARROW, ("rows", "blocks"), N=300, multiprocessors=3),
     _fp8(FEW_OF_FP8[0], ("rows", "columns"), FP8_ONCE, M=5, K=1200),
     _fp8(FEW_OF_FP8[2], ("none", "columns"), FP8_ONCE, M=64, K=1200, out="float32"),
     _fp8(LARGE, ("rows", "blocks"), FP8_ONCE, M=200, K=1200, bias=True),
@@ -344,12 +337,10 @@ FORMS: dict[str, dict[str, set[Any]]] = {
         "ACTIVATION": EACH,
     },
     "matmul_hopper_fp8": {
-        "CONSUMERS": {2, 3},
         "BLOCK_N": {128, 256},
         "GROUP_M": {4, 8, 16},
         **dict.fromkeys(("A_SCALE", "B_SCALE"), SCALES),
         "HAS_BIAS": BOTH,
-        "PAIRS": BOTH,
         "ACTIVATION": EACH,
     },
     "matmul_hopper_fp8_once": {

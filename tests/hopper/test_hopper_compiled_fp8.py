@@ -98,7 +98,7 @@ def test_portable_fp8_serves_what_hoppers_does_not_take(options) -> None:
             id="blocks-fp32-gelu",
         ),
         pytest.param(
-            (8192, 8192, 512), {"scales": "blocks", "activation": "gelu"}, id="blocks-three-gelu"
+            (8192, 8192, 512), {"scales": "blocks", "activation": "gelu"}, id="blocks-gelu"
         ),
     ],
 )

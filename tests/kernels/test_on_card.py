@@ -177,8 +177,6 @@ def test_every_tile_of_hoppers_fp8_matmul_is_taken_once() -> None:
     assert set(found) == once | {
         hopper_fp8.WIDE,
         hopper_fp8.NARROW,
-        hopper_fp8.PAIRS,
-        hopper_fp8.THREE,
         hopper_fp8.LARGE,
         hopper_fp8.FEW[2],
         hopper_fp8.FEW_TWICE,
