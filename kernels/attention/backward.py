@@ -41,11 +41,13 @@ def launch(
     options: Options = PLAIN,
     bias_grad: bool = False,
     far: FarRows | None = None,
+    corrected: torch.Tensor | None = None,
 ) -> list[torch.Tensor]:
     """Gradients of q, k and v, contiguous, for what ``forward.launch`` filled; of packed sequences
     without the batch axis, unwritten behind the last, and as exact as the longest one asks
     (backward_few.py does the rest). After them those of the sinks, if there are any, and with
-    ``bias_grad`` of the bias. With ``far`` what its rows give is added to what was found."""
+    ``bias_grad`` of the bias. With ``far`` what its rows give is added to what was found.
+    ``corrected`` is what backward_exact.py has in dlse's place, for kernels that are not exact."""
     q, k, v, out, dout = (near(one) for one in (q, k, v, out, dout))
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
@@ -88,11 +90,12 @@ def launch(
         left = None if left_offset is None else left_offset + ends
         seen = keys_seen(seqlen_k, causal, causal_offset + ends, left, seqlen_q)
         # Summed over the keys of a row, a bias's gradient vanishes but for dlse.
-        over_keys = dbias is not None and bias is not None and bias.shape[3] < seqlen_k
+        over_keys = dbias is not None and sums_over_keys(bias, seqlen_k)
         # Summed over queries, the rounding of out in delta adds up, which dp's does not.
         over_rows = dbias is not None and bias is not None and bias.shape[2] < seqlen_q
         exact = is_exact(q.dtype, seen, q.shape[:3].numel()) or over_keys or far is not None
         by_values = bias is not None and bias.dtype != torch.bool
+        less = dlse if exact or corrected is None else corrected
         given, far_ends = lse, None
         if by_values and not exact:
             lse, far_ends = find(lse)
@@ -153,20 +156,20 @@ def launch(
             shift.fill_(float("inf"))
             total.fill_(1.0)
             delta.zero_()
-        if not exact and not with_delta and not over_rows:
+        if not exact and not with_delta and (corrected is not None or not over_rows):
             # A row alone tells its delta: packed sequences are one to this kernel.
             count, length = (batch, seqlen_q) if packed is None else (1, q.shape[1])
             attention_backward_delta[(triton.cdiv(length, config.delta_rows) * count * heads,)](
                 out,
                 dout,
-                dlse,
+                less,
                 delta,
                 *out.stride(),
                 *dout.stride(),
                 heads,
                 length,
                 BLOCK_M=config.delta_rows,
-                HAS_DLSE=dlse is not None,
+                HAS_DLSE=less is not None,
                 **values,
             )
         blocks = triton.cdiv(seqlen_q, rows.block_m)
@@ -174,6 +177,7 @@ def launch(
             early = seqlen_q if over_rows else 0
             if causal and packed is None and not options.plain:
                 early = max(early, EARLY_KEYS - causal_offset)
+            early = early if corrected is None else 0
             blocks = min(blocks, triton.cdiv(early, rows.block_m))
         if blocks:
             attention_backward_rows[(blocks * batch * heads,)](
@@ -224,7 +228,7 @@ def launch(
             shift,
             delta,
             total,
-            dlse if exact or with_delta else None,
+            less if exact or with_delta else None,
             dots,
             dq,
             dbias,
@@ -360,6 +364,11 @@ def keys_seen(
         end = min(row + causal_offset + 1, seqlen_k) if causal else seqlen_k
         most = max(most, end - max(row + left_offset, 0))
     return min(seen, most)
+
+
+def sums_over_keys(bias: torch.Tensor | None, seqlen_k: int) -> bool:
+    """Whether a bias has one gradient for several keys of a row."""
+    return bias is not None and bias.shape[3] < seqlen_k
 
 
 def is_exact(dtype: torch.dtype, keys_seen: int, rows: int) -> bool:

@@ -134,6 +134,7 @@ def attention_backward_rows(
     BLOCK_D: tl.constexpr,
     BLOCK_DV: tl.constexpr,
     CAUSAL: tl.constexpr,
+    CORRECTS: tl.constexpr = False,
 ):
     """delta, and shift and total by which a score is a weight, 2^(score log2(e) - shift) / total,
     from the very products the gradients are made of.
@@ -148,8 +149,9 @@ def attention_backward_rows(
     up in fp64, all of it stays fp64 until the gradients' products are there.
 
     ``n_blocks`` of a head's blocks of rows are visited, from the first on. Without ``shift`` and
-    ``total`` delta alone is written, less dlse, as ``attention_backward_delta`` does. With ``far``
-    only rows count that backward_far.py tells, the others' weights are 0.
+    ``total`` delta alone is written, less dlse, as ``attention_backward_delta`` does; with CORRECTS
+    what takes dlse's place there, so that this delta comes of rowsum(out * dout). With ``far`` only
+    rows count that backward_far.py tells, the others' weights are 0.
 
     Where scores may lie far from 0 the shift is the maximum itself, not an exponent of 2.
     """
@@ -276,9 +278,11 @@ def attention_backward_rows(
         b_total = b_total * b_alpha + b_sum
         b_more = b_more * b_alpha + tl.sum(b_p * (b_dp - b_start[:, None]), 1)
     b_total = tl.where(b_total == 0.0, 1.0, b_total)
-    b_delta = b_start + b_more / b_total
+    b_delta = b_more / b_total if CORRECTS else b_start + b_more / b_total
     if dlse is not None:
         b_delta -= tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
+    if CORRECTS:
+        b_delta = -b_delta
     tl.store(delta + o_bh + o_m, b_delta.to(delta.dtype.element_ty), mask=in_m)
     if total is not None:
         tl.store(total + o_bh + o_m, b_total.to(total.dtype.element_ty), mask=in_m)

@@ -57,6 +57,7 @@ WIDE_EXACT_BACKWARD = BackwardConfig(C(32, 32, 8, 1), C(32, 32, 8, 1))
 # Of 16 bits, where more than a mask is asked of scores, up to 64 columns on sm_100: of four warps
 # triton 3.6 spills 4 bytes. Found with the compiler.
 SCORED_EXACT_BACKWARD = BackwardConfig(C(64, 32, 8, 1), C(64, 32, 8, 1))
+ROWS = C(64, 64, 4, 1)
 # fp32 whose sums are of fp64: twice the registers. Found with the compiler.
 FP64_BACKWARD = BackwardConfig(C(16, 32, 8, 1), C(16, 32, 8, 1))
 WIDE_FP64_BACKWARD = BackwardConfig(C(16, 16, 8, 1), C(16, 16, 8, 1))
@@ -169,6 +170,11 @@ def choose_backward(
     if head_dim * dtype.itemsize > 256:
         return WIDE_DEFAULT_BACKWARD
     return DEFAULT_BACKWARD
+
+
+def choose_rows(target: Target, columns: int, *, scored: bool) -> ForwardConfig:
+    """The tile of the launch that corrects 16-bit gradients, for so many ``columns``."""
+    return ROWS
 
 
 def choose_forward(

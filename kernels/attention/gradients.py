@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import specialised, targets
-from . import backward, backward_few, packed_rest
+from . import backward, backward_exact, backward_few, packed_rest
 from .options import PLAIN, Options
 from .packed import Packed
 
@@ -44,9 +44,17 @@ def launch(
     left = None if left_offset is None else left_offset + ends
     seen = backward.keys_seen(keys, causal, causal_offset + ends, left, rows)
     exact = backward.is_exact(q.dtype, seen, q.shape[:3].numel())
-    found = None
-    if alike and not exact:
+    found, corrected = None, None
+    # A bias whose gradient is a sum over keys is served exactly as it is.
+    summed = bias_grad and backward.sums_over_keys(options.bias, keys)
+    if options.exact_gradients and not (exact or summed):
         tensors = (dout, dlse, q, k, v, out, lse)
+        corrected = backward_exact.launch(
+            *tensors, scale=scale, packed=packed, options=options, **mask
+        )
+    if alike and not exact:
+        less = dlse if corrected is None else corrected
+        tensors = (dout, less, q, k, v, out, lse)
         found = _specialised(*tensors, seen, scale=scale, packed=packed, **mask)
     if found is None:
         found = backward.launch(
@@ -61,6 +69,7 @@ def launch(
             packed=packed,
             options=options,
             bias_grad=bias_grad,
+            corrected=corrected,
             **mask,
         )
     if packed is not None and out.numel() and k.numel():

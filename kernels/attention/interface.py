@@ -8,7 +8,7 @@ import torch
 
 from .. import autocast, checks
 from . import fp8_interface, gradients, operators
-from .options import checked
+from .options import Options, checked
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 ALL_DTYPES = DTYPES + fp8_interface.DTYPES
@@ -33,6 +33,7 @@ def flash_attention(
     dropout_seed: int | torch.Tensor | None = None,
     block_mask: torch.Tensor | None = None,
     block_size: tuple[int, int] = (128, 128),
+    exact_gradients: bool = False,
     return_lse: bool = False,
     q_scale: torch.Tensor | None = None,
     k_scale: torch.Tensor | None = None,
@@ -99,8 +100,9 @@ def flash_attention(
         bias,
         block_mask=block_mask,
         block_size=block_size,
+        exact_gradients=exact_gradients,
     )
-    if in_fp8 and any(one is not None for one in options):
+    if in_fp8 and not Options(*options).plain:
         raise NotImplementedError(
             "q: expected float16, bfloat16 or float32 where more is asked of scores than a mask, "
             f"got {q.dtype}; convert q, k and v with .bfloat16()"
@@ -126,6 +128,7 @@ def flash_attention_backward(
     causal: bool = False,
     window_size: tuple[int, int] = (-1, -1),
     softmax_scale: float | None = None,
+    exact_gradients: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of q, k and v for ``out, lse = flash_attention(..., return_lse=True)``.
 
@@ -159,13 +162,17 @@ def flash_attention_backward(
         )
     causal, causal_offset, left_offset = limits(k.shape[1] - q.shape[1], causal, window_size)
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
+    exact = checks.flag("exact_gradients", exact_gradients)
     checks.launchable("q", q)
     given = (dout, q, k, v, out, lse)
     if checks.traced(*given) or (
         torch.is_grad_enabled() and any(one.requires_grad for one in given)
     ):
         masks = (causal, causal_offset, left_offset)
-        dq, dk, dv = operators.differentiate(dout, None, out, lse, False, q, k, v, *masks, scale)
+        options = (*[None] * 5, exact)
+        dq, dk, dv = operators.differentiate(
+            dout, None, out, lse, False, q, k, v, *masks, scale, *options
+        )
         return dq, dk, dv
     dq, dk, dv = gradients.launch(
         dout,
@@ -179,6 +186,7 @@ def flash_attention_backward(
         causal_offset=causal_offset,
         left_offset=left_offset,
         scale=scale,
+        options=Options(exact_gradients=exact),
     )
     return dq, dk, dv
 

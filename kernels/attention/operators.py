@@ -27,6 +27,7 @@ def flash_attention_op(
     sinks: torch.Tensor | None = None,
     dropout: float | None = None,
     seed: torch.Tensor | None = None,
+    exact_gradients: bool = False,
     bias: torch.Tensor | None = None,
     block_mask: torch.Tensor | None = None,
     block_rows: int | None = None,
@@ -34,7 +35,7 @@ def flash_attention_op(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
     blocks = (block_mask, block_rows, block_columns)
-    options = (softcap, slopes, sinks, dropout, seed, bias, *blocks)
+    options = (softcap, slopes, sinks, dropout, seed, exact_gradients, bias, *blocks)
     return _forward(q, k, v, causal, causal_offset, left_offset, scale, *options)
 
 
@@ -124,6 +125,7 @@ def flash_attention_backward_op(
     sinks: torch.Tensor | None = None,
     dropout: float | None = None,
     seed: torch.Tensor | None = None,
+    exact_gradients: bool = False,
     bias: torch.Tensor | None = None,
     block_mask: torch.Tensor | None = None,
     block_rows: int | None = None,
@@ -148,6 +150,7 @@ def flash_attention_backward_op(
             sinks,
             dropout,
             seed,
+            exact_gradients,
             bias,
             block_mask,
             block_rows,

@@ -19,13 +19,14 @@ class Options:
     """Checked: ``softcap`` above 0, ``slopes`` (batch, heads) and ``sinks`` (heads,) in fp32;
     ``bias`` expands to (batch, heads, seqlen_q, seqlen_k), of bool where it hides.
     ``seed`` is int64 (1,). ``block_mask`` is (batch or 1, heads or 1,
-    blocks of queries, blocks of keys) of bool."""
+    blocks of queries, blocks of keys) of bool. ``exact_gradients`` asks nothing of scores."""
 
     softcap: float | None = None
     slopes: torch.Tensor | None = None
     sinks: torch.Tensor | None = None
     dropout: float | None = None
     seed: torch.Tensor | None = None
+    exact_gradients: bool = False
     bias: torch.Tensor | None = None
     block_mask: torch.Tensor | None = None
     block_rows: int | None = None
@@ -125,6 +126,7 @@ def checked(
     bias_name: str = "bias",
     block_mask: Any = None,
     block_size: Any = (128, 128),
+    exact_gradients: Any = False,
 ) -> tuple[Any, ...]:
     """What ``Options`` takes, for ``scores`` of shape (batch, heads, seqlen_q, seqlen_k)."""
     by_head = scores[:2]
@@ -142,7 +144,8 @@ def checked(
     if bias is not None:
         bias = _bias(bias_name, bias, q, scores)
     blocks = _blocks(q, scores, block_mask, block_size)
-    return softcap, slopes, sinks, *_dropout(q, dropout, seed), bias, *blocks
+    exact = checks.flag("exact_gradients", exact_gradients)
+    return softcap, slopes, sinks, *_dropout(q, dropout, seed), exact, bias, *blocks
 
 
 def _blocks(q: torch.Tensor, scores: tuple[int, ...], mask: Any, size: Any) -> tuple[Any, ...]:

@@ -21,6 +21,8 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    *,
+    exact_gradients: bool = False,
 ) -> torch.Tensor:
     """``torch.nn.functional.scaled_dot_product_attention`` for (..., heads, seqlen, head_dim).
 
@@ -56,7 +58,14 @@ def scaled_dot_product_attention(
     if isinstance(attn_mask, torch.Tensor) and is_causal_bias(attn_mask):
         is_causal, offset = True, _diagonal(attn_mask, scores[2:])
         attn_mask = None
-    options = checked(query, scores, dropout=dropout_p, bias=attn_mask, bias_name="attn_mask")
+    options = checked(
+        query,
+        scores,
+        dropout=dropout_p,
+        bias=attn_mask,
+        bias_name="attn_mask",
+        exact_gradients=exact_gradients,
+    )
     scale = checks.softmax_scale(scale, head_dim, "scale")
     checks.launchable("query", query)
     q, k, v = (one.transpose(1, 2) for one in (query, key, value))

@@ -31,6 +31,7 @@ def flash_attention_varlen(
     sinks: torch.Tensor | None = None,
     dropout_p: float = 0.0,
     dropout_seed: int | torch.Tensor | None = None,
+    exact_gradients: bool = False,
     return_lse: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """``flash_attention`` of every sequence of a packed batch at once.
@@ -63,6 +64,7 @@ def flash_attention_varlen(
         sinks,
         dropout_p,
         dropout_seed,
+        exact_gradients=exact_gradients,
     )
     scale = checks.softmax_scale(softmax_scale, q.shape[2])
     return_lse = checks.flag("return_lse", return_lse)
@@ -79,7 +81,7 @@ def flash_attention_varlen(
         right,
         left,
         scale,
-        *options[:5],
+        *options[:6],
     )
     return (out, lse) if return_lse else out
 
@@ -102,6 +104,7 @@ def flash_attention_varlen_op(
     sinks: torch.Tensor | None = None,
     dropout: float | None = None,
     seed: torch.Tensor | None = None,
+    exact_gradients: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments."""
     out, lse = _outputs(q, k, v)
@@ -115,7 +118,7 @@ def flash_attention_varlen_op(
             packed.spread(v),
             packed.spread(out),
             lse,
-            Options(softcap, slopes, sinks, dropout, seed),
+            Options(softcap, slopes, sinks, dropout, seed, exact_gradients),
             causal=causal,
             causal_offset=right,
             left_offset=left,
@@ -156,6 +159,7 @@ def flash_attention_varlen_backward_op(
     sinks: torch.Tensor | None = None,
     dropout: float | None = None,
     seed: torch.Tensor | None = None,
+    exact_gradients: bool = False,
 ) -> list[torch.Tensor]:
     if cu_q.numel() == 1:  # no sequence
         return [one.zero_() for one in operators.like(q, k, v, sinks)]
@@ -173,7 +177,7 @@ def flash_attention_varlen_backward_op(
         left_offset=left,
         scale=scale,
         packed=packed,
-        options=Options(softcap, slopes, sinks, dropout, seed),
+        options=Options(softcap, slopes, sinks, dropout, seed, exact_gradients),
     )
 
 

@@ -272,6 +272,7 @@ def run_operator() -> tuple[dict[str, str], list[torch.Tensor], list[torch.Tenso
             sinks,
             0.3,
             torch.tensor([5]),
+            True,
             bias,
             mask,
             128,

@@ -134,6 +134,28 @@ MISTAKES: dict[str, Mistake] = {
         TypeError,
         r"^return_lse: expected True or False, got 'x'",
     ),
+    "attention-exact-gradients": (
+        lambda: kernels.flash_attention(Q, K, K, exact_gradients=torch.tensor(True)),
+        TypeError,
+        r"^exact_gradients: expected True or False, got a tensor",
+    ),
+    "varlen-exact-gradients": (
+        lambda: kernels.flash_attention_varlen(
+            Q[0], K[0], K[0], CU, CU, 8, 8, exact_gradients="no"
+        ),
+        TypeError,
+        r"^exact_gradients: expected True or False, got 'no'",
+    ),
+    "backward-exact-gradients": (
+        lambda: kernels.flash_attention_backward(Q, Q, K, K, Q, LSE, exact_gradients="all"),
+        TypeError,
+        r"^exact_gradients: expected True or False, got 'all'",
+    ),
+    "sdpa-exact-gradients": (
+        lambda: sdpa(exact_gradients="yes"),
+        TypeError,
+        r"^exact_gradients: expected True or False, got 'yes'",
+    ),
     "sdpa-causal": (
         lambda: sdpa(is_causal="no"),
         TypeError,

@@ -25,9 +25,10 @@ def run(
     rows: int = ROWS,
     head_dim: int = HEAD_DIM,
     beside: str = "",
+    asked: dict[str, Any] | None = None,
 ) -> list[Errors]:
     """Of NAMES, where ``value`` hides all ``keys`` of some queries and the last of the others;
-    ``beside`` one of what else may be asked that hides and adds nothing."""
+    ``beside`` one of what else may be asked that hides and adds nothing, and what is ``asked``."""
     import kernels
 
     blocks = torch.ones(1, 1, -(-rows // 128), -(-keys // 128), dtype=torch.bool)
@@ -68,7 +69,8 @@ def run(
         return [out.detach(), lse.detach(), *grads]
 
     def ours(q: Any, k: Any, v: Any, bias: Any) -> Any:
-        return kernels.flash_attention(q, k, v, bias=bias, return_lse=True, **others[beside])
+        given = others[beside] | (asked or {})
+        return kernels.flash_attention(q, k, v, bias=bias, return_lse=True, **given)
 
     errors = zip(of(ours), of(formula), of(formula, torch.float64), strict=True)
     return [measure(*three) for three in errors]
