@@ -57,7 +57,6 @@ WIDE_EXACT_BACKWARD = BackwardConfig(C(32, 32, 8, 1), C(32, 32, 8, 1))
 # Of 16 bits, where more than a mask is asked of scores, up to 64 columns on sm_100: of four warps
 # triton 3.6 spills 4 bytes. Found with the compiler.
 SCORED_EXACT_BACKWARD = BackwardConfig(C(64, 32, 8, 1), C(64, 32, 8, 1))
-ROWS = C(64, 64, 4, 1)
 # fp32 whose sums are of fp64: twice the registers. Found with the compiler.
 FP64_BACKWARD = BackwardConfig(C(16, 32, 8, 1), C(16, 32, 8, 1))
 WIDE_FP64_BACKWARD = BackwardConfig(C(16, 16, 8, 1), C(16, 16, 8, 1))
@@ -173,8 +172,14 @@ def choose_backward(
 
 
 def choose_rows(target: Target, columns: int, *, scored: bool) -> ForwardConfig:
-    """The tile of the launch that corrects 16-bit gradients, for so many ``columns``."""
-    return ROWS
+    """The tile of what corrects gradients of 16 bits (backward_exact.py), which rounds like no
+    other kernel's; of so many ``columns``, ``scored`` where more is asked than a mask. Found with
+    the compiler: nothing spills but all that may be asked at once above 128 columns."""
+    if target.is_amd:
+        return C(64, 32, 4, 1, 1) if scored or columns > 128 else C(64, 64, 4, 1, 2)
+    if not scored:
+        return C(64, 64, 4, 2)
+    return C(64, 32, 8 if columns > 64 or target.name == "sm_100" else 4, 1)
 
 
 def choose_forward(

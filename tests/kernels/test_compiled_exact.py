@@ -1,0 +1,95 @@
+"""What six compilers make of the launch that corrects gradients of 16 bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from benchmarks.instruments.compiled import measure
+from benchmarks.targets import TARGETS, Target
+from benchmarks.workloads.attention import AttentionWorkload
+from benchmarks.workloads.base import Inputs
+
+# As benchmarks.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
+LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
+KERNEL = "attention_backward_rows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradients(AttentionWorkload):
+    """Those of ``flash_attention``, ``exact`` ones or not."""
+
+    exact: bool = True
+
+    def call(self, inputs: Inputs) -> Any:
+        import torch
+
+        import kernels
+
+        leaves = [inputs[name].requires_grad_() for name in "qkv"]
+        options: dict[str, Any] = {"causal": self.causal, "exact_gradients": self.exact}
+        out = kernels.flash_attention(*leaves, **options)
+        return torch.autograd.grad(out, leaves, torch.empty_like(out))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Everything(AttentionWorkload):
+    """The launch alone, beside all that may be asked of scores at once."""
+
+    def call(self, inputs: Inputs) -> Any:
+        import torch
+
+        from kernels.attention import backward_exact
+        from kernels.attention.options import Options
+
+        q, k, v = (inputs[name] for name in "qkv")
+
+        def empty(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+            return torch.empty(*shape, dtype=dtype, device=q.device)
+
+        blocks = self.S // 128
+        options = Options(
+            softcap=30.0,
+            slopes=empty(self.H).expand(self.B, self.H),
+            sinks=empty(self.H),
+            dropout=0.1,
+            seed=empty(1, dtype=torch.int64),
+            bias=empty(1, self.H, self.S, self.S, dtype=q.dtype),
+            block_mask=empty(1, 1, blocks, blocks, dtype=torch.bool),
+            block_rows=128,
+            block_columns=128,
+        )
+        lse = empty(self.B, self.H, self.S)
+        masks: dict[str, Any] = {"causal": True, "causal_offset": 0, "left_offset": -256}
+        return backward_exact.launch(q, lse, q, k, v, q, lse, **masks, scale=0.1, options=options)
+
+
+SHAPE: dict[str, Any] = {"group": "test", "dtype": "bf16", "B": 2, "S": 2048, "H": 8}
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("D", [64, 128])
+def test_asked_for_they_take_one_launch_more_that_spills_nothing(D: int, target: Target) -> None:
+    without = measure(Gradients(**SHAPE, D=D, causal=True, exact=False), target)
+    asked = measure(Gradients(**SHAPE, D=D, causal=True), target)
+    assert (without.status, asked.status) == ("ok", "ok"), (without.detail, asked.detail)
+    names = [one["kernel"] for one in without.evidence["launches"]]
+    launches = {one["kernel"]: one for one in asked.evidence["launches"]}
+    assert KERNEL not in names and sorted(launches) == sorted([*names, KERNEL])
+    # What reads its result spills as much as beside a gradient of the log-sum-exp.
+    assert launches[KERNEL]["spilled_bytes"] == 0
+    assert asked.values["advisories"] == without.values["advisories"]
+    assert asked.values["tensor_core_level"] == LEVEL[target.name]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("D", [64, 128])
+def test_beside_everything_it_spills_nothing(D: int, target: Target) -> None:
+    measured = measure(Everything(**SHAPE, D=D), target)
+    assert measured.status == "ok", measured.detail
+    assert KERNEL in [one["kernel"] for one in measured.evidence["launches"]]
+    assert measured.values["spilled_bytes"] == 0
+    assert measured.values["advisories"] == 0
+    assert measured.values["tensor_core_level"] == LEVEL[target.name]
