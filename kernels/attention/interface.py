@@ -72,8 +72,10 @@ def flash_attention(
     it is false, forward and backward: what is hidden is not read. Block sizes are multiples of 128.
 
     ``return_lse`` adds the log-sum-exp of every row: (batch, heads, seqlen_q), fp32. Both are
-    differentiable; gradients are the same bits at every run. Under ``torch.autocast`` q, k and v
-    are cast to its dtype first.
+    differentiable; gradients are the same bits at every run. Those of 16 bits hold the rounding of
+    the output, which in rows of one weight near 1 is most of what they are: ``exact_gradients``
+    takes it from them, by one launch more and 4 bytes a row (docs/attention.md). Under
+    ``torch.autocast`` q, k and v are cast to its dtype first.
 
     q, k and v may also be e4m3 in the flavour of the hardware (float8_e4m3fn on sm_89 and later
     and gfx950, float8_e4m3fnuz on gfx942), forward alone. ``q_scale``, ``k_scale`` and ``v_scale``
@@ -132,11 +134,12 @@ def flash_attention_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of q, k and v for ``out, lse = flash_attention(..., return_lse=True)``.
 
-    What autograd runs, for who keeps outputs himself; without softcap and the like. The same bits
-    at every run. Under ``torch.autocast`` all but lse are cast to its dtype first. The results have
-    no gradients of their own: where an input requires one, asking for it is an error. Where k or v
-    holds NaN or inf, those of q are NaN: on Hopper at head dims 33 to 128 of all queries of its
-    heads (from 65 on where they see above 1,024 keys in the mean), else of those that see it.
+    What autograd runs, for who keeps outputs himself; without softcap and the like, and with
+    ``exact_gradients`` as ``flash_attention`` has it. The same bits at every run. Under
+    ``torch.autocast`` all but lse are cast to its dtype first. The results have no gradients of
+    their own: where an input requires one, asking for it is an error. Where k or v holds NaN or
+    inf, those of q are NaN: on Hopper at head dims 33 to 128 of all queries of its heads (from 65
+    on where they see above 1,024 keys in the mean), else of those that see it.
     """
     layout = "(batch, seqlen, heads, head_dim)"
     dout, q, k, v, out = autocast.lowered(dout, q, k, v, out)

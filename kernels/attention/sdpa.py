@@ -39,6 +39,7 @@ def scaled_dot_product_attention(
     (``causal_lower_right``, ``causal_upper_left``) hide keys without being read. A row that sees no
     key gives 0.
     ``dropout_p`` drops weights by a seed drawn from torch's generator, not the ones torch drops.
+    ``exact_gradients``, which torch's has not, is as at ``flash_attention``.
     """
     is_causal = checks.flag("is_causal", is_causal)
     if is_causal and attn_mask is not None:

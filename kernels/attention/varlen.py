@@ -44,11 +44,11 @@ def flash_attention_varlen(
     are 0, their log-sum-exp is -inf. No entry is checked, which would wait for the GPU.
 
     ``causal``, ``window_size`` and ALiBi are aligned bottom-right in each sequence; ``softcap``,
-    ``alibi_slopes``, ``sinks`` and dropout are as ``flash_attention`` takes them. ``return_lse``
-    adds the log-sum-exp, (heads, tokens_q). Differentiable, with the same bits at every run.
-    On Hopper the forward pass has a kernel of its own, and so have most gradients up to head dim
-    128, where a NaN or inf in k or v makes dq of all queries of its head and sequence NaN
-    (docs/hopper/backward.md).
+    ``alibi_slopes``, ``sinks``, dropout and ``exact_gradients`` are as ``flash_attention`` takes
+    them. ``return_lse`` adds the log-sum-exp, (heads, tokens_q). Differentiable, with the same bits
+    at every run. On Hopper the forward pass has a kernel of its own, and so have most gradients up
+    to head dim 128, where a NaN or inf in k or v makes dq of all queries of its head and sequence
+    NaN (docs/hopper/backward.md).
     """
     q, k, v = autocast.lowered(q, k, v)
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)

@@ -169,6 +169,13 @@ CHECKS: tuple[Step, ...] = (
         workers=12,
         share=TWELVE,
     ),
+    _tests(
+        "exact-gradients",
+        120,
+        "tests/gpu/test_exact_gradients_on_gpu.py",
+        workers=12,
+        share=TWELVE,
+    ),
     *(
         Step(
             f"repeats-{part}",

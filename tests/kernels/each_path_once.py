@@ -28,6 +28,7 @@ from tests.kernels.kvcache_cases import run as run_cached
 from tests.kernels.scores_cases import Case as Attention
 from tests.kernels.test_attention_varlen import Case as Packed
 from tests.kernels.test_attention_varlen import run as run_packed
+from tests.kernels.test_exact_gradients import Case as Exact
 from tests.kernels.test_matmul import Case as Product
 from tests.kernels.test_matmul_fp8 import Case as LowProduct
 from tests.kernels.test_matmul_grouped import Case as Grouped
@@ -51,6 +52,9 @@ ATTENTION = [
     replace(PLAIN, bias=(1, 1, 1, 170), bias_dtype="bool", hiding=True, D=128),
     replace(PLAIN, dropout=0.3, D=128),
     replace(PLAIN, blocks=(1, 4), S=300, KV=260, causal=False),
+    # What corrects gradients, alone and beside more.
+    Exact(KV=170, causal=True, H=4),
+    Exact(D=128, S=200, KV=200, dropout=0.3, dtype="float16"),
     # One thing asked of scores, whose gradients have tiles of their own, and beside shared heads.
     replace(PLAIN, D=128, softcap=2.0, G=4, S=200),
     replace(PLAIN, D=128, sinks=True, G=4, dtype="bfloat16"),

@@ -88,6 +88,13 @@ SMALL = (
         " ".join(["bf16[1,128,2,64]"] * 3) + " bias=bf16[1,2,128,128]",
         backward=True,
     ),
+    # The launch that corrects gradients of 16 bits.
+    jobs.Job(
+        "kernels:flash_attention",
+        "",
+        " ".join(["bf16[1,128,2,64]"] * 3) + " exact_gradients=True",
+        backward=True,
+    ),
     # The launch that lists a mask's blocks.
     jobs.Job(
         "kernels:flash_attention",
