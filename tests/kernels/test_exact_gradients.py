@@ -178,6 +178,35 @@ def test_rows_far_from_0_stay_the_formulas(interpreter: Worker, beside: str) -> 
     interpreter.check(far.run, *FAR, beside, {"exact_gradients": True}, names=far.NAMES)
 
 
+def run_exact_as_they_are(exact: bool) -> dict[str, torch.Tensor]:
+    """Gradients that hold no rounding of the output as it is: of sinks, of rows far from 0, and of
+    packed sequences of few keys."""
+    import kernels
+
+    beside_sinks = scores_cases.everything(Case(sinks=True, exact=exact), None)
+    dq, dk, _ = packed.gradients(Packed(q=(9, 150), k=(9, 150), exact=exact), None)
+    q, k, v = (one.requires_grad_() for one in Case().tensors())
+    generator = torch.Generator().manual_seed(4)
+    bias = torch.randn(1, 2, 150, 150, generator=generator)
+    bias[:, :, :7] = -1e9
+    asked: dict[str, Any] = {"bias": bias, "exact_gradients": exact, "return_lse": True}
+    out, lse = kernels.flash_attention(q, k, v, **asked)
+    dout, dlse = (torch.randn(one.shape, generator=generator) for one in (out, lse))
+    (of_all,) = torch.autograd.grad((out, lse), [q], (dout.to(out.dtype), dlse))
+    return {
+        "sinks": beside_sinks["dsinks"],
+        "far rows": of_all[:, :7],
+        "few keys": torch.cat((dq[:9], dk[:9])),
+        "others": of_all[:, 7:],
+    }
+
+
+def test_what_is_exact_as_it_is_stays_the_same_bits(interpreter: Worker) -> None:
+    asked, by_default = (interpreter.run(run_exact_as_they_are, one) for one in (True, False))
+    same = [name for name, one in asked.items() if torch.equal(one, by_default[name])]
+    assert same == ["sinks", "far rows", "few keys"]
+
+
 def run_calls() -> dict[str, list[list[torch.Tensor]]]:
     """Gradients by each public call beside those of ``flash_attention``."""
     import kernels
