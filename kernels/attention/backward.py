@@ -47,7 +47,8 @@ def launch(
     without the batch axis, unwritten behind the last, and as exact as the longest one asks
     (backward_few.py does the rest). After them those of the sinks, if there are any, and with
     ``bias_grad`` of the bias. With ``far`` what its rows give is added to what was found.
-    ``corrected`` is what backward_exact.py has in dlse's place, for kernels that are not exact."""
+    ``corrected`` is what backward_exact.py has in dlse's place, for kernels that are not exact,
+    beside an ``out`` of zeros."""
     q, k, v, out, dout = (near(one) for one in (q, k, v, out, dout))
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]

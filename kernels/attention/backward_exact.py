@@ -1,9 +1,9 @@
 """Gradients of 16 bits without the rounding of the output, for who asks for ``exact_gradients``.
 
-All kernels of gradients take delta as rowsum(out * dout), where out is rounded to 16 bits. In a row
-one of whose weights is near 1 that rounding is most of what dp - delta holds. What is subtracted
-from it, the gradient of the log-sum-exp, is free to carry what was lost: a launch before them sums
-p * (dp - rowsum(out * dout)) from products that nothing rounded, and they run as they are.
+All kernels of gradients take delta as rowsum(out * dout) - dlse, where out is rounded to 16 bits.
+In a row one of whose weights is near 1 that rounding is most of what dp - delta holds. So a launch
+before them finds delta from products that nothing rounded, and they run as they are, with an out
+of zeros and -delta in the place of dlse: not even another order of that sum is left in theirs.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def launch(
     packed: Packed | None = None,
     options: Options = PLAIN,
 ) -> torch.Tensor | None:
-    """What kernels take in place of dlse, as lse lies; unwritten in rows of no packed sequence.
-    None where there is nothing to correct."""
+    """-delta, which kernels take in place of dlse beside an out of ``zeros``, as lse lies;
+    unwritten in rows of no packed sequence. None where there is nothing to correct."""
     if not out.numel() or not k.numel():
         return None
     q, k, v, out, dout = (near(one) for one in (q, k, v, out, dout))
@@ -94,3 +94,8 @@ def launch(
             **config.options(),
         )
     return corrected
+
+
+def zeros(out: torch.Tensor) -> torch.Tensor:
+    """As ``out``, but one row of zeros everywhere."""
+    return out.new_zeros(out.shape[3]).expand(out.shape)

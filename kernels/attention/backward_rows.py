@@ -150,8 +150,8 @@ def attention_backward_rows(
 
     ``n_blocks`` of a head's blocks of rows are visited, from the first on. Without ``shift`` and
     ``total`` delta alone is written, less dlse, as ``attention_backward_delta`` does; with CORRECTS
-    what takes dlse's place there, so that this delta comes of rowsum(out * dout). With ``far`` only
-    rows count that backward_far.py tells, the others' weights are 0.
+    its negative, which is this delta where it takes dlse's place beside an out of zeros. With
+    ``far`` only rows count that backward_far.py tells, the others' weights are 0.
 
     Where scores may lie far from 0 the shift is the maximum itself, not an exponent of 2.
     """
@@ -278,7 +278,7 @@ def attention_backward_rows(
         b_total = b_total * b_alpha + b_sum
         b_more = b_more * b_alpha + tl.sum(b_p * (b_dp - b_start[:, None]), 1)
     b_total = tl.where(b_total == 0.0, 1.0, b_total)
-    b_delta = b_more / b_total if CORRECTS else b_start + b_more / b_total
+    b_delta = b_start + b_more / b_total
     if dlse is not None:
         b_delta -= tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
     if CORRECTS:

@@ -52,6 +52,7 @@ def launch(
         corrected = backward_exact.launch(
             *tensors, scale=scale, packed=packed, options=options, **mask
         )
+        out = out if corrected is None else backward_exact.zeros(out)
     if alike and not exact:
         less = dlse if corrected is None else corrected
         tensors = (dout, less, q, k, v, out, lse)

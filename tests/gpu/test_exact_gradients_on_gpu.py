@@ -24,7 +24,8 @@ SERVED = [
         for causal, G in ((False, 4), (True, 2))
     ),
     replace(LONG, B=2, H=8, S=300, KV=700, causal=True),
-    replace(LONG, steep=0.0, D=128),
+    # Of 512 keys the heavy one were a power of two, by which the formula's dq needs no rounding.
+    replace(LONG, steep=0.0, D=128, KV=700),
     replace(LONG, steep=1.0, S=2048, KV=2048, H=2),
     replace(LONG, window=(200, -1), causal=True),
 ]
