@@ -7,13 +7,16 @@ from typing import Any
 import torch
 
 
-def lowered(*values: Any) -> tuple[Any, ...]:
+def lowered(*values: Any, but: torch.dtype | None = None) -> tuple[Any, ...]:
     """The values with fp32, fp16 and bf16 tensors in autocast's dtype where it is on.
 
     As torch's own matmul and attention behave under autocast; the casts are differentiable.
-    Everything else comes back as it is.
+    Everything else comes back as it is, and so do tensors of the dtype ``but``.
     """
-    return tuple(_lowered(value) for value in values)
+    return tuple(
+        value if but is not None and getattr(value, "dtype", None) == but else _lowered(value)
+        for value in values
+    )
 
 
 def _lowered(value: Any) -> Any:

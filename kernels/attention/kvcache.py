@@ -84,10 +84,9 @@ def flash_attention_kvcache(
     are fp32. ``return_lse`` adds (batch, heads, seqlen_q), fp32, or packed (heads, tokens).
 
     Nothing waits for the device, so CUDA graphs can hold it. Not differentiable. Under
-    ``torch.autocast`` q, k and v are cast to its dtype unless the cache is of theirs.
+    ``torch.autocast`` those of q, k and v are cast to its dtype that the cache is not of.
     """
-    if not isinstance(k_cache, torch.Tensor) or getattr(q, "dtype", None) != k_cache.dtype:
-        q, k, v = autocast.lowered(q, k, v)
+    q, k, v = autocast.lowered(q, k, v, but=getattr(k_cache, "dtype", None))
     max_seqlen_q = _check_packed(q, cu_seqlens_q, max_seqlen_q, k, v)
     by_sequence = q
     if cu_seqlens_q is not None:

@@ -59,6 +59,18 @@ def run() -> dict[str, list[torch.Tensor]]:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         kept = kernels.matmul(double.float(), double.float(), out=torch.empty(4, 4))
     found["out"] = [kept, 4 * torch.ones(4, 4)]
+    # Of the cache's dtype are q and v; a norm of keys alone gives k in fp32.
+    caches = [torch.zeros(1, 8, 2, 16, dtype=torch.bfloat16) for _ in range(4)]
+    new = [make(1, 1, 2, 16).detach() for _ in range(3)]
+    low = [one.bfloat16() for one in new]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = kernels.flash_attention_kvcache(
+            low[0], *caches[:2], new[1], low[2], cache_seqlens=3, causal=True
+        )
+    want = kernels.flash_attention_kvcache(
+        low[0], *caches[2:], *low[1:], cache_seqlens=3, causal=True
+    )
+    found["kvcache"] = [got, want, caches[0], caches[2]]
     q, dout = (make(1, 20, 2, 16).detach() for _ in range(2))
     low, dlow = q.bfloat16(), dout.bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
