@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -20,6 +21,10 @@ _tracing = torch._C._is_tracing
 _modes_active = torch._C._len_torch_dispatch_stack
 _mode_at = torch._C._get_dispatch_stack_at
 _transforms_active = torch._C._are_functorch_transforms_active
+NO_TANGENT = (
+    "expected no tangent, kernels are differentiated backward alone, got a dual tensor; use "
+    "torch.autograd.grad"
+)
 # What is no tensor, or one whose memory is its values.
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None), bool, int, float, str))
 
@@ -94,9 +99,14 @@ def same_device(first: str, lead: torch.Tensor, **others: torch.Tensor) -> None:
 
 
 def writable(name: str, value: torch.Tensor) -> None:
-    """Refuse what is written to where several elements share memory: the last writer would win."""
-    sizes = zip(value.shape, value.stride(), strict=True)
-    if any(size > 1 and stride == 0 for size, stride in sizes):
+    """Refuse what is written to where several elements share memory: the last writer would win. Of
+    strides that is seen by pairs, where so many steps along one axis are as many along another."""
+    sizes = [one for one in zip(value.shape, value.stride(), strict=True) if one[0] > 1]
+    shared = any(stride == 0 for _, stride in sizes)
+    if not shared and not traced(value):  # sizes may be symbols
+        pairs = combinations(sizes, 2)
+        shared = any(math.lcm(a, b) < min(m * a, n * b) for (m, a), (n, b) in pairs)
+    if shared:
         raise ValueError(
             f"{name}: expected memory of its own for each element it is written to, got shape "
             f"{tuple(value.shape)} with strides {value.stride()}; pass {name}.contiguous()"
@@ -106,9 +116,10 @@ def writable(name: str, value: torch.Tensor) -> None:
 def apart(
     name: str, value: torch.Tensor, *, in_place: str = "", **others: torch.Tensor | None
 ) -> None:
-    """Refuse what is written to where one of ``others`` lies, which is read meanwhile: where that
-    begins or, of tensors without gaps, anywhere. ``in_place`` names the one that may be ``value``
-    itself, each element read where it is written."""
+    """Refuse what is written to where one of ``others`` lies, which is read or written meanwhile:
+    where that begins, of matrices with rows as far apart where those meet or, of tensors without
+    gaps, anywhere. ``in_place`` names the one that may be ``value`` itself, each element read where
+    it is written."""
     if traced(value):
         return
     first = value.data_ptr()
@@ -121,10 +132,12 @@ def apart(
         if other == in_place and start == first and tensor.stride() == value.stride():
             continue
         meet = start < first + value.nbytes and first < start + tensor.nbytes
-        if start == first or (meet and _without_gaps(tensor) and _without_gaps(value)):
+        meet = meet and _without_gaps(tensor) and _without_gaps(value)
+        if start == first or meet or _rows_meet(value, tensor):
+            used = "written" if other.endswith("_cache") else "read"
             raise ValueError(
-                f"{name}: expected memory of its own, got that of {other}, which is read while "
-                f"{name} is written; pass another tensor as {name}, or none"
+                f"{name}: expected memory of its own, got that of {other}, which is {used} while "
+                f"{name} is written; pass another tensor as {name}{', or none' * (name == 'out')}"
             )
 
 
@@ -135,6 +148,25 @@ def written(*values: torch.Tensor) -> None:
 
 def _without_gaps(value: torch.Tensor) -> bool:
     return value.is_contiguous() or value.mT.is_contiguous() if value.dim() > 1 else True
+
+
+def _rows_meet(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Of matrices, along rows or along columns, whose rows lie as far apart: whether any two share
+    memory."""
+    if not one.dim() == other.dim() == 2:
+        return False
+    a, b = one.itemsize, other.itemsize
+    for i, j in ((0, 1), (1, 0)):
+        pitch = one.stride(i) * a
+        if not (one.stride(j) == other.stride(j) == 1 and pitch == other.stride(i) * b > 0):
+            continue
+        rows, rest = divmod(other.data_ptr() - one.data_ptr(), pitch)
+        # The other's first row begins within one's row of this number and ends within the next.
+        for up, at in ((rows, rest), (rows + 1, rest - pitch)):
+            near = -other.shape[j] * b < at < one.shape[j] * a
+            if near and -other.shape[i] < up < one.shape[i]:
+                return True
+    return False
 
 
 def traced(*values: Any) -> bool:
@@ -167,10 +199,7 @@ def no_tangent(**values: Any) -> None:
     for name, value in values.items():
         followed = isinstance(value, torch.Tensor) and value.is_floating_point()
         if followed and forward_ad.unpack_dual(value).tangent is not None:
-            raise NotImplementedError(
-                f"{name}: expected no tangent, kernels are differentiated backward alone, got a "
-                "dual tensor; use torch.autograd.grad"
-            )
+            raise NotImplementedError(f"{name}: {NO_TANGENT}")
 
 
 def number(name: str, value: Any, expected: str) -> float:

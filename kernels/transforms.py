@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch._functorch import pyfunctorch
 
+from . import checks
+
 
 def differentiable(
     operator: Any, backward: Callable[..., Any], remember: Callable[..., Any]
@@ -40,6 +42,10 @@ def differentiable(
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             return backward(ctx, *grads)
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            raise NotImplementedError(f"{operator._name}: {checks.NO_TANGENT}")
 
     def call(*arguments: Any) -> Any:
         if not torch._C._are_functorch_transforms_active():

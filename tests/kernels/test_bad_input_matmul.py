@@ -16,6 +16,7 @@ A = torch.empty(4, 6, dtype=HALF)
 B = torch.empty(6, 8, dtype=HALF)
 S, T = torch.empty(2, 6, 6, dtype=HALF).unbind()
 W = torch.empty(8, 6, dtype=HALF)
+WIDE = torch.empty(8, 10, dtype=HALF)
 A8, B8 = A.to(torch.float8_e4m3fn), B.to(torch.float8_e4m3fn)
 CU = torch.tensor([0, 8], dtype=torch.int32)
 
@@ -93,6 +94,21 @@ MISTAKES: dict[str, Mistake] = {
         lambda: kernels.matmul(S, T, residual=W[2:].t(), out=W[:6].t()),
         ValueError,
         r"^out: expected memory of its own, got that of residual, which is read",
+    ),
+    "matmul-out-columns-of-operand": (
+        lambda: kernels.matmul(WIDE[:, :4], S[:4, :4], out=WIDE[:, 3:7]),
+        ValueError,
+        r"^out: expected memory of its own, got that of a, which is read",
+    ),
+    "matmul-out-rows-of-operand": (
+        lambda: kernels.matmul(WIDE.t()[:4, :5], S[:5, :5], out=WIDE.t()[3:7, 1:6]),
+        ValueError,
+        r"^out: expected memory of its own, got that of a, which is read",
+    ),
+    "matmul-out-overlaps-itself": (
+        lambda: kernels.matmul(A, B, out=A.new_empty(40).as_strided((4, 8), (2, 1))),
+        ValueError,
+        r"^out: expected memory of its own.*shape \(4, 8\) with strides \(2, 1\); pass out.cont",
     ),
     "matmul-out-gradient": (
         lambda: kernels.matmul(A, B, out=A.new_empty(4, 8, requires_grad=True)),

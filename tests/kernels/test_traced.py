@@ -397,3 +397,17 @@ def test_a_tangent_is_refused_by_name(name: str) -> None:
         expected = rf"^{name}: expected no tangent.*autograd.grad$"
         with pytest.raises(NotImplementedError, match=expected):
             calls[name](given)
+
+
+def forward_over_backward() -> str:
+    import kernels
+
+    q = torch.randn(1, 8, 1, 16)
+    with pytest.raises(NotImplementedError) as error:
+        torch.func.hessian(lambda x: kernels.flash_attention(x, x, x).sum())(q)
+    return str(error.value)
+
+
+def test_second_gradients_forward_over_backward_are_refused_by_name(interpreter: Worker) -> None:
+    told = interpreter.run(forward_over_backward)
+    assert re.fullmatch(r"flash_attention: expected no tangent.*autograd.grad", told)
