@@ -219,6 +219,7 @@ CASES = [
             (6, ("blocks", "blocks"), 1024, "bfloat16", None),
             (6, ("blocks", "blocks"), 1000, "bfloat16", None),
             (3, ("blocks", "columns"), 600, "float16", "relu"),
+            (4, ("rows", "blocks"), 600, "float32", "gelu"),
             (4, ("rows", "blocks"), 700, "float32", "gelu"),
             (4, ("blocks", "blocks"), 840, "bfloat16", None),
             (5, ("blocks", "none"), 900, "float32", None),

@@ -9,10 +9,11 @@ from tests.kernels.interpreted import Worker
 
 def run_without_its_parts() -> dict[str, str]:
     """What tells each change of the last block of an odd number, beside those of pairs."""
+    from kernels.matmul.hopper_fp8 import Fp8HopperConfig
     from kernels.matmul.hopper_fp8_pairs import _add_one
 
     products = [one for one in mutants.calls() if isinstance(one.case, Case) and one.case.K == 600]
-    every = [one for one in products if getattr(one.case.config, "pairs", False)]
+    every = [one for one in products if isinstance(one.case.config, Fp8HopperConfig)]
     assert {one.case.out for one in every} == {"float16", "float32"}
     wrong = mutants.reach(every, [_add_one.fn])
     assert not wrong, wrong

@@ -164,9 +164,8 @@ tidy_fp8_matmul = Plant(
     (
         Edit(
             "kernels/matmul/hopper_fp8.py",
-            "        tiles = triton.cdiv(M, ROWS * config.consumers) "
-            "* triton.cdiv(N, config.block_n)\n",
-            "        tiles_m = triton.cdiv(M, ROWS * config.consumers)\n"
+            "        tiles = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)\n",
+            "        tiles_m = triton.cdiv(M, ROWS * CONSUMERS)\n"
             "        tiles_n = triton.cdiv(N, config.block_n)\n"
             "        tiles = tiles_m * tiles_n\n",
         ),
