@@ -108,8 +108,7 @@ def flash_attention_kvcache(
     return_lse = checks.flag("return_lse", return_lse)
     rotary_interleaved = checks.flag("rotary_interleaved", rotary_interleaved)
     if k is not None:
-        checks.apart("k_cache", k_cache, k=k, v=v)
-        checks.apart("v_cache", v_cache, k_cache=k_cache, k=k, v=v)
+        checks.apart("v_cache", v_cache, k_cache=k_cache)
     checks.launchable("q", q)
     seqlens = cache_seqlens if isinstance(cache_seqlens, torch.Tensor) else None
     length = rows if seqlens is not None or cache_seqlens is None else cache_seqlens

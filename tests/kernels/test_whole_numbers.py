@@ -28,7 +28,7 @@ def calls(like: Callable[[int], Any]) -> dict[str, Callable[[], Any]]:
             q[0], q[0], q[0], cu, cu, like(156), like(156)
         ),
         "cache_seqlens": lambda: kernels.flash_attention_kvcache(
-            q[:, :1], q, q, q[:, :3], q[:, :3], cache_seqlens=like(5)
+            q[:, :1], q, q.clone(), q[:, :3], q[:, :3], cache_seqlens=like(5)
         ),
         "num_splits": lambda: kernels.flash_attention_kvcache(q[:, :1], q, q, num_splits=like(3)),
     }
