@@ -9,7 +9,7 @@ import triton
 
 from .. import hopper as ring
 from .. import targets
-from . import combine
+from . import combine, hopper_fp8_kernel
 from .configs import MOST_PARTS, SPLIT_ROWS
 from .fp8 import Scale
 from .hopper_boxes import copyable, descriptor, parts_of
@@ -32,7 +32,7 @@ class Fp8HopperConfig:
 
 WIDE = Fp8HopperConfig(256, 128, 4, group_m=16)
 NARROW = Fp8HopperConfig(128, 128, 6)
-CONSUMERS = 2
+CONSUMERS: int = hopper_fp8_kernel.CONSUMERS.value
 
 
 @dataclass(frozen=True)

@@ -30,17 +30,19 @@ from .hopper_fp8_tile import (
 )
 from .hopper_kernel import Problem, Ring, produce
 
+CONSUMERS = gl.constexpr(2)
+
 
 @gluon.jit
 def _consume(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
     if A_SCALE == "blocks" or B_SCALE == "blocks":
         consume_pairs(c, a_scale, b_scale, bias, ring, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
     else:
-        _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
+        _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER, stride_am, stride_bn, A_SCALE, B_SCALE, HAS_BIAS, ACTIVATION)  # fmt: skip  # noqa: E501
 
 
 @gluon.jit
-def _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_ak, stride_bk, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+def _consume_blocks(c, a_scale, b_scale, bias, ring, ahead, c_staging, problem, I_CONSUMER: gl.constexpr, stride_am, stride_bn, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
     """One block of K at a time, in as many parts as a tile has. ``ahead``: where the scales of a
     consumer's rows and columns arrive while it multiplies, if they are asked for ahead."""
     PARTS: gl.constexpr = problem.BLOCK_N // WIDTH
@@ -136,7 +138,6 @@ def matmul_hopper_fp8(
     PRODUCER_REGISTERS: gl.constexpr,
 ):
     """c = activation((a * a_scale) @ (b * b_scale) + bias); a: (M, K), b: (N, K)."""
-    CONSUMERS: gl.constexpr = 2
     problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, False, False)
     ring = Ring(
         gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
