@@ -174,7 +174,7 @@ def choose_backward(
 def choose_rows(target: Target, columns: int, *, scored: bool) -> ForwardConfig:
     """The tile of what corrects gradients of 16 bits (backward_exact.py), which rounds like no
     other kernel's; of so many ``columns``, ``scored`` where more is asked than a mask. Found with
-    the compiler: nothing spills but all that may be asked at once above 128 columns."""
+    the compiler: nothing spills up to 128 columns, nor where no more than a mask is asked."""
     if target.is_amd:
         return C(64, 32, 4, 1, 1) if scored or columns > 128 else C(64, 64, 4, 1, 2)
     if not scored:
