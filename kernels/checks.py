@@ -116,10 +116,10 @@ def writable(name: str, value: torch.Tensor) -> None:
 def apart(
     name: str, value: torch.Tensor, *, in_place: str = "", **others: torch.Tensor | None
 ) -> None:
-    """Refuse what is written to where one of ``others`` lies, which is read or written meanwhile:
-    where that begins, of matrices with rows as far apart where those meet or, of tensors without
-    gaps, anywhere. ``in_place`` names the one that may be ``value`` itself, each element read where
-    it is written."""
+    """Refuse what is written to where one of ``others`` lies, which is read meanwhile: where that
+    begins, of matrices with rows as far apart where those meet or, of tensors without gaps,
+    anywhere. ``in_place`` names the one that may be ``value`` itself, each element read where it is
+    written."""
     if traced(value):
         return
     first = value.data_ptr()
@@ -134,9 +134,8 @@ def apart(
         meet = start < first + value.nbytes and first < start + tensor.nbytes
         meet = meet and _without_gaps(tensor) and _without_gaps(value)
         if start == first or meet or _rows_meet(value, tensor):
-            used = "written" if other.endswith("_cache") else "read"
             raise ValueError(
-                f"{name}: expected memory of its own, got that of {other}, which is {used} while "
+                f"{name}: expected memory of its own, got that of {other}, which is read while "
                 f"{name} is written; pass another tensor as {name}{', or none' * (name == 'out')}"
             )
 

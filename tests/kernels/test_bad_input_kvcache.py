@@ -252,7 +252,7 @@ MISTAKES: dict[str, Mistake] = {
     "decode-append-to-one-cache": (
         lambda: decode(k=K, v=K, k_new=K[:, :1].clone(), v_new=K[:, :1].clone(), cache_seqlens=3),
         ValueError,
-        r"^v_cache: expected memory of its own, got that of k_cache, which is written.*as v_cache$",
+        r"^v_cache: expected memory of its own, got that of k_cache, which is read.*as v_cache$",
     ),
     "decode-append-shared": (
         lambda: decode(
