@@ -125,7 +125,10 @@ def unreachable(name: str, tensor: torch.Tensor) -> ValueError:
 
 
 def multiprocessors() -> int:
-    """How many multiprocessors the current device has: the size of a persistent grid."""
+    """How many multiprocessors the current device has: the size of a persistent grid. Interpreted
+    two, so that there are several programs and each has several turns."""
+    if current().backend == "interpreter":
+        return 2
     return _multiprocessors(triton.runtime.driver.active.get_current_device())
 
 

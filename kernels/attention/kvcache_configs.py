@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from .. import targets
 from ..targets import Target
 
 
@@ -151,8 +150,3 @@ def choose_splits(tiles: int, key_blocks: int, processors: int) -> int:
 
     best = max(filled(splits) for splits in range(1, most + 1))
     return next(s for s in range(1, most + 1) if filled(s) >= ENOUGH * best)
-
-
-def multiprocessors(target: Target) -> int:
-    """Of the device of ``target``."""
-    return 2 if target.backend == "interpreter" else targets.multiprocessors()

@@ -9,7 +9,7 @@ import torch
 from .. import targets
 from . import e4m3, kvcache_combine
 from .configs import columns
-from .kvcache_configs import alone, choose, choose_splits, multiprocessors
+from .kvcache_configs import alone, choose, choose_splits
 from .kvcache_forward import attention_kvcache
 from .kvcache_layout import Cache
 from .reach import spans
@@ -55,7 +55,7 @@ def launch(
         way = e4m3.way(cache.k.dtype, target)
         in_pairs = way != "" and cache.has_pairs
         widest = max(head_dim, head_dim_v)
-        many = multiprocessors(target)
+        many = targets.multiprocessors()
         config = choose(target, widest, q.dtype, rows, way != "", in_pairs, tokens is not None)
         in_pairs = in_pairs and config.turned
         k, v = cache.bits if way in ("fn", "fnuz") else (cache.k, cache.v)
