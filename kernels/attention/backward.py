@@ -20,7 +20,7 @@ from .forward import LOG2_E
 from .options import PLAIN, Options
 from .order import together
 from .packed import Packed, describable_as, described
-from .plain_configs import NARROW
+from .plain_configs import DELTA_APART, NARROW
 from .reach import near, refuse_wide
 
 
@@ -47,8 +47,8 @@ def launch(
     without the batch axis, unwritten behind the last, and as exact as the longest one asks
     (backward_few.py does the rest). After them those of the sinks, if there are any, and with
     ``bias_grad`` of the bias. With ``far`` what its rows give is added to what was found.
-    ``corrected`` is what backward_exact.py has in dlse's place, for kernels that are not exact,
-    beside an ``out`` of zeros."""
+    ``corrected`` is what backward_exact.py has in dlse's place, for kernels that are not exact;
+    delta may overwrite it."""
     q, k, v, out, dout = (near(one) for one in (q, k, v, out, dout))
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
@@ -93,7 +93,7 @@ def launch(
         # Summed over the keys of a row, a bias's gradient vanishes but for dlse.
         over_keys = dbias is not None and sums_over_keys(bias, seqlen_k)
         # Summed over queries, the rounding of out in delta adds up, which dp's does not.
-        over_rows = dbias is not None and bias is not None and bias.shape[2] < seqlen_q
+        over_rows = dbias is not None and sums_over_rows(bias, seqlen_q)
         exact = is_exact(q.dtype, seen, q.shape[:3].numel()) or over_keys or far is not None
         by_values = bias is not None and bias.dtype != torch.bool
         less = dlse if exact or corrected is None else corrected
@@ -137,32 +137,35 @@ def launch(
         # What the kernels keep in fp64 they hand on in fp64.
         wide = torch.float64 if q.dtype == torch.float32 and target.adds_fp64 else torch.float32
         # The queries' kernel comes first and finds delta, where its registers were seen to suffice.
-        with_delta = options.plain and not exact and not other
+        alone = less is not None and max(head_dim, head_dim_v) > DELTA_APART.get(target.name, 256)
+        with_delta = options.plain and not (exact or other or alone)
         kv = config.kv
         # Then it writes what the weights of rows are made of in whole blocks, which need no masks.
         # Rows of a batch that fill blocks need none either, and four bytes each instead of eight.
         uneven = packed is not None or seqlen_q % kv.block_m != 0
         padded = kv.block_m if with_delta and uneven and rows.block_m % kv.block_m == 0 else 0
         exponent, per_head = None, seqlen_q if packed is None else tokens
+        marked = corrected is not None and not exact
         if padded:
             in_one = triton.cdiv(seqlen_q, padded)
             per_head = padded * (in_one if packed is None else q.shape[1] // padded + batch)
             of_all = heads * (batch if packed is None else 1)
             exponent, delta = lse.new_empty((2, of_all, per_head))
         else:
-            delta = torch.empty_like(lse, dtype=wide)
+            delta = torch.empty_like(lse, dtype=wide) if corrected is None or exact else corrected
         total, shift = (torch.empty_like(delta), torch.empty_like(lse)) if exact else (None, lse)
         if far is not None and total is not None and options.block_mask is not None:
             # Lists of blocks lead to rows that the next launch leaves out: without weights.
             shift.fill_(float("inf"))
             total.fill_(1.0)
             delta.zero_()
-        if not exact and not with_delta and (corrected is not None or not over_rows):
+        if not (exact or with_delta or over_rows):
             # A row alone tells its delta: packed sequences are one to this kernel.
             count, length = (batch, seqlen_q) if packed is None else (1, q.shape[1])
             attention_backward_delta[(triton.cdiv(length, config.delta_rows) * count * heads,)](
                 out,
                 dout,
+                given,
                 less,
                 delta,
                 *out.stride(),
@@ -170,7 +173,7 @@ def launch(
                 heads,
                 length,
                 BLOCK_M=config.delta_rows,
-                HAS_DLSE=less is not None,
+                MARKED=marked,
                 **values,
             )
         blocks = triton.cdiv(seqlen_q, rows.block_m)
@@ -178,7 +181,6 @@ def launch(
             early = seqlen_q if over_rows else 0
             if causal and packed is None and not options.plain:
                 early = max(early, EARLY_KEYS - causal_offset)
-            early = early if corrected is None else 0
             blocks = min(blocks, triton.cdiv(early, rows.block_m))
         if blocks:
             attention_backward_rows[(blocks * batch * heads,)](
@@ -249,6 +251,7 @@ def launch(
             ROWS=padded,
             **common,
             BRANCH=branch and rows.branch,
+            MARKED=marked and with_delta,
             TOGETHER=together(batch * heads) if ordered and packed is None else 0,
             **rows.options(),
         )
@@ -370,6 +373,11 @@ def keys_seen(
 def sums_over_keys(bias: torch.Tensor | None, seqlen_k: int) -> bool:
     """Whether a bias has one gradient for several keys of a row."""
     return bias is not None and bias.shape[3] < seqlen_k
+
+
+def sums_over_rows(bias: torch.Tensor | None, seqlen_q: int) -> bool:
+    """Whether a bias has one gradient for several queries."""
+    return bias is not None and bias.shape[2] < seqlen_q
 
 
 def is_exact(dtype: torch.dtype, keys_seen: int, rows: int) -> bool:

@@ -1,22 +1,170 @@
-"""Gradients of 16 bits without the rounding of the output, for who asks for ``exact_gradients``.
+"""Gradients of 16 bits without the rounding of the output, in rows that have one heavy weight.
 
 All kernels of gradients take delta as rowsum(out * dout) - dlse, where out is rounded to 16 bits.
-In a row one of whose weights is near 1 that rounding is most of what dp - delta holds. So a launch
-before them finds delta from products that nothing rounded, and they run as they are, with an out
-of zeros and -delta in the place of dlse: not even another order of that sum is left in theirs.
+In a row one of whose weights is near 1 that rounding is most of what dp - delta holds. The forward
+pass marks such rows (marks.py). A launch before the gradients' own finds their delta from products
+that nothing rounded, and ends at once where a block has none; -delta takes the place of dlse, and
+the kernels leave their own sum out: not even another order of it may be left in theirs.
 """
 
 from __future__ import annotations
 
 import torch
 import triton
+import triton.language as tl
 
 from .. import targets
-from .backward_rows import attention_backward_rows
+from .backward_rows import row_sums
 from .configs import choose_rows, columns
+from .marks import is_marked
 from .options import PLAIN, Options
-from .packed import Packed
+from .packed import Packed, bounds, describable_as
 from .reach import near
+
+# Blocks of rows a program looks at together: to find that there is no mark takes a launch's time.
+SOME = 16
+# Warps that a multiprocessor has registers for. More programs would begin when others have ended.
+WARPS = 8
+# Rounds of all programs begin so far apart that none has only early, or late, rows of causal heads.
+APART = tl.constexpr(7919)
+
+
+@triton.jit
+def attention_backward_marked(
+    q,
+    k,
+    v,
+    out,
+    dout,
+    dlse,
+    lse,
+    corrected,
+    cu_q,
+    cu_k,
+    stride_qb,
+    stride_qs,
+    stride_qh,
+    stride_qd,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    stride_gb,
+    stride_gs,
+    stride_gh,
+    stride_gd,
+    stride_ob,
+    stride_os,
+    stride_oh,
+    stride_od,
+    n_blocks,
+    n_all,
+    heads,
+    heads_per_kv,
+    seqlen_q,
+    seqlen_k,
+    tokens,
+    causal_offset,
+    left_offset,
+    scale,
+    factor,
+    softcap,
+    slopes,
+    stride_ab,
+    stride_ah,
+    sinks,
+    seed,
+    drop_below,
+    keep_scale,
+    bias,
+    stride_bb,
+    stride_bh,
+    stride_bs,
+    stride_bk,
+    blocks,
+    stride_lb,
+    stride_lh,
+    stride_lr,
+    span_own,
+    span,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    SOME: tl.constexpr,
+):
+    """What takes dlse's place: the negative of delta (``attention_backward_rows``) in rows that
+    ``lse`` marks, in others dlse, or 0. A head has ``n_blocks`` of rows, all have ``n_all``."""
+    n_programs = tl.num_programs(0)
+    o_m = tl.arange(0, BLOCK_M)
+    o_some = tl.arange(0, SOME)
+    for first in range(0, n_all, n_programs * SOME):
+        b_turn = (tl.program_id(0) + (first // n_programs + o_some) * APART) % n_programs
+        b_block = first + o_some * n_programs + b_turn
+        b_bh = b_block // n_blocks
+        b_own = b_block % n_blocks * BLOCK_M
+        b_rows = tl.zeros([SOME], dtype=tl.int32) + seqlen_q
+        b_at = b_bh.to(tl.int64) * seqlen_q + b_own
+        if cu_q is not None:
+            b_q, b_rows = bounds(cu_q, tl.minimum(b_bh, n_all // n_blocks - 1) // heads)
+            b_at = (b_bh % heads).to(tl.int64) * tokens + b_q + b_own
+        # [SOME, BLOCK_M]
+        b_row = b_at[:, None] + o_m[None, :]
+        inside = (b_block < n_all)[:, None] & (b_own[:, None] + o_m[None, :] < b_rows[:, None])
+        b_mark = is_marked(tl.load(lse + b_row, mask=inside, other=0.0))
+        b_less = tl.zeros([SOME, BLOCK_M], dtype=tl.float32)
+        if dlse is not None:
+            b_less = tl.load(dlse + b_row, mask=inside, other=0.0)
+        tl.store(corrected + b_row, b_less, mask=inside & (b_mark == 0))
+        found = tl.sum(tl.max(b_mark.to(tl.int32), 1) << o_some, 0)
+        for i in range(SOME):
+            if (found >> i) & 1:
+                i_turn = (tl.program_id(0) + (first // n_programs + i) * APART) % n_programs
+                i_block = first + i * n_programs + i_turn
+                i_row = i_block % n_blocks * BLOCK_M
+                i_bh = i_block // n_blocks
+                i_b = i_bh // heads
+                i_h = i_bh % heads
+                o_row = i_bh.to(tl.int64) * seqlen_q + i_row
+                own_q, own_k, at_q, at_k, at_v, at_g, at_o = seqlen_q, seqlen_k, q, k, v, dout, out
+                own_offset, own_left = causal_offset, left_offset
+                if cu_q is not None:
+                    o_q, own_q = bounds(cu_q, i_b)
+                    o_k, own_k = bounds(cu_k, i_b)
+                    at_q = q + o_q.to(tl.int64) * stride_qs
+                    at_k = k + o_k.to(tl.int64) * stride_ks
+                    at_v = v + o_k.to(tl.int64) * stride_vs
+                    at_g = dout + o_q.to(tl.int64) * stride_gs
+                    at_o = out + o_q.to(tl.int64) * stride_os
+                    o_row = i_h.to(tl.int64) * tokens + o_q + i_row
+                    own_offset = causal_offset + own_k - own_q
+                    if left_offset is not None:
+                        own_left = left_offset + own_k - own_q
+                b_delta, _, _ = row_sums(
+                    at_q, at_k, at_v, at_o, at_g, i_b, i_h, i_h // heads_per_kv, i_bh, i_row,
+                    stride_qb, stride_qs, stride_qh, stride_qd,
+                    stride_kb, stride_ks, stride_kh, stride_kd,
+                    stride_vb, stride_vs, stride_vh, stride_vd,
+                    stride_gb, stride_gs, stride_gh, stride_gd,
+                    stride_ob, stride_os, stride_oh, stride_od,
+                    own_q, own_k, own_offset, own_left, scale, factor, softcap,
+                    slopes, stride_ab, stride_ah, sinks, seed, drop_below, keep_scale,
+                    bias, stride_bb, stride_bh, stride_bs, stride_bk,
+                    blocks, stride_lb, stride_lh, stride_lr, span_own, span,
+                    HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL,
+                )  # fmt: skip
+                if dlse is not None:
+                    b_delta -= tl.load(dlse + o_row + o_m, mask=i_row + o_m < own_q, other=0.0)
+                in_m = i_row + o_m < own_q
+                b_own_lse = tl.load(lse + o_row + o_m, mask=in_m, other=0.0)
+                tl.store(corrected + o_row + o_m, -b_delta, mask=in_m & is_marked(b_own_lse))
 
 
 def launch(
@@ -35,8 +183,8 @@ def launch(
     packed: Packed | None = None,
     options: Options = PLAIN,
 ) -> torch.Tensor | None:
-    """-delta, which kernels take in place of dlse beside an out of ``zeros``, as lse lies;
-    unwritten in rows of no packed sequence. None where there is nothing to correct."""
+    """-delta of rows that ``lse`` marks, dlse or 0 of the others, as lse lies; unwritten in rows of
+    no packed sequence. None where there is nothing to correct."""
     if not out.numel() or not k.numel():
         return None
     q, k, v, out, dout = (near(one) for one in (q, k, v, out, dout))
@@ -52,9 +200,16 @@ def launch(
     with targets.on_device_of(q, "q"):
         target = targets.current()
         block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
-        config = choose_rows(target, max(block_d, block_dv), scored=not options.plain)
+        config = choose_rows(
+            target,
+            max(block_d, block_dv),
+            scored=not options.plain,
+            describable=describable_as(packed, q, k, v, dout),
+        )
         blocks = triton.cdiv(seqlen_q, config.block_m)
-        attention_backward_rows[(blocks * batch * heads,)](
+        count = blocks * batch * heads
+        programs = min(count, WARPS // config.num_warps * targets.multiprocessors())
+        attention_backward_marked[(programs,)](
             q,
             k,
             v,
@@ -62,10 +217,7 @@ def launch(
             dout,
             dlse,
             lse,
-            None,
-            None,
             corrected,
-            None,
             *sequences,
             *q.stride(),
             *k.stride(),
@@ -73,6 +225,7 @@ def launch(
             *dout.stride(),
             *out.stride(),
             blocks,
+            count,
             heads,
             heads // kv_heads,
             seqlen_q,
@@ -90,12 +243,7 @@ def launch(
             BLOCK_D=block_d,
             BLOCK_DV=block_dv,
             CAUSAL=causal,
-            CORRECTS=True,
+            SOME=SOME,
             **config.options(),
         )
     return corrected
-
-
-def zeros(out: torch.Tensor) -> torch.Tensor:
-    """As ``out``, but one row of zeros everywhere."""
-    return out.new_zeros(out.shape[3]).expand(out.shape)

@@ -7,6 +7,7 @@ import triton.language as tl
 
 from ..products import add_product, sum_type
 from .backward_tiles import LOG2_E, divided, exponents, load_rows, shifted, weights
+from .marks import is_marked
 from .masks import since, up_to
 from .order import taken
 from .packed import bounds
@@ -201,11 +202,13 @@ def attention_backward_q(
     ROWS: tl.constexpr,
     TMA: tl.constexpr,
     BRANCH: tl.constexpr,
+    MARKED: tl.constexpr,
     TOGETHER: tl.constexpr,
 ):
     """Gradient of BLOCK_M queries of one head, contiguous; the rest as in backward_kv.py. dbias
     is (batch, heads, seqlen_q, seqlen_k), contiguous; dots, of lse's shape, gets sums of p * dp.
-    With out this kernel finds delta, rowsum(out * dout) - dlse, and writes what it else reads. With
+    With out this kernel finds delta as ``attention_backward_delta`` does, and writes what it else
+    reads. With
     exponent it writes that and delta as backward_kv.py reads them, in blocks of ROWS, and has the
     number of a head's rows there in ``rows``. With far (backward_far.py) those rows alone are
     written."""
@@ -277,9 +280,13 @@ def attention_backward_q(
             HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
         )  # fmt: skip
         b_delta = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
+        if MARKED:
+            b_delta = tl.where(is_marked(b_lse), 0.0, b_delta)
         if dlse is not None:
             b_delta -= tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
         if exponent is None:
+            if MARKED:
+                tl.debug_barrier()  # delta is dlse's memory, threads share rows
             tl.store(delta + o_bh + o_m, b_delta, mask=in_m)
         else:
             o_own = i_bh.to(tl.int64) * rows + i_m

@@ -171,15 +171,24 @@ def choose_backward(
     return DEFAULT_BACKWARD
 
 
-def choose_rows(target: Target, columns: int, *, scored: bool) -> ForwardConfig:
+def choose_rows(
+    target: Target, columns: int, *, scored: bool, describable: bool = True
+) -> ForwardConfig:
     """The tile of what corrects gradients of 16 bits (backward_exact.py), which rounds like no
-    other kernel's; of so many ``columns``, ``scored`` where more is asked than a mask. Found with
-    the compiler: nothing spills up to 128 columns, nor where no more than a mask is asked."""
+    other kernel's; of so many ``columns``, ``scored`` where more is asked than a mask,
+    ``describable`` where 16 bytes of a row are fetched at once. Found with the compiler: nothing
+    spills up to 128 columns."""
     if target.is_amd:
         return C(64, 32, 4, 1, 1) if scored or columns > 128 else C(64, 64, 4, 1, 2)
-    if not scored:
-        return C(64, 64, 4, 2)
-    return C(64, 32, 8 if columns > 64 or target.name == "sm_100" else 4, 1)
+    if columns > 64 and (scored or not describable):
+        return C(64, 16, 8, 2)
+    if not describable:
+        return C(64, 32, 8, 2)
+    if scored:
+        return C(64, 32, 4 if target.name == "sm_90" else 8, 1)
+    if target.name == "sm_90" and 64 < columns <= 128:
+        return C(128, 64, 8, 3)
+    return C(64, 64, 8 if target.name == "sm_100" and columns > 64 else 4, 2)
 
 
 def choose_forward(

@@ -10,6 +10,7 @@ from .. import targets
 from ..products import sum_type
 from .configs import choose_forward, columns, measured, most_seen
 from .forward_keys import attend
+from .marks import HEAVY, marked
 from .options import PLAIN, Options
 from .order import taken, together
 from .packed import Packed, bounds, describable_as, described
@@ -27,6 +28,7 @@ def attention_forward(
     v,
     out,
     lse,
+    rows,
     cu_q,
     cu_k,
     stride_qb,
@@ -96,6 +98,7 @@ def attention_forward(
     powers of e serve: a rounding less in the log-sum-exp.
 
     From ``factor`` on follows what options.py hands over, None where nothing is asked of scores.
+    ``rows`` gets what lse does, with marks (marks.py), for the gradients; either may be None.
     With ``cu_q`` and ``cu_k`` the sequences are packed (packed.py): the lengths are then those of
     the longest, both offsets count from the bottom-right corner, lse is (heads, tokens).
     """
@@ -143,7 +146,10 @@ def attention_forward(
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
     i_row = (i_m * BLOCK_M).to(tl.int64)
     out += i_b.to(tl.int64) * stride_ob + i_h.to(tl.int64) * stride_oh + i_row * stride_os
-    lse += o_lse + i_row
+    if lse is not None:
+        lse += o_lse + i_row
+    if rows is not None:
+        rows += o_lse + i_row
 
     o_m = tl.arange(0, BLOCK_M)
     o_d = tl.arange(0, BLOCK_D)
@@ -264,7 +270,15 @@ def attention_forward(
     if sinks is not None and not NATURAL:
         # Where no score adds to it the sink itself, which log2(e) and back may round.
         b_lse = tl.where((b_max == b_sink) & (b_sum == 1.0), tl.load(sinks + i_h), b_lse)
-    tl.store(lse + o_m, b_lse, mask=in_m)
+    if lse is not None:
+        tl.store(lse + o_m, b_lse, mask=in_m)
+    if rows is not None:
+        b_heavy = b_sum < 1.0 / HEAVY
+        if sinks is not None:
+            # A heavy sink leaves the others nothing: it has no value, so its dp is exactly 0.
+            b_others = b_sum - tl.exp2((b_sink - b_max) * (1.4426950408889634 if FAR else 1.0))
+            b_heavy = b_heavy & (b_others > b_sum * HEAVY)
+        tl.store(rows + o_m, marked(b_lse, b_heavy), mask=in_m)
     tl.store(
         out + o_m[:, None] * stride_os + o_dv[None, :] * stride_od,
         b_out.to(out.dtype.element_ty),
@@ -284,7 +298,7 @@ def launch(
     k: torch.Tensor,
     v: torch.Tensor,
     out: torch.Tensor,
-    lse: torch.Tensor,
+    lse: torch.Tensor | None,
     *,
     causal: bool,
     causal_offset: int,
@@ -292,8 +306,10 @@ def launch(
     scale: float,
     packed: Packed | None = None,
     options: Options = PLAIN,
+    rows: torch.Tensor | None = None,
 ) -> None:
-    """Fill ``out`` and ``lse`` for checked arguments of layout (batch, seqlen, heads, head_dim)."""
+    """Fill ``out``, ``lse`` and ``rows``, of 16-bit operands lse with marks (marks.py), for checked
+    arguments of layout (batch, seqlen, heads, head_dim)."""
     q, k, v = near(q), near(k), near(v)
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k = k.shape[1]
@@ -337,6 +353,7 @@ def launch(
             described(packed, v, config.block_n, block_dv) if tma else v,
             out,
             lse,
+            rows,
             packed.cu_q if packed else None,
             packed.cu_k if packed else None,
             *q.stride(),

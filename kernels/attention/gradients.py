@@ -45,18 +45,20 @@ def launch(
     seen = backward.keys_seen(keys, causal, causal_offset + ends, left, rows)
     exact = backward.is_exact(q.dtype, seen, q.shape[:3].numel())
     found, corrected = None, None
-    # A bias whose gradient is a sum over keys is served exactly as it is.
-    summed = bias_grad and backward.sums_over_keys(options.bias, keys)
+    # A bias whose gradient is a sum over keys or queries is served exactly as it is.
+    summed = bias_grad and (
+        backward.sums_over_keys(options.bias, keys) or backward.sums_over_rows(options.bias, rows)
+    )
     if options.exact_gradients and not (exact or summed):
         tensors = (dout, dlse, q, k, v, out, lse)
         corrected = backward_exact.launch(
             *tensors, scale=scale, packed=packed, options=options, **mask
         )
-        out = out if corrected is None else backward_exact.zeros(out)
     if alike and not exact:
         less = dlse if corrected is None else corrected
         tensors = (dout, less, q, k, v, out, lse)
-        found = _specialised(*tensors, seen, scale=scale, packed=packed, **mask)
+        marked = corrected is not None
+        found = _specialised(*tensors, seen, marked, scale=scale, packed=packed, **mask)
     if found is None:
         found = backward.launch(
             dout,
@@ -95,6 +97,7 @@ def _specialised(
     out: torch.Tensor,
     lse: torch.Tensor,
     seen: int,
+    marked: bool,
     *,
     scale: float,
     **mask: Any,
@@ -118,6 +121,6 @@ def _specialised(
             )
             for one in (q, k, v)
         ]
-        tensors = hopper.Tensors(dout, dlse, q, k, v, out, lse, *gradients)
+        tensors = hopper.Tensors(dout, dlse, q, k, v, out, lse, *gradients, marked)
         served = specialised.serves(name, hopper.launch, tensors, scale=scale, **mask)
         return gradients if served else None

@@ -236,16 +236,18 @@ def launch(
     k: torch.Tensor,
     v: torch.Tensor,
     out: torch.Tensor,
-    lse: torch.Tensor,
+    lse: torch.Tensor | None,
     *,
     causal: bool,
     causal_offset: int,
     left_offset: int | None = None,
     scale: float,
     packed: Packed | None = None,
+    rows: torch.Tensor | None = None,
     config: HopperConfig | None = None,
 ) -> None:
-    """Fill ``out`` and ``lse`` for arguments that ``supported`` accepts."""
+    """Fill ``out``, ``lse`` and ``rows`` as ``forward.launch`` does, for what ``supported``
+    accepts."""
     batch, seqlen_q, heads, head_dim = q.shape
     longest = packed.max_q if packed else seqlen_q
     block_d, rest, split = columns(head_dim, causal)
@@ -268,11 +270,11 @@ def launch(
             window=None if left_offset is None else causal_offset - left_offset,
         )
         consumer_registers, producer_registers = ring.registers(config.consumers)
-        rows = ROWS * config.consumers
+        block_m = ROWS * config.consumers
         full = not causal and left_offset is None and packed is None
         tiles = None
         cut = (0, 0, 1)
-        per_head = triton.cdiv(seqlen_q, rows)
+        per_head = triton.cdiv(seqlen_q, block_m)
         programs = per_head * heads * batch
         once = (
             config.once
@@ -285,7 +287,7 @@ def launch(
                 packed,
                 seqlen_q,
                 heads,
-                rows,
+                block_m,
                 causal=causal,
                 pairs=config.pairs,
                 by_head=config.by_head,
@@ -301,6 +303,7 @@ def launch(
             described(v, config.block_n),
             described(out, ROWS),
             lse,
+            rows,
             tiles,
             heads,
             heads // k.shape[2],

@@ -172,7 +172,7 @@ def launch(
     Where dq is summed, that is without ``two_kernels``, a number of a head's K or V that is not
     finite makes dq of all its queries NaN, also of those that do not see that key.
     """
-    dout, dlse, q, k, v, out, lse, dq, dk, dv = tensors
+    dout, dlse, q, k, v, out, lse, dq, dk, dv, marked = tensors
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     seen = keys_seen(seqlen_k, causal, causal_offset, left_offset, seqlen_q)
@@ -226,7 +226,7 @@ def launch(
             k, v, out, dout, lse, dlse, bounds, rows, sums, places, sequences,
             *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
             n_heads // heads, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **shape,
-            num_warps=4 if packed is None else 8,
+            MARKED=marked, num_warps=4 if packed is None else 8,
         )  # fmt: skip
         attention_backward_hopper[(programs,)](
             described(q, block_m),

@@ -22,13 +22,15 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .backward_tiles import spoilt
 from .hopper_backward_packed import PLACE, place
+from .marks import is_marked
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 class Tensors(NamedTuple):
     """What gradients come from, and where they go: ``dq``, ``dk`` and ``dv`` are contiguous. So are
-    ``lse`` and ``dlse``, fp32 (batch, heads, seqlen_q); ``out`` may have any strides."""
+    ``lse`` and ``dlse``, fp32 (batch, heads, seqlen_q); ``out`` may have any strides. ``marked``:
+    whether dlse is what backward_exact.py has in its place."""
 
     dout: torch.Tensor
     dlse: torch.Tensor | None
@@ -40,6 +42,7 @@ class Tensors(NamedTuple):
     dq: torch.Tensor
     dk: torch.Tensor
     dv: torch.Tensor
+    marked: bool = False
 
 
 # How many units 1 is in a row, a power of two, from the norm of its dout ($1), its delta ($2), the
@@ -166,12 +169,14 @@ def attention_backward_hopper_prepare(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    MARKED: tl.constexpr,
 ):
     """rows, (3, batch, heads, padded seqlen_q): lse in base 2, delta - dlse, norm of dout.
 
     A row without a key, and one past the end, gets +inf as lse: its weights are 0; one whose lse
     is +inf gets NaN. The sums of dq become 0. bounds, (2, batch * kv_heads, blocks of keys):
     largest element of k, norm of v.
+    With MARKED delta is 0 of rows that lse marks (marks.py), of which dlse tells all.
     Where nothing is summed in fixed point, dq and bounds are None and rows has no norms.
     Of ``sequences`` that are packed ``places`` tells where rows, and behind them keys, stand
     (hopper_backward_packed.py), and batch is 1; else both are None.
@@ -220,9 +225,11 @@ def attention_backward_hopper_prepare(
     b_dout = tl.load(p_dout, mask=inside, other=0.0).to(tl.float32)
     b_delta = tl.sum(b_out * b_dout, 1)
     o_bh = i_bh.to(tl.int64) * seqlen_q
+    b_lse = tl.load(lse + o_bh + o_own, mask=in_m, other=float("-inf"))
+    if MARKED:
+        b_delta = tl.where(is_marked(b_lse), 0.0, b_delta)
     if dlse is not None:
         b_delta -= tl.load(dlse + o_bh + o_own, mask=in_m, other=0.0)
-    b_lse = tl.load(lse + o_bh + o_own, mask=in_m, other=float("-inf"))
     b_lse = tl.where(b_lse == float("-inf"), float("inf"), spoilt(b_lse) * LOG2_E)
     o_row = i_bh.to(tl.int64) * n_m * BLOCK_M + o_m
     all_rows = n_rows.to(tl.int64) * BLOCK_M

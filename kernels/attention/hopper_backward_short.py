@@ -35,7 +35,7 @@ def launch(
     stages: int,
 ) -> None:
     """As hopper_backward_launch.launch, which calls it for head dims from 65 to 128."""
-    dout, dlse, q, k, v, out, lse, dq, dk, dv = tensors
+    dout, dlse, q, k, v, out, lse, dq, dk, dv, marked = tensors
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     all_rows = batch * heads * triton.cdiv(seqlen_q, ROWS) * ROWS
@@ -60,6 +60,7 @@ def launch(
             *sizes,
             *scales,
             OUT_DIM=head_dim,
+            MARKED=marked,
             BY_HEAD=not causal or n >= MANY_TURNS * programs,
             CONSUMER_REGISTERS=232,
             PRODUCER_REGISTERS=40,

@@ -22,6 +22,7 @@ from triton.language.extra.cuda import gdc_launch_dependents
 from ..hopper import ROWS, Cursor, Ring, barriers, new_ring, partition_barrier
 from .hopper_backward_plan import SIZES, Plan, matrix, scores
 from .hopper_backward_q import gradients
+from .marks import is_marked
 
 AHEAD = gl.constexpr(1)  # the step of a tile at which the next one's rows are asked for
 
@@ -136,9 +137,11 @@ def _log_sum_exps(lse, tile, row, plan, LAYOUT: gl.constexpr):
 
 @gluon.jit
 def _deltas(
-    out, dlse, tile, row, stage, memory, plan, LAYOUT: gl.constexpr, I_CONSUMER: gl.constexpr
-):
-    """Sums of output times dO, less the log-sum-exps' gradients."""
+    out, lse, dlse, tile, row, stage, memory, plan,
+    LAYOUT: gl.constexpr, I_CONSUMER: gl.constexpr, MARKED: gl.constexpr,
+):  # fmt: skip
+    """Sums of output times dO, less the log-sum-exps' gradients; with MARKED those sums are 0 of
+    rows that lse marks (marks.py)."""
     COLUMNS: gl.constexpr = 64
     READ: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, READ))
@@ -156,6 +159,9 @@ def _deltas(
     if dlse is not None:
         o_m = row + gl.arange(0, ROWS, LAYOUT)
         at = (tile.i_b * plan.heads + tile.i_h).to(gl.int64) * plan.seqlen_q
+        if MARKED:
+            b_lse = gl.load(lse + at + o_m, mask=o_m < plan.seqlen_q, other=0.0)
+            delta = gl.where(is_marked(b_lse), 0.0, delta)
         delta -= gl.load(dlse + at + o_m, mask=o_m < plan.seqlen_q, other=0.0)
     return delta
 
@@ -200,7 +206,10 @@ def _pass_over(memory, k_at, v_at, n):
 
 
 @gluon.jit
-def _consume(dq, out, lse, dlse, rows, memory, plan, scale, scale_log2, I_CONSUMER: gl.constexpr):
+def _consume(
+    dq, out, lse, dlse, rows, memory, plan, scale, scale_log2,
+    I_CONSUMER: gl.constexpr, MARKED: gl.constexpr,
+):  # fmt: skip
     HEAD_DIM: gl.constexpr = plan.HEAD_DIM
     # The first warpgroup's rows see a block of keys less.
     PASSES: gl.constexpr = plan.CAUSAL and I_CONSUMER == 0
@@ -237,7 +246,7 @@ def _consume(dq, out, lse, dlse, rows, memory, plan, scale, scale_log2, I_CONSUM
     s, dp = warpgroup_mma_wait(0, deps=[s, dp])
     v_ring.release(v_at.stage)
     v_at = v_at.next()
-    delta = _deltas(out, dlse, tile, row, 0, memory, plan, R, I_CONSUMER)
+    delta = _deltas(out, lse, dlse, tile, row, 0, memory, plan, R, I_CONSUMER, MARKED)
     _write_rows(rows, b_lse, delta, tile, row, plan, R)
     for j in range(total):
         more = j + 1 < total
@@ -283,7 +292,9 @@ def _consume(dq, out, lse, dlse, rows, memory, plan, scale, scale_log2, I_CONSUM
             following = plan.tile(i_turn + 1)
             next_row = (following.i * 2 + I_CONSUMER) * ROWS
             b_lse = _log_sum_exps(lse, following, next_row, plan, R)
-            delta = _deltas(out, dlse, following, next_row, stage, memory, plan, R, I_CONSUMER)
+            delta = _deltas(
+                out, lse, dlse, following, next_row, stage, memory, plan, R, I_CONSUMER, MARKED
+            )
             _write_rows(rows, b_lse, delta, following, next_row, plan, R)
         next_before = plan.before(next_row)
         n = plan.keys(next_row) - next_before
@@ -341,6 +352,7 @@ def attention_backward_hopper_short_q(
     HEAD_DIM: gl.constexpr,
     STAGES: gl.constexpr,
     CAUSAL: gl.constexpr,
+    MARKED: gl.constexpr,
     BY_HEAD: gl.constexpr,
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
@@ -350,6 +362,7 @@ def attention_backward_hopper_short_q(
 
     q, k, v, dout, dq: (batch, heads, seqlen, head_dim) as descriptors of one head's 64 rows.
     lse, dlse (or None): fp32 (batch, heads, seqlen_q). out: as q, rows contiguous.
+    With MARKED dlse is backward_exact.py's.
     rows: fp32 (2 * batch * heads * padded seqlen_q), written: log-sum-exps in base 2, deltas.
     """
     gdc_launch_dependents()
@@ -375,8 +388,8 @@ def attention_backward_hopper_short_q(
     fence_async_shared()
     gl.warp_specialize(
         [
-            (_consume, (dq, made, lse, dlse, rows, memory, plan, scale, scale_log2, 0)),
-            (_consume, (dq, made, lse, dlse, rows, memory, plan, scale, scale_log2, 1)),
+            (_consume, (dq, made, lse, dlse, rows, memory, plan, scale, scale_log2, 0, MARKED)),
+            (_consume, (dq, made, lse, dlse, rows, memory, plan, scale, scale_log2, 1, MARKED)),
             (_produce, (q, k, v, dout, memory, plan)),
         ],
         [4, 1],

@@ -45,7 +45,7 @@ def launch(
     stages: int,
 ) -> None:
     """As hopper_backward_launch.launch, which calls it."""
-    dout, dlse, q, k, v, out, lse, dq, dk, dv = tensors
+    dout, dlse, q, k, v, out, lse, dq, dk, dv, marked = tensors
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     n_m, n_n = triton.cdiv(seqlen_q, BLOCK), triton.cdiv(seqlen_k, BLOCK)
@@ -71,7 +71,8 @@ def launch(
             k, v, out, dout, lse, dlse, None, rows, None, None, None,
             *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
             batch, heads, kv_heads, seqlen_q, seqlen_k,
-            HEAD_DIM=head_dim, BLOCK_M=BLOCK, BLOCK_N=BLOCK, BLOCK_D=BLOCK_D, num_warps=8,
+            HEAD_DIM=head_dim, BLOCK_M=BLOCK, BLOCK_N=BLOCK, BLOCK_D=BLOCK_D,
+            MARKED=marked, num_warps=8,
         )  # fmt: skip
         tiles = [descriptor(one, BLOCK, BLOCK_D) for one in (q, k, v, dout)]
         attention_backward_hopper_kv[(n_n * batch * kv_heads,)](

@@ -30,6 +30,7 @@ from .hopper_products import (
     wait_for_scores,
     wait_for_values,
 )
+from .marks import HEAVY, marked
 
 NAN_TOO = gl.constexpr(tl.PropagateNan.ALL)
 
@@ -112,7 +113,7 @@ def _steps(
 
 
 @gluon.jit
-def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr, AHEAD: gl.constexpr):
+def _consume(out, lse, rows, tiles, memory, problem, I_CONSUMER: gl.constexpr, AHEAD: gl.constexpr):
     q_ring = memory.q
     k_ring = memory.k
     v_ring = memory.v
@@ -219,7 +220,12 @@ def _consume(out, lse, tiles, memory, problem, I_CONSUMER: gl.constexpr, AHEAD: 
             else:
                 b_lse = gl.where(maximum == float("inf"), float("inf"), b_lse)
             o_m = row + gl.arange(0, ROWS, S_ROWS)
-            gl.store(lse + problem.first_lse(own, i_h) + o_m, b_lse, mask=o_m < own.seqlen_q)
+            in_m = o_m < own.seqlen_q
+            if lse is not None:
+                gl.store(lse + problem.first_lse(own, i_h) + o_m, b_lse, mask=in_m)
+            if rows is not None:
+                b_lse = marked(b_lse, total < 1.0 / HEAVY)
+                gl.store(rows + problem.first_lse(own, i_h) + o_m, b_lse, mask=in_m)
             inverse = 1.0 / gl.where(empty, 1.0, total)
             acc = wait_for_values(acc, problem)
             v_ring.release(v_at.stage)
@@ -268,6 +274,7 @@ def attention_forward_hopper(
     v,
     out,
     lse,
+    rows,
     tiles,
     heads,
     heads_per_kv,
@@ -304,6 +311,7 @@ def attention_forward_hopper(
     left_offset unless that is None.
 
     q, k, v, out: (batch, heads, seqlen, head_dim) as descriptors of one head's boxes.
+    lse, rows: fp32 (batch, heads, seqlen_q), the second with marks (marks.py); either may be None.
     ``tiles`` is None, or lists those of packed sequences (packed_tiles.py): q, k, v and out are
     then ragged descriptors, both offsets count from each one's bottom-right corner, seqlen_q is
     the sum of all, lse (heads, seqlen_q), and batch and seqlen_k are not used.
@@ -333,7 +341,7 @@ def attention_forward_hopper(
     if CONSUMERS == 1:
         gl.warp_specialize(
             [
-                (_consume, (out, lse, tiles, memory, problem, 0, AHEAD)),
+                (_consume, (out, lse, rows, tiles, memory, problem, 0, AHEAD)),
                 (produce, (q, k, v, tiles, memory, problem)),
             ],
             [1],
@@ -342,8 +350,8 @@ def attention_forward_hopper(
     elif CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (_consume, (out, lse, tiles, memory, problem, 0, AHEAD)),
-                (_consume, (out, lse, tiles, memory, problem, 1, AHEAD)),
+                (_consume, (out, lse, rows, tiles, memory, problem, 0, AHEAD)),
+                (_consume, (out, lse, rows, tiles, memory, problem, 1, AHEAD)),
                 (produce, (q, k, v, tiles, memory, problem)),
             ],
             [4, 1],
@@ -352,9 +360,9 @@ def attention_forward_hopper(
     else:
         gl.warp_specialize(
             [
-                (_consume, (out, lse, tiles, memory, problem, 0, AHEAD)),
-                (_consume, (out, lse, tiles, memory, problem, 1, AHEAD)),
-                (_consume, (out, lse, tiles, memory, problem, 2, AHEAD)),
+                (_consume, (out, lse, rows, tiles, memory, problem, 0, AHEAD)),
+                (_consume, (out, lse, rows, tiles, memory, problem, 1, AHEAD)),
+                (_consume, (out, lse, rows, tiles, memory, problem, 2, AHEAD)),
                 (produce, (q, k, v, tiles, memory, problem)),
             ],
             [4, 4, 1],

@@ -8,6 +8,7 @@ import torch
 
 from .. import autocast, checks
 from . import fp8_interface, gradients, operators
+from .marks import all_marked
 from .options import PLAIN, Options, checked
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -33,7 +34,7 @@ def flash_attention(
     dropout_seed: int | torch.Tensor | None = None,
     block_mask: torch.Tensor | None = None,
     block_size: tuple[int, int] = (128, 128),
-    exact_gradients: bool = False,
+    exact_gradients: bool = True,
     return_lse: bool = False,
     q_scale: torch.Tensor | None = None,
     k_scale: torch.Tensor | None = None,
@@ -72,10 +73,11 @@ def flash_attention(
     it is false, forward and backward: what is hidden is not read. Block sizes are multiples of 128.
 
     ``return_lse`` adds the log-sum-exp of every row: (batch, heads, seqlen_q), fp32. Both are
-    differentiable; gradients are the same bits at every run. Those of 16 bits hold the rounding of
-    the output, which in rows of one weight near 1 is most of what they are: ``exact_gradients``
-    takes it from them, by one launch more and 4 bytes a row (docs/attention.md). Under
-    ``torch.autocast`` q, k and v are cast to its dtype first.
+    differentiable; gradients are the same bits at every run. Those of 16 bits would hold the
+    rounding of the output, which in rows of one heavy weight is most of what they are: a launch
+    takes it from them in blocks that have such rows, which the forward pass tells; where all have,
+    gradients take up to 1.4 times as long (docs/attention.md). Without ``exact_gradients`` they
+    keep it, as FlashAttention has it. Under ``torch.autocast`` q, k and v are cast to its dtype.
 
     q, k and v may also be e4m3 in the flavour of the hardware (float8_e4m3fn on sm_89 and later
     and gfx950, float8_e4m3fnuz on gfx942), forward alone. ``q_scale``, ``k_scale`` and ``v_scale``
@@ -115,7 +117,7 @@ def flash_attention(
     if in_fp8:
         out, lse = fp8_interface.attend(q, k, v, *reach, softmax_scale, **low)
         return (out, lse) if return_lse else out
-    out, lse = attend(q, k, v, *reach, scale, *options)
+    out, lse = attend(q, k, v, *reach, scale, *options, return_lse=return_lse)
     return (out, lse) if return_lse else out
 
 
@@ -134,12 +136,12 @@ def flash_attention_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of q, k and v for ``out, lse = flash_attention(..., return_lse=True)``.
 
-    What autograd runs, for who keeps outputs himself; without softcap and the like, and with
-    ``exact_gradients`` as ``flash_attention`` has it. The same bits at every run. Under
-    ``torch.autocast`` all but lse are cast to its dtype first. The results have no gradients of
-    their own: where an input requires one, asking for it is an error. Where k or v holds NaN or
-    inf, those of q are NaN: on Hopper at head dims 33 to 128 of all queries of its heads (from 65
-    on where they see above 1,024 keys in the mean), else of those that see it.
+    What autograd runs, for who keeps outputs himself; without softcap and the like. This lse does
+    not tell which rows have a heavy weight: ``exact_gradients`` takes all for such. The same bits
+    at every run. Under ``torch.autocast`` all but lse are cast to its dtype first. The results have
+    no gradients of their own: where an input requires one, asking for it is an error. Where k or v
+    holds NaN or inf, those of q are NaN: on Hopper at head dims 33 to 128 of all queries of its
+    heads (from 65 on where they see above 1,024 keys in the mean), else of those that see it.
     """
     layout = "(batch, seqlen, heads, head_dim)"
     dout, q, k, v, out = autocast.lowered(dout, q, k, v, out)
@@ -167,6 +169,7 @@ def flash_attention_backward(
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
     exact = checks.flag("exact_gradients", exact_gradients)
     checks.launchable("q", q)
+    lse = all_marked(lse) if exact and q.dtype.itemsize == 2 else lse
     given = (dout, q, k, v, out, lse)
     if checks.traced(*given) or (
         torch.is_grad_enabled() and any(one.requires_grad for one in given)
@@ -203,9 +206,11 @@ def attend(
     left_offset: int | None,
     scale: float | None,
     *options: Any,
+    return_lse: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     scale = checks.softmax_scale(scale, q.shape[3])
-    return operators.flash_attention(q, k, v, causal, causal_offset, left_offset, scale, *options)
+    mask = (causal, causal_offset, left_offset)
+    return operators.flash_attention(q, k, v, *mask, scale, *options, return_lse=return_lse)
 
 
 def limits(offset: int, causal: bool, window_size: Any) -> tuple[bool, int, int | None]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from .. import checks, specialised, targets, transforms
 from . import few_queries, forward, gradients
+from .marks import all_marked
 from .options import NAMES, Options
 from .packed import Packed
 
@@ -27,43 +28,41 @@ def flash_attention_op(
     sinks: torch.Tensor | None = None,
     dropout: float | None = None,
     seed: torch.Tensor | None = None,
-    exact_gradients: bool = False,
+    exact_gradients: bool = True,
     bias: torch.Tensor | None = None,
     block_mask: torch.Tensor | None = None,
     block_rows: int | None = None,
     block_columns: int | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
+    return_lse: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp, another one with marks) for checked arguments of layout (batch, seqlen,
+    heads, head_dim). The last is for ``exact_gradients`` of 16 bits (marks.py), else it is without
+    elements; so is the other where only the last is needed."""
     blocks = (block_mask, block_rows, block_columns)
-    options = (softcap, slopes, sinks, dropout, seed, exact_gradients, bias, *blocks)
-    return _forward(q, k, v, causal, causal_offset, left_offset, scale, *options)
+    options = Options(softcap, slopes, sinks, dropout, seed, exact_gradients, bias, *blocks)
+    out, lse, rows = _outputs(q, k, v, exact_gradients=exact_gradients, return_lse=return_lse)
+    mask = {"causal": causal, "causal_offset": causal_offset, "left_offset": left_offset}
+    _forward(q, k, v, out, lse, rows, options, scale=scale, **mask)
+    return out, lse, rows
 
 
 def _forward(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-    *options: Any,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    out, lse = _outputs(q, k, v)
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    rows: torch.Tensor,
+    options: Options,
+    **given: Any,
+) -> None:
     if out.numel():
-        launch(
-            q,
-            k,
-            v,
-            out,
-            lse,
-            Options(*options),
-            causal=causal,
-            causal_offset=causal_offset,
-            left_offset=left_offset,
-            scale=scale,
-        )
-    return out, lse
+        launch(q, k, v, out, there(lse), there(rows), options, **given)
+
+
+def there(rows: torch.Tensor) -> torch.Tensor | None:
+    """None where it is without elements."""
+    return rows if rows.numel() else None
 
 
 def launch(
@@ -71,39 +70,72 @@ def launch(
     k: torch.Tensor,
     v: torch.Tensor,
     out: torch.Tensor,
-    lse: torch.Tensor,
+    lse: torch.Tensor | None,
+    rows: torch.Tensor | None,
     options: Options,
     *,
     scale: float,
     packed: Packed | None = None,
     **mask: Any,
 ) -> None:
-    """The kernel of this architecture where there is one and it takes the problem."""
+    """The kernel of this architecture where there is one and it takes the problem. ``lse`` and
+    ``rows`` as ``forward.launch`` takes them."""
     with targets.on_device_of(q, "q"):
         few = packed is None and options.plain
         if few and few_queries.supported(q, k, scale, mask["left_offset"]):
-            return few_queries.launch(q, k, v, out, lse, scale=scale, **mask)
+            found = rows if lse is None else lse
+            assert found is not None
+            few_queries.launch(q, k, v, out, found, scale=scale, **mask)
+            if rows is not None:  # of parts of a row no largest weight is known
+                rows.copy_(all_marked(found))
+            return
         hopper = specialised.load("attention.hopper") if targets.current().has_wgmma else None
         alike = v.shape[3] == q.shape[3] and options.plain
         given: dict[str, Any] = {"scale": scale, "packed": packed, **mask}
-        if (
-            hopper is not None
-            and alike
-            and hopper.supported(q, k, v, **given)
-            and specialised.serves("attention.hopper", hopper.launch, q, k, v, out, lse, **given)
-        ):
-            return
+        if hopper is not None and alike and hopper.supported(q, k, v, **given):
+            given["rows"] = rows
+            if specialised.serves("attention.hopper", hopper.launch, q, k, v, out, lse, **given):
+                return
+        given["rows"] = rows
         forward.launch(q, k, v, out, lse, options=options, **given)
 
 
-@flash_attention_op.register_fake
 def _outputs(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    exact_gradients: bool,
+    return_lse: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     batch, seqlen_q, heads = q.shape[:3]
     out = torch.empty((batch, seqlen_q, heads, v.shape[3]), dtype=q.dtype, device=q.device)
-    lse = torch.empty((batch, heads, seqlen_q), dtype=torch.float32, device=q.device)
-    return out, lse
+    return out, *log_sum_exps(q, (batch, heads, seqlen_q), exact_gradients, return_lse)
+
+
+def log_sum_exps(
+    q: torch.Tensor, shape: tuple[int, ...], exact_gradients: bool, return_lse: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Unwritten, as ``flash_attention_op`` returns them."""
+    marks = exact_gradients and q.dtype.itemsize == 2
+    shapes = (shape if return_lse or not marks else (0,), shape if marks else (0,))
+    lse, rows = (torch.empty(one, dtype=torch.float32, device=q.device) for one in shapes)
+    return lse, rows
+
+
+@flash_attention_op.register_fake
+def _fake(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *arguments: Any, **named: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _outputs(q, k, v, **asked(arguments[4:], named, NAMES))
+
+
+def asked(
+    arguments: Sequence[Any], named: Mapping[str, Any], names: Sequence[str]
+) -> dict[str, bool]:
+    """What outputs depend on, of what operators take after what is their own."""
+    given = {**dict(zip((*names, "return_lse"), arguments, strict=False)), **named}
+    return {name: given.get(name, True) for name in ("exact_gradients", "return_lse")}
 
 
 @torch.library.custom_op("warpwatch::flash_attention_backward", mutates_args=())
@@ -160,19 +192,24 @@ def flash_attention_backward_op(
     )
 
 
-def differentiable(operator: Any, backward: Callable[..., Any], leading: int) -> Callable[..., Any]:
+def differentiable(
+    operator: Any, backward: Callable[..., Any], leading: int, options: Sequence[str] = NAMES
+) -> Callable[..., Any]:
     """Give ``operator`` its gradients: ``backward`` takes (dout, dlse, out, lse, whether the bias
-    needs one) and the same arguments: q, k, v, others up to ``leading``, those of ``Options``.
-    What comes back calls it."""
-    names = ("q", "k", "v", *[""] * (leading - 3), *NAMES)
+    needs one) and the same arguments but the last, ``return_lse``: q, k, v, others up to
+    ``leading``, ``options`` of ``Options``. What comes back calls it."""
+    names = ("q", "k", "v", *[""] * (leading - 3), *options, "return_lse")
 
     def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         ctx.arguments = [None if isinstance(one, torch.Tensor) else one for one in inputs]
         ctx.places = [i for i, one in enumerate(inputs) if isinstance(one, torch.Tensor)]
-        ctx.save_for_backward(*output, *(inputs[i] for i in ctx.places))
+        out, lse, rows = output
+        ctx.save_for_backward(
+            out, rows if rows.dim() > 1 else lse, *(inputs[i] for i in ctx.places)
+        )
         ctx.set_materialize_grads(False)
 
-    def differentiate(ctx: Any, dout: Any, dlse: Any) -> tuple[torch.Tensor | None, ...]:
+    def differentiate(ctx: Any, dout: Any, dlse: Any, _: Any) -> tuple[torch.Tensor | None, ...]:
         out, lse, *saved = ctx.saved_tensors
         arguments = list(ctx.arguments)
         for i, tensor in zip(ctx.places, saved, strict=True):
@@ -185,7 +222,7 @@ def differentiable(operator: Any, backward: Callable[..., Any], leading: int) ->
             out,
             lse,
             bias_grad,
-            *arguments,
+            *arguments[: len(names) - 1],
         )
         gradients = dict(zip(wanted(arguments, bias_grad), found, strict=True))
         return tuple(gradients.get(name) for name in names[: len(arguments)])
@@ -232,12 +269,19 @@ def flash_attention(
     left_offset: int | None,
     scale: float,
     *options: Any,
+    return_lse: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, log-sum-exp): the operator where torch has to know of it, else the launch itself,
-    which saves the dispatcher's time on the host. ``options`` as ``Options`` takes them."""
+    """(out, log-sum-exp, which only ``return_lse`` asks for): the operator where torch has to know
+    of it, else the launch itself, which saves the dispatcher's time on the host. ``options`` as
+    ``Options`` takes them."""
     needs_grad = torch.is_grad_enabled() and any(
         isinstance(one, torch.Tensor) and one.requires_grad for one in (q, k, v, *options)
     )
     if needs_grad or checks.traced(q, k, v, *options):
-        return attend(q, k, v, causal, causal_offset, left_offset, scale, *options)
-    return _forward(q, k, v, causal, causal_offset, left_offset, scale, *options)
+        mask = (causal, causal_offset, left_offset)
+        out, lse, _ = attend(q, k, v, *mask, scale, *options, return_lse)
+        return out, lse
+    out, lse, rows = _outputs(q, k, v, exact_gradients=False, return_lse=True)
+    offsets = {"causal": causal, "causal_offset": causal_offset, "left_offset": left_offset}
+    _forward(q, k, v, out, lse, rows, Options(*options), scale=scale, **offsets)
+    return out, lse

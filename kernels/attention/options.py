@@ -19,7 +19,8 @@ class Options:
     """Checked: ``softcap`` above 0, ``slopes`` (batch, heads) and ``sinks`` (heads,) in fp32;
     ``bias`` expands to (batch, heads, seqlen_q, seqlen_k), of bool where it hides.
     ``seed`` is int64 (1,). ``block_mask`` is (batch or 1, heads or 1,
-    blocks of queries, blocks of keys) of bool. ``exact_gradients`` asks nothing of scores."""
+    blocks of queries, blocks of keys) of bool. ``exact_gradients`` asks nothing of scores: it
+    says that log-sum-exps have marks (marks.py)."""
 
     softcap: float | None = None
     slopes: torch.Tensor | None = None
@@ -126,7 +127,7 @@ def checked(
     bias_name: str = "bias",
     block_mask: Any = None,
     block_size: Any = (128, 128),
-    exact_gradients: Any = False,
+    exact_gradients: Any = True,
 ) -> tuple[Any, ...]:
     """What ``Options`` takes, for ``scores`` of shape (batch, heads, seqlen_q, seqlen_k)."""
     by_head = scores[:2]

@@ -207,3 +207,6 @@ POINTERS_BACKWARD: dict[str, dict[int, BackwardConfig]] = {
     "gfx942": {128: B(BACKWARD["gfx942"][128].kv, C(64, 32, 4, 1, 1))},
     "gfx950": {128: B(BACKWARD["gfx950"][128].kv, C(64, 32, 4, 1, 1))},
 }
+# Above these head dims the queries' kernel has no registers to find delta beside a gradient of the
+# log-sum-exp, or what takes its place: it spilled 24 to 32 bytes. A launch of its own does.
+DELTA_APART = {"sm_80": 64}

@@ -22,7 +22,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     *,
-    exact_gradients: bool = False,
+    exact_gradients: bool = True,
 ) -> torch.Tensor:
     """``torch.nn.functional.scaled_dot_product_attention`` for (..., heads, seqlen, head_dim).
 

@@ -12,6 +12,8 @@ from .options import NAMES, Options, checked
 from .packed import Packed
 
 LAYOUT = "(tokens, heads, head_dim)"
+# Of ``Options``: no bias, no lists of blocks.
+ASKED = NAMES[: NAMES.index("exact_gradients") + 1]
 
 
 def flash_attention_varlen(
@@ -31,7 +33,7 @@ def flash_attention_varlen(
     sinks: torch.Tensor | None = None,
     dropout_p: float = 0.0,
     dropout_seed: int | torch.Tensor | None = None,
-    exact_gradients: bool = False,
+    exact_gradients: bool = True,
     return_lse: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """``flash_attention`` of every sequence of a packed batch at once.
@@ -69,7 +71,7 @@ def flash_attention_varlen(
     scale = checks.softmax_scale(softmax_scale, q.shape[2])
     return_lse = checks.flag("return_lse", return_lse)
     checks.launchable("q", q)
-    out, lse = attend(
+    out, lse, _ = attend(
         q,
         k,
         v,
@@ -81,7 +83,8 @@ def flash_attention_varlen(
         right,
         left,
         scale,
-        *options[:6],
+        *options[: len(ASKED)],
+        return_lse,
     )
     return (out, lse) if return_lse else out
 
@@ -104,20 +107,24 @@ def flash_attention_varlen_op(
     sinks: torch.Tensor | None = None,
     dropout: float | None = None,
     seed: torch.Tensor | None = None,
-    exact_gradients: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, log-sum-exp) for checked arguments."""
-    out, lse = _outputs(q, k, v)
+    exact_gradients: bool = True,
+    return_lse: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As ``flash_attention_op`` for checked arguments."""
+    out, lse, rows = _outputs(q, v, exact_gradients=exact_gradients, return_lse=return_lse)
     packed = Packed(cu_q, cu_k, max_q, max_k)
     if out.numel():
-        packed_rest.clear_outputs(out, lse, cu_q)
+        for one in (lse, rows):
+            if one.numel():
+                packed_rest.clear_outputs(out, one, cu_q)
     if out.numel() and max_q and cu_q.numel() > 1:
         operators.launch(
             packed.spread(q),
             packed.spread(k),
             packed.spread(v),
             packed.spread(out),
-            lse,
+            operators.there(lse),
+            operators.there(rows),
             Options(softcap, slopes, sinks, dropout, seed, exact_gradients),
             causal=causal,
             causal_offset=right,
@@ -125,16 +132,22 @@ def flash_attention_varlen_op(
             scale=scale,
             packed=packed,
         )
-    return out, lse
+    return out, lse, rows
+
+
+def _outputs(
+    q: torch.Tensor, v: torch.Tensor, *, exact_gradients: bool, return_lse: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    tokens, heads = q.shape[:2]
+    out = torch.empty((tokens, heads, v.shape[2]), dtype=q.dtype, device=q.device)
+    return out, *operators.log_sum_exps(q, (heads, tokens), exact_gradients, return_lse)
 
 
 @flash_attention_varlen_op.register_fake
-def _outputs(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    tokens, heads = q.shape[:2]
-    out = torch.empty((tokens, heads, v.shape[2]), dtype=q.dtype, device=q.device)
-    return out, torch.empty((heads, tokens), dtype=torch.float32, device=q.device)
+def _fake(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *arguments: Any, **named: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _outputs(q, v, **operators.asked(arguments[8:], named, ASKED))
 
 
 @torch.library.custom_op("warpwatch::flash_attention_varlen_backward", mutates_args=())
@@ -183,7 +196,7 @@ def flash_attention_varlen_backward_op(
 
 @flash_attention_varlen_backward_op.register_fake
 def _gradients(dout: Any, dlse: Any, q: Any, k: Any, v: Any, *others: Any) -> list[torch.Tensor]:
-    options = dict(zip(NAMES, others[10:], strict=False))
+    options = dict(zip(ASKED, others[10:], strict=False))
     return operators.like(q, k, v, options.get("sinks"))
 
 
@@ -197,7 +210,7 @@ def _backward(
 differentiate = transforms.differentiable_once(
     flash_attention_varlen_backward_op, "flash_attention_varlen"
 )
-attend = operators.differentiable(flash_attention_varlen_op, _backward, leading=11)
+attend = operators.differentiable(flash_attention_varlen_op, _backward, leading=11, options=ASKED)
 
 
 def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any) -> None:

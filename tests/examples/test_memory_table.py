@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from triton.runtime.jit import JITFunction
 
+import kernels
+from benchmarks import targets
+from benchmarks.instruments.compiled.record import record
 from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.attention_backward import BackwardWorkload
 from benchmarks.workloads.written_out import formula_bytes
 from examples import memory_table
+from kernels.attention import gradients
+from kernels.attention.options import Options
 
 LENGTH, HEADS, HEAD_DIM = 256, 3, 64
 
@@ -81,6 +87,33 @@ def test_hoppers_gradients_of_wide_heads_take_two_numbers_a_row() -> None:
     *_, own_both = memory_table.measure(LENGTH, HEADS, 256, "sm_90")
     tensor, rows = LENGTH * HEADS * 256 * 2, LENGTH * HEADS * 4
     assert own_both == 4 * tensor + rows + 256 * HEADS * 2 * 4  # of blocks of 64 rows
+
+
+def by_autograd(target: str, length: int, exact: bool) -> int:
+    """The peak in bytes, of what the operators that autograd calls launch."""
+    given = [torch.empty(1, length, HEADS, HEAD_DIM, dtype=torch.float16) for _ in range(4)]
+    found: list[int] = []
+
+    def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor) -> Any:
+        out, lse = kernels.flash_attention(q, k, v, return_lse=True)
+        asked: dict[str, Any] = {"causal": False, "causal_offset": 0, "left_offset": None}
+        asked["options"] = Options(exact_gradients=exact)
+        return out, gradients.launch(dout, None, q, k, v, out, lse, scale=0.1, **asked)
+
+    recording = record(lambda: found.append(memory_table.peak(call, *given)), targets.get(target))
+    assert not recording.failures
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("target", "length", "more"), [("sm_80", LENGTH, 0), ("sm_80", 200, 4), ("sm_90", LENGTH, 4)]
+)
+def test_by_autograd_no_rounding_of_the_output_takes_four_bytes_a_row_or_none(
+    target: str, length: int, more: int
+) -> None:
+    *_, own_both = memory_table.measure(length, HEADS, HEAD_DIM, target)
+    assert by_autograd(target, length, exact=False) == own_both
+    assert by_autograd(target, length, exact=True) == own_both + more * length * HEADS
 
 
 def test_the_table_of_the_readme_has_the_commands_form_and_arithmetic() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.kernels import scores_cases
 from tests.kernels import test_exact_gradients as cases
+from tests.kernels import test_marks as marks
 from tests.kernels import test_packed_few as packed
 from tests.kernels.interpreted import Errors, judge, numbers
 from tests.kernels.on_card import Made, portable
@@ -58,7 +59,15 @@ def _drawn(draw: int, case: Case | Packed) -> dict[str, Errors]:
 
 @pytest.mark.parametrize("dtype", cases.DTYPES)
 @pytest.mark.parametrize("case", cases.PLAIN, ids=str)
-def test_by_default_they_do_not(case: Case, dtype: str) -> None:
+def test_without_them_they_do_not(case: Case, dtype: str) -> None:
     with Made("cuda"):
         found = scores_cases.run(replace(case, dtype=dtype, exact=False))
     assert all(found[name].rms > 1.3 * found[name].plain_rms for name in ("dq", "dk"))
+
+
+@pytest.mark.parametrize("only", [False, True], ids=["served", "portable"])
+@pytest.mark.parametrize("D", [32, 64, 96, 128, 256])
+@pytest.mark.parametrize("case", marks.CASES)
+def test_rows_of_one_heavy_weight_are_marked(case: str, D: int, only: bool) -> None:
+    with Made("cuda"), portable(only):
+        marks.judge(case, *marks.run(**marks.CASES[case], head_dim=D))

@@ -82,10 +82,9 @@ extra_copy = Plant(
     (
         Edit(
             "kernels/attention/operators.py",
-            "    out, lse = _outputs(q, k, v)\n    if out.numel():\n        launch(\n",
-            "    out, lse = _outputs(q, k, v)\n"
+            "    if out.numel():\n        launch(q, k, v, out,",
             "    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()\n"
-            "    if out.numel():\n        launch(\n",
+            "    if out.numel():\n        launch(q, k, v, out,",
         ),
     ),
     "copies of",
@@ -130,10 +129,9 @@ scratch = Plant(
     (
         Edit(
             "kernels/attention/operators.py",
-            "    out, lse = _outputs(q, k, v)\n    if out.numel():\n        launch(\n",
-            "    out, lse = _outputs(q, k, v)\n"
+            "    if out.numel():\n        launch(q, k, v, out,",
             "    scores = q.new_empty((q.shape[0], q.shape[2], q.shape[1], k.shape[1]))\n"
-            "    if out.numel() and scores.numel():\n        launch(\n",
+            "    if out.numel() and scores.numel():\n        launch(q, k, v, out,",
         ),
     ),
     "a scratch tensor",

@@ -26,6 +26,7 @@ from tests.kernels.findings import (
     run_matmul_fp8,
     run_matmul_gradients,
 )
+from tests.kernels.test_exact_gradients import Case as Steep
 
 SHAPES = 8
 # Of FlashAttention's own tests.
@@ -159,6 +160,8 @@ def _attention(options: Random, lengths: Random, longest: int) -> Drawn:
         given["blocks"] = (1 if _chance(options, 0.5) else B, 1 if _chance(options, 0.5) else H)
         given["block"] = options.choice(((128, 128), (128, 256), (256, 128), (384, 256)))
     case = scores_cases.Case(**given)
+    if _chance(options, 0.15):  # rows of one heavy weight
+        case = Steep(**given, steep=options.choice((0.7, 1.0, 1.4, 2.0)))
     name = "flash_attention scores" if any(asked) else "flash_attention"
     return Drawn(name, case, scores_cases.run)
 

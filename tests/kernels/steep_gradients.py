@@ -61,7 +61,7 @@ def ratios(name: str, dtype: str) -> tuple[float, dict[bool, list[float]]]:
 
 def main() -> int:
     device = on_card.prepare()
-    print("                  others      dq     dk     dv   asked: dq     dk     dv")
+    print("                  others      dq     dk     dv   exact: dq     dk     dv")
     with on_card.Made(device):
         for dtype in DTYPES:
             for name in (*ROWS, "drawn"):

@@ -14,7 +14,7 @@ from benchmarks.workloads.base import Inputs
 
 # As benchmarks.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
 LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
-KERNEL = "attention_backward_rows"
+KERNEL = "attention_backward_marked"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +71,18 @@ SHAPE: dict[str, Any] = {"group": "test", "dtype": "bf16", "B": 2, "S": 2048, "H
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @pytest.mark.parametrize("D", [64, 128])
-def test_asked_for_they_take_one_launch_more_that_spills_nothing(D: int, target: Target) -> None:
+def test_they_take_one_launch_more_and_spill_nothing(D: int, target: Target) -> None:
     without = measure(Gradients(**SHAPE, D=D, causal=True, exact=False), target)
-    asked = measure(Gradients(**SHAPE, D=D, causal=True), target)
-    assert (without.status, asked.status) == ("ok", "ok"), (without.detail, asked.detail)
+    exact = measure(Gradients(**SHAPE, D=D, causal=True), target)
+    assert (without.status, exact.status) == ("ok", "ok"), (without.detail, exact.detail)
     names = [one["kernel"] for one in without.evidence["launches"]]
-    launches = {one["kernel"]: one for one in asked.evidence["launches"]}
-    assert KERNEL not in names and sorted(launches) == sorted([*names, KERNEL])
-    # What reads its result spills as much as beside a gradient of the log-sum-exp.
-    assert launches[KERNEL]["spilled_bytes"] == 0
-    assert asked.values["advisories"] == without.values["advisories"]
-    assert asked.values["tensor_core_level"] == LEVEL[target.name]
+    more = [KERNEL]
+    if target.name == "sm_80" and D > 64:
+        more.append("attention_backward_delta")  # the queries' kernel has no registers for it
+    assert sorted(one["kernel"] for one in exact.evidence["launches"]) == sorted([*names, *more])
+    assert exact.values["spilled_bytes"] == 0
+    assert exact.values["advisories"] == without.values["advisories"]
+    assert exact.values["tensor_core_level"] == LEVEL[target.name]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)

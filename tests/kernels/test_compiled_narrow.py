@@ -75,7 +75,7 @@ def compiled(call: Callable[[], object]) -> list[Launch]:
     [
         pytest.param(lambda: attended(233, 300, 64, 32, 3), 1, id="64-32-unaligned"),
         pytest.param(lambda: attended(233, 300, 32, 16, 3), 1, id="32-16-unaligned"),
-        pytest.param(lambda: trained(107, 107, 256, 32), 4, id="256-32"),
+        pytest.param(lambda: trained(107, 107, 256, 32), 5, id="256-32"),
         pytest.param(lambda: decoded(40, 32), 1, id="40-32-fp8-cache"),
         pytest.param(lambda: cached(72, 128, 1), 1, id="72-128-cache"),
         pytest.param(lambda: cached(72, 32, 16), 1, id="72-32-cache"),
@@ -97,7 +97,7 @@ def test_no_product_reads_what_nothing_wrote(case: Callable[[], object], launche
 # found by a launch of its own.
 @pytest.mark.parametrize(
     ("lengths", "heads", "launches"),
-    [((1, 1), 2, 4), ((130, 1), 2, 4), ((1, 130), 2, 4), ((1, 130), 65, 3), ((1, 2), 2, 4)],
+    [((1, 1), 2, 4), ((130, 1), 2, 4), ((1, 130), 2, 4), ((1, 130), 65, 4), ((1, 2), 2, 4)],
 )
 def test_a_length_of_one_compiles(lengths: tuple[int, int], heads: int, launches: int) -> None:
     found = compiled(lambda: trained(*lengths, 64, 64, heads=heads))

@@ -1,5 +1,5 @@
 """Rows of one heavy weight, whose 16-bit gradients are little else than the rounding of the output:
-with ``exact_gradients`` they keep the bar of all others, and without it they do not."""
+they keep the bar of all others, and without ``exact_gradients`` they do not."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ CASES = [
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_asked_for_gradients_keep_the_bar(interpreter: Worker, case: Case, dtype: str) -> None:
+def test_gradients_keep_the_bar(interpreter: Worker, case: Case, dtype: str) -> None:
     interpreter.check(scores_cases.run, replace(case, dtype=dtype))
 
 
 # The bar is 1.1 of the formula's RMS error.
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", PLAIN, ids=str)
-def test_by_default_they_do_not(interpreter: Worker, case: Case, dtype: str) -> None:
+def test_without_them_they_do_not(interpreter: Worker, case: Case, dtype: str) -> None:
     found = interpreter.run(scores_cases.run, replace(case, dtype=dtype, exact=False))
     for name in ("dq", "dk"):
         assert found[name].rms > 1.3 * found[name].plain_rms, name
@@ -156,9 +156,7 @@ def run_behind() -> list[torch.Tensor]:
         for one in Packed().tensors()
     )
     ends = torch.tensor([[0, 150, 150, 240]] * 2, dtype=torch.int32)
-    out, lse = kernels.flash_attention_varlen(
-        q, k, v, *ends, 150, 150, exact_gradients=True, return_lse=True
-    )
+    out, lse = kernels.flash_attention_varlen(q, k, v, *ends, 150, 150, return_lse=True)
     rows, behind = slice(240), slice(240, None)
     found = torch.autograd.grad(out[rows].sum() + lse[:, rows].sum(), (q, k, v))
     return [part for one in found for part in (one[rows], one[behind])]
@@ -175,15 +173,14 @@ FAR = (-1e9, "bfloat16", "float32", 70, far.ROWS, far.HEAD_DIM)
 
 @pytest.mark.parametrize("beside", ["", "window", "sinks"])
 def test_rows_far_from_0_stay_the_formulas(interpreter: Worker, beside: str) -> None:
-    interpreter.check(far.run, *FAR, beside, {"exact_gradients": True}, names=far.NAMES)
+    interpreter.check(far.run, *FAR, beside, {}, names=far.NAMES)
 
 
 def run_exact_as_they_are(exact: bool) -> dict[str, torch.Tensor]:
-    """Gradients that hold no rounding of the output as it is: of sinks, of rows far from 0, and of
-    packed sequences of few keys."""
+    """Gradients that hold no rounding of the output as it is: of rows far from 0, and of packed
+    sequences of few keys."""
     import kernels
 
-    beside_sinks = scores_cases.everything(Case(sinks=True, exact=exact), None)
     dq, dk, _ = packed.gradients(Packed(q=(9, 150), k=(9, 150), exact=exact), None)
     q, k, v = (one.requires_grad_() for one in Case().tensors())
     generator = torch.Generator().manual_seed(4)
@@ -194,7 +191,6 @@ def run_exact_as_they_are(exact: bool) -> dict[str, torch.Tensor]:
     dout, dlse = (torch.randn(one.shape, generator=generator) for one in (out, lse))
     (of_all,) = torch.autograd.grad((out, lse), [q], (dout.to(out.dtype), dlse))
     return {
-        "sinks": beside_sinks["dsinks"],
         "far rows": of_all[:, :7],
         "few keys": torch.cat((dq[:9], dk[:9])),
         "others": of_all[:, 7:],
@@ -202,21 +198,22 @@ def run_exact_as_they_are(exact: bool) -> dict[str, torch.Tensor]:
 
 
 def test_what_is_exact_as_it_is_stays_the_same_bits(interpreter: Worker) -> None:
-    asked, by_default = (interpreter.run(run_exact_as_they_are, one) for one in (True, False))
-    same = [name for name, one in asked.items() if torch.equal(one, by_default[name])]
-    assert same == ["sinks", "far rows", "few keys"]
+    exact, without = (interpreter.run(run_exact_as_they_are, one) for one in (True, False))
+    same = [name for name, one in exact.items() if torch.equal(one, without[name])]
+    assert same == ["far rows", "few keys"]
 
 
 def run_calls() -> dict[str, list[list[torch.Tensor]]]:
-    """Gradients by each public call beside those of ``flash_attention``."""
+    """Gradients by each public call beside those of ``flash_attention``; in the end, where all rows
+    are taken for such, of the log-sum-exp that is returned."""
     import kernels
 
     case = Case(causal=True)
     q, k, v = (one.requires_grad_() for one in case.tensors())
     dout = torch.randn(q.shape, generator=torch.Generator().manual_seed(4)).to(q.dtype)
     ends = torch.tensor([0, case.S], dtype=torch.int32)
-    found: dict[str, list[list[torch.Tensor]]] = {"asked": [], "not asked": []}
-    for name, asked in (("asked", {"exact_gradients": True}), ("not asked", {})):
+    found: dict[str, list[list[torch.Tensor]]] = {"exact": [], "not": [], "all": []}
+    for name, asked in (("exact", {}), ("not", {"exact_gradients": False})):
         given: dict[str, Any] = {"causal": True, **asked}
         out, lse = kernels.flash_attention(q, k, v, **given, return_lse=True)
         outs = [
@@ -230,6 +227,8 @@ def run_calls() -> dict[str, list[list[torch.Tensor]]]:
         ]
         found[name] = [list(torch.autograd.grad(one, (q, k, v), dout)) for one in outs]
         alone = [one.detach() for one in (dout, q, k, v, out, lse)]
+        name = "all" if name == "exact" else name
+        given["exact_gradients"] = name == "all"
         found[name].append(list(kernels.flash_attention_backward(*alone, **given)))
     return found
 
@@ -239,7 +238,9 @@ def test_every_call_takes_it(interpreter: Worker) -> None:
     for first, *others in found.values():
         for other in others:
             assert all(torch.equal(*pair) for pair in zip(first, other, strict=True))
-    assert not torch.equal(found["asked"][0][0], found["not asked"][0][0])
+    assert not torch.equal(found["exact"][0][0], found["not"][0][0])
+    # No row's own key has less than half of it.
+    assert all(torch.equal(*pair) for pair in zip(found["exact"][0], found["all"][0], strict=True))
 
 
 def run_fp32() -> list[list[torch.Tensor]]:
@@ -278,11 +279,11 @@ def run_traced() -> tuple[list[dict[str, str]], list[list[list[torch.Tensor]]]]:
     ]
 
     def whole(q: Any, k: Any, v: Any) -> Any:
-        return kernels.flash_attention(q, k, v, causal=True, exact_gradients=True) * 2.0
+        return kernels.flash_attention(q, k, v, causal=True) * 2.0
 
     def packed(q: Any, k: Any, v: Any) -> Any:
         given = (*(one[0] for one in (q, k, v)), ends, ends, 90, 90)
-        return kernels.flash_attention_varlen(*given, exact_gradients=True) * 2.0
+        return kernels.flash_attention_varlen(*given) * 2.0
 
     def mapped(q: Any, k: Any, v: Any) -> Any:
         return torch.func.vmap(whole)(*(one.unsqueeze(0) for one in (q, k, v)))
