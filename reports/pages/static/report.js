@@ -183,10 +183,14 @@
           if (typeof v === "number") {
             svg.append(make("circle", { class: "dot", cx: this.x(i), cy: y(v), r: 2.5 }));
           } else if (v === "f") {
-            const mark = make("text", { class: "v-missing", x: this.x(i), y: this.floor - 4, "text-anchor": "middle" }, "✕");
-            // 0.84 em wide: no wider than a commit's share of the axis, but to be read.
-            mark.style.fontSize = `${Math.max(11, Math.min(13, 1.15 * (this.x(i + 1) - this.x(i))))}px`;
-            svg.append(mark);
+            // Drawn as the dots are, and no wider than a commit's share of the axis: a letter as
+            // narrow could not be read.
+            const half = Math.min(4.5, 0.42 * (this.x(i + 1) - this.x(i)));
+            const [x, at] = [this.x(i), this.floor - 8];
+            svg.append(make("path", {
+              class: "cross v-missing",
+              d: `M${x - half} ${at - half}L${x + half} ${at + half}M${x - half} ${at + half}L${x + half} ${at - half}`,
+            }));
           }
         }
       }
