@@ -28,6 +28,7 @@ class Everything(AttentionWorkload):
     few: bool = False
     alone: str = ""
     misaligned: bool = False
+    forward: bool = True
 
     def call(self, inputs: Inputs) -> Any:
         import torch
@@ -61,6 +62,8 @@ class Everything(AttentionWorkload):
             if self.alone == "bias_by_head":
                 more["bias"] = bias[..., :1, :1]
             name = "bias" if self.alone.startswith("bias_") else self.alone
+            if not self.forward:
+                return self._gradients(*leaves, name, more[name])
             one = {name: more[name], "exact_gradients": False}
             out = kernels.flash_attention(*leaves, causal=self.causal, **one)
             return torch.autograd.grad(out, leaves, torch.empty_like(out)) if self.backward else out
@@ -76,6 +79,21 @@ class Everything(AttentionWorkload):
             **({} if self.few else more),
         )
         return torch.autograd.grad(out, leaves, torch.empty_like(out)) if self.backward else out
+
+    def _gradients(self, q: Any, k: Any, v: Any, name: str, value: Any) -> Any:
+        """By what autograd launches."""
+        import torch
+
+        from kernels.attention import gradients
+        from kernels.attention.options import Options, checked
+
+        out, lse = torch.empty_like(q), q.new_empty(self.B, self.H, self.S, dtype=torch.float32)
+        given = {{"alibi_slopes": "slopes", "dropout_p": "dropout"}.get(name, name): value}
+        scores = (self.B, self.H, self.S, self.keys)
+        options = Options(*checked(q, scores, **given, exact_gradients=False))
+        mask: dict[str, Any] = {"causal": self.causal, "causal_offset": self.keys - self.S}
+        mask |= {"left_offset": None, "scale": self.D**-0.5, "options": options}
+        return gradients.launch(out, None, q.detach(), k, v, out, lse, **mask)
 
 
 def launched(measured: Any) -> tuple[list[Any], list[Any]]:
@@ -306,6 +324,7 @@ def test_gradients_of_one_option_alone_spill_nothing_and_take_the_best_tensor_co
         causal=not (G and alone == "block_mask"),
         alone=alone,
         backward=True,
+        forward=False,
     )
     measured = measure(workload, target)
     assert measured.status == "ok", measured.detail

@@ -19,9 +19,7 @@ KERNEL = "attention_backward_marked"
 
 @dataclass(frozen=True, kw_only=True)
 class Gradients(AttentionWorkload):
-    """Those of ``flash_attention``, ``exact`` ones or not."""
-
-    exact: bool = True
+    """Those of ``flash_attention``."""
 
     def call(self, inputs: Inputs) -> Any:
         import torch
@@ -29,8 +27,7 @@ class Gradients(AttentionWorkload):
         import kernels
 
         leaves = [inputs[name].requires_grad_() for name in "qkv"]
-        options: dict[str, Any] = {"causal": self.causal, "exact_gradients": self.exact}
-        out = kernels.flash_attention(*leaves, **options)
+        out = kernels.flash_attention(*leaves, causal=self.causal)
         return torch.autograd.grad(out, leaves, torch.empty_like(out))
 
 
@@ -72,17 +69,15 @@ SHAPE: dict[str, Any] = {"group": "test", "dtype": "bf16", "B": 2, "S": 2048, "H
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @pytest.mark.parametrize("D", [64, 128])
 def test_they_take_one_launch_more_and_spill_nothing(D: int, target: Target) -> None:
-    without = measure(Gradients(**SHAPE, D=D, causal=True, exact=False), target)
-    exact = measure(Gradients(**SHAPE, D=D, causal=True), target)
-    assert (without.status, exact.status) == ("ok", "ok"), (without.detail, exact.detail)
-    names = [one["kernel"] for one in without.evidence["launches"]]
-    more = [KERNEL]
-    if target.name == "sm_80" and D > 64:
-        more.append("attention_backward_delta")  # the queries' kernel has no registers for it
-    assert sorted(one["kernel"] for one in exact.evidence["launches"]) == sorted([*names, *more])
-    assert exact.values["spilled_bytes"] == 0
-    assert exact.values["advisories"] == without.values["advisories"]
-    assert exact.values["tensor_core_level"] == LEVEL[target.name]
+    measured = measure(Gradients(**SHAPE, D=D, causal=True), target)
+    assert measured.status == "ok", measured.detail
+    names = [one["kernel"] for one in measured.evidence["launches"]]
+    assert names[1] == KERNEL
+    # The queries' kernel of sm_80 has no registers for it.
+    assert ("attention_backward_delta" in names) == (target.name == "sm_80" and D > 64)
+    assert measured.values["spilled_bytes"] == 0
+    assert measured.values["advisories"] == 0
+    assert measured.values["tensor_core_level"] == LEVEL[target.name]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
