@@ -96,7 +96,8 @@ def launch(
         over_rows = dbias is not None and sums_over_rows(bias, seqlen_q)
         exact = is_exact(q.dtype, seen, q.shape[:3].numel()) or over_keys or far is not None
         by_values = bias is not None and bias.dtype != torch.bool
-        less = dlse if exact or corrected is None else corrected
+        corrected = None if exact else corrected
+        less = dlse if corrected is None else corrected
         given, far_ends = lse, None
         if by_values and not exact:
             lse, far_ends = find(lse)
@@ -137,22 +138,22 @@ def launch(
         # What the kernels keep in fp64 they hand on in fp64.
         wide = torch.float64 if q.dtype == torch.float32 and target.adds_fp64 else torch.float32
         # The queries' kernel comes first and finds delta, where its registers were seen to suffice.
-        alone = less is not None and max(head_dim, head_dim_v) > DELTA_APART.get(target.name, 256)
-        with_delta = options.plain and not (exact or other or alone)
+        apart = less is not None and max(head_dim, head_dim_v) > DELTA_APART.get(target.name, 256)
+        with_delta = options.plain and not (exact or other or apart)
         kv = config.kv
         # Then it writes what the weights of rows are made of in whole blocks, which need no masks.
         # Rows of a batch that fill blocks need none either, and four bytes each instead of eight.
         uneven = packed is not None or seqlen_q % kv.block_m != 0
         padded = kv.block_m if with_delta and uneven and rows.block_m % kv.block_m == 0 else 0
         exponent, per_head = None, seqlen_q if packed is None else tokens
-        marked = corrected is not None and not exact
+        marked = corrected is not None
         if padded:
             in_one = triton.cdiv(seqlen_q, padded)
             per_head = padded * (in_one if packed is None else q.shape[1] // padded + batch)
             of_all = heads * (batch if packed is None else 1)
             exponent, delta = lse.new_empty((2, of_all, per_head))
         else:
-            delta = torch.empty_like(lse, dtype=wide) if corrected is None or exact else corrected
+            delta = torch.empty_like(lse, dtype=wide) if corrected is None else corrected
         total, shift = (torch.empty_like(delta), torch.empty_like(lse)) if exact else (None, lse)
         if far is not None and total is not None and options.block_mask is not None:
             # Lists of blocks lead to rows that the next launch leaves out: without weights.

@@ -30,6 +30,13 @@ APART = tl.constexpr(7919)
 
 
 @triton.jit
+def block_of(first, turn, n_programs):
+    """This program's block of rows in the ``turn``-th round of all programs from ``first`` on."""
+    i_own = (tl.program_id(0) + (first // n_programs + turn) * APART) % n_programs
+    return first + turn * n_programs + i_own
+
+
+@triton.jit
 def attention_backward_marked(
     q,
     k,
@@ -106,15 +113,14 @@ def attention_backward_marked(
     o_m = tl.arange(0, BLOCK_M)
     o_some = tl.arange(0, SOME)
     for first in range(0, n_all, n_programs * SOME):
-        b_turn = (tl.program_id(0) + (first // n_programs + o_some) * APART) % n_programs
-        b_block = first + o_some * n_programs + b_turn
+        b_block = block_of(first, o_some, n_programs)
         b_bh = b_block // n_blocks
         b_own = b_block % n_blocks * BLOCK_M
         b_rows = tl.zeros([SOME], dtype=tl.int32) + seqlen_q
         b_at = b_bh.to(tl.int64) * seqlen_q + b_own
         if cu_q is not None:
-            b_q, b_rows = bounds(cu_q, tl.minimum(b_bh, n_all // n_blocks - 1) // heads)
-            b_at = (b_bh % heads).to(tl.int64) * tokens + b_q + b_own
+            b_begin, b_rows = bounds(cu_q, tl.minimum(b_bh, n_all // n_blocks - 1) // heads)
+            b_at = (b_bh % heads).to(tl.int64) * tokens + b_begin + b_own
         # [SOME, BLOCK_M]
         b_row = b_at[:, None] + o_m[None, :]
         inside = (b_block < n_all)[:, None] & (b_own[:, None] + o_m[None, :] < b_rows[:, None])
@@ -126,8 +132,7 @@ def attention_backward_marked(
         found = tl.sum(tl.max(b_mark.to(tl.int32), 1) << o_some, 0)
         for i in range(SOME):
             if (found >> i) & 1:
-                i_turn = (tl.program_id(0) + (first // n_programs + i) * APART) % n_programs
-                i_block = first + i * n_programs + i_turn
+                i_block = block_of(first, i, n_programs)
                 i_row = i_block % n_blocks * BLOCK_M
                 i_bh = i_block // n_blocks
                 i_b = i_bh // heads
@@ -160,9 +165,9 @@ def attention_backward_marked(
                     blocks, stride_lb, stride_lh, stride_lr, span_own, span,
                     HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL,
                 )  # fmt: skip
-                if dlse is not None:
-                    b_delta -= tl.load(dlse + o_row + o_m, mask=i_row + o_m < own_q, other=0.0)
                 in_m = i_row + o_m < own_q
+                if dlse is not None:
+                    b_delta -= tl.load(dlse + o_row + o_m, mask=in_m, other=0.0)
                 b_own_lse = tl.load(lse + o_row + o_m, mask=in_m, other=0.0)
                 tl.store(corrected + o_row + o_m, -b_delta, mask=in_m & is_marked(b_own_lse))
 
