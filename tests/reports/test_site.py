@@ -1,15 +1,11 @@
-"""The site on disk: complete, valid, linked, rebuilt only where something changed, never torn."""
+"""The site on disk: complete, valid, linked, rebuilt only where something changed."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import re
-import signal
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -25,12 +21,9 @@ from reports.__main__ import main
 from reports.changes import series_changes
 from reports.pages import builder, drawing
 from reports.pages.series_pages import series_page
-from reports.pages.write import FreshSite
 from reports.store import code_version
 from reports.work import Workers
 from tests.reports import trees
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(tree: trees.Tree, out: Path) -> int:
@@ -176,141 +169,6 @@ def test_a_site_drawn_by_several_processes_is_that_of_one(
     with Workers(2) as several:
         builder.build(sources, tmp_path / "two", workers=several)
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
-
-
-ENDING = """
-import os, pathlib, subprocess, sys, time
-from reports.work import Workers
-
-folder = pathlib.Path(sys.argv[1])
-
-def busy(word):
-    (folder / str(os.getpid())).touch()
-    while not (folder / word).exists():
-        time.sleep(0.01)
-
-with Workers(2) as workers:
-    workers.map(busy, ["interrupted", "interrupted"], worth=True)
-    while len(list(folder.iterdir())) < 2:
-        time.sleep(0.01)
-    # However late that is: they are busy until then.
-    subprocess.Popen(["sh", "-c", "sleep 0.3; kill -INT $PPID; touch $0/interrupted", folder])
-"""
-
-
-def test_an_interrupt_while_processes_are_stopped_leaves_none_behind(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", ENDING, str(tmp_path)],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    try:
-        # What is left behind would hold the pipe open.
-        assert process.communicate(timeout=60)[1].endswith("KeyboardInterrupt\n")
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-# ``python -m reports`` that is stopped by its first page, whichever of its processes draws it.
-STOPPED = """
-import os, pathlib, runpy, signal, sys
-
-process, begun = os.getpid(), pathlib.Path(sys.argv.pop(1))
-
-def heard(event, arguments):
-    if event == "open" and ".html.new-" in str(arguments[0]) and not begun.exists():
-        try:
-            begun.touch(exist_ok=False)
-        except FileExistsError:
-            return
-        os.kill(process, signal.SIGSTOP)
-
-# Whoever runs the tests behind a shell's & has SIGINT ignored, and hands that on.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.addaudithook(heard)
-runpy.run_module("reports", run_name="__main__", alter_sys=True)
-"""
-
-
-def interrupted_build(
-    tree: trees.Tree, folder: Path, begun: Path, how: signal.Signals
-) -> tuple[int, str]:
-    """A build into ``folder`` that gets a signal as soon as it has begun to write: its exit code
-    and what it said."""
-    build = ["build", "--results", tree.results, "--repo", tree.repo, "--out", folder / "html"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", STOPPED, begun, *build],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-        text=True,
-    )
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-    os.killpg(process.pid, how)
-    os.killpg(process.pid, signal.SIGCONT)
-    said = process.communicate(timeout=60)[1]
-    return process.returncode, said
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_an_interrupted_build_leaves_the_old_site_whole(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, how: signal.Signals
-) -> None:
-    tree = noisy_tree(tmp_path, series=310)
-    build(tree, tmp_path / "html")
-    before = contents(tmp_path / "html")
-    names = sorted(tmp_path.iterdir())
-    for commit in range(23):
-        write(tree, commit, 310)
-    tree.write_result(23, {"bench.time_it": [9.0] * 310})
-    begun = tmp_path_factory.mktemp("begun") / "begun"
-    code, said = interrupted_build(tree, tmp_path, begun, how)
-    assert begun.exists()
-    assert contents(tmp_path / "html") == before
-    if how is signal.SIGINT:
-        assert (code, said) == (130, "interrupted\n")
-        assert sorted(tmp_path.iterdir()) == names
-    else:
-        assert code == -signal.SIGKILL
-    assert build(tree, tmp_path / "html") == 0
-    assert contents(tmp_path / "html") != before
-
-
-def test_a_failure_while_drawing_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree = noisy_tree(tmp_path)
-    build(tree, tmp_path / "html")
-    before = contents(tmp_path / "html")
-    write(tree, 23)
-
-    def fail(*_: object) -> None:
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(builder, "write_site", fail)
-    with pytest.raises(OSError, match="no space left"):
-        build(tree, tmp_path / "html")
-    assert contents(tmp_path / "html") == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        ".html.cache",
-        "html",
-        "repo",
-        "results",
-    ]
-
-
-def test_a_new_site_takes_the_old_ones_place_at_once(tmp_path: Path) -> None:
-    for content in ("one", "two"):
-        with FreshSite(tmp_path / "html") as fresh:
-            fresh.write("index.html", content)
-            fresh.publish("stamp")
-        assert (tmp_path / "html/index.html").read_text() == content
-        assert [path.name for path in tmp_path.iterdir()] == ["html"]
 
 
 def test_the_verdict_file_and_the_feed_say_the_same(tmp_path: Path) -> None:
