@@ -14,12 +14,15 @@ import triton
 import triton.language as tl
 
 from .. import targets
-from .backward_rows import row_sums
+from .backward_tiles import LOG2_E, load_rows, weights
 from .configs import choose_rows, columns
 from .marks import is_marked
+from .masks import since, up_to
 from .options import PLAIN, Options
 from .packed import Packed, bounds, describable_as
+from .products import head_product
 from .reach import near
+from .scores import Scores, dropped, kept, modified, place
 
 # Blocks of rows a program looks at together: to find that there is no mark takes a launch's time.
 SOME = 16
@@ -34,6 +37,80 @@ def block_of(first, turn, n_programs):
     """This program's block of rows in the ``turn``-th round of all programs from ``first`` on."""
     i_own = (tl.program_id(0) + (first // n_programs + turn) * APART) % n_programs
     return first + turn * n_programs + i_own
+
+
+@triton.jit
+def add_keys(
+    b_q,
+    b_dout,
+    b_exponent,
+    b_start,
+    b_total,
+    b_more,
+    k,
+    v,
+    i_b,
+    i_kv,
+    o_first,
+    o_end,
+    o_row,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    seqlen_k,
+    causal_offset,
+    left_offset,
+    scale,
+    scores,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """Add to a row's weights, and to those times dp less ``b_start``, what keys from ``o_first`` up
+    to ``o_end`` give. By the log-sum-exp, whose rounding is in all weights of a row alike."""
+    o_m = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    if CAUSAL:
+        b_last = tl.minimum(o_row + o_m + causal_offset, seqlen_k - 1)
+    if left_offset is not None:
+        b_first = o_row + o_m + left_offset
+    for i in range(o_first, o_end, BLOCK_N):
+        i_n = place(scores, i)
+        # [BLOCK_N, BLOCK_D]
+        b_k = load_rows(
+            k, i_b, i_n, i_kv, seqlen_k, stride_kb, stride_ks, stride_kh, stride_kd,
+            HEAD_DIM, BLOCK_N, BLOCK_D, False,
+        )  # fmt: skip
+        b_v = load_rows(
+            v, i_b, i_n, i_kv, seqlen_k, stride_vb, stride_vs, stride_vh, stride_vd,
+            HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
+        )  # fmt: skip
+        # [BLOCK_M, BLOCK_N]
+        b_s = head_product(b_q, b_k, WIDE=True)
+        b_s, _ = modified(b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], False)
+        b_dp = head_product(b_dout, b_v, WIDE=True)
+        if scores.seed is not None:
+            b_keep = kept(scores, o_row, i_n, BLOCK_M, BLOCK_N)
+            b_dp = dropped(b_dp, b_keep, scores, True)
+        seen = None
+        if MASKED:
+            seen = up_to(b_last - i_n, BLOCK_N) if CAUSAL else i_n + o_n[None, :] < seqlen_k
+            if left_offset is not None:
+                seen = seen & since(b_first - i_n, BLOCK_N)
+        b_p = weights(b_s, b_exponent[:, None], seen, scale, MASKED)
+        b_total += tl.sum(b_p, 1)
+        b_more += tl.sum(b_p * (b_dp - b_start[:, None]), 1)
+    return b_total, b_more
 
 
 @triton.jit
@@ -152,24 +229,81 @@ def attention_backward_marked(
                     own_offset = causal_offset + own_k - own_q
                     if left_offset is not None:
                         own_left = left_offset + own_k - own_q
-                b_delta, _, _ = row_sums(
-                    at_q, at_k, at_v, at_o, at_g, i_b, i_h, i_h // heads_per_kv, i_bh, i_row,
-                    stride_qb, stride_qs, stride_qh, stride_qd,
+                b_slope = (
+                    None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
+                )
+                b_seed = None if seed is None else tl.load(seed)
+                at_bias = bias
+                if bias is not None:
+                    at_bias = bias + i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
+                at_blocks = blocks
+                if blocks is not None:
+                    at_blocks = blocks + i_b.to(tl.int64) * stride_lb + i_h.to(tl.int64) * stride_lh
+                    at_blocks += i_row // span_own * stride_lr
+                scores = Scores(
+                    factor, softcap, b_slope, own_k - own_q,
+                    at_bias, stride_bs, stride_bk, own_q, own_k, None,
+                    b_seed, drop_below, keep_scale, i_bh, at_blocks, span,
+                )  # fmt: skip
+                # [BLOCK_M, BLOCK_D]
+                b_q = load_rows(
+                    at_q, i_b, i_row, i_h, own_q, stride_qb, stride_qs, stride_qh, stride_qd,
+                    HEAD_DIM, BLOCK_M, BLOCK_D, False,
+                )  # fmt: skip
+                b_dout = load_rows(
+                    at_g, i_b, i_row, i_h, own_q, stride_gb, stride_gs, stride_gh, stride_gd,
+                    HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+                )  # fmt: skip
+                b_out = load_rows(
+                    at_o, i_b, i_row, i_h, own_q, stride_ob, stride_os, stride_oh, stride_od,
+                    HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+                )  # fmt: skip
+                # The start, to which the weighted mean of what dp differs by is added.
+                b_start = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
+                in_m = i_row + o_m < own_q
+                b_lse = tl.load(lse + o_row + o_m, mask=in_m, other=0.0)
+                b_exponent = b_lse * LOG2_E
+                b_total = tl.zeros([BLOCK_M], dtype=tl.float32)
+                b_more = tl.zeros([BLOCK_M], dtype=tl.float32)
+                if sinks is not None:  # a score of its own, whose dp is 0
+                    b_total += tl.exp2(tl.load(sinks + i_h) * LOG2_E - b_exponent)
+                    b_more -= b_total * b_start
+                unit = scale if factor is None else 1.0
+                o_end = own_k
+                o_full = own_k // BLOCK_N * BLOCK_N
+                o_first = 0
+                if CAUSAL:
+                    o_end = tl.maximum(tl.minimum(own_k, i_row + BLOCK_M + own_offset), 0)
+                    o_full = tl.minimum(own_k, i_row + own_offset + 1) // BLOCK_N * BLOCK_N
+                    o_full = tl.maximum(o_full, 0)
+                if left_offset is not None:
+                    o_first = tl.maximum(i_row + own_left, 0) // BLOCK_N * BLOCK_N
+                if blocks is not None:
+                    o_first = 0
+                    o_end = tl.load(at_blocks) * span
+                if left_offset is not None or blocks is not None:
+                    o_full = o_first
+                else:
+                    b_total, b_more = add_keys(
+                        b_q, b_dout, b_exponent, b_start, b_total, b_more, at_k, at_v,
+                        i_b, i_h // heads_per_kv, o_first, o_full, i_row,
+                        stride_kb, stride_ks, stride_kh, stride_kd,
+                        stride_vb, stride_vs, stride_vh, stride_vd,
+                        own_k, own_offset, own_left, unit, scores,
+                        HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False,
+                    )  # fmt: skip
+                b_total, b_more = add_keys(
+                    b_q, b_dout, b_exponent, b_start, b_total, b_more, at_k, at_v,
+                    i_b, i_h // heads_per_kv, o_full, o_end, i_row,
                     stride_kb, stride_ks, stride_kh, stride_kd,
                     stride_vb, stride_vs, stride_vh, stride_vd,
-                    stride_gb, stride_gs, stride_gh, stride_gd,
-                    stride_ob, stride_os, stride_oh, stride_od,
-                    own_q, own_k, own_offset, own_left, scale, factor, softcap,
-                    slopes, stride_ab, stride_ah, sinks, seed, drop_below, keep_scale,
-                    bias, stride_bb, stride_bh, stride_bs, stride_bk,
-                    blocks, stride_lb, stride_lh, stride_lr, span_own, span,
-                    HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL,
+                    own_k, own_offset, own_left, unit, scores,
+                    HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True,
                 )  # fmt: skip
-                in_m = i_row + o_m < own_q
+                b_delta = b_start + b_more / tl.where(b_total == 0.0, 1.0, b_total)
                 if dlse is not None:
                     b_delta -= tl.load(dlse + o_row + o_m, mask=in_m, other=0.0)
-                b_own_lse = tl.load(lse + o_row + o_m, mask=in_m, other=0.0)
-                tl.store(corrected + o_row + o_m, -b_delta, mask=in_m & is_marked(b_own_lse))
+                tl.store(corrected + o_row + o_m, -b_delta, mask=in_m & is_marked(b_lse))
 
 
 def launch(

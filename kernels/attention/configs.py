@@ -186,9 +186,11 @@ def choose_rows(
         return C(64, 32, 8, 2)
     if scored:
         return C(64, 32, 4 if target.name == "sm_90" else 8, 1)
-    if target.name == "sm_90" and 64 < columns <= 128:
-        return C(128, 64, 8, 3)
-    return C(64, 64, 8 if target.name == "sm_100" and columns > 64 else 4, 2)
+    if target.name == "sm_90":  # measured
+        return C(64, 64, 4, 3) if columns <= 64 else C(128, 64, 8, 3 if columns <= 128 else 1)
+    if columns <= 64:
+        return C(64, 64, 4, 2)
+    return C(64, 32 if target.name == "sm_80" else 64, 8, 2)
 
 
 def choose_forward(

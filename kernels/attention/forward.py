@@ -8,6 +8,7 @@ import triton.language as tl
 
 from .. import targets
 from ..products import sum_type
+from .backward_far import FAR_FROM
 from .configs import choose_forward, columns, measured, most_seen
 from .forward_keys import attend
 from .marks import HEAVY, marked
@@ -278,6 +279,8 @@ def attention_forward(
             # A heavy sink leaves the others nothing: it has no value, so its dp is exactly 0.
             b_others = b_sum - tl.exp2((b_sink - b_max) * (1.4426950408889634 if FAR else 1.0))
             b_heavy = b_heavy & (b_others > b_sum * HEAVY)
+        if FAR:  # where backward_far.py serves; the log-sum-exp tells no weights there
+            b_heavy = b_heavy & (tl.abs(b_lse) <= FAR_FROM)
         tl.store(rows + o_m, marked(b_lse, b_heavy), mask=in_m)
     tl.store(
         out + o_m[:, None] * stride_os + o_dv[None, :] * stride_od,

@@ -42,6 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
     "packed": {"causal": True, "rows": 150, "packed": True},
     "sinks": {"sinks": torch.tensor([3.0, -1.0])},
     "heavy sinks": {"sinks": torch.tensor([30.0, 9.0])},
+    "bias": {"bias": -1e3},
     "far": {"bias": -1e4},
     "few queries": {"rows": 16, "keys": 600},
 }
@@ -120,10 +121,13 @@ def judge(
     assert torch.equal(rows[~finite], lse[~finite])
     # Both signs' bits count away from 0.
     apart = (rows.view(torch.int32) - lse.view(torch.int32)).abs()
-    assert apart[finite].max() == 1
+    assert apart[finite].max() <= 1
     marks = (rows.view(torch.int32) & 1).bool()
     if case == "few queries":
         assert marks.all()
+        return
+    if case == "far":  # kernels of few keys serve
+        assert not marks.any()
         return
     heaviest = weights.amax(3)
     clear = finite & ((heaviest - HEAVY).abs() > NEAR)
