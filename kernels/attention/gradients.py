@@ -44,20 +44,17 @@ def launch(
     left = None if left_offset is None else left_offset + ends
     seen = backward.keys_seen(keys, causal, causal_offset + ends, left, rows)
     exact = backward.is_exact(q.dtype, seen, q.shape[:3].numel())
-    found, corrected = None, None
+    found, less = None, None
     # A bias whose gradient is a sum over keys or queries is served exactly as it is.
     summed = bias_grad and (
         backward.sums_over_keys(options.bias, keys) or backward.sums_over_rows(options.bias, rows)
     )
     if options.exact_gradients and not (exact or summed):
         tensors = (dout, dlse, q, k, v, out, lse)
-        corrected = backward_exact.launch(
-            *tensors, scale=scale, packed=packed, options=options, **mask
-        )
+        less = corrected(*tensors, scale=scale, packed=packed, options=options, **mask)
     if alike and not exact:
-        less = dlse if corrected is None else corrected
-        tensors = (dout, less, q, k, v, out, lse)
-        marked = corrected is not None
+        tensors = (dout, dlse if less is None else less, q, k, v, out, lse)
+        marked = less is not None
         found = _specialised(*tensors, seen, marked, scale=scale, packed=packed, **mask)
     if found is None:
         found = backward.launch(
@@ -72,7 +69,7 @@ def launch(
             packed=packed,
             options=options,
             bias_grad=bias_grad,
-            corrected=corrected,
+            corrected=less,
             **mask,
         )
     if packed is not None and out.numel() and k.numel():
@@ -86,6 +83,34 @@ def launch(
                 *inputs, [dq, dk, dv], packed, options, few=few, scale=scale, **mask
             )
     return found
+
+
+def corrected(
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    options: Options,
+    scale: float,
+    **mask: Any,
+) -> torch.Tensor | None:
+    """As ``backward_exact.launch`` returns it, by the kernel of this architecture where one takes
+    the problem."""
+    tensors = (dout, dlse, q, k, v, out, lse)
+    if v.shape[3] == q.shape[3] and options.plain and out.numel() and k.numel():
+        with targets.on_device_of(q, "q"):
+            name = "attention.hopper_backward_exact"
+            hopper = specialised.load(name) if targets.current().has_wgmma else None
+            if hopper is not None and hopper.supported(q, k, v, dout, scale, **mask):
+                found = torch.empty_like(lse)
+                given = (*tensors, found)
+                if specialised.serves(name, hopper.launch, *given, scale=scale, **mask):
+                    return found
+    return backward_exact.launch(*tensors, scale=scale, options=options, **mask)
 
 
 def _specialised(

@@ -139,8 +139,8 @@ def _produce(q, k, v, dout, memory, work):
 
 
 @gluon.jit
-def gradients(s, dp, lse, delta, row, i, work, scale_log2, LAYOUT: gl.constexpr):
-    """The scores' gradients, as left operand of dq."""
+def hide(s, row, i, work):
+    """Scores of 64 rows, from ``row`` on, and the block i of keys: -inf where a key is not seen."""
     masked = (i + 1) * work.BLOCK_N > work.seqlen_k
     if work.CAUSAL:
         masked = masked | ((i + 1) * work.BLOCK_N - 1 > row + work.causal_offset)
@@ -161,6 +161,13 @@ def gradients(s, dp, lse, delta, row, i, work, scale_log2, LAYOUT: gl.constexpr)
             first = row + work.left_offset - i * work.BLOCK_N + o_m
             constant = (o_n & ~6)[None, :]
             s = gl.where(constant >= first[:, None] - (o_n & 6)[None, :], s, float("-inf"))
+    return s
+
+
+@gluon.jit
+def gradients(s, dp, lse, delta, row, i, work, scale_log2, LAYOUT: gl.constexpr):
+    """The scores' gradients, as left operand of dq."""
+    s = hide(s, row, i, work)
     p = gl.exp2(s * scale_log2 - lse[:, None])
     return gl.convert_layout((p * (dp - delta[:, None])).to(work.DTYPE), LAYOUT)
 

@@ -42,6 +42,10 @@ HARMLESS = {
         2,
         "the other warpgroup waited before it handed weights over",
     ),
+    ("hopper_backward_marked", "_consume", "no meet('sync', 0)"): (
+        1,
+        "turns are for speed alone",
+    ),
     ("hopper_backward_q", "_consume", "no k_ring.wait(k_at)"): (
         1,
         "a block passed over is a program's first: its stage was never used",
@@ -76,9 +80,11 @@ def calls() -> list[Call]:
     from tests.gluon import (
         backward_cases,
         forward_cases,
+        marked_cases,
         matmul_cases,
         test_backward,
         test_forward,
+        test_marked,
         test_matmul,
     )
     from tests.kernels import test_matmul_fp8
@@ -102,6 +108,10 @@ def calls() -> list[Call]:
     def backward(case: Any, order: int, first: int = 0) -> str:
         return far(backward_cases.run(case, first + order))
 
+    def marked(case: Any, order: int) -> str:
+        share = marked_cases.run(replace(case, order=case.order + order))
+        return "" if share <= 1.0 else f"{share:.2f} of the bar"
+
     forwards = (*test_forward.CHOSEN, *test_forward.CUT, *test_forward.TAILS, *test_forward.FP8)
     return [
         Call(re.compile(of), case, run)
@@ -109,6 +119,7 @@ def calls() -> list[Call]:
             (r"kernels\.matmul\..*", product, test_matmul.CASES),
             (r"kernels\.attention\.hopper_(?!backward).*", forward, forwards),
             (OF_GRADIENTS, backward, test_backward.CASES),
+            (OF_GRADIENTS, marked, test_marked.CASES),
         )
         for case in cases
     ] + [

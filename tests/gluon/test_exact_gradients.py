@@ -40,6 +40,7 @@ def run_served(case: Case | Packed) -> tuple[dict[str, Errors], list[str]]:
 def test_hoppers_gradients_keep_the_bar(worker: Worker, kernel: str, case: Case) -> None:
     errors, served = worker.run(run_served, case)
     assert kernel in served
+    assert "attention_backward_hopper_marked" in served
     for name, one in errors.items():
         one.check(name)
     if isinstance(case, Case):

@@ -130,6 +130,19 @@ def backward_packed(device: str, D: int, lengths: tuple[int, ...], causal: bool)
     return lambda: hopper_backward_launch.launch(tensors, **options), made
 
 
+def corrected(device: str, D: int, S: int, causal: bool) -> Case:
+    """Before the gradients: delta of rows of one heavy weight, which some are."""
+    from kernels.attention import hopper, hopper_backward_exact
+
+    q, v, dout = (_drawn(1, S, 4, D, device=device) for _ in range(3))
+    out, lse = torch.empty_like(q), torch.empty((1, 4, S), device=device)
+    made = torch.empty_like(lse)
+    options: dict[str, Any] = {"causal": causal, "causal_offset": 0, "scale": D**-0.5}
+    hopper.launch(q, q, v, out, None, rows=lse, **options)
+    given = (dout, None, q, q, v, out, lse, made)
+    return lambda: hopper_backward_exact.launch(*given, left_offset=None, **options), [made]
+
+
 def product(
     device: str, M: int, N: int, K: int, residual: bool = False, activation: str | None = None
 ) -> Case:
@@ -206,6 +219,9 @@ CASES: dict[str, Callable[[str], Case]] = {
     "backward-D256-window": lambda on: backward(on, 256, 512, True, window=200),
     "backward-D64-packed": lambda on: backward_packed(on, 64, (500, 1, 0, 300), False),
     "backward-D128-packed-causal": lambda on: backward_packed(on, 128, (500, 1, 0, 300), True),
+    "backward-D64-exact": lambda on: corrected(on, 64, 600, False),
+    "backward-D128-exact-causal": lambda on: corrected(on, 128, 600, True),
+    "backward-D256-exact": lambda on: corrected(on, 256, 400, False),
     "matmul-persistent": lambda on: product(on, 1024, 8448, 128),
     "matmul-quarters": lambda on: product(on, 1024, 9216, 128, activation="silu"),
     "matmul-halves": lambda on: product(on, 2304, 2304, 128),

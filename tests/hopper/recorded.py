@@ -12,6 +12,9 @@ from benchmarks.instruments.compiled import record
 from benchmarks.instruments.compiled.reading import read_code
 from benchmarks.instruments.compiled.recording import Kernel, Recording
 from kernels import flash_attention, flash_attention_backward, flash_attention_varlen, matmul
+from kernels.attention import gradients
+from kernels.attention.options import Options
+from kernels.attention.packed import Packed
 from kernels.attention.varlen import flash_attention_varlen_backward_op
 from tests.kernels import sanitizer_log
 
@@ -178,6 +181,36 @@ def packed_backward(
             None,
             head_dim**-0.5,
         )
+
+    return record(call, SM_90)
+
+
+def corrected(
+    head_dim: int,
+    *,
+    causal: bool = False,
+    dtype: torch.dtype = torch.bfloat16,
+    left_offset: int | None = None,
+    kv_heads: int = 8,
+    dlse: bool = False,
+    packed: bool = False,
+) -> Recording:
+    """What gradients of rows of one heavy weight take beside the others' launches."""
+
+    def call() -> None:
+        shape = (1, 2048) if packed else (2, 1024)
+        q, out, dout = (torch.empty((*shape, 8, head_dim), dtype=dtype) for _ in range(3))
+        k, v = (torch.empty((*shape, kv_heads, head_dim), dtype=dtype) for _ in range(2))
+        lse = torch.empty((8, 2048) if packed else (2, 8, 1024))
+        sequences = None
+        if packed:
+            cu = torch.zeros(5, dtype=torch.int32)
+            sequences = Packed(cu, cu, 1024, 1024)
+            q, out, dout, k, v = (sequences.spread(one[0]) for one in (q, out, dout, k, v))
+        masks = {"causal": causal, "causal_offset": 0, "left_offset": left_offset}
+        given = (dout, lse if dlse else None, q, k, v, out, lse)
+        options = Options(exact_gradients=True)
+        gradients.corrected(*given, scale=0.1, packed=sequences, options=options, **masks)
 
     return record(call, SM_90)
 

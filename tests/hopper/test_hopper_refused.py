@@ -10,7 +10,15 @@ from triton.runtime.errors import PTXASError
 
 from benchmarks.instruments.compiled.recording import Recording
 from kernels import specialised
-from tests.hopper.recorded import attention, backward, in_fp8, in_tf32, product, product_of_fp8
+from tests.hopper.recorded import (
+    attention,
+    backward,
+    corrected,
+    in_fp8,
+    in_tf32,
+    product,
+    product_of_fp8,
+)
 
 FAILURES = [
     pytest.param(PTXASError("ptxas died"), id="assembler"),
@@ -30,6 +38,12 @@ SERVED = [
         lambda: backward(128, seqlen_q=2048, seqlen_k=2048),
         "attention_backward_kv",
         id="backward",
+    ),
+    pytest.param(
+        "attention.hopper_backward_exact",
+        lambda: corrected(64),
+        "attention_backward_marked",
+        id="exact",
     ),
     pytest.param("attention.hopper_fp8", lambda: in_fp8(64), "attention_forward_fp8", id="fp8"),
 ]

@@ -72,7 +72,9 @@ def test_they_take_one_launch_more_and_spill_nothing(D: int, target: Target) -> 
     measured = measure(Gradients(**SHAPE, D=D, causal=True), target)
     assert measured.status == "ok", measured.detail
     names = [one["kernel"] for one in measured.evidence["launches"]]
-    assert names[1] == KERNEL
+    # Hopper's own is tests/hopper's.
+    hopper = "attention_backward_hopper_marked"
+    assert names[1] == (hopper if target.name == "sm_90" else KERNEL)
     # The queries' kernel of sm_80 has no registers for it.
     assert ("attention_backward_delta" in names) == (target.name == "sm_80" and D > 64)
     assert measured.values["spilled_bytes"] == 0

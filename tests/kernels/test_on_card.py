@@ -19,6 +19,7 @@ def test_portable_means_no_kernel_of_one_architecture() -> None:
     with portable():
         for name in (
             "attention.hopper",
+            "attention.hopper_backward_exact",
             "attention.hopper_backward_launch",
             "attention.hopper_fp8",
             "matmul.hopper",
