@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.instruments.compiled.reading import read_code
+from benchmarks.instruments.compiled.reading import read_code, read_codes
 from tests.hopper.recorded import backward, named_barriers, packed_backward
 
 
@@ -43,16 +43,16 @@ def test_backward_without_spills_or_advisories(options) -> None:
         f"attention_backward_{part}" for part in ("hopper_prepare", "hopper", "hopper_convert")
     ]
     assert names == names_wanted
-    for launch in recording.launches:
-        code = read_code(launch.kernel)
+    codes = read_codes([launch.kernel for launch in recording.launches])
+    for code in codes:
         assert code.spilled_bytes == 0
         assert code.advisories == ()
-    (kernel,) = (
-        launch.kernel
-        for launch in recording.launches
+    ((kernel, code),) = (
+        (launch.kernel, code)
+        for launch, code in zip(recording.launches, codes, strict=True)
         if launch.kernel.name == "attention_backward_hopper"
     )
-    assert read_code(kernel).tensor_level == 2  # wgmma
+    assert code.tensor_level == 2  # wgmma
     assert named_barriers(kernel) == {0, 1}  # Triton's; those of stages, from 8 on, have registers
     assert "mul.rn.bf16x2" not in kernel.texts["ptx"]  # weights times differences: in fp32
     for feature in ("setmaxnreg", "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor"):
@@ -79,8 +79,8 @@ def test_backward_of_short_sequences_is_two_kernels_that_spill_nothing(options) 
     assert recording.failures == ()
     names = [launch.kernel.name for launch in recording.launches]
     assert names == [f"attention_backward_hopper_short_{part}" for part in ("q", "kv")]
-    for launch, products in zip(recording.launches, (20, 24), strict=True):
-        code = read_code(launch.kernel)
+    codes = read_codes([launch.kernel for launch in recording.launches])
+    for launch, code, products in zip(recording.launches, codes, (20, 24), strict=True):
         assert code.spilled_bytes == 0
         assert code.advisories == ()
         assert code.tensor_level == 2  # wgmma
@@ -110,8 +110,8 @@ def test_backward_of_wide_heads_is_two_kernels_that_spill_nothing_in_their_loops
     parts = ("prepare", "kv", "q")
     names = [launch.kernel.name for launch in recording.launches]
     assert names == [f"attention_backward_hopper_{part}" for part in parts]
-    for launch in recording.launches:
-        code = read_code(launch.kernel)
+    codes = read_codes([launch.kernel for launch in recording.launches])
+    for launch, code in zip(recording.launches, codes, strict=True):
         assert code.spilled_bytes <= 4  # ahead of a loop of dq: Triton 3.6 causal, 3.7 in a window
         assert code.advisories == ()
         loops = [

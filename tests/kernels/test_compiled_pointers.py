@@ -71,7 +71,6 @@ def test_what_no_loads_of_16_bytes_fetch_spills_nothing(
     assert recorder.failures == []
     ours = [one.kernel for one in recorder.launches if one.kernel.name.startswith("attention_")]
     assert len(ours) >= (3 if options.get("backward", True) else 1)
-    for kernel in ours:
-        code = reading.read_code(kernel)
+    for kernel, code in zip(ours, reading.read_codes(ours), strict=True):
         assert code.spilled_bytes == 0, kernel.name
         assert code.advisories == (), kernel.name

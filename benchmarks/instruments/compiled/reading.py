@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks import devices
@@ -101,13 +101,10 @@ def _counts(program: Program, indices: frozenset[int] | None = None) -> dict[str
 
 def read(launches: tuple[Launch, ...]) -> tuple[Reading, ...]:
     """Read launches; the code of a kernel that is launched again is read once."""
-    codes: dict[int, Code] = {}
+    codes = read_codes([launch.kernel for launch in launches])
     found = []
-    for launch in launches:
+    for launch, code in zip(launches, codes, strict=True):
         kernel = launch.kernel
-        if id(kernel) not in codes:
-            codes[id(kernel)] = read_code(kernel)
-        code = codes[id(kernel)]
         device = devices.load(kernel.target.device)
         occupied = occupancy(launch, device, code.registers)
         found.append(
@@ -123,10 +120,25 @@ def read(launches: tuple[Launch, ...]) -> tuple[Reading, ...]:
 
 def read_code(kernel: Kernel) -> Code:
     """Disassemble and read one kernel."""
+    return read_codes([kernel])[0]
+
+
+def read_codes(kernels: Sequence[Kernel]) -> list[Code]:
+    """The same of several: their disassembler is started once."""
+    distinct = list({id(one): one for one in kernels}.values())
+    on_nvidia = [one for one in distinct if one.target.backend == "cuda"]
+    texts = sass.disassemble_all([one.binary for one in on_nvidia])
+    listed = {id(one): text for one, text in zip(on_nvidia, texts, strict=True)}
+    codes = {id(one): _read_code(one, listed.get(id(one), "")) for one in distinct}
+    return [codes[id(one)] for one in kernels]
+
+
+def _read_code(kernel: Kernel, listed: str) -> Code:
+    """``listed`` is the machine code as text, on NVIDIA."""
     container = elf.read(kernel.binary)
     advice = advisories(kernel.log)
     if kernel.target.backend == "cuda":
-        program = sass.read(sass.disassemble(kernel.binary))
+        program = sass.read(listed)
         registers, stack = container.registers or 0, container.stack_bytes or 0
         spilled = sass.spilled_bytes(program)
         advice += unwritten.advisories(program)
