@@ -76,10 +76,11 @@ def spare_the_interpreter() -> None:
 
 def spare_its_types() -> None:
     """Types and shapes of blocks are made once: anew with every value, they take more time than the
-    values do. None of them is ever changed."""
-    from triton.language import core
+    values do. None of them is ever changed, and those of one shape need not be compared."""
+    from triton.language import core, semantic
 
     plain_type, plain_unwrap = core.block_type.__init__, core._unwrap_if_constexpr
+    plain_equal, plain_broadcast = core.dtype.__eq__, semantic.TritonSemantic.broadcast_impl_value
     types: dict[tuple[Any, ...], dict[str, Any]] = {}
     shapes: dict[tuple[int, ...], tuple[Any, Any]] = {}
     as_they_are = (int, float, str, bool, type(None), core.dtype)
@@ -108,5 +109,14 @@ def spare_its_types() -> None:
         self.handle, self.type, self.dtype = handle, type, type.scalar
         self.numel, self.shape = shapes[sizes]
 
+    def equal(self: Any, other: Any) -> bool:
+        return self is other or plain_equal(self, other)
+
+    def broadcast(self: Any, left: Any, right: Any) -> Any:
+        return (left, right) if left.shape is right.shape else plain_broadcast(self, left, right)
+
     core._unwrap_if_constexpr = unwrap
     core.block_type.__init__ = make_type
+    core.tensor.__init__ = make_tensor
+    core.dtype.__eq__ = equal
+    semantic.TritonSemantic.broadcast_impl_value = broadcast
