@@ -9,7 +9,7 @@ import pytest
 from tests.kernels.interpreted import Worker
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def worker() -> Iterator[Worker]:
     one = Worker()
     yield one
