@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Generator, Iterator
@@ -12,6 +13,9 @@ import pytest
 CACHE_VARIABLE = "WARPWATCH_COMPILER_CACHE"
 # .ci/run names here the markers whose tests must run where it runs: a skip is then a failure.
 MUST_RUN = frozenset(os.environ.get("WARPWATCH_MUST_RUN", "").split())
+# Compilers and interpreters make millions of objects that stay: to look through them as often as
+# Python does by itself takes a fiftieth of a process' time.
+gc.set_threshold(50_000, 20, 20)
 # What takes minutes, the longest first: begun last, one of them would end alone.
 LONGEST = (
     "test_tritons",
