@@ -1,13 +1,18 @@
-"""Workloads of attention's gradients alone, from a finished forward pass, and their formula."""
+"""Workloads of attention's gradients, alone from a finished forward pass or as autograd takes them,
+and their formula."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .attention import AttentionWorkload, plain_attention
 from .base import Inputs, Values
 from .matmul import BYTES
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,17 +42,21 @@ class BackwardWorkload(AttentionWorkload):
         import torch
 
         made = super().inputs(device, seed, values)
-        q = made["q"]
+        dout = self._dout(made["q"], seed, values)
         if values == "none":
             lse = torch.empty((self.B, self.H, self.S), device=device)
-            out = torch.empty((*q.shape[:3], self.value_dim), dtype=q.dtype, device=device)
-            return {**made, "dout": torch.empty_like(out), "out": out, "lse": lse}
-        generator = torch.Generator(device=device).manual_seed(seed + 1)
-        dout = torch.randn((*q.shape[:3], self.value_dim), generator=generator, device=device).to(
-            q.dtype
-        )
-        out, lse = plain_attention(q, made["k"], made["v"], **self._masks)
+            return {**made, "dout": dout, "out": torch.empty_like(dout), "lse": lse}
+        out, lse = plain_attention(made["q"], made["k"], made["v"], **self._masks)
         return {**made, "dout": dout, "out": out, "lse": lse.float()}
+
+    def _dout(self, q: torch.Tensor, seed: int, values: Values) -> torch.Tensor:
+        import torch
+
+        shape = (*q.shape[:3], self.value_dim)
+        if values == "none":
+            return torch.empty(shape, dtype=q.dtype, device=q.device)
+        generator = torch.Generator(device=q.device).manual_seed(seed + 1)
+        return torch.randn(shape, generator=generator, device=q.device).to(q.dtype)
 
     def call(self, inputs: Inputs) -> Any:
         import kernels
@@ -74,6 +83,64 @@ class BackwardWorkload(AttentionWorkload):
         return tuple(gradients)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainingWorkload(BackwardWorkload):
+    """The forward pass and through autograd the gradients of q, k and v, without the rounding of
+    the output. With ``sink`` key 0 has some nine tenths of every row, as the first token of trained
+    models has in many heads."""
+
+    kernel: str = "flash_attention"
+    sink: bool = False
+
+    @property
+    def _prefix(self) -> str:
+        return "attention-training"
+
+    @property
+    def name(self) -> str:
+        return super().name + "-sink" * self.sink
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options, "exact_gradients": True}
+
+    @property
+    def flops(self) -> int:
+        """Seven matmuls."""
+        columns = 4 * self.D + 3 * self.value_dim
+        return 2 * self.B * self.H * columns * self.visible_scores
+
+    @property
+    def bytes_moved(self) -> int:
+        # q, k, v and dout are read, dq, dk and dv written.
+        of_queries = self.S * self.H * (2 * self.D + self.value_dim)
+        of_keys = 2 * self.keys * self.kv_heads * (self.D + self.value_dim)
+        return self.B * (of_queries + of_keys) * BYTES[self.dtype]
+
+    def inputs(self, device: str, seed: int = 0, values: Values = "random") -> Inputs:
+        made = AttentionWorkload.inputs(self, device, seed, values)
+        if self.sink and values != "none":
+            q, k = made["q"], made["k"]
+            # One column is every query's and key 0's alone: its score is log(9 S) at every query,
+            # other keys' scores add up to about S e^(1/2).
+            q[..., 0] = 4.0
+            k[..., 0] = 0.0
+            k[:, 0] = 0.0
+            k[:, 0, :, 0] = (math.log(9 * self.keys) + 0.5) * math.sqrt(self.D) / 4.0
+        return {**made, "dout": self._dout(made["q"], seed, values)}
+
+    def call(self, inputs: Inputs) -> Any:
+        import torch
+
+        import kernels
+
+        leaves = [inputs[name].detach().requires_grad_() for name in "qkv"]
+        # In this thread: who measures it watches what it launches.
+        with torch.autograd.set_multithreading_enabled(False):
+            out = kernels.flash_attention(*leaves, causal=self.causal, **self._options)
+            return torch.autograd.grad(out, leaves, inputs["dout"])
+
+
 def workloads() -> tuple[BackwardWorkload, ...]:
     return (
         *(
@@ -87,6 +154,20 @@ def workloads() -> tuple[BackwardWorkload, ...]:
         BackwardWorkload(group="llm", dtype="bf16", B=1, S=8192, H=32, G=8, D=128, causal=True),
         BackwardWorkload(
             group="llm", dtype="bf16", B=1, S=8192, H=32, G=8, D=128, causal=True, window=4096
+        ),
+        *(
+            TrainingWorkload(
+                group="training",
+                dtype="bf16",
+                B=4,
+                S=4096,
+                H=2048 // D,
+                D=D,
+                causal=True,
+                sink=sink,
+            )
+            for D in (64, 128)
+            for sink in (False, True)
         ),
     )
 

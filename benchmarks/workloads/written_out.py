@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .attention import AttentionWorkload
-from .attention_backward import BackwardWorkload
+from .attention_backward import BackwardWorkload, TrainingWorkload
 from .base import Workload
 from .matmul import BYTES
 
@@ -14,9 +14,10 @@ def formula_bytes(workload: Workload) -> int | None:
 
     Forward these are the scores before and after scaling, later they and their weights, and the
     output; of gradients those of scores and weights, and dv. The weights that a forward pass kept
-    are inputs there, as the log-sum-exp is to ours. fp8 would be multiplied as bf16.
+    are inputs there, as the log-sum-exp is to ours; of both passes it depends on what is kept. fp8
+    would be multiplied as bf16.
     """
-    if not isinstance(workload, AttentionWorkload):
+    if not isinstance(workload, AttentionWorkload) or isinstance(workload, TrainingWorkload):
         return None
     size = BYTES["bf16" if workload.dtype == "fp8" else workload.dtype]
     scores = workload.H * workload.S * workload.keys
