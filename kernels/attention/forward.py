@@ -251,6 +251,7 @@ def attention_forward(
             CAUSAL, True, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
 
+    b_wide = b_sum
     b_sum = b_sum.to(tl.float32)
     # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
     b_divisor = tl.where(b_sum == 0.0, 1.0, b_sum)
@@ -262,11 +263,12 @@ def attention_forward(
         b_out = tl.div_rn(b_out.to(tl.float32), b_divisor[:, None].broadcast_to(b_out.shape))
     else:
         b_out = b_out * (1.0 / b_divisor)[:, None]
-    if FAR:
+    if NATURAL:  # a logarithm rounded to fp32 would err as much as the result's own rounding
+        b_lse = (b_max.to(tl.float64) + tl.log(b_wide)).to(tl.float32)
+    elif FAR:
         b_lse = b_max + tl.log2(b_sum) * 0.6931471805599453
     else:
-        b_log = tl.log(b_sum) if NATURAL else tl.log2(b_sum)
-        b_lse = (b_max + b_log) * (1.0 if NATURAL else 0.6931471805599453)
+        b_lse = (b_max + tl.log2(b_sum)) * 0.6931471805599453
     b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)
     if sinks is not None and not NATURAL:
         # Where no score adds to it the sink itself, which log2(e) and back may round.
