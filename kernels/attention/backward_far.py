@@ -15,11 +15,8 @@ import torch
 import triton
 import triton.language as tl
 
-from .scores import LARGEST
+from .scores import FAR_FROM, LARGEST
 
-# Up to here half a unit in the last place is 2^-13 of a weight, half of the least that fp16 rounds
-# it by. Far above what scores of trained models are and below what masks are made of.
-FAR_FROM = tl.constexpr(4096.0)
 BLOCK = 1024
 
 

@@ -8,7 +8,6 @@ import triton.language as tl
 
 from .. import targets
 from ..products import sum_type
-from .backward_far import FAR_FROM
 from .configs import choose_forward, columns, measured, most_seen
 from .forward_keys import attend
 from .marks import HEAVY, marked
@@ -17,7 +16,7 @@ from .order import taken, together
 from .packed import Packed, bounds, describable_as, described
 from .plain_configs import NARROW, RAGGED_FORWARD
 from .reach import near
-from .scores import Scores, is_far
+from .scores import FAR_FROM, Scores, is_far
 
 LOG2_E = 1.4426950408889634
 

@@ -50,6 +50,9 @@ class Scores(NamedTuple):
 
 # The largest number of fp32.
 LARGEST = tl.constexpr(3.4028234663852886e38)
+# Up to here half a unit in a log-sum-exp's last place is 2^-13 of a weight, half of the least that
+# fp16 rounds it by. Far above what scores of trained models are and below what masks are made of.
+FAR_FROM = tl.constexpr(4096.0)
 
 
 @triton.constexpr_function
