@@ -86,8 +86,8 @@ class BackwardWorkload(AttentionWorkload):
 @dataclass(frozen=True, kw_only=True)
 class TrainingWorkload(BackwardWorkload):
     """The forward pass and through autograd the gradients of q, k and v, without the rounding of
-    the output. With ``sink`` key 0 has some nine tenths of every row, as the first token of trained
-    models has in many heads."""
+    the output. With ``sink`` key 0 has some nine tenths of the last rows, and more of causal ones
+    before, as the first token of trained models has in many heads."""
 
     kernel: str = "flash_attention"
     sink: bool = False

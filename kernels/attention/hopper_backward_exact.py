@@ -32,8 +32,8 @@ def supported(
     packed: Packed | None = None,
     **_: int,
 ) -> bool:
-    """Whether this kernel takes the problem: as the forward's, head dims from 33 on, and causal
-    windows."""
+    """Whether this kernel takes the problem: what Hopper's forward pass takes, at head dims from 33
+    on and in causal windows, and ``dout`` as the copy engine wants it."""
     return (
         (causal or left_offset is None)
         and q.shape[3] > 32
@@ -107,7 +107,7 @@ def launch(
             K_STAGES=k_stages,
             V_STAGES=v_stages,
             CAUSAL=causal,
-            IN_TURNS=columns <= 128,
+            IN_TURNS=columns <= 128,  # wider, both wait for the one stage of V
             CONSUMER_REGISTERS=CONSUMER_REGISTERS,
             PRODUCER_REGISTERS=PRODUCER_REGISTERS,
             num_warps=4,
