@@ -21,11 +21,15 @@ CASES = [
     Case(q=(384,), k=(384,), causal=True, window=257, D=96, marks=2),
     Case(q=(260,), k=(260,), causal=True, window=100, D=192, H=2, dtype="float16"),
     Case(q=(140,), k=(300,), D=256, G=2, H=4, marks=1),
-    # Two rounds: numbers of 32 blocks, few of which have marks.
+    # Three rounds: numbers of 32 blocks, few of which have marks.
     Case(q=(64,) * 2, k=(64,) * 2, H=40, marks=1, multiprocessors=1),
     Case(q=(1, 0, 300, 130, 9), k=(3, 5, 300, 0, 150), causal=True, packed=True, H=2),
     Case(q=(130, 200), k=(270, 64), packed=True, D=128, H=2, G=2, marks=3, multiprocessors=3),
     Case(q=(256,), k=(200,), marks=0),
+    Case(q=(150,), k=(170,), D=72, H=4, G=2, causal=True, apart=True),
+    Case(
+        q=(90, 5, 200), k=(150, 5, 330), D=192, H=2, causal=True, window=70, packed=True, apart=True
+    ),
 ]
 
 

@@ -191,17 +191,20 @@ def corrected(
     causal: bool = False,
     dtype: torch.dtype = torch.bfloat16,
     left_offset: int | None = None,
-    kv_heads: int = 8,
+    heads: int = 8,
+    kv_heads: int | None = None,
+    tokens: int = 2048,
     dlse: bool = False,
     packed: bool = False,
 ) -> Recording:
     """What gradients of rows of one heavy weight take beside the others' launches."""
 
     def call() -> None:
-        shape = (1, 2048) if packed else (2, 1024)
-        q, out, dout = (torch.empty((*shape, 8, head_dim), dtype=dtype) for _ in range(3))
-        k, v = (torch.empty((*shape, kv_heads, head_dim), dtype=dtype) for _ in range(2))
-        lse = torch.empty((8, 2048) if packed else (2, 8, 1024))
+        q, out, dout = (torch.empty((1, tokens, heads, head_dim), dtype=dtype) for _ in range(3))
+        k, v = (
+            torch.empty((1, tokens, kv_heads or heads, head_dim), dtype=dtype) for _ in range(2)
+        )
+        lse = torch.empty((heads, tokens) if packed else (1, heads, tokens))
         sequences = None
         if packed:
             cu = torch.zeros(5, dtype=torch.int32)
