@@ -138,16 +138,14 @@ def _read(cubin: bytes) -> _File:
         for number, one in enumerate(sections)
         if number and one.kind not in (_SYMBOLS, elf.NAMES) and not _OF_THE_FILE.match(one.name)
     }
-    table = next((one for one in sections if one.kind == _SYMBOLS), None)
-    if table is None:
-        raise ValueError("expected a cubin, got an ELF object without symbols")
-    names = sections[table.link].body
     symbols = {}
-    for number, (name, *rest) in enumerate(_SYMBOL.iter_unpack(table.body)):
-        one = _Symbol(elf.name_at(names, name), *rest)
-        # None at all, or one of what is left out.
-        if number and (one.section in kept or not 0 < one.section < len(sections)):
-            symbols[number] = one
+    for table in (one for one in sections if one.kind == _SYMBOLS):  # one, or none
+        names = sections[table.link].body
+        for number, (name, *rest) in enumerate(_SYMBOL.iter_unpack(table.body)):
+            one = _Symbol(elf.name_at(names, name), *rest)
+            # None at all, or one of what is left out.
+            if number and (one.section in kept or not 0 < one.section < len(sections)):
+                symbols[number] = one
     return _File(header, kept, symbols)
 
 
