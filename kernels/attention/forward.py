@@ -250,20 +250,21 @@ def attention_forward(
             CAUSAL, True, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
 
-    b_wide = b_sum
-    b_sum = b_sum.to(tl.float32)
     # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
     b_divisor = tl.where(b_sum == 0.0, 1.0, b_sum)
     if seed is not None:
         # Weights of a row with a score of +inf are NaN, also where dropout left finite numbers.
         b_divisor = tl.where(b_sum == float("inf"), float("nan"), b_divisor)
-    if NATURAL:
+    if b_out.dtype == tl.float64:
+        b_out = b_out * (1.0 / b_divisor)[:, None]
+    elif NATURAL:
         # "/" of fp32 errs by up to 2 units in the last place.
-        b_out = tl.div_rn(b_out.to(tl.float32), b_divisor[:, None].broadcast_to(b_out.shape))
+        b_divisor = b_divisor.to(tl.float32)
+        b_out = tl.div_rn(b_out, b_divisor[:, None].broadcast_to(b_out.shape))
     else:
         b_out = b_out * (1.0 / b_divisor)[:, None]
     if NATURAL:  # a logarithm rounded to fp32 would err as much as the result's own rounding
-        b_lse = (b_max.to(tl.float64) + tl.log(b_wide)).to(tl.float32)
+        b_lse = (b_max.to(tl.float64) + tl.log(b_sum)).to(tl.float32)
     elif FAR:
         b_lse = b_max + tl.log2(b_sum) * 0.6931471805599453
     else:

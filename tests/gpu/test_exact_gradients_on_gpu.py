@@ -6,10 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
 from tests.kernels import scores_cases
 from tests.kernels import test_exact_gradients as cases
 from tests.kernels import test_marks as marks
+from tests.kernels import test_one_key as one_key
 from tests.kernels import test_packed_few as packed
 from tests.kernels.interpreted import Errors, judge, numbers
 from tests.kernels.on_card import Made, portable
@@ -71,3 +73,11 @@ def test_without_them_they_do_not(case: Case, dtype: str) -> None:
 def test_rows_of_one_heavy_weight_are_marked(case: str, D: int, only: bool) -> None:
     with Made("cuda"), portable(only):
         marks.judge(case, *marks.run(**marks.CASES[case], head_dim=D))
+
+
+# A compiler may fuse a product into a subtraction, which the interpreter does not.
+@pytest.mark.parametrize("name", one_key.CASES)
+def test_fp32_of_one_key_is_its_value(name: str) -> None:
+    with Made("cuda"):
+        out, value = one_key.run(name)
+    assert torch.equal(out, value)
