@@ -67,9 +67,12 @@ def dtype(name: str, value: torch.Tensor, allowed: tuple[torch.dtype, ...]) -> N
     if value.dtype not in allowed:
         known = ", ".join(str(one).removeprefix("torch.") for one in allowed)
         nearest = torch.float32 if torch.float32 in allowed else allowed[0]
+        remedy = f"convert it with {name}.to({nearest})"
+        if value.dtype.itemsize == 1 and value.dtype.is_floating_point:
+            remedy = f"multiply it by its scale as {name}.to(torch.bfloat16)"
         raise ValueError(
             f"{name}: expected dtype {known}, got {str(value.dtype).removeprefix('torch.')}; "
-            f"convert it with {name}.to({nearest})"
+            f"{remedy}"
         )
 
 
@@ -82,9 +85,11 @@ def shaped(value: torch.Tensor, *shapes: tuple[Any, ...]) -> bool:
 def same_dtype_and_device(first: str, lead: torch.Tensor, **others: torch.Tensor) -> None:
     for name, value in others.items():
         if value.dtype != lead.dtype:
+            remedy = f"convert it with {name}.to({first}.dtype)"
+            if lead.dtype.itemsize == 1 and lead.dtype.is_floating_point:
+                remedy = f"divide it by a scale for its range and {remedy}"
             raise ValueError(
-                f"{name}: expected dtype {lead.dtype} as {first} has, got {value.dtype}; "
-                f"convert it with {name}.to({first}.dtype)"
+                f"{name}: expected dtype {lead.dtype} as {first} has, got {value.dtype}; {remedy}"
             )
         same_device(first, lead, **{name: value})
 

@@ -48,7 +48,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "e5m2": (
         {name: K.to(torch.float8_e5m2) for name in "qkv"},
         ValueError,
-        r"^q: expected dtype float16, bfloat16, float32, float8_e4m3fn, .*got float8_e5m2; convert",
+        r"^q: expected dtype float16, .*float8_e4m3fn, .*got float8_e5m2; multiply it by its scale",
     ),
 }
 
