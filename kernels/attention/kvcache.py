@@ -49,7 +49,7 @@ def flash_attention_kvcache(
     q: (batch, seqlen_q, heads, head_dim), fp16, bf16 or fp32, usually 1 to 16 tokens; more are
     right too. k_cache: (cache_batch, seqlen_cache, kv_heads, head_dim) and v_cache: (cache_batch,
     seqlen_cache, kv_heads, head_dim_v), or with ``block_table`` pages (num_pages, page_size,
-    kv_heads, ...), page_size a power of two from 16 on. Any strides. Query head h reads key head
+    kv_heads, ...), of any size. Any strides. Query head h reads key head
     h // (heads // kv_heads); all that share one are one program's, so that keys are read once.
 
     ``cache_seqlens``: keys in the cache, int32 (batch,) on the device, or one int for all; all
@@ -155,10 +155,9 @@ def _check(
     _without_gradient(q=q, k_cache=k, v_cache=v)
     if table is not None:
         integers("block_table", table, q, rank=2, layout="(batch, max_pages)")
-        if k.shape[1] < 16 or k.shape[1] & (k.shape[1] - 1):
+        if not k.shape[1]:
             raise ValueError(
-                f"k_cache: expected a page_size that is a power of two from 16 on, got "
-                f"{k.shape[1]}; layout is {PAGED_LAYOUT}"
+                f"k_cache: expected a page_size of at least 1, got 0; layout is {PAGED_LAYOUT}"
             )
         if batch_idx is not None:
             raise ValueError(

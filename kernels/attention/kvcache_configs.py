@@ -123,11 +123,11 @@ def alone(
 ) -> KvcacheConfig | None:
     """``config`` for programs that read all keys of a sequence and have one of ``processors`` SMs
     each, where those of ``tiles`` key heads fill the card: there is nothing to add. None elsewhere,
-    for more ``rows`` than fit the smallest tile, and for pages smaller than a block, whose numbers
-    are too many for one program an SM."""
+    for more ``rows`` than fit the smallest tile, and for pages that blocks do not fit: their
+    numbers are too many for one program an SM."""
     if not config.alone or not FULL * processors <= tiles <= processors:
         return None
-    if rows > config.min_m or 0 < page_size < config.block_n:
+    if rows > config.min_m or page_size % config.block_n:
         return None
     return replace(config, num_stages=config.alone)
 

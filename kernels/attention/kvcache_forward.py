@@ -249,7 +249,7 @@ def attention_kvcache(
         else:
             b_block = b_page.to(tl.int64)
             b_page = pages(table, stride_tp, i_n + BLOCK_N, o_end, o_n, PAGE_SIZE, BLOCK_N)
-            if PAGE_SIZE >= BLOCK_N:
+            if PAGE_SIZE % BLOCK_N == 0:
                 k_block = k + b_block * stride_kb + tl.cast(i_n % PAGE_SIZE, tl.int64) * stride_ks
                 v_block = v + b_block * stride_vb + tl.cast(i_n % PAGE_SIZE, tl.int64) * stride_vs
                 o_k = o_n * stride_ks

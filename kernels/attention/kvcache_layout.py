@@ -108,8 +108,8 @@ def parts_of(i_tile, i_s, splits, n_rows):
 
 @triton.jit
 def pages(table, stride_tp, i_n, o_end, o_n, PAGE_SIZE: tl.constexpr, BLOCK_N: tl.constexpr):
-    """The page of a block of keys from ``i_n`` on, or of each key where pages are smaller."""
-    if PAGE_SIZE >= BLOCK_N:
+    """The page of a block of keys from ``i_n`` on, or of each key where some lie in two pages."""
+    if PAGE_SIZE % BLOCK_N == 0:
         return tl.load(table + i_n // PAGE_SIZE * stride_tp, mask=i_n < o_end, other=0)
     else:
         o_key = i_n + o_n

@@ -209,7 +209,7 @@ def _kvcache(options: Random, lengths: Random, longest: int) -> Drawn:
     H, G = options.choice(HEADS)
     S = options.choice((1, 1, 1, 2, 3, 4, 8, 16, 37))
     new = 0 if _chance(options, 0.5) else options.choice((1, S, 5))
-    page = options.choice((0, 0, 16, 32, 64, 128, 256))
+    page = options.choice((0, 0, 0, 1, 16, 32, 48, 64, 100, 128, 256))
     even = (D // 2 * 2, D // 2 // 2 * 2, min(16, D // 2 * 2))
     rotary = options.choice(even) if new and _chance(options, 0.6) else 0
     fp8 = _flavour(options) if _chance(options, 0.25) else ""

@@ -145,6 +145,8 @@ def test_lengths_known_to_be_the_same_are_not_split_where_heads_fill_the_device(
         (128, 17, 0, False),
         (128, 64, 64, True),  # a tile of 64 rows
         (128, 4, 32, False),
+        (128, 4, 96, False),  # blocks of 64 keys that lie in two pages
+        (128, 4, 192, True),
     ],
 )
 def test_a_whole_sequence_is_one_programs_where_it_has_a_processor_to_itself(
