@@ -26,6 +26,7 @@ from .hopper_backward_rows import (
 )
 from .packed import Packed
 from .packed_tiles import listed
+from .reach import near
 
 BLOCK_N = 128  # 64 keys a warpgroup
 MOST_KEYS = 1 << 20  # every program reads two numbers of each block of keys
@@ -172,6 +173,8 @@ def launch(
     Where dq is summed, that is without ``two_kernels``, a number of a head's K or V that is not
     finite makes dq of all its queries NaN, also of those that do not see that key.
     """
+    # Of its columns, too, 32 bits count how far they are apart.
+    tensors = tensors._replace(out=near(tensors.out))
     dout, dlse, q, k, v, out, lse, dq, dk, dv, marked = tensors
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]

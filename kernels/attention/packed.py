@@ -26,6 +26,21 @@ class Packed:
     max_q: int
     max_k: int
 
+    @classmethod
+    def of(
+        cls,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        cu_q: torch.Tensor,
+        cu_k: torch.Tensor,
+        max_q: int,
+        max_k: int,
+    ) -> Packed:
+        """Of packed ``q`` and ``k``. Who knows no length may name any: none is above their rows,
+        and grids, tiles and workspaces are sized by the longest."""
+        most = [min(n, max(len(one), 1)) for n, one in ((max_q, q), (max_k, k))]
+        return cls(cu_q, cu_k, *most)
+
     def spread(self, tensor: torch.Tensor) -> torch.Tensor:
         """(tokens, heads, dim) as (batch, tokens, heads, dim) of batch stride 0."""
         return tensor.unsqueeze(0).expand(self.cu_q.numel() - 1, -1, -1, -1)

@@ -112,7 +112,7 @@ def flash_attention_varlen_op(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """As ``flash_attention_op`` for checked arguments."""
     out, lse, rows = _outputs(q, v, exact_gradients=exact_gradients, return_lse=return_lse)
-    packed = Packed(cu_q, cu_k, max_q, max_k)
+    packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k)
     if out.numel():
         for one in (lse, rows):
             if one.numel():
@@ -176,7 +176,7 @@ def flash_attention_varlen_backward_op(
 ) -> list[torch.Tensor]:
     if cu_q.numel() == 1:  # no sequence
         return [one.zero_() for one in operators.like(q, k, v, sinks)]
-    packed = Packed(cu_q, cu_k, max_q, max_k)
+    packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k)
     return gradients.launch(
         packed.spread(dout),
         dlse,
