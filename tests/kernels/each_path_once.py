@@ -99,6 +99,10 @@ HOPPER = [
     replace(PLAIN, S=300, KV=1100, window=(700, 3), H=2, G=1),
     replace(PLAIN, S=200, KV=150, D=192, window=(70, 20), causal=False),
     replace(PLAIN, S=200, KV=150, D=192, window=(70, 20), causal=False, H=68),
+    # What corrects gradients, of every cut, where all rows ask for it.
+    Exact(KV=170, causal=True, H=4),
+    Exact(D=128, S=200, KV=200, H=4, G=1),
+    Exact(D=256, S=130, KV=150, window=(100, -1), causal=True, dtype="bfloat16"),
 ]
 PACKED = [
     Packed(spare=50),
@@ -121,6 +125,7 @@ CACHED = [
     Cached(splits=3, causal=True, S=2, D=128, dtype="bfloat16"),
     Cached(page=16, splits=2, D=80, DV=48, view="transposed"),
     Cached(page=64, S=4, window=(5, 2), D=32),
+    Cached(page=48, S=2, causal=True, D=64),
     Cached(D=32, new=2, S=2, causal=True, keys=(40, 2, 3), rotary=32),
     Cached(D=64, new=3, S=3, keys=(40, 3), rotary=16, page=16, splits=2, interleaved=False),
     Cached(D=64, fp8="float8_e4m3fn", scaled="head", causal=True, S=2, splits=2),
