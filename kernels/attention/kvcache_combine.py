@@ -34,8 +34,10 @@ def finished(b_out, b_max, b_divisor, b_sum, b_sink, NATURAL: tl.constexpr):
         b_out = tl.div_rn(b_out, b_divisor.broadcast_to(b_out.shape))
     else:
         b_out = b_out / b_divisor
-    b_log = tl.log(b_sum) if NATURAL else tl.log2(b_sum)
-    b_lse = (b_max + b_log) * (1.0 if NATURAL else 0.6931471805599453)
+    if NATURAL:  # a logarithm rounded to fp32 would err as much as the result's own rounding
+        b_lse = (b_max.to(tl.float64) + tl.log(b_sum.to(tl.float64))).to(tl.float32)
+    else:
+        b_lse = (b_max + tl.log2(b_sum)) * 0.6931471805599453
     if b_sink is not None and not NATURAL:
         # log2(e) and back may round it.
         alone = (b_max == b_sink * 1.4426950408889634) & (b_sum == 1.0)
