@@ -300,9 +300,12 @@ def attention_backward_marked(
                     own_k, own_offset, own_left, unit, scores,
                     HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True,
                 )  # fmt: skip
-                b_delta = b_start + b_more / tl.where(b_total == 0.0, 1.0, b_total)
+                b_total = tl.where(b_total == 0.0, 1.0, b_total)
+                b_delta = b_start + b_more / b_total
                 if dlse is not None:
-                    b_delta -= tl.load(dlse + o_row + o_m, mask=in_m, other=0.0)
+                    # Weights from the log-sum-exp sum up to the total: what its rounding makes
+                    # of them a bias would show, whose gradient is fp32.
+                    b_delta -= tl.load(dlse + o_row + o_m, mask=in_m, other=0.0) / b_total
                 tl.store(corrected + o_row + o_m, -b_delta, mask=in_m & is_marked(b_lse))
 
 

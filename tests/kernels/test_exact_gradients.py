@@ -88,6 +88,8 @@ CASES = [
     *(replace(BIASED, bias=shape) for shape in ((1, 2, 1, 150), (1, 2, 150, 1))),
     Case(blocks=(1, 2), S=300, KV=300),
     Case(blocks=(1, 1), S=300, KV=300, causal=True, sinks=True),
+    # Of fp32, it shows what the rounding of a large log-sum-exp makes of all weights of a row.
+    replace(BIASED, S=64, KV=64, H=6, bias=(1, 1, 64, 64), bias_dtype="float32", steep=2.0),
     replace(BIASED, softcap=20.0, alibi="heads", sinks=True, dropout=0.1, window=(100, 60)),
 ]
 
