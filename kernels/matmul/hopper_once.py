@@ -116,6 +116,9 @@ def matmul_hopper_once(
         _ask(a, b, a_ring.index(i), b_ring.index(i), full.index(i), rows, column, first + i * BLOCK_K, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
 
     at = Cursor(gl.to_tensor(0), gl.to_tensor(0), STAGES)
+    # Beside the ring, too: it is filled while the last product reads, and where that is the ring's
+    # first stage it would be what a buffer made later overwrites.
+    brought = bias_buffers(BLOCK_N, c.block_shape[-1]) if HAS_BIAS else bias
     if TAIL:
         HALF: gl.constexpr = BLOCK_N // 2
         # Two accumulators from the start: one that is cut has its registers moved, and what ptxas
@@ -125,7 +128,6 @@ def matmul_hopper_once(
         # Here, so that it lies beside the ring, which is read while this is written.
         half_staging = gl.allocate_shared_memory(c.dtype, half_shape, HALF_FLAT)
         HALF_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, HALF, 16])  # fmt: skip  # noqa: E501
-        brought = bias_buffers(BLOCK_N, c.block_shape[-1]) if HAS_BIAS else bias
         left = gl.zeros([BLOCK_M, HALF], gl.float32, HALF_LAYOUT)
         right = gl.zeros([BLOCK_M, HALF], gl.float32, HALF_LAYOUT)
         until = first + (gl.cdiv(last - first, BLOCK_K) - TAIL) * BLOCK_K
@@ -176,9 +178,7 @@ def matmul_hopper_once(
             free = at.previous_stage()
             _ask(a, b, a_ring.index(free), b_ring.index(free), full.index(free), rows, column, ahead, A_MAJOR_M, B_MAJOR_N)  # fmt: skip  # noqa: E501
         at = at.next()
-    brought = bias
     if HAS_BIAS:
-        brought = bias_buffers(BLOCK_N, c.block_shape[-1])
         bring_bias(bias, brought, 0, BLOCK_N // c.block_shape[-1], column, N)
     acc = warpgroup_mma_wait(0, deps=[acc])
 

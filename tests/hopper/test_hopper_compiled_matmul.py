@@ -166,3 +166,13 @@ def test_an_activation_adds_little_code_to_the_widest_tile(activation: str) -> N
         for options in ({}, {"activation": activation})
     )
     assert active < plain + 1000, (plain, active)
+
+
+@pytest.mark.parametrize("M", [30, 64, 200])
+def test_a_bias_lies_beside_the_ring_that_the_last_product_reads(M: int) -> None:
+    bias = torch.empty(4104).bfloat16()
+    (launch,) = product(M, 4104, 72, layout="nt", bias=bias).launches
+    given = launch.arguments
+    ring = given["STAGES"] * ((given["BLOCK_M"] + given["BLOCK_N"]) * given["BLOCK_K"] * 2 + 8)
+    assert launch.kernel.name == "matmul_hopper_once"
+    assert launch.kernel.shared_bytes >= ring + 4 * given["BLOCK_N"]
