@@ -165,7 +165,7 @@ MISTAKES: dict[str, Mistake] = {
     "fp8-e5m2": (
         lambda: kernels.matmul(A.to(torch.float8_e5m2), B.to(torch.float8_e5m2)),
         ValueError,
-        r"^a: expected dtype float16, bfloat16, float32, float8_e4m3fn, .*got float8_e5m2; convert",
+        r"^a: expected dtype float16, .*float8_e4m3fn, .*got float8_e5m2; multiply it by its scale",
     ),
     "fp8-gradient-of-a-bias": (
         lambda: kernels.matmul(A8, B8, bias=B[0].bfloat16().requires_grad_()),
