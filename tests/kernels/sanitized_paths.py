@@ -220,6 +220,13 @@ def run_path(path: int, tool: str, kind: str, device: str, folder: Path, until: 
     return judge(path, made, way, time.monotonic() - started)
 
 
+def progress(row: Row) -> str:
+    """A line as the path ends; of what is not good with all there is to tell, since whoever ends
+    this command before its table is printed would never know."""
+    said = f"{row.path} {row.verdict} {row.way} {row.seconds:.0f} s"
+    return said if row.verdict in GOOD else "; ".join((said, *row.details))
+
+
 def table(rows: Sequence[Row], paths: Sequence[Drawn]) -> list[str]:
     lines = []
     for row in sorted(rows, key=lambda row: row.path):
@@ -277,9 +284,7 @@ def main(given: list[str] | None = None) -> int:
         row = run_path(path, tool, args.tool, device, folder, until)
         with lock:
             free.append(device)
-        print(
-            f"{row.path} {row.verdict} {row.way} {row.seconds:.0f} s", file=sys.stderr, flush=True
-        )
+        print(progress(row), file=sys.stderr, flush=True)
         return row
 
     with tempfile.TemporaryDirectory() as made, ThreadPoolExecutor(args.jobs) as pool:

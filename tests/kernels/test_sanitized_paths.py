@@ -155,6 +155,13 @@ def test_verdict_of_a_path(attempt: Attempt, verdict: str) -> None:
     assert sanitized_paths.judge(1, attempt, "named", 1.0).verdict == verdict
 
 
+def test_what_is_wrong_with_a_path_is_told_as_it_ends() -> None:
+    wrong = made(CLEAN, "  1.0 s  matmul: FAILED out: 3.1\n")
+    row = sanitized_paths.judge(7, wrong, "all", 48.0)
+    assert sanitized_paths.progress(row) == "7 WRONG all 48 s; out: 3.1"
+    assert sanitized_paths.progress(Row(7, "library", "all", 48.0, ("a hazard",))).endswith("48 s")
+
+
 def test_verdict_of_hazards(loaded: str) -> None:
     row = sanitized_paths.judge(1, made(RACES, loaded=loaded), "named", 1.0)
     assert (row.verdict, row.owners) == ("hand-over", (("hand-over", 134),))
