@@ -63,12 +63,16 @@ def dense(name: str, value: torch.Tensor) -> None:
         )
 
 
+def is_fp8(kind: torch.dtype) -> bool:
+    return kind.itemsize == 1 and kind.is_floating_point
+
+
 def dtype(name: str, value: torch.Tensor, allowed: tuple[torch.dtype, ...]) -> None:
     if value.dtype not in allowed:
         known = ", ".join(str(one).removeprefix("torch.") for one in allowed)
         nearest = torch.float32 if torch.float32 in allowed else allowed[0]
         remedy = f"convert it with {name}.to({nearest})"
-        if value.dtype.itemsize == 1 and value.dtype.is_floating_point:
+        if is_fp8(value.dtype):
             remedy = f"multiply it by its scale as {name}.to(torch.bfloat16)"
         raise ValueError(
             f"{name}: expected dtype {known}, got {str(value.dtype).removeprefix('torch.')}; "
@@ -86,7 +90,7 @@ def same_dtype_and_device(first: str, lead: torch.Tensor, **others: torch.Tensor
     for name, value in others.items():
         if value.dtype != lead.dtype:
             remedy = f"convert it with {name}.to({first}.dtype)"
-            if lead.dtype.itemsize == 1 and lead.dtype.is_floating_point:
+            if is_fp8(lead.dtype):
                 remedy = f"divide it by a scale for its range and {remedy}"
             raise ValueError(
                 f"{name}: expected dtype {lead.dtype} as {first} has, got {value.dtype}; {remedy}"

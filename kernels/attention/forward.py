@@ -255,9 +255,7 @@ def attention_forward(
     if seed is not None:
         # Weights of a row with a score of +inf are NaN, also where dropout left finite numbers.
         b_divisor = tl.where(b_sum == float("inf"), float("nan"), b_divisor)
-    if b_out.dtype == tl.float64:
-        b_out = b_out * (1.0 / b_divisor)[:, None]
-    elif NATURAL:
+    if NATURAL and b_out.dtype == tl.float32:
         # "/" of fp32 errs by up to 2 units in the last place.
         b_divisor = b_divisor.to(tl.float32)
         b_out = tl.div_rn(b_out, b_divisor[:, None].broadcast_to(b_out.shape))

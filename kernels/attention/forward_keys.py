@@ -105,15 +105,16 @@ def attend(
                     seen = i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset
                     b_s = tl.where(seen, b_s, float("-inf"))
 
+        # A positive scale commutes with the maximum: one fused multiply-add a score. Of scores far
+        # from 0 that product is rounded by more than a weight bears: there the maximum, which is
+        # none, is subtracted first.
+        scale = 1.0 if PRESCALE or FAR else scale_log
         if NATURAL:
             # Rounded here, as no compiler may take an addition of 0 for none: fused with the
             # subtraction, the product of the largest score less its own rounding would not be 0,
             # and a row of one heavy weight not its value.
-            b_s = tl.fma(b_s, 1.0 if PRESCALE or FAR else scale_log, 0.0)
-        # A positive scale commutes with the maximum: one fused multiply-add a score. Of scores far
-        # from 0 that product is rounded by more than a weight bears: there the maximum, which is
-        # none, is subtracted first.
-        scale = 1.0 if PRESCALE or FAR or NATURAL else scale_log
+            b_s = tl.fma(b_s, scale, 0.0)
+            scale = 1.0
         b_max_new = tl.maximum(b_max, tl.max(b_s, 1) * scale)
         b_max_new = finite(b_max_new, MASKED or scores.bias is not None)
         if NATURAL:

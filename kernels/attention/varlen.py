@@ -216,7 +216,7 @@ attend = operators.differentiable(flash_attention_varlen_op, _backward, leading=
 def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any) -> None:
     for name, value in (("q", q), ("k", k), ("v", v)):
         checks.tensor(name, value, rank=3, layout=LAYOUT)
-    if q.dtype.itemsize == 1 and q.is_floating_point():
+    if checks.is_fp8(q.dtype):
         raise ValueError(
             f"q: expected float16, bfloat16 or float32, got {q.dtype}: fp8 serves flash_attention "
             "alone; convert q, k and v with .bfloat16()"
