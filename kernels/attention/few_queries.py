@@ -14,13 +14,15 @@ from .kvcache_layout import Cache
 # alone. Below MANY keys that is little.
 FEW = 16
 MANY = 512
-# On Hopper so do up to SOME queries over MANY_FOR_SOME keys, at head dims up to SOME_COLUMNS, where
-# the other kernel's programs, of ROWS queries, would leave one multiprocessor of three idle: what
-# was measured (docs/hopper/decoding.md).
+# On Hopper so do up to SOME queries over MANY_FOR_SOME keys where the other kernel's programs, of
+# ROWS queries, would leave one multiprocessor of three idle; at head dims above SOME_COLUMNS, whose
+# parts cost more, two of three, over KEYS_A_PROGRAM for each of them: what was measured
+# (docs/hopper/decoding.md).
 SOME = 256
 MANY_FOR_SOME = 1024
-SOME_COLUMNS = 128
 ROWS = 64
+SOME_COLUMNS = 128
+KEYS_A_PROGRAM = 128
 
 
 def supported(q: torch.Tensor, k: torch.Tensor, scale: float, left_offset: int | None) -> bool:
@@ -30,12 +32,15 @@ def supported(q: torch.Tensor, k: torch.Tensor, scale: float, left_offset: int |
         return False
     if seqlen_q <= FEW:
         return True
-    if seqlen_q > SOME or k.shape[1] < MANY_FOR_SOME or head_dim > SOME_COLUMNS:
+    if seqlen_q > SOME or k.shape[1] < MANY_FOR_SOME:
         return False
     # A window's keys are few.
     if left_offset is not None or not targets.current().has_wgmma:
         return False
-    return 3 * -(-seqlen_q // ROWS) * heads * batch <= 2 * targets.multiprocessors()
+    programs, processors = -(-seqlen_q // ROWS) * heads * batch, targets.multiprocessors()
+    if head_dim <= SOME_COLUMNS:
+        return 3 * programs <= 2 * processors
+    return 3 * programs <= processors and k.shape[1] >= KEYS_A_PROGRAM * programs
 
 
 def launch(

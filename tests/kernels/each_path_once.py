@@ -88,6 +88,7 @@ HOPPER = [
     replace(PLAIN, D=96, S=256, KV=256, H=68, view="transposed", dtype="bfloat16"),
     replace(PLAIN, D=112, causal=False, window=(-1, 20), H=4, G=1),
     replace(PLAIN, D=128, causal=False, S=70, KV=1100, H=2, G=1),
+    replace(PLAIN, D=192, S=70, KV=1100, H=2, G=1),
     replace(PLAIN, D=128, causal=False, S=1100, KV=300, H=8, G=1),
     replace(PLAIN, D=96, S=70, KV=1300, H=2, G=1, dtype="bfloat16"),
     replace(PLAIN, D=256, H=48, G=2, causal=False),

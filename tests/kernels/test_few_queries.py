@@ -30,10 +30,12 @@ def test_few_queries_match_fp64(interpreter: Worker, case: object) -> None:
     interpreter.check(run_flash, case, names=("out", "lse"), draws=1)
 
 
-def launches(name: str, seqlen_q: int, **options: object) -> list[tuple[str, int]]:
+def launches(
+    name: str, seqlen_q: int, head_dim: int = 128, **options: object
+) -> list[tuple[str, int]]:
     def call() -> None:
-        q = torch.empty((1, seqlen_q, 32, 128), dtype=torch.bfloat16)
-        k, v = (torch.empty((1, 65536, 8, 128), dtype=q.dtype) for _ in range(2))
+        q = torch.empty((1, seqlen_q, 32, head_dim), dtype=torch.bfloat16)
+        k, v = (torch.empty((1, 65536, 8, head_dim), dtype=q.dtype) for _ in range(2))
         flash_attention(q, k, v, **options)
 
     recording = record(call, targets.get(name))
@@ -56,9 +58,10 @@ def test_what_decoding_does_not_take_is_the_other_kernels(options: dict[str, flo
     assert name.startswith("attention_forward")
 
 
-def test_some_queries_fill_a_hopper_device_too() -> None:
-    """As tiles of the forward kernel they are 64 programs for 132 multiprocessors."""
-    (attend, programs), (combine, _) = launches("sm_90", 128, causal=True)
+@pytest.mark.parametrize(("seqlen_q", "head_dim"), [(128, 128), (64, 256)])
+def test_some_queries_fill_a_hopper_device_too(seqlen_q: int, head_dim: int) -> None:
+    """As tiles of the forward kernel they are 64 and 32 programs for 132 multiprocessors."""
+    (attend, programs), (combine, _) = launches("sm_90", seqlen_q, head_dim, causal=True)
     assert (attend, combine) == ("attention_kvcache", "attention_kvcache_combine")
     assert programs >= 132
 
@@ -69,19 +72,24 @@ def test_more_queries_are_tiles_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "seqlen_q", "keys", "left", "wgmma", "taken"),
+    ("batch", "seqlen_q", "keys", "head_dim", "left", "wgmma", "taken"),
     [
-        (1, 17, 1024, None, True, True),
-        (2, 128, 1024, None, True, True),
-        (2, 129, 1024, None, True, False),
-        (5, 64, 1024, None, True, True),
-        (6, 17, 1024, None, True, False),
-        (1, 256, 1024, None, True, True),
-        (1, 257, 1024, None, True, False),
-        (1, 17, 1023, None, True, False),
-        (1, 17, 1024, -900, True, False),
-        (1, 17, 1024, None, False, False),
-        (3, 16, 512, -400, False, True),
+        (1, 17, 1024, 72, None, True, True),
+        (2, 128, 1024, 72, None, True, True),
+        (2, 129, 1024, 72, None, True, False),
+        (5, 64, 1024, 72, None, True, True),
+        (6, 17, 1024, 72, None, True, False),
+        (1, 256, 1024, 72, None, True, True),
+        (1, 257, 1024, 72, None, True, False),
+        (1, 17, 1023, 72, None, True, False),
+        (1, 17, 1024, 72, -900, True, False),
+        (1, 17, 1024, 72, None, False, False),
+        (3, 16, 512, 72, -400, False, True),
+        (1, 64, 2048, 136, None, True, True),
+        (1, 64, 2047, 136, None, True, False),
+        (2, 64, 4096, 256, None, True, True),
+        (2, 64, 4095, 256, None, True, False),
+        (1, 129, 65536, 256, None, True, False),
     ],
     ids=str,
 )
@@ -89,13 +97,15 @@ def test_where_some_queries_decode(
     batch: int,
     seqlen_q: int,
     keys: int,
+    head_dim: int,
     left: int | None,
     wgmma: bool,
     taken: bool,
     monkeypatch,
 ) -> None:
+    """Of 16 heads."""
     monkeypatch.setattr(few_queries.targets, "current", lambda: SimpleNamespace(has_wgmma=wgmma))
     monkeypatch.setattr(few_queries.targets, "multiprocessors", lambda: 132)
-    q = torch.empty((batch, seqlen_q, 16, 72), dtype=torch.float16, device="meta")
-    k = torch.empty((batch, keys, 16, 72), dtype=torch.float16, device="meta")
+    q = torch.empty((batch, seqlen_q, 16, head_dim), dtype=torch.float16, device="meta")
+    k = torch.empty((batch, keys, 16, head_dim), dtype=torch.float16, device="meta")
     assert few_queries.supported(q, k, 1.0, left) == taken
