@@ -7,15 +7,11 @@ from typing import Any
 import torch
 
 from .. import autocast, checks
-from . import fp8_interface, gradients, operators
+from . import fp8_interface, gradients, operators, shapes
 from .marks import all_marked
 from .options import PLAIN, Options, checked
 
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-ALL_DTYPES = DTYPES + fp8_interface.DTYPES
-MAX_HEAD_DIM = 256
-# A window that reaches further hides nothing: sums with it stay within 32 bits.
-FARTHEST = 1 << 30
+ALL_DTYPES = shapes.DTYPES + fp8_interface.DTYPES
 
 
 def flash_attention(
@@ -91,8 +87,8 @@ def flash_attention(
     low["out_dtype"] = out_dtype
     in_fp8 = fp8_interface.asked(q, **low)
     q, k, v = autocast.lowered(q, k, v)
-    check(q, k, v, layout="(batch, seqlen, heads, head_dim)", head_axis=2, dtypes=ALL_DTYPES)
-    reach = limits(k.shape[1] - q.shape[1], causal, window_size)
+    shapes.check(q, k, v, layout="(batch, seqlen, heads, head_dim)", head_axis=2, dtypes=ALL_DTYPES)
+    reach = shapes.limits(k.shape[1] - q.shape[1], causal, window_size)
     scores = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
     options = checked(
         q,
@@ -146,7 +142,7 @@ def flash_attention_backward(
     """
     layout = "(batch, seqlen, heads, head_dim)"
     dout, q, k, v, out = autocast.lowered(dout, q, k, v, out)
-    check(q, k, v, layout=layout, head_axis=2)
+    shapes.check(q, k, v, layout=layout, head_axis=2)
     checks.tensor("out", out, rank=4, layout=layout)
     checks.tensor("dout", dout, rank=4, layout=layout)
     checks.same_dtype_and_device("q", q, out=out, dout=dout)
@@ -166,7 +162,7 @@ def flash_attention_backward(
             f"lse: expected contiguous {rows} as flash_attention returns it, got "
             f"{tuple(lse.shape)} with strides {lse.stride()}"
         )
-    causal, causal_offset, left_offset = limits(k.shape[1] - q.shape[1], causal, window_size)
+    causal, causal_offset, left_offset = shapes.limits(k.shape[1] - q.shape[1], causal, window_size)
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
     exact = checks.flag("exact_gradients", exact_gradients)
     checks.launchable("q", q)
@@ -212,87 +208,3 @@ def attend(
     scale = checks.softmax_scale(scale, q.shape[3])
     mask = (causal, causal_offset, left_offset)
     return operators.flash_attention(q, k, v, *mask, scale, *options, return_lse=return_lse)
-
-
-def limits(offset: int, causal: bool, window_size: Any) -> tuple[bool, int, int | None]:
-    """Of the diagonal j = i + ``offset``: whether late keys are hidden; query i sees key j up to
-    i + the second and, unless it is None, from i + the third on."""
-    given = window_size if isinstance(window_size, (tuple, list)) else ()
-    sizes = [checks.whole(size) for size in given]
-    if len(sizes) != 2 or any(size is None or size < -1 for size in sizes):
-        raise ValueError(
-            "window_size: expected (left, right), each a number of keys or -1 for all, got "
-            f"{window_size!r}"
-        )
-    # min() would ask of a symbol how large it is; sym_min() takes longer.
-    left, right = (
-        min(size, FARTHEST) if type(size) is int else torch.sym_min(size, FARTHEST)
-        for size in sizes
-    )
-    if checks.flag("causal", causal):
-        right = 0
-    return right >= 0, offset + max(right, 0), None if left < 0 else offset - left
-
-
-def check(
-    q: Any,
-    k: Any,
-    v: Any,
-    names: tuple[str, str, str] = ("q", "k", "v"),
-    *,
-    layout: str,
-    head_axis: int,
-    dtypes: tuple[torch.dtype, ...] = DTYPES,
-) -> None:
-    for name, value in zip(names, (q, k, v), strict=True):
-        checks.tensor(name, value, rank=4, layout=layout)
-    q_name, k_name, v_name = names
-    checks.no_tangent(**{q_name: q, k_name: k, v_name: v})
-    checks.dtype(q_name, q, dtypes)
-    checks.same_dtype_and_device(q_name, q, **{k_name: k, v_name: v})
-    if k.shape[0] != q.shape[0]:
-        raise ValueError(f"{k_name}: expected batch {q.shape[0]} as {q_name} has, got {k.shape[0]}")
-    head_dim = q.shape[3]
-    if not 1 <= head_dim <= MAX_HEAD_DIM:
-        raise ValueError(f"{q_name}: expected head_dim 1 to {MAX_HEAD_DIM}, got {head_dim}")
-    if k.shape[3] != head_dim:
-        raise ValueError(f"{k_name}: expected head_dim {head_dim} as {q_name}, got {k.shape[3]}")
-    if v.shape[:3] != k.shape[:3]:
-        raise ValueError(
-            f"{v_name}: expected shape {(*k.shape[:3], v.shape[3])} as {k_name} has, got "
-            f"{tuple(v.shape)}"
-        )
-    if not 1 <= v.shape[3] <= MAX_HEAD_DIM:
-        raise ValueError(f"{v_name}: expected head_dim 1 to {MAX_HEAD_DIM}, got {v.shape[3]}")
-    heads, kv_heads = q.shape[head_axis], k.shape[head_axis]
-    if kv_heads == 0:
-        raise ValueError(f"{k_name}: expected at least one head, got 0; layout is {layout}")
-    if heads % kv_heads:
-        raise ValueError(
-            f"{k_name}: expected a number of heads that divides the {heads} of {q_name}, got "
-            f"{kv_heads}; layout is {layout}"
-        )
-
-
-def check_lengths(q: torch.Tensor, **lengths: Any) -> None:
-    """``cu_seqlens_q`` and ``cu_seqlens_k`` of packed sequences, beside ``q``."""
-    for name, value in lengths.items():
-        checks.tensor(name, value, rank=1, layout="(batch + 1,)")
-        checks.dtype(name, value, (torch.int32,))
-        checks.same_device("q", q, **{name: value})
-        if value.numel() < 1 or not value.is_contiguous():
-            raise ValueError(
-                f"{name}: expected batch + 1 contiguous entries, got {value.numel()} with stride "
-                f"{value.stride(0)}"
-            )
-
-
-def longest(name: str, value: Any) -> int:
-    """The length of the longest of packed sequences, which the host must know."""
-    found: int | None = checks.whole(value)
-    if found is None or checks.negative(found):
-        raise ValueError(
-            f"{name}: expected the longest sequence as an int, got {value!r}; a tensor's .item() "
-            "once, where the lengths are made, is enough"
-        )
-    return found

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import autocast, checks
-from . import e4m3, interface, options
+from . import e4m3, options, shapes
 from . import kvcache_operators as operators
 from .kvcache_configs import MAX_SPLITS
 
@@ -103,7 +103,7 @@ def flash_attention_kvcache(
     scores = options.checked(q, by_scores, softcap, alibi_slopes, sinks)[:3]
     _without_gradient(alibi_slopes=alibi_slopes, sinks=sinks, k_scale=k_scale, v_scale=v_scale)
     _without_gradient(rotary_cos=rotary_cos, rotary_sin=rotary_sin)
-    causal, right, left = interface.limits(0, causal, window_size)
+    causal, right, left = shapes.limits(0, causal, window_size)
     scale = checks.softmax_scale(softmax_scale, q.shape[-1])
     return_lse = checks.flag("return_lse", return_lse)
     rotary_interleaved = checks.flag("rotary_interleaved", rotary_interleaved)
@@ -136,13 +136,13 @@ def _check_packed(q: Any, cu_q: Any, max_q: Any, k: Any, v: Any) -> int:
             )
         return 0
     checks.tensor("q", q, rank=3, layout=PACKED_LAYOUT)
-    interface.check_lengths(q, cu_seqlens_q=cu_q)
+    shapes.check_lengths(q, cu_seqlens_q=cu_q)
     if k is not None or v is not None:
         raise ValueError(
             f"{'v' if k is None else 'k'}: expected None with cu_seqlens_q, got a tensor; write "
             "the new keys and values into the caches beforehand, and count them in cache_seqlens"
         )
-    return interface.longest("max_seqlen_q", max_q)
+    return shapes.longest("max_seqlen_q", max_q)
 
 
 def _check(
@@ -196,7 +196,7 @@ def _check(
             f"{str(k.dtype).removeprefix('torch.')}; convert both caches with "
             "k_cache.float().to(torch.float8_e4m3fn)"
         )
-    interface.check(q, k, v, ("q", "k_cache", "v_cache"), layout=layout, head_axis=2)
+    shapes.check(q, k, v, ("q", "k_cache", "v_cache"), layout=layout, head_axis=2)
     splits = checks.whole(num_splits)
     if splits is None or not 0 <= splits <= MAX_SPLITS:
         raise ValueError(
@@ -239,7 +239,7 @@ def _check_rotary(q: Any, k: Any, cos: Any, sin: Any, rows: int, packed: bool) -
     layout = "(positions, rotary_dim / 2)"
     for name, value in (("rotary_cos", cos), ("rotary_sin", sin)):
         checks.tensor(name, value, rank=2, layout=layout)
-        checks.dtype(name, value, interface.DTYPES)
+        checks.dtype(name, value, shapes.DTYPES)
         checks.same_device("q", q, **{name: value})
         if value.shape[0] < rows or not 1 <= value.shape[1] <= q.shape[3] // 2:
             raise ValueError(

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from .. import autocast, checks
-from .interface import attend, check
+from .interface import attend
 from .options import checked, is_causal_bias
+from .shapes import check
 
 
 def scaled_dot_product_attention(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import autocast, checks, transforms
-from . import gradients, interface, operators, packed_rest
+from . import gradients, operators, packed_rest, shapes
 from .options import NAMES, Options, checked
 from .packed import Packed
 
@@ -54,9 +54,9 @@ def flash_attention_varlen(
     """
     q, k, v = autocast.lowered(q, k, v)
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
-    max_seqlen_q = interface.longest("max_seqlen_q", max_seqlen_q)
-    max_seqlen_k = interface.longest("max_seqlen_k", max_seqlen_k)
-    causal, right, left = interface.limits(0, causal, window_size)
+    max_seqlen_q = shapes.longest("max_seqlen_q", max_seqlen_q)
+    max_seqlen_k = shapes.longest("max_seqlen_k", max_seqlen_k)
+    causal, right, left = shapes.limits(0, causal, window_size)
     batch = cu_seqlens_q.numel() - 1
     options = checked(
         q,
@@ -221,8 +221,8 @@ def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any) -> None:
             f"q: expected float16, bfloat16 or float32, got {q.dtype}: fp8 serves flash_attention "
             "alone; convert q, k and v with .bfloat16()"
         )
-    interface.check(*(one.unsqueeze(0) for one in (q, k, v)), layout=LAYOUT, head_axis=2)
-    interface.check_lengths(q, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k)
+    shapes.check(*(one.unsqueeze(0) for one in (q, k, v)), layout=LAYOUT, head_axis=2)
+    shapes.check_lengths(q, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k)
     if cu_q.numel() != cu_k.numel():
         raise ValueError(
             f"cu_seqlens_k: expected {cu_q.numel()} entries as cu_seqlens_q has, got {cu_k.numel()}"

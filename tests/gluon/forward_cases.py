@@ -57,9 +57,9 @@ class Case:
         return "-".join("".join(word.split()) for word in (*words, *cut)) or "plain"
 
     def limits(self, n_q: int, n_k: int) -> tuple[bool, int, int | None]:
-        from kernels.attention import interface
+        from kernels.attention import shapes
 
-        return interface.limits(n_k - n_q, self.causal, self.window)
+        return shapes.limits(n_k - n_q, self.causal, self.window)
 
     def packed(self) -> Any:
         """Where sequences begin: behind rows of NaN, unless for the public function."""

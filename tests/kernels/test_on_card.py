@@ -40,7 +40,7 @@ def test_a_kernel_that_is_given_up_is_told() -> None:
 
 def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
     from kernels.attention import backward, hopper, hopper_backward_launch
-    from kernels.attention.interface import limits
+    from kernels.attention.shapes import limits
 
     taken, masked, gradients = set(), set(), set()
     with driver.active(targets.get("sm_90")):
@@ -100,7 +100,7 @@ def test_every_cut_of_hoppers_attention_in_fp8_is_taken_once() -> None:
 
 def test_hoppers_packed_sequences_run_hoppers_kernel() -> None:
     from kernels.attention import hopper
-    from kernels.attention.interface import limits
+    from kernels.attention.shapes import limits
 
     with driver.active(targets.get("sm_90")):
         for case in each_path_once.HOPPER_PACKED:
