@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import autocast, checks
-from . import fp8_interface, gradients, operators, shapes
+from . import chunks, fp8_interface, gradients, operators, shapes
 from .marks import all_marked
 from .options import PLAIN, Options, checked
 
@@ -21,6 +21,7 @@ def flash_attention(
     *,
     causal: bool = False,
     window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int | None = None,
     softmax_scale: float | None = None,
     softcap: float | None = None,
     alibi_slopes: torch.Tensor | None = None,
@@ -49,7 +50,11 @@ def flash_attention(
     ``causal`` is aligned bottom-right: the last query sees every key, so query i sees key j when
     j <= i + seqlen_k - seqlen_q. A row that sees no key gives 0, and -inf as log-sum-exp.
     ``window_size`` (left, right) lets it see that many keys before and after its own alone, -1 for
-    all of them; what no query sees is not read, forward or backward.
+    all of them; what no query sees is not read, forward or backward. ``attention_chunk`` lets it
+    see keys of its own chunk alone (Llama 4): chunks are so many keys each from the first key on,
+    and query i is in that of key i + seqlen_k - seqlen_q. Without a bias and a block mask; where
+    queries are of several chunks, these are packed sequences (``flash_attention_varlen``), and
+    dropout draws by chunk.
     ``softmax_scale`` is 1 / sqrt(head_dim) by default.
 
     What else a score goes through, in this order, on portable kernels: ``softcap`` above 0 makes
@@ -88,6 +93,9 @@ def flash_attention(
     in_fp8 = fp8_interface.asked(q, **low)
     q, k, v = autocast.lowered(q, k, v)
     shapes.check(q, k, v, layout="(batch, seqlen, heads, head_dim)", head_axis=2, dtypes=ALL_DTYPES)
+    chunk = chunks.checked(attention_chunk, bias=bias, block_mask=block_mask)
+    if chunk is not None:
+        k, v, chunk = chunks.seen(chunk, q, k, v)
     reach = shapes.limits(k.shape[1] - q.shape[1], causal, window_size)
     scores = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
     options = checked(
@@ -103,10 +111,10 @@ def flash_attention(
         block_size=block_size,
         exact_gradients=exact_gradients,
     )
-    if in_fp8 and not Options(*options).plain:
+    if in_fp8 and not (Options(*options).plain and chunk is None):
         raise NotImplementedError(
             "q: expected float16, bfloat16 or float32 where more is asked of scores than a mask, "
-            f"got {q.dtype}; convert q, k and v with .bfloat16()"
+            f"or queries are of several chunks, got {q.dtype}; convert q, k and v with .bfloat16()"
         )
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
     return_lse = checks.flag("return_lse", return_lse)
@@ -114,7 +122,12 @@ def flash_attention(
     if in_fp8:
         out, lse = fp8_interface.attend(q, k, v, *reach, softmax_scale, **low)
         return (out, lse) if return_lse else out
-    out, lse = attend(q, k, v, *reach, scale, *options, return_lse=return_lse)
+    if chunk is None:
+        out, lse = attend(q, k, v, *reach, scale, *options, return_lse=return_lse)
+    else:
+        # Of a chunk the offset of its own lengths.
+        near = shapes.limits(0, causal, window_size)
+        out, lse = chunks.attend(q, k, v, chunk, near, scale, options, return_lse)
     return (out, lse) if return_lse else out
 
 

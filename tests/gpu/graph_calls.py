@@ -248,6 +248,7 @@ CALLS: dict[str, Call] = {
     "attention window": attention(D=64, causal=True, window_size=(100, 0)),
     "attention softcap sinks bias": attention(D=64, extra="sinks bias", softcap=5.0),
     "attention dropout blocks": attention(D=64, extra="seed blocks", dropout_p=0.2),
+    "attention chunks": attention(S=1500, causal=True, attention_chunk=512),
     "attention few keys": attention(D=64, S=20, causal=True),
     "attention few queries": few_queries(),
     "attention backward": backward(),

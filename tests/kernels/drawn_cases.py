@@ -162,6 +162,8 @@ def _attention(options: Random, lengths: Random, longest: int) -> Drawn:
     case = scores_cases.Case(**given)
     if _chance(options, 0.15):  # rows of one heavy weight
         case = Steep(**given, steep=options.choice((0.7, 1.0, 1.4, 2.0)))
+    if not (bias or blocks or dropout) and _chance(options, 0.1):
+        case = replace(case, chunk=options.choice((17, 64, 128, 500)))
     name = "flash_attention scores" if any(asked) else "flash_attention"
     return Drawn(name, case, scores_cases.run)
 

@@ -36,6 +36,8 @@ class Case(Plain):
     # Axes batch and heads of a mask of blocks, with 1 where it broadcasts, and a block's sizes.
     blocks: tuple[int, ...] = ()
     block: tuple[int, int] = (128, 128)
+    # The keys of a chunk, beyond which nothing is seen.
+    chunk: int | None = None
     # Of packed sequences: one of no token before the others, and one behind them.
     empty: bool = False
 
@@ -52,6 +54,7 @@ class Case(Plain):
             + (f"-dropout{self.dropout}" if self.dropout else "")
             + (f"-blocks-{self.blocks[0]}x{self.blocks[1]}" if self.blocks else "")
             + (f"-of-{self.block[0]}x{self.block[1]}" if self.block != (128, 128) else "")
+            + (f"-chunk{self.chunk}" if self.chunk else "")
             + "-empty" * self.empty
         )
 
@@ -81,6 +84,7 @@ class Case(Plain):
     def scalars(self) -> dict[str, Any]:
         found = self.options | ({"softcap": self.softcap} if self.softcap else {})
         found |= {"block_size": self.block} if self.blocks else {}
+        found |= {"attention_chunk": self.chunk} if self.chunk else {}
         return found | ({"dropout_p": self.dropout, "dropout_seed": SEED} if self.dropout else {})
 
 
@@ -144,6 +148,8 @@ def formula(
         hidden |= columns > rows + right
     if left >= 0:
         hidden |= columns < rows - left
+    if case.chunk:
+        hidden |= columns // case.chunk != rows // case.chunk
     if "block_mask" in extras:
         rows_of, columns_of = case.block
         whole = extras["block_mask"].repeat_interleave(rows_of, 2).repeat_interleave(columns_of, 3)

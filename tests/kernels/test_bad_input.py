@@ -97,6 +97,16 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^window_size: expected \(left, right\).*-1 for all, got \(4, -2\)",
     ),
+    "attention-chunk": (
+        lambda: kernels.flash_attention(Q, K, K, attention_chunk=-32),
+        ValueError,
+        r"^attention_chunk: expected how many keys a chunk has, or None, got -32",
+    ),
+    "attention-chunk-bias": (
+        lambda: kernels.flash_attention(Q, K, K, attention_chunk=8, bias=LSE[0, 0]),
+        ValueError,
+        r"^bias: expected None beside attention_chunk, got Tensor; hide other chunks by it",
+    ),
     "attention-softcap": (
         lambda: kernels.flash_attention(Q, K, K, softcap=-1.0),
         ValueError,

@@ -27,6 +27,10 @@ CALLS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
         lambda: kernels.flash_attention(Q, K, K, dropout_p=0.1, bias=empty(8, 1024)),
         (2, 8, 4, 64),
     ),
+    "attention-chunks": (
+        lambda: kernels.flash_attention(Q, K[:, :9], K[:, :9], attention_chunk=3),
+        (2, 8, 4, 64),
+    ),
     "attention-fp8": (lambda: kernels.flash_attention(*[Q.to(FP8)] * 3), (2, 8, 4, 64)),
     "attention-backward": (
         lambda: kernels.flash_attention_backward(Q, Q, K, K, Q, LSE)[1],
