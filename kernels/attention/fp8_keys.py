@@ -1,0 +1,95 @@
+"""The loop over keys of the forward pass in fp8, as forward_keys.py has it in 16 bits."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def attend_fp8(
+    b_q,
+    b_out,
+    b_max,
+    b_sum,
+    k,
+    v,
+    o_first,
+    o_end,
+    o_row,
+    stride_ks,
+    stride_kd,
+    stride_vs,
+    stride_vd,
+    seqlen_k,
+    causal_offset,
+    left_offset,
+    scale_log,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+    PRESCALE: tl.constexpr,
+    OFFSET: tl.constexpr,
+):
+    """Let the rows from ``o_row`` on see the keys from ``o_first`` up to ``o_end``.
+
+    As ``forward_keys.attend``; without MASKED every row sees every one of them.
+    """
+    o_m = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    o_d = tl.arange(0, BLOCK_D)
+    o_dv = tl.arange(0, BLOCK_DV)
+    in_d = o_d < HEAD_DIM
+    in_dv = o_dv < HEAD_DIM_V
+    o_k = o_d[:, None] * stride_kd + o_n[None, :] * stride_ks
+    o_v = o_n[:, None] * stride_vs + o_dv[None, :] * stride_vd
+    for i_n in range(o_first, o_end, BLOCK_N):
+        in_n = o_n < seqlen_k - i_n
+        # [BLOCK_D, BLOCK_N]
+        if MASKED:
+            b_k = tl.load(k + o_k, mask=in_d[:, None] & in_n[None, :], other=0.0)
+        elif BLOCK_D == HEAD_DIM:
+            b_k = tl.load(k + o_k)
+        else:
+            b_k = tl.load(k + o_k, mask=in_d[:, None], other=0.0)
+        b_s = tl.dot(b_q, b_k)
+        if PRESCALE:
+            b_s *= scale_log
+        if MASKED:
+            seen = in_n[None, :]
+            if CAUSAL:
+                seen = seen & (i_n + o_n[None, :] <= o_row + o_m[:, None] + causal_offset)
+            if left_offset is not None:
+                seen = seen & (i_n + o_n[None, :] >= o_row + o_m[:, None] + left_offset)
+            b_s = tl.where(seen, b_s, float("-inf"))
+
+        scale = 1.0 if PRESCALE else scale_log
+        b_max_new = tl.maximum(b_max, tl.max(b_s, 1) * scale)
+        b_shift = b_max_new
+        if MASKED:
+            # A row that has seen no key yet has -inf as maximum: subtract 0, or NaN would arise.
+            b_shift = tl.where(b_max_new == float("-inf"), 0.0, b_max_new)
+        b_p = tl.exp2(b_s * scale - (b_shift - OFFSET)[:, None])
+        b_alpha = tl.exp2(b_max - b_shift)
+        # Of the weights before they are rounded: the log-sum-exp does not see fp8.
+        b_sum = b_sum * b_alpha + tl.sum(b_p, 1)
+        b_out = b_out * b_alpha[:, None]
+        b_max = b_max_new
+        # [BLOCK_N, BLOCK_DV]
+        if MASKED:
+            b_v = tl.load(v + o_v, mask=in_n[:, None] & in_dv[None, :], other=0.0)
+        elif BLOCK_DV == HEAD_DIM_V:
+            b_v = tl.load(v + o_v)
+        else:
+            b_v = tl.load(v + o_v, mask=in_dv[None, :], other=0.0)
+        # Not as the product's accumulator: while Hopper's fp8 products add, they keep 14 bits. So
+        # the keys of a block are added there, and the blocks in fp32.
+        b_out += tl.dot(b_p.to(b_v.dtype), b_v)
+        k += BLOCK_N * stride_ks
+        v += BLOCK_N * stride_vs
+    return b_out, b_max, b_sum
