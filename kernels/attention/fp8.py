@@ -29,15 +29,37 @@ OFFSET = {torch.float8_e4m3fn: 8, torch.float8_e4m3fnuz: 7}
 
 
 class Scales(NamedTuple):
-    """What q, k and v are multiplied by: fp32, one value or one a head, or None."""
+    """What q, k and v are multiplied by: fp32, one value, one a head or one a sequence and head, or
+    None."""
 
     q: torch.Tensor | None
     k: torch.Tensor | None
     v: torch.Tensor | None
 
-    def strides(self) -> tuple[int, ...]:
-        """From one head's to the next; 0 where one value serves all."""
-        return tuple(0 if one is None or one.numel() == 1 else one.stride(0) for one in self)
+    @property
+    def by_sequence(self) -> bool:
+        return any(one is not None and one.dim() == 2 for one in self)
+
+    def of(self, some: slice) -> Scales:
+        """Those of some sequences."""
+        return Scales(*(x[some] if x is not None and x.dim() == 2 else x for x in self))
+
+    def strides(self) -> list[int | None]:
+        """Of each from one sequence's to the next, None where sequences share them, and from one
+        head's, 0 where one value serves all."""
+        found: list[int | None] = []
+        for one in self:
+            found.append(one.stride(0) if one is not None and one.dim() == 2 else None)
+            found.append(0 if one is None or one.numel() == 1 else one.stride(-1))
+        return found
+
+
+@triton.jit
+def scale_of(scale, i_b, i_h, stride_b, stride_h):
+    """Of head ``i_h`` of sequence ``i_b``; strides as ``Scales`` has them."""
+    if stride_b is not None:
+        scale += i_b * stride_b
+    return tl.load(scale + i_h * stride_h)
 
 
 @triton.jit
@@ -68,9 +90,12 @@ def attention_forward_fp8(
     q_scale,
     k_scale,
     v_scale,
-    stride_q_scale,
-    stride_k_scale,
-    stride_v_scale,
+    stride_q_scale_b,
+    stride_q_scale_h,
+    stride_k_scale_b,
+    stride_k_scale_h,
+    stride_v_scale_b,
+    stride_v_scale_h,
     stride_qb,
     stride_qs,
     stride_qh,
@@ -107,8 +132,8 @@ def attention_forward_fp8(
 ):
     """Masks, blocks and options as ``forward.attention_forward`` has them.
 
-    A scale is None or a pointer to fp32; its stride is 0 where one value serves all heads. They
-    are read here, never on the host: a launch does not wait for what computed them.
+    A scale is None or a pointer to fp32, with strides of ``Scales``. They are read here, never on
+    the host: a launch does not wait for what computed them.
     """
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_m = tl.program_id(0) % n_blocks
@@ -118,9 +143,9 @@ def attention_forward_fp8(
     i_kv = i_h // heads_per_kv
 
     if q_scale is not None:
-        scale_log *= tl.load(q_scale + i_h * stride_q_scale)
+        scale_log *= scale_of(q_scale, i_b, i_h, stride_q_scale_b, stride_q_scale_h)
     if k_scale is not None:
-        scale_log *= tl.load(k_scale + i_kv * stride_k_scale)
+        scale_log *= scale_of(k_scale, i_b, i_kv, stride_k_scale_b, stride_k_scale_h)
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
     i_row = (i_m * BLOCK_M).to(tl.int64)
     out += i_b.to(tl.int64) * stride_ob + i_h.to(tl.int64) * stride_oh + i_row * stride_os
@@ -201,7 +226,7 @@ def attention_forward_fp8(
     # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
     b_factor = 1.0 / tl.where(b_sum == 0.0, 1.0, b_sum)
     if v_scale is not None:
-        b_factor *= tl.load(v_scale + i_kv * stride_v_scale)
+        b_factor *= scale_of(v_scale, i_b, i_kv, stride_v_scale_b, stride_v_scale_h)
     b_out = b_out * b_factor[:, None]
     b_lse = (b_max + (tl.log2(b_sum) - OFFSET)) * 0.6931471805599453
     b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)

@@ -38,52 +38,72 @@ def attend(
     causal_offset: int,
     left_offset: int | None,
     softmax_scale: float | None,
+    **given: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp) for tensors whose shapes are checked; ``given``, scales and ``out_dtype``,
+    is checked here."""
+    scales, out_dtype = _checked(q, k, v, q.shape[0], **given)
+    scale = checks.softmax_scale(softmax_scale, q.shape[3])
+    run: Any = flash_attention_fp8_op if checks.traced(q, k, v, *scales) else _forward
+    masks = (causal, causal_offset, left_offset)
+    outputs: tuple[torch.Tensor, torch.Tensor] = run(q, k, v, *scales, *masks, scale, out_dtype)
+    return outputs
+
+
+def _checked(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    batch: int,
     *,
     q_scale: torch.Tensor | None,
     k_scale: torch.Tensor | None,
     v_scale: torch.Tensor | None,
     out_dtype: torch.dtype | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, log-sum-exp) for tensors whose shapes are checked; the scales are checked here."""
-    scales = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
-    for (name, value), lead in zip(scales.items(), (q, k, v), strict=True):
-        _check_scale(name, value, lead)
+) -> tuple[fp8.Scales, torch.dtype]:
+    """The scales, that of q by heads of q, and the output's dtype, beside ``batch`` sequences."""
+    heads, kv_heads = q.shape[-2], k.shape[-2]
+    _check_scale("q_scale", q_scale, q, batch, heads, kv_heads)
+    _check_scale("k_scale", k_scale, k, batch, kv_heads, kv_heads)
+    _check_scale("v_scale", v_scale, v, batch, kv_heads, kv_heads)
     if out_dtype not in (None, *OUT_DTYPES):
         known = ", ".join(str(one).removeprefix("torch.") for one in OUT_DTYPES)
         raise ValueError(f"out_dtype: expected {known} or None for bfloat16, got {out_dtype}")
-    named = {"q": q, "k": k, "v": v, **scales}
+    named = {"q": q, "k": k, "v": v, "q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
     wanted = [name for name, one in named.items() if one is not None and one.requires_grad]
     if wanted and torch.is_grad_enabled():
         raise NotImplementedError(
             f"{wanted[0]}: expected no gradient where q is fp8, which has a forward pass alone, "
             "got requires_grad=True; call it within torch.no_grad(), or on bf16 tensors"
         )
-    scale = checks.softmax_scale(softmax_scale, q.shape[3])
-    out_dtype = torch.bfloat16 if out_dtype is None else out_dtype
-    traced = checks.traced(q, k, v, *scales.values())
-    run: Any = flash_attention_fp8_op if traced else _forward
-    masks = (causal, causal_offset, left_offset)
-    outputs: tuple[torch.Tensor, torch.Tensor]
-    outputs = run(q, k, v, q_scale, k_scale, v_scale, *masks, scale, out_dtype)
-    return outputs
+    if q_scale is not None and q_scale.dim() == 2 and q_scale.shape[1] != heads:
+        q_scale = q_scale.repeat_interleave(heads // kv_heads, 1)
+    return fp8.Scales(q_scale, k_scale, v_scale), out_dtype or torch.bfloat16
 
 
-def _check_scale(name: str, value: Any, lead: torch.Tensor) -> None:
+def _check_scale(
+    name: str, value: Any, lead: torch.Tensor, batch: int, heads: int, kv_heads: int
+) -> None:
     if value is None:
         return
-    heads = lead.shape[2]
-    # Filled in where it is asked for: in a text dynamo makes a constant of a symbol.
-    expected = f"a float32 tensor of shape () or ({{}},), one value a head of {name[0]}"
     if not isinstance(value, torch.Tensor):
         raise TypeError(
-            f"{name}: expected {expected.format(heads)}, got {type(value).__name__}; "
-            f"torch.tensor({name}, device=q.device) makes one"
+            f"{name}: expected {_expected(name, batch, heads, kv_heads)}, got "
+            f"{type(value).__name__}; torch.tensor({name}, device=q.device) makes one"
         )
     checks.dense(name, value)
-    if value.dtype != torch.float32 or not checks.shaped(value, (), (1,), (heads,)):
+    shapes = ((), (1,), (heads,), (batch, heads), (batch, kv_heads))
+    if value.dtype != torch.float32 or not checks.shaped(value, *shapes):
         got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
-        raise ValueError(f"{name}: expected {expected.format(heads)}, got {got}")
+        raise ValueError(f"{name}: expected {_expected(name, batch, heads, kv_heads)}, got {got}")
     checks.same_device(name[0], lead, **{name: value})
+
+
+def _expected(name: str, batch: int, heads: int, kv_heads: int) -> str:
+    """Made where it is told alone: in a text dynamo makes a constant of a symbol."""
+    found = f"a float32 tensor of shape (), ({heads},) or ({batch}, {heads}), one value a head of "
+    shared = f", or ({batch}, {kv_heads}), one a head of k" if kv_heads != heads else ""
+    return found + name[0] + shared
 
 
 def _forward(

@@ -119,6 +119,7 @@ def launch(
             HEAD_DIM=block_d,
             STAGES=config.stages,
             CAUSAL=causal,
+            BY_SEQUENCE=scales.by_sequence,
             PAIRS=config.pairs,
             Q_STAGES=config.q_stages,
             SKIP=config.skip,

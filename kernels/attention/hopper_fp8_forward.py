@@ -202,7 +202,7 @@ def _consume(
         problem = problem.sizes_anew()
         i_m, i_h, i_b, exists = problem.tile(i_turn)
         if exists:
-            scale_log2 = gl.load(factors + i_h)
+            scale_log2 = gl.load(factors + problem.factors_at(i_h, i_b))
             row = i_m * problem.BLOCK_M + I_CONSUMER * ROWS
             n_loaded, n_whole = problem.blocks(i_m * problem.BLOCK_M, problem.BLOCK_M)
             n_blocks = n_loaded
@@ -242,7 +242,7 @@ def _consume(
 
             # A row that saw no key: its output is 0 and its log-sum-exp -inf.
             inverse = 1.0 / gl.where(total == 0.0, 1.0, total)
-            inverse *= gl.load(factors + problem.heads + i_h)
+            inverse *= gl.load(factors + problem.heads + problem.factors_at(i_h, i_b))
             inverse = gl.convert_layout(inverse, gl.SliceLayout(1, O_LAYOUT))
             staging = memory.out.index(I_CONSUMER)
             PARTS_A_BOX: gl.constexpr = out.block_shape[3] // COLUMNS
@@ -289,6 +289,7 @@ def attention_forward_fp8_hopper(
     HEAD_DIM: gl.constexpr,
     STAGES: gl.constexpr,
     CAUSAL: gl.constexpr,
+    BY_SEQUENCE: gl.constexpr,
     PAIRS: gl.constexpr,
     Q_STAGES: gl.constexpr,
     SKIP: gl.constexpr,
@@ -299,12 +300,13 @@ def attention_forward_fp8_hopper(
     """Row i sees key j when j < seqlen_k and, with CAUSAL, j <= i + causal_offset.
 
     q, k, out: (batch, heads, seqlen, head_dim) as descriptors of one head's boxes; v: (batch,
-    heads, head_dim, seqlen), keys in the order of ``hopper_fp8.prepare``. factors: (2, heads),
-    what scores are multiplied by (they are powers of 2 then) and what the output is.
+    heads, head_dim, seqlen), keys in the order of ``hopper_fp8.prepare``. factors: (1, 2,
+    heads) or, BY_SEQUENCE, (batch, 2, heads), what scores are multiplied by (they are powers of 2
+    then) and what the output is.
     """
     problem = Fp8Problem(
         heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset,
-        CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, PAIRS, SKIP,
+        CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, BY_SEQUENCE, PAIRS, SKIP,
     )  # fmt: skip
     k_ring = new_ring(k, STAGES, CONSUMERS)
     v_ring = new_ring(v, STAGES, CONSUMERS)

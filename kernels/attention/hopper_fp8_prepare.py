@@ -8,7 +8,7 @@ import triton.language as tl
 
 from ..reach import LIMIT
 from .forward import LOG2_E
-from .fp8 import Scales, no_zero
+from .fp8 import Scales, no_zero, scale_of
 
 KEYS = 128  # that a program turns around; the kernel of the products reads whole groups of 16
 ROUNDED = 64  # to which keys are rounded up, so that whole vectors are stored
@@ -23,9 +23,12 @@ def attention_forward_fp8_hopper_prepare(
     k_scale,
     v_scale,
     factors,
-    stride_q_scale,
-    stride_k_scale,
-    stride_v_scale,
+    stride_q_scale_b,
+    stride_q_scale_h,
+    stride_k_scale_b,
+    stride_k_scale_h,
+    stride_v_scale_b,
+    stride_v_scale_h,
     stride_vb,
     stride_vs,
     stride_vh,
@@ -37,29 +40,32 @@ def attention_forward_fp8_hopper_prepare(
     WORDS: tl.constexpr,
     BLOCK_W: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    BY_SEQUENCE: tl.constexpr,
 ):
     """v (batch, keys, kv heads, 4 WORDS) to (batch, kv heads, 4 WORDS, 4 words_to), four values a
     word of 32 bits, zeros past the last key. Of 16 keys, those with the numbers 2 t, 2 t + 1,
     2 t + 8 and 2 t + 9 are next to each other: one thread has their scores.
 
-    factors: (2, heads) fp32, by which scores are multiplied, to powers of 2, and the output. The
-    first of a head whose scales are below 0 is NaN.
+    factors: (1, 2, heads) fp32 or, BY_SEQUENCE, (batch, 2, heads), by which scores are multiplied,
+    to powers of 2, and the output. The first of a head whose scales are below 0 is NaN.
     """
     # Heads side by side, as they are in memory.
     i_h = tl.program_id(0) % kv_heads
     i_n = tl.program_id(0) // kv_heads
     i_b = tl.program_id(1)
-    if (i_n == 0) & (i_b == 0):
+    if (i_n == 0) & (BY_SEQUENCE | (i_b == 0)):
+        if BY_SEQUENCE:
+            factors += i_b * (2 * kv_heads * heads_per_kv)
         b_scale = scale_log
         b_out = 1.0
         if k_scale is not None:
-            b_scale *= tl.load(k_scale + i_h * stride_k_scale)
+            b_scale *= scale_of(k_scale, i_b, i_h, stride_k_scale_b, stride_k_scale_h)
         if v_scale is not None:
-            b_out *= tl.load(v_scale + i_h * stride_v_scale)
+            b_out *= scale_of(v_scale, i_b, i_h, stride_v_scale_b, stride_v_scale_h)
         for i_q in range(i_h * heads_per_kv, (i_h + 1) * heads_per_kv):
             b_factor = b_scale
             if q_scale is not None:
-                b_factor *= tl.load(q_scale + i_q * stride_q_scale)
+                b_factor *= scale_of(q_scale, i_b, i_q, stride_q_scale_b, stride_q_scale_h)
             if q_scale is not None or k_scale is not None:
                 b_factor = no_zero(b_factor)
                 # Below 0 the kernel of the products would take the least score for the largest, and
@@ -127,25 +133,31 @@ def turnable(v: torch.Tensor) -> bool:
 def prepare(
     v: torch.Tensor, heads: int, scale: float, scales: Scales
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Values as (batch, kv heads, head dim, keys rounded up), and the factors of ``heads``."""
+    """Values as (batch, kv heads, head dim, keys rounded up), and the factors of ``heads``, of each
+    sequence where scales are."""
     batch, seqlen_k, kv_heads, head_dim = v.shape
     words = triton.cdiv(seqlen_k, ROUNDED) * (ROUNDED // 4)
     size = batch * kv_heads * head_dim * words
+    by_sequence = scales.by_sequence
+    sets = batch if by_sequence else 1
     # One piece of memory; of integers, which torch fills where it is asked to fill what is new.
-    memory = torch.empty(size + 2 * heads, dtype=torch.int32, device=v.device)
+    memory = torch.empty(size + sets * 2 * heads, dtype=torch.int32, device=v.device)
     values = memory[:size].view(batch, kv_heads, head_dim, words)
-    factors = memory[size:].view(torch.float32)
+    factors = memory[size:].view(torch.float32).view(sets, 2, heads)
     by_word = v.view(torch.int32)
     for first in range(0, batch, MOST):
         some = slice(first, first + MOST)
-        source, to = (by_word, values) if batch <= MOST else (by_word[some], values[some])
+        source, to, given, found = by_word, values, scales, factors
+        if batch > MOST:
+            source, to, given = by_word[some], values[some], scales.of(some)
+            found = factors[some] if by_sequence else factors
         grid = (triton.cdiv(seqlen_k, KEYS) * kv_heads, source.shape[0])
         attention_forward_fp8_hopper_prepare[grid](
             source,
             to,
-            *scales,
-            factors,
-            *scales.strides(),
+            *given,
+            found,
+            *given.strides(),
             *by_word.stride()[:3],
             kv_heads,
             heads // kv_heads,
@@ -155,6 +167,7 @@ def prepare(
             WORDS=head_dim // 4,
             BLOCK_W=max(8, triton.next_power_of_2(head_dim // 4)),
             BLOCK_N=KEYS,
+            BY_SEQUENCE=by_sequence,
             num_warps=4,
         )
     return values.view(v.dtype), factors

@@ -26,13 +26,14 @@ class Fp8Problem:
     BLOCK_N: gl.constexpr
     HEAD_DIM: gl.constexpr
     CAUSAL: gl.constexpr
+    BY_SEQUENCE: gl.constexpr
     PAIRS: gl.constexpr
     SKIP: gl.constexpr
 
     @gluon.constexpr_function
     def __init__(
         self, heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset,
-        CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, PAIRS, SKIP,
+        CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, BY_SEQUENCE, PAIRS, SKIP,
     ):  # fmt: skip
         self.heads = heads
         self.heads_per_kv = heads_per_kv
@@ -45,6 +46,7 @@ class Fp8Problem:
         self.BLOCK_N = gl.constexpr(BLOCK_N)
         self.HEAD_DIM = gl.constexpr(HEAD_DIM)
         self.CAUSAL = gl.constexpr(CAUSAL)
+        self.BY_SEQUENCE = gl.constexpr(BY_SEQUENCE)
         self.PAIRS = gl.constexpr(PAIRS)
         self.SKIP = gl.constexpr(SKIP)
 
@@ -53,7 +55,7 @@ class Fp8Problem:
         return Fp8Problem(
             anew(self.heads), self.heads_per_kv, self.batch, anew(self.seqlen_q),
             anew(self.seqlen_k), anew(self.causal_offset), self.CONSUMERS, self.BLOCK_N,
-            self.HEAD_DIM, self.CAUSAL, self.PAIRS, self.SKIP,
+            self.HEAD_DIM, self.CAUSAL, self.BY_SEQUENCE, self.PAIRS, self.SKIP,
         )  # fmt: skip
 
     @gluon.jit
@@ -80,6 +82,14 @@ class Fp8Problem:
             else:
                 i_m, i_bh = whole_first(i_tile, self.seqlen_q // self.BLOCK_M, n_heads)
         return i_m, i_bh % self.heads, i_bh // self.heads, exists
+
+    @gluon.jit
+    def factors_at(self, i_h, i_b):
+        """Where those of a head begin; its output's stands ``heads`` behind its scores'."""
+        if self.BY_SEQUENCE:
+            return i_b * (2 * self.heads) + i_h
+        else:
+            return i_h
 
     @gluon.jit
     def blocks(self, row, N_ROWS: gl.constexpr):

@@ -83,10 +83,12 @@ def flash_attention(
 
     q, k and v may also be e4m3 in the flavour of the hardware (float8_e4m3fn on sm_89 and later
     and gfx950, float8_e4m3fnuz on gfx942), forward alone. ``q_scale``, ``k_scale`` and ``v_scale``
-    are then what they are multiplied by, fp32 tensors of one value or of one a head of theirs, 1 by
-    default, and ``out_dtype`` is bf16 by default. Weights are rounded to e4m3. Scales below 0
-    are right but on Hopper, where its own kernel serves (docs/attention.md): there a head whose
-    ``q_scale`` times ``k_scale`` is below 0 is NaN, also its log-sum-exp.
+    are then what they are multiplied by, fp32 tensors of one value, of one a head of theirs or of
+    one a sequence and head, (batch, heads), 1 by default; ``q_scale`` also of one a sequence and
+    key head, (batch, kv_heads), as FlashAttention-3 has it, which a small launch repeats.
+    ``out_dtype`` is bf16 by default. Weights are rounded to e4m3. Scales below 0 are right but on
+    Hopper, where its own kernel serves (docs/attention.md): there a head whose ``q_scale`` times
+    ``k_scale`` is below 0 is NaN, also its log-sum-exp.
     """
     low: dict[str, Any] = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
     low["out_dtype"] = out_dtype

@@ -107,7 +107,7 @@ def draw_fp8(seed: int) -> Fp8Case:
         D=D,
         DV=D,
         out=out,
-        scales=random.choice(("none", "tensor", "heads")),
+        scales=random.choice(("none", "tensor", "heads", "sequences")),
         causal=random.random() < 0.5,
         view="beside" if D % 16 else random.choice(("contiguous", "transposed", "beside")),
         scale=random.choice((None, None, 0.3)),

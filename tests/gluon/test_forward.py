@@ -135,6 +135,7 @@ FP8 = [
     Fp8Case(S=2050, KV=64, D=64, DV=64, H=1, G=1, scales="tensor"),
     Fp8Case(S=2050, KV=64, D=16, DV=16, H=1, G=1, causal=True, processors=1),
     Fp8Case(S=70, KV=70, D=40, DV=40, view="beside"),
+    *(Fp8Case(S=200, KV=130, H=4, scales="sequences", causal=c) for c in (False, True)),
     *(Fp8Case(S=70, KV=70, H=4, scales="zeros", causal=c) for c in (False, True)),
     *(Fp8Case(S=330, KV=150, H=1, G=1, causal=c, D=D, DV=D, processors=1, out=out,
               config=cut(n, b, s, pairs=p, skip=k, parts=parts, q_stages=q))
@@ -174,7 +175,7 @@ ALL: dict[str, dict[str, Any]] = {
         "Q_STAGES": {1, 2},
     },
     FP8_KERNEL: {
-        **dict.fromkeys(("CAUSAL", "PAIRS", "SKIP"), BOTH),
+        **dict.fromkeys(("CAUSAL", "BY_SEQUENCE", "PAIRS", "SKIP"), BOTH),
         "CONSUMERS": {2, 3},
         "BLOCK_N": {64, 128, 256},
         "HEAD_DIM": {64, 128, 256},

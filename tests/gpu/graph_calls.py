@@ -179,7 +179,10 @@ def attention_fp8(D: int) -> Call:
     def draw() -> Tensors:
         found = {"q": _randn(2, ROWS, 4, D)} | {name: _randn(2, ROWS, 2, D) for name in "kv"}
         found = {name: one.to(torch.float8_e4m3fn) for name, one in found.items()}
-        return found | {"v_scale": torch.rand(2, device="cuda") + 0.5}
+        # Of heads, of sequences and heads, and of q by heads of k.
+        shapes = {"v_scale": (2,), "k_scale": (2, 2), "q_scale": (2, 2)}
+        scales = {name: torch.rand(each, device="cuda") + 0.5 for name, each in shapes.items()}
+        return found | scales
 
     def run(given: Tensors) -> Any:
         return kernels.flash_attention(**given, causal=True, return_lse=True)

@@ -120,12 +120,14 @@ def in_fp8(
     seqlen_q: int = 1024,
     window: int = -1,
     out: torch.dtype = torch.bfloat16,
-    scales: bool = True,
+    scales: tuple[int, ...] | None = (),
 ) -> Recording:
+    """``scales``: the shape of each."""
+
     def call() -> None:
         q = torch.empty((2, seqlen_q, 8, head_dim), dtype=torch.float8_e4m3fn)
         k, v = (torch.empty((2, 1024, 2, head_dim), dtype=q.dtype) for _ in range(2))
-        scale = torch.ones(()) if scales else None
+        scale = None if scales is None else torch.ones(scales)
         given = dict.fromkeys(("q_scale", "k_scale", "v_scale"), scale)
         options = {"causal": causal, "window_size": (window, -1), "out_dtype": out}
         flash_attention(q, k, v, **given, **options)

@@ -20,11 +20,17 @@ from tests.hopper.recorded import SM_90, in_fp8, only_kernel, product_of_fp8
     [
         pytest.param({"head_dim": 64}, id="D64"),
         pytest.param({"head_dim": 64, "seqlen_q": 4096}, id="D64-long"),
-        pytest.param({"head_dim": 48, "out": torch.float16, "scales": False}, id="D48-fp16"),
+        pytest.param({"head_dim": 48, "out": torch.float16, "scales": None}, id="D48-fp16"),
         pytest.param({"head_dim": 128}, id="D128"),
         pytest.param({"head_dim": 128, "seqlen_q": 4096}, id="D128-long"),
         pytest.param({"head_dim": 96, "seqlen_q": 4096, "out": torch.float32}, id="D96-fp32"),
         pytest.param({"head_dim": 256}, id="D256"),
+        *(
+            pytest.param(
+                {"head_dim": D, "seqlen_q": S, "scales": (2, 2)}, id=f"D{D}-S{S}-sequences"
+            )
+            for D, S in ((64, 1024), (64, 4096), (128, 1024), (128, 4096), (256, 1024))
+        ),
     ],
 )
 def test_fp8_products_without_spills_advisories_or_moves(options, causal: bool) -> None:

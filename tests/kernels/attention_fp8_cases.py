@@ -78,9 +78,17 @@ class Case:
                 made[f"{name}_scale"] = torch.linspace(0.0, 1.0, heads)
             elif self.scales == "signs":
                 made[f"{name}_scale"] = torch.linspace(0.5, 1.0, heads) * SIGNS[:heads]
+            elif self.scales == "sequences":  # heads lie apart
+                made[f"{name}_scale"] = torch.linspace(2.0, 0.4, 2 * heads).view(heads, 2).T
             elif self.scales == "tensor":
                 made[f"{name}_scale"] = torch.tensor(1.7 - 0.5 * seed)
         return made
+
+
+def scale_of(made: dict[str, Any], name: str) -> torch.Tensor:
+    """What ``name`` is to be multiplied by, fp64 of as many axes as it has."""
+    scale = torch.as_tensor(made.get(f"{name}_scale", 1.0)).double()
+    return scale[:, None, :, None] if scale.dim() == 2 else scale[..., None]
 
 
 def of_unit(case: Case, made: dict[str, Any], masks: dict[str, Any]) -> tuple[torch.Tensor, float]:
@@ -88,7 +96,7 @@ def of_unit(case: Case, made: dict[str, Any], masks: dict[str, Any]) -> tuple[to
     scale of v and to the first order, and the largest of a log-sum-exp."""
     scale = case.D**-0.5 if case.scale is None else case.scale
     scales = {
-        name: torch.as_tensor(made.get(f"{name}_scale", 1.0)).double().expand(heads)
+        name: scale_of(made, name).expand(2, 1, heads, 1)[:, 0, :, 0]
         for name, heads in (("q", case.H), ("k", case.G))
     }
     hidden = _hidden(case.S, case.KV, masks)
@@ -99,7 +107,7 @@ def of_unit(case: Case, made: dict[str, Any], masks: dict[str, Any]) -> tuple[to
             i_g = i_h // (case.H // case.G)
             heads = zip("qkv", (i_h, i_g, i_g), strict=True)
             q, k, v = (made[name][i_b, :, i].double() for name, i in heads)
-            by = scales["q"][i_h] * scales["k"][i_g] * scale
+            by = scales["q"][i_b, i_h] * scales["k"][i_b, i_g] * scale
             true, got = ((one * by).masked_fill(hidden, float("-inf"))
                          for one in (q @ k.T, unit_scores(q, k)))  # fmt: skip
             error, weights = (got - true).nan_to_num(0.0), true.softmax(1).nan_to_num(0.0)
@@ -134,10 +142,7 @@ def run(case: Case, on_hopper: bool = False) -> dict[str, float]:
         out_dtype=None if case.out == "bfloat16" else getattr(torch, case.out),
         return_lse=True,
     )
-    q, k, v = (
-        made[name].double() * torch.as_tensor(made.get(f"{name}_scale", 1.0)).double()[..., None]
-        for name in "qkv"
-    )
+    q, k, v = (made[name].double() * scale_of(made, name) for name in "qkv")
     left, right = case.window
     right = 0 if case.causal else right
     masks: dict[str, Any] = {
@@ -154,8 +159,8 @@ def run(case: Case, on_hopper: bool = False) -> dict[str, float]:
     lse_error = 0.0
     if on_hopper:
         lost, lse_error = of_unit(case, made, masks)
-        v_scale = torch.as_tensor(made.get("v_scale", 1.0)).double().expand(case.G)
-        bound += 2.0 * lost * v_scale.repeat_interleave(case.H // case.G)[:, None]
+        v_scale = scale_of(made, "v").expand(2, 1, case.G, 1)
+        bound += 2.0 * lost * v_scale.repeat_interleave(case.H // case.G, 2)
     error = (out.double() - truth).abs()
 
     assert out.dtype == getattr(torch, case.out)

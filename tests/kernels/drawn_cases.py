@@ -260,7 +260,7 @@ def _attention_fp8(options: Random, lengths: Random, longest: int) -> Drawn:
     case = attention_fp8_cases.Case(
         **given,
         out=options.choice(("bfloat16", "float16", "float32")),
-        scales=options.choice(("none", "tensor", "heads")),
+        scales=options.choice(("none", "tensor", "heads", "sequences")),
     )
     return Drawn("flash_attention fp8", case, run_attention_fp8)
 

@@ -151,6 +151,7 @@ LOW_ATTENTION = [
     LowAttention(scales="tensor"),
     LowAttention(D=128, DV=128, causal=True, window=(30, -1), scales="heads", H=4),
     LowAttention(S=33, KV=90, H=4, D=32, DV=16, causal=True, view="transposed", out="float32"),
+    LowAttention(H=4, causal=True, scales="sequences"),
 ]
 # Of Hopper's own pass every cut, and outputs in one and in two boxes of columns.
 HOPPER_LOW_ATTENTION = [
@@ -159,6 +160,7 @@ HOPPER_LOW_ATTENTION = [
     LowAttention(S=2100, KV=150, H=2, G=1),
     LowAttention(S=2100, KV=150, H=2, G=1, causal=True),
     LowAttention(D=128, DV=128, S=150, KV=170),
+    LowAttention(D=128, DV=128, S=150, KV=170, H=4, scales="sequences"),
     LowAttention(D=96, DV=96, S=150, KV=170, causal=True, view="transposed"),
     LowAttention(D=128, DV=128, S=2100, KV=150, scales="heads"),
     LowAttention(D=128, DV=128, S=2100, KV=150, causal=True, out="float32"),

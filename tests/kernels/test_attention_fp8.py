@@ -28,6 +28,8 @@ CASES = [
     Case(H=4, causal=True, scales="signs", flavour="float8_e4m3fnuz"),
     Case(H=4, window=(10, 4), KV=130, scales="signs"),
     Case(H=4, scale=-0.1, scales="signs", causal=True),
+    Case(H=4, causal=True, scales="sequences"),
+    Case(H=4, G=1, window=(10, 4), KV=130, scales="sequences", flavour="float8_e4m3fnuz"),
 ]
 
 
@@ -130,12 +132,33 @@ def test_a_scale_may_be_of_one_value_on_an_axis(interpreter: Worker) -> None:
         assert torch.equal(of_one, of_none)
 
 
+def run_scales_of_key_heads() -> list[torch.Tensor]:
+    """Of q by sequence and key head beside the same by query head, and beside one for all."""
+    import kernels
+
+    made = Case(H=4, G=2, D=32, DV=32).arguments()
+    shared = torch.tensor([[0.5, 3.0], [1.0, 2.0]])
+    found = []
+    for scale in (shared, shared.repeat_interleave(2, 1), shared[:1, 0]):
+        out = kernels.flash_attention(**made, q_scale=scale, out_dtype=torch.float32)
+        assert isinstance(out, torch.Tensor)
+        found.append(out)
+    return found
+
+
+def test_a_scale_of_q_may_be_of_key_heads(interpreter: Worker) -> None:
+    by_key, by_query, of_all = interpreter.run(run_scales_of_key_heads)
+    assert torch.equal(by_key, by_query)
+    same = (by_key == of_all).all(3).all(1)
+    assert same.tolist() == [[True, True, False, False], [False] * 4]
+
+
 def run_operator() -> tuple[dict[str, str], bool, torch.Tensor, torch.Tensor]:
     import kernels
 
-    given = Case(scales="heads", D=32, DV=32).arguments()
+    given = Case(scales="sequences", D=32, DV=32).arguments()
     made = {name: given[name] for name in ("q", "k", "v", "q_scale", "k_scale", "v_scale")}
-    before = [one.view(torch.uint8).clone() for one in made.values()]
+    before = [one.clone() for one in made.values()]
     operator = torch.ops.warpwatch.flash_attention_fp8
     outcome = torch.library.opcheck(
         operator,
@@ -143,8 +166,8 @@ def run_operator() -> tuple[dict[str, str], bool, torch.Tensor, torch.Tensor]:
         # test_schema compares its inputs by an operation torch lacks for float8 on CPUs: below.
         test_utils=("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"),
     )
-    after = [one.view(torch.uint8) for one in made.values()]
-    untouched = all(map(torch.equal, before, after))
+    both = zip(before, made.values(), strict=True)
+    untouched = all(one.float().equal(other.float()) for one, other in both)
 
     def model(q: Any, k: Any, v: Any, **scales: Any) -> Any:
         return kernels.flash_attention(q, k, v, causal=True, **scales) * 2.0
@@ -169,8 +192,12 @@ def run_scales_compiled_for_all_sizes(
 
     calls: dict[str, tuple[Any, Any]] = {
         "attention": (
-            lambda q, s: kernels.flash_attention(q, q, q, q_scale=s),
-            lambda n: (low(n, 20, n, 16), torch.rand(n)),
+            lambda q, s, t: kernels.flash_attention(q, q, q, q_scale=s, k_scale=t),
+            lambda n: (low(n, 20, n, 16), torch.rand(n), torch.rand(n, n)),
+        ),
+        "key heads": (
+            lambda q, k, s: kernels.flash_attention(q, k, k, q_scale=s),
+            lambda n: (low(n, 20, 2 * n, 16), low(n, 9, n, 16), torch.rand(n, n)),
         ),
         "decode": (
             lambda q, k, s: kernels.flash_attention_kvcache(q, k, k, k_scale=s),
@@ -186,7 +213,7 @@ def run_scales_compiled_for_all_sizes(
     return [(compiled(*given), call(*given)) for given in (draw(2), draw(3))]
 
 
-@pytest.mark.parametrize("which", ["attention", "decode", "matmul"])
+@pytest.mark.parametrize("which", ["attention", "key heads", "decode", "matmul"])
 def test_scales_compile_with_dynamic_shapes(interpreter: Worker, which: str) -> None:
     for compiled, eager in interpreter.run(run_scales_compiled_for_all_sizes, which):
         assert torch.equal(compiled, eager)

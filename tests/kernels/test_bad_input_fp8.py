@@ -22,11 +22,27 @@ MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         r"^v_scale: expected no gradient where q is fp8.*forward pass alone.*no_grad\(\)",
     ),
     "mixed": ({"v": K.bfloat16()}, ValueError, r"^v: expected dtype .*e4m3fn.*got .*bfloat16"),
-    "scale-type": ({"q_scale": 2.0}, TypeError, r"^q_scale: .*shape \(\) or \(4,\).*got float"),
+    "scale-type": (
+        {"q_scale": 2.0},
+        TypeError,
+        r"^q_scale: .*shape \(\), \(4,\) or \(1, 4\), one value a head of q, or \(1, 2\), one a "
+        r"head of k, got float; torch.tensor\(q_scale, device",
+    ),
     "scale-shape": (
         {"k_scale": torch.ones(4)},
         ValueError,
-        r"^k_scale: .*shape \(\) or \(2,\), one value a head of k, got float32 of shape \(4,\)",
+        r"^k_scale: .*shape \(\), \(2,\) or \(1, 2\), one value a head of k, got float32 of shape "
+        r"\(4,\)",
+    ),
+    "scale-heads": (
+        {"v_scale": torch.ones(1, 4)},
+        ValueError,
+        r"^v_scale: .*or \(1, 2\), one value a head of v, got float32 of shape \(1, 4\)",
+    ),
+    "scale-sequences": (
+        {"q_scale": torch.ones(2, 4)},
+        ValueError,
+        r"^q_scale: .*\(1, 4\).*got float32 of shape \(2, 4\)",
     ),
     "scale-dtype": ({"q_scale": torch.ones(4).half()}, ValueError, r"^q_scale: .*got float16"),
     "scale-device": ({"q_scale": torch.ones(4, device="meta")}, ValueError, r"^q_scale: .*meta"),

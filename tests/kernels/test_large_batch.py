@@ -63,6 +63,9 @@ CALLS: dict[str, Callable[[], None]] = {
     "hopper-causal": lambda: attention(64, 64, causal=True),
     "fp8": lambda: attention(16, 32, torch.float8_e4m3fn),
     "fp8-hopper": lambda: attention(65, 16, torch.float8_e4m3fn),
+    "fp8-hopper-scales": lambda: attention(
+        65, 16, torch.float8_e4m3fn, q_scale=torch.ones(()), k_scale=torch.ones(BATCH, 1)
+    ),
     "gradients": lambda: gradients(4, 16),
     "gradients-hopper": lambda: gradients(64, 96),
     "gradients-hopper-wide": lambda: gradients(64, 136),
@@ -149,12 +152,15 @@ def test_every_launch_is_within_cudas_limits(
         assert x < 2**31 and all(one < 2**16 for one in others), (name, x, *others)
 
 
-def test_values_of_a_large_batch_are_turned_around_in_several_launches() -> None:
-    recording = record(CALLS["fp8-hopper"], targets.get("sm_90"))
+@pytest.mark.parametrize("name", ["fp8-hopper", "fp8-hopper-scales"])
+def test_values_of_a_large_batch_are_turned_around_in_several_launches(name: str) -> None:
+    recording = record(CALLS[name], targets.get("sm_90"))
     *prepared, products = recording.launches
     assert products.kernel.name == "attention_forward_fp8_hopper"
     assert [launch.grid[1] for launch in prepared] == [65_535, BATCH - 65_535]
-    whole, *_ = prepared[0].arguments.values()
-    rest, *_ = prepared[1].arguments.values()
-    assert isinstance(whole, TensorArgument) and isinstance(rest, TensorArgument)
-    assert rest.address - whole.address == 65_535 * 65 * 16  # bytes of values before
+    # Bytes of values before, and of each sequence's scales and their products.
+    before = {"v": 65 * 16, "k_scale": 4, "factors": 8} if "scales" in name else {"v": 65 * 16}
+    for argument, each in before.items():
+        whole, rest = (launch.arguments[argument] for launch in prepared)
+        assert isinstance(whole, TensorArgument) and isinstance(rest, TensorArgument)
+        assert rest.address - whole.address == 65_535 * each
