@@ -28,6 +28,7 @@ def flash_attention_kvcache(
     rotary_sin: torch.Tensor | None = None,
     cache_seqlens: torch.Tensor | int | None = None,
     cache_batch_idx: torch.Tensor | None = None,
+    cache_leftpad: torch.Tensor | None = None,
     block_table: torch.Tensor | None = None,
     cu_seqlens_q: torch.Tensor | None = None,
     max_seqlen_q: int | None = None,
@@ -57,6 +58,12 @@ def flash_attention_kvcache(
     each sequence's, in place of its own number. ``block_table``: int32 (batch, max_pages), the
     pages of each sequence in order; entries beyond its keys are not read. Neither pages nor rows
     are checked against the cache, which would wait for the GPU; lengths are held within its room.
+
+    ``cache_leftpad``: int32 (batch,) on the device, of batches of prompts that were padded on the
+    left: how many rows at the front of each sequence's cache are not its own. They are not read,
+    nor is a page of these alone, and a sequence without a row behind them has no key. Rows are
+    numbered from the first of all: ``cache_seqlens`` counts the padding, and so do the positions of
+    rotary embedding, as FlashAttention's.
 
     ``cu_seqlens_q``, ``max_seqlen_q``: sequences have queries of their own number, packed as
     ``flash_attention_varlen`` takes them: q is (tokens, heads, head_dim), ``cu_seqlens_q`` int32
@@ -94,6 +101,8 @@ def flash_attention_kvcache(
     cache_seqlens, num_splits = _check(
         by_sequence, k_cache, v_cache, cache_seqlens, cache_batch_idx, block_table, num_splits
     )
+    if cache_leftpad is not None:
+        integers("cache_leftpad", cache_leftpad, by_sequence, rank=1, layout="(batch,)")
     _check_scales(k_cache, k_scale=k_scale, v_scale=v_scale)
     _check_new(q, k_cache, v_cache, k, v, cache_seqlens)
     rows = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
@@ -119,9 +128,9 @@ def flash_attention_kvcache(
         added = k.shape[1]
         operators.append(k, v, k_cache, v_cache, *where, *turned)
     masks = (causal, right, left, scale, *scores)
-    packed = (cu_seqlens_q, max_seqlen_q)
+    apart = (cu_seqlens_q, max_seqlen_q, cache_leftpad)
     out, lse = operators.attend(
-        q, k_cache, v_cache, *where, added, *turned, *masks, num_splits, *packed
+        q, k_cache, v_cache, *where, added, *turned, *masks, num_splits, *apart
     )
     return (out, lse) if return_lse else out
 

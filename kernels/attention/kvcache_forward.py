@@ -14,7 +14,16 @@ from ..products import add_product, loaded_as_fp32, sum_type
 from ..reach import wide
 from .e4m3 import both_widened, in_fp16, widened
 from .kvcache_combine import finished
-from .kvcache_layout import keys_in_cache, lead, pages, parts_of, queries_of, row_of, trail
+from .kvcache_layout import (
+    keys_before,
+    keys_in_cache,
+    lead,
+    pages,
+    parts_of,
+    queries_of,
+    row_of,
+    trail,
+)
 from .products import head_product
 from .rotary import load_rotated
 from .scores import finite, tanh
@@ -36,6 +45,7 @@ def attention_kvcache(
     cos,
     sin,
     seqlens,
+    leftpad,
     batch_idx,
     table,
     cu_q,
@@ -63,6 +73,7 @@ def attention_kvcache(
     stride_tp,
     stride_k_scale,
     stride_v_scale,
+    stride_pad,
     stride_slope_b,
     stride_slope_h,
     stride_cs,
@@ -108,8 +119,9 @@ def attention_kvcache(
     the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then sum), else to out and lse.
     NATURAL: powers of e, else of 2, with log2(e) in ``scale`` and ``softcap``. ``added`` of the
     keys came with this call, behind the ``length`` others: queries are turned to the positions from
-    there on. ``softcap`` and ``slopes`` as in scores.py, or None; the sink of a head is with the
-    first part of its keys.
+    there on. With ``leftpad`` the first so many keys of a sequence are not its own, and are counted
+    all the same. ``softcap`` and ``slopes`` as in scores.py, or None; the sink of a head is with
+    the first part of its keys.
     FP8 says how the cache is read (e4m3.way); it holds keys and values divided by their scales.
     TURNED: keys, or columns of values, are the rows of products, queries their columns; so a matrix
     unit of 64 rows at least is full without padding queries. PAIRS, if TURNED: an element of an fp8
@@ -146,6 +158,9 @@ def attention_kvcache(
         o_end = tl.maximum(tl.minimum(o_end, i_last + diagonal + right + 1), 0)
     if left is not None:
         o_first = tl.maximum(i_m * BLOCK_M // GROUP + diagonal + left, 0) // BLOCK_N * BLOCK_N
+    if leftpad is not None:
+        n_pad = keys_before(leftpad, stride_pad, i_b)
+        o_first = tl.maximum(n_pad // BLOCK_N * BLOCK_N, o_first)
     share = tl.cdiv(tl.cdiv(tl.maximum(o_end - o_first, 0), BLOCK_N), splits) * BLOCK_N
     o_first += i_s * share
     o_end = tl.minimum(o_end, o_first + share)
@@ -240,6 +255,8 @@ def attention_kvcache(
         b_page = pages(table, stride_tp, o_first, o_end, o_n, PAGE_SIZE, BLOCK_N)
     for i_n in range(o_first, o_end, BLOCK_N):
         in_n = o_n < o_end - i_n
+        if leftpad is not None:
+            in_n = in_n & (o_n >= n_pad - i_n)
         # Where one scalar leads to the whole block, the offsets within it fit 32 bits, unless FAR.
         if table is None:
             k_block = k + tl.cast(i_n, tl.int64) * stride_ks

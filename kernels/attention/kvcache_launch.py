@@ -70,7 +70,8 @@ def launch(
         blocks = -(-rows // block_m)
         tiles = batch * kv_heads
         # Lengths that are known to be the same, of caches that were measured so.
-        equal = cache.seqlens is None and left is None and not way
+        known = cache.seqlens is None and cache.leftpad is None
+        equal = known and left is None and not way
         if not num_splits and equal and copied_ahead(cache.k) and copied_ahead(cache.v):
             whole = alone(config, tiles, rows, cache.page_size, many)
             if whole is not None:
@@ -103,6 +104,7 @@ def launch(
             sinks,
             *(rotary.tables if rotary else (None, None)),
             cache.seqlens,
+            cache.leftpad,
             cache.batch_idx,
             cache.table,
             cu_q,
@@ -114,6 +116,7 @@ def launch(
             *out.stride(),
             *cache.strides,
             *cache.scale_strides,
+            None if cache.leftpad is None else cache.leftpad.stride(0),
             *((None, None) if slopes is None else slopes.stride()),
             *(rotary.strides if rotary else (None,) * 4),
             rotary.positions if rotary else None,

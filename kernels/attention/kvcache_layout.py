@@ -14,7 +14,8 @@ import triton.language as tl
 class Cache:
     """``seqlens`` keys (on the device), or ``length`` of each sequence, in the row ``batch_idx`` of
     the cache or in the pages ``table`` names. What is stored is the value divided by its scale,
-    fp32 () or (kv_heads,); none where the cache is not fp8."""
+    fp32 () or (kv_heads,); none where the cache is not fp8. The first ``leftpad`` of the keys, on
+    the device, are no sequence's."""
 
     k: torch.Tensor
     v: torch.Tensor
@@ -24,6 +25,7 @@ class Cache:
     table: torch.Tensor | None
     k_scale: torch.Tensor | None
     v_scale: torch.Tensor | None
+    leftpad: torch.Tensor | None = None
 
     @property
     def page_size(self) -> int:
@@ -80,6 +82,12 @@ def keys_in_cache(seqlens, length, stride_l, i_b, capacity):
         length = tl.load(seqlens + i_b.to(tl.int64) * stride_l)
     # A length that does not fit must not lead outside the cache.
     return tl.minimum(tl.maximum(length, 0), capacity)
+
+
+@triton.jit
+def keys_before(leftpad, stride_pad, i_b):
+    """How many rows at the front of the cache of sequence ``i_b`` are not its own."""
+    return tl.maximum(tl.load(leftpad + i_b.to(tl.int64) * stride_pad), 0)
 
 
 @triton.jit

@@ -37,6 +37,7 @@ def _attend(
     num_splits: int,
     cu_q: torch.Tensor | None = None,
     max_q: int = 0,
+    leftpad: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments."""
     out, lse = _outputs(q, k_cache, v_cache)
@@ -46,7 +47,7 @@ def _attend(
         packed = cu_q is not None
         kvcache_launch.launch(
             q.unsqueeze(0) if packed else q,
-            _cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale),
+            _cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale, leftpad),
             out.unsqueeze(0) if packed else out,
             lse,
             added=added,
@@ -104,9 +105,11 @@ def _cache(
     table: torch.Tensor | None,
     k_scale: torch.Tensor | None,
     v_scale: torch.Tensor | None,
+    leftpad: torch.Tensor | None = None,
 ) -> Cache:
     """The cache, its table and scales such that 32 bits lead to each of their entries."""
-    return Cache(k, v, seqlens, length, batch_idx, near(table), near(k_scale), near(v_scale))
+    by_head = (near(k_scale), near(v_scale))
+    return Cache(k, v, seqlens, length, batch_idx, near(table), *by_head, leftpad)
 
 
 def _rotary(cos: torch.Tensor | None, sin: torch.Tensor | None, interleaved: bool) -> Rotary | None:

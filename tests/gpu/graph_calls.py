@@ -139,6 +139,7 @@ def decoding(
     fp8: bool = False,
     splits: int = 0,
     packed: bool = False,
+    padded: bool = False,
     **options: Any,
 ) -> Call:
     kind = torch.float8_e4m3fn if fp8 else torch.bfloat16
@@ -149,6 +150,8 @@ def decoding(
         for name in ("k_cache", "v_cache"):
             found[name] = _randn(pages, page or 512, 2, 128).to(kind)
         found["cache_seqlens"] = torch.randint(1, 500, (4,), device="cuda").int()
+        if padded:
+            found["cache_leftpad"] = torch.randint(0, 400, (4,), device="cuda").int()
         if page:
             table = torch.randperm(pages, device="cuda").reshape(4, -1)
             found["block_table"] = table.int()
@@ -264,6 +267,7 @@ CALLS: dict[str, Call] = {
     "decoding, new keys": decoding(new=1, rotary_interleaved=False),
     "packed queries of a paged cache": decoding(page=16, packed=True, splits=3),
     "decoding in fp8": decoding(page=64, fp8=True),
+    "decoding behind padding": decoding(splits=3, padded=True),
     "matmul": product(500, 2048, 512, activation="gelu"),
     "matmul with gradients": product(500, 512, 256, gradients=True, activation="relu"),
     "matmul split K": product(8, 1024, 8192),

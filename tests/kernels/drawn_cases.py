@@ -249,6 +249,9 @@ def _kvcache(options: Random, lengths: Random, longest: int) -> Drawn:
         queries = [options.choice((0, 1, 1, 2, S, 40, 150)) for _ in keys]
         queries[-1] = max(queries[-1], 1)
         case = replace(case, queries=tuple(queries))
+    if _chance(options, 0.2):
+        pads = [lengths.choice((0, 1, n // 3, n // 2, n - new, n)) for n in keys]
+        case = replace(case, leftpad=tuple(pads))
     return Drawn("flash_attention_kvcache", case, kvcache_cases.run, ("out", "lse"))
 
 

@@ -146,6 +146,10 @@ CACHED = [
     Cached(D=128, fp8="float8_e4m3fnuz", scaled="head", page=64, new=1, keys=(40, 3), splits=2),
     Cached(D=96, fp8="float8_e4m3fn", window=(20, -1), splits=2),
     Cached(D=256, splits=2, page=32, causal=True, S=3),
+    # Padding on the left: whole blocks of keys and a part of one.
+    Cached(D=64, leftpad=(69, 0, 0, 5), causal=True, S=2, splits=2),
+    Cached(D=128, leftpad=(66, 1, 0, 3), page=16, new=1, keys=(90, 3, 1, 33), rotary=16),
+    Cached(D=128, leftpad=(65, 1), queries=(37, 3), keys=(90, 3), page=64, causal=True, H=8),
 ]
 LOW_ATTENTION = [
     LowAttention(scales="tensor"),

@@ -20,7 +20,7 @@ class Case:
     """``keys`` of each sequence in a cache of ``room`` rows, or with ``page`` in shuffled pages;
     the last ``new`` of them are appended, and of all columns the first ``rotary`` are turned. The
     cache is of dtype ``fp8``, scaled by "tensor" or "head". With ``queries`` of each sequence these
-    are packed, S rows of NaN behind the last."""
+    are packed, S rows of NaN behind the last. The first ``leftpad`` of ``keys`` are not its own."""
 
     keys: tuple[int, ...] = (70, 1, 0, 33)
     S: int = 1
@@ -45,6 +45,7 @@ class Case:
     alibi: bool = False
     sinks: bool = False
     queries: tuple[int, ...] = ()
+    leftpad: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         parts = [self.dtype, "+".join(map(str, self.keys)), f"S{self.S}-H{self.H}-G{self.G}"]
@@ -61,6 +62,7 @@ class Case:
             for name in ("page", "splits", "new", "rotary")
             if (value := getattr(self, name))
         ]
+        parts += ["leftpad" + "+".join(map(str, self.leftpad))] if self.leftpad else []
         return "-".join([*parts, self.view])
 
     def drawn(self) -> list[torch.Tensor]:
@@ -82,6 +84,12 @@ class Case:
         if not self.queries:
             return None
         return torch.tensor([0, *accumulate(self.queries)], dtype=torch.int32)
+
+    def own(self, new: int = 0) -> list[range]:
+        """Rows of the cache that hold each sequence's keys, but for the last ``new``."""
+        firsts = self.leftpad or (0,) * len(self.keys)
+        ends = [n - new for n in self.keys]
+        return [range(min(first, end), end) for first, end in zip(firsts, ends, strict=True)]
 
     def of_each(self, q: torch.Tensor) -> list[torch.Tensor]:
         """The queries of every sequence, (rows, heads, dim)."""
@@ -121,8 +129,9 @@ class Case:
         """``rows`` of each sequence where the kernel is to find them, and which pages or rows of
         the cache they are."""
         kept = torch.full_like(rows, float("nan"))  # keeps strides
-        for b, n in enumerate(self.keys):
-            kept[b, : n - self.new] = rows[b, : n - self.new]
+        own = self.own(self.new)
+        for b, j in enumerate(own):
+            _bits(kept)[b, j] = _bits(rows)[b, j]
         if self.rows_elsewhere:
             order = torch.tensor([2 * b + 1 for b in range(len(self.keys))][::-1])
             room = torch.full((2 * len(self.keys), *rows.shape[1:]), float("nan"), dtype=rows.dtype)
@@ -138,10 +147,10 @@ class Case:
         room.fill_(float("nan"))
         table = order.reshape(batch, pages).to(torch.int32)
         for b, n in enumerate(self.keys):
-            j = torch.arange(n - self.new)
+            j = torch.tensor(own[b], dtype=torch.int64)
             _bits(room)[table[b, j // self.page].long(), j % self.page] = _bits(rows)[b, j]
-            # What lies beyond the last page must not be looked up.
-            table[b, -(-n // self.page) :] = 1 << 30
+            # What lies beyond the last page must not be looked up, nor read before the first.
+            table[b, -(-n // self.page) :] = table[b, : own[b].start // self.page] = 1 << 30
         return room, table
 
 
@@ -191,6 +200,26 @@ CASES = [
     Case(D=16, queries=(2, 7), keys=(50, 90), alibi=True, sinks=True, softcap=2.0, splits=2),
     Case(D=16, queries=(2, 7), keys=(20, 9), rows_elsewhere=True, S=0),
     *(Case(D=16, S=2, H=2, G=1, causal=True, splits=n, keys=(99, 34)) for n in range(1, 9)),
+    # Tiles of 32 keys, the first of them whole, in part or not a sequence's own.
+    Case(leftpad=(40, 0, 0, 32), splits=2, sinks=True, alibi=True),
+    Case(
+        leftpad=(33, 3, 5),
+        keys=(90, 40, 3),
+        S=3,
+        causal=True,
+        dtype="bfloat16",
+        rows_elsewhere=True,
+    ),
+    Case(leftpad=(70, 99), keys=(70, 40), D=16, softcap=2.0, splits=3),
+    Case(leftpad=(50, 9), keys=(90, 40), S=4, window=(20, 2), D=16, dtype="float32", H=8),
+    Case(leftpad=(95, 17), keys=(99, 40), page=16, D=16, S=2, causal=True, view="skipping"),
+    Case(leftpad=(64, 37), keys=(99, 40), page=64, D=16, DV=32, splits=2),
+    Case(leftpad=(20, 3, 40), keys=(40, 9, 41), new=2, rotary=16, D=16, S=2, causal=True, page=7),
+    Case(leftpad=(33, 0), keys=(70, 9), fp8="float8_e4m3fn", scaled="head", new=1, D=16, splits=2),
+    Case(leftpad=(41, 6), keys=(90, 40), queries=(40, 2), D=16, causal=True, page=16, alibi=True),
+    Case(
+        leftpad=(10, 2), keys=(30, 9), queries=(3, 9), D=40, dtype="float32", splits=2, causal=True
+    ),
 ]
 
 
@@ -200,6 +229,7 @@ EITHER_WAY = [
     Case(D=16, DV=32, window=(20, 0), softcap=2.0, splits=2),
     Case(D=16, fp8="float8_e4m3fn", scaled="head", dtype="bfloat16", splits=2, keys=(40, 0)),
     Case(D=16, fp8="float8_e4m3fnuz", scaled="tensor", page=32, new=1, keys=(40, 3)),
+    Case(D=16, leftpad=(35, 0, 0, 40), page=16, causal=True, S=2, splits=2),
 ]
 
 
@@ -216,17 +246,17 @@ def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tenso
     right = 0 if case.causal else right
     extras = case.extras()
     outs, lses = [], []
-    for b, (n, own) in enumerate(zip(case.keys, case.of_each(q), strict=True)):
-        S = len(own)
-        rows = own.to(kind).transpose(0, 1)
+    for b, (own, queries) in enumerate(zip(case.own(), case.of_each(q), strict=True)):
+        S, n = len(queries), own.stop
+        rows = queries.to(kind).transpose(0, 1)
         keys, values = (
-            one[b, :n].to(kind).transpose(0, 1).repeat_interleave(case.H // case.G, 0)
+            one[b, own.start : n].to(kind).transpose(0, 1).repeat_interleave(case.H // case.G, 0)
             for one in (k, v)
         )
         scores = (rows @ keys.transpose(1, 2)).to(wide) / math.sqrt(case.D)
         if case.softcap:
             scores = case.softcap * torch.tanh(scores / case.softcap)
-        after = torch.arange(n) - torch.arange(S)[:, None] - (n - S)
+        after = torch.tensor(own) - torch.arange(S)[:, None] - (n - S)
         if case.alibi:
             scores = scores - extras["alibi_slopes"][b].to(wide)[:, None, None] * after.abs()
         if right >= 0:
@@ -238,7 +268,7 @@ def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tenso
             scores = torch.cat((scores, sink), 2)
         lse = torch.logsumexp(scores, 2)
         weights = torch.softmax(scores, 2).masked_fill((lse == -math.inf)[..., None], 0.0)
-        outs.append((weights[..., :n].to(kind) @ values).transpose(0, 1))
+        outs.append((weights[..., : len(own)].to(kind) @ values).transpose(0, 1))
         lses.append(lse)
     if not case.queries:
         return torch.stack(outs), torch.stack(lses)
@@ -300,6 +330,7 @@ def run(case: Case) -> list[Errors]:
         cu_seqlens_q=case.cu_seqlens_q(),
         max_seqlen_q=max(case.queries) if case.queries else None,
         cache_batch_idx=places if case.rows_elsewhere else None,
+        cache_leftpad=torch.tensor(case.leftpad, dtype=torch.int32) if case.leftpad else None,
         causal=case.causal,
         window_size=case.window,
         num_splits=case.splits,
@@ -315,16 +346,17 @@ def run(case: Case) -> list[Errors]:
         after = [case.stored(*each) for each in zip(after, scales, strict=True)]
         factors = [one[:, None] if one.dim() else one for one in scales] if case.scaled else [1, 1]
         true = tuple(one.double() * factor for one, factor in zip(after, factors, strict=True))
+    # What was there, the new rows, and NaN as before everywhere else.
+    whole = replace(case, new=0, leftpad=tuple(one.start for one in case.own(case.new)))
     for found, rows in zip((k_cache, v_cache), after, strict=True):
-        # What was there, the new rows, and NaN as before everywhere else.
-        want = replace(case, new=0).cache(rows.contiguous(), 0)[0]
+        want = whole.cache(rows.contiguous(), 0)[0]
         step = max(2e-3, torch.finfo(q.dtype).eps)
         bar = {"rtol": 0.0, "atol": 0.0} if case.fp8 else {"rtol": step, "atol": 1e-5}
         torch.testing.assert_close(found.float(), want.float(), **bar, equal_nan=True)
     kept = [one.to(q.dtype) for one in true] if case.fp8 else (plain_k, v)
     plain = formula(case, plain_q, *kept, case.dtype)
     truth = formula(case, true_q, *true, "float64")
-    if not any(case.keys):
+    if not any(case.own()):
         assert torch.equal(got[0], torch.zeros_like(got[0]))
         # Only a sink has anything to sum up.
         want = truth[1].to(got[1].dtype) if case.sinks else torch.full_like(got[1], -math.inf)

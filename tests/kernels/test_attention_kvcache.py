@@ -114,6 +114,7 @@ def run_known() -> tuple[list[int], list[torch.Tensor]]:
             {},
             {"cache_seqlens": torch.tensor([160, 160], dtype=torch.int32)},
             {"num_splits": 2},
+            {"cache_leftpad": torch.zeros(2, dtype=torch.int32)},
             {"window_size": (150, -1)},
         ):
             adding = 0
@@ -128,10 +129,39 @@ def test_lengths_known_to_be_the_same_are_not_split_where_heads_fill_the_device(
     interpreter: Worker,
 ) -> None:
     counts, (whole, *others) = interpreter.run(run_known)
-    assert counts == [0, 0, 0, 1, 1, 1]
+    assert counts == [0, 0, 0, 1, 1, 1, 1]
     assert torch.equal(whole, others[0]) and torch.equal(whole, others[1])
-    for split in others[2:4]:
+    for split in others[2:5]:
         torch.testing.assert_close(whole, split, rtol=0.0, atol=1e-3)
+
+
+def run_padded() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Which of two parts of each sequence's keys saw any, where two, one, none and all four of the
+    blocks of 32 keys lie behind the padding; outputs, and those without padding."""
+    import kernels
+    from kernels.attention import kvcache_combine
+
+    q, k, v = Case(D=16, H=2, G=1, keys=(128,) * 4, room=128).drawn()
+    pads = torch.tensor([64, 99, 2**31 - 1, -(2**31)], dtype=torch.int32)
+    largest, launch = [], kvcache_combine.launch
+
+    def noted(part: torch.Tensor, stats: torch.Tensor, *given: Any, **named: Any) -> None:
+        largest.append(stats[0].clone())
+        launch(part, stats, *given, **named)
+
+    kvcache_combine.launch = noted
+    try:
+        padded = kernels.flash_attention_kvcache(q, k, v, cache_leftpad=pads, num_splits=2)
+        plain = kernels.flash_attention_kvcache(q, k, v, num_splits=2)
+    finally:
+        kvcache_combine.launch = launch
+    return (largest[0] > float("-inf")).all(2), padded, plain
+
+
+def test_parts_share_the_keys_behind_the_padding(interpreter: Worker) -> None:
+    seen, padded, plain = interpreter.run(run_padded)
+    assert seen.tolist() == [[True, True], [True, False], [False, False], [True, True]]
+    assert not padded[2].any() and torch.equal(padded[3], plain[3])
 
 
 @pytest.mark.parametrize(
@@ -263,11 +293,11 @@ def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
         torch.ops.warpwatch.flash_attention_kvcache,
         (q, k_cache, v_cache, lengths, 0, None, table, None, None, 0, *untold),
     )
-    starts = torch.tensor([0, 1, 4], dtype=torch.int32)
+    starts, pads = torch.tensor([0, 1, 4], dtype=torch.int32), torch.tensor([5, 0]).int()
     cached = (k_cache, v_cache, lengths, 0, None, table, None, None, 0)
     outcome |= torch.library.opcheck(
         torch.ops.warpwatch.flash_attention_kvcache,
-        (q.flatten(0, 1), *cached, *untold, starts, 3),
+        (q.flatten(0, 1), *cached, *untold, starts, 3, pads),
     )
     cos, sin = case.angles()
     new = q[:, :, :2].clone()
@@ -290,15 +320,16 @@ def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
         ),
     )
 
-    def model(q: Any, k_cache: Any, v_cache: Any, lengths: Any) -> Any:
+    def model(q: Any, k_cache: Any, v_cache: Any, lengths: Any, pads: Any) -> Any:
         return 2.0 * kernels.flash_attention_kvcache(
             q, k_cache, v_cache, new, new, rotary_cos=cos, rotary_sin=sin,
-            cache_seqlens=lengths, block_table=table, causal=True,
+            cache_seqlens=lengths, cache_leftpad=pads, block_table=table, causal=True,
         )  # fmt: skip
 
     caches = [(k_cache.clone(), v_cache.clone()) for _ in range(2)]
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")(q, *caches[0], lengths)
-    eager = model(q, *caches[1], lengths)
+    given = (lengths, pads)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")(q, *caches[0], *given)
+    eager = model(q, *caches[1], *given)
     for mine, other in zip(*caches, strict=True):
         assert not torch.equal(mine.nan_to_num(), k_cache.nan_to_num())
         torch.testing.assert_close(mine, other, rtol=0.0, atol=0.0, equal_nan=True)

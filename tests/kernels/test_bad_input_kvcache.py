@@ -133,6 +133,36 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^cache_seqlens: expected 2 entries as q has sequences, got 1",
     ),
+    "kvcache-leftpad": (
+        lambda: decode(cache_leftpad=LENGTHS.long()),
+        ValueError,
+        r"^cache_leftpad: expected dtype int32, got int64; convert",
+    ),
+    "kvcache-leftpad-int": (
+        lambda: decode(cache_leftpad=3),
+        TypeError,
+        r"^cache_leftpad: expected a torch.Tensor of shape \(batch,\), got int",
+    ),
+    "kvcache-leftpad-rank": (
+        lambda: decode(cache_leftpad=LENGTHS[0]),
+        ValueError,
+        r"^cache_leftpad: expected 1 dimensions \(batch,\), got 0",
+    ),
+    "kvcache-leftpad-batch": (
+        lambda: decode(q=Q[0], cache_leftpad=LENGTHS[:1], **PACKED),
+        ValueError,
+        r"^cache_leftpad: expected 2 entries as q has sequences, got 1",
+    ),
+    "kvcache-leftpad-device": (
+        lambda: decode(cache_leftpad=LENGTHS.to("meta")),
+        ValueError,
+        r"^cache_leftpad: expected device cpu as q has, got meta; move",
+    ),
+    "kvcache-leftpad-sparse": (
+        lambda: decode(cache_leftpad=LENGTHS.to_sparse()),
+        ValueError,
+        r"^cache_leftpad: expected a dense tensor, got layout torch.sparse_coo",
+    ),
     "kvcache-page-size": (
         lambda: decode(k=PAGES[:, :0], v=PAGES[:, :0], block_table=TABLE),
         ValueError,

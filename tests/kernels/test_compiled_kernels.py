@@ -249,6 +249,34 @@ def test_decode_is_bound_by_the_memory_it_must_read(
     assert measured.evidence["torch_ops"] == []
 
 
+class Padded(KvcacheWorkload):
+    """Of prompts that are padded on the left, to half of the keys."""
+
+    def inputs(self, *given: Any, **named: Any) -> Inputs:
+        made = super().inputs(*given, **named)
+        return made | {"leftpad": made["seqlens"].new_full((self.B,), self.KV // 2)}
+
+    def _options(self, inputs: Inputs) -> dict[str, Any]:
+        return super()._options(inputs) | {"cache_leftpad": inputs["leftpad"]}
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    "workload",
+    [Padded(**DECODE, D=64, S=2, append=True), Padded(**DECODE, D=128, page=16)],
+    ids=lambda workload: workload.name,
+)
+def test_padding_is_not_read_and_spills_nothing(workload: KvcacheWorkload, target: Target) -> None:
+    measured = measure(workload, target)
+    assert measured.status == "ok", measured.detail
+    assert measured.values["spilled_bytes"] == 0
+    assert measured.values["tensor_core_level"] == LEVEL[target.name]
+    read_us = workload.bytes_moved / devices.load(target.device).kernel_bandwidth_gbps / 1e3
+    # Parts are of whole blocks: the last of a sequence may be shorter.
+    assert 0.5 * read_us < measured.values["bound_us"] < 0.65 * read_us
+    assert measured.evidence["torch_ops"] == []
+
+
 class PackedQueries(KvcacheWorkload):
     """The queries of a sequence as packed ones, whose numbers the host does not know."""
 

@@ -41,7 +41,9 @@ CALLS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
         (8, 4, 64),
     ),
     "attention-kvcache": (
-        lambda: kernels.flash_attention_kvcache(Q, K, K, K[:, :8], K[:, :8], cache_seqlens=3),
+        lambda: kernels.flash_attention_kvcache(
+            Q, K, K, K[:, :8], K[:, :8], cache_seqlens=3, cache_leftpad=CU[:2]
+        ),
         (2, 8, 4, 64),
     ),
     "sdpa": (lambda: kernels.scaled_dot_product_attention(Q, Q, Q), (2, 8, 4, 64)),
