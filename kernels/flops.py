@@ -106,6 +106,7 @@ FORMULAS: dict[str, Callable[..., int]] = {
     "flash_attention_fp8": _attention,
     "flash_attention_backward": _attention_backward,
     "flash_attention_varlen": _varlen,
+    "flash_attention_varlen_fp8": _varlen,
     "flash_attention_varlen_backward": _varlen_backward,
     "flash_attention_kvcache": _kvcache,
     "matmul": _product,

@@ -19,6 +19,7 @@ from .configs import padded
 from .forward import LOG2_E
 from .fp8_configs import choose_fp8
 from .fp8_keys import attend_fp8
+from .packed import Packed, bounds
 from .reach import near
 
 # Scores are multiplied after the mask, whose -inf by 0 would be NaN. This makes zeros of all scores
@@ -87,6 +88,8 @@ def attention_forward_fp8(
     v,
     out,
     lse,
+    cu_q,
+    cu_k,
     q_scale,
     k_scale,
     v_scale,
@@ -116,6 +119,7 @@ def attention_forward_fp8(
     heads_per_kv,
     seqlen_q,
     seqlen_k,
+    tokens,
     causal_offset,
     left_offset,
     scale_log,
@@ -130,7 +134,7 @@ def attention_forward_fp8(
     PRESCALE: tl.constexpr,
     OFFSET: tl.constexpr,
 ):
-    """Masks, blocks and options as ``forward.attention_forward`` has them.
+    """Masks, blocks and packed sequences as ``forward.attention_forward`` has them.
 
     A scale is None or a pointer to fp32, with strides of ``Scales``. They are read here, never on
     the host: a launch does not wait for what computed them.
@@ -142,6 +146,20 @@ def attention_forward_fp8(
     i_h = i_bh % heads
     i_kv = i_h // heads_per_kv
 
+    o_lse = i_bh.to(tl.int64) * seqlen_q
+    if cu_q is not None:
+        o_q, seqlen_q = bounds(cu_q, i_b)
+        o_k, seqlen_k = bounds(cu_k, i_b)
+        if i_m * BLOCK_M >= seqlen_q:
+            return
+        q += o_q.to(tl.int64) * stride_qs
+        k += o_k.to(tl.int64) * stride_ks
+        v += o_k.to(tl.int64) * stride_vs
+        out += o_q.to(tl.int64) * stride_os
+        o_lse = i_h.to(tl.int64) * tokens + o_q
+        causal_offset += seqlen_k - seqlen_q
+        if left_offset is not None:
+            left_offset += seqlen_k - seqlen_q
     if q_scale is not None:
         scale_log *= scale_of(q_scale, i_b, i_h, stride_q_scale_b, stride_q_scale_h)
     if k_scale is not None:
@@ -149,7 +167,7 @@ def attention_forward_fp8(
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
     i_row = (i_m * BLOCK_M).to(tl.int64)
     out += i_b.to(tl.int64) * stride_ob + i_h.to(tl.int64) * stride_oh + i_row * stride_os
-    lse += i_bh.to(tl.int64) * seqlen_q + i_row
+    lse += o_lse + i_row
 
     o_m = tl.arange(0, BLOCK_M)
     o_d = tl.arange(0, BLOCK_D)
@@ -250,6 +268,7 @@ def launch(
     causal_offset: int,
     left_offset: int | None,
     scale: float,
+    packed: Packed | None = None,
 ) -> None:
     """Fill ``out`` and ``lse`` for checked arguments of layout (batch, seqlen, heads, head_dim).
 
@@ -259,6 +278,8 @@ def launch(
     q, k, v = near(q), near(k), near(v)
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, head_dim_v = k.shape[1], v.shape[3]
+    if packed is not None:
+        seqlen_q, seqlen_k = packed.max_q, packed.max_k
     # The tensor cores take 32 values of fp8 at a time.
     block_d, block_dv = max(32, padded(head_dim)), max(32, padded(head_dim_v))
     with targets.on_device_of(q):
@@ -272,6 +293,8 @@ def launch(
             v,
             out,
             lse,
+            packed.cu_q if packed else None,
+            packed.cu_k if packed else None,
             *scales,
             *scales.strides(),
             *q.stride(),
@@ -282,6 +305,7 @@ def launch(
             heads // k.shape[2],
             seqlen_q,
             seqlen_k,
+            q.shape[1] if packed else None,
             causal_offset,
             left_offset,
             scale * LOG2_E,
@@ -292,7 +316,7 @@ def launch(
             BLOCK_D=block_d,
             BLOCK_DV=block_dv,
             CAUSAL=causal,
-            EVEN=seqlen_k % config.block_n == 0,
+            EVEN=packed is None and seqlen_k % config.block_n == 0,
             PRESCALE=not scale > 0.0,
             OFFSET=OFFSET[q.dtype],
             **config.options(),

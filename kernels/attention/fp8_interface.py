@@ -1,4 +1,6 @@
-"""Attention in fp8 as flash_attention offers it: what it accepts, and the operator torch knows."""
+"""Attention in fp8 as flash_attention offers it: what it accepts, and the operator torch knows.
+
+Of packed sequences fp8_varlen.py has the operator."""
 
 from __future__ import annotations
 
@@ -8,9 +10,11 @@ import torch
 
 from .. import checks, specialised, targets
 from ..reach import near
-from . import fp8
+from . import fp8, shapes
+from .options import Options
 
 DTYPES = tuple(fp8.OFFSET)
+ALL_DTYPES = shapes.DTYPES + DTYPES
 OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -30,6 +34,15 @@ def asked(q: Any, **options: Any) -> bool:
     return False
 
 
+def check_options(q: torch.Tensor, options: Options) -> None:
+    """Refuse more than a mask."""
+    if not options.plain:
+        raise NotImplementedError(
+            "q: expected float16, bfloat16 or float32 where more is asked of scores than a mask, "
+            f"got {q.dtype}; convert q, k and v with .bfloat16()"
+        )
+
+
 def attend(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -42,7 +55,7 @@ def attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for tensors whose shapes are checked; ``given``, scales and ``out_dtype``,
     is checked here."""
-    scales, out_dtype = _checked(q, k, v, q.shape[0], **given)
+    scales, out_dtype = checked(q, k, v, q.shape[0], **given)
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
     run: Any = flash_attention_fp8_op if checks.traced(q, k, v, *scales) else _forward
     masks = (causal, causal_offset, left_offset)
@@ -50,7 +63,7 @@ def attend(
     return outputs
 
 
-def _checked(
+def checked(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,

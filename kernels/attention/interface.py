@@ -11,8 +11,6 @@ from . import chunks, fp8_interface, gradients, operators, shapes
 from .marks import all_marked
 from .options import PLAIN, Options, checked
 
-ALL_DTYPES = shapes.DTYPES + fp8_interface.DTYPES
-
 
 def flash_attention(
     q: torch.Tensor,
@@ -94,7 +92,14 @@ def flash_attention(
     low["out_dtype"] = out_dtype
     in_fp8 = fp8_interface.asked(q, **low)
     q, k, v = autocast.lowered(q, k, v)
-    shapes.check(q, k, v, layout="(batch, seqlen, heads, head_dim)", head_axis=2, dtypes=ALL_DTYPES)
+    shapes.check(
+        q,
+        k,
+        v,
+        layout="(batch, seqlen, heads, head_dim)",
+        head_axis=2,
+        dtypes=fp8_interface.ALL_DTYPES,
+    )
     chunk = chunks.checked(attention_chunk, bias=bias, block_mask=block_mask)
     if chunk is not None:
         k, v, chunk = chunks.seen(chunk, q, k, v)
@@ -113,11 +118,13 @@ def flash_attention(
         block_size=block_size,
         exact_gradients=exact_gradients,
     )
-    if in_fp8 and not (Options(*options).plain and chunk is None):
-        raise NotImplementedError(
-            "q: expected float16, bfloat16 or float32 where more is asked of scores than a mask, "
-            f"or queries are of several chunks, got {q.dtype}; convert q, k and v with .bfloat16()"
-        )
+    if in_fp8:
+        fp8_interface.check_options(q, Options(*options))
+        if chunk is not None:
+            raise NotImplementedError(
+                "attention_chunk: expected None or queries of one chunk where q is fp8, got "
+                f"{chunk} keys a chunk; convert q, k and v with .bfloat16()"
+            )
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
     return_lse = checks.flag("return_lse", return_lse)
     checks.launchable("q", q)

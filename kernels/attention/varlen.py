@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import autocast, checks, transforms
-from . import gradients, operators, packed_rest, shapes
+from . import fp8_interface, fp8_varlen, gradients, operators, packed_rest, shapes
 from .options import NAMES, Options, checked
 from .packed import Packed
 
@@ -35,6 +35,10 @@ def flash_attention_varlen(
     dropout_seed: int | torch.Tensor | None = None,
     exact_gradients: bool = True,
     return_lse: bool = False,
+    q_scale: torch.Tensor | None = None,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """``flash_attention`` of every sequence of a packed batch at once.
 
@@ -51,7 +55,14 @@ def flash_attention_varlen(
     at every run. On Hopper the forward pass has a kernel of its own, and so have most gradients up
     to head dim 128, where a NaN or inf in k or v makes dq of all queries of its head and sequence
     NaN (docs/hopper/backward.md).
+
+    q, k and v may be e4m3, forward alone, with ``q_scale``, ``k_scale``, ``v_scale`` and
+    ``out_dtype`` as ``flash_attention`` takes them: scales of (batch, heads) have a row a sequence.
+    The portable kernel serves, on Hopper too, for which scales below 0 are right.
     """
+    low: dict[str, Any] = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
+    low["out_dtype"] = out_dtype
+    in_fp8 = fp8_interface.asked(q, **low)
     q, k, v = autocast.lowered(q, k, v)
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
     max_seqlen_q = shapes.longest("max_seqlen_q", max_seqlen_q)
@@ -68,9 +79,15 @@ def flash_attention_varlen(
         dropout_seed,
         exact_gradients=exact_gradients,
     )
+    if in_fp8:
+        fp8_interface.check_options(q, Options(*options))
     scale = checks.softmax_scale(softmax_scale, q.shape[2])
     return_lse = checks.flag("return_lse", return_lse)
     checks.launchable("q", q)
+    if in_fp8:
+        sequences, masks = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), (right, left)
+        out, lse = fp8_varlen.attend(q, k, v, *sequences, causal, *masks, scale, **low)
+        return (out, lse) if return_lse else out
     out, lse, _ = attend(
         q,
         k,
@@ -216,12 +233,8 @@ attend = operators.differentiable(flash_attention_varlen_op, _backward, leading=
 def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any) -> None:
     for name, value in (("q", q), ("k", k), ("v", v)):
         checks.tensor(name, value, rank=3, layout=LAYOUT)
-    if checks.is_fp8(q.dtype):
-        raise ValueError(
-            f"q: expected float16, bfloat16 or float32, got {q.dtype}: fp8 serves flash_attention "
-            "alone; convert q, k and v with .bfloat16()"
-        )
-    shapes.check(*(one.unsqueeze(0) for one in (q, k, v)), layout=LAYOUT, head_axis=2)
+    spread = (one.unsqueeze(0) for one in (q, k, v))
+    shapes.check(*spread, layout=LAYOUT, head_axis=2, dtypes=fp8_interface.ALL_DTYPES)
     shapes.check_lengths(q, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k)
     if cu_q.numel() != cu_k.numel():
         raise ValueError(

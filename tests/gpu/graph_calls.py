@@ -193,6 +193,23 @@ def attention_fp8(D: int) -> Call:
     return Call(draw, run)
 
 
+def packed_fp8(D: int) -> Call:
+    def draw() -> Tensors:
+        found = {"q": _randn(2 * ROWS, 4, D)} | {name: _randn(2 * ROWS, 2, D) for name in "kv"}
+        found = {name: one.to(torch.float8_e4m3fn) for name, one in found.items()}
+        found["ends"] = _ends(2 * ROWS - 30)
+        return found | {"k_scale": torch.rand(len(found["ends"]) - 1, 2, device="cuda") + 0.5}
+
+    def run(given: Tensors) -> Any:
+        more = dict(given)
+        q, k, v, ends = (more.pop(name) for name in ("q", "k", "v", "ends"))
+        longest = (2 * ROWS, 2 * ROWS)
+        options = {"causal": True, "return_lse": True, **more}
+        return kernels.flash_attention_varlen(q, k, v, ends, ends, *longest, **options)
+
+    return Call(draw, run)
+
+
 def product(
     M: int,
     N: int,
@@ -262,6 +279,7 @@ CALLS: dict[str, Call] = {
     "attention packed": packed(),
     "attention packed D256": packed(256, extra=True, softcap=5.0, dropout_p=0.2),
     "attention fp8": attention_fp8(128),
+    "attention packed fp8": packed_fp8(128),
     "decoding": decoding(splits=1),
     "decoding paged, new keys": decoding(page=16, new=2, splits=3),
     "decoding, new keys": decoding(new=1, rotary_interleaved=False),

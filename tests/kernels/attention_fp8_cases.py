@@ -61,17 +61,23 @@ class Case:
         kind = self.flavour.removeprefix("float8_")
         return f"{kind}-{self.out}-{shape}-{mask}{window}-{self.view}-{self.scales}{sign}"
 
+    @property
+    def lengths(self) -> list[tuple[int, int]]:
+        """Queries and keys of each sequence."""
+        return [(self.S, self.KV)] * 2
+
+    def rows(self, name: str) -> tuple[int, ...]:
+        return 2, self.S if name == "q" else self.KV
+
     def arguments(self) -> dict[str, Any]:
         dtype = getattr(torch, self.flavour)
         made: dict[str, Any] = {}
-        for seed, (name, rows, heads, columns) in enumerate(
-            (
-                ("q", self.S, self.H, self.D),
-                ("k", self.KV, self.G, self.D),
-                ("v", self.KV, self.G, self.DV),
-            )
+        sequences = len(self.lengths)
+        for seed, (name, heads, columns) in enumerate(
+            (("q", self.H, self.D), ("k", self.G, self.D), ("v", self.G, self.DV))
         ):
-            made[name] = strided((2, rows, heads, columns), self.view, dtype, seed)
+            shape = (*self.rows(name), heads, columns)
+            made[name] = strided(shape, self.view, dtype, seed)
             if self.scales == "heads":
                 made[f"{name}_scale"] = torch.linspace(0.5, 2.0, heads)
             elif self.scales == "zeros" and name != "v":
@@ -79,10 +85,28 @@ class Case:
             elif self.scales == "signs":
                 made[f"{name}_scale"] = torch.linspace(0.5, 1.0, heads) * SIGNS[:heads]
             elif self.scales == "sequences":  # heads lie apart
-                made[f"{name}_scale"] = torch.linspace(2.0, 0.4, 2 * heads).view(heads, 2).T
+                drawn = torch.linspace(2.0, 0.4, heads * sequences)
+                made[f"{name}_scale"] = drawn.view(heads, sequences).T
             elif self.scales == "tensor":
                 made[f"{name}_scale"] = torch.tensor(1.7 - 0.5 * seed)
         return made
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "causal": self.causal,
+            "window_size": self.window,
+            "softmax_scale": self.scale,
+            "out_dtype": None if self.out == "bfloat16" else getattr(torch, self.out),
+            "return_lse": True,
+        }
+
+    def attended(self) -> list[tuple[Case, dict[str, Any], torch.Tensor, torch.Tensor]]:
+        """What was attended to what: cases of one length, their arguments, out and lse."""
+        import kernels
+
+        made = self.arguments()
+        out, lse = kernels.flash_attention(**made, **self.options())
+        return [(self, made, out, lse)]
 
 
 def scale_of(made: dict[str, Any], name: str) -> torch.Tensor:
@@ -95,14 +119,15 @@ def of_unit(case: Case, made: dict[str, Any], masks: dict[str, Any]) -> tuple[to
     """What the plain formula may lose where Hopper's unit adds its scores: of out, without the
     scale of v and to the first order, and the largest of a log-sum-exp."""
     scale = case.D**-0.5 if case.scale is None else case.scale
+    batch = len(made["q"])
     scales = {
-        name: scale_of(made, name).expand(2, 1, heads, 1)[:, 0, :, 0]
+        name: scale_of(made, name).expand(batch, 1, heads, 1)[:, 0, :, 0]
         for name, heads in (("q", case.H), ("k", case.G))
     }
     hidden = _hidden(case.S, case.KV, masks)
-    lost = torch.zeros(2, case.S, case.H, case.DV, dtype=torch.float64)
+    lost = torch.zeros(batch, case.S, case.H, case.DV, dtype=torch.float64)
     worst = 0.0
-    for i_b in range(2 if case.KV else 0):
+    for i_b in range(batch if case.KV else 0):
         for i_h in range(case.H):
             i_g = i_h // (case.H // case.G)
             heads = zip("qkv", (i_h, i_g, i_g), strict=True)
@@ -131,17 +156,25 @@ def _hidden(rows: int, keys: int, masks: dict[str, Any]) -> torch.Tensor:
 def run(case: Case, on_hopper: bool = False) -> dict[str, float]:
     """Excess over each bound of the module's docstring, where ``on_hopper`` its unit adds; RMS
     errors."""
-    import kernels
+    found = [_judged(*one, on_hopper) for one in case.attended()]
+    counts = [one["count"] for one in found]
+    worst = max(found, key=lambda one: one["lse"] / one["lse_bound"])
+    means = {
+        name: (sum(n * one[name] ** 2 for n, one in zip(counts, found, strict=True))
+               / sum(counts)) ** 0.5
+        for name in ("rms", "rounded_rms")
+    }  # fmt: skip
+    return {
+        **{name: max(one[name] for one in found) for name in ("excess", "share")},
+        **{name: worst[name] for name in ("lse", "lse_bound")},
+        **{name: sum(one[name] for one in found) for name in ("empty_rows", "count")},
+        **means,
+    }
 
-    made = case.arguments()
-    out, lse = kernels.flash_attention(
-        **made,
-        causal=case.causal,
-        window_size=case.window,
-        softmax_scale=case.scale,
-        out_dtype=None if case.out == "bfloat16" else getattr(torch, case.out),
-        return_lse=True,
-    )
+
+def _judged(
+    case: Case, made: dict[str, Any], out: torch.Tensor, lse: torch.Tensor, on_hopper: bool
+) -> dict[str, float]:
     q, k, v = (made[name].double() * scale_of(made, name) for name in "qkv")
     left, right = case.window
     right = 0 if case.causal else right
@@ -159,7 +192,7 @@ def run(case: Case, on_hopper: bool = False) -> dict[str, float]:
     lse_error = 0.0
     if on_hopper:
         lost, lse_error = of_unit(case, made, masks)
-        v_scale = scale_of(made, "v").expand(2, 1, case.G, 1)
+        v_scale = scale_of(made, "v").expand(len(v), 1, case.G, 1)
         bound += 2.0 * lost * v_scale.repeat_interleave(case.H // case.G, 2)
     error = (out.double() - truth).abs()
 
@@ -180,6 +213,7 @@ def run(case: Case, on_hopper: bool = False) -> dict[str, float]:
         "rms": float(error.square().mean().sqrt()),
         "rounded_rms": float((rounded.square() + last_place.square()).mean().sqrt()),
         "empty_rows": float(empty.sum()),
+        "count": out.numel(),
     }
 
 

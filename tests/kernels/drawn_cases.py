@@ -18,6 +18,7 @@ from tests.kernels import (
     test_matmul,
     test_matmul_fp8,
     test_matmul_grouped,
+    varlen_fp8_cases,
 )
 from tests.kernels.findings import (
     Drawn,
@@ -50,6 +51,7 @@ def draw(seed: int, longest: int = 2048) -> Drawn:
         _varlen_scores: 5,
         _kvcache: 16,
         _attention_fp8: 5,
+        _varlen_fp8: 3,
         _matmul: 8,
         _matmul_gradients: 2,
         _matmul_fp8: 4,
@@ -168,8 +170,10 @@ def _attention(options: Random, lengths: Random, longest: int) -> Drawn:
     return Drawn(name, case, scores_cases.run)
 
 
-def _varlen(options: Random, lengths: Random, longest: int) -> Drawn:
-    given = _scored(options, lengths, longest)
+def _packed(
+    options: Random, lengths: Random, longest: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of queries and keys of a few sequences, some of them empty."""
     count = lengths.randint(1, 5)
     q, k = [], []
     for _ in range(count):
@@ -177,9 +181,15 @@ def _varlen(options: Random, lengths: Random, longest: int) -> Drawn:
         q.append(0 if _chance(lengths, 0.08) else S)
         k.append(0 if _chance(lengths, 0.08) else KV if _chance(options, 0.5) else max(S, 1))
     q[0], k[0] = max(q[0], 1), max(k[0], 1)
+    return tuple(q), tuple(k)
+
+
+def _varlen(options: Random, lengths: Random, longest: int) -> Drawn:
+    given = _scored(options, lengths, longest)
+    q, k = _packed(options, lengths, longest)
     case = test_attention_varlen.Case(
-        q=tuple(q),
-        k=tuple(k),
+        q=q,
+        k=k,
         DV=given["DV"] or given["D"],
         spare=lengths.choice((0, 0, 70)),
         **{name: given[name] for name in ("H", "G", "D", "dtype", "causal", "window", "view")},
@@ -255,17 +265,26 @@ def _kvcache(options: Random, lengths: Random, longest: int) -> Drawn:
     return Drawn("flash_attention_kvcache", case, kvcache_cases.run, ("out", "lse"))
 
 
-def _attention_fp8(options: Random, lengths: Random, longest: int) -> Drawn:
+def _in_fp8(options: Random, lengths: Random, longest: int) -> dict[str, Any]:
     given = _scored(options, lengths, longest)
     for name in ("B", "dtype"):
         del given[name]
     given["DV"] = given["DV"] or given["D"]
-    case = attention_fp8_cases.Case(
-        **given,
-        out=options.choice(("bfloat16", "float16", "float32")),
-        scales=options.choice(("none", "tensor", "heads", "sequences")),
-    )
+    given["out"] = options.choice(("bfloat16", "float16", "float32"))
+    given["scales"] = options.choice(("none", "tensor", "heads", "sequences"))
+    return given
+
+
+def _attention_fp8(options: Random, lengths: Random, longest: int) -> Drawn:
+    case = attention_fp8_cases.Case(**_in_fp8(options, lengths, longest))
     return Drawn("flash_attention fp8", case, run_attention_fp8)
+
+
+def _varlen_fp8(options: Random, lengths: Random, longest: int) -> Drawn:
+    given = _in_fp8(options, lengths, longest)
+    q, k = _packed(options, lengths, longest)
+    case = varlen_fp8_cases.Case(**given, q=q, k=k, spare=lengths.choice((0, 0, 70)))
+    return Drawn("flash_attention_varlen fp8", case, run_attention_fp8)
 
 
 def _sizes(options: Random, lengths: Random, longest: int) -> tuple[int, int, int]:

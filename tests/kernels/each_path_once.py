@@ -33,6 +33,7 @@ from tests.kernels.test_matmul import Case as Product
 from tests.kernels.test_matmul_fp8 import Case as LowProduct
 from tests.kernels.test_matmul_grouped import Case as Grouped
 from tests.kernels.test_matmul_grouped import run as run_grouped
+from tests.kernels.varlen_fp8_cases import Case as LowPacked
 
 PLAIN = Attention(S=150, KV=170, H=4, G=2, D=64, causal=True)
 ATTENTION = [
@@ -157,6 +158,10 @@ LOW_ATTENTION = [
     LowAttention(S=33, KV=90, H=4, D=32, DV=16, causal=True, view="transposed", out="float32"),
     LowAttention(H=4, causal=True, scales="sequences"),
 ]
+LOW_PACKED = [
+    LowPacked(causal=True, scales="sequences", spare=40),
+    LowPacked(H=4, D=128, DV=128, window=(10, 4), k=(90, 90, 5, 0), scales="heads", spare=3),
+]
 # Of Hopper's own pass every cut, and outputs in one and in two boxes of columns.
 HOPPER_LOW_ATTENTION = [
     LowAttention(S=150, KV=330, scales="heads", H=4),
@@ -267,6 +272,10 @@ def paths() -> list[Drawn]:
             scores_cases.PACKED_NAMES,
         ),
         *(Drawn("flash_attention fp8", one, findings.run_attention_fp8) for one in LOW_ATTENTION),
+        *(
+            Drawn("flash_attention_varlen fp8", one, findings.run_attention_fp8)
+            for one in LOW_PACKED
+        ),
         *(Drawn("matmul", one, findings.run_matmul) for one in PRODUCTS),
         Drawn(
             "matmul gradients",

@@ -83,6 +83,21 @@ def attention_fp8(D: int, causal: bool = True) -> Call:
     return call
 
 
+def packed_fp8(D: int) -> Call:
+    import kernels
+
+    ends = torch.tensor([0, 30, 30, ROWS, 2 * ROWS - 10], dtype=torch.int32)
+    q, k, v = (torch.randn(2 * ROWS, n, D).to(torch.float8_e4m3fn) for n in (8, 2, 2))
+
+    def call() -> tuple[torch.Tensor, ...]:
+        found: Any = kernels.flash_attention_varlen(
+            q, k, v, ends, ends, ROWS, ROWS, causal=True, return_lse=True
+        )
+        return tuple(found)
+
+    return call
+
+
 def decoding(page: int, fp8: bool = False, new: int = 0) -> Call:
     """With ``new`` keys, appended at the same places each time."""
     import kernels
@@ -193,6 +208,7 @@ def calls(having: str) -> dict[str, Call]:
     others: tuple[tuple[str, Callable[..., Call], Any], ...] = (
         *((f"forward fp8 D{D}", attention_fp8, (D,)) for D in (64, 128, 256)),
         ("forward fp8 D128 full", attention_fp8, (128, False)),
+        ("forward varlen fp8 D128", packed_fp8, (128,)),
         ("decode contiguous", decoding, (0,)),
         ("decode paged", decoding, (16,)),
         ("decode of an fp8 cache", decoding, (16, True)),

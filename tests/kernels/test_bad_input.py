@@ -337,10 +337,12 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^query: expected a dense tensor, got a nested one",
     ),
-    "varlen-fp8": (
-        lambda: varlen(*[one[0].to(torch.float8_e4m3fn) for one in (Q, K, K)]),
-        ValueError,
-        r"^q: expected float16.*got torch.float8_e4m3fn: fp8 serves flash_attention alone; convert",
+    "varlen-fp8-sinks": (
+        lambda: kernels.flash_attention_varlen(
+            *[Q[0].to(torch.float8_e4m3fn)] * 3, CU, CU, 8, 8, sinks=LSE[0, :, 0]
+        ),
+        NotImplementedError,
+        r"^q: expected float16.*got torch.float8_e4m3fn; convert",
     ),
     "varlen-rank": (lambda: varlen(q=Q), ValueError, r"^q: expected 3 dim.*tokens.*got 4"),
     "varlen-lengths": (

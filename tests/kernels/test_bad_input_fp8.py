@@ -82,6 +82,52 @@ def test_a_mistake_is_one_error_with_its_remedy(
     assert "\n" not in str(raised.value)
 
 
+CU = torch.tensor([0, 1, 4, 4], dtype=torch.int32)
+PACKED_MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    **{name: MISTAKES[name] for name in ("gradient", "out-dtype", "scale-device")},
+    "scale-type": (
+        {"k_scale": 2.0},
+        TypeError,
+        r"^k_scale: .*shape \(\), \(2,\) or \(3, 2\), one value a head of k, got float; torch",
+    ),
+    "scale-sequences": (
+        {"q_scale": torch.ones(1, 4)},
+        ValueError,
+        r"^q_scale: .*or \(3, 4\).*or \(3, 2\), one a head of k, got float32 of shape \(1, 4\)",
+    ),
+    "mixed": ({"v": K[0].half()}, ValueError, r"^v: expected dtype .*e4m3fn.*got .*float16"),
+    "not-fp8": (
+        {"q": Q[0].half(), "k": K[0].half(), "v": K[0].half(), "v_scale": torch.ones(())},
+        ValueError,
+        r"^v_scale: expected None unless q, k and v are float8_e4m3fn.*q is float16; fold scales",
+    ),
+    "not-fp8-out-dtype": (
+        {"q": Q[0].half(), "k": K[0].half(), "v": K[0].half(), "out_dtype": torch.float32},
+        ValueError,
+        r"^out_dtype: expected None unless q, k and v are .*q is float16; convert the result",
+    ),
+    "e5m2": (
+        {name: K[0].to(torch.float8_e5m2) for name in "qkv"},
+        ValueError,
+        r"^q: expected dtype float16, .*float8_e4m3fn, .*got float8_e5m2; multiply it by its scale",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", PACKED_MISTAKES.values(), ids=PACKED_MISTAKES)
+def test_a_mistake_of_packed_sequences_is_one_too(
+    mistake: tuple[dict[str, Any], type[Exception], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import kernels
+
+    monkeypatch.setattr("kernels.targets.accepts_cpu_tensors", lambda: True)
+    options, error, message = mistake
+    given = {"q": Q[0], "k": K[0], "v": K[0], "cu_seqlens_q": CU, "cu_seqlens_k": CU}
+    with pytest.raises(error, match=message) as raised:
+        kernels.flash_attention_varlen(**(given | options), max_seqlen_q=3, max_seqlen_k=3)
+    assert "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize("name", ["sm_80", "gfx90a"])
 def test_targets_without_fp8_refuse_by_name(name: str) -> None:
     case = Fp8AttentionWorkload(group="test", B=1, S=128, H=1, D=64)

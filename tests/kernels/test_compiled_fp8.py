@@ -7,12 +7,14 @@ import re
 from typing import Any
 
 import pytest
+import torch
 
-from benchmarks.instruments.compiled import measure
+from benchmarks.instruments.compiled import measure, record
+from benchmarks.instruments.compiled.reading import read_code
 from benchmarks.targets import get
 from benchmarks.workloads import all_workloads
 from benchmarks.workloads.attention_fp8 import Fp8AttentionWorkload
-from kernels import targets
+from kernels import flash_attention_varlen, targets
 
 INSTRUCTIONS = {
     "sm_90": r"QGMMA\S*E4M3",
@@ -36,6 +38,32 @@ def test_compiles_to_fp8_products_without_a_spill(target: str, D: int) -> None:
     listing = "".join(lzma.decompress(one).decode() for one in found.code.values())
     assert re.search(INSTRUCTIONS[target], listing)
     assert not re.search(r"HGMMA|UTCHMMA|v_mfma\w+_b?f16", listing)
+
+
+@pytest.mark.parametrize("window", [-1, 300])
+@pytest.mark.parametrize("D", [64, 128])
+@pytest.mark.parametrize("target", INSTRUCTIONS)
+def test_packed_sequences_are_one_launch_behind_that_which_clears(
+    target: str, D: int, window: int
+) -> None:
+    """Beside scales of sequences, which take most registers."""
+
+    def call() -> None:
+        flavour = torch.float8_e4m3fnuz if target == "gfx942" else torch.float8_e4m3fn
+        q, k, v = (torch.empty((900, heads, D), dtype=flavour) for heads in (8, 2, 2))
+        ends = torch.tensor([0, 400, 900], dtype=torch.int32)
+        scales = {f"{x}_scale": torch.ones(2, h) for x, h in (("q", 8), ("k", 2), ("v", 2))}
+        options = {"causal": True, "window_size": (window, -1), **scales}
+        flash_attention_varlen(q, k, v, ends, ends, 500, 500, **options)
+
+    recording = record(call, get(target))
+    assert recording.failures == ()
+    names = [launch.kernel.name for launch in recording.launches]
+    assert names == ["clear_behind", "attention_forward_fp8"]
+    code = read_code(recording.launches[1].kernel)
+    assert (code.spilled_bytes, code.advisories) == (0, ())
+    opcodes = " ".join(one.opcode for one in code.program.instructions)
+    assert re.search(INSTRUCTIONS[target], opcodes)
 
 
 @pytest.mark.parametrize("name", ["attention-fp8-", "matmul-fp8-", "attention-kvcache-"])

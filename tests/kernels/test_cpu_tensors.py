@@ -40,6 +40,12 @@ OPERATORS: dict[str, tuple[str, Callable[[], Any]]] = {
         "q",
         lambda: OPS.flash_attention_varlen(*[PACKED] * 3, ENDS, ENDS, 8, 8, *MASKS),
     ),
+    "flash_attention_varlen_fp8": (
+        "q",
+        lambda: OPS.flash_attention_varlen_fp8(
+            *[PACKED.to(E4M3)] * 3, ENDS, ENDS, 8, 8, None, None, None, *MASKS, torch.bfloat16
+        ),
+    ),
     "flash_attention_varlen_backward": (
         "q",
         lambda: OPS.flash_attention_varlen_backward(

@@ -89,6 +89,14 @@ def run_counts() -> dict[str, tuple[int, int]]:
             counted(lambda: kernels.flash_attention_varlen(*packed, ends, ends_k, 20, 24)),
             forward,
         ),
+        "packed fp8": (
+            counted(
+                lambda: kernels.flash_attention_varlen(
+                    *[one.to(E4M3) for one in packed], ends, ends_k, 20, 24
+                )
+            ),
+            forward,
+        ),
         "packed gradients": (
             counted(
                 lambda: kernels.flash_attention_varlen(*packed_leaves, ends, ends_k, 20, 24),

@@ -36,6 +36,12 @@ def gradients(S: int, D: int) -> None:
     kernels.flash_attention_backward(dout, q, k, v, out, torch.empty((BATCH, 1, S)))
 
 
+def packed_fp8(S: int, D: int) -> None:
+    q = torch.empty((BATCH * S, 1, D), dtype=torch.float8_e4m3fn)
+    cu = torch.arange(0, BATCH * S + 1, S, dtype=torch.int32)
+    kernels.flash_attention_varlen(q, q, q, cu, cu, S, S, k_scale=torch.ones(BATCH, 1))
+
+
 def packed(S: int, D: int) -> None:
     q, k, v = (
         torch.empty((BATCH * S, 1, D), dtype=torch.bfloat16, requires_grad=True) for _ in range(3)
@@ -71,6 +77,7 @@ CALLS: dict[str, Callable[[], None]] = {
     "gradients-hopper-wide": lambda: gradients(64, 136),
     "packed": lambda: packed(4, 16),
     "packed-hopper": lambda: packed(65, 64),
+    "packed-fp8": lambda: packed_fp8(65, 32),
     "decoding": decoding,
     "grouped": grouped,
 }

@@ -40,6 +40,12 @@ CALLS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
         lambda: kernels.flash_attention_varlen(Q[0], K[0], K[0], CU, CU, 8, 1024),
         (8, 4, 64),
     ),
+    "attention-varlen-fp8": (
+        lambda: kernels.flash_attention_varlen(
+            *[Q[0].to(FP8)] * 3, CU, CU, 8, 8, k_scale=empty(2, 4, dtype=torch.float32)
+        ),
+        (8, 4, 64),
+    ),
     "attention-kvcache": (
         lambda: kernels.flash_attention_kvcache(
             Q, K, K, K[:, :8], K[:, :8], cache_seqlens=3, cache_leftpad=CU[:2]

@@ -41,6 +41,10 @@ def run(kind: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
             ends = torch.tensor([0, 20, ROWS], dtype=torch.int32)
             given = (a[0], b[0], c[0], ends, ends, 40, 40)
             found.append([kernels.flash_attention_varlen(*given)])
+        elif kind == "packed fp8":
+            ends = torch.tensor([0, 20, ROWS], dtype=torch.int32)
+            low = [place(one.to(torch.float8_e4m3fn))[0] for one in (q, k, v)]
+            found.append([kernels.flash_attention_varlen(*low, ends, ends, 40, 40)])
         elif kind == "fp8":
             low = [place(one.to(torch.float8_e4m3fn)) for one in (q, k, v)]
             found.append([kernels.flash_attention(*low)])
@@ -55,7 +59,7 @@ def run(kind: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return list(zip(*found, strict=True))
 
 
-@pytest.mark.parametrize("kind", ["both passes", "packed", "fp8", "bias"])
+@pytest.mark.parametrize("kind", ["both passes", "packed", "packed fp8", "fp8", "bias"])
 def test_rows_may_lie_any_distance_apart(interpreter: Worker, kind: str) -> None:
     for got, wanted in interpreter.run(run, kind):
         assert torch.equal(got, wanted) and not got.isnan().any()

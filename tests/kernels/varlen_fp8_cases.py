@@ -1,0 +1,69 @@
+"""flash_attention_varlen in fp8 on a case: each sequence is judged as attention_fp8_cases does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from itertools import accumulate
+from typing import Any
+
+import torch
+
+from tests.kernels import attention_fp8_cases
+
+PLAIN = [one.name for one in fields(attention_fp8_cases.Case)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(attention_fp8_cases.Case):
+    """``q`` and ``k`` in the place of S and KV. ``spare`` rows behind the last sequence are NaN."""
+
+    q: tuple[int, ...] = (70, 1, 0, 33)
+    k: tuple[int, ...] = (70, 90, 5, 20)
+    spare: int = 0
+
+    def __str__(self) -> str:
+        lengths = "+".join(map(str, self.q)), "+".join(map(str, self.k))
+        kind = super().__str__().replace(f"S{self.S}-KV{self.KV}", f"q{lengths[0]}-k{lengths[1]}")
+        return kind + "-spare" * bool(self.spare)
+
+    @property
+    def lengths(self) -> list[tuple[int, int]]:
+        return list(zip(self.q, self.k, strict=True))
+
+    def ends(self) -> list[torch.Tensor]:
+        both = (self.q, self.k)
+        return [torch.tensor([0, *accumulate(one)], dtype=torch.int32) for one in both]
+
+    def rows(self, name: str) -> tuple[int, ...]:
+        return (sum(self.q if name == "q" else self.k) + self.spare,)
+
+    def arguments(self) -> dict[str, Any]:
+        made = super().arguments()
+        for name, lengths in (("q", self.q), ("k", self.k), ("v", self.k)):
+            made[name][sum(lengths) :] = float("nan")
+        return made
+
+    def attended(self) -> list[tuple[Any, dict[str, Any], torch.Tensor, torch.Tensor]]:
+        import kernels
+
+        made, longest = self.arguments(), (max(self.q), max(self.k))
+        q, k, v = (made[name] for name in "qkv")
+        scales = {name: one for name, one in made.items() if name not in "qkv"}
+        out, lse = kernels.flash_attention_varlen(
+            q, k, v, *self.ends(), *longest, **scales, **self.options()
+        )
+        n = sum(self.q)
+        assert not out[n:].any() and (lse[:, n:] == float("-inf")).all()
+        found = []
+        ends_q, ends_k = (one.tolist() for one in self.ends())
+        for i, (n_q, n_k) in enumerate(self.lengths):
+            if not n_q:
+                continue
+            rows = slice(ends_q[i], ends_q[i + 1])
+            keys = slice(ends_k[i], ends_k[i + 1])
+            given = {"q": q[None, rows], "k": k[None, keys], "v": v[None, keys]}
+            given |= {name: x[i : i + 1] if x.dim() == 2 else x for name, x in scales.items()}
+            plain = {name: getattr(self, name) for name in PLAIN} | {"S": n_q, "KV": n_k}
+            one = attention_fp8_cases.Case(**plain)
+            found.append((one, given, out[None, rows], lse[None, :, rows]))
+        return found
