@@ -15,6 +15,8 @@ LAYOUT = "(batch, seqlen_q, heads, head_dim)"
 PACKED_LAYOUT = "(tokens, heads, head_dim)"
 CACHE_LAYOUT = "(batch, seqlen_cache, kv_heads, head_dim)"
 PAGED_LAYOUT = "(num_pages, page_size, kv_heads, head_dim)"
+NEW_LAYOUT = "(batch, seqlen_new, kv_heads, head_dim)"
+PACKED_NEW_LAYOUT = "(tokens_new, kv_heads, head_dim)"
 
 
 def flash_attention_kvcache(
@@ -31,6 +33,7 @@ def flash_attention_kvcache(
     cache_leftpad: torch.Tensor | None = None,
     block_table: torch.Tensor | None = None,
     cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k_new: torch.Tensor | None = None,
     max_seqlen_q: int | None = None,
     softmax_scale: float | None = None,
     causal: bool = False,
@@ -68,11 +71,13 @@ def flash_attention_kvcache(
     ``cu_seqlens_q``, ``max_seqlen_q``: sequences have queries of their own number, packed as
     ``flash_attention_varlen`` takes them: q is (tokens, heads, head_dim), ``cu_seqlens_q`` int32
     (batch + 1,) on the device, and no sequence has more than ``max_seqlen_q``; rows beyond it are
-    left unwritten. Rows behind the last entry give 0, and -inf. ``k`` and ``v`` are not taken then.
+    left unwritten. Rows behind the last entry give 0, and -inf.
 
     ``k``, ``v``: (batch, seqlen_new, kv_heads, ...), written in place behind the keys the cache
     holds and then seen like them; ``cache_seqlens`` is not changed, and what finds no room is not
-    written. ``rotary_cos``, ``rotary_sin``: (positions, rotary_dim / 2), a position for each key
+    written. With ``cu_seqlens_k_new``, int32 (batch + 1,) on the device, sequences get keys of
+    their own number, packed: (tokens_new, kv_heads, ...), of which those behind the last entry are
+    not read. ``rotary_cos``, ``rotary_sin``: (positions, rotary_dim / 2), a position for each key
     there is room for, turn the first rotary_dim columns: of k at the positions it is written to; of
     q from cache_seqlens on, one position a token if ``causal`` or with a window, else all at that
     one. ``rotary_interleaved`` pairs columns 2i and 2i + 1, else i and i + rotary_dim / 2.
@@ -94,7 +99,7 @@ def flash_attention_kvcache(
     ``torch.autocast`` those of q, k and v are cast to its dtype that the cache is not of.
     """
     q, k, v = autocast.lowered(q, k, v, but=getattr(k_cache, "dtype", None))
-    max_seqlen_q = _check_packed(q, cu_seqlens_q, max_seqlen_q, k, v)
+    max_seqlen_q = _check_packed(q, cu_seqlens_q, max_seqlen_q)
     by_sequence = q
     if cu_seqlens_q is not None:
         by_sequence = q.unsqueeze(0).expand(cu_seqlens_q.shape[0] - 1, -1, -1, -1)
@@ -104,9 +109,9 @@ def flash_attention_kvcache(
     if cache_leftpad is not None:
         integers("cache_leftpad", cache_leftpad, by_sequence, rank=1, layout="(batch,)")
     _check_scales(k_cache, k_scale=k_scale, v_scale=v_scale)
-    _check_new(q, k_cache, v_cache, k, v, cache_seqlens)
+    _check_new(by_sequence, k_cache, v_cache, k, v, cache_seqlens, cu_seqlens_k_new)
     rows = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
-    _check_rotary(by_sequence, k, rotary_cos, rotary_sin, rows, cu_seqlens_q is not None)
+    _check_rotary(by_sequence, k, rotary_cos, rotary_sin, rows)
     batch, most, heads = by_sequence.shape[:3]
     by_scores = (batch, heads, most, rows)
     scores = options.checked(q, by_scores, softcap, alibi_slopes, sinks)[:3]
@@ -125,17 +130,17 @@ def flash_attention_kvcache(
     turned = (rotary_cos, rotary_sin, rotary_interleaved)
     added = 0
     if k is not None and v is not None:
-        added = k.shape[1]
-        operators.append(k, v, k_cache, v_cache, *where, *turned)
+        added = k.shape[-3]
+        operators.append(k, v, k_cache, v_cache, *where, *turned, cu_seqlens_k_new)
     masks = (causal, right, left, scale, *scores)
-    apart = (cu_seqlens_q, max_seqlen_q, cache_leftpad)
+    apart = (cu_seqlens_q, max_seqlen_q, cache_leftpad, cu_seqlens_k_new)
     out, lse = operators.attend(
         q, k_cache, v_cache, *where, added, *turned, *masks, num_splits, *apart
     )
     return (out, lse) if return_lse else out
 
 
-def _check_packed(q: Any, cu_q: Any, max_q: Any, k: Any, v: Any) -> int:
+def _check_packed(q: Any, cu_q: Any, max_q: Any) -> int:
     """``max_q`` as operators take it."""
     if cu_q is None:
         if max_q is not None:
@@ -146,11 +151,6 @@ def _check_packed(q: Any, cu_q: Any, max_q: Any, k: Any, v: Any) -> int:
         return 0
     checks.tensor("q", q, rank=3, layout=PACKED_LAYOUT)
     shapes.check_lengths(q, cu_seqlens_q=cu_q)
-    if k is not None or v is not None:
-        raise ValueError(
-            f"{'v' if k is None else 'k'}: expected None with cu_seqlens_q, got a tensor; write "
-            "the new keys and values into the caches beforehand, and count them in cache_seqlens"
-        )
     return shapes.longest("max_seqlen_q", max_q)
 
 
@@ -214,19 +214,33 @@ def _check(
     return seqlens, splits
 
 
-def _check_new(q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, seqlens: Any) -> None:
+def _check_new(
+    q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, seqlens: Any, cu_new: Any
+) -> None:
     if (k is None) != (v is None):
         raise ValueError(
             f"{'k' if k is None else 'v'}: expected both k and v or neither, got None beside the "
             "other"
         )
     if k is None:
+        if cu_new is not None:
+            raise ValueError(
+                "cu_seqlens_k_new: expected None without k and v, got a tensor; it says how these "
+                "are packed"
+            )
         return
-    layout = "(batch, seqlen_new, kv_heads, head_dim)"
+    rank, layout = (4, NEW_LAYOUT) if cu_new is None else (3, PACKED_NEW_LAYOUT)
+    if cu_new is not None:
+        shapes.check_lengths(q, cu_seqlens_k_new=cu_new)
+        if cu_new.shape[0] != q.shape[0] + 1:
+            raise ValueError(
+                f"cu_seqlens_k_new: expected {q.shape[0] + 1} entries, one more than q has "
+                f"sequences, got {cu_new.shape[0]}"
+            )
     for name, value, cache in (("k", k, k_cache), ("v", v, v_cache)):
-        checks.tensor(name, value, rank=4, layout=layout)
+        checks.tensor(name, value, rank=rank, layout=layout)
         checks.same_dtype_and_device("q", q, **{name: value})
-        want = (q.shape[0], k.shape[1], *cache.shape[2:])
+        want = (*q.shape[: rank - 3], k.shape[-3], *cache.shape[2:])
         if tuple(value.shape) != want:
             raise ValueError(
                 f"{name}: expected shape {want} as q and {name}_cache ask for, got "
@@ -242,7 +256,7 @@ def _check_new(q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, seqlens: Any)
         )
 
 
-def _check_rotary(q: Any, k: Any, cos: Any, sin: Any, rows: int, packed: bool) -> None:
+def _check_rotary(q: Any, k: Any, cos: Any, sin: Any, rows: int) -> None:
     if cos is None and sin is None:
         return
     layout = "(positions, rotary_dim / 2)"
@@ -260,9 +274,9 @@ def _check_rotary(q: Any, k: Any, cos: Any, sin: Any, rows: int, packed: bool) -
             f"rotary_sin: expected {cos.shape[1]} angles as rotary_cos has, got {sin.shape[1]}"
         )
     if k is None:
-        remedy = "turn q" if packed else "pass k and v, which are turned as well, or turn q"
         raise ValueError(
-            f"rotary_cos: expected None without new keys, got a tensor; {remedy} beforehand"
+            "rotary_cos: expected None without new keys, got a tensor; pass k and v, which are "
+            "turned as well, or turn q beforehand"
         )
 
 

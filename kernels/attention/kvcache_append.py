@@ -12,11 +12,13 @@ from ..reach import wide
 from . import e4m3
 from .configs import padded
 from .e4m3 import narrowed
-from .kvcache_layout import Cache, keys_in_cache
+from .kvcache_layout import Cache, keys_in_cache, owners
 from .reach import spans
 from .rotary import Rotary, load_rotated
 
 ROWS = 16
+# Entries of packed sequences' bounds that are read at a time.
+BOUNDS = 64
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -32,6 +34,7 @@ def kvcache_append(
     seqlens,
     batch_idx,
     table,
+    cu_new,
     length,
     stride_kb,
     stride_ks,
@@ -61,6 +64,7 @@ def kvcache_append(
     stride_sd,
     kv_heads,
     tokens,
+    batch,
     capacity,
     page_size,
     HEAD_DIM: tl.constexpr,
@@ -68,6 +72,7 @@ def kvcache_append(
     BLOCK_R: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_DV: tl.constexpr,
+    BLOCK_B: tl.constexpr,
     ROTARY: tl.constexpr,
     INTERLEAVED: tl.constexpr,
     FP8: tl.constexpr,
@@ -75,9 +80,10 @@ def kvcache_append(
     FAR: tl.constexpr,
 ):
     """Row r of a sequence is new token r // kv_heads of head r % kv_heads; token i becomes key
-    ``length`` + i, unless the cache has no room for it. With FP8 the caches are bytes of e4m3 (of
-    flavour fn or fnuz), and hold what comes divided by its scale. FAR: columns may lie so far apart
-    that 32 bits do not count them."""
+    ``length`` + i, unless the cache has no room for it. With ``cu_new`` the tokens of ``batch``
+    sequences are packed one behind the other, and i counts those of a sequence. With FP8 the caches
+    are bytes of e4m3 (of flavour fn or fnuz), and hold what comes divided by its scale. FAR:
+    columns may lie so far apart that 32 bits do not count them."""
     if FAR:
         stride_kd, stride_kcd = wide(stride_kd), wide(stride_kcd)
         stride_vd, stride_vcd = wide(stride_vd), wide(stride_vcd)
@@ -89,17 +95,26 @@ def kvcache_append(
     o_row = tl.program_id(0) % n_blocks * BLOCK_R + tl.arange(0, BLOCK_R)
     o_token = (o_row // kv_heads).to(tl.int64)
     o_head = (o_row % kv_heads).to(tl.int64)
-    o_key = keys_in_cache(seqlens, length, stride_l, i_b, capacity) + o_token
-    in_rows = (o_row < n_rows) & (o_key < capacity)
+    in_rows = o_row < n_rows
+    i_owner = i_b
+    o_new = o_token
+    if cu_new is not None:
+        i_owner = owners(cu_new, batch, o_token, BLOCK_B)
+        in_rows = in_rows & (i_owner < batch)
+        i_owner = tl.minimum(i_owner, batch - 1)
+        o_new -= tl.load(cu_new + i_owner)
+        in_rows = in_rows & (o_new >= 0)
+    o_key = keys_in_cache(seqlens, length, stride_l, i_owner, capacity) + o_new
+    in_rows = in_rows & (o_key < capacity)
 
     if table is not None:
-        p_page = table + i_b.to(tl.int64) * stride_tb + o_key // page_size * stride_tp
+        p_page = table + i_owner.to(tl.int64) * stride_tb + o_key // page_size * stride_tp
         o_block = tl.load(p_page, mask=in_rows, other=0).to(tl.int64)
         o_place = o_key % page_size
     else:
-        i_cache = i_b
+        i_cache = i_owner
         if batch_idx is not None:
-            i_cache = tl.load(batch_idx + i_b.to(tl.int64) * stride_i)
+            i_cache = tl.load(batch_idx + i_owner.to(tl.int64) * stride_i)
         o_block = i_cache.to(tl.int64)
         o_place = o_key
 
@@ -143,8 +158,15 @@ def quantised(b_x, scale, o_head, stride_scale, FP8: tl.constexpr):
     return narrowed(b_x, FP8 == "fnuz")
 
 
-def launch(k: torch.Tensor, v: torch.Tensor, cache: Cache, rotary: Rotary | None) -> None:
-    """Write ``k`` and ``v`` behind what ``cache`` holds, for checked arguments."""
+def launch(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cache: Cache,
+    rotary: Rotary | None,
+    cu_new: torch.Tensor | None = None,
+) -> None:
+    """Write ``k`` and ``v`` behind what ``cache`` holds, for checked arguments. With ``cu_new``
+    both are (1, tokens, ...)."""
     batch, tokens, kv_heads, head_dim = k.shape
     head_dim_v = v.shape[3]
     # By the bits on every target: few values are written.
@@ -160,6 +182,7 @@ def launch(k: torch.Tensor, v: torch.Tensor, cache: Cache, rotary: Rotary | None
             cache.seqlens,
             cache.batch_idx,
             cache.table,
+            cu_new,
             cache.length,
             *k.stride(),
             *v.stride(),
@@ -170,6 +193,7 @@ def launch(k: torch.Tensor, v: torch.Tensor, cache: Cache, rotary: Rotary | None
             *(rotary.strides if rotary else (None,) * 4),
             kv_heads,
             tokens,
+            None if cu_new is None else cu_new.numel() - 1,
             cache.capacity,
             cache.page_size,
             HEAD_DIM=head_dim,
@@ -177,6 +201,7 @@ def launch(k: torch.Tensor, v: torch.Tensor, cache: Cache, rotary: Rotary | None
             BLOCK_R=ROWS,
             BLOCK_D=padded(head_dim),
             BLOCK_DV=padded(head_dim_v),
+            BLOCK_B=BOUNDS,
             ROTARY=rotary.columns if rotary else 0,
             INTERLEAVED=rotary is not None and rotary.interleaved,
             FP8=way,

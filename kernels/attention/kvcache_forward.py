@@ -15,6 +15,7 @@ from ..reach import wide
 from .e4m3 import both_widened, in_fp16, widened
 from .kvcache_combine import finished
 from .kvcache_layout import (
+    added_to,
     keys_before,
     keys_in_cache,
     lead,
@@ -49,6 +50,7 @@ def attention_kvcache(
     batch_idx,
     table,
     cu_q,
+    cu_new,
     length,
     added,
     stride_qb,
@@ -118,10 +120,10 @@ def attention_kvcache(
     j % PAGE_SIZE of page ``table[sequence, j // PAGE_SIZE]``. With ``part`` this program's share of
     the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then sum), else to out and lse.
     NATURAL: powers of e, else of 2, with log2(e) in ``scale`` and ``softcap``. ``added`` of the
-    keys came with this call, behind the ``length`` others: queries are turned to the positions from
-    there on. With ``leftpad`` the first so many keys of a sequence are not its own, and are counted
-    all the same. ``softcap`` and ``slopes`` as in scores.py, or None; the sink of a head is with
-    the first part of its keys.
+    keys came with this call, or with ``cu_new`` a number of each sequence's own, behind the
+    ``length`` others: queries are turned to the positions from there on. With ``leftpad`` the first
+    so many keys of a sequence are not its own, and are counted all the same. ``softcap`` and
+    ``slopes`` as in scores.py, or None; the sink of a head is with the first part of its keys.
     FP8 says how the cache is read (e4m3.way); it holds keys and values divided by their scales.
     TURNED: keys, or columns of values, are the rows of products, queries their columns; so a matrix
     unit of 64 rows at least is full without padding queries. PAIRS, if TURNED: an element of an fp8
@@ -147,6 +149,8 @@ def attention_kvcache(
 
     o_first_q, n_all, n_q = queries_of(cu_q, i_b, seqlen_q)
     n_before = keys_in_cache(seqlens, length, stride_l, i_b, capacity)
+    if cu_new is not None:
+        added = added_to(cu_new, i_b)
     seqlen_k = tl.minimum(n_before + added, capacity)
     diagonal = seqlen_k - n_all
 

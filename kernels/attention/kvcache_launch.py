@@ -36,10 +36,11 @@ def launch(
     num_splits: int,
     cu_q: torch.Tensor | None = None,
     max_q: int = 0,
+    cu_new: torch.Tensor | None = None,
 ) -> None:
     """Fill ``out`` and ``lse`` for checked arguments. Behind the lengths of ``cache`` are ``added``
-    keys more, and ``rotary`` turns the queries. With ``cu_q`` q and out are (1, tokens, ...), lse
-    is (heads, tokens), and no sequence has more than ``max_q``."""
+    keys more, with ``cu_new`` as many in all, and ``rotary`` turns the queries. With ``cu_q`` q and
+    out are (1, tokens, ...), lse is (heads, tokens), and no sequence has more than ``max_q``."""
     batch, seqlen_q, heads, head_dim = q.shape
     tokens = None
     if cu_q is not None:
@@ -70,7 +71,7 @@ def launch(
         blocks = -(-rows // block_m)
         tiles = batch * kv_heads
         # Lengths that are known to be the same, of caches that were measured so.
-        known = cache.seqlens is None and cache.leftpad is None
+        known = cache.seqlens is None and cache.leftpad is None and cu_new is None
         equal = known and left is None and not way
         if not num_splits and equal and copied_ahead(cache.k) and copied_ahead(cache.v):
             whole = alone(config, tiles, rows, cache.page_size, many)
@@ -108,6 +109,7 @@ def launch(
             cache.batch_idx,
             cache.table,
             cu_q,
+            cu_new,
             cache.length,
             added,
             *q.stride(),

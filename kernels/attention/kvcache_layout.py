@@ -91,6 +91,24 @@ def keys_before(leftpad, stride_pad, i_b):
 
 
 @triton.jit
+def added_to(cu_new, i_b):
+    """How many keys came for sequence ``i_b``."""
+    return tl.maximum(tl.load(cu_new + i_b + 1) - tl.load(cu_new + i_b), 0)
+
+
+@triton.jit
+def owners(cu, batch, o_token, BLOCK: tl.constexpr):
+    """The sequence of each of packed tokens: as many as end at it or before it. Of what lies behind
+    the last it is ``batch``."""
+    owner = tl.zeros_like(o_token)
+    for i in range(0, batch, BLOCK):
+        o_b = i + tl.arange(0, BLOCK)
+        b_end = tl.load(cu + 1 + o_b, mask=o_b < batch, other=0x7FFFFFFF)
+        owner += tl.sum((b_end[None, :] <= o_token[:, None]).to(tl.int32), 1)
+    return owner
+
+
+@triton.jit
 def queries_of(cu_q, i_b, seqlen_q):
     """The first query of sequence ``i_b``, how many it has, and of how many, ``seqlen_q`` at most,
     there are outputs: the last of all stands at the last key."""

@@ -38,6 +38,7 @@ def _attend(
     cu_q: torch.Tensor | None = None,
     max_q: int = 0,
     leftpad: torch.Tensor | None = None,
+    cu_new: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments."""
     out, lse = _outputs(q, k_cache, v_cache)
@@ -62,6 +63,7 @@ def _attend(
             num_splits=num_splits,
             cu_q=cu_q,
             max_q=max_q,
+            cu_new=cu_new,
         )
     return out, lse
 
@@ -89,11 +91,14 @@ def _append(
     cos: torch.Tensor | None,
     sin: torch.Tensor | None,
     interleaved: bool,
+    cu_new: torch.Tensor | None = None,
 ) -> None:
-    """Write k, turned to its positions, and v behind what the caches hold."""
-    if k.numel():
+    """Write k, turned to its positions, and v behind what the caches hold: (batch, seqlen_new,
+    kv_heads, ...), or packed (tokens, kv_heads, ...)."""
+    if k.numel() and (cu_new is None or cu_new.numel() > 1):
         cache = _cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale)
-        kvcache_append.launch(k, v, cache, _rotary(cos, sin, interleaved))
+        k, v = (k, v) if cu_new is None else (k.unsqueeze(0), v.unsqueeze(0))
+        kvcache_append.launch(k, v, cache, _rotary(cos, sin, interleaved), cu_new)
 
 
 def _cache(

@@ -160,8 +160,11 @@ def decoding(
             starts = torch.randint(0, 57, (5,), device="cuda").sort().values
             found["cu_seqlens_q"] = starts.int()
             found["cu_seqlens_q"][0] = 0
+        if packed and new:
+            found["cu_seqlens_k_new"] = found["cu_seqlens_q"].clone()
         if new:
-            found |= {name: _randn(4, new, 2, 128) for name in "kv"}
+            shape = (60, 2, 128) if packed else (4, new, 2, 128)
+            found |= {name: _randn(*shape) for name in "kv"}
             found |= {name: _randn(512, 32) for name in ("rotary_cos", "rotary_sin")}
         if fp8:
             found |= {f"{name}_scale": torch.rand(2, device="cuda") + 0.5 for name in "kv"}
@@ -284,6 +287,7 @@ CALLS: dict[str, Call] = {
     "decoding paged, new keys": decoding(page=16, new=2, splits=3),
     "decoding, new keys": decoding(new=1, rotary_interleaved=False),
     "packed queries of a paged cache": decoding(page=16, packed=True, splits=3),
+    "packed queries and new keys": decoding(page=16, packed=True, new=60),
     "decoding in fp8": decoding(page=64, fp8=True),
     "decoding behind padding": decoding(splits=3, padded=True),
     "matmul": product(500, 2048, 512, activation="gelu"),

@@ -255,7 +255,10 @@ def _kvcache(options: Random, lengths: Random, longest: int) -> Drawn:
         alibi=_chance(options, 0.15),
         sinks=_chance(options, 0.15),
     )
-    if not new and _chance(options, 0.3):
+    if new and _chance(options, 0.4):
+        news = [min(n, lengths.choice((0, 1, new, S, 40))) for n in keys]
+        case = replace(case, new=0, news=tuple(news))
+    if _chance(options, 0.3):
         queries = [options.choice((0, 1, 1, 2, S, 40, 150)) for _ in keys]
         queries[-1] = max(queries[-1], 1)
         case = replace(case, queries=tuple(queries))

@@ -147,6 +147,9 @@ CACHED = [
     Cached(D=128, fp8="float8_e4m3fnuz", scaled="head", page=64, new=1, keys=(40, 3), splits=2),
     Cached(D=96, fp8="float8_e4m3fn", window=(20, -1), splits=2),
     Cached(D=256, splits=2, page=32, causal=True, S=3),
+    # New keys of their own number a sequence: appended, behind what clears, and parts added.
+    Cached(D=128, news=(37, 1, 0), queries=(37, 1, 2), keys=(90, 1, 5), page=16, rotary=128),
+    Cached(D=64, news=(2, 0), keys=(40, 3), S=2, causal=True, splits=2, fp8="float8_e4m3fn"),
     # Padding on the left: whole blocks of keys and a part of one.
     Cached(D=64, leftpad=(69, 0, 0, 5), causal=True, S=2, splits=2),
     Cached(D=128, leftpad=(66, 1, 0, 3), page=16, new=1, keys=(90, 3, 1, 33), rotary=16),

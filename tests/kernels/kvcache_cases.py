@@ -20,7 +20,8 @@ class Case:
     """``keys`` of each sequence in a cache of ``room`` rows, or with ``page`` in shuffled pages;
     the last ``new`` of them are appended, and of all columns the first ``rotary`` are turned. The
     cache is of dtype ``fp8``, scaled by "tensor" or "head". With ``queries`` of each sequence these
-    are packed, S rows of NaN behind the last. The first ``leftpad`` of ``keys`` are not its own."""
+    are packed, S rows of NaN behind the last. With ``news`` so many of each are appended, packed,
+    too. The first ``leftpad`` of ``keys`` are not its own."""
 
     keys: tuple[int, ...] = (70, 1, 0, 33)
     S: int = 1
@@ -46,6 +47,7 @@ class Case:
     sinks: bool = False
     queries: tuple[int, ...] = ()
     leftpad: tuple[int, ...] = ()
+    news: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         parts = [self.dtype, "+".join(map(str, self.keys)), f"S{self.S}-H{self.H}-G{self.G}"]
@@ -62,7 +64,8 @@ class Case:
             for name in ("page", "splits", "new", "rotary")
             if (value := getattr(self, name))
         ]
-        parts += ["leftpad" + "+".join(map(str, self.leftpad))] if self.leftpad else []
+        for name in ("leftpad", "news"):
+            parts += [name + "+".join(map(str, one))] if (one := getattr(self, name)) else []
         return "-".join([*parts, self.view])
 
     def drawn(self) -> list[torch.Tensor]:
@@ -81,14 +84,17 @@ class Case:
         return [q, k, v]
 
     def cu_seqlens_q(self) -> torch.Tensor | None:
-        if not self.queries:
-            return None
-        return torch.tensor([0, *accumulate(self.queries)], dtype=torch.int32)
+        return _bounds(self.queries)
 
-    def own(self, new: int = 0) -> list[range]:
-        """Rows of the cache that hold each sequence's keys, but for the last ``new``."""
+    def added(self) -> tuple[range, ...]:
+        """Rows of the cache that this call's keys are written to, of each sequence."""
+        news = self.news or (self.new,) * len(self.keys)
+        return tuple(range(n - new, n) for n, new in zip(self.keys, news, strict=True))
+
+    def own(self, before: bool = False) -> list[range]:
+        """Rows of the cache that hold each sequence's keys, or held them before this call."""
         firsts = self.leftpad or (0,) * len(self.keys)
-        ends = [n - new for n in self.keys]
+        ends = [one.start if before else one.stop for one in self.added()]
         return [range(min(first, end), end) for first, end in zip(firsts, ends, strict=True)]
 
     def of_each(self, q: torch.Tensor) -> list[torch.Tensor]:
@@ -98,7 +104,8 @@ class Case:
     def angles(self) -> tuple[torch.Tensor, torch.Tensor]:
         """cos and sin of every position, of another dtype and stride than the queries."""
         rate = 1e4 ** -(torch.arange(0, self.rotary, 2) / self.rotary)
-        angles = torch.arange(2 * max(self.room, self.page))[:, None] * rate
+        most = 2 * max(self.room, self.page) + max(self.queries, default=0)
+        angles = torch.arange(most)[:, None] * rate
         return angles.cos(), angles.sin().t().contiguous().t()
 
     def extras(self) -> dict[str, Any]:
@@ -129,7 +136,7 @@ class Case:
         """``rows`` of each sequence where the kernel is to find them, and which pages or rows of
         the cache they are."""
         kept = torch.full_like(rows, float("nan"))  # keeps strides
-        own = self.own(self.new)
+        own = self.own(before=True)
         for b, j in enumerate(own):
             _bits(kept)[b, j] = _bits(rows)[b, j]
         if self.rows_elsewhere:
@@ -220,6 +227,34 @@ CASES = [
     Case(
         leftpad=(10, 2), keys=(30, 9), queries=(3, 9), D=40, dtype="float32", splits=2, causal=True
     ),
+    # Sequences that get many new keys, one and none.
+    Case(news=(40, 1, 0), keys=(90, 1, 33), queries=(40, 1, 3), causal=True, page=16, rotary=64),
+    Case(news=(3, 0), keys=(40, 9), S=2, D=16, rotary=8, interleaved=False, rows_elsewhere=True),
+    Case(news=(0, 20, 2), keys=(0, 20, 9), queries=(1, 20, 2), D=32, DV=16, H=8, dtype="float32"),
+    Case(
+        news=(2, 17),
+        keys=(20, 40),
+        queries=(2, 17),
+        D=16,
+        fp8="float8_e4m3fn",
+        scaled="head",
+        page=7,
+        causal=True,
+        splits=2,
+        rotary=16,
+    ),
+    Case(
+        new=2, queries=(2, 5, 1), keys=(40, 9, 2), D=16, window=(20, 0), rotary=16, view="skipping"
+    ),
+    Case(
+        news=(20, 0),
+        keys=(90, 40),
+        queries=(20, 1),
+        leftpad=(33, 5),
+        D=16,
+        dtype="bfloat16",
+        causal=True,
+    ),
 ]
 
 
@@ -231,6 +266,11 @@ EITHER_WAY = [
     Case(D=16, fp8="float8_e4m3fnuz", scaled="tensor", page=32, new=1, keys=(40, 3)),
     Case(D=16, leftpad=(35, 0, 0, 40), page=16, causal=True, S=2, splits=2),
 ]
+
+
+def _bounds(lengths: tuple[int, ...]) -> torch.Tensor | None:
+    """Where packed sequences begin and end."""
+    return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32) if lengths else None
 
 
 def _bits(one: torch.Tensor) -> torch.Tensor:
@@ -292,14 +332,11 @@ def turned(case: Case, rows: torch.Tensor, positions: torch.Tensor) -> torch.Ten
 
 def appended(case: Case, q: Any, k: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """q and k as attention sees them."""
-    if case.queries:
-        return q, k
     q, k = q.clone(), k.clone()
-    for b, n in enumerate(case.keys):
-        first = n - case.new
-        each = case.causal or case.window != (-1, -1)
-        q[b] = turned(case, q[b], first + torch.arange(case.S) * each)
-        k[b, first:n] = turned(case, k[b, first:n], torch.arange(first, n))
+    each = case.causal or case.window != (-1, -1)
+    for b, (queries, rows) in enumerate(zip(case.of_each(q), case.added(), strict=True)):
+        queries.copy_(turned(case, queries, rows.start + torch.arange(len(queries)) * each))
+        k[b, rows] = turned(case, k[b, rows], torch.tensor(rows, dtype=torch.int64))
     return q, k
 
 
@@ -313,9 +350,12 @@ def run(case: Case) -> list[Errors]:
         before = [case.stored(*each) for each in zip(before, scales, strict=True)]
     (k_cache, places), (v_cache, _) = (case.cache(one, seed) for seed, one in enumerate(before))
     options = case.extras()
-    if case.new:
-        ends = [(b, slice(n - case.new, n)) for b, n in enumerate(case.keys)]
-        options["k"], options["v"] = (torch.stack([one[at] for at in ends]) for one in (k, v))
+    added = case.added()
+    if case.new or case.news:
+        for name, one in (("k", k), ("v", v)):
+            each = [one[b, rows] for b, rows in enumerate(added)]
+            behind = torch.full_like(one[0, :2], float("nan"))
+            options[name] = torch.cat([*each, behind]) if case.news else torch.stack(each)
     if case.rotary:
         options["rotary_cos"], options["rotary_sin"] = case.angles()
         options["rotary_interleaved"] = case.interleaved
@@ -325,10 +365,11 @@ def run(case: Case) -> list[Errors]:
         q,
         k_cache,
         v_cache,
-        cache_seqlens=torch.tensor(case.keys, dtype=torch.int32) - case.new,
+        cache_seqlens=torch.tensor([one.start for one in added], dtype=torch.int32),
         block_table=places if case.page else None,
         cu_seqlens_q=case.cu_seqlens_q(),
         max_seqlen_q=max(case.queries) if case.queries else None,
+        cu_seqlens_k_new=_bounds(case.news),
         cache_batch_idx=places if case.rows_elsewhere else None,
         cache_leftpad=torch.tensor(case.leftpad, dtype=torch.int32) if case.leftpad else None,
         causal=case.causal,
@@ -347,7 +388,8 @@ def run(case: Case) -> list[Errors]:
         factors = [one[:, None] if one.dim() else one for one in scales] if case.scaled else [1, 1]
         true = tuple(one.double() * factor for one, factor in zip(after, factors, strict=True))
     # What was there, the new rows, and NaN as before everywhere else.
-    whole = replace(case, new=0, leftpad=tuple(one.start for one in case.own(case.new)))
+    firsts = tuple(one.start for one in case.own(before=True))
+    whole = replace(case, new=0, news=(), leftpad=firsts)
     for found, rows in zip((k_cache, v_cache), after, strict=True):
         want = whole.cache(rows.contiguous(), 0)[0]
         step = max(2e-3, torch.finfo(q.dtype).eps)

@@ -294,40 +294,28 @@ def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
         (q, k_cache, v_cache, lengths, 0, None, table, None, None, 0, *untold),
     )
     starts, pads = torch.tensor([0, 1, 4], dtype=torch.int32), torch.tensor([5, 0]).int()
-    cached = (k_cache, v_cache, lengths, 0, None, table, None, None, 0)
+    cached = (k_cache, v_cache, lengths - starts.diff(), 0, None, table, None, None, 0)
     outcome |= torch.library.opcheck(
         torch.ops.warpwatch.flash_attention_kvcache,
-        (q.flatten(0, 1), *cached, *untold, starts, 3, pads),
+        (q.flatten(0, 1), *cached, *untold, starts, 3, pads, starts),
     )
     cos, sin = case.angles()
     new = q[:, :, :2].clone()
-    outcome |= torch.library.opcheck(
-        torch.ops.warpwatch.kvcache_append,
-        (
-            new,
-            new,
-            k_cache.clone(),
-            v_cache.clone(),
-            lengths,
-            0,
-            None,
-            table,
-            None,
-            None,
-            cos,
-            sin,
-            True,
-        ),
-    )
+    for one, of_each in ((new, ()), (new.flatten(0, 1), (starts,))):
+        caches = (k_cache.clone(), v_cache.clone(), *cached[2:-1])
+        outcome |= torch.library.opcheck(
+            torch.ops.warpwatch.kvcache_append, (one, one, *caches, cos, sin, True, *of_each)
+        )
 
-    def model(q: Any, k_cache: Any, v_cache: Any, lengths: Any, pads: Any) -> Any:
+    def model(q: Any, k_cache: Any, v_cache: Any, lengths: Any, pads: Any, starts: Any) -> Any:
+        packed = new.flatten(0, 1)
         return 2.0 * kernels.flash_attention_kvcache(
-            q, k_cache, v_cache, new, new, rotary_cos=cos, rotary_sin=sin,
-            cache_seqlens=lengths, cache_leftpad=pads, block_table=table, causal=True,
+            q, k_cache, v_cache, packed, packed, rotary_cos=cos, rotary_sin=sin, causal=True,
+            cache_seqlens=lengths, cache_leftpad=pads, block_table=table, cu_seqlens_k_new=starts,
         )  # fmt: skip
 
     caches = [(k_cache.clone(), v_cache.clone()) for _ in range(2)]
-    given = (lengths, pads)
+    given = (lengths, pads, starts)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")(q, *caches[0], *given)
     eager = model(q, *caches[1], *given)
     for mine, other in zip(*caches, strict=True):

@@ -52,21 +52,55 @@ MISTAKES: dict[str, Mistake] = {
         r"^max_seqlen_q: expected the longest sequence as an int, got None",
     ),
     "kvcache-packed-new": (
-        lambda: decode(q=Q[0], k_new=K, v_new=K, cache_seqlens=LENGTHS, **PACKED),
+        lambda: decode(q=Q[0], k_new=K[0], v_new=K[0], cache_seqlens=LENGTHS, **PACKED),
         ValueError,
-        r"^k: expected None with cu_seqlens_q, got a tensor; write the new",
+        r"^k: expected 4 dim.*\(batch, seqlen_new, kv_heads, head_dim\).*got 3",
     ),
-    "kvcache-packed-new-values": (
-        lambda: decode(q=Q[0], v_new=K, cache_seqlens=LENGTHS, **PACKED),
+    "kvcache-new-bounds-alone": (
+        lambda: decode(cu_seqlens_k_new=STARTS),
         ValueError,
-        r"^v: expected None with cu_seqlens_q, got a tensor; write the new",
+        r"^cu_seqlens_k_new: expected None without k and v, got a tensor",
+    ),
+    "kvcache-new-bounds-dtype": (
+        lambda: decode(
+            k_new=K[0], v_new=K[0], cache_seqlens=LENGTHS, cu_seqlens_k_new=STARTS.long()
+        ),
+        ValueError,
+        r"^cu_seqlens_k_new: expected dtype int32, got int64; convert",
+    ),
+    "kvcache-new-bounds-device": (
+        lambda: decode(
+            k_new=K[0], v_new=K[0], cache_seqlens=LENGTHS, cu_seqlens_k_new=STARTS.to("meta")
+        ),
+        ValueError,
+        r"^cu_seqlens_k_new: expected device cpu as q has, got meta; move",
+    ),
+    "kvcache-new-bounds-batch": (
+        lambda: decode(k_new=K[0], v_new=K[0], cache_seqlens=LENGTHS, cu_seqlens_k_new=STARTS[:2]),
+        ValueError,
+        r"^cu_seqlens_k_new: expected 3 entries, one more than q has sequences, got 2",
+    ),
+    "kvcache-new-packed-rank": (
+        lambda: decode(k_new=K, v_new=K, cache_seqlens=LENGTHS, cu_seqlens_k_new=STARTS),
+        ValueError,
+        r"^k: expected 3 dim.*\(tokens_new, kv_heads, head_dim\).*got 4",
+    ),
+    "kvcache-new-packed-shape": (
+        lambda: decode(k_new=K[0], v_new=K[0, :4], cache_seqlens=8, cu_seqlens_k_new=STARTS),
+        ValueError,
+        r"^v: expected shape \(8, 2, 64\) as q and v_cache ask for, got \(4, 2, 64\)",
+    ),
+    "kvcache-new-packed-full": (
+        lambda: decode(k_new=K[0], v_new=K[0], cu_seqlens_k_new=STARTS),
+        ValueError,
+        r"^cache_seqlens: expected how many keys.*got None",
     ),
     "kvcache-packed-rotary": (
         lambda: decode(
             q=Q[0], rotary_cos=A.new_empty(8, 32), rotary_sin=A.new_empty(8, 32), **PACKED
         ),
         ValueError,
-        r"^rotary_cos: expected None without new keys, got a tensor; turn q beforehand",
+        r"^rotary_cos: expected None without new keys, got a tensor; pass k and v",
     ),
     "kvcache-longest-alone": (
         lambda: decode(max_seqlen_q=5),

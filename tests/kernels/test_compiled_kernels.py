@@ -282,7 +282,10 @@ class PackedQueries(KvcacheWorkload):
 
     def call(self, inputs: Inputs) -> Any:
         starts = inputs["seqlens"].new_empty(self.B + 1)
-        packed = {"cu_seqlens_q": starts, "max_seqlen_q": self.S}
+        packed = {"cu_seqlens_q": starts, "max_seqlen_q": self.S} | self._options(inputs)
+        if self.append:
+            packed |= {name: packed[name].flatten(0, 1) for name in "kv"}
+            packed["cu_seqlens_k_new"] = starts
         return kernels.flash_attention_kvcache(
             inputs["q"].flatten(0, 1),
             inputs["k"],
@@ -295,14 +298,19 @@ class PackedQueries(KvcacheWorkload):
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize("append", [False, True])
 @pytest.mark.parametrize("D", [64, 128])
-def test_packed_queries_of_a_paged_cache_spill_nothing(D: int, target: Target) -> None:
-    measured = measure(PackedQueries(**DECODE, D=D, page=16, S=512), target)
+def test_packed_queries_of_a_paged_cache_spill_nothing(
+    D: int, append: bool, target: Target
+) -> None:
+    workload = PackedQueries(**DECODE, D=D, page=16, S=512, append=append)
+    measured = measure(workload, target)
     assert measured.status == "ok", measured.detail
     assert measured.values["spilled_bytes"] == 0
     assert measured.values["advisories"] == 0
     assert measured.evidence["torch_ops"] == []
     assert [one["kernel"] for one in measured.evidence["launches"]] == [
+        *["kvcache_append"] * append,
         "clear_behind",
         "attention_kvcache",
     ]

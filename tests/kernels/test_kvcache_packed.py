@@ -47,6 +47,41 @@ def test_packed_queries_of_a_cache_are_those_of_packed_keys(interpreter: Worker,
     torch.testing.assert_close(lse, lse_whole, rtol=0.0, atol=1e-5)
 
 
+def run_appended(bounds: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Caches of 8 rows whose sequences get packed keys, some of them more than there is room for,
+    and the output; beside what they should be. So many bounds are read at a time."""
+    import kernels
+    from kernels.attention import kvcache_append
+
+    generator = torch.Generator().manual_seed(5)
+    caches = list(torch.randn(2, 4, 8, 2, 16, generator=generator))
+    new = torch.randn(2, 9, 2, 16, generator=generator)
+    q = torch.randn(4, 1, 4, 16, generator=generator)
+    wanted = [one.clone() for one in caches]
+    for one, rows in zip(wanted, new, strict=True):
+        one[0, 7], one[2, :2] = rows[1], rows[5:7]
+    before = torch.tensor([7, 9, 0, 6], dtype=torch.int32)
+    starts = torch.tensor([1, 4, 5, 7, 7], dtype=torch.int32)  # others before and behind
+    kept, kvcache_append.BOUNDS = kvcache_append.BOUNDS, bounds
+    try:
+        out = kernels.flash_attention_kvcache(
+            q, *caches, *new, cache_seqlens=before, cu_seqlens_k_new=starts
+        )
+    finally:
+        kvcache_append.BOUNDS = kept
+    held = torch.tensor([8, 8, 2, 6], dtype=torch.int32)
+    plain = kernels.flash_attention_kvcache(q, *wanted, cache_seqlens=held)
+    return list(zip([*caches, out], [*wanted, plain], strict=True))
+
+
+@pytest.mark.parametrize("bounds", [1, 2, 64])
+def test_packed_keys_find_their_sequence_and_no_more_than_its_room(
+    interpreter: Worker, bounds: int
+) -> None:
+    for found, wanted in interpreter.run(run_appended, bounds):
+        assert torch.equal(found, wanted)
+
+
 def run_bounds() -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """out and log-sum-exp of 8 and 2 packed queries by the longest sequence that was told."""
     import kernels

@@ -52,6 +52,16 @@ CALLS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
         ),
         (2, 8, 4, 64),
     ),
+    "attention-kvcache-packed": (
+        lambda: kernels.flash_attention_kvcache(
+            *(Q[0], K, K, K[0], K[0]),
+            cache_seqlens=CU[:2],
+            cu_seqlens_q=CU,
+            cu_seqlens_k_new=CU,
+            max_seqlen_q=8,
+        ),
+        (8, 4, 64),
+    ),
     "sdpa": (lambda: kernels.scaled_dot_product_attention(Q, Q, Q), (2, 8, 4, 64)),
     "matmul": (lambda: kernels.matmul(A, B, activation="relu"), (16, 32)),
     "matmul-out": (lambda: kernels.matmul(A, B, out=empty(16, 32)), (16, 32)),
