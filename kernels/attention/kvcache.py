@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import autocast, checks
-from . import e4m3, options, shapes
+from . import chunks, e4m3, options, shapes
 from . import kvcache_operators as operators
 from .kvcache_configs import MAX_SPLITS
 
@@ -38,6 +38,7 @@ def flash_attention_kvcache(
     softmax_scale: float | None = None,
     causal: bool = False,
     window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int | None = None,
     softcap: float | None = None,
     alibi_slopes: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
@@ -66,7 +67,7 @@ def flash_attention_kvcache(
     left: how many rows at the front of each sequence's cache are not its own. They are not read,
     nor is a page of these alone, and a sequence without a row behind them has no key. Rows are
     numbered from the first of all: ``cache_seqlens`` counts the padding, and so do the positions of
-    rotary embedding, as FlashAttention's.
+    rotary embedding, as FlashAttention-3's.
 
     ``cu_seqlens_q``, ``max_seqlen_q``: sequences have queries of their own number, packed as
     ``flash_attention_varlen`` takes them: q is (tokens, heads, head_dim), ``cu_seqlens_q`` int32
@@ -79,8 +80,8 @@ def flash_attention_kvcache(
     their own number, packed: (tokens_new, kv_heads, ...), of which those behind the last entry are
     not read. ``rotary_cos``, ``rotary_sin``: (positions, rotary_dim / 2), a position for each key
     there is room for, turn the first rotary_dim columns: of k at the positions it is written to; of
-    q from cache_seqlens on, one position a token if ``causal`` or with a window, else all at that
-    one. ``rotary_interleaved`` pairs columns 2i and 2i + 1, else i and i + rotary_dim / 2.
+    q from cache_seqlens on, one position a token if ``causal`` or with a window or chunks, else all
+    at that one. ``rotary_interleaved`` pairs columns 2i and 2i + 1, else i and i + rotary_dim / 2.
 
     The caches may be float8_e4m3fn or float8_e4m3fnuz and hold keys and values divided by
     ``k_scale`` and ``v_scale``: fp32 on the device, (), (1,) or (kv_heads,), 1 by default. They are
@@ -88,8 +89,9 @@ def flash_attention_kvcache(
     hardware where it has that flavour, else by their bits, on every target. New ones are rounded to
     nearest even, and to the largest where they are too large; those of scale 0 are read as 0.
 
-    ``causal``, ``window_size``, ``softcap``, ``alibi_slopes`` and ``sinks`` as in
-    ``flash_attention``, aligned bottom-right: the last query sees all keys. No key gives 0, and
+    ``causal``, ``window_size``, ``attention_chunk`` (of the cache's rows from the first on),
+    ``softcap``, ``alibi_slopes`` and ``sinks`` as in ``flash_attention``, aligned bottom-right: the
+    last query sees all keys. No key gives 0, and
     -inf as log-sum-exp. ``num_splits``: into how many parts the keys of a sequence are split, each
     a program, 0 for a number that fills the device, chosen from the shapes and whether one length
     is given for all: then sequences whose key heads alone fill it are not split. Partial results
@@ -118,6 +120,7 @@ def flash_attention_kvcache(
     _without_gradient(alibi_slopes=alibi_slopes, sinks=sinks, k_scale=k_scale, v_scale=v_scale)
     _without_gradient(rotary_cos=rotary_cos, rotary_sin=rotary_sin)
     causal, right, left = shapes.limits(0, causal, window_size)
+    chunk = chunks.checked(attention_chunk)
     scale = checks.softmax_scale(softmax_scale, q.shape[-1])
     return_lse = checks.flag("return_lse", return_lse)
     rotary_interleaved = checks.flag("rotary_interleaved", rotary_interleaved)
@@ -133,7 +136,7 @@ def flash_attention_kvcache(
         added = k.shape[-3]
         operators.append(k, v, k_cache, v_cache, *where, *turned, cu_seqlens_k_new)
     masks = (causal, right, left, scale, *scores)
-    apart = (cu_seqlens_q, max_seqlen_q, cache_leftpad, cu_seqlens_k_new)
+    apart = (cu_seqlens_q, max_seqlen_q, cache_leftpad, cu_seqlens_k_new, chunk)
     out, lse = operators.attend(
         q, k_cache, v_cache, *where, added, *turned, *masks, num_splits, *apart
     )

@@ -16,6 +16,7 @@ from .e4m3 import both_widened, in_fp16, widened
 from .kvcache_combine import finished
 from .kvcache_layout import (
     added_to,
+    chunk_of,
     keys_before,
     keys_in_cache,
     lead,
@@ -90,6 +91,7 @@ def attention_kvcache(
     capacity,
     right,
     left,
+    chunk,
     scale,
     softcap,
     GROUP: tl.constexpr,
@@ -114,7 +116,8 @@ def attention_kvcache(
     """Row r of a tile is query token r // GROUP of head r % GROUP of those that share a key head.
 
     Token i of ``seqlen_q`` sees key j of n when, with d = n - seqlen_q, j <= i + d + ``right``
-    (CAUSAL) and j >= i + d + ``left`` (unless that is None). With ``cu_q`` a sequence has queries
+    (CAUSAL) and j >= i + d + ``left`` (unless that is None), of ``chunk`` keys if given that of
+    key i + d alone. With ``cu_q`` a sequence has queries
     of its own number, packed one behind the other: ``tokens`` in all. Of each sequence the first
     ``seqlen_q`` are answered then, and d counts all that it has. With ``table`` key j is row
     j % PAGE_SIZE of page ``table[sequence, j // PAGE_SIZE]``. With ``part`` this program's share of
@@ -162,6 +165,11 @@ def attention_kvcache(
         o_end = tl.maximum(tl.minimum(o_end, i_last + diagonal + right + 1), 0)
     if left is not None:
         o_first = tl.maximum(i_m * BLOCK_M // GROUP + diagonal + left, 0) // BLOCK_N * BLOCK_N
+    if chunk is not None:
+        i_early = chunk_of(tl.maximum(i_m * BLOCK_M // GROUP + diagonal, 0), chunk)
+        o_first = tl.maximum(i_early // BLOCK_N * BLOCK_N, o_first)
+        i_late = tl.minimum(i_m * BLOCK_M + BLOCK_M - 1, n_rows - 1) // GROUP + diagonal
+        o_end = tl.minimum(o_end, chunk_of(i_late, chunk) + chunk)
     if leftpad is not None:
         n_pad = keys_before(leftpad, stride_pad, i_b)
         o_first = tl.maximum(n_pad // BLOCK_N * BLOCK_N, o_first)
@@ -188,7 +196,7 @@ def attention_kvcache(
     o_q = o_token.to(tl.int64) * stride_qs + o_head.to(tl.int64) * stride_qh
     if ROTARY:
         o_position = n_before + tl.zeros([BLOCK_M], dtype=tl.int32)
-        if CAUSAL or left is not None:
+        if CAUSAL or left is not None or chunk is not None:
             o_position += o_token
         o_position = tl.minimum(o_position, positions - 1).to(tl.int64)
         b_q = load_rotated(
@@ -231,6 +239,8 @@ def attention_kvcache(
     if PAIRS:
         b_q, b_q_odd = tl.split(tl.reshape(b_q, [BLOCK_M, BLOCK_D // 2, 2]))
 
+    if chunk is not None:
+        b_chunk = chunk_of(o_token + diagonal, chunk)
     UNIT: tl.constexpr = 1.0 if NATURAL else 1.4426950408889634
     if slopes is not None:
         slopes += i_b.to(tl.int64) * stride_slope_b
@@ -312,6 +322,9 @@ def attention_kvcache(
             seen = seen & (o_key <= r_token + (diagonal + right))
         if left is not None:
             seen = seen & (o_key >= r_token + (diagonal + left))
+        if chunk is not None:
+            r_chunk = lead(b_chunk, TURNED)
+            seen = seen & (o_key >= r_chunk) & (o_key < r_chunk + chunk)
         b_s = tl.where(seen, b_s, float("-inf"))
         b_max_new = finite(tl.maximum(b_max, tl.max(b_s, 0 if TURNED else 1)), True)
         if NATURAL:

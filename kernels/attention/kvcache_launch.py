@@ -37,6 +37,7 @@ def launch(
     cu_q: torch.Tensor | None = None,
     max_q: int = 0,
     cu_new: torch.Tensor | None = None,
+    chunk: int | None = None,
 ) -> None:
     """Fill ``out`` and ``lse`` for checked arguments. Behind the lengths of ``cache`` are ``added``
     keys more, with ``cu_new`` as many in all, and ``rotary`` turns the queries. With ``cu_q`` q and
@@ -72,13 +73,14 @@ def launch(
         tiles = batch * kv_heads
         # Lengths that are known to be the same, of caches that were measured so.
         known = cache.seqlens is None and cache.leftpad is None and cu_new is None
-        equal = known and left is None and not way
+        equal = known and left is None and chunk is None and not way
         if not num_splits and equal and copied_ahead(cache.k) and copied_ahead(cache.v):
             whole = alone(config, tiles, rows, cache.page_size, many)
             if whole is not None:
                 config, num_splits = whole, 1
         if not num_splits:
             seen = cache.capacity if left is None else min(cache.capacity, seqlen_q + right - left)
+            seen = seen if chunk is None else min(seen, chunk + seqlen_q)
             num_splits = choose_splits(
                 tiles * blocks, -(-seen // config.block_n), many * config.per_sm
             )
@@ -129,6 +131,7 @@ def launch(
             cache.capacity,
             right,
             left,
+            chunk,
             scale * unit,
             None if softcap is None else softcap * unit,
             GROUP=group,

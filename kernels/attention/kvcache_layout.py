@@ -109,6 +109,12 @@ def owners(cu, batch, o_token, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def chunk_of(position, chunk):
+    """The first key of the chunk that key ``position`` is in, beyond all keys where it is none."""
+    return tl.where(position < 0, 1 << 30, position // chunk * chunk)
+
+
+@triton.jit
 def queries_of(cu_q, i_b, seqlen_q):
     """The first query of sequence ``i_b``, how many it has, and of how many, ``seqlen_q`` at most,
     there are outputs: the last of all stands at the last key."""

@@ -39,6 +39,7 @@ def _attend(
     max_q: int = 0,
     leftpad: torch.Tensor | None = None,
     cu_new: torch.Tensor | None = None,
+    chunk: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments."""
     out, lse = _outputs(q, k_cache, v_cache)
@@ -64,6 +65,7 @@ def _attend(
             cu_q=cu_q,
             max_q=max_q,
             cu_new=cu_new,
+            chunk=chunk,
         )
     return out, lse
 

@@ -265,6 +265,8 @@ def _kvcache(options: Random, lengths: Random, longest: int) -> Drawn:
     if _chance(options, 0.2):
         pads = [lengths.choice((0, 1, n // 3, n // 2, n - new, n)) for n in keys]
         case = replace(case, leftpad=tuple(pads))
+    if _chance(options, 0.15):
+        case = replace(case, chunk=options.choice((16, 50, 128, 1000)))
     return Drawn("flash_attention_kvcache", case, kvcache_cases.run, ("out", "lse"))
 
 

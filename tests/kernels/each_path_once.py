@@ -152,6 +152,7 @@ CACHED = [
     Cached(D=64, news=(2, 0), keys=(40, 3), S=2, causal=True, splits=2, fp8="float8_e4m3fn"),
     # Padding on the left: whole blocks of keys and a part of one.
     Cached(D=64, leftpad=(69, 0, 0, 5), causal=True, S=2, splits=2),
+    Cached(D=128, chunk=48, S=4, causal=True, page=64, splits=2),
     Cached(D=128, leftpad=(66, 1, 0, 3), page=16, new=1, keys=(90, 3, 1, 33), rotary=16),
     Cached(D=128, leftpad=(65, 1), queries=(37, 3), keys=(90, 3), page=64, causal=True, H=8),
 ]

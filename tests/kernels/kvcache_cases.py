@@ -47,6 +47,7 @@ class Case:
     sinks: bool = False
     queries: tuple[int, ...] = ()
     leftpad: tuple[int, ...] = ()
+    chunk: int | None = None
     news: tuple[int, ...] = ()
 
     def __str__(self) -> str:
@@ -61,7 +62,7 @@ class Case:
             parts.append(f"window{self.window[0]},{self.window[1]}")
         parts += [
             f"{name}{value}"
-            for name in ("page", "splits", "new", "rotary")
+            for name in ("page", "splits", "new", "rotary", "chunk")
             if (value := getattr(self, name))
         ]
         for name in ("leftpad", "news"):
@@ -227,6 +228,11 @@ CASES = [
     Case(
         leftpad=(10, 2), keys=(30, 9), queries=(3, 9), D=40, dtype="float32", splits=2, causal=True
     ),
+    # Of queries in one chunk and in two; in none, where there are fewer keys.
+    Case(chunk=32, keys=(70, 64, 33, 1), S=4, causal=True, page=16, splits=2, sinks=True),
+    Case(chunk=20, keys=(99, 3, 0), S=5, dtype="float32", D=16, window=(-1, 9)),
+    Case(chunk=33, keys=(90, 40), queries=(40, 2), D=16, causal=True, alibi=True, leftpad=(60, 0)),
+    Case(chunk=64, keys=(90, 3), new=3, rotary=16, S=3, D=16, fp8="float8_e4m3fn", scaled="head"),
     # Sequences that get many new keys, one and none.
     Case(news=(40, 1, 0), keys=(90, 1, 33), queries=(40, 1, 3), causal=True, page=16, rotary=64),
     Case(news=(3, 0), keys=(40, 9), S=2, D=16, rotary=8, interleaved=False, rows_elsewhere=True),
@@ -265,6 +271,7 @@ EITHER_WAY = [
     Case(D=16, fp8="float8_e4m3fn", scaled="head", dtype="bfloat16", splits=2, keys=(40, 0)),
     Case(D=16, fp8="float8_e4m3fnuz", scaled="tensor", page=32, new=1, keys=(40, 3)),
     Case(D=16, leftpad=(35, 0, 0, 40), page=16, causal=True, S=2, splits=2),
+    Case(D=16, chunk=40, S=3, keys=(99, 41), splits=2),
 ]
 
 
@@ -303,6 +310,10 @@ def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tenso
             scores = scores.masked_fill(after > right, -math.inf)
         if left >= 0:
             scores = scores.masked_fill(after < -left, -math.inf)
+        if case.chunk:
+            place = torch.arange(S)[:, None] + n - S
+            away = torch.tensor(own) // case.chunk != place // case.chunk
+            scores = scores.masked_fill(away, -math.inf)
         if case.sinks:
             sink = extras["sinks"].to(wide)[:, None, None].expand(-1, S, 1)
             scores = torch.cat((scores, sink), 2)
@@ -333,7 +344,7 @@ def turned(case: Case, rows: torch.Tensor, positions: torch.Tensor) -> torch.Ten
 def appended(case: Case, q: Any, k: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """q and k as attention sees them."""
     q, k = q.clone(), k.clone()
-    each = case.causal or case.window != (-1, -1)
+    each = case.causal or case.window != (-1, -1) or case.chunk is not None
     for b, (queries, rows) in enumerate(zip(case.of_each(q), case.added(), strict=True)):
         queries.copy_(turned(case, queries, rows.start + torch.arange(len(queries)) * each))
         k[b, rows] = turned(case, k[b, rows], torch.tensor(rows, dtype=torch.int64))
@@ -374,6 +385,7 @@ def run(case: Case) -> list[Errors]:
         cache_leftpad=torch.tensor(case.leftpad, dtype=torch.int32) if case.leftpad else None,
         causal=case.causal,
         window_size=case.window,
+        attention_chunk=case.chunk,
         num_splits=case.splits,
         return_lse=True,
         **options,

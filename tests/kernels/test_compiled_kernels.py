@@ -260,13 +260,26 @@ class Padded(KvcacheWorkload):
         return super()._options(inputs) | {"cache_leftpad": inputs["leftpad"]}
 
 
+class Chunked(KvcacheWorkload):
+    """Of queries that see the last half of the keys."""
+
+    def _options(self, inputs: Inputs) -> dict[str, Any]:
+        return super()._options(inputs) | {"attention_chunk": self.KV // 2}
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @pytest.mark.parametrize(
     "workload",
-    [Padded(**DECODE, D=64, S=2, append=True), Padded(**DECODE, D=128, page=16)],
-    ids=lambda workload: workload.name,
+    [
+        Padded(**DECODE, D=64, S=2, append=True),
+        Padded(**DECODE, D=128, page=16),
+        Chunked(**DECODE, D=128, page=64),
+    ],
+    ids=lambda workload: f"{type(workload).__name__}-{workload.name}",
 )
-def test_padding_is_not_read_and_spills_nothing(workload: KvcacheWorkload, target: Target) -> None:
+def test_half_of_the_keys_are_not_read_and_nothing_spills(
+    workload: KvcacheWorkload, target: Target
+) -> None:
     measured = measure(workload, target)
     assert measured.status == "ok", measured.detail
     assert measured.values["spilled_bytes"] == 0
