@@ -19,7 +19,8 @@ CASES = [
     Case(window=(70, -1), causal=True, q=(200, 3), k=(200, 60), view="skipping", D=72, DV=40),
     Case(q=(1, 1, 1), k=(130, 7, 64), causal=True, D=128, DV=128, view="padded"),
     Case(H=4, causal=True, scales="signs", flavour="float8_e4m3fnuz"),
-    Case(q=(64, 128), k=(64, 128), scale=-0.1, scales="sequences"),
+    # The longest fills its blocks of keys, the others do not.
+    Case(q=(64, 30), k=(128, 33), scale=-0.1, scales="sequences"),
 ]
 
 
