@@ -78,7 +78,7 @@ def launch(
             gradients.append(torch.zeros_like(bias, memory_format=torch.contiguous_format))
         return gradients
     tokens = q.shape[1] if packed else None
-    sequences = (packed.cu_q, packed.cu_k) if packed else (None, None)
+    sequences = (packed.queries, packed.keys) if packed else (None, None)
     if packed is not None:
         seqlen_q, seqlen_k = packed.max_q, packed.max_k
     head_dim_v = v.shape[3]

@@ -334,7 +334,7 @@ def launch(
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
     head_dim_v = v.shape[3]
     tokens = seqlen_q if packed else None
-    sequences = (packed.cu_q, packed.cu_k) if packed else (None, None)
+    sequences = (packed.queries, packed.keys) if packed else (None, None)
     if packed is not None:
         seqlen_q, seqlen_k = packed.max_q, packed.max_k
     scores = (batch, heads, seqlen_q, seqlen_k)

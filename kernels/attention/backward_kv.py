@@ -9,7 +9,7 @@ from ..products import add_product, sum_type
 from .backward_tiles import divided, exponents, load_rows, shifted, weights
 from .masks import since, up_to
 from .order import taken
-from .packed import bounds
+from .packed import bounds, length
 from .products import head_product
 from .scores import LARGEST, Scores, dropped, is_far, is_kept, kept, marked, modified, place
 
@@ -329,7 +329,7 @@ def attention_backward_kv(
     for i_h in range(first_head, first_head + (0 if FLAT else heads_per_kv)):
         o_bh = (before + i_h).to(tl.int64) * tokens + o_row
         # Anew for each head: else masks of the first queries, one a column, stay in registers.
-        rows = seqlen_q if cu_q is None else tl.load(cu_q + i_b + 1, volatile=True) - o_q
+        rows = seqlen_q if cu_q is None else length(cu_q, i_b, o_q, VOLATILE=True)
         b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
         b_seed = None if seed is None else tl.load(seed)
         b_bias = bias

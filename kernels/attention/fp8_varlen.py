@@ -24,16 +24,18 @@ def attend(
     right: int,
     left: int | None,
     scale: float,
+    used_q: torch.Tensor | None,
+    used_k: torch.Tensor | None,
     **given: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments; ``given``, scales and ``out_dtype``, is checked
     here."""
     scales, out_dtype = fp8_interface.checked(q, k, v, cu_q.numel() - 1, **given)
-    traced = checks.traced(q, k, v, cu_q, cu_k, *scales)
+    traced = checks.traced(q, k, v, cu_q, cu_k, used_q, used_k, *scales)
     run: Any = flash_attention_varlen_fp8_op if traced else _forward
     sequences, masks = (cu_q, cu_k, max_q, max_k), (causal, right, left)
     outputs: tuple[torch.Tensor, torch.Tensor]
-    outputs = run(q, k, v, *sequences, *scales, *masks, scale, out_dtype)
+    outputs = run(q, k, v, *sequences, *scales, *masks, scale, used_q, used_k, out_dtype)
     return outputs
 
 
@@ -52,14 +54,16 @@ def _forward(
     right: int,
     left: int | None,
     scale: float,
+    used_q: torch.Tensor | None,
+    used_k: torch.Tensor | None,
     out_dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments of layout (tokens, heads, head_dim)."""
     out, lse = _outputs(q, k, v, out_dtype)
+    packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k, used_q, used_k)
     if out.numel():
-        packed_rest.clear_outputs(out, lse, cu_q)
+        packed_rest.clear_outputs(out, lse, packed.queries)
     if out.numel() and max_q and cu_q.numel() > 1:
-        packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k)
         fp8.launch(
             packed.spread(q),
             packed.spread(k),

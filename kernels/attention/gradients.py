@@ -75,7 +75,7 @@ def launch(
     if packed is not None and out.numel() and k.numel():
         dq, dk, dv = found[:3]
         if exact:
-            packed_rest.clear_gradients(dq, dk, dv, packed.cu_q, packed.cu_k)
+            packed_rest.clear_gradients(dq, dk, dv, packed.queries, packed.keys)
         else:
             inputs = (dout[0], dlse, q[0], k[0], v[0])
             few = backward.FEW_KEYS

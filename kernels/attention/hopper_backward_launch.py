@@ -219,9 +219,8 @@ def launch(
     with targets.on_device_of(q):
         if packed is not None:
             places = torch.empty((n_m + n_n, 4), dtype=torch.int32, device=q.device)
-            of_keys = Packed(packed.cu_k, packed.cu_q, packed.max_k, packed.max_q)
             tiles, programs = listed(
-                of_keys, seqlen_k, kv_heads, BLOCK_N,
+                packed.swapped(), seqlen_k, kv_heads, BLOCK_N,
                 causal=causal, pairs=False, by_head=not causal, spare=0,
                 places=places, place_rows=block_m,
             )  # fmt: skip

@@ -20,6 +20,7 @@ from .hopper_backward_marked_plan import BLOCK_M, MOST, SOME, Memory, Plan
 from .hopper_backward_q import hide
 from .hopper_backward_work import scores
 from .marks import is_marked
+from .packed import bounds
 
 SIZES = [
     "n_blocks",
@@ -49,9 +50,8 @@ def _look(lse, dlse, corrected, cu_q, found, plan):
         b_bh = b_block // plan.n_blocks
         b_own = b_block % plan.n_blocks * BLOCK_M + o_half % 2 * ROWS
         if plan.PACKED:
-            b_cu = cu_q + gl.minimum(b_bh, plan.n_all // plan.n_blocks - 1) // plan.heads
-            b_first = gl.load(b_cu)
-            b_rows = gl.load(b_cu + 1) - b_first
+            b_b = gl.minimum(b_bh, plan.n_all // plan.n_blocks - 1) // plan.heads
+            b_first, b_rows = bounds(cu_q, b_b)
             b_at = (b_bh % plan.heads).to(gl.int64) * plan.tokens + b_first + b_own
         else:
             b_rows = b_own * 0 + plan.seqlen_q

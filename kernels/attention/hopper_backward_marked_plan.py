@@ -10,6 +10,7 @@ from triton.language.core import _aggregate as aggregate
 from ..hopper import ROWS, Ring
 from .backward_exact import block_of
 from .hopper_problem import Sequence
+from .packed import bounds
 
 BLOCK_M = gl.constexpr(128)  # rows of a program, 64 a consumer
 # Blocks of rows whose marks are told in one number, two bits each.
@@ -141,11 +142,10 @@ class Plan:
         q_at, k_at = i_b, i_b
         o_row = i_bh.to(gl.int64) * seqlen_q + row
         if self.PACKED:
-            o_q = gl.load(cu_q + i_b)
-            q_at = gl.load(cu_q + i_b + 1)
-            seqlen_q = q_at - o_q
-            k_at = gl.load(cu_k + i_b + 1)
-            seqlen_k = k_at - gl.load(cu_k + i_b)
+            o_q, seqlen_q = bounds(cu_q, i_b)
+            o_k, seqlen_k = bounds(cu_k, i_b)
+            q_at = o_q + seqlen_q
+            k_at = o_k + seqlen_k
             last += seqlen_k - seqlen_q
             left += seqlen_k - seqlen_q
             o_row = i_h.to(gl.int64) * self.tokens + o_q + row

@@ -13,14 +13,14 @@ PLACE = tl.constexpr(4)  # numbers that are told of a block
 
 @triton.jit
 def list_places(
-    places, i_b, i_first, batch, n_blocks, o_row, n_rows, first_bound, n_bounds,
+    places, i_b, i_first, batch, n_blocks, o_row, n_rows, o_next, first_bound, n_bounds,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Tell of the blocks of sequence ``i_b``, and of those up to the next one's, which one of them
-    is rows of: the first row in the packed tensor and how many there are; and where the bounds of
-    the sequence's keys begin and how many these are."""
+    """Tell of the blocks of sequence ``i_b``, and of those up to the next one's, which begins with
+    row ``o_next``, which one of them is rows of: the first row in the packed tensor and how many
+    there are; and where the bounds of the sequence's keys begin and how many these are."""
     own = o_row // ROWS + i_b
-    end = tl.where(i_b == batch - 1, n_blocks, (o_row + n_rows) // ROWS + i_b + 1)
+    end = tl.where(i_b == batch - 1, n_blocks, o_next // ROWS + i_b + 1)
     begin = tl.where(i_b == 0, 0, own)
     o_b = tl.arange(0, BLOCK)
     for i in range(begin + i_first * BLOCK, end, tl.num_programs(1) * BLOCK):

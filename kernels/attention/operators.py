@@ -196,8 +196,8 @@ def differentiable(
     operator: Any, backward: Callable[..., Any], leading: int, options: Sequence[str] = NAMES
 ) -> Callable[..., Any]:
     """Give ``operator`` its gradients: ``backward`` takes (dout, dlse, out, lse, whether the bias
-    needs one) and the same arguments but the last, ``return_lse``: q, k, v, others up to
-    ``leading``, ``options`` of ``Options``. What comes back calls it."""
+    needs one) and the same arguments but ``return_lse``: q, k, v, others up to ``leading``,
+    ``options`` of ``Options``, and what stands behind that. What comes back calls it."""
     names = ("q", "k", "v", *[""] * (leading - 3), *options, "return_lse")
 
     def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
@@ -223,9 +223,11 @@ def differentiable(
             lse,
             bias_grad,
             *arguments[: len(names) - 1],
+            *arguments[len(names) :],
         )
         gradients = dict(zip(wanted(arguments, bias_grad), found, strict=True))
-        return tuple(gradients.get(name) for name in names[: len(arguments)])
+        behind = [""] * (len(arguments) - len(names))
+        return tuple(gradients.get(name) for name in (*names, *behind)[: len(arguments)])
 
     def wanted(arguments: Sequence[Any], bias_grad: bool) -> dict[str, torch.Tensor]:
         given = dict(zip(names, arguments, strict=False))

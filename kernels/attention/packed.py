@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 import triton
@@ -15,16 +16,23 @@ from ..descriptors import (
     load_ragged,
 )
 
+# What ``bounds`` takes: where sequences begin, or a pair of this and of how many rows of each are
+# used. A pair is an argument of its own type, so that kernels of all rows stay what they are.
+Begins: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
+
 
 @dataclass(frozen=True)
 class Packed:
-    """Queries and keys of sequence i are rows ``cu[i]`` up to ``cu[i + 1]`` of the packed tensors;
-    the longest ones size the grid, so that no length is read back from the device."""
+    """Queries and keys of sequence i are rows ``cu[i]`` up to ``cu[i + 1]`` of the packed tensors,
+    or the first ``used[i]`` of them, unless None; the longest ones size the grid, so that no length
+    is read back from the device."""
 
     cu_q: torch.Tensor
     cu_k: torch.Tensor
     max_q: int
     max_k: int
+    used_q: torch.Tensor | None = None
+    used_k: torch.Tensor | None = None
 
     @classmethod
     def of(
@@ -35,11 +43,25 @@ class Packed:
         cu_k: torch.Tensor,
         max_q: int,
         max_k: int,
+        used_q: torch.Tensor | None = None,
+        used_k: torch.Tensor | None = None,
     ) -> Packed:
         """Of packed ``q`` and ``k``. Who knows no length may name any: none is above their rows,
         and grids, tiles and workspaces are sized by the longest."""
-        most = [min(n, max(len(one), 1)) for n, one in ((max_q, q), (max_k, k))]
-        return cls(cu_q, cu_k, *most)
+        most_q, most_k = (min(n, max(len(one), 1)) for n, one in ((max_q, q), (max_k, k)))
+        return cls(cu_q, cu_k, most_q, most_k, used_q, used_k)
+
+    @property
+    def queries(self) -> Begins:
+        return self.cu_q if self.used_q is None else (self.cu_q, self.used_q)
+
+    @property
+    def keys(self) -> Begins:
+        return self.cu_k if self.used_k is None else (self.cu_k, self.used_k)
+
+    def swapped(self) -> Packed:
+        """Queries and keys in each other's place."""
+        return Packed(self.cu_k, self.cu_q, self.max_k, self.max_q, self.used_k, self.used_q)
 
     def spread(self, tensor: torch.Tensor) -> torch.Tensor:
         """(tokens, heads, dim) as (batch, tokens, heads, dim) of batch stride 0."""
@@ -68,9 +90,32 @@ def described(
 
 @triton.jit
 def bounds(cu, i_b):
-    """The first row of sequence ``i_b`` and how many it has."""
-    o_first = tl.load(cu + i_b)
-    return o_first, tl.load(cu + i_b + 1) - o_first
+    """The first row of sequence ``i_b`` and how many it has; ``cu`` is of ``Begins``."""
+    o_first = tl.load(begins(cu) + i_b)
+    return o_first, length(cu, i_b, o_first)
+
+
+@triton.jit
+def begins(cu):
+    return cu if isinstance(cu, tl.tensor) else cu[0]
+
+
+@triton.jit
+def length(cu, i_b, o_first, VOLATILE: tl.constexpr = False):
+    """How many rows the sequence has that begins with ``o_first``."""
+    rows = tl.load(begins(cu) + i_b + 1, volatile=VOLATILE) - o_first
+    if not isinstance(cu, tl.tensor):
+        rows = tl.minimum(rows, tl.maximum(tl.load(cu[1] + i_b, volatile=VOLATILE), 0))
+    return rows
+
+
+@triton.jit
+def behind(cu, i_b, o_first, rows):
+    """The row behind a sequence of ``rows``, and behind those of it that are not used."""
+    if isinstance(cu, tl.tensor):
+        return o_first + rows
+    else:
+        return tl.load(cu[0] + i_b + 1)
 
 
 @triton.jit

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from .hopper_backward_packed import PLACE, list_places
-from .packed import Packed, bounds
+from .packed import Packed, begins, behind, bounds
 
 LISTED_AT_ONCE = 256
 FIELDS = tl.constexpr(8)  # numbers a unit takes in the list, and the front of the list too
@@ -44,8 +44,8 @@ def listed(
     tiles = torch.empty(size, dtype=torch.int32, device=packed.cu_q.device)
     chunks = triton.cdiv(heads * triton.cdiv(most, each), LISTED_AT_ONCE)
     list_tiles[(batch, max(1, min(chunks, 64)))](
-        packed.cu_q,
-        packed.cu_k,
+        packed.queries,
+        packed.keys,
         tiles,
         batch,
         heads,
@@ -76,6 +76,17 @@ def units_of(n_q, most, ROWS: tl.constexpr, PAIRS: tl.constexpr):
     """How many units of a head they make."""
     n_m = tiles_of(n_q, most, ROWS)
     return (n_m + 1) // 2 if PAIRS else n_m
+
+
+@triton.jit
+def lengths(cu, i, o_b, in_b):
+    """How many rows the sequences from ``i`` on have, 0 where not ``in_b``."""
+    b_rows = tl.load(begins(cu) + i + o_b + 1, mask=in_b, other=0)
+    b_rows -= tl.load(begins(cu) + i + o_b, mask=in_b, other=0)
+    if not isinstance(cu, tl.tensor):
+        b_used = tl.load(cu[1] + i + o_b, mask=in_b, other=0)
+        b_rows = tl.minimum(b_rows, tl.maximum(b_used, 0))
+    return b_rows
 
 
 @triton.jit(do_not_specialize=["batch", "heads", "most", "units", "place_blocks", "own_blocks"])
@@ -122,10 +133,8 @@ def list_tiles(
     total = tl.zeros([BLOCK], tl.int32)
     for i in range(0, batch, BLOCK):
         in_b = i + o_b < batch
-        b_q = tl.load(cu_q + i + o_b + 1, mask=in_b, other=0)
-        b_q -= tl.load(cu_q + i + o_b, mask=in_b, other=0)
-        b_k = tl.load(cu_k + i + o_b + 1, mask=in_b, other=0)
-        b_k -= tl.load(cu_k + i + o_b, mask=in_b, other=0)
+        b_q = lengths(cu_q, i, o_b, in_b)
+        b_k = lengths(cu_k, i, o_b, in_b)
         b_work = 2 * b_k - b_q if CAUSAL else b_k
         b_units = units_of(b_q, most, ROWS, PAIRS)
         first = (b_work > work) | ((b_work == work) & (i + o_b < i_b))
@@ -136,11 +145,16 @@ def list_tiles(
     if OF_KEYS:
         own = o_q // ROWS + i_b
         n_own = (tl.maximum(n_q, 0) + ROWS - 1) // ROWS
+        o_next = behind(cu_k, i_b, o_k, n_k)
         list_places(
-            places, i_b, i_first, batch, place_blocks, o_k, n_k, own, n_own, PLACE_ROWS, BLOCK
-        )
+            places, i_b, i_first, batch, place_blocks, o_k, n_k, o_next, own, n_own,
+            PLACE_ROWS, BLOCK,
+        )  # fmt: skip
         places += place_blocks * PLACE
-        list_places(places, i_b, i_first, batch, own_blocks, o_q, n_q, own, n_own, ROWS, BLOCK)
+        o_next = behind(cu_q, i_b, o_q, n_q)
+        list_places(
+            places, i_b, i_first, batch, own_blocks, o_q, n_q, o_next, own, n_own, ROWS, BLOCK
+        )
     o_unit = tl.sum(before) * heads
     n_m = tiles_of(n_q, most, ROWS)
     n_units = units_of(n_q, most, ROWS, PAIRS)
@@ -181,7 +195,10 @@ def list_plainly(
     places: object = None,
     **_: object,
 ) -> dict[str, list[int]]:
-    """What ``list_tiles`` writes, by argument: where launches are only recorded it did not run."""
+    """What ``list_tiles`` writes, by argument: where launches are only recorded it did not run.
+    Nothing where not all rows are used: how many are, a recorder does not know."""
+    if isinstance(cu_q, tuple) or isinstance(cu_k, tuple):
+        return {}
     sequences = []
     ends = zip(cu_q, cu_q[1:], cu_k, cu_k[1:], strict=False)
     for i_b, (o_q, end_q, o_k, end_k) in enumerate(ends):

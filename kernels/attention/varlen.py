@@ -35,6 +35,8 @@ def flash_attention_varlen(
     dropout_seed: int | torch.Tensor | None = None,
     exact_gradients: bool = True,
     return_lse: bool = False,
+    seqused_q: torch.Tensor | None = None,
+    seqused_k: torch.Tensor | None = None,
     q_scale: torch.Tensor | None = None,
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
@@ -48,6 +50,10 @@ def flash_attention_varlen(
     ``max_seqlen_q``, ``max_seqlen_k``: the longest sequence; rows of a sequence beyond it are left
     unwritten. Rows behind the last entry are no sequence's and not read: their output and gradients
     are 0, their log-sum-exp is -inf. No entry is checked, which would wait for the GPU.
+
+    ``seqused_q``, ``seqused_k``: int32, (batch,): of the rows that sequence i owns the first
+    ``seqused[i]`` alone are queries, or keys; masks are aligned by these. The other rows are as
+    those behind the last entry, and the longest sequences may be those of used rows.
 
     ``causal``, ``window_size`` and ALiBi are aligned bottom-right in each sequence; ``softcap``,
     ``alibi_slopes``, ``sinks``, dropout and ``exact_gradients`` are as ``flash_attention`` takes
@@ -65,6 +71,7 @@ def flash_attention_varlen(
     in_fp8 = fp8_interface.asked(q, **low)
     q, k, v = autocast.lowered(q, k, v)
     _check(q, k, v, cu_seqlens_q, cu_seqlens_k)
+    _check_used(q, cu_seqlens_q.numel() - 1, seqused_q=seqused_q, seqused_k=seqused_k)
     max_seqlen_q = shapes.longest("max_seqlen_q", max_seqlen_q)
     max_seqlen_k = shapes.longest("max_seqlen_k", max_seqlen_k)
     causal, right, left = shapes.limits(0, causal, window_size)
@@ -86,7 +93,8 @@ def flash_attention_varlen(
     checks.launchable("q", q)
     if in_fp8:
         sequences, masks = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), (right, left)
-        out, lse = fp8_varlen.attend(q, k, v, *sequences, causal, *masks, scale, **low)
+        used = (seqused_q, seqused_k)
+        out, lse = fp8_varlen.attend(q, k, v, *sequences, causal, *masks, scale, *used, **low)
         return (out, lse) if return_lse else out
     out, lse, _ = attend(
         q,
@@ -102,6 +110,8 @@ def flash_attention_varlen(
         scale,
         *options[: len(ASKED)],
         return_lse,
+        seqused_q,
+        seqused_k,
     )
     return (out, lse) if return_lse else out
 
@@ -126,14 +136,16 @@ def flash_attention_varlen_op(
     seed: torch.Tensor | None = None,
     exact_gradients: bool = True,
     return_lse: bool = True,
+    used_q: torch.Tensor | None = None,
+    used_k: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """As ``flash_attention_op`` for checked arguments."""
     out, lse, rows = _outputs(q, v, exact_gradients=exact_gradients, return_lse=return_lse)
-    packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k)
+    packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k, used_q, used_k)
     if out.numel():
         for one in (lse, rows):
             if one.numel():
-                packed_rest.clear_outputs(out, one, cu_q)
+                packed_rest.clear_outputs(out, one, packed.queries)
     if out.numel() and max_q and cu_q.numel() > 1:
         operators.launch(
             packed.spread(q),
@@ -190,10 +202,12 @@ def flash_attention_varlen_backward_op(
     dropout: float | None = None,
     seed: torch.Tensor | None = None,
     exact_gradients: bool = False,
+    used_q: torch.Tensor | None = None,
+    used_k: torch.Tensor | None = None,
 ) -> list[torch.Tensor]:
     if cu_q.numel() == 1:  # no sequence
         return [one.zero_() for one in operators.like(q, k, v, sinks)]
-    packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k)
+    packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k, used_q, used_k)
     return gradients.launch(
         packed.spread(dout),
         dlse,
@@ -240,3 +254,17 @@ def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any) -> None:
         raise ValueError(
             f"cu_seqlens_k: expected {cu_q.numel()} entries as cu_seqlens_q has, got {cu_k.numel()}"
         )
+
+
+def _check_used(q: torch.Tensor, batch: int, **used: Any) -> None:
+    for name, value in used.items():
+        if value is None:
+            continue
+        checks.tensor(name, value, rank=1, layout="(batch,)")
+        checks.dtype(name, value, (torch.int32,))
+        checks.same_device("q", q, **{name: value})
+        if value.numel() != batch or not value.is_contiguous():
+            raise ValueError(
+                f"{name}: expected {batch} contiguous entries, one a sequence of cu_seqlens_q, got "
+                f"{value.numel()} with stride {value.stride(0)}"
+            )

@@ -236,6 +236,7 @@ LANGUAGE.__dict__.update(
     load=load,
     store=store,
     to_tensor=block_of,
+    tensor=(Block, Pointer),
     assume=nothing,
     multiple_of=lambda x, n: x,
     static_assert=nothing,

@@ -111,8 +111,9 @@ def few_queries(D: int = 128, S: int = 4, keys: int = 2000) -> Call:
     return Call(draw, lambda given: kernels.flash_attention(**given, causal=True, return_lse=True))
 
 
-def packed(D: int = 128, extra: bool = False, **options: Any) -> Call:
-    """``extra``: sinks, which have a gradient, and a seed of dropout."""
+def packed(D: int = 128, extra: bool = False, used: bool = False, **options: Any) -> Call:
+    """``extra``: sinks, which have a gradient, and a seed of dropout. ``used``: of each sequence
+    the first rows alone."""
 
     def draw() -> Tensors:
         found = {"q": _randn(2 * ROWS, 4, D), "dout": _randn(2 * ROWS, 4, D)}
@@ -120,6 +121,9 @@ def packed(D: int = 128, extra: bool = False, **options: Any) -> Call:
         if extra:
             found["sinks"] = torch.randn(4, device="cuda")
             found["dropout_seed"] = torch.randint(2**40, (1,), device="cuda")
+        if used:
+            for name in ("seqused_q", "seqused_k"):
+                found[name] = torch.randint(ROWS, (4,), device="cuda").int()
         # Of the buffer's last rows some are no sequence's.
         return found | {"ends": _ends(2 * ROWS - 30)}
 
@@ -280,6 +284,7 @@ CALLS: dict[str, Call] = {
     "attention backward": backward(),
     "attention in SDPA's place": dropped_in(),
     "attention packed": packed(),
+    "attention packed, rows used": packed(used=True),
     "attention packed D256": packed(256, extra=True, softcap=5.0, dropout_p=0.2),
     "attention fp8": attention_fp8(128),
     "attention packed fp8": packed_fp8(128),

@@ -187,9 +187,17 @@ def _packed(
 def _varlen(options: Random, lengths: Random, longest: int) -> Drawn:
     given = _scored(options, lengths, longest)
     q, k = _packed(options, lengths, longest)
+    used = [
+        tuple(lengths.choice((n, lengths.randint(0, n), n + 1)) for n in each)
+        if _chance(options, 0.2)
+        else ()
+        for each in (q, k)
+    ]
     case = test_attention_varlen.Case(
         q=q,
         k=k,
+        used_q=used[0],
+        used_k=used[1],
         DV=given["DV"] or given["D"],
         spare=lengths.choice((0, 0, 70)),
         **{name: given[name] for name in ("H", "G", "D", "dtype", "causal", "window", "view")},
@@ -201,6 +209,7 @@ def _varlen(options: Random, lengths: Random, longest: int) -> Drawn:
 def _varlen_scores(options: Random, lengths: Random, longest: int) -> Drawn:
     given = _scored(options, lengths, longest)
     given["empty"] = _chance(options, 0.3)
+    given["unused"] = lengths.randint(1, 90) if _chance(options, 0.2) else 0
     if _chance(options, 0.3):
         given["dropout"] = options.choice((0.1, 0.3, 0.5))
         # The reference draws its numbers on the CPU.
@@ -288,7 +297,9 @@ def _attention_fp8(options: Random, lengths: Random, longest: int) -> Drawn:
 def _varlen_fp8(options: Random, lengths: Random, longest: int) -> Drawn:
     given = _in_fp8(options, lengths, longest)
     q, k = _packed(options, lengths, longest)
-    case = varlen_fp8_cases.Case(**given, q=q, k=k, spare=lengths.choice((0, 0, 70)))
+    used = tuple(lengths.randint(0, n + 1) for n in q) if _chance(options, 0.2) else ()
+    spare = lengths.choice((0, 0, 70))
+    case = varlen_fp8_cases.Case(**given, q=q, k=k, spare=spare, used=used)
     return Drawn("flash_attention_varlen fp8", case, run_attention_fp8)
 
 

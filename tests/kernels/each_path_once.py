@@ -111,6 +111,8 @@ PACKED = [
     Packed(causal=True, dtype="bfloat16", D=128, DV=128),
     Packed(window=(10, 4), D=80, DV=48, view="skipping"),
     Packed(causal=True, dtype="float32", D=40, DV=40),
+    Packed(causal=True, D=128, DV=128, used_q=(41, 1, 0, 9), used_k=(60, 90, 2, 0)),
+    Packed(dtype="float32", D=40, DV=40, used_q=(41, 1, 0, 9), used_k=(60, 90, 2, 0)),
     Packed(causal=True, H=4, G=2, D=256, DV=256, view="transposed"),
 ]
 # Of Hopper's every order of tiles, with keys that fill no block and sequences that have none.
@@ -121,6 +123,16 @@ HOPPER_PACKED = [
     Packed(D=256, DV=256, q=(40, 3), k=(40, 200), window=(30, 0)),
     # And gradients, which few keys have of the portable kernels.
     Packed(D=96, DV=96, q=(1000, 3, 0), k=(900, 90, 5), dtype="bfloat16", H=4, G=1),
+    Packed(
+        D=64,
+        q=(1500, 300),
+        k=(1500, 200),
+        causal=True,
+        H=4,
+        G=1,
+        used_q=(1100, 70),
+        used_k=(1000, 200),
+    ),
 ]
 CACHED = [
     Cached(),

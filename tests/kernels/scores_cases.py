@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
 from tests.kernels.interpreted import Errors, measure
 from tests.kernels.test_attention_forward import Case as Plain
@@ -38,8 +39,10 @@ class Case(Plain):
     block: tuple[int, int] = (128, 128)
     # The keys of a chunk, beyond which nothing is seen.
     chunk: int | None = None
-    # Of packed sequences: one of no token before the others, and one behind them.
+    # Of packed sequences: one of no token before the others, and one behind them; and rows of NaN
+    # behind those of each that are used.
     empty: bool = False
+    unused: int = 0
 
     def __str__(self) -> str:
         text = super().__str__() + (f"-softcap{self.softcap}" if self.softcap else "")
@@ -56,6 +59,7 @@ class Case(Plain):
             + (f"-of-{self.block[0]}x{self.block[1]}" if self.block != (128, 128) else "")
             + (f"-chunk{self.chunk}" if self.chunk else "")
             + "-empty" * self.empty
+            + (f"-unused{self.unused}" if self.unused else "")
         )
 
     def extras(self) -> dict[str, torch.Tensor]:
@@ -223,13 +227,17 @@ def run_varlen(case: Case) -> list[Errors]:
     leaves = [one.detach().requires_grad_() for one in (q, k, v)]
     sinks = extras["sinks"].requires_grad_()
     places = torch.arange(-case.empty, case.B + 1 + case.empty).clamp(0, case.B)
-    ends_q, ends_k = ((n * places).to(torch.int32) for n in (case.S, case.KV))
+    more = case.unused
+    ends_q, ends_k = (((n + more) * places).to(torch.int32) for n in (case.S, case.KV))
     given = dict(extras)
+    if more:
+        for name, n in (("seqused_q", case.S), ("seqused_k", case.KV)):
+            given[name] = torch.full((len(places) - 1,), n, dtype=torch.int32)
     if case.empty and case.alibi == "batch":
         nobody = torch.full((1, case.H), float("nan"))
         given["alibi_slopes"] = torch.cat((nobody, given["alibi_slopes"], nobody))
     out, lse = kernels.flash_attention_varlen(
-        *(one.flatten(0, 1) for one in leaves),
+        *(pad(one, (0, 0, 0, 0, 0, more), value=float("nan")).flatten(0, 1) for one in leaves),
         ends_q,
         ends_k,
         case.S,
@@ -238,8 +246,8 @@ def run_varlen(case: Case) -> list[Errors]:
         **given,
         return_lse=True,
     )
-    out = out.unflatten(0, (case.B, case.S))
-    lse = lse.unflatten(1, (case.B, case.S)).transpose(0, 1)
+    out = out.unflatten(0, (case.B, case.S + more))[:, : case.S]
+    lse = lse.unflatten(1, (case.B, case.S + more)).transpose(0, 1)[..., : case.S]
     found = [out, lse, *torch.autograd.grad(out.sum() + lse.square().sum(), [*leaves, sinks])]
 
     def by_formula(dtype: str) -> list[torch.Tensor]:

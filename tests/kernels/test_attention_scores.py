@@ -146,6 +146,9 @@ def test_packed_sequences_take_softcap_alibi_sinks_and_dropout(interpreter: Work
     scores = replace(PACKED, softcap=2.0, alibi="batch", sinks=True, dropout=0.2)
     case = replace(scores, window=(20, -1), empty=True)
     interpreter.check(run_varlen, case, names=PACKED_NAMES)
+    interpreter.check(run_varlen, replace(case, unused=9), names=PACKED_NAMES)
+    in_16_bits = replace(case, unused=40, dtype="bfloat16", window=(-1, -1))
+    interpreter.check(run_varlen, in_16_bits, names=PACKED_NAMES)
 
 
 def run_in_16_bits(kind: torch.dtype) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -15,7 +16,8 @@ from tests.kernels.interpreted import Errors, Worker, measure, strided
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """``spare`` rows behind the last sequence are nobody's."""
+    """``spare`` rows behind the last sequence are nobody's. Of each sequence the first ``used_q``
+    queries and ``used_k`` keys count, unless empty; the others are NaN."""
 
     q: tuple[int, ...] = (70, 1, 0, 33)
     k: tuple[int, ...] = (70, 90, 5, 20)
@@ -29,14 +31,33 @@ class Case:
     view: str = "contiguous"
     tma: bool = False
     spare: int = 0
+    used_q: tuple[int, ...] = ()
+    used_k: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         lengths = "+".join(map(str, self.q)), "+".join(map(str, self.k))
         mask = "causal" if self.causal else "full"
         window = "" if self.window == (-1, -1) else f"-window{self.window[0]},{self.window[1]}"
         shape = f"H{self.H}-G{self.G}-D{self.D}-DV{self.DV}"
-        tma = "-tma" * self.tma + "-spare" * bool(self.spare)
-        return f"{self.dtype}-q{lengths[0]}-k{lengths[1]}-{shape}-{mask}{window}-{self.view}{tma}"
+        more = "-tma" * self.tma + "-spare" * bool(self.spare)
+        for name, used in (("q", self.used_q), ("k", self.used_k)):
+            more += f"-used_{name}{'+'.join(map(str, used))}" * bool(used)
+        return f"{self.dtype}-q{lengths[0]}-k{lengths[1]}-{shape}-{mask}{window}-{self.view}{more}"
+
+    @property
+    def counted(self) -> list[tuple[int, int]]:
+        """Queries and keys of each sequence, those that are used."""
+        both = ((self.q, self.used_q), (self.k, self.used_k))
+        each = ([max(0, min(pair)) for pair in zip(n, used or n, strict=True)] for n, used in both)
+        return list(zip(*each, strict=True))
+
+    def hide(self, tensors: Sequence[torch.Tensor]) -> None:
+        """NaN in the rows of q, k, v and more like q that are not used."""
+        for i, one in enumerate(tensors):
+            of_keys = i in (1, 2)
+            ends = accumulate(self.k if of_keys else self.q)
+            for end, n, pair in zip(ends, self.k if of_keys else self.q, self.counted, strict=True):
+                one[end - n + pair[of_keys] : end] = float("nan")
 
     def tensors(self) -> list[torch.Tensor]:
         dtype = getattr(torch, self.dtype)
@@ -45,7 +66,9 @@ class Case:
             (sum(self.k) + self.spare, self.G, self.D),
             (sum(self.k) + self.spare, self.G, self.DV),
         )
-        return [strided(shape, self.view, dtype, seed) for seed, shape in enumerate(shapes)]
+        found = [strided(shape, self.view, dtype, seed) for seed, shape in enumerate(shapes)]
+        self.hide(found)
+        return found
 
 
 CASES = [
@@ -67,26 +90,39 @@ CASES += [
     replace(CASES[5], tma=True, view="contiguous"),
     Case(q=(90,), k=(100,), causal=True, tma=True),
 ]
+# Of more, fewer and as many rows as there are, and of none; with few keys beside longer ones.
+USED = {"used_q": (41, -1, 0, 99), "used_k": (60, 90, 2, 0)}
+CASES += [
+    replace(CASES[0], **USED, spare=9),
+    replace(CASES[1], **USED, H=4, tma=True),
+    replace(CASES[2], **USED),
+    replace(CASES[4], used_q=USED["used_q"]),
+    replace(CASES[4], used_k=USED["used_k"], tma=True, dtype="bfloat16"),
+    Case(q=(200, 90), k=(210, 130), used_q=(150, 80), used_k=(170, 10), causal=True, D=32),
+]
 
 
 def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every sequence by itself; (out, lse) packed as the kernel returns them."""
+    """Every sequence by itself; (out, lse) packed as the kernel returns them: rows that are not
+    used are 0, or -inf."""
     left, right = case.window
     right = 0 if case.causal else right
     outs, lses = [], []
-    ends = zip(accumulate(case.q), accumulate(case.k), case.q, case.k, strict=True)
-    for end_q, end_k, n_q, n_k in ends:
+    first_q = first_k = 0
+    for all_q, all_k, (n_q, n_k) in zip(case.q, case.k, case.counted, strict=True):
         out, lse = plain_attention(
             *(
-                one[None, end - n : end]
-                for one, end, n in ((q, end_q, n_q), (k, end_k, n_k), (v, end_k, n_k))
+                one[None, first : first + n]
+                for one, first, n in ((q, first_q, n_q), (k, first_k, n_k), (v, first_k, n_k))
             ),
             causal_offset=None if right < 0 else n_k - n_q + right,
             left_offset=None if left < 0 else n_k - n_q - left,
             dtype=dtype,
         )
-        outs.append(out[0])
-        lses.append(lse[0])
+        unused = all_q - n_q
+        outs += out[0], out.new_zeros(unused, *out.shape[2:])
+        lses += lse[0], lse.new_full((lse.shape[1], unused), float("-inf"))
+        first_q, first_k = first_q + all_q, first_k + all_k
     return torch.cat(outs), torch.cat(lses, 1)
 
 
@@ -110,6 +146,11 @@ def run(case: Case) -> list[Errors]:
     cu_q, cu_k = (
         torch.tensor([0, *accumulate(lengths)], dtype=torch.int32) for lengths in (case.q, case.k)
     )
+    used = {
+        name: torch.tensor(each, dtype=torch.int32)
+        for name, each in (("seqused_q", case.used_q), ("seqused_k", case.used_k))
+        if each
+    }
 
     def everything(dtype: str | None) -> list[torch.Tensor]:
         leaves = [one.detach() for one in case.tensors()]
@@ -122,17 +163,18 @@ def run(case: Case) -> list[Errors]:
                 *leaves,
                 cu_q,
                 cu_k,
-                max(case.q),
-                max(case.k),
+                *(max(lengths) for lengths in zip(*case.counted, strict=True)),
                 causal=case.causal,
                 window_size=case.window,
                 return_lse=True,
+                **used,
             )
             out, lse = out[: sum(case.q)], lse[:, : sum(case.q)]
         else:
             out, lse = formula(case, *leaves, dtype)
         generator = torch.Generator().manual_seed(4)
         dout = torch.randn(out.shape, generator=generator).to(getattr(torch, case.dtype))
+        case.hide([dout])
         dlse = torch.randn(lse.shape, generator=generator)
         loss = (out * dout.to(out.dtype)).sum()
         loss = loss + (lse * dlse)[lse > float("-inf")].sum()
@@ -217,6 +259,62 @@ def test_rows_behind_the_last_sequence_are_zeros(
     assert (lse == float("-inf")).all()
 
 
+def run_unused(dtype: str, names: str, sizes: tuple[int, ...]) -> list[list[torch.Tensor]]:
+    """Output, log-sum-exp and gradients, the sinks' last, of sequences one behind the other and
+    with rows of NaN behind each, ``names`` having them; cut to what is used, and the rest."""
+    import kernels
+
+    through_descriptors(False)
+    case = Case(q=sizes, k=sizes, H=4, D=16, DV=32, dtype=dtype)
+    q, k, v = case.tensors()
+    dout = torch.randn((sum(sizes), 4, 32), generator=torch.Generator().manual_seed(5))
+    found = []
+    for more in ((0,) * len(sizes), tuple(7 * i % 11 + 1 for i in range(len(sizes)))):
+        given, keep, ends = [], [], []
+        for name, one in zip("qkvd", (q, k, v, dout.to(q.dtype)), strict=True):
+            own = more if name.replace("d", "q").replace("v", "k") in names else (0,) * len(sizes)
+            parts = [
+                torch.cat((part, part.new_full((n, *part.shape[1:]), float("nan"))))
+                for part, n in zip(one.split(sizes), own, strict=True)
+            ]
+            given.append(torch.cat(parts))
+            keep.append(~given[-1].isnan().any(-1).any(-1))
+            ends.append(torch.tensor([0, *accumulate(map(len, parts))], dtype=torch.int32))
+        leaves = [one.requires_grad_() for one in (*given[:3], torch.tensor([0.5, -1.0, 2.0, 0.0]))]
+        used = torch.tensor(sizes, dtype=torch.int32)
+        out, lse = kernels.flash_attention_varlen(
+            *leaves[:3], *ends[:2], max(sizes), max(sizes), causal=True, sinks=leaves[3],
+            return_lse=True, **({f"seqused_{name}": used for name in names} if any(more) else {}),
+        )  # fmt: skip
+        dlse = torch.ones_like(lse).masked_fill(~keep[0], float("nan"))
+        *gradients, d_sinks = torch.autograd.grad((out, lse), leaves, (given[3], dlse))
+        kept = (keep[0], keep[0], *keep[:3])
+        rows = list(zip((out.detach(), lse.detach().t(), *gradients), kept, strict=True))
+        found.append([*(one[own] for one, own in rows), d_sinks])
+        found.append([one[~own] for one, own in rows])
+    alone, _, padded, behind = found
+    return [alone, padded, behind]
+
+
+@pytest.mark.parametrize("names", ["q", "k", "qk"])
+@pytest.mark.parametrize(
+    ("dtype", "sizes"),
+    [("float16", (40, 0, 33)), ("bfloat16", (3,) * 40), ("float32", (5, 20)), ("float16", (0, 0))],
+    ids=["float16", "more-than-programs", "float32", "none-used"],
+)
+def test_rows_that_are_not_used_are_zeros_and_not_read(
+    interpreter: Worker, dtype: str, sizes: tuple[int, ...], names: str
+) -> None:
+    alone, padded, behind = interpreter.run(run_unused, dtype, names, sizes)
+    for one, other in zip(alone, padded, strict=True):
+        assert torch.equal(one, other) and torch.isfinite(one).all()
+    out, lse, *gradients = behind
+    assert len(out) > 0 or "q" not in names
+    assert len(gradients[1]) > 0 or "k" not in names
+    assert not any(one.any() for one in (out, *gradients))
+    assert (lse == float("-inf")).all()
+
+
 def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
     import kernels
 
@@ -224,13 +322,22 @@ def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
     cu_q, cu_k = (
         torch.tensor(each, dtype=torch.int32) for each in ((0, 70, 71, 104), (0, 80, 90, 185))
     )
-    outcome = torch.library.opcheck(
-        torch.ops.warpwatch.flash_attention_varlen,
-        (q, k, v, cu_q, cu_k, 70, 95, True, 0, -3, 0.25),
-    )
+    given = (q, k, v, cu_q, cu_k, 70, 95, True, 0, -3, 0.25)
+    used = {
+        name: torch.tensor(each, dtype=torch.int32)
+        for name, each in (("seqused_q", (20, 1, 33)), ("seqused_k", (80, 5, 40)))
+    }
+    operator = torch.ops.warpwatch.flash_attention_varlen
+    outcome = torch.library.opcheck(operator, given)
+    of_used = {f"used_{name[-1]}": one for name, one in used.items()}
+    outcome |= {
+        f"{name} used": one for name, one in torch.library.opcheck(operator, given, of_used).items()
+    }
 
     def model(q: Any, k: Any, v: Any) -> Any:
-        return kernels.flash_attention_varlen(q, k, v, cu_q, cu_k, 70, 95, causal=True) * 2.0
+        given = (q, k, v, cu_q, cu_k, 70, 95)
+        whole = kernels.flash_attention_varlen(*given, causal=True)
+        return whole * 2.0 + kernels.flash_attention_varlen(*given, causal=True, **used)
 
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")(q, k, v)
     return outcome, compiled.detach(), model(q, k, v).detach()

@@ -350,6 +350,30 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^cu_seqlens_k: expected dtype int32, got int64; convert",
     ),
+    "varlen-used-no-tensor": (
+        lambda: kernels.flash_attention_varlen(Q[0], K[0], K[0], CU, CU, 8, 8, seqused_q=[1, 2]),
+        TypeError,
+        r"^seqused_q: expected a torch.Tensor.*list",
+    ),
+    "varlen-used-dtype": (
+        lambda: kernels.flash_attention_varlen(
+            Q[0], K[0], K[0], CU, CU, 8, 8, seqused_k=CU[1:].long()
+        ),
+        ValueError,
+        r"^seqused_k: expected dtype int32, got int64",
+    ),
+    "varlen-used-batch": (
+        lambda: kernels.flash_attention_varlen(Q[0], K[0], K[0], CU, CU, 8, 8, seqused_k=CU),
+        ValueError,
+        r"^seqused_k: expected 1 contiguous entries, one a sequence of cu_seqlens_q, got 2 with",
+    ),
+    "varlen-used-device": (
+        lambda: kernels.flash_attention_varlen(
+            Q[0], K[0], K[0], CU, CU, 8, 8, seqused_q=CU[1:].to("meta")
+        ),
+        ValueError,
+        r"^seqused_q: .*meta",
+    ),
     "varlen-batch": (
         lambda: varlen(cu_k=CU[:1]),
         ValueError,

@@ -46,6 +46,12 @@ CALLS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
         ),
         (8, 4, 64),
     ),
+    "attention-varlen-used": (
+        lambda: kernels.flash_attention_varlen(
+            Q[0], K[0], K[0], CU, CU, 8, 1024, seqused_q=CU[1:], seqused_k=CU[1:]
+        ),
+        (8, 4, 64),
+    ),
     "attention-kvcache": (
         lambda: kernels.flash_attention_kvcache(
             Q, K, K, K[:, :8], K[:, :8], cache_seqlens=3, cache_leftpad=CU[:2]

@@ -22,6 +22,14 @@ class Case:
     pairs: bool = False
     by_head: bool = True
     of_keys: bool = False
+    # Of each sequence these rows and keys are used, unless empty.
+    used: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+
+    @property
+    def counted(self) -> list[tuple[int, ...]]:
+        """Rows, and keys, of each sequence that are used."""
+        both = zip((self.q, self.keys), self.used, strict=True)
+        return [tuple(map(min, lengths, used or lengths)) for lengths, used in both]
 
     @property
     def keys(self) -> tuple[int, ...]:
@@ -34,34 +42,21 @@ class Case:
     def __str__(self) -> str:
         lengths = "+".join(map(str, self.q[:5])) + "+..." * (len(self.q) > 5)
         order = ("causal" if self.causal else "full") + "-pairs" * self.pairs
-        order += "-by-head" * self.by_head + "-of-keys" * self.of_keys
+        order += "-by-head" * self.by_head + "-of-keys" * self.of_keys + "-used" * any(self.used)
         return f"q{lengths}-rows{self.rows}-max{self.longest}-{order}"
 
 
-def listed(case: Case) -> torch.Tensor:
-    """(units, what each says) of sequences that begin at row 3."""
+def told_plainly(
+    case: Case,
+    cu_q: torch.Tensor,
+    cu_k: torch.Tensor,
+    tiles: torch.Tensor,
+    room: int,
+    places: torch.Tensor | None,
+) -> None:
+    """Compare with the twin in Python."""
     from kernels.attention import packed_tiles
-    from kernels.attention.packed import Packed
 
-    cu_q, cu_k = (
-        torch.tensor([3, *accumulate(lengths, initial=3)][1:], dtype=torch.int32)
-        for lengths in (case.q, case.keys)
-    )
-    packed = Packed(cu_q, cu_k, case.longest, max(case.keys))
-    blocks = sum(case.q) // case.rows + sum(case.keys) // 64 + 2 * len(case.q)
-    places = torch.empty((blocks, 4), dtype=torch.int32) if case.of_keys else None
-    tiles, room = packed_tiles.listed(
-        packed,
-        sum(case.q),
-        case.heads,
-        case.rows,
-        causal=case.causal,
-        pairs=case.pairs,
-        by_head=case.by_head,
-        spare=4,
-        places=places,
-        place_rows=64,
-    )
     (plain,) = packed_tiles.list_plainly(
         cu_q=cu_q.tolist(),
         cu_k=cu_k.tolist(),
@@ -80,6 +75,36 @@ def listed(case: Case) -> torch.Tensor:
         second = case.pairs or case.of_keys
         written = i == 0 if i < fields else i % fields < 7 and (second or i % fields != 2)
         assert not written or number == int(tiles[i]), i
+
+
+def listed(case: Case) -> torch.Tensor:
+    """(units, what each says) of sequences that begin at row 3."""
+    from kernels.attention import packed_tiles
+    from kernels.attention.packed import Packed
+
+    cu_q, cu_k = (
+        torch.tensor([3, *accumulate(lengths, initial=3)][1:], dtype=torch.int32)
+        for lengths in (case.q, case.keys)
+    )
+    used = (torch.tensor(one, dtype=torch.int32) if one else None for one in case.used)
+    packed = Packed(cu_q, cu_k, case.longest, max(case.keys), *used)
+    blocks = sum(case.q) // case.rows + sum(case.keys) // 64 + 2 * len(case.q)
+    places = torch.empty((blocks, 4), dtype=torch.int32) if case.of_keys else None
+    tiles, room = packed_tiles.listed(
+        packed,
+        sum(case.q),
+        case.heads,
+        case.rows,
+        causal=case.causal,
+        pairs=case.pairs,
+        by_head=case.by_head,
+        spare=4,
+        places=places,
+        place_rows=64,
+    )
+    if not any(case.used):
+        told_plainly(case, cu_q, cu_k, tiles, room, places)
+    fields = packed_tiles.FIELDS.value
     assert tiles.numel() == fields * (1 + room + 4)
     count = int(tiles[0])
     assert count <= room
@@ -105,12 +130,20 @@ def listed(case: Case) -> torch.Tensor:
         Case(q=(50, 700), most=5000, causal=True, pairs=True),
         Case(q=(50, 700), most=200, by_head=False),
         Case(q=tuple(i * 37 % 300 for i in range(290)), causal=True, pairs=True, rows=64),
+        Case(q=(300, 0, 1, 128, 700), causal=True, used=((170, 3, 1, 0, 699), ())),
+        Case(q=(300, 0, 1, 128, 700), pairs=True, used=((), (170, 3, 0, 129, 5))),
         # Tiles of keys: names change places.
         Case(
             q=(300, 0, 1, 128, 129, 700),
             k=(5, 10, 0, 900, 129, 700),
             causal=True,
             by_head=False,
+            of_keys=True,
+        ),
+        Case(
+            q=(300, 7, 1, 128, 700),
+            k=(5, 10, 0, 900, 700),
+            used=((170, 7, 1, 0, 699), (5, 9, 0, 900, 300)),
             of_keys=True,
         ),
     ],
@@ -121,10 +154,10 @@ def test_every_tile_is_listed_once_and_the_longest_come_first(
 ) -> None:
     found = interpreter.run(listed, case)
     most = -(-case.longest // case.rows)
-    ends = zip(accumulate(case.q), accumulate(case.keys), case.q, case.keys, strict=True)
+    firsts = (accumulate(lengths[:-1], initial=3) for lengths in (case.q, case.keys))
     wanted = [
-        (i_h, i_m, 3 + end_q, n_q, 3 + end_k, n_k)
-        for end_q, end_k, n_q, n_k in ends
+        (i_h, i_m, first_q + n_q, n_q, first_k + n_k, n_k)
+        for first_q, first_k, n_q, n_k in zip(*firsts, *case.counted, strict=True)
         for i_h in range(case.heads)
         for i_m in range(min(-(-n_q // case.rows), most))
     ]

@@ -12,8 +12,11 @@ from tests.kernels.interpreted import Worker
 KEYS, ROWS, PAD = 32, 16, 39  # a block's, and rows before and behind the sequences
 
 
-def told(k: tuple[int, ...], q: tuple[int, ...]) -> tuple[list[list[int]], list[list[int]]]:
-    """Of every block of rows, and of every one of keys, what the list says."""
+def told(
+    k: tuple[int, ...], q: tuple[int, ...], used: tuple[tuple[int, ...], ...]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Of every block of rows, and of every one of keys, what the list says; of keys and rows the
+    first ``used`` count, if there are any."""
     from kernels.attention import packed_tiles
     from kernels.attention.packed import Packed
 
@@ -26,7 +29,7 @@ def told(k: tuple[int, ...], q: tuple[int, ...]) -> tuple[list[list[int]], list[
     )
     places = torch.full((rows + keys, 4), -7, dtype=torch.int32)
     packed_tiles.listed(
-        Packed(cu_k, cu_q, max(k), max(q)),
+        Packed(cu_k, cu_q, max(k), max(q), *(torch.tensor(n, dtype=torch.int32) for n in used)),
         PAD + sum(k) + PAD,
         2,
         KEYS,
@@ -41,31 +44,33 @@ def told(k: tuple[int, ...], q: tuple[int, ...]) -> tuple[list[list[int]], list[
 
 
 @pytest.mark.parametrize(
-    ("k", "q"),
+    ("k", "q", "used"),
     [
-        ((70,), (30,)),
-        ((0, 0), (0, 5)),
-        ((33, 0, 1, 32, 31, 64, 0), (0, 15, 16, 17, 1, 0, 100)),
-        (tuple(i * 37 % 41 for i in range(30)), (11,) * 30),
+        ((70,), (30,), ()),
+        ((0, 0), (0, 5), ()),
+        ((33, 0, 1, 32, 31, 64, 0), (0, 15, 16, 17, 1, 0, 100), ()),
+        (tuple(i * 37 % 41 for i in range(30)), (11,) * 30, ()),
+        ((100, 7, 64), (90, 40, 33), ((33, 0, 64), (5, 40, 17))),
     ],
     ids=lambda lengths: f"{len(lengths)}-sequences",
 )
 def test_every_row_stands_once_and_no_block_has_two_sequences(
-    interpreter: Worker, k: tuple[int, ...], q: tuple[int, ...]
+    interpreter: Worker, k: tuple[int, ...], q: tuple[int, ...], used: tuple[tuple[int, ...], ...]
 ) -> None:
-    for found, lengths, block in zip(
-        interpreter.run(told, k, q), (q, k), (ROWS, KEYS), strict=True
+    used_k, used_q = used or (k, q)
+    for found, lengths, counted, block in zip(
+        interpreter.run(told, k, q, used), (q, k), (used_q, used_k), (ROWS, KEYS), strict=True
     ):
         wanted = {}
         first = first_key = PAD
-        for i_b, (length, n_k) in enumerate(zip(lengths, k, strict=True)):
+        for i_b, (length, n_k) in enumerate(zip(counted, used_k, strict=True)):
             bounds = [first_key // KEYS + i_b, -(-n_k // KEYS)]
             for i in range(-(-length // block)):
                 row = i * block
                 place = [first + row, min(block, length - row), *bounds]
                 wanted[first // block + i_b + i] = place
-            first, first_key = first + length, first_key + n_k
-        assert len(wanted) == sum(-(-length // block) for length in lengths)
+            first, first_key = first + lengths[i_b], first_key + k[i_b]
+        assert len(wanted) == sum(-(-length // block) for length in counted)
         for i, place in enumerate(found):
             assert place == wanted.pop(i) if i in wanted else place[1] == 0
         assert not wanted

@@ -302,6 +302,7 @@ def run_opcheck() -> list[dict[str, str]]:
     q, dout = torch.randn(1, 20, 2, 16), torch.randn(1, 20, 2, 16)
     out, lse = kernels.flash_attention(q, q, q, return_lse=True)
     ends = torch.tensor([0, 7, 20], dtype=torch.int32)
+    used = torch.tensor([3, 20], dtype=torch.int32)
     a, low = torch.randn(16, 16), torch.randn(16, 16).to(E4M3)
     packed = [one[0] for one in (q, q, q)]
     flat = (dout[0], None, *packed, out[0], lse[0], ends, ends, 13, 13)
@@ -313,6 +314,11 @@ def run_opcheck() -> list[dict[str, str]]:
             (dout, None, out, lse, False, q, q, q, *masks),
         ),
         opcheck(torch.ops.warpwatch.flash_attention_varlen_backward, (*flat, *masks)),
+        opcheck(
+            torch.ops.warpwatch.flash_attention_varlen_backward,
+            (*flat, *masks),
+            {"used_q": used, "used_k": used},
+        ),
         opcheck(
             torch.ops.warpwatch.matmul_into, (a, a, None, None, False, None, torch.empty(16, 16))
         ),

@@ -21,6 +21,7 @@ CASES = [
     Case(H=4, causal=True, scales="signs", flavour="float8_e4m3fnuz"),
     # The longest fills its blocks of keys, the others do not.
     Case(q=(64, 30), k=(128, 33), scale=-0.1, scales="sequences"),
+    Case(q=(70, 1, 9, 33), causal=True, used=(40, 0, 100, 20), spare=5),
 ]
 
 
@@ -81,7 +82,10 @@ def run_operator() -> tuple[dict[str, str], list[tuple[torch.Tensor, torch.Tenso
     scales = {name: made[name] for name in ("q_scale", "k_scale", "v_scale")}
     outcome = torch.library.opcheck(
         torch.ops.warpwatch.flash_attention_varlen_fp8,
-        (*tensors, cu_q, cu_k, 70, 90, *scales.values(), True, 0, -3, 0.25, torch.float16),
+        (
+            *(*tensors, cu_q, cu_k, 70, 90, *scales.values(), True, 0, -3, 0.25),
+            *(cu_q[1:].clone(), None, torch.float16),
+        ),
         # test_schema compares its inputs by an operation torch lacks for float8 on CPUs.
         test_utils=("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"),
     )

@@ -15,20 +15,32 @@ PLAIN = [one.name for one in fields(attention_fp8_cases.Case)]
 
 @dataclass(frozen=True, kw_only=True)
 class Case(attention_fp8_cases.Case):
-    """``q`` and ``k`` in the place of S and KV. ``spare`` rows behind the last sequence are NaN."""
+    """``q`` and ``k`` in the place of S and KV; of them the first ``used`` alone, if it is not
+    empty. Rows that are not used are NaN, and so are ``spare`` ones behind the last sequence."""
 
     q: tuple[int, ...] = (70, 1, 0, 33)
     k: tuple[int, ...] = (70, 90, 5, 20)
     spare: int = 0
+    used: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         lengths = "+".join(map(str, self.q)), "+".join(map(str, self.k))
         kind = super().__str__().replace(f"S{self.S}-KV{self.KV}", f"q{lengths[0]}-k{lengths[1]}")
-        return kind + "-spare" * bool(self.spare)
+        used = "-used" + "+".join(map(str, self.used)) if self.used else ""
+        return kind + "-spare" * bool(self.spare) + used
 
     @property
     def lengths(self) -> list[tuple[int, int]]:
-        return list(zip(self.q, self.k, strict=True))
+        used = self.used or (max(*self.q, *self.k),) * len(self.q)
+        both = zip(self.q, self.k, used, strict=True)
+        return [(min(n_q, most), min(n_k, most)) for n_q, n_k, most in both]
+
+    def unused(self, side: int) -> torch.Tensor:
+        """Which rows of queries, or of keys, are no sequence's or not used."""
+        found = torch.ones(sum((self.q, self.k)[side]) + self.spare, dtype=torch.bool)
+        for first, lengths in zip(self.ends()[side].tolist(), self.lengths, strict=False):
+            found[first : first + lengths[side]] = False
+        return found
 
     def ends(self) -> list[torch.Tensor]:
         both = (self.q, self.k)
@@ -39,8 +51,10 @@ class Case(attention_fp8_cases.Case):
 
     def arguments(self) -> dict[str, Any]:
         made = super().arguments()
-        for name, lengths in (("q", self.q), ("k", self.k), ("v", self.k)):
-            made[name][sum(lengths) :] = float("nan")
+        for name in "qkv":
+            one = made[name]
+            nothing = torch.full((1,), float("nan")).to(one.dtype).view(torch.uint8)
+            one.view(torch.uint8)[self.unused(int(name != "q"))] = nothing
         return made
 
     def attended(self) -> list[tuple[Any, dict[str, Any], torch.Tensor, torch.Tensor]]:
@@ -49,18 +63,27 @@ class Case(attention_fp8_cases.Case):
         made, longest = self.arguments(), (max(self.q), max(self.k))
         q, k, v = (made[name] for name in "qkv")
         scales = {name: one for name, one in made.items() if name not in "qkv"}
+        most = torch.tensor(self.used, dtype=torch.int32) if self.used else None
         out, lse = kernels.flash_attention_varlen(
-            q, k, v, *self.ends(), *longest, **scales, **self.options()
+            q,
+            k,
+            v,
+            *self.ends(),
+            *longest,
+            seqused_q=most,
+            seqused_k=most,
+            **scales,
+            **self.options(),
         )
-        n = sum(self.q)
-        assert not out[n:].any() and (lse[:, n:] == float("-inf")).all()
+        hidden = self.unused(0)
+        assert not out[hidden].any() and (lse[:, hidden] == float("-inf")).all()
         found = []
         ends_q, ends_k = (one.tolist() for one in self.ends())
         for i, (n_q, n_k) in enumerate(self.lengths):
             if not n_q:
                 continue
-            rows = slice(ends_q[i], ends_q[i + 1])
-            keys = slice(ends_k[i], ends_k[i + 1])
+            rows = slice(ends_q[i], ends_q[i] + n_q)
+            keys = slice(ends_k[i], ends_k[i] + n_k)
             given = {"q": q[None, rows], "k": k[None, keys], "v": v[None, keys]}
             given |= {name: x[i : i + 1] if x.dim() == 2 else x for name, x in scales.items()}
             plain = {name: getattr(self, name) for name in PLAIN} | {"S": n_q, "KV": n_k}

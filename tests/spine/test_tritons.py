@@ -74,6 +74,15 @@ SMALL = (
         + " cu_seqlens_q=i32[3] cu_seqlens_k=i32[3] max_seqlen_q=200 max_seqlen_k=200",
         backward=True,
     ),
+    # The same of the first rows of each: a pair of tensors as one argument.
+    jobs.Job(
+        "kernels:flash_attention_varlen",
+        "",
+        " ".join(["bf16[400,2,64]"] * 3)
+        + " cu_seqlens_q=i32[3] cu_seqlens_k=i32[3] max_seqlen_q=200 max_seqlen_k=200"
+        " seqused_q=i32[2] seqused_k=i32[2]",
+        backward=True,
+    ),
     jobs.Job("kernels:grouped_matmul", "", "bf16[256,128] bf16[4,128,128] i32[5]", backward=True),
     jobs.Job(
         "kernels:flash_attention_kvcache",
