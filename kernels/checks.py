@@ -247,7 +247,8 @@ def whole(value: Any) -> Any:
     GPU."""
     if isinstance(value, (int, torch.SymInt)):
         return None if isinstance(value, bool) else value
-    if isinstance(value, torch.Tensor):
+    # Dynamo of torch 2.11 does not get over index(None).
+    if value is None or isinstance(value, torch.Tensor):
         return None
     try:
         return operator.index(value)

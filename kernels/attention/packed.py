@@ -97,6 +97,7 @@ def bounds(cu, i_b):
 
 @triton.jit
 def begins(cu):
+    """Where each sequence begins, and the last one ends."""
     return cu if isinstance(cu, tl.tensor) else cu[0]
 
 
