@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import checks
-from . import varlen
+from . import fp8_interface, fp8_varlen, shapes, varlen
 
 
 def checked(chunk: Any, **others: Any) -> int | None:
@@ -19,6 +19,9 @@ def checked(chunk: Any, **others: Any) -> int | None:
         )
     if not found:  # 0 is what FlashAttention-3's callers write for none
         return None
+    # One that is larger hides nothing: sums with it stay within 32 bits.
+    most = shapes.FARTHEST - 1
+    found = min(found, most) if type(found) is int else torch.sym_min(found, most)
     for name, value in others.items():
         if value is not None:
             raise ValueError(
@@ -52,32 +55,67 @@ def attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) of queries in several chunks, for checked arguments. ``reach`` is
     ``shapes.limits`` of offset 0. A batch whose rows do not follow one another is copied."""
+    sequences, chunks = _packed(q, k, v, chunk)
+    softcap, slopes, *others = options[: len(varlen.ASKED)]
+    slopes = _of_each(slopes, chunks)
+    asked = (softcap, slopes, *others)
+    out, lse, _ = varlen.attend(*sequences, *reach, scale, *asked, return_lse)
+    return _unpacked(q, out, lse)
+
+
+def attend_fp8(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    chunk: int,
+    reach: tuple[bool, int, int | None],
+    scale: float,
+    **given: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same of fp8; ``given``, scales and ``out_dtype``, is checked here."""
+    scales, out_dtype = fp8_interface.checked(q, k, v, q.shape[0], **given)
+    sequences, chunks = _packed(q, k, v, chunk)
+    names = ("q_scale", "k_scale", "v_scale")
+    low: dict[str, Any] = {
+        name: _of_each(one, chunks) for name, one in zip(names, scales, strict=True)
+    }
+    low["out_dtype"] = out_dtype
+    arguments: tuple[Any, ...] = (*sequences, *reach, scale, None, None)
+    return _unpacked(q, *fp8_varlen.attend(*arguments, **low))
+
+
+def _of_each(value: torch.Tensor | None, chunks: int) -> torch.Tensor | None:
+    """A value a sequence and head as one a chunk and head; as it is of one a head."""
+    return value if value is None or value.dim() < 2 else value.repeat_interleave(chunks, 0)
+
+
+def _packed(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, chunk: int
+) -> tuple[tuple[Any, ...], int]:
+    """What operators of packed sequences take first, and how many chunks a sequence has."""
     (batch, seqlen_q), seqlen_k = q.shape[:2], k.shape[1]
+    if batch * max(seqlen_q, seqlen_k) >= 1 << 31:
+        raise ValueError(
+            "attention_chunk: expected at most 2^31 - 1 rows where queries are in several chunks, "
+            f"got {batch} x {max(seqlen_q, seqlen_k)}; split the batch"
+        )
     # Queries before the first key are in chunks without keys.
     first = min((seqlen_k - seqlen_q) // chunk, 0)
     chunks = -(-seqlen_k // chunk) - first
     entry = torch.arange(batch * chunks + 1, device=q.device)
     sequence, start = entry // chunks, (entry % chunks + first) * chunk
-    cu_q, cu_k = (
+    ends = (
         (sequence * rows + (start - before).clamp(0, rows)).int()
         for rows, before in ((seqlen_q, seqlen_k - seqlen_q), (seqlen_k, 0))
     )
-    softcap, slopes, *others = options[: len(varlen.ASKED)]
-    if slopes is not None:
-        slopes = slopes.repeat_interleave(chunks, 0)
-    out, lse, _ = varlen.attend(
-        *(one.flatten(0, 1) for one in (q, k, v)),
-        cu_q,
-        cu_k,
-        min(chunk, seqlen_q),
-        min(chunk, seqlen_k),
-        *reach,
-        scale,
-        softcap,
-        slopes,
-        *others,
-        return_lse,
-    )
-    if return_lse:
-        lse = lse.unflatten(1, (batch, seqlen_q)).transpose(0, 1).contiguous()
-    return out.unflatten(0, (batch, seqlen_q)), lse
+    rows = (one.flatten(0, 1) for one in (q, k, v))
+    return (*rows, *ends, min(chunk, seqlen_q), min(chunk, seqlen_k)), chunks
+
+
+def _unpacked(
+    q: torch.Tensor, out: torch.Tensor, lse: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As batches; an ``lse`` that was not asked for stays without elements."""
+    if lse.dim() > 1:
+        lse = lse.unflatten(1, q.shape[:2]).transpose(0, 1).contiguous()
+    return out.unflatten(0, q.shape[:2]), lse

@@ -25,7 +25,9 @@ SOME_COLUMNS = 128
 KEYS_A_PROGRAM = 128
 
 
-def supported(q: torch.Tensor, k: torch.Tensor, scale: float, left_offset: int | None) -> bool:
+def supported(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, left_offset: int | None
+) -> bool:
     """Whether q (batch, seqlen_q, heads, head_dim) is short and k long enough."""
     batch, seqlen_q, heads, head_dim = q.shape
     if k.shape[1] < MANY or q.dtype.itemsize != 2 or scale <= 0.0:
@@ -40,7 +42,9 @@ def supported(q: torch.Tensor, k: torch.Tensor, scale: float, left_offset: int |
     programs, processors = -(-seqlen_q // ROWS) * heads * batch, targets.multiprocessors()
     if head_dim <= SOME_COLUMNS:
         return 3 * programs <= 2 * processors
-    return 3 * programs <= processors and k.shape[1] >= KEYS_A_PROGRAM * programs
+    fit = 3 * programs <= processors and k.shape[1] >= KEYS_A_PROGRAM * programs
+    # Through registers these head dims spill.
+    return fit and kvcache_launch.copied_ahead(k) and kvcache_launch.copied_ahead(v)
 
 
 def launch(

@@ -51,8 +51,8 @@ def flash_attention(
     all of them; what no query sees is not read, forward or backward. ``attention_chunk`` lets it
     see keys of its own chunk alone (Llama 4): chunks are so many keys each from the first key on,
     and query i is in that of key i + seqlen_k - seqlen_q. Without a bias and a block mask; where
-    queries are of several chunks, these are packed sequences (``flash_attention_varlen``), and
-    dropout draws by chunk.
+    queries are of several chunks, these are packed sequences (``flash_attention_varlen``): dropout
+    draws by chunk, and a batch whose rows do not follow one another is copied.
     ``softmax_scale`` is 1 / sqrt(head_dim) by default.
 
     What else a score goes through, in this order, on portable kernels: ``softcap`` above 0 makes
@@ -120,23 +120,19 @@ def flash_attention(
     )
     if in_fp8:
         fp8_interface.check_options(q, Options(*options))
-        if chunk is not None:
-            raise NotImplementedError(
-                "attention_chunk: expected None or queries of one chunk where q is fp8, got "
-                f"{chunk} keys a chunk; convert q, k and v with .bfloat16()"
-            )
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
     return_lse = checks.flag("return_lse", return_lse)
     checks.launchable("q", q)
-    if in_fp8:
+    if chunk is not None:
+        near = shapes.limits(0, causal, window_size)  # from a chunk's own lengths
+        if in_fp8:
+            out, lse = chunks.attend_fp8(q, k, v, chunk, near, scale, **low)
+        else:
+            out, lse = chunks.attend(q, k, v, chunk, near, scale, options, return_lse)
+    elif in_fp8:
         out, lse = fp8_interface.attend(q, k, v, *reach, softmax_scale, **low)
-        return (out, lse) if return_lse else out
-    if chunk is None:
-        out, lse = attend(q, k, v, *reach, scale, *options, return_lse=return_lse)
     else:
-        # Of a chunk the offset of its own lengths.
-        near = shapes.limits(0, causal, window_size)
-        out, lse = chunks.attend(q, k, v, chunk, near, scale, options, return_lse)
+        out, lse = attend(q, k, v, *reach, scale, *options, return_lse=return_lse)
     return (out, lse) if return_lse else out
 
 

@@ -89,7 +89,7 @@ def flash_attention_kvcache(
     hardware where it has that flavour, else by their bits, on every target. New ones are rounded to
     nearest even, and to the largest where they are too large; those of scale 0 are read as 0.
 
-    ``causal``, ``window_size``, ``attention_chunk`` (of the cache's rows from the first on),
+    ``causal``, ``window_size``, ``attention_chunk`` (of a sequence's own keys),
     ``softcap``, ``alibi_slopes`` and ``sinks`` as in ``flash_attention``, aligned bottom-right: the
     last query sees all keys. No key gives 0, and
     -inf as log-sum-exp. ``num_splits``: into how many parts the keys of a sequence are split, each

@@ -165,14 +165,15 @@ def attention_kvcache(
         o_end = tl.maximum(tl.minimum(o_end, i_last + diagonal + right + 1), 0)
     if left is not None:
         o_first = tl.maximum(i_m * BLOCK_M // GROUP + diagonal + left, 0) // BLOCK_N * BLOCK_N
-    if chunk is not None:
-        i_early = chunk_of(tl.maximum(i_m * BLOCK_M // GROUP + diagonal, 0), chunk)
-        o_first = tl.maximum(i_early // BLOCK_N * BLOCK_N, o_first)
-        i_late = tl.minimum(i_m * BLOCK_M + BLOCK_M - 1, n_rows - 1) // GROUP + diagonal
-        o_end = tl.minimum(o_end, chunk_of(i_late, chunk) + chunk)
+    n_pad = 0
     if leftpad is not None:
         n_pad = keys_before(leftpad, stride_pad, i_b)
         o_first = tl.maximum(n_pad // BLOCK_N * BLOCK_N, o_first)
+    if chunk is not None:
+        i_early = tl.maximum(i_m * BLOCK_M // GROUP + diagonal, n_pad)
+        o_first = tl.maximum(chunk_of(i_early, n_pad, chunk) // BLOCK_N * BLOCK_N, o_first)
+        i_late = tl.minimum(i_m * BLOCK_M + BLOCK_M - 1, n_rows - 1) // GROUP + diagonal
+        o_end = tl.minimum(o_end, chunk_of(i_late, n_pad, chunk) + chunk)
     share = tl.cdiv(tl.cdiv(tl.maximum(o_end - o_first, 0), BLOCK_N), splits) * BLOCK_N
     o_first += i_s * share
     o_end = tl.minimum(o_end, o_first + share)
@@ -240,7 +241,7 @@ def attention_kvcache(
         b_q, b_q_odd = tl.split(tl.reshape(b_q, [BLOCK_M, BLOCK_D // 2, 2]))
 
     if chunk is not None:
-        b_chunk = chunk_of(o_token + diagonal, chunk)
+        b_chunk = chunk_of(o_token + diagonal, n_pad, chunk)
     UNIT: tl.constexpr = 1.0 if NATURAL else 1.4426950408889634
     if slopes is not None:
         slopes += i_b.to(tl.int64) * stride_slope_b

@@ -109,9 +109,10 @@ def owners(cu, batch, o_token, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def chunk_of(position, chunk):
-    """The first key of the chunk that key ``position`` is in, beyond all keys where it is none."""
-    return tl.where(position < 0, 1 << 30, position // chunk * chunk)
+def chunk_of(position, first, chunk):
+    """The first key of the chunk that key ``position`` is in, where chunks are counted from key
+    ``first`` on; beyond all keys where that is behind it."""
+    return tl.where(position < first, 1 << 30, (position - first) // chunk * chunk + first)
 
 
 @triton.jit

@@ -82,7 +82,7 @@ def launch(
     ``rows`` as ``forward.launch`` takes them."""
     with targets.on_device_of(q, "q"):
         few = packed is None and options.plain
-        if few and few_queries.supported(q, k, scale, mask["left_offset"]):
+        if few and few_queries.supported(q, k, v, scale, mask["left_offset"]):
             found = rows if lse is None else lse
             assert found is not None
             few_queries.launch(q, k, v, out, found, scale=scale, **mask)

@@ -232,6 +232,8 @@ CASES = [
     Case(chunk=32, keys=(70, 64, 33, 1), S=4, causal=True, page=16, splits=2, sinks=True),
     Case(chunk=20, keys=(99, 3, 0), S=5, dtype="float32", D=16, window=(-1, 9)),
     Case(chunk=33, keys=(90, 40), queries=(40, 2), D=16, causal=True, alibi=True, leftpad=(60, 0)),
+    Case(chunk=20, keys=(99, 40, 9), S=3, D=16, leftpad=(30, 7, 9), splits=3, sinks=True),
+    Case(chunk=2**31 - 1, keys=(40, 0), D=16, leftpad=(3, 2**31 - 1), splits=2),
     Case(chunk=64, keys=(90, 3), new=3, rotary=16, S=3, D=16, fp8="float8_e4m3fn", scaled="head"),
     # Sequences that get many new keys, one and none.
     Case(news=(40, 1, 0), keys=(90, 1, 33), queries=(40, 1, 3), causal=True, page=16, rotary=64),
@@ -312,7 +314,8 @@ def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tenso
             scores = scores.masked_fill(after < -left, -math.inf)
         if case.chunk:
             place = torch.arange(S)[:, None] + n - S
-            away = torch.tensor(own) // case.chunk != place // case.chunk
+            away = (torch.tensor(own) - own.start) // case.chunk
+            away = away != (place - own.start) // case.chunk
             scores = scores.masked_fill(away, -math.inf)
         if case.sinks:
             sink = extras["sinks"].to(wide)[:, None, None].expand(-1, S, 1)

@@ -297,7 +297,7 @@ def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
     cached = (k_cache, v_cache, lengths - starts.diff(), 0, None, table, None, None, 0)
     outcome |= torch.library.opcheck(
         torch.ops.warpwatch.flash_attention_kvcache,
-        (q.flatten(0, 1), *cached, *untold, starts, 3, pads, starts),
+        (q.flatten(0, 1), *cached, *untold, starts, 3, pads, starts, 40),
     )
     cos, sin = case.angles()
     new = q[:, :, :2].clone()

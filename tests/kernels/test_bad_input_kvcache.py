@@ -56,6 +56,11 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^k: expected 4 dim.*\(batch, seqlen_new, kv_heads, head_dim\).*got 3",
     ),
+    "kvcache-chunk": (
+        lambda: decode(attention_chunk=2.5),
+        ValueError,
+        r"^attention_chunk: expected how many keys a chunk has, or None, got 2.5",
+    ),
     "kvcache-new-bounds-alone": (
         lambda: decode(cu_seqlens_k_new=STARTS),
         ValueError,

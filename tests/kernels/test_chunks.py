@@ -22,6 +22,8 @@ CASES = [
     # All queries are in the last chunk, the keys before it are nobody's.
     replace(BASE, S=5, KV=150, chunk=64, causal=True, alibi="heads", view="padded"),
     replace(BASE, chunk=1000, causal=True, sinks=True, dropout=0.2),
+    # Of 90 queries 20 see no key.
+    replace(BASE, chunk=2**40, S=90),
 ]
 
 
@@ -45,6 +47,28 @@ def run_compiled() -> list[list[torch.Tensor]]:
 def test_it_compiles_in_one_graph(interpreter: Worker) -> None:
     compiled, eager = interpreter.run(run_compiled)
     assert all(torch.equal(one, other) for one, other in zip(compiled, eager, strict=True))
+
+
+def run_beside_nan(dtype: str) -> list[torch.Tensor]:
+    import kernels
+
+    # Queries of keys 60 to 99, in the third and fourth chunk.
+    q, k, v = (one.to(getattr(torch, dtype)) for one in replace(BASE, S=40, KV=100).tensors())
+    k[:, :60], v[:, :60] = float("nan"), float("nan")
+    scale = {"q_scale": torch.tensor([[0.5, 2.0]])} if dtype == "float8_e4m3fn" else {}
+    found = kernels.flash_attention(q, k, v, attention_chunk=30, causal=True, **scale)
+    places = (slice(0, 30), slice(60, 90)), (slice(30, 40), slice(90, 100))
+    each = [
+        kernels.flash_attention(q[:, rows], k[:, keys], v[:, keys], causal=True, **scale)
+        for rows, keys in places
+    ]
+    return [found, torch.cat(each, 1)]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float8_e4m3fn"])
+def test_chunks_are_as_each_by_itself_beside_nan(interpreter: Worker, dtype: str) -> None:
+    one, other = interpreter.run(run_beside_nan, dtype)
+    assert torch.equal(one, other)
 
 
 def run_few_keys(chunk: int, dtype: str) -> list[torch.Tensor]:

@@ -43,7 +43,16 @@ OPERATORS: dict[str, tuple[str, Callable[[], Any]]] = {
     "flash_attention_varlen_fp8": (
         "q",
         lambda: OPS.flash_attention_varlen_fp8(
-            *[PACKED.to(E4M3)] * 3, ENDS, ENDS, 8, 8, None, None, None, *MASKS, torch.bfloat16
+            *[PACKED.to(E4M3)] * 3,
+            ENDS,
+            ENDS,
+            8,
+            8,
+            *[None] * 3,
+            *MASKS,
+            None,
+            None,
+            torch.bfloat16,
         ),
     ),
     "flash_attention_varlen_backward": (

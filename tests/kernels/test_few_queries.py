@@ -85,8 +85,9 @@ def test_more_queries_are_tiles_of_their_own() -> None:
         (1, 17, 1024, 72, -900, True, False),
         (1, 17, 1024, 72, None, False, False),
         (3, 16, 512, 72, -400, False, True),
-        (1, 64, 2048, 136, None, True, True),
-        (1, 64, 2047, 136, None, True, False),
+        (1, 64, 2048, 144, None, True, True),
+        (1, 64, 2047, 144, None, True, False),
+        (1, 64, 2048, 130, None, True, False),
         (2, 64, 4096, 256, None, True, True),
         (2, 64, 4095, 256, None, True, False),
         (1, 129, 65536, 256, None, True, False),
@@ -108,4 +109,4 @@ def test_where_some_queries_decode(
     monkeypatch.setattr(few_queries.targets, "multiprocessors", lambda: 132)
     q = torch.empty((batch, seqlen_q, 16, head_dim), dtype=torch.float16, device="meta")
     k = torch.empty((batch, keys, 16, head_dim), dtype=torch.float16, device="meta")
-    assert few_queries.supported(q, k, 1.0, left) == taken
+    assert few_queries.supported(q, k, k, 1.0, left) == taken

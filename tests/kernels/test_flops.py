@@ -44,6 +44,7 @@ def run_counts() -> dict[str, tuple[int, int]]:
     pages = torch.randn(6, 16, 2, 16)
     table = torch.tensor([[0, 1], [2, 3]], dtype=torch.int32)
     lengths = torch.tensor([3, 20], dtype=torch.int32)
+    starts = torch.tensor([0, 2, 2], dtype=torch.int32)
     weights, groups = torch.randn(2, 16, 24), torch.tensor([0, 3, 8], dtype=torch.int32)
     decode = kernels.flash_attention_kvcache
     given = torch.empty(8, 24)
@@ -115,6 +116,15 @@ def run_counts() -> dict[str, tuple[int, int]]:
         "one length": (
             counted(lambda: decode(q, k, v, k[:, :2], v[:, :2], cache_seqlens=7)),
             2 * 2 * 4 * 20 * 9 * 32,
+        ),
+        # Of packed new keys a sequence may have any number: all there is room for.
+        "packed new keys": (
+            counted(
+                lambda: decode(
+                    *(q, k, v, k[0, :2], v[0, :2]), cache_seqlens=7, cu_seqlens_k_new=starts
+                )
+            ),
+            forward,
         ),
         "pages": (
             counted(

@@ -54,7 +54,7 @@ CALLS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     ),
     "attention-kvcache": (
         lambda: kernels.flash_attention_kvcache(
-            Q, K, K, K[:, :8], K[:, :8], cache_seqlens=3, cache_leftpad=CU[:2]
+            Q, K, K, K[:, :8], K[:, :8], cache_seqlens=3, cache_leftpad=CU[:2], attention_chunk=9
         ),
         (2, 8, 4, 64),
     ),
