@@ -1,4 +1,4 @@
-"""Attention within chunks of keys: each is a packed sequence, or the only one that is seen."""
+"""Attention within chunks of keys: entries of a batch, packed sequences, or the only one seen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import checks
-from . import fp8_interface, fp8_varlen, shapes, varlen
+from . import fp8_interface, fp8_varlen, operators, shapes, varlen
 
 
 def checked(chunk: Any, **others: Any) -> int | None:
@@ -55,12 +55,17 @@ def attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) of queries in several chunks, for checked arguments. ``reach`` is
     ``shapes.limits`` of offset 0. A batch whose rows do not follow one another is copied."""
+    softcap, slopes, *others = options
+    if _even(q, k, chunk):
+        slopes = _of_each(slopes, q.shape[1] // chunk)
+        q_, k_, v_ = (_entries(one, chunk) for one in (q, k, v))
+        asked = (scale, softcap, slopes, *others)
+        found = operators.flash_attention(q_, k_, v_, *reach, *asked, return_lse=return_lse)
+        return _together(q, *found, return_lse)
     sequences, chunks = _packed(q, k, v, chunk)
-    softcap, slopes, *others = options[: len(varlen.ASKED)]
-    slopes = _of_each(slopes, chunks)
-    asked = (softcap, slopes, *others)
-    out, lse, _ = varlen.attend(*sequences, *reach, scale, *asked, return_lse)
-    return _unpacked(q, out, lse)
+    some = (softcap, _of_each(slopes, chunks), *others)[: len(varlen.ASKED)]
+    out, lse, _ = varlen.attend(*sequences, *reach, scale, *some, return_lse)
+    return _unpacked(q, out, lse, return_lse)
 
 
 def attend_fp8(
@@ -70,23 +75,49 @@ def attend_fp8(
     chunk: int,
     reach: tuple[bool, int, int | None],
     scale: float,
+    return_lse: bool,
     **given: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The same of fp8; ``given``, scales and ``out_dtype``, is checked here."""
     scales, out_dtype = fp8_interface.checked(q, k, v, q.shape[0], **given)
+
+    def low(chunks: int) -> dict[str, Any]:
+        each = (_of_each(one, chunks) for one in scales)
+        names = ("q_scale", "k_scale", "v_scale")
+        return dict(zip(names, each, strict=True)) | {"out_dtype": out_dtype}
+
+    if _even(q, k, chunk):
+        q_, k_, v_ = (_entries(one, chunk) for one in (q, k, v))
+        found = fp8_interface.attend(q_, k_, v_, *reach, scale, **low(q.shape[1] // chunk))
+        return _together(q, *found, return_lse)
     sequences, chunks = _packed(q, k, v, chunk)
-    names = ("q_scale", "k_scale", "v_scale")
-    low: dict[str, Any] = {
-        name: _of_each(one, chunks) for name, one in zip(names, scales, strict=True)
-    }
-    low["out_dtype"] = out_dtype
     arguments: tuple[Any, ...] = (*sequences, *reach, scale, None, None)
-    return _unpacked(q, *fp8_varlen.attend(*arguments, **low))
+    return _unpacked(q, *fp8_varlen.attend(*arguments, **low(chunks)), return_lse)
 
 
 def _of_each(value: torch.Tensor | None, chunks: int) -> torch.Tensor | None:
     """A value a sequence and head as one a chunk and head; as it is of one a head."""
     return value if value is None or value.dim() < 2 else value.repeat_interleave(chunks, 0)
+
+
+def _even(q: torch.Tensor, k: torch.Tensor, chunk: int) -> bool:
+    """Whether queries and keys are the same whole chunks, which then are entries of a batch: one
+    launch, which no list of sequences goes before."""
+    return q.shape[1] == k.shape[1] and q.shape[1] % chunk == 0
+
+
+def _entries(x: torch.Tensor, chunk: int) -> torch.Tensor:
+    return x.unflatten(1, (-1, chunk)).flatten(0, 1)
+
+
+def _together(
+    q: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, return_lse: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Entries as the batch that ``q`` is; an ``lse`` that is not asked for stays as it is."""
+    batch = (q.shape[0], q.shape[1] // out.shape[1])
+    if return_lse:
+        lse = lse.unflatten(0, batch).transpose(1, 2).flatten(2)
+    return out.unflatten(0, batch).flatten(1, 2), lse
 
 
 def _packed(
@@ -113,9 +144,9 @@ def _packed(
 
 
 def _unpacked(
-    q: torch.Tensor, out: torch.Tensor, lse: torch.Tensor
+    q: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, return_lse: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As batches; an ``lse`` that was not asked for stays without elements."""
-    if lse.dim() > 1:
+    """Packed rows likewise."""
+    if return_lse:
         lse = lse.unflatten(1, q.shape[:2]).transpose(0, 1).contiguous()
     return out.unflatten(0, q.shape[:2]), lse

@@ -126,7 +126,7 @@ def flash_attention(
     if chunk is not None:
         near = shapes.limits(0, causal, window_size)  # from a chunk's own lengths
         if in_fp8:
-            out, lse = chunks.attend_fp8(q, k, v, chunk, near, scale, **low)
+            out, lse = chunks.attend_fp8(q, k, v, chunk, near, scale, return_lse, **low)
         else:
             out, lse = chunks.attend(q, k, v, chunk, near, scale, options, return_lse)
     elif in_fp8:

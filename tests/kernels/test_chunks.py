@@ -17,6 +17,9 @@ CASES = [
     replace(BASE, S=40, KV=100, dtype="bfloat16", H=4, G=2, sinks=True),
     replace(BASE, causal=True, softcap=2.0, alibi="batch", B=2, view="transposed"),
     replace(BASE, window=(10, 3), S=100, KV=110, dtype="float32", alibi="heads"),
+    # Whole chunks are entries of a batch.
+    replace(BASE, S=96, KV=96, B=2, H=4, G=2, causal=True, alibi="batch", sinks=True),
+    replace(BASE, S=96, KV=96, B=2, chunk=48, window=(9, 9), dtype="bfloat16", view="transposed"),
     # Of 100 queries the last 60 see keys.
     replace(BASE, S=100, KV=60, chunk=25, causal=True, B=2, DV=16),
     # All queries are in the last chunk, the keys before it are nobody's.
@@ -69,6 +72,27 @@ def run_beside_nan(dtype: str) -> list[torch.Tensor]:
 def test_chunks_are_as_each_by_itself_beside_nan(interpreter: Worker, dtype: str) -> None:
     one, other = interpreter.run(run_beside_nan, dtype)
     assert torch.equal(one, other)
+
+
+def run_whole(dtype: str) -> list[torch.Tensor]:
+    import kernels
+
+    q, k, v = (one.to(getattr(torch, dtype)) for one in replace(BASE, S=64, KV=64, B=2).tensors())
+    scale = {"k_scale": torch.tensor([[0.5, 2.0], [1.0, 3.0]])} if "float8" in dtype else {}
+    given: dict[str, Any] = {"causal": True, "return_lse": True, **scale}
+    out, lse = kernels.flash_attention(q, k, v, attention_chunk=32, **given)
+    each = [
+        kernels.flash_attention(*(one[:, rows] for one in (q, k, v)), **given)
+        for rows in (slice(0, 32), slice(32, 64))
+    ]
+    outs, lses = zip(*each, strict=True)
+    return [out, torch.cat(outs, 1), lse, torch.cat(lses, 2)]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float8_e4m3fn"])
+def test_whole_chunks_are_as_each_by_itself(interpreter: Worker, dtype: str) -> None:
+    out, outs, lse, lses = interpreter.run(run_whole, dtype)
+    assert torch.equal(out, outs) and torch.equal(lse, lses) and lse.is_contiguous()
 
 
 def run_few_keys(chunk: int, dtype: str) -> list[torch.Tensor]:
