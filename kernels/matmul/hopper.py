@@ -21,6 +21,7 @@ from .hopper_boxes import (
 from .hopper_choice import (
     FEW,
     LINES,
+    LINES_TOGETHER,
     LOOPED_COLUMNS,
     ROWS,
     ROWS_TOGETHER,
@@ -144,7 +145,8 @@ def launch(
             columns = LOOPED_COLUMNS
         if once:
             tiles_m = programs // triton.cdiv(N, config.block_n)
-            together = ROWS_TOGETHER if tiles_m % ROWS_TOGETHER == 0 else tiles_m
+            in_turn = LINES_TOGETHER if classes else ROWS_TOGETHER
+            together = in_turn if tiles_m % in_turn == 0 else tiles_m
             parts = 1 if classes else split(config, M, N, K, multiprocessors)
             # As many steps as the ring holds beside one that is multiplied, where there are more.
             halves = config.halves and parts == 1 and config.stages * config.block_k <= K

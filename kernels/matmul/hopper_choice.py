@@ -44,13 +44,14 @@ FEW = (
     HopperConfig(consumers=1, block_n=64, block_k=128, stages=3),
 )
 # Where b's rows begin anywhere in a line of memory.
-LINES = HopperConfig(consumers=2, block_n=64, block_k=64, stages=6)
+LINES = HopperConfig(consumers=2, block_n=64, block_k=64, stages=5)
 
 # The kernel of one tile a program counts columns of tiles along a grid's second axis.
 MOST_ALONG_AXIS = 65_535
 
 # Of programs that have one tile each: so many rows of tiles are taken before the next columns.
 ROWS_TOGETHER = 4
+LINES_TOGETHER = 2  # of tiles of rows by class
 MOST_COLUMNS_SPLIT = 128  # of tiles whose K is split
 # Of tiles that programs do not share evenly.
 PARTS_OF_TILES = (4, 2, 1)
