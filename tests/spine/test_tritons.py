@@ -43,13 +43,6 @@ ON_HOPPER = (
 # Several tiles a program; rows that begin anywhere in a line, too.
 WALKED = jobs.Job("kernels:matmul", "sm_90", "bf16[4096,512] bf16[512,4096]")
 LINES = jobs.Job("kernels:matmul", "sm_90", "fp16[2040,136] fp16[136,2040]")
-# Packed sequences whose tiles are listed first.
-PACKED = jobs.Job(
-    "kernels:flash_attention_varlen",
-    "sm_90",
-    " ".join(["bf16[400,2,64]"] * 3)
-    + " cu_seqlens_q=i32[3] cu_seqlens_k=i32[3] max_seqlen_q=200 max_seqlen_k=200",
-)
 # Over one key the ptxas of triton 3.6 dies of another form of the kernel.
 ONE_KEY = jobs.Job("kernels:flash_attention", "", "fp16[1,130,2,64] fp16[1,1,2,64] fp16[1,1,2,64]")
 # Queries so few that Hopper's own kernel leaves them to the portable one.
@@ -66,21 +59,13 @@ SMALL = (
         " ".join(["bf16[400,2,64]"] * 3)
         + " cu_seqlens_q=i32[3] cu_seqlens_k=i32[3] max_seqlen_q=0 max_seqlen_k=0",
     ),
-    # Gradients of packed sequences, those of few keys among longer ones again.
+    # Packed sequences, whose tiles Hopper lists first; gradients of few keys among longer ones
+    # again, and the launch that corrects those of 16 bits.
     jobs.Job(
         "kernels:flash_attention_varlen",
         "",
         " ".join(["bf16[400,2,64]"] * 3)
         + " cu_seqlens_q=i32[3] cu_seqlens_k=i32[3] max_seqlen_q=200 max_seqlen_k=200",
-        backward=True,
-    ),
-    # The same of the first rows of each: a pair of tensors as one argument.
-    jobs.Job(
-        "kernels:flash_attention_varlen",
-        "",
-        " ".join(["bf16[400,2,64]"] * 3)
-        + " cu_seqlens_q=i32[3] cu_seqlens_k=i32[3] max_seqlen_q=200 max_seqlen_k=200"
-        " seqused_q=i32[2] seqused_k=i32[2]",
         backward=True,
     ),
     jobs.Job("kernels:grouped_matmul", "", "bf16[256,128] bf16[4,128,128] i32[5]", backward=True),
@@ -90,18 +75,11 @@ SMALL = (
         "fp16[2,1,4,64] fp16[2,64,2,64] fp16[2,64,2,64] fp16[2,1,2,64] fp16[2,1,2,64]"
         " cache_seqlens=i32[2] num_splits=2",
     ),
-    # The launch that looks for rows of scores far from 0, and gradients of these.
+    # The launch that looks for rows of scores far from 0, and gradients of these; delta by itself.
     jobs.Job(
         "kernels:flash_attention",
         "",
         " ".join(["bf16[1,128,2,64]"] * 3) + " bias=bf16[1,2,128,128]",
-        backward=True,
-    ),
-    # The launch that corrects gradients of 16 bits.
-    jobs.Job(
-        "kernels:flash_attention",
-        "",
-        " ".join(["bf16[1,128,2,64]"] * 3) + " exact_gradients=True",
         backward=True,
     ),
     # The launch that lists a mask's blocks.
@@ -111,27 +89,30 @@ SMALL = (
         " ".join(["bf16[1,128,2,64]"] * 3) + " block_mask=bool[1,1,1,1]",
     ),
 )
-# Gradients with a body of their own on Hopper, and those of 16 bits without one: elsewhere the
-# functions are those of NAMES. The widest heads also where shared memory is least, of each vendor,
-# and with their forward pass.
+# Of packed sequences the first rows of each: a pair of tensors as one argument, which each vendor's
+# compiler takes or does not.
+USED = tuple(
+    jobs.Job(
+        "kernels:flash_attention_varlen",
+        target,
+        " ".join(["bf16[400,2,64]"] * 3)
+        + " cu_seqlens_q=i32[3] cu_seqlens_k=i32[3] max_seqlen_q=200 max_seqlen_k=200"
+        " seqused_q=i32[2] seqused_k=i32[2]",
+        backward=True,
+    )
+    for target in ("sm_90", "gfx942")
+)
+# Gradients of short sequences on Hopper, and the widest heads with their forward pass, there and
+# where shared memory is least, of each vendor.
 GRADIENTS = (
-    *(
-        jobs.Job("kernels:flash_attention_backward", "sm_90", " ".join([one] * 5) + " fp32[1,2,64]")
-        for one in ("fp16[1,64,2,128]", "bf16[1,64,2,32]")
+    jobs.Job(
+        "kernels:flash_attention_backward",
+        "sm_90",
+        " ".join(["fp16[1,64,2,128]"] * 5) + " fp32[1,2,64]",
     ),
     *(
         jobs.Job("kernels:flash_attention", target, " ".join(["bf16[1,64,2,136]"] * 3), True)
         for target in ("sm_80", "sm_90", "gfx90a")
-    ),
-    # Values of another head dim: a launch of its own finds delta, as it does for the widest.
-    *(
-        jobs.Job(
-            "kernels:flash_attention",
-            target,
-            " ".join(["bf16[1,64,2,16]"] * 2 + ["bf16[1,64,2,32]"]),
-            True,
-        )
-        for target in ("sm_100", "gfx942", "gfx950")
     ),
 )
 
@@ -203,7 +184,7 @@ def test_every_kernel_compiles(version: str) -> None:
     asked.append(jobs.Job(attention_fp8.FIXED, "gfx942", is_workload=True))
     few = set(attention_fp8.FIXED_TARGETS) - {"gfx942"}
     asked += [replace(FEW_IN_FP8, target=name) for name in sorted(few)]
-    asked += [FP32_MATMUL, WALKED, LINES, PACKED, *GRADIENTS]
+    asked += [FP32_MATMUL, WALKED, LINES, *USED, *GRADIENTS]
     asked += [jobs.Job(name, "sm_90", is_workload=True) for name in ON_HOPPER]
     try:
         folder = sides.triton_folder(version)
