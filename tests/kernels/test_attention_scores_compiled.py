@@ -145,12 +145,11 @@ def test_both_passes_spill_nothing_and_take_the_best_tensor_cores(D: int, target
     check(D, target, backward=True)
 
 
-@pytest.mark.parametrize("target", [get("sm_80"), get("sm_90")], ids=lambda target: target.name)
-def test_both_passes_in_fp32_compile_where_it_is_added_up_in_fp64(target: Target) -> None:
+def test_both_passes_in_fp32_compile_where_it_is_added_up_in_fp64() -> None:
     workload = Everything(
         group="test", dtype="fp32", B=2, S=512, H=8, D=64, causal=True, window=300, backward=True
     )
-    measured = measure(workload, target)
+    measured = measure(workload, get("sm_80"))  # the least memory of those that do
     assert measured.status == "ok", measured.detail
     launches: Any = measured.evidence["launches"]
     # Three lists of blocks, the forward pass; sums of weights, the two gradients.
@@ -194,7 +193,7 @@ def test_softcap_in_16_bits_takes_no_division_to_the_last_place(name: str) -> No
     assert text.count(short) > 4 * others
 
 
-ELSEWHERE = [("dropout_p", D, target, False) for D in (64, 128) for target in TARGETS]
+ELSEWHERE = [("dropout_p", 128, target, False) for target in TARGETS]
 ELSEWHERE = [one for one in ELSEWHERE if one[2].name != "sm_90"]
 ELSEWHERE += [
     ("block_mask", 64, get("sm_90"), True),

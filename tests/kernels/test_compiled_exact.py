@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.instruments.compiled import measure
-from benchmarks.targets import TARGETS, Target
+from benchmarks.targets import TARGETS, Target, get
 from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.base import Inputs
 
@@ -82,8 +82,11 @@ def test_they_take_one_launch_more_and_spill_nothing(D: int, target: Target) -> 
     assert measured.values["tensor_core_level"] == LEVEL[target.name]
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-@pytest.mark.parametrize("D", [64, 128])
+@pytest.mark.parametrize(
+    ("D", "target"),
+    [*((128, target) for target in TARGETS), (64, get("sm_80")), (64, get("gfx942"))],
+    ids=lambda one: one.name if isinstance(one, Target) else str(one),
+)
 def test_beside_everything_it_spills_nothing(D: int, target: Target) -> None:
     measured = measure(Everything(**SHAPE, D=D), target)
     assert measured.status == "ok", measured.detail

@@ -57,8 +57,6 @@ BACKWARD: tuple[Workload, ...] = (
     SHORT,
     WINDOW,
     replace(VARLEN, backward=True),
-    replace(VARLEN, backward=True, D=64),
-    replace(VARLEN, backward=True, G=4),
     *(
         BackwardWorkload(
             group="test", dtype="bf16", B=4, S=1024, H=16, D=D, causal=causal, window=w, DV=v
@@ -71,11 +69,21 @@ BACKWARD: tuple[Workload, ...] = (
 )
 # A kernel of its own on Hopper alone, elsewhere that of the short one.
 LONG = replace(SHORT, S=2048, B=2)
+# Forms of what is held to on every target above: one for each kind of tensor core.
+FORMS = (
+    *((replace(VARLEN, backward=True, D=64), get(name)) for name in ("sm_80", "sm_90", "gfx942")),
+    *((replace(VARLEN, backward=True, G=4), get(name)) for name in ("sm_90", "sm_100", "gfx950")),
+)
+EACH_VENDORS = (get("sm_90"), get("gfx942"))
 
 
 @pytest.mark.parametrize(
     ("workload", "target"),
-    [*((workload, target) for workload in BACKWARD for target in TARGETS), (LONG, get("sm_90"))],
+    [
+        *((workload, target) for workload in BACKWARD for target in TARGETS),
+        (LONG, get("sm_90")),
+        *FORMS,
+    ],
     ids=lambda one: one.name,
 )
 def test_backward_takes_few_launches_and_spills_nothing(workload: Workload, target: Target) -> None:
@@ -267,15 +275,14 @@ class Chunked(KvcacheWorkload):
         return super()._options(inputs) | {"attention_chunk": self.KV // 2}
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @pytest.mark.parametrize(
-    "workload",
+    ("workload", "target"),
     [
-        Padded(**DECODE, D=64, S=2, append=True),
-        Padded(**DECODE, D=128, page=16),
-        Chunked(**DECODE, D=128, page=64),
+        *((Padded(**DECODE, D=64, S=2, append=True), target) for target in EACH_VENDORS),
+        *((Padded(**DECODE, D=128, page=16), target) for target in TARGETS),
+        *((Chunked(**DECODE, D=128, page=64), target) for target in TARGETS),
     ],
-    ids=lambda workload: f"{type(workload).__name__}-{workload.name}",
+    ids=lambda one: one.name if isinstance(one, Target) else f"{type(one).__name__}-{one.name}",
 )
 def test_half_of_the_keys_are_not_read_and_nothing_spills(
     workload: KvcacheWorkload, target: Target
@@ -310,9 +317,14 @@ class PackedQueries(KvcacheWorkload):
         )
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-@pytest.mark.parametrize("append", [False, True])
-@pytest.mark.parametrize("D", [64, 128])
+@pytest.mark.parametrize(
+    ("D", "append", "target"),
+    [
+        *((128, True, target) for target in TARGETS),
+        *((D, append, one) for D, append in ((64, True), (128, False)) for one in EACH_VENDORS),
+    ],
+    ids=lambda one: one.name if isinstance(one, Target) else str(one),
+)
 def test_packed_queries_of_a_paged_cache_spill_nothing(
     D: int, append: bool, target: Target
 ) -> None:

@@ -97,8 +97,8 @@ class Gradients(VarlenWorkload):
 @pytest.mark.parametrize(
     ("D", "causal", "target"),
     [
+        *((128, False, get(name)) for name in ("gfx942", "sm_90")),
         *((64, True, target) for target in TARGETS),
-        *((128, False, get(name)) for name in ("sm_90", "gfx942")),
     ],
     ids=lambda one: one.name if isinstance(one, Target) else str(one),
 )
