@@ -12,6 +12,7 @@ from .. import checks, specialised, targets
 from ..reach import near
 from . import fp8, shapes
 from .options import Options
+from .packed import Packed
 
 DTYPES = tuple(fp8.OFFSET)
 ALL_DTYPES = shapes.DTYPES + DTYPES
@@ -135,7 +136,7 @@ def _forward(
     """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
     out, lse = _outputs(q, k, v, out_dtype)
     if out.numel():
-        _launch(
+        launch(
             q,
             k,
             v,
@@ -150,7 +151,7 @@ def _forward(
     return out, lse
 
 
-def _launch(
+def launch(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -159,17 +160,18 @@ def _launch(
     *,
     left_offset: int | None,
     scale: float,
+    packed: Packed | None = None,
     **given: Any,
 ) -> None:
     """The kernel of this architecture where there is one and it takes the problem."""
     with targets.on_device_of(q, "q"):
         name = "attention.hopper_fp8"
         hopper = specialised.load(name) if targets.current().has_wgmma else None
-        given["scale"] = scale
+        given |= {"scale": scale, "packed": packed}
         if (
             hopper is not None
             and left_offset is None
-            and hopper.supported(q, k, v, scale)
+            and hopper.supported(q, k, v, scale, packed)
             and specialised.serves(name, hopper.launch, q, k, v, out, lse, **given)
         ):
             return

@@ -64,7 +64,7 @@ def _forward(
     if out.numel():
         packed_rest.clear_outputs(out, lse, packed.queries)
     if out.numel() and max_q and cu_q.numel() > 1:
-        fp8.launch(
+        fp8_interface.launch(
             packed.spread(q),
             packed.spread(k),
             packed.spread(v),

@@ -218,7 +218,8 @@ def ragged_descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescrip
     tokens, heads, head_dim = x.shape
     # An axis of length 1 may have any stride; the copy engine still wants a multiple of 16 bytes.
     by_row, by_head = (
-        stride if size > 1 else 8 for stride, size in zip(x.stride(), (tokens, heads), strict=False)
+        stride if size > 1 else 16 // x.element_size()
+        for stride, size in zip(x.stride(), (tokens, heads), strict=False)
     )
     beyond, most = BEYOND.value, 0x7FFF0000
     block = (1, 1, 1, rows, columns)

@@ -10,16 +10,25 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import hopper as ring
 from .. import targets
+from ..reach import LIMIT
 from .fp8 import Scales
-from .hopper import ROWS, copyable, descriptor
+from .hopper import ROWS, copyable, descriptor, ragged_descriptor
 from .hopper_fp8_forward import attention_forward_fp8_hopper
-from .hopper_fp8_prepare import prepare, turnable
+from .hopper_fp8_prepare import KEYS, columns, prepare, turnable
+from .hopper_problem import BEYOND
+from .packed import Packed
+from .packed_tiles import listed
 
-# Of Triton 3.7 three warpgroups spill 4 bytes at head dims 65 to 128, of 3.6 none.
+# Of Triton 3.7 three warpgroups spill 4 bytes at head dims 65 to 128, of 3.6 none but of packed
+# sequences.
 THREE_SPILL = not str(triton.__version__).startswith("3.6.")
 # Below them the portable kernel serves: up to head dim 64 it is as fast for 64 queries over 4096
 # keys, above it was not timed with fewer than 16.
 FEWEST_QUERIES = {64: 65, 256: 16}
+# Of packed sequences in the mean: with fewer, the rooms that their values are turned around into
+# would be many times what the values take.
+FEWEST_KEYS = 32
+WIDEST = 256  # keys a block has
 
 
 @dataclass(frozen=True)
@@ -37,11 +46,12 @@ class Fp8HopperConfig:
     parts: int = field(default=1, metadata={"values": (1, 2, 4, 8)})
 
 
-def choose(head_dim: int, seqlen_q: int, causal: bool) -> Fp8HopperConfig:
-    """The cut of a problem; docs/hopper/forward-fp8.md holds the measurements behind it."""
+def choose(head_dim: int, seqlen_q: int, causal: bool, packed: bool = False) -> Fp8HopperConfig:
+    """The cut of a problem; docs/hopper/forward-fp8.md holds the measurements behind it. Of packed
+    sequences ``seqlen_q`` is the longest one's."""
     if head_dim > 128:
         return Fp8HopperConfig(2, block_n=128, stages=2, pairs=causal, parts=8)
-    if seqlen_q < 2048 or (head_dim > 64 and THREE_SPILL):
+    if seqlen_q < 2048 or (head_dim > 64 and (THREE_SPILL or packed)):
         if head_dim <= 64 and not causal:
             return Fp8HopperConfig(2, block_n=256, stages=2, q_stages=2)
         return Fp8HopperConfig(2, block_n=128, stages=3, pairs=causal, q_stages=2)
@@ -50,15 +60,35 @@ def choose(head_dim: int, seqlen_q: int, causal: bool) -> Fp8HopperConfig:
     return Fp8HopperConfig(3, block_n=128, stages=3, skip=causal)
 
 
-def supported(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> bool:
+def _by_head(config: Fp8HopperConfig, head_dim: int, longest: int, causal: bool) -> bool:
+    """Whether packed sequences' tiles are listed by head: as hopper.py has it."""
+    return config.consumers == 2 and (not causal or head_dim > 128 or longest > 1024)
+
+
+def supported(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    packed: Packed | None = None,
+) -> bool:
     """Whether this kernel takes the problem: on Hopper, enough queries, strides it can read."""
     head_dim = q.shape[3]
+    rows = q.shape[1]
+    if packed is not None:
+        batch, rows = len(q), packed.max_q
+        # The batch is the same rows again, which descriptors of packed sequences know.
+        q, k, v = q[:1], k[:1], v[:1]
+        if max(q.shape[1], k.shape[1]) > BEYOND.value:
+            return False
+        if k.shape[1] < FEWEST_KEYS * batch or columns(k.shape[1], WIDEST, batch) >= LIMIT:
+            return False
     return (
         targets.current().has_wgmma
         and q.dtype == torch.float8_e4m3fn
         and head_dim == v.shape[3] <= 256
         and head_dim % 8 == 0
-        and q.shape[1] >= FEWEST_QUERIES[64 if head_dim <= 64 else 256]
+        and rows >= FEWEST_QUERIES[64 if head_dim <= 64 else 256]
         and scale > 0.0
         and copyable(q)
         and copyable(k)
@@ -77,27 +107,53 @@ def launch(
     causal: bool,
     causal_offset: int,
     scale: float,
+    packed: Packed | None = None,
     config: Fp8HopperConfig | None = None,
 ) -> None:
-    """Fill ``out`` and ``lse`` for arguments that ``supported`` accepts, in two launches."""
+    """Fill ``out`` and ``lse`` for arguments that ``supported`` accepts, in two launches; of packed
+    sequences behind one that lists tiles, and ``causal_offset`` counts from each one's corner."""
     batch, seqlen_q, heads, head_dim = q.shape
-    config = config or choose(head_dim, seqlen_q, causal)
+    longest = packed.max_q if packed else seqlen_q
+    config = config or choose(head_dim, longest, causal, packed is not None)
     consumer_registers, producer_registers = ring.registers(config.consumers)
     block_d = max(64, triton.next_power_of_2(head_dim))
     # Of fp32 more columns than 128 leave no memory for keys.
-    columns = min(128 if out.dtype == torch.float32 else block_d, block_d)
-    if block_d // config.parts > columns:
+    of_box = min(128 if out.dtype == torch.float32 else block_d, block_d)
+    if block_d // config.parts > of_box:
         raise ValueError(
-            f"parts: fp32 outputs of head dim {head_dim} want {block_d // columns} or more, "
+            f"parts: fp32 outputs of head dim {head_dim} want {block_d // of_box} or more, "
             f"got {config.parts}"
         )
-    tiles = triton.cdiv(seqlen_q, ROWS * config.consumers) * heads * batch
+
+    def described(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+        if packed is not None:
+            return ragged_descriptor(x[0], rows, columns)
+        return descriptor(x, rows, columns)
+
     with targets.on_device_of(q):
-        values, factors = prepare(v, heads, scale, scales)
+        block_m = ROWS * config.consumers
+        processors = targets.multiprocessors()
+        tiles, room = None, 0
+        if packed is None:
+            programs = triton.cdiv(seqlen_q, block_m) * heads * batch
+            values, factors = prepare(v, heads, scale, scales)
+        else:
+            room = max(KEYS, config.block_n)
+            tiles, programs = listed(
+                packed,
+                seqlen_q,
+                heads,
+                block_m,
+                causal=causal,
+                pairs=config.pairs,
+                by_head=_by_head(config, head_dim, longest, causal),
+                spare=processors,
+            )
+            values, factors = prepare(v[:1], heads, scale, scales, packed.keys, room)
         block = (1, 1, block_d, config.block_n)
-        attention_forward_fp8_hopper[(min(tiles, targets.multiprocessors()),)](
-            descriptor(q, ROWS, block_d),
-            descriptor(k, config.block_n, block_d),
+        attention_forward_fp8_hopper[(min(programs, processors),)](
+            described(q, ROWS, block_d),
+            described(k, config.block_n, block_d),
             TensorDescriptor(
                 values,
                 list(values.shape),
@@ -105,9 +161,10 @@ def launch(
                 list(block),
                 ring.layout(block, values.dtype),
             ),
-            descriptor(out, ROWS, columns),
+            described(out, ROWS, of_box),
             lse,
             factors,
+            tiles,
             heads,
             heads // k.shape[2],
             batch,
@@ -124,6 +181,7 @@ def launch(
             Q_STAGES=config.q_stages,
             SKIP=config.skip,
             PARTS=config.parts,
+            ROOM=room,
             CONSUMER_REGISTERS=consumer_registers,
             PRODUCER_REGISTERS=producer_registers,
             num_warps=4,

@@ -32,7 +32,7 @@ OFFSET = gl.constexpr(float(OFFSETS[torch.float8_e4m3fn]))
 
 
 @gluon.jit
-def _produce(q, k, v, memory, problem):
+def _produce(q, k, v, tiles, memory, problem):
     q_ring = memory.q
     k_ring = memory.k
     v_ring = memory.v
@@ -41,30 +41,31 @@ def _produce(q, k, v, memory, problem):
     q_at = q_ring.first_to_fill()
     k_at = k_ring.first_to_fill()
     v_at = v_ring.first_to_fill()
-    for i_turn in range(problem.turns()):
-        i_m, i_h, i_b, exists = problem.tile(i_turn)
+    for i_turn in range(problem.turns(tiles)):
+        i_m, i_h, own, exists, i_b = problem.tile(i_turn, tiles)
         if exists:
             i_kv = i_h // problem.heads_per_kv
             row = i_m * problem.BLOCK_M
-            n_blocks, _ = problem.blocks(row, problem.BLOCK_M)
+            n_blocks, _ = problem.blocks(own, row, problem.BLOCK_M)
             # From the last block to the first: the masked ones come first.
             for i in range(n_blocks + 1):
                 if i < n_blocks:
                     ready = k_ring.acquire(k_at, KV_BYTES)
-                    at = [i_b, i_kv, (n_blocks - 1 - i) * problem.BLOCK_N, 0]
+                    at = own.k_box(i_kv, (n_blocks - 1 - i) * problem.BLOCK_N)
                     tma.async_copy_global_to_shared(k, at, ready, k_ring.memory.index(k_at.stage))
                     k_at = k_at.next()
                 if i == 0:
                     for j in gl.static_range(problem.CONSUMERS):
                         ready = q_ring.acquire(q_at, Q_BYTES)
-                        at = [i_b, i_h, row + j * ROWS, 0]
+                        at = own.q_box(i_h, row + j * ROWS)
                         to = q_ring.memory.index(q_at.stage)
                         tma.async_copy_global_to_shared(q, at, ready, to)
                         q_at = q_at.next()
                 else:
                     ready = v_ring.acquire(v_at, KV_BYTES)
-                    at = [i_b, i_kv, 0, (n_blocks - i) * problem.BLOCK_N]
-                    tma.async_copy_global_to_shared(v, at, ready, v_ring.memory.index(v_at.stage))
+                    # Of packed values as many coordinates as of plain ones, unlike ``at``.
+                    box = problem.v_box(own, i_b, i_kv, (n_blocks - i) * problem.BLOCK_N)
+                    tma.async_copy_global_to_shared(v, box, ready, v_ring.memory.index(v_at.stage))
                     v_at = v_at.next()
 
 
@@ -136,14 +137,14 @@ def _add_values(accs, factor, p, v_ring, v_at, PARTS: gl.constexpr, problem):
 
 
 @gluon.jit
-def _mask(s, row, i_block, problem):
+def _mask(s, row, i_block, own, problem):
     """As hopper_forward has it, without rows kept from tile to tile."""
     LAYOUT: gl.constexpr = s.type.layout
     o_n = gl.arange(0, problem.BLOCK_N, gl.SliceLayout(0, LAYOUT))
-    last = problem.seqlen_k - 1 - i_block * problem.BLOCK_N
+    last = own.seqlen_k - 1 - i_block * problem.BLOCK_N
     if problem.CAUSAL:
         o_m = anew(gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT)))
-        diagonal = row + problem.causal_offset - i_block * problem.BLOCK_N
+        diagonal = row + own.causal_offset - i_block * problem.BLOCK_N
         last = gl.minimum(diagonal + o_m, last)[:, None]
     return gl.where((o_n & ~6)[None, :] <= last - (o_n & 6)[None, :], s, float("-inf"))
 
@@ -160,7 +161,7 @@ def _softmax(s, maximum, total, scale_log2):
 
 @gluon.jit
 def _steps(
-    accs, maximum, total, q, scale_log2, k_ring, v_ring, k_at, v_at, first, end, n_blocks, row,
+    accs, maximum, total, q, scale_log2, k_ring, v_ring, k_at, v_at, first, end, n_blocks, row, own,
     problem, PARTS: gl.constexpr, MASKED: gl.constexpr,
 ):  # fmt: skip
     """Blocks [first, end) of a tile."""
@@ -171,7 +172,7 @@ def _steps(
         k_ring.release(k_at.stage)
         k_at = k_at.next()
         if MASKED:
-            s = _mask(s, row, n_blocks - 1 - i, problem)
+            s = _mask(s, row, n_blocks - 1 - i, own, problem)
         b_p, maximum, total, factor = _softmax(s, maximum, total, scale_log2)
         p = _pack(b_p)
         v_ring.wait(v_at)
@@ -183,7 +184,7 @@ def _steps(
 
 @gluon.jit
 def _consume(
-    out, lse, factors, memory, problem, PARTS: gl.constexpr, I_CONSUMER: gl.constexpr
+    out, lse, factors, tiles, memory, problem, PARTS: gl.constexpr, I_CONSUMER: gl.constexpr
 ):  # fmt: skip
     q_ring = memory.q
     k_ring = memory.k
@@ -198,16 +199,16 @@ def _consume(
         q_at = q_at.next()
     k_at = k_ring.first_to_use()
     v_at = v_ring.first_to_use()
-    for i_turn in range(problem.turns()):
+    for i_turn in range(problem.turns(tiles)):
         problem = problem.sizes_anew()
-        i_m, i_h, i_b, exists = problem.tile(i_turn)
+        i_m, i_h, own, exists, i_b = problem.tile(i_turn, tiles)
         if exists:
             scale_log2 = gl.load(factors + problem.factors_at(i_h, i_b))
             row = i_m * problem.BLOCK_M + I_CONSUMER * ROWS
-            n_loaded, n_whole = problem.blocks(i_m * problem.BLOCK_M, problem.BLOCK_M)
+            n_loaded, n_whole = problem.blocks(own, i_m * problem.BLOCK_M, problem.BLOCK_M)
             n_blocks = n_loaded
             if problem.SKIP:
-                n_blocks, n_whole = problem.blocks(row, ROWS)
+                n_blocks, n_whole = problem.blocks(own, row, ROWS)
                 # Blocks that only the rows of later consumers see.
                 for _ in range(n_loaded - n_blocks):
                     k_ring.wait(k_at)
@@ -230,23 +231,28 @@ def _consume(
             n_masked = max(1, n_blocks - n_whole)
             accs, maximum, total, k_at, v_at = _steps(
                 accs, maximum, total, q, scale_log2, k_ring, v_ring, k_at, v_at,
-                0, n_masked, n_blocks, row, problem, PARTS, True,
+                0, n_masked, n_blocks, row, own, problem, PARTS, True,
             )  # fmt: skip
             accs, maximum, total, k_at, v_at = _steps(
                 accs, maximum, total, q, scale_log2, k_ring, v_ring, k_at, v_at,
-                n_masked, n_blocks, n_blocks, row, problem, PARTS, False,
+                n_masked, n_blocks, n_blocks, row, own, problem, PARTS, False,
             )  # fmt: skip
             q_ring.release(q_at.stage)
             for _ in gl.static_range(CONSUMERS):
                 q_at = q_at.next()
 
+            if problem.PACKED:
+                # From the list again: kept beside a tile's products they would spill.
+                problem = problem.sizes_anew()
+                i_m, i_h, own, exists, i_b = problem.tile(anew(i_turn), tiles)
+                row = i_m * problem.BLOCK_M + I_CONSUMER * ROWS
             # A row that saw no key: its output is 0 and its log-sum-exp -inf.
             inverse = 1.0 / gl.where(total == 0.0, 1.0, total)
             inverse *= gl.load(factors + problem.heads + problem.factors_at(i_h, i_b))
             inverse = gl.convert_layout(inverse, gl.SliceLayout(1, O_LAYOUT))
             staging = memory.out.index(I_CONSUMER)
-            PARTS_A_BOX: gl.constexpr = out.block_shape[3] // COLUMNS
-            box = staging.reshape([ROWS, out.block_shape[3]])
+            PARTS_A_BOX: gl.constexpr = out.block_shape[-1] // COLUMNS
+            box = staging.reshape([ROWS, out.block_shape[-1]])
             for i in gl.static_range(PARTS):
                 if i % PARTS_A_BOX == 0:
                     tma.store_wait(0)
@@ -258,13 +264,13 @@ def _consume(
                 if i % PARTS_A_BOX == PARTS_A_BOX - 1:
                     fence_async_shared()
                     column = (i + 1 - PARTS_A_BOX) * COLUMNS
-                    tma.async_copy_shared_to_global(out, [i_b, i_h, row, column], staging)
+                    tma.async_copy_shared_to_global(out, own.q_box(i_h, row, column), staging)
             # Last, when the sums' registers are free.
             b_lse = (maximum + (gl.log2(total) - OFFSET)) * 0.6931471805599453
             b_lse = gl.where(total == 0.0, float("-inf"), b_lse)
             o_m = gl.arange(0, ROWS, S_ROWS)
-            p_lse = lse + ((i_b * problem.heads + i_h).to(gl.int64) * problem.seqlen_q + row)
-            gl.store(p_lse + o_m, b_lse, mask=o_m < problem.seqlen_q - row)
+            p_lse = lse + (problem.first_lse(own, i_b, i_h) + row)
+            gl.store(p_lse + o_m, b_lse, mask=o_m < own.seqlen_q - row)
     tma.store_wait(0)
 
 
@@ -278,6 +284,7 @@ def attention_forward_fp8_hopper(
     out,
     lse,
     factors,
+    tiles,
     heads,
     heads_per_kv,
     batch,
@@ -294,6 +301,7 @@ def attention_forward_fp8_hopper(
     Q_STAGES: gl.constexpr,
     SKIP: gl.constexpr,
     PARTS: gl.constexpr,
+    ROOM: gl.constexpr,
     CONSUMER_REGISTERS: gl.constexpr,
     PRODUCER_REGISTERS: gl.constexpr,
 ):
@@ -302,11 +310,13 @@ def attention_forward_fp8_hopper(
     q, k, out: (batch, heads, seqlen, head_dim) as descriptors of one head's boxes; v: (batch,
     heads, head_dim, seqlen), keys in the order of ``hopper_fp8.prepare``. factors: (1, 2,
     heads) or, BY_SEQUENCE, (batch, 2, heads), what scores are multiplied by (they are powers of 2
-    then) and what the output is.
+    then) and what the output is. ``tiles`` is None, or lists those of packed sequences
+    (packed_tiles.py): q, k and out are then ragged descriptors, ROOM, lse (heads, seqlen_q) and
+    sizes as ``Fp8Problem`` tells.
     """
     problem = Fp8Problem(
         heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset,
-        CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, BY_SEQUENCE, PAIRS, SKIP,
+        CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, BY_SEQUENCE, PAIRS, SKIP, ROOM,
     )  # fmt: skip
     k_ring = new_ring(k, STAGES, CONSUMERS)
     v_ring = new_ring(v, STAGES, CONSUMERS)
@@ -320,9 +330,9 @@ def attention_forward_fp8_hopper(
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (_consume, (out, lse, factors, memory, problem, PARTS, 0)),
-                (_consume, (out, lse, factors, memory, problem, PARTS, 1)),
-                (_produce, (q, k, v, memory, problem)),
+                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 0)),
+                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 1)),
+                (_produce, (q, k, v, tiles, memory, problem)),
             ],
             [4, 1],
             [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
@@ -330,10 +340,10 @@ def attention_forward_fp8_hopper(
     else:
         gl.warp_specialize(
             [
-                (_consume, (out, lse, factors, memory, problem, PARTS, 0)),
-                (_consume, (out, lse, factors, memory, problem, PARTS, 1)),
-                (_consume, (out, lse, factors, memory, problem, PARTS, 2)),
-                (_produce, (q, k, v, memory, problem)),
+                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 0)),
+                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 1)),
+                (_consume, (out, lse, factors, tiles, memory, problem, PARTS, 2)),
+                (_produce, (q, k, v, tiles, memory, problem)),
             ],
             [4, 4, 1],
             [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],

@@ -9,10 +9,35 @@ import triton.language as tl
 from ..reach import LIMIT
 from .forward import LOG2_E
 from .fp8 import Scales, no_zero, scale_of
+from .packed import Begins, begins, bounds
+from .packed_tiles import lengths
 
 KEYS = 128  # that a program turns around; the kernel of the products reads whole groups of 16
 ROUNDED = 64  # to which keys are rounded up, so that whole vectors are stored
 MOST = 65_535  # entries of the batch a launch: programs along a grid's second axis
+SEARCHED_AT_ONCE = tl.constexpr(256)  # packed sequences
+
+
+@triton.jit
+def _in_room(cu, batch, i_n, ROOM: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Of the columns of block ``i_n``: the sequence in whose room they are, its first row, which
+    of its keys the first column has, and how many keys are left there; and whether there is one."""
+    o = tl.arange(0, SEARCHED_AT_ONCE)
+    b_found = tl.full([SEARCHED_AT_ONCE], -1, tl.int32)
+    room = i_n // (ROOM // BLOCK_N)
+    for i in range(0, batch, SEARCHED_AT_ONCE):
+        in_b = i + o < batch
+        b_first = tl.load(begins(cu) + i + o, mask=in_b, other=0) // ROOM + i + o
+        b_rows = lengths(cu, i, o, in_b)
+        b_rooms = tl.maximum((b_rows + ROOM - 1) // ROOM, 1)
+        # Where what begins next begins before, there is no sequence.
+        owns = in_b & (b_rows >= 0) & (b_first <= room) & (room < b_first + b_rooms)
+        b_found = tl.maximum(b_found, tl.where(owns, i + o, -1))
+    found = tl.max(b_found)
+    i_b = tl.maximum(found, 0)
+    o_row, rows = bounds(cu, i_b)
+    i_first = i_n * BLOCK_N - (o_row // ROOM + i_b) * ROOM
+    return i_b, o_row, i_first, rows - i_first, found >= 0
 
 
 @triton.jit
@@ -41,6 +66,9 @@ def attention_forward_fp8_hopper_prepare(
     BLOCK_W: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BY_SEQUENCE: tl.constexpr,
+    cu=None,
+    batch=None,
+    ROOM: tl.constexpr = 0,
 ):
     """v (batch, keys, kv heads, 4 WORDS) to (batch, kv heads, 4 WORDS, 4 words_to), four values a
     word of 32 bits, zeros past the last key. Of 16 keys, those with the numbers 2 t, 2 t + 1,
@@ -48,12 +76,22 @@ def attention_forward_fp8_hopper_prepare(
 
     factors: (1, 2, heads) fp32 or, BY_SEQUENCE, (batch, 2, heads), by which scores are multiplied,
     to powers of 2, and the output. The first of a head whose scales are below 0 is NaN.
+
+    With ``cu``, which tells where ``batch`` packed sequences begin (``Begins`` in packed.py), v is
+    (1, tokens, kv heads, 4 WORDS) and ``seqlen_k`` not used. Sequence i, which begins with row r,
+    has its room from column (r // ROOM + i) * ROOM on: as many whole ROOM columns as its keys fill,
+    one ROOM at least. Behind its keys there are zeros, for what else is there may be NaN.
     """
     # Heads side by side, as they are in memory.
     i_h = tl.program_id(0) % kv_heads
     i_n = tl.program_id(0) // kv_heads
-    i_b = tl.program_id(1)
-    if (i_n == 0) & (BY_SEQUENCE | (i_b == 0)):
+    if cu is None:
+        i_b = tl.program_id(1)
+        finds = (i_n == 0) & (BY_SEQUENCE | (i_b == 0))
+    else:
+        i_b, o_row, i_first, n_left, exists = _in_room(cu, batch, i_n, ROOM, BLOCK_N)
+        finds = (i_first == 0) & exists if BY_SEQUENCE else i_n == 0
+    if finds:
         if BY_SEQUENCE:
             factors += i_b * (2 * kv_heads * heads_per_kv)
         b_scale = scale_log
@@ -74,15 +112,22 @@ def attention_forward_fp8_hopper_prepare(
             tl.store(factors + i_q, b_factor)
             tl.store(factors + kv_heads * heads_per_kv + i_q, b_out)
 
-    v += i_b.to(tl.int64) * stride_vb + i_h.to(tl.int64) * stride_vh
-    v += (i_n * BLOCK_N).to(tl.int64) * stride_vs
-    to += (i_b * kv_heads + i_h).to(tl.int64) * (4 * WORDS) * words_to + i_n * (BLOCK_N // 4)
+    if cu is None:
+        v += i_b.to(tl.int64) * stride_vb + i_h.to(tl.int64) * stride_vh
+        v += (i_n * BLOCK_N).to(tl.int64) * stride_vs
+        to += (i_b * kv_heads + i_h).to(tl.int64) * (4 * WORDS) * words_to + i_n * (BLOCK_N // 4)
+    else:
+        if not exists:
+            return
+        v += i_h.to(tl.int64) * stride_vh + (o_row + i_first).to(tl.int64) * stride_vs
+        to += i_h.to(tl.int64) * (4 * WORDS) * words_to + i_n * (BLOCK_N // 4)
     o_w = tl.arange(0, BLOCK_W)
     o_n = tl.arange(0, BLOCK_N // 4)
     in_w = o_w < WORDS
     # Of four keys the first; the others follow it by 1, 8 and 9.
     o_key = o_n // 4 * 16 + o_n % 4 * 2
-    n_left = seqlen_k - i_n * BLOCK_N
+    if cu is None:
+        n_left = seqlen_k - i_n * BLOCK_N
     p_v = v + o_key[:, None] * stride_vs + o_w[None, :]
     # [BLOCK_N / 4, BLOCK_W]
     b_0 = tl.load(p_v, mask=(o_key < n_left)[:, None] & in_w[None, :], other=0)
@@ -130,16 +175,35 @@ def turnable(v: torch.Tensor) -> bool:
     )
 
 
+def columns(keys: int, room: int, batch: int) -> int:
+    """How many the rooms of packed sequences have together."""
+    return (keys // room + batch) * room
+
+
 def prepare(
-    v: torch.Tensor, heads: int, scale: float, scales: Scales
+    v: torch.Tensor,
+    heads: int,
+    scale: float,
+    scales: Scales,
+    cu: Begins | None = None,
+    room: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Values as (batch, kv heads, head dim, keys rounded up), and the factors of ``heads``, of each
-    sequence where scales are."""
+    sequence where scales are.
+
+    Of packed sequences, which ``cu`` tells: v is (1, tokens, kv heads, head dim), and so is the
+    batch of what is found, in rooms of whole ``room`` columns, a multiple of ``KEYS``."""
     batch, seqlen_k, kv_heads, head_dim = v.shape
+    sequences = batch
     words = triton.cdiv(seqlen_k, ROUNDED) * (ROUNDED // 4)
+    blocks = triton.cdiv(seqlen_k, KEYS)
+    if cu is not None:
+        sequences = len(cu if isinstance(cu, torch.Tensor) else cu[0]) - 1
+        words = columns(seqlen_k, room, sequences) // 4
+        blocks = 4 * words // KEYS
     size = batch * kv_heads * head_dim * words
     by_sequence = scales.by_sequence
-    sets = batch if by_sequence else 1
+    sets = sequences if by_sequence else 1
     # One piece of memory; of integers, which torch fills where it is asked to fill what is new.
     memory = torch.empty(size + sets * 2 * heads, dtype=torch.int32, device=v.device)
     values = memory[:size].view(batch, kv_heads, head_dim, words)
@@ -151,7 +215,7 @@ def prepare(
         if batch > MOST:
             source, to, given = by_word[some], values[some], scales.of(some)
             found = factors[some] if by_sequence else factors
-        grid = (triton.cdiv(seqlen_k, KEYS) * kv_heads, source.shape[0])
+        grid = (blocks * kv_heads, source.shape[0])
         attention_forward_fp8_hopper_prepare[grid](
             source,
             to,
@@ -168,6 +232,9 @@ def prepare(
             BLOCK_W=max(8, triton.next_power_of_2(head_dim // 4)),
             BLOCK_N=KEYS,
             BY_SEQUENCE=by_sequence,
+            cu=cu,
+            batch=None if cu is None else sequences,
+            ROOM=room,
             num_warps=4,
         )
     return values.view(v.dtype), factors

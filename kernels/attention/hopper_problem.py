@@ -40,12 +40,12 @@ class Sequence:
         self.PACKED = gl.constexpr(PACKED)
 
     @gluon.jit
-    def q_box(self, i_h, row):
+    def q_box(self, i_h, row, column=0):
         """Coordinates of the box of queries, or of output, that begins with ``row``."""
         if self.PACKED:
-            return [BEYOND, self.q_at, i_h, BEYOND - self.seqlen_q + row, 0]
+            return [BEYOND, self.q_at, i_h, BEYOND - self.seqlen_q + row, column]
         else:
-            return [self.q_at, i_h, row, 0]
+            return [self.q_at, i_h, row, column]
 
     @gluon.jit
     def k_box(self, i_kv, row):
@@ -54,6 +54,31 @@ class Sequence:
             return [BEYOND, self.k_at, i_kv, BEYOND - self.seqlen_k + row, 0]
         else:
             return [self.k_at, i_kv, row, 0]
+
+
+@gluon.jit
+def listed_turns(tiles, PAIRS: gl.constexpr):
+    """How many blocks of rows a program walks at most of a list (packed_tiles.py)."""
+    n_rounds = gl.cdiv(gl.load(tiles), gl.num_programs(0))
+    return 2 * n_rounds if PAIRS else n_rounds
+
+
+@gluon.jit
+def listed_tile(i_turn, tiles, causal_offset, left_offset, PAIRS: gl.constexpr):
+    """Block of rows, head and sequence of this program's turn, whether it exists, and which number
+    the sequence has: in the order of the list, every other round backwards."""
+    i_unit = to_and_fro(i_turn // 2 if PAIRS else i_turn)
+    # There is room behind the last: all is read at once and then perhaps not used.
+    at = tiles + (1 + i_unit) * FIELDS
+    i_h = gl.load(at)
+    i_m = gl.load(at + 1 + i_turn % 2) if PAIRS else gl.load(at + 1)
+    seqlen_q = gl.load(at + 4)
+    seqlen_k = gl.load(at + 6)
+    last = causal_offset + seqlen_k - seqlen_q
+    first = left_offset + seqlen_k - seqlen_q
+    own = Sequence(gl.load(at + 3), gl.load(at + 5), seqlen_q, seqlen_k, last, first, True)
+    exists = (i_unit < gl.load(tiles)) & (i_m >= 0)
+    return i_m, i_h, own, exists, gl.load(at + 7)
 
 
 @aggregate
@@ -138,8 +163,7 @@ class Problem:
         n_m = gl.cdiv(self.seqlen_q, self.BLOCK_M)
         n_heads = self.heads * self.batch
         if self.PACKED:
-            n_rounds = gl.cdiv(gl.load(tiles), gl.num_programs(0))
-            return 2 * n_rounds if self.PAIRS else n_rounds
+            return listed_turns(tiles, self.PAIRS)
         elif self.ONCE:
             return 1
         elif self.TAILS:
@@ -154,7 +178,10 @@ class Problem:
     def tile(self, i_turn, tiles):
         """First row, head and sequence of this program's turn, and whether it exists."""
         if self.PACKED:
-            return self.listed(i_turn, tiles)
+            i_m, i_h, own, exists, _ = listed_tile(
+                i_turn, tiles, self.causal_offset, self.left_offset, self.PAIRS
+            )
+            return i_m * self.BLOCK_M, i_h, own, exists
         else:
             return self.walked(i_turn)
 
@@ -220,21 +247,6 @@ class Problem:
         if not self.TAILS:
             row = i_m * self.BLOCK_M
         return row, i_h, own, exists
-
-    @gluon.jit
-    def listed(self, i_turn, tiles):
-        """``tile`` of packed sequences, in the order of the list, every other round backwards."""
-        i_unit = to_and_fro(i_turn // 2 if self.PAIRS else i_turn)
-        # There is room behind the last: all is read at once and then perhaps not used.
-        at = tiles + (1 + i_unit) * FIELDS
-        i_h = gl.load(at)
-        i_m = gl.load(at + 1 + i_turn % 2) if self.PAIRS else gl.load(at + 1)
-        seqlen_q = gl.load(at + 4)
-        seqlen_k = gl.load(at + 6)
-        last = self.causal_offset + seqlen_k - seqlen_q
-        first = self.left_offset + seqlen_k - seqlen_q
-        own = Sequence(gl.load(at + 3), gl.load(at + 5), seqlen_q, seqlen_k, last, first, True)
-        return i_m * self.BLOCK_M, i_h, own, (i_unit < gl.load(tiles)) & (i_m >= 0)
 
     @gluon.jit
     def first_lse(self, own, i_h):

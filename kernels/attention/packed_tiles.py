@@ -112,7 +112,8 @@ def list_tiles(
 
     In front stands how many units there are, ``units`` at most. A unit says: its head; which tile
     of it comes first and, in PAIRS, second, or -1; the end and number of the sequence's queries;
-    the end and number of its keys. A sequence has at most ``most`` tiles a head.
+    the end and number of its keys; the sequence's own number. A sequence has at most ``most`` tiles
+    a head.
 
     A pair is a long and a short tile of causal attention, so that all of a sequence take alike (of
     full attention two that do); single causal tiles come longest first. BY_HEAD a head's units
@@ -179,6 +180,7 @@ def list_tiles(
         tl.store(at + 4, i_own * 0 + n_q, mask=mask)
         tl.store(at + 5, i_own * 0 + o_k + n_k, mask=mask)
         tl.store(at + 6, i_own * 0 + n_k, mask=mask)
+        tl.store(at + 7, i_own * 0 + i_b, mask=mask)
 
 
 def list_plainly(
@@ -216,7 +218,7 @@ def list_plainly(
             own = [(i_h, *tiles) for i_h in range(heads) for tiles in both]
         else:
             own = [(i_h, *tiles) for tiles in both for i_h in range(heads)]
-        listed = [[*one, end_q, n_q, end_k, n_k, 0] for one in own]
+        listed = [[*one, end_q, n_q, end_k, n_k, i_b] for one in own]
         sequences.append((2 * n_k - n_q if CAUSAL else n_k, listed))
     sequences.sort(key=lambda one: -one[0])
     numbers = [number for _, listed in sequences for unit in listed[:units] for number in unit]

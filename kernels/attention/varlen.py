@@ -64,7 +64,8 @@ def flash_attention_varlen(
 
     q, k and v may be e4m3, forward alone, with ``q_scale``, ``k_scale``, ``v_scale`` and
     ``out_dtype`` as ``flash_attention`` takes them: scales of (batch, heads) have a row a sequence.
-    The portable kernel serves, on Hopper too, for which scales below 0 are right.
+    On Hopper its own kernel serves where it takes ``flash_attention``'s, and scales below 0 are
+    what they are there.
     """
     low: dict[str, Any] = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
     low["out_dtype"] = out_dtype

@@ -15,7 +15,15 @@ from dataclasses import fields
 from random import Random
 from typing import Any
 
-from tests.gluon.forward_cases import Case, Fp8Case, forms_launched, run, run_fp8
+from tests.gluon.forward_cases import (
+    Case,
+    Fp8Case,
+    Fp8Cut,
+    PackedFp8Case,
+    forms_launched,
+    run,
+    run_fp8,
+)
 from tests.kernels.interpreted import Worker, judge, numbers
 
 HEAD_DIMS = (8, 16, 24, 32, 40, 48, 64, 64, 72, 80, 88, 96, 112, 128, 128, 136, 160, 192, 200, 256)
@@ -88,8 +96,8 @@ def draw(seed: int) -> Case:
     )
 
 
-def draw_fp8(seed: int) -> Fp8Case:
-    from kernels.attention.hopper_fp8 import Fp8HopperConfig
+def draw_fp8(seed: int) -> Fp8Cut:
+    from kernels.attention.hopper_fp8 import FEWEST_KEYS, Fp8HopperConfig
 
     random = Random(seed)
     D = random.choice([one for one in HEAD_DIMS if one >= 16])
@@ -99,7 +107,7 @@ def draw_fp8(seed: int) -> Fp8Case:
     config = _config(random, Fp8HopperConfig)
     if config and out == "float32" and D > 128:  # of which a box holds half the columns
         config["parts"] = max(2, config["parts"])
-    return Fp8Case(
+    case = Fp8Case(
         S=S,
         KV=S if random.random() < 0.4 else KV,
         H=H,
@@ -115,14 +123,25 @@ def draw_fp8(seed: int) -> Fp8Case:
         order=random.randrange(2**31),
         config=config,
     )
+    if random.random() < 0.6:
+        return case
+    drawn = _packed(random, 200)
+    q, k = (max(65, drawn["q"][0]), *drawn["q"][1:]), drawn["k"]
+    k = (max(k[0], FEWEST_KEYS * len(k)), *k[1:])
+    used = tuple(random.randint(0, n + 1) for n in q) if random.random() < 0.3 else ()
+    spare = random.choice((0, 0, 70))
+    shared = {one.name: getattr(case, one.name) for one in fields(case)}
+    shared["view"] = shared["view"].replace("transposed", "by head")
+    more = {"q": q, "k": k, "used": used, "spare": spare, "overstated": drawn["overstated"]}
+    return PackedFp8Case(**shared, **more)
 
 
-def check(case: Case | Fp8Case) -> None:
+def check(case: Case | Fp8Cut) -> None:
     """Within the bars, by as many draws of numbers as they need."""
 
     def drawn(draw: int) -> Any:
         with numbers(draw):
-            return run_fp8(case) if isinstance(case, Fp8Case) else run(case)
+            return run_fp8(case) if isinstance(case, Fp8Cut) else run(case)
 
     judge(drawn)
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks.workloads.attention import plain_attention
-from tests.kernels import attention_fp8_cases
+from tests.kernels import attention_fp8_cases, varlen_fp8_cases
 from tests.kernels.findings import run_attention_fp8
 from tests.kernels.interpreted import Errors, measure
 
@@ -127,16 +127,15 @@ def forms_launched() -> list[Form]:
 
 def forms(cases: Sequence[Any]) -> list[Form]:
     """What the kernels of ``cases`` are compiled for; they do not run."""
-    import kernels
     from tests.gluon import interpreter
 
     plain, interpreter.launch = interpreter.launch, lambda *_: None
     launched.clear()
     try:
         for case in cases:
-            if isinstance(case, Fp8Case):
+            if isinstance(case, Fp8Cut):
                 with serving_fp8(case):
-                    kernels.flash_attention(**case.arguments(), causal=case.causal)
+                    case.attended()
                 launched[-1]["OUT"] = case.out
             else:
                 outputs(case, case.tensors())
@@ -240,21 +239,29 @@ def _kinds(found: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fp8Case(attention_fp8_cases.Case):
+class Fp8Cut(attention_fp8_cases.Case):
+    """``config``: fields of Fp8HopperConfig, none for what ``choose`` picks. ``processors`` and
+    ``order`` are the interpreter's."""
+
     processors: int = 2
     order: int = 0
     config: dict[str, Any] = field(default_factory=dict)
 
     def arguments(self) -> dict[str, Any]:
-        """``beside``: each row within one of a multiple of 16 columns, the others NaN."""
-        if self.view != "beside":
+        """``beside``: each row within one of a multiple of 16 columns, the others NaN; ``by head``:
+        a head's rows one after the other."""
+        if self.view not in ("beside", "by head"):
             return super().arguments()
         made = replace(self, view="contiguous").arguments()
         for name in "qkv":
             one = made[name]
-            room = torch.full((*one.shape[:3], one.shape[3] // 16 * 16 + 16), NAN).to(one.dtype)
-            room[..., : one.shape[3]] = one
-            made[name] = room[..., : one.shape[3]]
+            if self.view == "by head":
+                made[name] = one.transpose(-3, -2).contiguous().transpose(-3, -2)
+                continue
+            columns = one.shape[-1]
+            room = torch.full((*one.shape[:-1], columns // 16 * 16 + 16), NAN).to(one.dtype)
+            room[..., :columns] = one
+            made[name] = room[..., :columns]
         return made
 
     def __str__(self) -> str:
@@ -262,8 +269,20 @@ class Fp8Case(attention_fp8_cases.Case):
         return f"{super().__str__()}-{self.processors}{cut}"
 
 
+class Fp8Case(Fp8Cut):
+    """Of a plain batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedFp8Case(Fp8Cut, varlen_fp8_cases.Case):
+    """Of packed sequences."""
+
+    def __str__(self) -> str:
+        return super().__str__()
+
+
 @contextmanager
-def serving_fp8(case: Fp8Case) -> Iterator[None]:
+def serving_fp8(case: Fp8Cut) -> Iterator[None]:
     """Inside, one call is interpreted, and cut as the case says."""
     from kernels.attention import hopper_fp8
 
@@ -278,7 +297,7 @@ def serving_fp8(case: Fp8Case) -> Iterator[None]:
         hopper_fp8.choose = chosen
 
 
-def run_fp8(case: Fp8Case) -> dict[str, Errors]:
+def run_fp8(case: Fp8Cut) -> dict[str, Errors]:
     """Errors of the output; the log-sum-exp is within its bound, the unit adds in fp32 here."""
     with serving_fp8(case):
         found = run_attention_fp8(case)

@@ -102,7 +102,7 @@ def calls() -> list[Call]:
 
     def forward(case: Any, order: int) -> str:
         case = replace(case, order=case.order + order)
-        in_fp8 = isinstance(case, forward_cases.Fp8Case)
+        in_fp8 = isinstance(case, forward_cases.Fp8Cut)
         return far((forward_cases.run_fp8 if in_fp8 else forward_cases.run)(case))
 
     def backward(case: Any, order: int, first: int = 0) -> str:

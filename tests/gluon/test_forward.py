@@ -16,6 +16,8 @@ from tests.gluon.forward_cases import (
     SPOILS,
     Case,
     Fp8Case,
+    Fp8Cut,
+    PackedFp8Case,
     forms,
     run,
     run_signs,
@@ -145,6 +147,25 @@ FP8 = [
           (3, 128, 3, False, True, 8, 1, True, 256, "float32"),
           (3, 128, 2, False, True, 1, 1, True, 64, "bfloat16"),
       )),
+    # Packed sequences: without queries, without keys, of more and of fewer than a block.
+    PackedFp8Case(**LENGTHS, H=4, scales="sequences"),
+    PackedFp8Case(**LENGTHS, H=4, causal=True, scales="sequences", spare=40, overstated=500),
+    PackedFp8Case(**LENGTHS, D=128, DV=128, scales="heads", processors=4, order=1),
+    PackedFp8Case(q=(300, 66), k=(300, 200), D=72, DV=72, view="beside", out="float16", H=1, G=1,
+                  causal=True, processors=1),
+    PackedFp8Case(q=(40, 3), k=(40, 200), D=256, DV=256, H=1, G=1, out="float32"),
+    PackedFp8Case(q=(200, 5, 133, 71), k=(210, 40, 233, 30), used=(130, 0, 120, 300), H=2, G=1,
+                  causal=True, scales="tensor", spare=5, view="by head"),
+    PackedFp8Case(q=(200, 5, 133), k=(270, 40, 30), used=(130, 5, 20), H=1, G=1,
+                  scales="sequences"),
+    *(PackedFp8Case(q=(330, 70), k=(150, 300), H=1, G=1, causal=c, D=D, DV=D, processors=1, out=out,
+                    config=cut(n, b, s, pairs=p, skip=k, parts=parts, q_stages=q))
+      for n, b, s, p, k, parts, q, c, D, out in (
+          (2, 64, 4, True, True, 2, 1, True, 128, "bfloat16"),
+          (3, 64, 2, True, False, 4, 2, False, 64, "float32"),
+          (3, 128, 3, False, True, 8, 1, True, 256, "float32"),
+          (3, 128, 2, False, True, 1, 1, True, 64, "bfloat16"),
+      )),
 ]  # fmt: skip
 BOTH = frozenset((False, True))
 # Every value that cases must have reached, of whatever makes other code.
@@ -175,13 +196,14 @@ ALL: dict[str, dict[str, Any]] = {
         "Q_STAGES": {1, 2},
     },
     FP8_KERNEL: {
-        **dict.fromkeys(("CAUSAL", "BY_SEQUENCE", "PAIRS", "SKIP"), BOTH),
+        **dict.fromkeys(("CAUSAL", "BY_SEQUENCE", "PAIRS", "SKIP", "PACKED"), BOTH),
         "CONSUMERS": {2, 3},
         "BLOCK_N": {64, 128, 256},
         "HEAD_DIM": {64, 128, 256},
         "STAGES": {2, 3, 4},
         "Q_STAGES": {1, 2},
         "PARTS": {1, 2, 4, 8},
+        "ROOM": {0, 128, 256},
         "OUT": {"bfloat16", "float16", "float32"},
     },
 }
@@ -205,7 +227,7 @@ def test_tails_of_fewer_warpgroups(worker: Worker, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", FP8, ids=str)
-def test_fp8(worker: Worker, case: Fp8Case) -> None:
+def test_fp8(worker: Worker, case: Fp8Cut) -> None:
     worker.run(check, case)
 
 

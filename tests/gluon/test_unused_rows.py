@@ -25,6 +25,45 @@ def ends(lengths: tuple[int, ...]) -> torch.Tensor:
     return torch.tensor([*accumulate(lengths, initial=0)], dtype=torch.int32)
 
 
+def run_fp8(D: int, causal: bool, names: str) -> tuple[list[torch.Tensor], set[str]]:
+    """As ``run`` of the forward pass in fp8: output and log-sum-exp of the used rows alone, and of
+    these among others."""
+    import kernels
+    from tests.gluon.interpreter import hopper_on_the_cpu
+
+    made = torch.Generator().manual_seed(6)
+    keep, given = {}, {}
+    for name, heads in (("q", 2), ("k", 1), ("v", 1)):
+        lengths = ALL["kq"[name == "q"]]
+        used = USED["kq"[name == "q"]]
+        keep[name] = torch.cat(
+            [torch.arange(n) < own for n, own in zip(lengths, used, strict=True)]
+        )
+        one = torch.randn(len(keep[name]), heads, D, generator=made)
+        one[~keep[name]] = float("nan")
+        given[name] = one.to(torch.float8_e4m3fn)
+    scale = torch.rand(4, 1, generator=made) + 0.5
+    options: dict[str, Any] = {"causal": causal, "return_lse": True, "v_scale": scale}
+    found = []
+    with hopper_on_the_cpu(2) as told:
+        for among in (False, True):
+            whole = {name: among and name in names for name in "qk"} | {"v": among and "k" in names}
+            tensors = [one if whole[name] else one.view(torch.uint8)[keep[name]].view(one.dtype)
+                       for name, one in given.items()]  # fmt: skip
+            sizes = [(ALL if whole[name] else USED)[name] for name in "qk"]
+            used = {
+                f"seqused_{name}": torch.tensor(USED[name], dtype=torch.int32)
+                for name in "qk"
+                if whole[name]
+            }
+            out, lse = kernels.flash_attention_varlen(
+                *tensors, *map(ends, sizes), *map(max, sizes), **used, **options
+            )
+            own = keep["q"] if whole["q"] else slice(None)
+            found += [out[own], lse[:, own]]
+    return found, {*told.kernels}
+
+
 def run(D: int, causal: bool, names: str) -> tuple[list[list[torch.Tensor]], set[str]]:
     """Output, log-sum-exp and gradients of the used rows alone; of these among rows of NaN, which
     the sequences of ``names`` have; what is left there; and which of Gluon's kernels ran."""
@@ -84,3 +123,13 @@ def test_rows_that_are_not_used_change_no_bit(
     assert not any(one.any() for one in (out, *gradients))
     assert (lse == float("-inf")).all()
     assert sum(map(len, behind)) > 0
+
+
+@pytest.mark.parametrize(
+    ("D", "causal", "names"), [(64, False, "qk"), (64, True, "k"), (128, True, "qk")]
+)
+def test_nor_do_they_in_fp8(worker: Worker, D: int, causal: bool, names: str) -> None:
+    (out, lse, *among), told = worker.run(run_fp8, D, causal, names)
+    assert told == {"attention_forward_fp8_hopper"}
+    assert torch.equal(out, among[0]) and torch.equal(lse, among[1])
+    assert out.isfinite().all()

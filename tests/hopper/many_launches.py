@@ -68,6 +68,17 @@ def forward_packed(device: str, D: int, lengths: tuple[int, ...]) -> Case:
     return _kept(q, lambda: kernels.flash_attention_varlen(*given, causal=True))
 
 
+def forward_fp8_packed(device: str, D: int, lengths: tuple[int, ...], causal: bool) -> Case:
+    """The list of tiles, values turned around, and the kernel."""
+    import kernels
+
+    ends = torch.tensor((0, *lengths)).cumsum(0)
+    q, k, v = (_drawn(int(ends[-1]), 4, D, device=device, dtype=torch.float8_e4m3fn) for _ in "qkv")
+    ends = ends.int().to(device)
+    given = (q, k, v, ends, ends, max(lengths), max(lengths))
+    return _kept(q.bfloat16(), lambda: kernels.flash_attention_varlen(*given, causal=causal))
+
+
 def decoding(device: str, D: int, lengths: tuple[int, ...]) -> Case:
     """Parts of keys, and the launch that adds them, which begins while they run."""
     import kernels
@@ -205,6 +216,10 @@ CASES: dict[str, Callable[[str], Case]] = {
     "forward-D128-few-rows": lambda on: forward(on, 128, 512, 4),
     "forward-D256-causal": lambda on: forward(on, 256, 512, 24, causal=True),
     "forward-fp8-D128-causal": lambda on: forward_fp8(on, 128, 512, True),
+    "forward-fp8-D64-packed": lambda on: forward_fp8_packed(on, 64, (500, 1, 0, 300), False),
+    "forward-fp8-D128-packed-causal": lambda on: forward_fp8_packed(
+        on, 128, (500, 1, 0, 300), True
+    ),
     "forward-D128-window": lambda on: forward_window(on, 128, 1024),
     "forward-D128-packed": lambda on: forward_packed(on, 128, (500, 1, 0, 300)),
     "decoding-D128": lambda on: decoding(on, 128, (4000, 1000, 3, 2048)),

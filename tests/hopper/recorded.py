@@ -135,6 +135,31 @@ def in_fp8(
     return record(call, SM_90)
 
 
+def packed_in_fp8(
+    head_dim: int,
+    *,
+    longest: int = 1024,
+    out: torch.dtype = torch.bfloat16,
+    scales: tuple[int, ...] | None = (),
+    used: bool = False,
+    batch: int = 4,
+    **options: object,
+) -> Recording:
+    """``scales``: the shape of each."""
+
+    def call() -> None:
+        q = torch.empty((2048, 8, head_dim), dtype=torch.float8_e4m3fn)
+        k, v = (torch.empty((2048, 2, head_dim), dtype=q.dtype) for _ in range(2))
+        cu = torch.zeros(batch + 1, dtype=torch.int32)
+        scale = None if scales is None else torch.ones(scales)
+        given = dict.fromkeys(("q_scale", "k_scale", "v_scale"), scale)
+        most = dict.fromkeys(("seqused_q", "seqused_k"), cu[1:] if used else None)
+        given |= {"out_dtype": out, **most, **options}
+        flash_attention_varlen(q, k, v, cu, cu, longest, longest, **given)
+
+    return record(call, SM_90)
+
+
 def backward(
     head_dim: int,
     *,

@@ -177,6 +177,66 @@ def test_fp8_attention_agrees_with_its_twin(head_dim: int, causal: bool) -> None
     torch.testing.assert_close(found_lse, twin_lse, atol=1e-3, rtol=1e-4)
 
 
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("head_dim", [48, 64, 128, 256], ids="D{}".format)
+@PACKED
+def test_packed_fp8_attention_agrees_with_its_twin(
+    lengths_q: tuple[int, ...],
+    lengths_k: tuple[int, ...],
+    heads: tuple[int, int],
+    longest: int | None,
+    head_dim: int,
+    causal: bool,
+) -> None:
+    """Between rows of NaN, and each sequence as one of a plain batch, to the last bit."""
+    from kernels.attention import fp8, hopper_fp8
+
+    H, KV = heads
+    rows = ((lengths_q, H), (lengths_k, KV), (lengths_k, KV))
+    q, k, v = (between_nan(*each, head_dim, torch.float8_e4m3fn) for each in rows)
+    packed = packed_of(lengths_q, lengths_k, longest)
+    inputs = [packed.spread(x) for x in (q, k, v)]
+    by_sequence = torch.rand((len(lengths_q), H), device="cuda") + 0.5
+    scales = fp8.Scales(by_sequence, *(torch.rand(KV, device="cuda") + 0.5 for _ in range(2)))
+    scale = head_dim**-0.5
+    assert hopper_fp8.supported(*inputs, scale, packed)
+    results = []
+    for launch, given in (
+        (hopper_fp8.launch, {}),
+        (hopper_fp8.launch, {}),
+        (fp8.launch, {"left_offset": None}),
+    ):
+        out = torch.full(q.shape, math.nan, dtype=torch.bfloat16, device="cuda")
+        lse = torch.full((H, len(q)), math.nan, device="cuda")
+        options = {"scales": scales, "causal": causal, "causal_offset": 0, "scale": scale}
+        launch(*inputs, packed.spread(out), lse, packed=packed, **options, **given)
+        for one in (out, lse.T):
+            assert one[:7].isnan().all()
+            assert one[-7:].isnan().all()
+        results.append((out[7:-7], lse[:, 7:-7]))
+    (found, found_lse), (again, again_lse), (twin, twin_lse) = results
+    assert torch.equal(found, again)
+    assert torch.equal(found_lse, again_lse)
+    assert relative(found, twin) < 0.05
+    torch.testing.assert_close(found_lse, twin_lse, atol=1e-3, rtol=1e-4)
+    config = hopper_fp8.choose(head_dim, packed.max_q, causal, True)
+    ends = zip(packed.cu_q[1:].tolist(), packed.cu_k[1:].tolist(), strict=True)
+    for i, (end_q, end_k) in enumerate(ends):
+        S, K = lengths_q[i], lengths_k[i]
+        if not (S and K) or i >= 10:
+            continue
+        own = (q[None, end_q - S : end_q], *(x[None, end_k - K : end_k] for x in (k, v)))
+        own = [one.clone() for one in own]
+        out = torch.full(own[0].shape, math.nan, dtype=torch.bfloat16, device="cuda")
+        lse = torch.full((1, H, S), math.nan, device="cuda")
+        hopper_fp8.launch(
+            *own, out, lse, scales=scales.of(slice(i, i + 1)), causal=causal,
+            causal_offset=K - S, scale=scale, config=config,
+        )  # fmt: skip
+        assert torch.equal(out[0], found[end_q - 7 - S : end_q - 7])
+        assert torch.equal(lse[0], found_lse[:, end_q - 7 - S : end_q - 7])
+
+
 @pytest.mark.parametrize("spoilt", ["infinity", "two infinities", "infinity and NaN"])
 @pytest.mark.parametrize(
     ("head_dim", "keys"),

@@ -9,9 +9,10 @@ import torch
 
 from benchmarks.instruments.compiled import record
 from benchmarks.instruments.compiled.reading import read_code
+from benchmarks.instruments.compiled.recording import Recording
 from kernels import matmul
 from kernels.attention import hopper_fp8
-from tests.hopper.recorded import SM_90, in_fp8, only_kernel, product_of_fp8
+from tests.hopper.recorded import SM_90, in_fp8, only_kernel, packed_in_fp8, product_of_fp8
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -38,9 +39,44 @@ def test_fp8_products_without_spills_advisories_or_moves(options, causal: bool) 
     assert recording.failures == ()
     names = [launch.kernel.name for launch in recording.launches]
     assert names == ["attention_forward_fp8_hopper_prepare", "attention_forward_fp8_hopper"]
-    prepared = read_code(recording.launches[0].kernel)
+    check_fp8(recording)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"head_dim": 64}, id="D64"),
+        pytest.param({"head_dim": 64, "longest": 2048, "scales": (4, 2)}, id="D64-long-sequences"),
+        pytest.param({"head_dim": 48, "out": torch.float16, "scales": None}, id="D48-fp16"),
+        pytest.param({"head_dim": 128}, id="D128"),
+        pytest.param({"head_dim": 128, "scales": (4, 2), "used": True}, id="D128-sequences-used"),
+        pytest.param({"head_dim": 96, "longest": 2048, "out": torch.float32}, id="D96-fp32"),
+        pytest.param({"head_dim": 256}, id="D256"),
+        pytest.param({"head_dim": 256, "scales": (4, 2), "used": True}, id="D256-sequences-used"),
+        pytest.param({"head_dim": 192, "out": torch.float32, "scales": (4, 2)}, id="D192-fp32"),
+    ],
+)
+def test_packed_sequences_in_fp8_are_listed_turned_around_and_as_good(
+    options, causal: bool
+) -> None:
+    recording = packed_in_fp8(causal=causal, **options)
+    assert recording.failures == ()
+    assert [launch.kernel.name for launch in recording.launches] == [
+        "clear_behind",
+        "list_tiles",
+        "attention_forward_fp8_hopper_prepare",
+        "attention_forward_fp8_hopper",
+    ]
+    check_fp8(recording)
+
+
+def check_fp8(recording: Recording) -> None:
+    """That the last launch's code, and of that before it, is as it should be."""
+    *_, before, last = recording.launches
+    prepared = read_code(before.kernel)
     assert (prepared.spilled_bytes, prepared.advisories) == (0, ())
-    kernel = recording.launches[1].kernel
+    kernel = last.kernel
     code = read_code(kernel)
     assert code.tensor_level == 2  # wgmma
     assert code.spilled_bytes == 0
@@ -81,6 +117,33 @@ def test_fp8_outputs_wider_than_a_box_in_one_part_are_refused(
 )
 def test_portable_fp8_serves_what_hoppers_does_not_take(options) -> None:
     assert only_kernel(in_fp8(**options)).name == "attention_forward_fp8"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"head_dim": 64, "longest": 64}, id="few-queries"),
+        pytest.param({"head_dim": 128, "longest": 15}, id="fewer-above-64"),
+        pytest.param({"head_dim": 64, "window_size": (300, -1)}, id="window"),
+        pytest.param({"head_dim": 72}, id="heads-not-16-bytes-apart"),
+        pytest.param({"head_dim": 64, "softmax_scale": -0.1}, id="scale-below-0"),
+        pytest.param({"head_dim": 64, "batch": 65}, id="sequences-of-few-keys"),
+    ],
+)
+def test_portable_fp8_serves_packed_sequences_that_hoppers_does_not_take(options) -> None:
+    recording = packed_in_fp8(**options)
+    assert recording.failures == ()
+    names = [launch.kernel.name for launch in recording.launches]
+    assert names == ["clear_behind", "attention_forward_fp8"]
+
+
+def test_any_number_may_be_told_as_the_longest_of_packed_sequences_in_fp8() -> None:
+    def told(longest: int) -> list[object]:
+        recording = packed_in_fp8(64, causal=True, longest=longest)
+        assert recording.failures == ()
+        return [(one.kernel.name, one.grid) for one in recording.launches]
+
+    assert told(2**31 - 1) == told(2048)
 
 
 @pytest.mark.parametrize(

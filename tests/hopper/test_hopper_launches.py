@@ -28,6 +28,16 @@ def test_ten_thousand_launches_have_gradients_of_packed_sequences(name: str, cau
     assert passes[1].arguments["CAUSAL"] is causal
 
 
+@pytest.mark.parametrize("name", [one for one in CASES if one.startswith("forward-fp8-")])
+def test_ten_thousand_launches_have_hoppers_attention_in_fp8(name: str) -> None:
+    recording = record(lambda: CASES[name]("cpu")[0](), SM_90)
+    assert recording.failures == ()
+    names = [one.kernel.name for one in recording.launches]
+    listed = ["clear_behind", "list_tiles"] if "packed" in name else []
+    ours = ["attention_forward_fp8_hopper_prepare", "attention_forward_fp8_hopper"]
+    assert names == [*listed, *ours]
+
+
 def test_any_number_may_be_told_as_the_longest_sequence() -> None:
     def gradients(longest: int) -> list[tuple[str, object]]:
         def call() -> None:

@@ -16,6 +16,7 @@ from tests.hopper.recorded import (
     corrected,
     in_fp8,
     in_tf32,
+    packed_in_fp8,
     product,
     product_of_fp8,
 )
@@ -46,6 +47,12 @@ SERVED = [
         id="exact",
     ),
     pytest.param("attention.hopper_fp8", lambda: in_fp8(64), "attention_forward_fp8", id="fp8"),
+    pytest.param(
+        "attention.hopper_fp8",
+        lambda: packed_in_fp8(64),
+        "attention_forward_fp8",
+        id="fp8-packed",
+    ),
 ]
 
 

@@ -38,13 +38,13 @@ def walked(
         monkeypatch.setattr(one, "gl", language)
     for name in ("in_pairs", "rounds", "to_and_fro", "whole_first"):
         monkeypatch.setattr(module, name, getattr(hopper_order, name).fn)
+    monkeypatch.setattr(module, "Sequence", lambda *fields: fields)
     problem = SimpleNamespace(seqlen_q=seqlen, heads=heads, batch=batch, **kind)
+    problem.seqlen_k = problem.causal_offset = problem.left_offset = 0
+    problem.PACKED = problem.WINDOW = False
     if fp8:
-        whole, names = hopper_fp8_problem.Fp8Problem, ("turns", "tile")
+        whole, names = hopper_fp8_problem.Fp8Problem, ("turns", "walked")
     else:
-        monkeypatch.setattr(hopper_problem, "Sequence", lambda *fields: fields)
-        problem.seqlen_k = problem.causal_offset = problem.left_offset = 0
-        problem.PACKED = problem.WINDOW = False
         whole, names = hopper_problem.Problem, ("tails", "turns", "walked")
     for name in names:
         setattr(problem, name, getattr(whole, name).fn.__get__(problem))
@@ -55,12 +55,9 @@ def walked(
     else:
         places = ((i, 0, 0) for i in range(programs))
     for now.program in places:
-        for i_turn in range(problem.turns() if fp8 else problem.turns(None)):
-            if fp8:
-                i_m, i_h, i_b, exists = problem.tile(i_turn)
-                row, end = i_m * problem.BLOCK_M, seqlen
-            else:
-                row, i_h, (i_b, _, end, *_), exists = problem.walked(i_turn)
+        for i_turn in range(problem.turns(None)):
+            first, i_h, (i_b, _, end, *_), exists, *_ = problem.walked(i_turn)
+            row = first * problem.BLOCK_M if fp8 else first
             if exists:
                 tiles.append((row, i_h, i_b, end))
     return tiles

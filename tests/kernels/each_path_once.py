@@ -192,6 +192,17 @@ HOPPER_LOW_ATTENTION = [
     LowAttention(D=256, DV=256, S=150, KV=170),
     LowAttention(D=192, DV=192, S=150, KV=170, causal=True, out="float32"),
 ]
+# Packed ones of every cut: without queries or keys, of more and of fewer keys than a block.
+HOPPER_LOW_PACKED = [
+    LowPacked(q=(150, 1, 0, 70), k=(330, 90, 5, 0), scales="sequences", H=4, spare=40),
+    LowPacked(q=(200, 40), k=(130, 90), causal=True, scales="tensor", out="float16", D=48, DV=48),
+    LowPacked(q=(2050, 30), k=(150, 2100), H=2, G=1),
+    LowPacked(q=(2100, 30), k=(2100, 30), H=2, G=1, causal=True, used=(1700, 30)),
+    LowPacked(q=(150, 3), k=(170, 200), D=128, DV=128, scales="heads", out="float32"),
+    LowPacked(q=(150, 90), k=(170, 90), D=96, DV=96, causal=True, used=(100, 70), spare=5),
+    LowPacked(q=(150, 20), k=(170, 90), D=256, DV=256, causal=True, scales="sequences"),
+    LowPacked(q=(40, 3), k=(140, 20), D=192, DV=192, out="float32"),
+]
 PRODUCTS = [
     Product(M=200, N=136, K=264),
     Product(M=200, N=136, K=264, a_view="transposed", b_view="transposed", dtype="bfloat16"),
@@ -313,6 +324,10 @@ def paths() -> list[Drawn]:
         *(
             Drawn("flash_attention fp8", one, findings.run_attention_fp8)
             for one in HOPPER_LOW_ATTENTION
+        ),
+        *(
+            Drawn("flash_attention_varlen fp8", one, findings.run_attention_fp8)
+            for one in HOPPER_LOW_PACKED
         ),
         *(Drawn("matmul", one, findings.run_matmul) for one in HOPPER_PRODUCTS),
         *(Drawn("matmul fp8", one, findings.run_matmul_fp8) for one in HOPPER_LOW_PRODUCTS),

@@ -43,7 +43,7 @@ def test_compiles_to_fp8_products_without_a_spill(target: str, D: int) -> None:
 @pytest.mark.parametrize("window", [-1, 300])
 @pytest.mark.parametrize("D", [64, 128])
 @pytest.mark.parametrize("target", INSTRUCTIONS)
-def test_packed_sequences_are_one_launch_behind_that_which_clears(
+def test_packed_sequences_follow_what_clears_in_one_launch_or_hoppers_three(
     target: str, D: int, window: int
 ) -> None:
     """Beside scales of sequences, which take most registers."""
@@ -59,8 +59,10 @@ def test_packed_sequences_are_one_launch_behind_that_which_clears(
     recording = record(call, get(target))
     assert recording.failures == ()
     names = [launch.kernel.name for launch in recording.launches]
-    assert names == ["clear_behind", "attention_forward_fp8"]
-    code = read_code(recording.launches[1].kernel)
+    hoppers = ["list_tiles", "attention_forward_fp8_hopper_prepare", "attention_forward_fp8_hopper"]
+    own = target == "sm_90" and window < 0
+    assert names == ["clear_behind", *(hoppers if own else ["attention_forward_fp8"])]
+    code = read_code(recording.launches[-1].kernel)
     assert (code.spilled_bytes, code.advisories) == (0, ())
     opcodes = " ".join(one.opcode for one in code.program.instructions)
     assert re.search(INSTRUCTIONS[target], opcodes)

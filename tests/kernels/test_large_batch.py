@@ -77,7 +77,8 @@ CALLS: dict[str, Callable[[], None]] = {
     "gradients-hopper-wide": lambda: gradients(64, 136),
     "packed": lambda: packed(4, 16),
     "packed-hopper": lambda: packed(65, 64),
-    "packed-fp8": lambda: packed_fp8(65, 32),
+    "packed-fp8": lambda: packed_fp8(16, 32),
+    "packed-fp8-hopper": lambda: packed_fp8(65, 32),
     "decoding": decoding,
     "grouped": grouped,
 }

@@ -98,6 +98,27 @@ def test_every_cut_of_hoppers_attention_in_fp8_is_taken_once() -> None:
     assert taken == cuts
 
 
+def test_every_cut_of_hoppers_attention_in_fp8_is_taken_by_packed_sequences_too() -> None:
+    from kernels.attention import hopper_fp8
+    from kernels.attention.packed import Packed
+
+    taken = set()
+    with driver.active(targets.get("sm_90")):
+        for case in each_path_once.HOPPER_LOW_PACKED:
+            made = case.arguments()
+            packed = Packed(*case.ends(), max(case.q), max(case.k))
+            q, k, v = (packed.spread(made[name]) for name in "qkv")
+            assert hopper_fp8.supported(q, k, v, 1.0, packed), case
+            taken.add(hopper_fp8.choose(case.D, max(case.q), case.causal, True))
+    cuts = {
+        hopper_fp8.choose(D, S, causal, True)
+        for D in (64, 128, 256)
+        for S in (64, 4096)
+        for causal in (False, True)
+    }
+    assert taken == cuts
+
+
 def test_hoppers_packed_sequences_run_hoppers_kernel() -> None:
     from kernels.attention import hopper
     from kernels.attention.shapes import limits

@@ -16,18 +16,21 @@ PLAIN = [one.name for one in fields(attention_fp8_cases.Case)]
 @dataclass(frozen=True, kw_only=True)
 class Case(attention_fp8_cases.Case):
     """``q`` and ``k`` in the place of S and KV; of them the first ``used`` alone, if it is not
-    empty. Rows that are not used are NaN, and so are ``spare`` ones behind the last sequence."""
+    empty. Rows that are not used are NaN, and so are ``spare`` ones behind the last sequence. The
+    longest are ``overstated`` by so many."""
 
     q: tuple[int, ...] = (70, 1, 0, 33)
     k: tuple[int, ...] = (70, 90, 5, 20)
     spare: int = 0
     used: tuple[int, ...] = ()
+    overstated: int = 0
 
     def __str__(self) -> str:
         lengths = "+".join(map(str, self.q)), "+".join(map(str, self.k))
         kind = super().__str__().replace(f"S{self.S}-KV{self.KV}", f"q{lengths[0]}-k{lengths[1]}")
         used = "-used" + "+".join(map(str, self.used)) if self.used else ""
-        return kind + "-spare" * bool(self.spare) + used
+        told = f"-overstated{self.overstated}" * bool(self.overstated)
+        return kind + "-spare" * bool(self.spare) + used + told
 
     @property
     def lengths(self) -> list[tuple[int, int]]:
@@ -60,7 +63,8 @@ class Case(attention_fp8_cases.Case):
     def attended(self) -> list[tuple[Any, dict[str, Any], torch.Tensor, torch.Tensor]]:
         import kernels
 
-        made, longest = self.arguments(), (max(self.q), max(self.k))
+        made = self.arguments()
+        longest = [max(one) + self.overstated for one in (self.q, self.k)]
         q, k, v = (made[name] for name in "qkv")
         scales = {name: one for name, one in made.items() if name not in "qkv"}
         most = torch.tensor(self.used, dtype=torch.int32) if self.used else None
