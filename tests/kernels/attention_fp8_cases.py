@@ -157,6 +157,9 @@ def run(case: Case, on_hopper: bool = False) -> dict[str, float]:
     """Excess over each bound of the module's docstring, where ``on_hopper`` its unit adds; RMS
     errors."""
     found = [_judged(*one, on_hopper) for one in case.attended()]
+    if not found:  # no query is used, of which ``attended`` has seen to it
+        nothing = ("excess", "share", "lse", "empty_rows", "count", "rms", "rounded_rms")
+        return dict.fromkeys(nothing, 0.0) | {"lse_bound": 1.0}
     counts = [one["count"] for one in found]
     worst = max(found, key=lambda one: one["lse"] / one["lse_bound"])
     means = {

@@ -22,6 +22,7 @@ CASES = [
     # The longest fills its blocks of keys, the others do not.
     Case(q=(64, 30), k=(128, 33), scale=-0.1, scales="sequences"),
     Case(q=(70, 1, 9, 33), causal=True, used=(40, 0, 100, 20), spare=5),
+    Case(q=(2, 3), k=(2, 3), used=(0, 0), spare=5),
 ]
 
 
