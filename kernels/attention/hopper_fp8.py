@@ -46,13 +46,17 @@ class Fp8HopperConfig:
     parts: int = field(default=1, metadata={"values": (1, 2, 4, 8)})
 
 
-def choose(head_dim: int, seqlen_q: int, causal: bool, packed: bool = False) -> Fp8HopperConfig:
+def choose(head_dim: int, seqlen_q: int, causal: bool, mean: int | None = None) -> Fp8HopperConfig:
     """The cut of a problem; docs/hopper/forward-fp8.md holds the measurements behind it. Of packed
-    sequences ``seqlen_q`` is the longest one's."""
+    sequences ``seqlen_q`` is the longest one's, and ``mean`` what they have in the mean."""
+    packed = mean is not None
     if head_dim > 128:
         return Fp8HopperConfig(2, block_n=128, stages=2, pairs=causal, parts=8)
-    if seqlen_q < 2048 or (head_dim > 64 and (THREE_SPILL or packed)):
-        if head_dim <= 64 and not causal:
+    # Three warpgroups are faster of long sequences; of full ones also where others are short.
+    rows = min(seqlen_q, mean) if mean is not None and causal else seqlen_q
+    if rows < 2048 or (head_dim > 64 and (THREE_SPILL or packed)):
+        # Of short packed sequences most of 256 keys would be none.
+        if head_dim <= 64 and not causal and not (packed and seqlen_q < 1024):
             return Fp8HopperConfig(2, block_n=256, stages=2, q_stages=2)
         return Fp8HopperConfig(2, block_n=128, stages=3, pairs=causal, q_stages=2)
     if head_dim > 64:
@@ -114,7 +118,8 @@ def launch(
     sequences behind one that lists tiles, and ``causal_offset`` counts from each one's corner."""
     batch, seqlen_q, heads, head_dim = q.shape
     longest = packed.max_q if packed else seqlen_q
-    config = config or choose(head_dim, longest, causal, packed is not None)
+    mean = seqlen_q // batch if packed else None
+    config = config or choose(head_dim, longest, causal, mean)
     consumer_registers, producer_registers = ring.registers(config.consumers)
     block_d = max(64, triton.next_power_of_2(head_dim))
     # Of fp32 more columns than 128 leave no memory for keys.

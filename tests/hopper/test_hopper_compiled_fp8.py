@@ -47,7 +47,10 @@ def test_fp8_products_without_spills_advisories_or_moves(options, causal: bool) 
     "options",
     [
         pytest.param({"head_dim": 64}, id="D64"),
-        pytest.param({"head_dim": 64, "longest": 2048, "scales": (4, 2)}, id="D64-long-sequences"),
+        pytest.param({"head_dim": 64, "longest": 300}, id="D64-short"),
+        pytest.param(
+            {"head_dim": 64, "longest": 2048, "scales": (1, 2), "batch": 1}, id="D64-long-sequences"
+        ),
         pytest.param({"head_dim": 48, "out": torch.float16, "scales": None}, id="D48-fp16"),
         pytest.param({"head_dim": 128}, id="D128"),
         pytest.param({"head_dim": 128, "scales": (4, 2), "used": True}, id="D128-sequences-used"),

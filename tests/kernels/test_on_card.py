@@ -109,11 +109,12 @@ def test_every_cut_of_hoppers_attention_in_fp8_is_taken_by_packed_sequences_too(
             packed = Packed(*case.ends(), max(case.q), max(case.k))
             q, k, v = (packed.spread(made[name]) for name in "qkv")
             assert hopper_fp8.supported(q, k, v, 1.0, packed), case
-            taken.add(hopper_fp8.choose(case.D, max(case.q), case.causal, True))
+            mean = q.shape[1] // len(q)
+            taken.add(hopper_fp8.choose(case.D, max(case.q), case.causal, mean))
     cuts = {
-        hopper_fp8.choose(D, S, causal, True)
+        hopper_fp8.choose(D, S, causal, S)
         for D in (64, 128, 256)
-        for S in (64, 4096)
+        for S in (64, 1024, 4096)
         for causal in (False, True)
     }
     assert taken == cuts
