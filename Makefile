@@ -68,7 +68,7 @@ test: $(STAMP) lint ## Lint, types and tests
 bytecode: $(STAMP) ## Compile to bytecode what the tests import, once: each of their processes would
 	-@$(BIN)/python -m pytest --collect-only -q >/dev/null
 
-test-tritons: $(STAMP) ## Compile every kernel under the oldest and the newest Triton supported
+test-tritons: $(STAMP) ## Compile every kernel under the oldest Triton supported and, for the newest targets, the newest
 	@WARPWATCH_MUST_RUN=tritons $(BIN)/python -m pytest tests/spine/test_tritons.py
 
 lint: $(STAMP)

@@ -139,8 +139,14 @@ def check(D: int, target: Target, *, backward: bool = False, few: bool = False) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-@pytest.mark.parametrize("D", [64, 128])
+@pytest.mark.parametrize(
+    ("D", "target"),
+    [
+        *((128, target) for target in TARGETS),
+        *((64, get(name)) for name in ("sm_80", "sm_90", "sm_100", "gfx942")),
+    ],
+    ids=lambda one: one.name if isinstance(one, Target) else str(one),
+)
 def test_both_passes_spill_nothing_and_take_the_best_tensor_cores(D: int, target: Target) -> None:
     check(D, target, backward=True)
 
