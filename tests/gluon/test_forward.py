@@ -149,6 +149,7 @@ FP8 = [
       )),
     # Packed sequences: without queries, without keys, of more and of fewer than a block.
     PackedFp8Case(**LENGTHS, H=4, scales="sequences"),
+    PackedFp8Case(**LENGTHS, H=4, scales="sequences", config=cut(2, 256, 2, q_stages=2, parts=1)),
     PackedFp8Case(**LENGTHS, H=4, causal=True, scales="sequences", spare=40, overstated=500),
     PackedFp8Case(**LENGTHS, D=128, DV=128, scales="heads", processors=4, order=1),
     PackedFp8Case(q=(300, 66), k=(300, 200), D=72, DV=72, view="beside", out="float16", H=1, G=1,
@@ -157,7 +158,7 @@ FP8 = [
     PackedFp8Case(q=(200, 5, 133, 71), k=(210, 40, 233, 30), used=(130, 0, 120, 300), H=2, G=1,
                   causal=True, scales="tensor", spare=5, view="by head"),
     PackedFp8Case(q=(200, 5, 133), k=(270, 40, 30), used=(130, 5, 20), H=1, G=1,
-                  scales="sequences"),
+                  scales="sequences", config=cut(2, 256, 2, q_stages=2, parts=1)),
     *(PackedFp8Case(q=(330, 70), k=(150, 300), H=1, G=1, causal=c, D=D, DV=D, processors=1, out=out,
                     config=cut(n, b, s, pairs=p, skip=k, parts=parts, q_stages=q))
       for n, b, s, p, k, parts, q, c, D, out in (
