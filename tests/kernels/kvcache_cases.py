@@ -1,4 +1,4 @@
-"""Cases of flash_attention_kvcache, their formula, and what the kernel's errors against it are.
+"""Cases of flash_attention_kvcache, and what the kernel's errors against their formula are.
 
 What a sequence does not own is NaN: rows of the cache beyond its keys, and pages of no sequence.
 """
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from tests.kernels.interpreted import Errors, measure, strided
+from tests.kernels.kvcache_formula import appended, formula
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,73 +286,6 @@ def _bounds(lengths: tuple[int, ...]) -> torch.Tensor | None:
 def _bits(one: torch.Tensor) -> torch.Tensor:
     """Values of 8 bits as torch can index them on every device."""
     return one.view(torch.uint8) if one.element_size() == 1 else one
-
-
-def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every sequence by itself: matmuls in ``dtype``, softmax in fp32, or all in fp64."""
-    kind = getattr(torch, dtype)
-    wide = torch.float64 if kind == torch.float64 else torch.float32
-    left, right = case.window
-    right = 0 if case.causal else right
-    extras = case.extras()
-    outs, lses = [], []
-    for b, (own, queries) in enumerate(zip(case.own(), case.of_each(q), strict=True)):
-        S, n = len(queries), own.stop
-        rows = queries.to(kind).transpose(0, 1)
-        keys, values = (
-            one[b, own.start : n].to(kind).transpose(0, 1).repeat_interleave(case.H // case.G, 0)
-            for one in (k, v)
-        )
-        scores = (rows @ keys.transpose(1, 2)).to(wide) / math.sqrt(case.D)
-        if case.softcap:
-            scores = case.softcap * torch.tanh(scores / case.softcap)
-        after = torch.tensor(own) - torch.arange(S)[:, None] - (n - S)
-        if case.alibi:
-            scores = scores - extras["alibi_slopes"][b].to(wide)[:, None, None] * after.abs()
-        if right >= 0:
-            scores = scores.masked_fill(after > right, -math.inf)
-        if left >= 0:
-            scores = scores.masked_fill(after < -left, -math.inf)
-        if case.chunk:
-            place = torch.arange(S)[:, None] + n - S
-            away = (torch.tensor(own) - own.start) // case.chunk
-            away = away != (place - own.start) // case.chunk
-            scores = scores.masked_fill(away, -math.inf)
-        if case.sinks:
-            sink = extras["sinks"].to(wide)[:, None, None].expand(-1, S, 1)
-            scores = torch.cat((scores, sink), 2)
-        lse = torch.logsumexp(scores, 2)
-        weights = torch.softmax(scores, 2).masked_fill((lse == -math.inf)[..., None], 0.0)
-        outs.append((weights[..., : len(own)].to(kind) @ values).transpose(0, 1))
-        lses.append(lse)
-    if not case.queries:
-        return torch.stack(outs), torch.stack(lses)
-    outs.append(outs[0].new_zeros(case.S, *outs[0].shape[1:]))
-    lses.append(lses[0].new_full((case.H, case.S), -math.inf))
-    return torch.cat(outs), torch.cat(lses, 1)
-
-
-def turned(case: Case, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Rows (tokens, heads, dim) at their ``positions``, by complex numbers, in fp32 or fp64."""
-    if not case.rotary:
-        return rows
-    wide = rows.to(torch.float64 if rows.dtype == torch.float64 else torch.float32)
-    cos, sin = (one[positions][:, None].to(wide) for one in case.angles())
-    pairs = wide[..., : case.rotary]
-    pairs = pairs.unflatten(-1, (-1, 2) if case.interleaved else (2, -1))
-    x, y = pairs.unbind(-1 if case.interleaved else -2)
-    both = torch.stack((x * cos - y * sin, y * cos + x * sin), -1 if case.interleaved else -2)
-    return torch.cat((both.flatten(-2), wide[..., case.rotary :]), -1).to(rows.dtype)
-
-
-def appended(case: Case, q: Any, k: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """q and k as attention sees them."""
-    q, k = q.clone(), k.clone()
-    each = case.causal or case.window != (-1, -1) or case.chunk is not None
-    for b, (queries, rows) in enumerate(zip(case.of_each(q), case.added(), strict=True)):
-        queries.copy_(turned(case, queries, rows.start + torch.arange(len(queries)) * each))
-        k[b, rows] = turned(case, k[b, rows], torch.tensor(rows, dtype=torch.int64))
-    return q, k
 
 
 def run(case: Case) -> list[Errors]:

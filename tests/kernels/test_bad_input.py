@@ -15,15 +15,10 @@ HALF = torch.float16
 Q = torch.empty(2, 8, 4, 64, dtype=HALF)
 K = torch.empty(2, 8, 2, 64, dtype=HALF)
 LSE = torch.empty(2, 4, 8)
-CU = torch.tensor([0, 8], dtype=torch.int32)
 
 
 def attend(q: Any = Q, k: Any = K, v: Any = K) -> Any:
     return kernels.flash_attention(q, k, v)
-
-
-def varlen(q: Any = Q[0], k: Any = K[0], v: Any = K[0], cu_k: Any = CU, longest: Any = 8) -> Any:
-    return kernels.flash_attention_varlen(q, k, v, CU, cu_k, longest, 8)
 
 
 def decode(
@@ -132,13 +127,6 @@ MISTAKES: dict[str, Mistake] = {
         TypeError,
         r"^causal: expected True or False, got 'no'",
     ),
-    "varlen-causal": (
-        lambda: kernels.flash_attention_varlen(
-            Q[0], K[0], K[0], CU, CU, 8, 8, causal=torch.tensor(True)
-        ),
-        TypeError,
-        r"^causal: expected True or False, got a tensor",
-    ),
     "attention-return-lse": (
         lambda: kernels.flash_attention(Q, K, K, return_lse="x"),
         TypeError,
@@ -148,13 +136,6 @@ MISTAKES: dict[str, Mistake] = {
         lambda: kernels.flash_attention(Q, K, K, exact_gradients=torch.tensor(True)),
         TypeError,
         r"^exact_gradients: expected True or False, got a tensor",
-    ),
-    "varlen-exact-gradients": (
-        lambda: kernels.flash_attention_varlen(
-            Q[0], K[0], K[0], CU, CU, 8, 8, exact_gradients="no"
-        ),
-        TypeError,
-        r"^exact_gradients: expected True or False, got 'no'",
     ),
     "backward-exact-gradients": (
         lambda: kernels.flash_attention_backward(Q, Q, K, K, Q, LSE, exact_gradients="all"),
@@ -170,11 +151,6 @@ MISTAKES: dict[str, Mistake] = {
         lambda: sdpa(is_causal="no"),
         TypeError,
         r"^is_causal: expected True or False, got 'no'",
-    ),
-    "varlen-longest-bool": (
-        lambda: varlen(longest=True),
-        ValueError,
-        r"^max_seqlen_q: expected the longest.*int, got True",
     ),
     "attention-seed-bool": (
         lambda: kernels.flash_attention(Q, K, K, dropout_p=0.1, dropout_seed=True),
@@ -211,17 +187,7 @@ MISTAKES: dict[str, Mistake] = {
         NotImplementedError,
         r"^q: expected float16.*got torch.float8_e4m3fn; convert",
     ),
-    "varlen-sinks": (
-        lambda: kernels.flash_attention_varlen(Q[0], K[0], K[0], CU, CU, 8, 8, sinks=[1.0]),
-        TypeError,
-        r"^sinks: expected a torch.Tensor of shape \(4,\), got list",
-    ),
     "attention-device": (lambda: attend(k=K.to("meta")), ValueError, r"^k: .*cpu.*meta.*\.to\("),
-    "varlen-device": (
-        lambda: varlen(cu_k=CU.to("meta")),
-        ValueError,
-        r"^cu_seqlens_k: expected device cpu as q has, got meta; move",
-    ),
     "attention-cpu": (attend, ValueError, r"^q: expected a tensor on a GPU.*cpu.*\.cuda\(\)"),
     "sdpa-mask": (
         lambda: sdpa(attn_mask=Q),
@@ -336,58 +302,6 @@ MISTAKES: dict[str, Mistake] = {
         lambda: kernels.scaled_dot_product_attention(torch.nested.nested_tensor([Q[0]]), Q, Q),
         ValueError,
         r"^query: expected a dense tensor, got a nested one",
-    ),
-    "varlen-fp8-sinks": (
-        lambda: kernels.flash_attention_varlen(
-            *[Q[0].to(torch.float8_e4m3fn)] * 3, CU, CU, 8, 8, sinks=LSE[0, :, 0]
-        ),
-        NotImplementedError,
-        r"^q: expected float16.*got torch.float8_e4m3fn; convert",
-    ),
-    "varlen-rank": (lambda: varlen(q=Q), ValueError, r"^q: expected 3 dim.*tokens.*got 4"),
-    "varlen-lengths": (
-        lambda: varlen(cu_k=CU.long()),
-        ValueError,
-        r"^cu_seqlens_k: expected dtype int32, got int64; convert",
-    ),
-    "varlen-used-no-tensor": (
-        lambda: kernels.flash_attention_varlen(Q[0], K[0], K[0], CU, CU, 8, 8, seqused_q=[1, 2]),
-        TypeError,
-        r"^seqused_q: expected a torch.Tensor.*list",
-    ),
-    "varlen-used-dtype": (
-        lambda: kernels.flash_attention_varlen(
-            Q[0], K[0], K[0], CU, CU, 8, 8, seqused_k=CU[1:].long()
-        ),
-        ValueError,
-        r"^seqused_k: expected dtype int32, got int64",
-    ),
-    "varlen-used-batch": (
-        lambda: kernels.flash_attention_varlen(Q[0], K[0], K[0], CU, CU, 8, 8, seqused_k=CU),
-        ValueError,
-        r"^seqused_k: expected 1 contiguous entries, one a sequence of cu_seqlens_q, got 2 with",
-    ),
-    "varlen-used-device": (
-        lambda: kernels.flash_attention_varlen(
-            Q[0], K[0], K[0], CU, CU, 8, 8, seqused_q=CU[1:].to("meta")
-        ),
-        ValueError,
-        r"^seqused_q: .*meta",
-    ),
-    "varlen-batch": (
-        lambda: varlen(cu_k=CU[:1]),
-        ValueError,
-        r"^cu_seqlens_k: expected 2 entries as cu_seqlens_q has, got 1",
-    ),
-    "varlen-longest": (
-        lambda: varlen(longest=torch.tensor(8)),
-        ValueError,
-        r"^max_seqlen_q: expected the longest.*int, got tensor\(8\).*item",
-    ),
-    "varlen-heads": (
-        lambda: varlen(k=Q[0, :, :3], v=Q[0, :, :3]),
-        ValueError,
-        r"^k: .*divides the 4 of q, got 3; layout is \(tokens",
     ),
     "kvcache-cpu": (decode, ValueError, r"^q: expected a tensor on a GPU.*cpu.*\.cuda\(\)"),
     "backward-dout": (
