@@ -50,9 +50,10 @@ def flash_attention(
     ``window_size`` (left, right) lets it see that many keys before and after its own alone, -1 for
     all of them; what no query sees is not read, forward or backward. ``attention_chunk`` lets it
     see keys of its own chunk alone (Llama 4): chunks are so many keys each from the first key on,
-    and query i is in that of key i + seqlen_k - seqlen_q. Without a bias and a block mask; where
-    queries are of several chunks, these are packed sequences (``flash_attention_varlen``): dropout
-    draws by chunk, and a batch whose rows do not follow one another is copied.
+    and query i is in that of key i + seqlen_k - seqlen_q. Without a bias and a block mask. Several
+    chunks are entries of a batch where they are whole and queries are as many as keys, else packed
+    sequences (``flash_attention_varlen``): dropout draws by chunk, and a batch whose rows do not
+    follow one another is copied.
     ``softmax_scale`` is 1 / sqrt(head_dim) by default.
 
     What else a score goes through, in this order, on portable kernels: ``softcap`` above 0 makes

@@ -129,6 +129,12 @@ TAILS = [
         (3, 180, 4, 3),
     )
 ]
+CUTS_OF_FP8 = (
+    (2, 64, 4, True, True, 2, 1, True, 128, "bfloat16"),
+    (3, 64, 2, True, False, 4, 2, False, 64, "float32"),
+    (3, 128, 3, False, True, 8, 1, True, 256, "float32"),
+    (3, 128, 2, False, True, 1, 1, True, 64, "bfloat16"),
+)
 FP8 = [
     Fp8Case(S=200, KV=200, H=1, G=1, config=cut(2, 256, 2, q_stages=2, parts=1)),
     Fp8Case(S=200, KV=130, D=128, DV=128, causal=True, scales="heads"),
@@ -141,12 +147,7 @@ FP8 = [
     *(Fp8Case(S=70, KV=70, H=4, scales="zeros", causal=c) for c in (False, True)),
     *(Fp8Case(S=330, KV=150, H=1, G=1, causal=c, D=D, DV=D, processors=1, out=out,
               config=cut(n, b, s, pairs=p, skip=k, parts=parts, q_stages=q))
-      for n, b, s, p, k, parts, q, c, D, out in (
-          (2, 64, 4, True, True, 2, 1, True, 128, "bfloat16"),
-          (3, 64, 2, True, False, 4, 2, False, 64, "float32"),
-          (3, 128, 3, False, True, 8, 1, True, 256, "float32"),
-          (3, 128, 2, False, True, 1, 1, True, 64, "bfloat16"),
-      )),
+      for n, b, s, p, k, parts, q, c, D, out in CUTS_OF_FP8),
     # Packed sequences: without queries, without keys, of more and of fewer than a block.
     PackedFp8Case(**LENGTHS, H=4, scales="sequences"),
     PackedFp8Case(**LENGTHS, H=4, scales="sequences", config=cut(2, 256, 2, q_stages=2, parts=1)),
@@ -161,12 +162,7 @@ FP8 = [
                   scales="sequences", config=cut(2, 256, 2, q_stages=2, parts=1)),
     *(PackedFp8Case(q=(330, 70), k=(150, 300), H=1, G=1, causal=c, D=D, DV=D, processors=1, out=out,
                     config=cut(n, b, s, pairs=p, skip=k, parts=parts, q_stages=q))
-      for n, b, s, p, k, parts, q, c, D, out in (
-          (2, 64, 4, True, True, 2, 1, True, 128, "bfloat16"),
-          (3, 64, 2, True, False, 4, 2, False, 64, "float32"),
-          (3, 128, 3, False, True, 8, 1, True, 256, "float32"),
-          (3, 128, 2, False, True, 1, 1, True, 64, "bfloat16"),
-      )),
+      for n, b, s, p, k, parts, q, c, D, out in CUTS_OF_FP8),
 ]  # fmt: skip
 BOTH = frozenset((False, True))
 # Every value that cases must have reached, of whatever makes other code.
