@@ -314,7 +314,7 @@ def attention_backward_hopper(
         exists = gl.program_id(0) < gl.load(tiles)
         i_n = gl.where(exists, gl.load(at + 1), 0)
         i_bh = gl.where(exists, gl.load(at), 0)
-        i_b = gl.load(at + 2)
+        i_b = gl.load(at + 7)
         k_at = gl.where(exists, gl.load(at + 3), 0)
         q_at = gl.load(at + 5)
         own_k = gl.where(exists, gl.load(at + 4), 0)

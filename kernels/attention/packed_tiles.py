@@ -121,8 +121,7 @@ def list_tiles(
     which take alike.
 
     With ``places`` (hopper_backward_packed.py) queries and keys have changed names, and so have
-    cu_q and cu_k: a unit is a tile of keys, of which the first are seen by most, and says the
-    number of its sequence where a pair has its second tile.
+    cu_q and cu_k: a unit is a tile of keys, of which the first are seen by most.
     """
     OF_KEYS: tl.constexpr = places is not None
     i_b, i_first = tl.program_id(0), tl.program_id(1)
@@ -174,8 +173,6 @@ def list_tiles(
         tl.store(at + 1, last if (CAUSAL or PAIRS) and not OF_KEYS else i_m, mask=mask)
         if PAIRS:
             tl.store(at + 2, tl.where(i_m == last, -1, i_m), mask=mask)
-        if OF_KEYS:
-            tl.store(at + 2, i_own * 0 + i_b, mask=mask)
         tl.store(at + 3, i_own * 0 + o_q + n_q, mask=mask)
         tl.store(at + 4, i_own * 0 + n_q, mask=mask)
         tl.store(at + 5, i_own * 0 + o_k + n_k, mask=mask)
@@ -208,10 +205,9 @@ def list_plainly(
         n_m = min(triton.cdiv(max(n_q, 0), ROWS), most)
         of_one = range(triton.cdiv(n_m, 2) if PAIRS else n_m)
         lasts = [n_m - 1 - i_m for i_m in of_one]
+        last_first = (CAUSAL or PAIRS) and places is None
         both = [
-            (last if CAUSAL or PAIRS else i_m, -1 if i_m == last else i_m)
-            if places is None
-            else (i_m, i_b)
+            (last if last_first else i_m, -1 if i_m == last else i_m)
             for i_m, last in zip(of_one, lasts, strict=True)
         ]
         if BY_HEAD:
