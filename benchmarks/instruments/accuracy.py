@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.instruments.method import method_hash
+from benchmarks.instruments.method import method_hash, version
 
 if TYPE_CHECKING:
     import torch
@@ -87,4 +87,4 @@ def _norm_of_difference(ours: torch.Tensor, truth: torch.Tensor) -> float:
     return math.sqrt(total)
 
 
-METHOD_VERSION = "accuracy-" + method_hash(__file__)
+METHOD_VERSION = version("accuracy-afaef5fcb2c0", "bd7f28b78898", method_hash(__file__))

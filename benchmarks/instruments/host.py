@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks import targets
 from benchmarks.configuration import workloads as load_workloads
 from benchmarks.instruments import measuring
-from benchmarks.instruments.method import method_hash
+from benchmarks.instruments.method import method_hash, version
 from benchmarks.instruments.outcome import Outcome
 
 BATCHES = 21
@@ -81,4 +81,4 @@ def _one(name: str, recorder: Any) -> Outcome:
     return Outcome(name, "ok", samples={"host_us": tuple(taken)})
 
 
-METHOD_VERSION = "host-" + method_hash(__file__)
+METHOD_VERSION = version("host-984cdb59d77d", "d1c67a3f4234", method_hash(__file__))

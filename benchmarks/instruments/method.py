@@ -1,45 +1,133 @@
-"""The identity of a measuring method: a hash of the code that measures, blind to comments.
+"""The identity of a measuring method: a hash of the code that measures, blind to tidying.
 
-A change of method alone has moved a kernel by a third. The hash travels with every value as the
-benchmark's ``version``, so that values of two methods never stand in one series.
+A change of method has moved a kernel by a third without any change of the kernel. The hash travels
+with every value as the benchmark's ``version``, so that values of two methods never stand in one
+series. Imports, module paths, file names, docstrings, comments and the order of definitions do not
+count: moving or renaming a module is no change of method.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+_MODULE = "<module>"  # stands for every module of this project, whatever it is called
+# They name a method or list names; neither can change a value.
+_LABELS = {"METHOD_VERSION", "__all__"}
+
+_Names = Mapping[str, str]
 
 
 def method_hash(*files: str) -> str:
-    """Twelve hex digits over the statements of ``files``; comments, docstrings, positions and the
-    Python that reads them do not count."""
-    return _hash(ast.parse(Path(file).read_text(encoding="utf-8")) for file in files)
+    """Hash the definitions of some modules.
+
+    Args:
+        files: Paths of Python modules. Neither their names nor their order counts.
+
+    Returns:
+        Twelve hexadecimal digits over the top-level statements of all files.
+
+    Example:
+        >>> method_hash(__file__) == method_hash(__file__)
+        True
+    """
+    found: list[str] = []
+    for file in files:
+        path = Path(file)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = _imported(tree, path)
+        found += [_hash(_words(one, names)) for one in tree.body if _measures(one)]
+    return _hash(sorted(found))
 
 
 def part_hash(file: str, *names: str) -> str:
-    """As :func:`method_hash`, over what ``file`` calls ``names`` alone: functions, methods
-    (``Class.method``) and constants. ``ValueError`` for a name it does not have."""
-    parts = _named(ast.parse(Path(file).read_text(encoding="utf-8")).body)
+    """Hash some definitions of one module.
+
+    Args:
+        file: Path of a Python module.
+        names: Its functions, methods (``Class.method``) and constants that count.
+
+    Returns:
+        Twelve hexadecimal digits over what ``names`` define, in the order given.
+
+    Raises:
+        ValueError: The module does not define one of ``names``.
+    """
+    path = Path(file)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    parts = _named(tree.body)
     if lacking := [name for name in names if name not in parts]:
         raise ValueError(f"{file} defines no {' '.join(lacking)}: expected what a method hashes")
-    return _hash(parts[name] for name in names)
+    imported = _imported(tree, path)
+    return _hash(word for name in names for word in _words(parts[name], imported))
 
 
-def version(instrument: str, began_with: str, *parts: str) -> str:
-    """The version of a metric that ``parts`` (hashes) define beside ``instrument``'s own files: the
-    instrument's as long as they are what its series ``began_with``, else one of its own."""
+def version(name: str, began_with: str, *parts: str) -> str:
+    """Name a method by the version that its series began with.
+
+    Args:
+        name: The version that existing series carry, such as ``latency-ec414eeda652``.
+        began_with: The combined hash of ``parts`` of that method.
+        parts: Hashes, or versions of other methods, that define the method today.
+
+    Returns:
+        ``name`` while ``parts`` are as they were, else ``name`` followed by their combined hash.
+    """
     now = hashlib.sha256(" ".join(parts).encode()).hexdigest()[:12]
-    return instrument if now == began_with else f"{instrument}-{now}"
+    return name if now == began_with else f"{name}-{now}"
 
 
-def _hash(trees: Iterable[ast.AST]) -> str:
+def _hash(words: Iterable[str]) -> str:
     digest = hashlib.sha256()
-    for tree in trees:
-        for word in _words(tree):
-            digest.update(word.encode())
+    for word in words:
+        digest.update(word.encode())
     return digest.hexdigest()[:12]
+
+
+def _measures(node: ast.stmt) -> bool:
+    """Whether a top-level statement can change a value."""
+    if isinstance(node, ast.Import | ast.ImportFrom) or _is_text(node):
+        return False
+    if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        return False
+    return not (isinstance(node, ast.Assign) and _targets(node) <= _LABELS)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _targets(node: ast.Assign) -> set[str]:
+    return {one.id if isinstance(one, ast.Name) else "" for one in node.targets}
+
+
+def _imported(tree: ast.AST, path: Path) -> dict[str, str]:
+    """The names that imports of this project bind in a file, each with its name for the hash: what
+    it is called where it is defined, or one word for all modules."""
+    root = path.resolve().parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            folder = _folder(node, path.resolve(), root)
+            for alias in node.names:
+                bound, target = alias.asname or alias.name, folder / alias.name
+                is_module = target.is_dir() or target.with_suffix(".py").is_file()
+                found[bound] = _MODULE if is_module else alias.name
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                target = root.joinpath(*alias.name.split("."))
+                if alias.asname and (target.is_dir() or target.with_suffix(".py").is_file()):
+                    found[alias.asname] = _MODULE
+    return found
+
+
+def _folder(node: ast.ImportFrom, path: Path, root: Path) -> Path:
+    base = path.parents[node.level - 1] if node.level else root
+    return base.joinpath(*(node.module or "").split("."))
 
 
 def _named(body: Sequence[ast.stmt]) -> dict[str, ast.AST]:
@@ -59,17 +147,20 @@ def _named(body: Sequence[ast.stmt]) -> dict[str, ast.AST]:
     return found
 
 
-def _words(node: ast.AST) -> Iterator[str]:
+def _words(node: ast.AST, names: _Names) -> Iterator[str]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return
     yield type(node).__name__
     for name, value in ast.iter_fields(node):
-        # Python releases add empty fields to nodes: only what is filled tells code apart.
+        # Python releases add empty fields to nodes: only what is filled distinguishes code.
         if value is None or value == [] or name in {"kind", "type_comment"}:
             continue
         yield name
         for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant):
-                continue  # a docstring
             if isinstance(item, ast.AST):
-                yield from _words(item)
+                if not _is_text(item):  # else a docstring
+                    yield from _words(item, names)
+            elif isinstance(node, ast.Name) and name == "id" and isinstance(node.ctx, ast.Load):
+                yield repr(names.get(item, item))
             else:
                 yield repr(item)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.devices import Device
 from benchmarks.instruments import marked as marks
-from benchmarks.instruments.method import method_hash
+from benchmarks.instruments.method import method_hash, version
 from benchmarks.instruments.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -161,4 +161,6 @@ def profile_between_marks(workload: Workload, repeats: int) -> Outcome:
     return marks.repeated(workload, repeats, marked)
 
 
-METHOD_VERSION = "rocprofv3-" + method_hash(__file__, marks.__file__)
+METHOD_VERSION = version(
+    "rocprofv3-f54de456efe7", "33118d1863cb", method_hash(__file__, marks.__file__)
+)

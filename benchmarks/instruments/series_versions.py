@@ -16,12 +16,12 @@ _HERE = Path(__file__)
 # reads (then what changed stands beside it). Any other is another version, of these metrics alone.
 TIMES = method.version(
     "latency-ec414eeda652",
-    "1dfc8a2fdcb9",  # one list of words that say a device is lost
+    "d835483fc405",  # one list of words that say a device is lost
     latency.METHOD_VERSION,
 )
 SHARES = method.version(
     TIMES,
-    "c44dfcfd21c2",  # allow_tf32 given back where a product raises; a restarted worker's ceilings
+    "d7cd2ab0c05d",  # allow_tf32 given back where a product raises; a restarted worker's ceilings
     method.part_hash(measuring.__file__, "peak_shares", "dtype_of"),
     method.part_hash(datasheet.__file__, "Device.peak"),
     method.part_hash(measured_ceilings.__file__, "Ceilings.peak"),
@@ -34,12 +34,12 @@ BYTES = method.version(
 )
 SAMPLED = method.version(
     "gpm-ab082e2aa2ee",
-    "cdca6a6957fa",  # what was not read is refused
+    "760e37c2ed8f",  # what was not read is refused
     gpm.METHOD_VERSION,
 )
 COUNTED = method.version(
     "ncu-8a0b2c204456",
-    "ceacf640aef6",  # what was not read is refused (none of it is published); a file for marks
+    "3344037a4de5",  # what was not read is refused (none of it is published); a file for marks
     ncu.METHOD_VERSION,
     method.part_hash(str(_HERE.with_name("worker.py")), "COUNTER_REPEATS"),
 )

@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 from benchmarks import devices, targets
+from benchmarks.instruments import method
 
 from .measure import Measurement, Status, measure
 from .record import record
@@ -24,13 +25,15 @@ _NO_METHOD = {
 
 def _method_version() -> str:
     """Of everything a value is made with: a change of method is a border, never a step."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        if path.name not in _NO_METHOD:
-            digest.update(path.read_bytes())
-    for target in targets.TARGETS:
-        digest.update(repr(devices.load(target.device)).encode())
-    return f"compiled-{digest.hexdigest()[:12]}"
+    folder = Path(__file__).parent
+    files = [str(path) for path in folder.rglob("*.py") if path.name not in _NO_METHOD]
+    sheets = repr([devices.load(target.device) for target in targets.TARGETS])
+    return method.version(
+        "compiled-0feb5c74870b",
+        "4ff789d1c813",
+        method.method_hash(*files),
+        hashlib.sha256(sheets.encode()).hexdigest()[:12],
+    )
 
 
 METHOD_VERSION = _method_version()
