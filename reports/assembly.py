@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.asv_results import Benchmark, combinations
+from reports.asv_results import combinations
 from reports.commits import Commits, by_date, read_commits, touching
 from reports.directions import Directions, Meaning
 from reports.history import History, SeriesInfo, Table
@@ -17,6 +17,8 @@ from reports.model import Commit, SeriesKey
 from reports.reading import Results
 from reports.result_file import ABSENT, FAILED, Layout, ResultFile
 from reports.work_done import Work, works_of
+
+from .benchmark import Benchmark
 
 # Fields of a machine whose change splits no history: a kernel update or more memory is no border.
 _COLUMNS_AT_ONCE = 16  # of a table that is filled

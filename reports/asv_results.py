@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -29,17 +28,10 @@ from reports.result_file import (
     shared,
     taken_params,
 )
-from reports.strict import (
-    MAX_TEXT,
-    Fields,
-    RejectedError,
-    is_params,
-    is_text,
-    load,
-    parse,
-    read_bytes,
-    text,
-)
+from reports.strict import MAX_TEXT, Fields, RejectedError, is_text, load, parse, read_bytes, text
+
+from .benchmark import Benchmark, unquoted
+from .result_file import is_params
 
 RESULT_VERSION = 2
 MAX_POINTS_PER_ROW = 100_000
@@ -48,18 +40,6 @@ MAX_ROWS = 50_000
 
 _COLUMN = re.compile(r"[a-z_0-9]{1,40}")
 _NUMBERS = frozenset((int, float, type(None)))
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """What ``benchmarks.json`` says of one benchmark; ``attributes`` are the author's own."""
-
-    name: str
-    params: tuple[tuple[str, ...], ...] = ()
-    param_names: tuple[str, ...] = ()
-    unit: str = ""
-    version: str = ""
-    attributes: dict[str, Any] = field(default_factory=dict)
 
 
 def read_result(path: Path) -> ResultFile:
@@ -182,16 +162,6 @@ def read_machine(path: Path) -> dict[str, str]:
 def combinations(params: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     """Every combination of the parameters, in asv's order, each value readable."""
     return list(product(*(tuple(unquoted(v) for v in values) for values in params)))
-
-
-def unquoted(representation: str) -> str:
-    """A repr of a plain string without its quotes; any other repr as it stands."""
-    if len(representation) >= 2 and representation[0] == representation[-1]:
-        inner = representation[1:-1]
-        quote = representation[0]
-        if quote in "'\"" and quote not in inner and "\\" not in inner:
-            return inner
-    return representation
 
 
 def _object(path: Path) -> dict[str, Any]:

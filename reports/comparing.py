@@ -12,10 +12,11 @@ from reports.gate import Judgement, Stored, judge_exact, judge_stored
 from reports.history import UNASKED, History, SeriesInfo, Table
 from reports.judging import judge
 from reports.model import SeriesKey, Verdict
-from reports.pages.words import home, params
 from reports.result_file import ABSENT, FAILED
 from reports.run_verdict import Judged, RunVerdict, settle
 from reports.thresholds import Thresholds
+
+from .names import home, params
 
 _WANDER_POINTS = 8
 _WORSE = ("regressed", "missing")

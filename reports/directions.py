@@ -9,8 +9,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, get_args
 
-from reports.asv_results import Benchmark
 from reports.model import Better
+
+from .benchmark import Benchmark
 
 Role = Literal["verdict", "evidence"]
 

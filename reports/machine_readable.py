@@ -13,7 +13,7 @@ from reports import triage
 from reports.changes import kind
 from reports.judging import Judgement
 from reports.model import Change, Finding
-from reports.pages.rendering import finding_path
+from reports.pages.addresses import finding_path
 
 SCHEMA_VERSION = 1
 _FEED_ENTRIES = 50

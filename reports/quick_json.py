@@ -17,7 +17,9 @@ import msgspec
 import numpy as np
 
 from reports.result_file import Floats
-from reports.strict import MAX_CONTAINERS, is_params
+from reports.strict import MAX_CONTAINERS
+
+from .result_file import is_params
 
 _NUMBERS = ("result", "stats_ci_99_a", "stats_ci_99_b")
 _SMALL = ("version", "started_at")

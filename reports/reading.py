@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reports.asv_results import Benchmark, read_benchmarks, read_machine, read_result
+from reports.asv_results import read_benchmarks, read_machine, read_result
 from reports.result_file import ResultFile, shared
 from reports.store import Read, Store
 from reports.strict import RejectedError
 from reports.work import Workers
+
+from .benchmark import Benchmark
 
 _BATCH_FILES = 16
 _WORTH_BYTES = 4_000_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.strict import is_params
+from .strict import is_text
 
 # asv leaves a commit that was never measured out, so this value cannot be confused with a result.
 ABSENT, FAILED, SKIPPED = -np.inf, np.inf, np.nan
@@ -85,3 +85,12 @@ class ResultFile:
     low: Narrow
     high: Narrow
     problems: tuple[str, ...]
+
+
+def is_params(value: Any) -> TypeGuard[list[list[str]]]:
+    """Whether ``value`` is what asv stores of parameters: at most 32 lists of texts."""
+    return (
+        isinstance(value, list)
+        and len(value) <= 32
+        and all(isinstance(values, list) and all(map(is_text, values)) for values in value)
+    )

@@ -122,12 +122,3 @@ class Fields:
 
 def is_text(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and len(value) <= MAX_TEXT
-
-
-def is_params(value: Any) -> TypeGuard[list[list[str]]]:
-    """Whether ``value`` is what asv stores of parameters: at most 32 lists of texts."""
-    return (
-        isinstance(value, list)
-        and len(value) <= 32
-        and all(isinstance(values, list) and all(map(is_text, values)) for values in value)
-    )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reports.asv_results import Benchmark, unquoted
+from .benchmark import Benchmark, unquoted
 
 
 @dataclass(frozen=True)

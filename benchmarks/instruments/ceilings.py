@@ -105,7 +105,7 @@ def torch_products() -> dict[str, Product]:
     """cuBLAS's or hipBLAS's products through torch, of the dtypes that workloads have."""
     import torch
 
-    from benchmarks.workloads.base import fp8_flavour
+    from benchmarks.workloads.fp8_flavour import fp8_flavour
 
     def drawn(n: int, dtype: torch.dtype) -> list[torch.Tensor]:
         # As workloads draw them: a product of zeros takes less power and runs at a higher clock.

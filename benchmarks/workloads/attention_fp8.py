@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .attention import AttentionWorkload, plain_attention
-from .base import Inputs, Values, fp8_flavour
+from .base import Inputs, Values
+from .fp8_flavour import fp8_flavour
 from .matmul import BYTES
 
 

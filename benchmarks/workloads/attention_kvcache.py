@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .attention import plain_attention
-from .base import Inputs, Values, Workload, fp8_flavour
+from .base import Inputs, Values, Workload
+from .fp8_flavour import fp8_flavour
 from .matmul import BYTES, DTYPE_NAMES
 
 

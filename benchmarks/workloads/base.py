@@ -60,19 +60,3 @@ class Workload(ABC):
     def reference(self, inputs: Inputs, dtype: str | None = None) -> Any:
         """The plain PyTorch formula: in ``dtype`` (``"float64"`` for the truth), by default in
         the inputs' own dtype, softmax in fp32."""
-
-
-def fp8_flavour() -> Any:
-    """The e4m3 of the current target, a torch.dtype: OCP's where it has none, or there is no GPU.
-
-    A commit before fp8 has no list of flavours: its kernel then says that it knows no scales.
-    """
-    import torch
-
-    from kernels import targets
-
-    try:
-        flavours = getattr(targets.current(), "fp8_dtypes", ())
-    except RuntimeError:  # no GPU: the inputs of a reference
-        flavours = ()
-    return (*flavours, torch.float8_e4m3fn)[0]

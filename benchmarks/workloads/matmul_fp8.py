@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .base import Inputs, Values, fp8_flavour
+from .base import Inputs, Values
+from .fp8_flavour import fp8_flavour
 from .matmul import BYTES, MatmulWorkload
 
 BLOCK = 128

@@ -15,10 +15,12 @@ import triton.language as tl
 
 from .. import targets
 from .backward_tiles import LOG2_E, load_rows, weights
-from .configs import choose_rows, columns
+from .columns import columns
+from .configs import choose_rows
 from .marks import is_marked
 from .masks import since, up_to
 from .options import PLAIN, Options
+from .order import block_of
 from .packed import Packed, bounds, describable_as
 from .products import head_product
 from .reach import near
@@ -28,15 +30,6 @@ from .scores import Scores, dropped, kept, modified, place
 SOME = 16
 # Warps that a multiprocessor has registers for. More programs would begin when others have ended.
 WARPS = 8
-# Rounds of all programs begin so far apart that none has only early, or late, rows of causal heads.
-APART = tl.constexpr(7919)
-
-
-@triton.jit
-def block_of(first, turn, n_programs):
-    """This program's block of rows in the ``turn``-th round of all programs from ``first`` on."""
-    i_own = (tl.program_id(0) + (first // n_programs + turn) * APART) % n_programs
-    return first + turn * n_programs + i_own
 
 
 @triton.jit

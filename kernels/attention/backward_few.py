@@ -17,7 +17,7 @@ import triton.language as tl
 from .. import targets
 from ..products import add_product
 from .backward_tiles import LOG2_E, divided
-from .configs import columns
+from .columns import columns
 from .options import Options
 from .packed import Packed, bounds
 from .packed_rest import AT_ONCE, clear_behind, programs_for

@@ -43,13 +43,6 @@ def load_rows(
 
 
 @triton.jit
-def spoilt(b_lse):
-    """NaN for +inf: where a score is +inf all weights of its row are NaN, and the others' exponents
-    would make them 0."""
-    return tl.where(b_lse == float("inf"), float("nan"), b_lse)
-
-
-@triton.jit
 def exponents(b_lse):
     """Log-sum-exps in base 2, NaN for the infinite (0 times infinity), of which +inf is
     ``spoilt`` and -inf stands where no key is seen."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import checks
-from . import fp8_interface, fp8_varlen, operators, shapes, varlen
+from . import fp8_interface, fp8_varlen, operators, shapes, varlen_operators
 
 
 def checked(chunk: Any, **others: Any) -> int | None:
@@ -63,8 +63,8 @@ def attend(
         found = operators.flash_attention(q_, k_, v_, *reach, *asked, return_lse=return_lse)
         return _together(q, *found, return_lse)
     sequences, chunks = _packed(q, k, v, chunk)
-    some = (softcap, _of_each(slopes, chunks), *others)[: len(varlen.ASKED)]
-    out, lse, _ = varlen.attend(*sequences, *reach, scale, *some, return_lse)
+    some = (softcap, _of_each(slopes, chunks), *others)[: len(varlen_operators.ASKED)]
+    out, lse, _ = varlen_operators.attend(*sequences, *reach, scale, *some, return_lse)
     return _unpacked(q, out, lse, return_lse)
 
 

@@ -8,7 +8,9 @@ import triton.language as tl
 
 from .. import targets
 from ..products import sum_type
-from .configs import choose_forward, columns, measured, most_seen
+from .columns import columns
+from .configs import choose_forward, measured, most_seen
+from .constants import LOG2_E
 from .forward_keys import attend
 from .marks import HEAVY, marked
 from .options import PLAIN, Options
@@ -17,8 +19,6 @@ from .packed import Packed, bounds, describable_as, described
 from .plain_configs import NARROW, RAGGED_FORWARD
 from .reach import near
 from .scores import FAR_FROM, Scores, is_far
-
-LOG2_E = 1.4426950408889634
 
 
 @triton.jit

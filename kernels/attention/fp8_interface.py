@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from .. import checks, specialised, targets
+from .. import checks
 from ..reach import near
-from . import fp8, shapes
+from . import fp8_scales, shapes
+from .dispatch_fp8 import launch
 from .options import Options
-from .packed import Packed
 
-DTYPES = tuple(fp8.OFFSET)
+DTYPES = tuple(fp8_scales.OFFSET)
 ALL_DTYPES = shapes.DTYPES + DTYPES
 OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -74,7 +74,7 @@ def checked(
     k_scale: torch.Tensor | None,
     v_scale: torch.Tensor | None,
     out_dtype: torch.dtype | None,
-) -> tuple[fp8.Scales, torch.dtype]:
+) -> tuple[fp8_scales.Scales, torch.dtype]:
     """The scales, that of q by heads of q, and the output's dtype, beside ``batch`` sequences."""
     heads, kv_heads = q.shape[-2], k.shape[-2]
     _check_scale("q_scale", q_scale, q, batch, heads, kv_heads)
@@ -92,7 +92,7 @@ def checked(
         )
     if q_scale is not None and q_scale.dim() == 2 and q_scale.shape[1] != heads:
         q_scale = q_scale.repeat_interleave(heads // kv_heads, 1)
-    return fp8.Scales(q_scale, k_scale, v_scale), out_dtype or torch.bfloat16
+    return fp8_scales.Scales(q_scale, k_scale, v_scale), out_dtype or torch.bfloat16
 
 
 def _check_scale(
@@ -142,40 +142,13 @@ def _forward(
             v,
             out,
             lse,
-            scales=fp8.Scales(near(q_scale), near(k_scale), near(v_scale)),
+            scales=fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale)),
             causal=causal,
             causal_offset=causal_offset,
             left_offset=left_offset,
             scale=scale,
         )
     return out, lse
-
-
-def launch(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    *,
-    left_offset: int | None,
-    scale: float,
-    packed: Packed | None = None,
-    **given: Any,
-) -> None:
-    """The kernel of this architecture where there is one and it takes the problem."""
-    with targets.on_device_of(q, "q"):
-        name = "attention.hopper_fp8"
-        hopper = specialised.load(name) if targets.current().has_wgmma else None
-        given |= {"scale": scale, "packed": packed}
-        if (
-            hopper is not None
-            and left_offset is None
-            and hopper.supported(q, k, v, scale, packed)
-            and specialised.serves(name, hopper.launch, q, k, v, out, lse, **given)
-        ):
-            return
-        fp8.launch(q, k, v, out, lse, left_offset=left_offset, **given)
 
 
 def _outputs(

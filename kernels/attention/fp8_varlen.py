@@ -8,7 +8,7 @@ import torch
 
 from .. import checks
 from ..reach import near
-from . import fp8, fp8_interface, packed_rest
+from . import dispatch_fp8, fp8_interface, fp8_scales, packed_rest
 from .packed import Packed
 
 
@@ -64,13 +64,13 @@ def _forward(
     if out.numel():
         packed_rest.clear_outputs(out, lse, packed.queries)
     if out.numel() and max_q and cu_q.numel() > 1:
-        fp8_interface.launch(
+        dispatch_fp8.launch(
             packed.spread(q),
             packed.spread(k),
             packed.spread(v),
             packed.spread(out),
             lse,
-            scales=fp8.Scales(near(q_scale), near(k_scale), near(v_scale)),
+            scales=fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale)),
             causal=causal,
             causal_offset=right,
             left_offset=left,

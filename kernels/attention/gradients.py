@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import specialised, targets
-from . import backward, backward_exact, backward_few, packed_rest
+from . import backward, backward_exact, backward_few, exactness, packed_rest
 from .options import PLAIN, Options
 from .packed import Packed
 
@@ -42,12 +42,12 @@ def launch(
     rows, keys = (q.shape[1], k.shape[1]) if packed is None else (packed.max_q, packed.max_k)
     ends = 0 if packed is None else keys - rows
     left = None if left_offset is None else left_offset + ends
-    seen = backward.keys_seen(keys, causal, causal_offset + ends, left, rows)
-    exact = backward.is_exact(q.dtype, seen, q.shape[:3].numel())
+    seen = exactness.keys_seen(keys, causal, causal_offset + ends, left, rows)
+    exact = exactness.is_exact(q.dtype, seen, q.shape[:3].numel())
     found, less = None, None
     # A bias whose gradient is a sum over keys or queries is served exactly as it is.
     summed = bias_grad and (
-        backward.sums_over_keys(options.bias, keys) or backward.sums_over_rows(options.bias, rows)
+        exactness.sums_over_keys(options.bias, keys) or exactness.sums_over_rows(options.bias, rows)
     )
     if options.exact_gradients and not (exact or summed):
         tensors = (dout, dlse, q, k, v, out, lse)
@@ -78,7 +78,7 @@ def launch(
             packed_rest.clear_gradients(dq, dk, dv, packed.queries, packed.keys)
         else:
             inputs = (dout[0], dlse, q[0], k[0], v[0])
-            few = backward.FEW_KEYS
+            few = exactness.FEW_KEYS
             backward_few.launch(
                 *inputs, [dq, dk, dv], packed, options, few=few, scale=scale, **mask
             )

@@ -7,7 +7,8 @@ import triton
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import targets
-from .hopper import LOG2_E, ROWS, copyable, descriptor, ragged_descriptor
+from .descriptors import copyable, descriptor, ragged_descriptor
+from .hopper import LOG2_E, ROWS
 from .hopper import supported as supported_forward
 from .hopper_backward_marked import attention_backward_hopper_marked
 from .hopper_backward_marked_plan import BLOCK_M, MOST, SOME

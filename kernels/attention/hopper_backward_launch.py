@@ -15,8 +15,9 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from .. import targets
 from . import hopper_backward_short as short
 from . import hopper_backward_wide as wide
-from .backward import keys_seen
-from .hopper import LOG2_E, copyable, descriptor, ragged_descriptor
+from .descriptors import copyable, descriptor, ragged_descriptor
+from .exactness import keys_seen
+from .hopper import LOG2_E
 from .hopper import supported as supported_forward
 from .hopper_backward import attention_backward_hopper
 from .hopper_backward_rows import (

@@ -15,11 +15,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..hopper import ROWS, meet, new_ring
-from .backward_exact import block_of
 from .hopper_backward_marked_plan import BLOCK_M, MOST, SOME, Memory, Plan
 from .hopper_backward_q import hide
 from .hopper_backward_work import scores
 from .marks import is_marked
+from .order import block_of
 from .packed import bounds
 
 SIZES = [

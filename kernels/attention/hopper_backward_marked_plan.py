@@ -8,8 +8,8 @@ from triton.experimental.gluon import language as gl
 from triton.language.core import _aggregate as aggregate
 
 from ..hopper import ROWS, Ring
-from .backward_exact import block_of
 from .hopper_problem import Sequence
+from .order import block_of
 from .packed import bounds
 
 BLOCK_M = gl.constexpr(128)  # rows of a program, 64 a consumer

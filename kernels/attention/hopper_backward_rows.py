@@ -20,9 +20,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from .backward_tiles import spoilt
 from .hopper_backward_packed import PLACE, place
-from .marks import is_marked
+from .marks import is_marked, spoilt
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 

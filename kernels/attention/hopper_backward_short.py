@@ -14,7 +14,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import targets
-from .hopper import LOG2_E, ROWS, descriptor
+from .descriptors import descriptor
+from .hopper import LOG2_E, ROWS
 from .hopper_backward_rows import Tensors
 from .hopper_backward_short_kv import attention_backward_hopper_short_kv
 from .hopper_backward_short_q import attention_backward_hopper_short_q

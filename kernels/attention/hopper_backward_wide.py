@@ -15,7 +15,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import hopper as ring
 from .. import targets
-from .hopper import LOG2_E, ROWS, descriptor
+from .descriptors import descriptor
+from .hopper import LOG2_E, ROWS
 from .hopper_backward_kv import attention_backward_hopper_kv
 from .hopper_backward_q import attention_backward_hopper_q
 from .hopper_backward_rows import Tensors, attention_backward_hopper_prepare

@@ -11,8 +11,9 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from .. import hopper as ring
 from .. import targets
 from ..reach import LIMIT
-from .fp8 import Scales
-from .hopper import ROWS, copyable, descriptor, ragged_descriptor
+from .descriptors import copyable, descriptor, ragged_descriptor
+from .fp8_scales import Scales
+from .hopper import ROWS
 from .hopper_fp8_forward import attention_forward_fp8_hopper
 from .hopper_fp8_prepare import KEYS, columns, prepare, turnable
 from .hopper_problem import BEYOND

@@ -21,7 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..hopper import ROWS, new_ring
-from .fp8 import OFFSET as OFFSETS
+from .fp8_scales import OFFSET as OFFSETS
 from .hopper_copies import Memory
 from .hopper_fp8_problem import Fp8Problem
 from .hopper_order import anew

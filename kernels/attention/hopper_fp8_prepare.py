@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 
 from ..reach import LIMIT
-from .forward import LOG2_E
-from .fp8 import Scales, no_zero, scale_of
+from .constants import LOG2_E
+from .fp8_scales import Scales, no_zero, scale_of
 from .packed import Begins, begins, bounds
 from .packed_tiles import lengths
 

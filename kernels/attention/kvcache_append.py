@@ -10,7 +10,7 @@ from triton.language.extra.cuda import gdc_launch_dependents
 from .. import targets
 from ..reach import wide
 from . import e4m3
-from .configs import padded
+from .columns import padded
 from .e4m3 import narrowed
 from .kvcache_layout import Cache, keys_in_cache, owners
 from .reach import spans

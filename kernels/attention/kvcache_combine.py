@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
-from .configs import padded
+from .columns import padded
 from .kvcache_layout import parts_of, queries_of, row_of
 from .scores import finite
 

@@ -8,7 +8,7 @@ import torch
 
 from .. import targets
 from . import e4m3, kvcache_combine
-from .configs import columns
+from .columns import columns
 from .kvcache_configs import alone, choose, choose_splits
 from .kvcache_forward import attention_kvcache
 from .kvcache_layout import Cache

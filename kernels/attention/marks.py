@@ -35,3 +35,10 @@ def all_marked(lse: torch.Tensor) -> torch.Tensor:
     """As ``lse``, of which nothing is known: every row with a mark."""
     bits = (lse.detach().view(torch.int32) | 1).view(torch.float32)
     return torch.where(lse.isfinite(), bits, lse)
+
+
+@triton.jit
+def spoilt(b_lse):
+    """NaN for +inf: where a score is +inf all weights of its row are NaN, and the others' exponents
+    would make them 0."""
+    return tl.where(b_lse == float("inf"), float("nan"), b_lse)

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from .. import checks, specialised, targets, transforms
-from . import few_queries, forward, gradients
-from .marks import all_marked
+from .. import checks, transforms
+from . import gradients
+from .dispatch_forward import launch
 from .options import NAMES, Options
-from .packed import Packed
 
 
 @torch.library.custom_op("warpwatch::flash_attention", mutates_args=())
@@ -63,41 +62,6 @@ def _forward(
 def there(rows: torch.Tensor) -> torch.Tensor | None:
     """None where it is without elements."""
     return rows if rows.numel() else None
-
-
-def launch(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor | None,
-    rows: torch.Tensor | None,
-    options: Options,
-    *,
-    scale: float,
-    packed: Packed | None = None,
-    **mask: Any,
-) -> None:
-    """The kernel of this architecture where there is one and it takes the problem. ``lse`` and
-    ``rows`` as ``forward.launch`` takes them."""
-    with targets.on_device_of(q, "q"):
-        few = packed is None and options.plain
-        if few and few_queries.supported(q, k, v, scale, mask["left_offset"]):
-            found = rows if lse is None else lse
-            assert found is not None
-            few_queries.launch(q, k, v, out, found, scale=scale, **mask)
-            if rows is not None:  # of parts of a row no largest weight is known
-                rows.copy_(all_marked(found))
-            return
-        hopper = specialised.load("attention.hopper") if targets.current().has_wgmma else None
-        alike = v.shape[3] == q.shape[3] and options.plain
-        given: dict[str, Any] = {"scale": scale, "packed": packed, **mask}
-        if hopper is not None and alike and hopper.supported(q, k, v, **given):
-            given["rows"] = rows
-            if specialised.serves("attention.hopper", hopper.launch, q, k, v, out, lse, **given):
-                return
-        given["rows"] = rows
-        forward.launch(q, k, v, out, lse, options=options, **given)
 
 
 def _outputs(

@@ -25,3 +25,14 @@ def taken(i_program, n_blocks, TOGETHER: tl.constexpr):
         i_group = i_program // (n_blocks * TOGETHER)
         i_own = i_program % (n_blocks * TOGETHER)
         return i_own // TOGETHER, i_group * TOGETHER + i_own % TOGETHER
+
+
+# Rounds of all programs begin so far apart that none has only early, or late, rows of causal heads.
+APART = tl.constexpr(7919)
+
+
+@triton.jit
+def block_of(first, turn, n_programs):
+    """This program's block of rows in the ``turn``-th round of all programs from ``first`` on."""
+    i_own = (tl.program_id(0) + (first // n_programs + turn) * APART) % n_programs
+    return first + turn * n_programs + i_own

@@ -6,7 +6,6 @@ decoded to fp16, which holds all of e4m3 exactly, on its way to the fp16 matrix 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 
 import torch
@@ -17,23 +16,8 @@ from .. import targets
 from ..reach import far, wide
 from . import combine, configs
 from .epilogue import store_parts, tile_of_program
+from .fp8_scales import BLOCK, Scale
 from .portable import describable_rows
-
-BLOCK = tl.constexpr(128)  # values of K, and columns of b, that share a block scale
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Scales of one operand with a stride for each of its axes, all within 2^31 elements;
-    ``blocks`` of 128 along K (and of b also along N) instead of one for all of K."""
-
-    values: torch.Tensor | None = None
-    strides: tuple[int, int] | tuple[None, None] = (None, None)
-    blocks: bool = False
-
-    @property
-    def kind(self) -> str:
-        return "none" if self.values is None else "blocks" if self.blocks else "outer"
 
 
 @triton.jit

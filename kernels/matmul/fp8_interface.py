@@ -9,7 +9,7 @@ import torch
 from .. import checks, specialised, targets
 from ..reach import near
 from . import fp8
-from .fp8 import Scale
+from .fp8_scales import Scale
 
 DTYPES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
 OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)

@@ -11,7 +11,7 @@ from .. import hopper as ring
 from .. import targets
 from . import combine, hopper_fp8_kernel
 from .configs import MOST_PARTS, SPLIT_ROWS
-from .fp8 import Scale
+from .fp8_scales import Scale
 from .hopper_boxes import copyable, descriptor, parts_of
 from .hopper_choice import PART_COLUMNS, ROWS, programs_in_step, whole_columns
 from .hopper_fp8_kernel import matmul_hopper_fp8

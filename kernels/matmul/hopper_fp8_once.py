@@ -21,7 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from ..hopper import Cursor, barriers, partition_barrier
-from .fp8 import BLOCK
+from .fp8_scales import BLOCK
 from .hopper_fp8_tile import ask_scales, scales_memory, scales_of_tensors, wait_for_scales
 from .hopper_store import store
 

@@ -15,7 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..hopper import ROWS, Cursor
-from .fp8 import BLOCK
+from .fp8_scales import BLOCK
 from .hopper_fp8_tile import WIDTH, multiply, scales_of_tensors, store
 
 BLOCKS = gl.constexpr(4)  # of K a step

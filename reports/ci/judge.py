@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from reports.assembly import assemble
-from reports.asv_results import Benchmark
+from reports.benchmark import Benchmark
 from reports.ci.artifact import Shard, name_of, parse_name, read_shard, unpack, write_results
 from reports.ci.github import Artifact
 from reports.ci.shards import merge

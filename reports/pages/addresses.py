@@ -67,3 +67,7 @@ def _pages(table: Table) -> Iterable[SeriesPage]:
 def digest(text: str, size: int) -> str:
     """Addresses are hashes: no name, of any origin, can collide or leave the site's folder."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
+
+
+def finding_path(identity: str) -> str:
+    return f"f/{digest(identity, 6)}.html"

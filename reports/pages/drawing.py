@@ -20,11 +20,13 @@ from reports.pages.finding_pages import (
     samples_part,
 )
 from reports.pages.grid import OWN, side_by_side, workload_grid
-from reports.pages.rendering import commit_path, finding_path, render, workload_path
+from reports.pages.rendering import commit_path, render, workload_path
 from reports.pages.series_pages import series_page
 from reports.pages.site import ALONE, MOST_FINDING_PAGES, Site
 from reports.pages.view import View
 from reports.work import Workers
+
+from .addresses import finding_path
 
 # Pages a task; those of findings read files, those of commits are mostly empty.
 _SERIES, _FINDINGS, _WORKLOADS, _COMMITS = 16, 8, 12, 60

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from reports import triage
+from reports import names, triage
 from reports.changes import ends
 from reports.history import Table
 from reports.model import Finding
@@ -97,7 +97,7 @@ def other_metrics(view: View, finding: Finding) -> list[dict[str, Any]]:
                     "key": other.key,
                     "metric": metric or title_of(other),
                     "place": " @ ".join(filter(None, (metric and other.workload, other.target))),
-                    "home": words.home(other.key),
+                    "home": names.home(other.key),
                     "before": before,
                     "after": after,
                 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from reports import names
 from reports.history import Table
 from reports.model import Change
 from reports.pages import words
@@ -88,7 +89,7 @@ def workload_grid(view: View, home: tuple[str, str], members: list[tuple[Table, 
         if info.meaning.metric:
             line, column = metric, info.target or OWN
         else:
-            line, column = words.params(info.key) or info.key.benchmark, metric
+            line, column = names.params(info.key) or info.key.benchmark, metric
         if info.meaning.role != "evidence":
             judged.add(line)
         columns[column] = None

@@ -15,6 +15,8 @@ from reports.changes import kind
 from reports.pages import words
 from reports.pages.addresses import digest
 
+from .addresses import finding_path
+
 HERE = Path(__file__).parent
 # No inline script or style runs, and nothing is loaded but the site's own files.
 POLICY = Markup(
@@ -71,10 +73,6 @@ def workload_path(name: str) -> str:
 
 def commit_path(commit: str) -> str:
     return f"c/{commit[:12]}.html"
-
-
-def finding_path(identity: str) -> str:
-    return f"f/{digest(identity, 6)}.html"
 
 
 def machine_path(machine: str, environment: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from reports import names
 from reports.history import SeriesInfo, Table
 from reports.model import Change, SeriesKey
 from reports.noise import Noise, classify, classify_rows
@@ -47,7 +48,7 @@ def title_of(info: SeriesInfo) -> str:
         place = f" @ {info.target}" if info.target else ""
         return f"{info.meaning.metric} of {info.workload}{place}"
     key = info.key
-    return f"{key.benchmark} ({words.params(key)})" if key.params else key.benchmark
+    return f"{key.benchmark} ({names.params(key)})" if key.params else key.benchmark
 
 
 def marks_of(changes: Iterable[Change]) -> list[charts.Mark]:

@@ -11,6 +11,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from reports import names
 from reports.history import SeriesInfo, Table
 from reports.model import Change, Commit
 from reports.noise import Noise
@@ -64,7 +65,7 @@ def series_page(view: View, page: SeriesPage, common: Mapping[str, Any]) -> str:
         title=title_of(first) if len(sections) == 1 else _common_title(first),
         info=first,
         instrument=sampling.instrument(view, table, page.rows[0]),
-        home=words.home(first.key),
+        home=names.home(first.key),
         sections=sections,
         shared=inline(shared),
     )
@@ -129,4 +130,4 @@ def _names(page: SeriesPage) -> list[str]:
     targets = [info.target for info in infos]
     if all(targets) and len(set(targets)) == len(targets):
         return targets
-    return [words.params(info.key) for info in infos]
+    return [names.params(info.key) for info in infos]

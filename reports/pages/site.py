@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from reports import names
 from reports.history import UNASKED, Table
 from reports.judging import Judgement
 from reports.machine_readable import atom, regressions
@@ -265,7 +266,7 @@ def _search(judgement: Judgement, view: View) -> dict[str, Any]:
         "series": [
             [
                 view.title(info),
-                words.home(info.key),
+                names.home(info.key),
                 _short_address(view.address(info.key)),
                 info.meaning.unit,
                 # What the comparison judges by: exact, direction, and where it changed or may not

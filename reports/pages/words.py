@@ -7,7 +7,7 @@ import time
 from functools import lru_cache
 
 from reports.changes import kind
-from reports.model import Change, Finding, SeriesKey
+from reports.model import Change, Finding
 from reports.noise import MEANING as NOISE_MEANING
 from reports.noise import Noise
 
@@ -127,12 +127,3 @@ def _time(form: str, time_s: int) -> str:
         return time.strftime(form, time.gmtime(time_s))
     except (OverflowError, OSError, ValueError):
         return "unknown"
-
-
-def params(key: SeriesKey) -> str:
-    return ", ".join(key.params)
-
-
-def home(key: SeriesKey) -> str:
-    """Where a series was measured."""
-    return f"{key.machine} / {key.environment}" if key.machine else key.environment

@@ -14,7 +14,7 @@ import pytest
 import triton
 
 from benchmarks import targets
-from benchmarks.instruments.compiled import METHOD_VERSION, Measurement, evidence
+from benchmarks.instruments.compiled import METHOD_VERSION, Measurement, evidence, packing
 from benchmarks.instruments.compiled.measure import measure_call
 from reports import kept_evidence
 
@@ -78,7 +78,7 @@ def content(path: Path) -> Any:
 
 
 def rewritten(path: Path, changed: Any) -> None:
-    path.write_bytes(evidence.pack(json.dumps(changed)))
+    path.write_bytes(packing.pack(json.dumps(changed)))
 
 
 def file_of(folder: Path, commit: str) -> Path:

@@ -26,7 +26,7 @@ from tests.kernels.interpreted import Errors, _of_draw, judge, prepare
 
 def draw(seed: int, most: int = 1 << 18) -> Case:
     """Any case the kernels take, of ``most`` scores."""
-    from kernels.attention.backward import FEW_KEYS, keys_seen
+    from kernels.attention.exactness import FEW_KEYS, keys_seen
 
     r = Random(seed)
     while True:

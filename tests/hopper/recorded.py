@@ -15,7 +15,7 @@ from kernels import flash_attention, flash_attention_backward, flash_attention_v
 from kernels.attention import gradients
 from kernels.attention.options import Options
 from kernels.attention.packed import Packed
-from kernels.attention.varlen import flash_attention_varlen_backward_op
+from kernels.attention.varlen_operators import flash_attention_varlen_backward_op
 from tests.kernels import sanitizer_log
 
 SM_90 = targets.get("sm_90")

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from benchmarks.workloads.attention import plain_attention
+from kernels.attention import fp8_scales
 from tests.hopper.twins import PACKED, between_nan, packed_of, relative
 from tests.kernels.interpreted import measure
 
@@ -157,7 +158,7 @@ def test_fp8_attention_agrees_with_its_twin(head_dim: int, causal: bool) -> None
     kind = torch.float8_e4m3fn
     q = torch.randn((B, S, H, head_dim), device="cuda").to(kind)
     k, v = (torch.randn((B, K, KV, head_dim), device="cuda").to(kind) for _ in range(2))
-    scales = fp8.Scales(*(torch.rand(n, device="cuda") + 0.5 for n in (H, KV, KV)))
+    scales = fp8_scales.Scales(*(torch.rand(n, device="cuda") + 0.5 for n in (H, KV, KV)))
     options = {"scales": scales, "causal": causal, "causal_offset": K - S, "scale": head_dim**-0.5}
     assert hopper_fp8.supported(q, k, v, options["scale"])
     results = []
@@ -197,7 +198,9 @@ def test_packed_fp8_attention_agrees_with_its_twin(
     packed = packed_of(lengths_q, lengths_k, longest)
     inputs = [packed.spread(x) for x in (q, k, v)]
     by_sequence = torch.rand((len(lengths_q), H), device="cuda") + 0.5
-    scales = fp8.Scales(by_sequence, *(torch.rand(KV, device="cuda") + 0.5 for _ in range(2)))
+    scales = fp8_scales.Scales(
+        by_sequence, *(torch.rand(KV, device="cuda") + 0.5 for _ in range(2))
+    )
     scale = head_dim**-0.5
     assert hopper_fp8.supported(*inputs, scale, packed)
     results = []

@@ -7,6 +7,7 @@ import torch
 
 from benchmarks.instruments.compiled import record
 from kernels import flash_attention
+from kernels.attention import descriptors
 from tests.hopper.recorded import (
     SM_90,
     attention,
@@ -75,9 +76,8 @@ def test_portable_attention_serves_windows_where_it_is_as_fast(options) -> None:
 def test_head_dims_between_powers_of_two_multiply_fewer_columns(
     head_dim: int, causal: bool, columns: tuple[int, int, bool]
 ) -> None:
-    from kernels.attention import hopper as forward
 
-    assert forward.columns(head_dim, causal) == columns
+    assert descriptors.columns(head_dim, causal) == columns
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from itertools import product as every
 import pytest
 import torch
 
+from kernels.attention import exactness
 from kernels.attention.hopper_backward_wide import heads_together
 from tests.hopper.recorded import (
     SM_90,
@@ -61,11 +62,11 @@ def test_portable_backward_serves_short_sequences_of_many_programs(
 ) -> None:
     """By the times of docs/hopper/backward.md."""
     from benchmarks.instruments.compiled import driver
-    from kernels.attention import backward, hopper_backward_launch
+    from kernels.attention import hopper_backward_launch
 
     q = torch.empty((batch, length, 8, head_dim), dtype=torch.bfloat16, device="meta")
     k = torch.empty((batch, length, kv_heads, head_dim), dtype=torch.bfloat16, device="meta")
-    seen = backward.keys_seen(length, causal, 0, None, length)
+    seen = exactness.keys_seen(length, causal, 0, None, length)
     with driver.active(SM_90):
         assert hopper_backward_launch.faster(q, k, seen) is not portable
 
@@ -85,9 +86,9 @@ def test_two_kernels_serve_short_sequences_and_wide_heads(
     head_dim: int, length: int, causal: bool, two_kernels: bool
 ) -> None:
     """By the times of docs/hopper/backward-two-kernels.md."""
-    from kernels.attention import backward, hopper_backward_launch
+    from kernels.attention import hopper_backward_launch
 
-    seen = backward.keys_seen(length, causal, 0, None, length)
+    seen = exactness.keys_seen(length, causal, 0, None, length)
     assert hopper_backward_launch.choose(head_dim, seen).two_kernels is two_kernels
 
 
@@ -104,9 +105,9 @@ def test_two_kernels_serve_narrow_windows_and_wide_heads(
     head_dim: int, window: int, two_kernels: bool
 ) -> None:
     """By the times of docs/hopper/backward.md."""
-    from kernels.attention import backward, hopper_backward_launch
+    from kernels.attention import hopper_backward_launch
 
-    seen = backward.keys_seen(8192, True, 0, -window, 8192)
+    seen = exactness.keys_seen(8192, True, 0, -window, 8192)
     found = hopper_backward_launch.choose(head_dim, seen, windowed=True)
     assert found.two_kernels is two_kernels
 
@@ -160,13 +161,13 @@ def test_portable_backward_serves_packed_sequences_that_are_short(
 ) -> None:
     """By the times of docs/hopper/backward.md, of 16,384 tokens."""
     from benchmarks.instruments.compiled import driver
-    from kernels.attention import backward, hopper_backward_launch
+    from kernels.attention import hopper_backward_launch
     from kernels.attention.packed import Packed
 
     q = torch.empty((batch, 16384, 16, 128), dtype=torch.bfloat16, device="meta")
     cu = torch.empty(batch + 1, dtype=torch.int32, device="meta")
     packed = Packed(cu, cu, longest, longest)
-    seen = backward.keys_seen(longest, causal, 0, None, longest)
+    seen = exactness.keys_seen(longest, causal, 0, None, longest)
     with driver.active(SM_90):
         faster = hopper_backward_launch.faster(q, q, seen, packed=packed)
     assert faster is not portable

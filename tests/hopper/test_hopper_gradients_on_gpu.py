@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from benchmarks.workloads.attention import plain_attention
+from kernels.attention import exactness
 from tests.hopper.twins import PACKED, between_nan, packed_of, relative
 from tests.kernels.interpreted import Errors, judge, measure, numbers
 
@@ -103,8 +104,8 @@ def test_attention_backward_agrees_with_its_twin(
     # In bf16 some weights are rounded before the product, all of them above head dim 128.
     alike = 4e-3 if kind == torch.float16 else 6e-3
     # Rows of few keys, and few rows, go to kernels that are exact there.
-    seen = backward.keys_seen(K, causal, K - S, None, S)
-    called = not backward.is_exact(kind, seen, q.shape[:3].numel())
+    seen = exactness.keys_seen(K, causal, K - S, None, S)
+    called = not exactness.is_exact(kind, seen, q.shape[:3].numel())
     named = zip(("dq", "dk", "dv"), *runs, twins, plain, truth, strict=True)
     for name, found, again, third, twin, simple, true in named:
         if called:

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from benchmarks.workloads.attention import plain_attention
-from kernels.attention import fp8
+from kernels.attention import fp8_scales
 from tests.kernels.fp8_unit import unit_scores
 from tests.kernels.interpreted import strided
 
@@ -233,6 +233,6 @@ def _rounded(case: Case, q: Any, k: Any, v: Any, masks: dict[str, Any]) -> torch
         return torch.zeros(B, S, H, v.shape[3], dtype=torch.float64)
     top = scores.amax(-1, keepdim=True)
     weights = torch.exp(scores - torch.where(top == float("-inf"), 0.0, top))
-    factor = 2.0 ** fp8.OFFSET[dtype]
+    factor = 2.0 ** fp8_scales.OFFSET[dtype]
     products = torch.einsum("bhst,bthd->bshd", (weights * factor).to(dtype).double() / factor, v)
     return products / weights.sum(-1).clamp_min(1e-300).transpose(1, 2)[..., None]

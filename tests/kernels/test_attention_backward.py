@@ -165,7 +165,7 @@ def run_sums(draw: int) -> tuple[torch.Tensor, ...]:
     are shifted by, and the largest of them."""
     import kernels
     from kernels.attention import backward
-    from kernels.attention.forward import LOG2_E
+    from kernels.attention.constants import LOG2_E
 
     plain, seen = backward.attention_backward_rows, []
 

@@ -10,6 +10,7 @@ import torch
 from benchmarks import targets
 from benchmarks.instruments.compiled import driver
 from kernels import specialised
+from kernels.attention import exactness
 from tests.kernels import each_path_once, test_matmul, test_matmul_fp8
 from tests.kernels.on_card import portable
 
@@ -39,7 +40,7 @@ def test_a_kernel_that_is_given_up_is_told() -> None:
 
 
 def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
-    from kernels.attention import backward, hopper, hopper_backward_launch
+    from kernels.attention import hopper, hopper_backward_launch
     from kernels.attention.shapes import limits
 
     taken, masked, gradients = set(), set(), set()
@@ -61,7 +62,7 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
             dout = q.new_empty(q.shape)
             if hopper_backward_launch.supported(q, k, v, dout, 1.0, **options):
                 full = case.KV % hopper_backward_launch.BLOCK_N == 0
-                seen = backward.keys_seen(case.KV, mask, last, first, case.S)
+                seen = exactness.keys_seen(case.KV, mask, last, first, case.S)
                 cut = hopper_backward_launch.choose(case.D, seen, windowed=windowed)
                 gradients |= {("causal", mask), ("whole blocks", full), (windowed, cut)}
                 gradients.add((cut.columns, case.dtype))
@@ -135,7 +136,7 @@ def test_hoppers_packed_sequences_run_hoppers_kernel() -> None:
 def test_hoppers_products_run_hoppers_kernels() -> None:
     """By strides, too: a case that the copy engine does not take runs the portable kernel."""
     from kernels.matmul import hopper, hopper_fp8, hopper_tf32
-    from kernels.matmul.fp8 import Scale
+    from kernels.matmul.fp8_scales import Scale
 
     with driver.active(targets.get("sm_90")):
         for one in each_path_once.HOPPER_PRODUCTS:

@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.attention import exactness
 from tests.kernels import scores_cases
 from tests.kernels.interpreted import Errors, Worker, measure, strided
 from tests.kernels.test_attention_varlen import through_descriptors
@@ -200,7 +201,7 @@ def _ask(
 
 def asked(causal: bool, right: int, left: int | None) -> list[tuple[int, int, bool, int]]:
     """What the device finds of each pair of lengths."""
-    from kernels.attention import backward, backward_few
+    from kernels.attention import backward_few
 
     pairs = list(product(LENGTHS, LENGTHS))
     q, k = (torch.tensor([pair[i] for pair in pairs], dtype=torch.int32) for i in (0, 1))
@@ -208,7 +209,7 @@ def asked(causal: bool, right: int, left: int | None) -> list[tuple[int, int, bo
     plain = not causal and left is None
     room = backward_few.BLOCK_N if plain else backward_few.MASKED_BLOCK_N
     _ask[(len(pairs),)](
-        q, k, to, right, left, CAUSAL=causal, FEW=backward.FEW_KEYS, ROOM=room
+        q, k, to, right, left, CAUSAL=causal, FEW=exactness.FEW_KEYS, ROOM=room
     )  # fmt: skip
     return [
         (*pair, bool(few), begin) for pair, (few, begin) in zip(pairs, to.tolist(), strict=True)
@@ -219,14 +220,14 @@ def asked(causal: bool, right: int, left: int | None) -> list[tuple[int, int, bo
 def test_the_device_finds_few_keys_where_the_host_would(
     interpreter: Worker, causal: bool, right: int, left: int | None
 ) -> None:
-    from kernels.attention import backward, backward_few
+    from kernels.attention import backward_few
 
     plain = not causal and left is None
     room = backward_few.BLOCK_N if plain else backward_few.MASKED_BLOCK_N
     for n_q, n_k, few, begin in interpreter.run(asked, causal, right, left):
         more = n_k - n_q
         first = None if left is None else more - left
-        wanted = backward.keys_seen(n_k, causal, more + right, first, n_q) <= backward.FEW_KEYS
+        wanted = exactness.keys_seen(n_k, causal, more + right, first, n_q) <= exactness.FEW_KEYS
         # Rows that see none come before those that see some.
         seen = [
             (0 if first is None else max(row + first, 0), min(row + more + right + 1, n_k))
@@ -242,4 +243,4 @@ def test_the_device_finds_few_keys_where_the_host_would(
             assert all(begin <= start and end <= begin + room for start, end in some)
         elif wanted:
             # A window that the first, the middle and the last row see little of, and others all.
-            assert widest > backward.FEW_KEYS and left is not None and n_q > n_k, (n_q, n_k)
+            assert widest > exactness.FEW_KEYS and left is not None and n_q > n_k, (n_q, n_k)

@@ -18,6 +18,7 @@ _NO_METHOD = {
     "evidence.py",
     "identity.py",
     "kept.py",
+    "packing.py",
     "sides.py",
     "upgrade_page.py",
 }

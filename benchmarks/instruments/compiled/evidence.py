@@ -9,7 +9,6 @@ holds and reads it back.
 from __future__ import annotations
 
 import json
-import lzma
 import math
 import os
 import re
@@ -22,6 +21,7 @@ from typing import Any
 from reports import kept_evidence
 
 from .measure import Measurement
+from .packing import pack
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -70,12 +70,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(one) for key, one in value.items()}
     return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def pack(text: str) -> bytes:
-    """Compressed, the same bytes for the same text. Every listing of every commit is packed: a
-    higher preset takes nine times as long to save a sixth."""
-    return lzma.compress(text.encode(), preset=1)
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ def _raised(name: str, target: Target, error: BaseException) -> Measurement:
 
 
 def _measured(name: str, target: Target, recording: Recording) -> Measurement:
-    from . import evidence, identity, reading
+    from . import identity, packing, reading
 
     readings = reading.read(recording.launches)
     values = summarize(recording, readings)
@@ -165,7 +165,7 @@ def _measured(name: str, target: Target, recording: Recording) -> Measurement:
         "notes": list(recording.notes),
     }
     code = {
-        key: evidence.pack(identity.listing(one.code.program))
+        key: packing.pack(identity.listing(one.code.program))
         for key, one in reading.by_kernel(readings).items()
     }
     full = {metric.name: float(values.get(metric.name, math.nan)) for metric in metrics.COMPILED}
