@@ -32,7 +32,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # Triton decides at its import
 
 import kernels  # noqa: E402
-from kernels import targets  # noqa: E402
+from kernels.runtime import targets  # noqa: E402
 
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -1,6 +1,7 @@
 """FlashAttention and matmul in Triton, for NVIDIA and AMD."""
 
-from . import flops, targets
+from kernels.runtime.targets import check_hopper_features
+
 from .attention import (
     flash_attention,
     flash_attention_backward,
@@ -9,10 +10,10 @@ from .attention import (
     scaled_dot_product_attention,
 )
 from .matmul import grouped_matmul, matmul
-from .targets import check_hopper_features
+from .runtime import flops, targets
 
 if targets.interpreting():
-    from .interpreter import mend
+    from kernels.runtime.interpreter import mend
 
     mend()
 

@@ -12,7 +12,7 @@ def fp8_flavour() -> Any:
     """
     import torch
 
-    from kernels import targets
+    from kernels.runtime import targets
 
     try:
         flavours = getattr(targets.current(), "fp8_dtypes", ())

@@ -1,9 +1,9 @@
 """Exact attention that never writes the score matrix to memory."""
 
-from .interface import flash_attention, flash_attention_backward
-from .kvcache import flash_attention_kvcache
-from .sdpa import scaled_dot_product_attention
-from .varlen import flash_attention_varlen
+from kernels.attention.api.dense import flash_attention, flash_attention_backward
+from kernels.attention.api.kvcache import flash_attention_kvcache
+from kernels.attention.api.sdpa import scaled_dot_product_attention
+from kernels.attention.api.varlen import flash_attention_varlen
 
 __all__ = [
     "flash_attention",

@@ -1,6 +1,6 @@
 """Matrix multiplication with fused epilogues."""
 
-from .grouped_interface import grouped_matmul
-from .interface import matmul
+from kernels.matmul.api.dense import matmul
+from kernels.matmul.api.grouped import grouped_matmul
 
 __all__ = ["grouped_matmul", "matmul"]

@@ -19,7 +19,7 @@ from benchmarks.instruments.compiled import chain, measure, reading, record
 from benchmarks.instruments.compiled.bound import Bound
 from benchmarks.instruments.compiled.code import Instruction, Program
 from benchmarks.instruments.compiled.measure import measure_call
-from kernels import specialised
+from kernels.runtime import backends
 
 _PATH = Path(__file__).with_name("attention_kernel.py")
 _SPEC = importlib.util.spec_from_file_location("attention_kernel", _PATH)
@@ -167,7 +167,7 @@ def test_softmax_that_waits_for_its_products_is_a_chain() -> None:
 
 def test_pipelined_products_are_hardly_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     # The portable kernel: that for Hopper orders its warps by itself, and has no chain at all.
-    monkeypatch.setattr(specialised, "_given_up", {"matmul.hopper"})
+    monkeypatch.setattr(backends, "_given_up", {"matmul.hopper.launch"})
     workload = configuration.workloads().get("matmul-fp16-4096x4096x4096")
     found = measure(workload, targets.get("sm_90"))
     (launch,) = found.evidence["launches"]

@@ -199,7 +199,10 @@ def test_wrong_usage_is_said_before_anything_runs(
         ("json:dumpz", "json has no dumpz; did you mean dump, dumps"),
         ("json:frobnicate", "json has no frobnicate; it has JSONDecodeError, JSONDecoder"),
         ("json:__name__", "is no callable"),
-        ("kernels.matmul.portable:matmul_kernel", "is a Triton kernel, .* name the function"),
+        (
+            "kernels.matmul.portable.kernel:matmul_kernel",
+            "is a Triton kernel, .* name the function",
+        ),
     ],
 )
 def test_what_is_not_found_is_named(name: str, message: str) -> None:

@@ -16,8 +16,8 @@ from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.attention_backward import BackwardWorkload
 from benchmarks.workloads.written_out import formula_bytes
 from examples import memory_table
-from kernels.attention import gradients
-from kernels.attention.options import Options
+from kernels.attention.common.options import Options
+from kernels.attention.dispatch import backward as gradients
 
 LENGTH, HEADS, HEAD_DIM = 256, 3, 64
 

@@ -157,9 +157,9 @@ def formula(
 def launch(case: Case, seed: int = 0, given: Any = None, made: Any = None) -> list[torch.Tensor]:
     """Gradients by the kernels, in one of their orders; what they leave unwritten is NaN. ``given``
     as ``Case.tensors``, ``made`` as ``formula`` gives them."""
-    from kernels.attention import hopper_backward_launch as launches
-    from kernels.attention import hopper_backward_wide as wide
-    from kernels.attention import packed as packing
+    from kernels.attention.common.packed import sequences as packing
+    from kernels.attention.hopper.backward import launch as launches
+    from kernels.attention.hopper.backward.wide import launch as wide
     from tests.gluon.interpreter import hopper_on_the_cpu
 
     given, made = given or case.tensors(), made or formula(case, "float32")
@@ -260,7 +260,7 @@ def run_operator(case: Case) -> tuple[dict[str, Errors], list[str]]:
     """Errors of gradients behind the operators' own forward pass, of packed sequences one by one,
     and the names of Gluon's kernels."""
     import kernels
-    from kernels.attention import hopper_backward_launch as launches
+    from kernels.attention.hopper.backward import launch as launches
     from tests.gluon.interpreter import hopper_on_the_cpu
 
     given = case.tensors()

@@ -26,7 +26,7 @@ from tests.kernels.interpreted import Errors, _of_draw, judge, prepare
 
 def draw(seed: int, most: int = 1 << 18) -> Case:
     """Any case the kernels take, of ``most`` scores."""
-    from kernels.attention.exactness import FEW_KEYS, keys_seen
+    from kernels.attention.common.numerics.exactness import FEW_KEYS, keys_seen
 
     r = Random(seed)
     while True:
@@ -102,10 +102,10 @@ def draw(seed: int, most: int = 1 << 18) -> Case:
 
 
 class Lines(AbstractContextManager["Lines"]):
-    """Lines of modules of ``kernels`` whose name begins with ``prefix`` that ran, in any thread."""
+    """Lines of modules of ``kernels`` whose name begins with ``folder`` that ran, in any thread."""
 
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
         self.ran: dict[str, set[int]] = {}
         self.codes: dict[str, set[Any]] = {}
 
@@ -119,8 +119,7 @@ class Lines(AbstractContextManager["Lines"]):
         threading.settrace(None)
 
     def _call(self, frame: Any, event: str, argument: Any) -> Any:
-        name = frame.f_code.co_filename.rsplit("/", 1)[-1]
-        if not name.startswith(self.prefix) or "/kernels/" not in frame.f_code.co_filename:
+        if self.folder not in frame.f_code.co_filename:
             return None
         ran = self.ran.setdefault(frame.f_code.co_filename, set())
         self.codes.setdefault(frame.f_code.co_filename, set()).add(frame.f_code)
@@ -174,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop, failed = time.monotonic() + given.seconds, 0
     worst = {name: [0.0, 0.0] for name in NAMES}
     forms: Counter[str] = Counter()
-    lines = Lines("hopper_backward")
+    lines = Lines("/kernels/attention/hopper/backward/")
     with lines if given.lines else nullcontext():
         for seed in range(given.first, given.first + given.count):
             if time.monotonic() > stop:

@@ -58,7 +58,7 @@ def _packed(random: Random, most: int) -> dict[str, Any]:
 
 
 def draw(seed: int) -> Case:
-    from kernels.attention.hopper import HopperConfig
+    from kernels.attention.hopper.forward.launch import HopperConfig
 
     random = Random(seed)
     D = random.choice(HEAD_DIMS)
@@ -97,7 +97,7 @@ def draw(seed: int) -> Case:
 
 
 def draw_fp8(seed: int) -> Fp8Cut:
-    from kernels.attention.hopper_fp8 import FEWEST_KEYS, Fp8HopperConfig
+    from kernels.attention.hopper.fp8.launch import FEWEST_KEYS, Fp8HopperConfig
 
     random = Random(seed)
     D = random.choice([one for one in HEAD_DIMS if one >= 16])

@@ -16,7 +16,9 @@ from itertools import product
 from random import Random
 from typing import Any
 
-from kernels.matmul import hopper_choice, hopper_fp8, hopper_lines
+from kernels.matmul.hopper import choose as hopper_choice
+from kernels.matmul.hopper.fp8 import launch as hopper_fp8
+from kernels.matmul.hopper.unaligned import launch as hopper_lines
 from tests.gluon import matmul_cases
 from tests.gluon.matmul_cases import Case, Forms
 from tests.kernels import test_matmul_fp8

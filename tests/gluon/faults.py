@@ -14,7 +14,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.hopper import Cursor, barriers, layout
+from kernels.device.hopper_rings import Cursor, barriers, layout
 from tests.gluon.interpreter import hopper_on_the_cpu
 
 BLOCK = 64

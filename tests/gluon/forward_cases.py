@@ -57,13 +57,13 @@ class Case:
         return "-".join("".join(word.split()) for word in (*words, *cut)) or "plain"
 
     def limits(self, n_q: int, n_k: int) -> tuple[bool, int, int | None]:
-        from kernels.attention import shapes
+        from kernels.attention.common import shapes
 
         return shapes.limits(n_k - n_q, self.causal, self.window)
 
     def packed(self) -> Any:
         """Where sequences begin: behind rows of NaN, unless for the public function."""
-        from kernels.attention.packed import Packed
+        from kernels.attention.common.packed.sequences import Packed
 
         if not self.q:
             return None
@@ -147,7 +147,7 @@ def forms(cases: Sequence[Any]) -> list[Form]:
 def outputs(case: Case, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) in memory of NaN."""
     import kernels
-    from kernels.attention import hopper
+    from kernels.attention.hopper.forward import launch as hopper
 
     config = hopper.HopperConfig(**case.config) if case.config else None
     packed = case.packed()
@@ -284,7 +284,7 @@ class PackedFp8Case(Fp8Cut, varlen_fp8_cases.Case):
 @contextmanager
 def serving_fp8(case: Fp8Cut) -> Iterator[None]:
     """Inside, one call is interpreted, and cut as the case says."""
-    from kernels.attention import hopper_fp8
+    from kernels.attention.hopper.fp8 import launch as hopper_fp8
 
     chosen = hopper_fp8.choose
     if case.config:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import product
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
@@ -26,8 +26,9 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, TensorHandle
 from triton.runtime.jit import ConstexprFunction, JITFunction
 
-from kernels import hopper, targets
-from kernels.attention import hopper_backward
+from kernels.attention.hopper.backward.one_pass import kernel as hopper_backward
+from kernels.device import hopper_rings
+from kernels.runtime import targets
 from tests.gluon import engines, language, ptx
 from tests.gluon.blocks import OF_TORCH, Block, MisuseError, block_of, decode, encode
 from tests.gluon.memory import Descriptor, Pointer, Storage
@@ -35,7 +36,7 @@ from tests.gluon.order import Program
 
 STANDS_FOR = {
     **language.STANDS_FOR,
-    id(hopper.partition_barrier): language.nothing,
+    id(hopper_rings.partition_barrier): language.nothing,
     id(hopper_backward.add_to_global): engines.add_to_global,
 }
 BUILTINS = {
@@ -206,10 +207,9 @@ def hopper_on_the_cpu(multiprocessors: int = 4, seed: int = 0) -> Iterator[Launc
         launches.named.append(named)
         launch(kernel, given, named, grid, seed + len(launches.kernels))
 
-    for name in ("kernels.attention", "kernels.matmul"):
-        for one in iter_modules(import_module(name).__path__):
-            if one.name.startswith("hopper"):
-                import_module(f"{name}.{one.name}")
+    for one in walk_packages(import_module("kernels").__path__, "kernels."):
+        if ".hopper." in one.name:
+            import_module(one.name)
     everywhere = _without_launch_order()
     hopper_target = targets.Target("sm_90", "cuda", 90)
     targets.current = lambda: hopper_target

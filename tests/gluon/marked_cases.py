@@ -108,9 +108,9 @@ def moved(tensor: torch.Tensor) -> torch.Tensor:
 
 def run(case: Case) -> float:
     """The largest error by its bar; infinite where a row without a mark is not as it was."""
-    from kernels.attention import gradients
-    from kernels.attention.options import Options
-    from kernels.attention.packed import Packed
+    from kernels.attention.common.options import Options
+    from kernels.attention.common.packed.sequences import Packed
+    from kernels.attention.dispatch import backward as gradients
     from tests.gluon.interpreter import hopper_on_the_cpu
 
     sequences = drawn(case)

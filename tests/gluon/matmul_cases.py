@@ -109,7 +109,11 @@ def stayed(out: torch.Tensor) -> bool:
 @contextmanager
 def choosing(config: Any) -> Iterator[None]:
     """As a sweep does: ``config`` is what modules choose whose configurations are of its class."""
-    from kernels.matmul import hopper, hopper_choice, hopper_fp8, hopper_lines, hopper_tf32
+    from kernels.matmul.hopper import choose as hopper_choice
+    from kernels.matmul.hopper import launch as hopper
+    from kernels.matmul.hopper.fp8 import launch as hopper_fp8
+    from kernels.matmul.hopper.tf32 import launch as hopper_tf32
+    from kernels.matmul.hopper.unaligned import launch as hopper_lines
 
     with ExitStack() as stack:
         for module, name, kind in (

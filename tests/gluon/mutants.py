@@ -27,38 +27,38 @@ from typing import Any
 
 from tests.gluon.taken_away import Change, Mutant, functions, mutants_of, name_of, unawaited
 
-OF_GRADIENTS = r"kernels\.attention\.hopper_backward.*"
+OF_GRADIENTS = r"kernels\.attention\.hopper\.(backward|packed).*"
 QUICKEST = 8  # cases that try a change in more than one order
 NOT_TOLD, NOT_REACHED = "NOT TOLD", "NOT REACHED"
 # Nothing tells these, since nothing is wrong with the kernel: something else says the same.
 # By module, function and change: how many places, and why.
 HARMLESS = {
     (
-        "hopper_backward",
+        "attention.hopper.backward.one_pass.kernel",
         "_produce",
         "Cursor(gl.to_tensor(0), gl.to_tensor(1), work.STAGES) in phase 0",
     ): (1, "stages are handed back by named barriers, which have no phase"),
-    ("hopper_backward_kv", "_keys", "no memory.q.wait(at)"): (
+    ("attention.hopper.backward.wide.key_grads", "_keys", "no memory.q.wait(at)"): (
         2,
         "the other warpgroup waited before it handed weights over",
     ),
-    ("hopper_backward_marked", "_consume", "no meet('sync', 0)"): (
+    ("attention.hopper.backward.heavy_rows.kernel", "_consume", "no meet('sync', 0)"): (
         1,
         "turns are for speed alone",
     ),
-    ("hopper_backward_q", "_consume", "no k_ring.wait(k_at)"): (
+    ("attention.hopper.backward.wide.query_grads", "_consume", "no k_ring.wait(k_at)"): (
         1,
         "a block passed over is a program's first: its stage was never used",
     ),
-    ("hopper_backward_short_kv", "_pass_over", "no memory.dout.wait(at)"): (
+    ("attention.hopper.backward.short.key_grads", "_pass_over", "no memory.dout.wait(at)"): (
         1,
         "a stage of dO is handed back before that of Q is",
     ),
-    ("hopper_forward", "_turn", "no meet(OPERATION, I_CONSUMER % CONSUMERS)"): (
+    ("attention.hopper.forward.kernel", "_turn", "no meet(OPERATION, I_CONSUMER % CONSUMERS)"): (
         1,
         "turns are for speed alone",
     ),
-    ("hopper_forward", "_consume", "no _turn('sync', 0, CONSUMERS)"): (
+    ("attention.hopper.forward.kernel", "_consume", "no _turn('sync', 0, CONSUMERS)"): (
         1,
         "turns are for speed alone",
     ),
@@ -68,7 +68,8 @@ HARMLESS = {
 @dataclass(frozen=True)
 class Call:
     """A ``case`` of the tests, and what ``run`` says is beyond its bars in one of its orders, 0 for
-    its own; nothing where all is well. ``of``: where it reaches places, beside kernels.hopper."""
+    its own; nothing where all is well. ``of``: where it reaches places, also
+    kernels.device.hopper_rings."""
 
     of: re.Pattern[str]
     case: Any
@@ -117,7 +118,7 @@ def calls() -> list[Call]:
         Call(re.compile(of), case, run)
         for of, run, cases in (
             (r"kernels\.matmul\..*", product, test_matmul.CASES),
-            (r"kernels\.attention\.hopper_(?!backward).*", forward, forwards),
+            (r"kernels\.attention\.hopper\.(?!backward).*", forward, forwards),
             (OF_GRADIENTS, backward, test_backward.CASES),
             (OF_GRADIENTS, marked, test_marked.CASES),
         )
@@ -208,7 +209,10 @@ def main(arguments: list[str]) -> int:
     every = [
         one
         for one in calls()
-        if any(one.of.fullmatch(module) or module == "kernels.hopper" for module in modules)
+        if any(
+            one.of.fullmatch(module) or module == "kernels.device.hopper_rings"
+            for module in modules
+        )
     ]
     begun = time.perf_counter()
     if wrong := reach(every, among):
@@ -220,7 +224,7 @@ def main(arguments: list[str]) -> int:
     for plain in among:
         for mutant in mutants_of(plain):
             kind = found = judged(mutant, every, given.orders)
-            key = (plain.__module__.rsplit(".", 1)[-1], plain.__name__, mutant.what)
+            key = (plain.__module__.removeprefix("kernels."), plain.__name__, mutant.what)
             count, known = HARMLESS.get(key, (0, ""))
             if found == NOT_TOLD and harmless[key] < count:
                 kind, found = "harmless", f"harmless: {known}"
@@ -230,7 +234,11 @@ def main(arguments: list[str]) -> int:
             counts[kind] += 1
             print(f"{mutant}: {found}", flush=True)
     print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
-    asked = {one.rsplit(".", 1)[-1] for one in modules} if given.only else {k[0] for k in HARMLESS}
+    asked = (
+        {one.removeprefix("kernels.") for one in modules}
+        if given.only
+        else {k[0] for k in HARMLESS}
+    )
     stale = [k for k, (count, _) in HARMLESS.items() if k[0] in asked and harmless[k] != count]
     if stale:
         print(f"told, or gone, of those that HARMLESS names: {stale}")

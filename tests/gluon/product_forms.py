@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from kernels.matmul.hopper_choice import LINES, MEDIUM, SMALL, TINY, TRIPLE, WIDE_ONCE, HopperConfig
-from kernels.matmul.hopper_choice import WIDE as WIDE_OF_16
-from kernels.matmul.hopper_fp8 import FEW as FEW_OF_FP8
-from kernels.matmul.hopper_fp8 import (
+from kernels.matmul.hopper.choose import LINES, MEDIUM, SMALL, TINY, TRIPLE, WIDE_ONCE, HopperConfig
+from kernels.matmul.hopper.choose import WIDE as WIDE_OF_16
+from kernels.matmul.hopper.fp8.launch import FEW as FEW_OF_FP8
+from kernels.matmul.hopper.fp8.launch import (
     LARGE,
     NARROW,
     OBLONG,
@@ -18,7 +18,7 @@ from kernels.matmul.hopper_fp8 import (
     Fp8HopperConfig,
     Fp8OnceConfig,
 )
-from kernels.matmul.hopper_lines import BROAD, TALL
+from kernels.matmul.hopper.unaligned.launch import BROAD, TALL
 from tests.gluon.matmul_cases import Case
 
 PERSISTENT, ONCE, LINED = ("matmul_hopper",), ("matmul_hopper_once",), ("matmul_hopper_lines",)

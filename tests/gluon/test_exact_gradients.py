@@ -25,7 +25,7 @@ IN_PACKS = Packed(q=(70, 0, 9, 130), k=(150, 5, 9, 64), H=2, G=2)
 
 def run_served(case: Case | Packed) -> tuple[dict[str, Errors], list[str]]:
     """The errors, and the names of Gluon's kernels."""
-    from kernels.attention import hopper_backward_launch as launches
+    from kernels.attention.hopper.backward import launch as launches
     from tests.gluon.interpreter import hopper_on_the_cpu
 
     with hopper_on_the_cpu(2) as told, patch.object(launches, "FEW_PACKED", 0):

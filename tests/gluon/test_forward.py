@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernels.attention import hopper_cut
+from kernels.attention.hopper.forward import tail_cut
 from tests.gluon.drawn_forward import check, draw, draw_fp8
 from tests.gluon.forward_cases import (
     FP8_KERNEL,
@@ -219,7 +219,7 @@ def test_every_cut(worker: Worker, case: Case) -> None:
 @pytest.mark.parametrize("case", TAILS, ids=str)
 def test_tails_of_fewer_warpgroups(worker: Worker, case: Case) -> None:
     consumers = case.config["consumers"]
-    assert hopper_cut.cut(case.S, case.H, consumers, case.processors)[2] < consumers
+    assert tail_cut.cut(case.S, case.H, consumers, case.processors)[2] < consumers
     worker.check(run, case)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.matmul.hopper_fp8 import FEW as FEW_OF_FP8
-from kernels.matmul.hopper_fp8 import LARGE, NARROW, OBLONG, SQUARE, Fp8OnceConfig
+from kernels.matmul.hopper.fp8.launch import FEW as FEW_OF_FP8
+from kernels.matmul.hopper.fp8.launch import LARGE, NARROW, OBLONG, SQUARE, Fp8OnceConfig
 from tests.gluon import matmul_cases
 from tests.gluon.drawn_matmul import check, draw
 from tests.gluon.matmul_cases import Case

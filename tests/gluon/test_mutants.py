@@ -9,8 +9,8 @@ from tests.kernels.interpreted import Worker
 
 def run_without_its_parts() -> dict[str, str]:
     """What tells each change of the last block of an odd number, beside those of pairs."""
-    from kernels.matmul.hopper_fp8 import Fp8HopperConfig
-    from kernels.matmul.hopper_fp8_pairs import _add_one
+    from kernels.matmul.hopper.fp8.block_scales import _add_one
+    from kernels.matmul.hopper.fp8.launch import Fp8HopperConfig
 
     products = [one for one in mutants.calls() if isinstance(one.case, Case) and one.case.K == 600]
     every = [one for one in products if isinstance(one.case.config, Fp8HopperConfig)]
@@ -35,7 +35,7 @@ def test_what_is_taken_away_of_a_function_is_told(worker: Worker) -> None:
 
 
 def run_unreached() -> set[str]:
-    from kernels.matmul.hopper_lines_kernel import _produce
+    from kernels.matmul.hopper.unaligned.kernel import _produce
 
     return {mutants.judged(one, [], 1) for one in taken_away.mutants_of(_produce.fn)}
 

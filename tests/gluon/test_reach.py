@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import kernels
-from kernels.attention import hopper_fp8_prepare
-from kernels.matmul.hopper_lines import TALL
+from kernels.attention.hopper.fp8 import prepare as hopper_fp8_prepare
+from kernels.matmul.hopper.unaligned.launch import TALL
 from tests.gluon import matmul_cases
 from tests.gluon.interpreter import hopper_on_the_cpu
 from tests.gpu import far_rows

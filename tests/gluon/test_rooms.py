@@ -27,9 +27,9 @@ def run(
     lengths: tuple[int, ...], used: tuple[int, ...], room: int, by_sequence: bool
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """What is found and what is wanted, of each sequence: its columns, and its factors."""
-    from kernels.attention.constants import LOG2_E
-    from kernels.attention.fp8_scales import Scales
-    from kernels.attention.hopper_fp8_prepare import prepare
+    from kernels.attention.common.numerics.constants import LOG2_E
+    from kernels.attention.common.numerics.fp8_scales import Scales
+    from kernels.attention.hopper.fp8.prepare import prepare
     from tests.gluon.interpreter import hopper_on_the_cpu
 
     spare, batch = 30, len(lengths)

@@ -68,7 +68,7 @@ def run(D: int, causal: bool, names: str) -> tuple[list[list[torch.Tensor]], set
     """Output, log-sum-exp and gradients of the used rows alone; of these among rows of NaN, which
     the sequences of ``names`` have; what is left there; and which of Gluon's kernels ran."""
     import kernels
-    from kernels.attention import hopper_backward_launch as launches
+    from kernels.attention.hopper.backward import launch as launches
     from tests.gluon.interpreter import hopper_on_the_cpu
 
     made = torch.Generator().manual_seed(6)

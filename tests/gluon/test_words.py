@@ -13,7 +13,7 @@ import triton.language as tl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.semantic import TritonSemantic
 
-from kernels.hopper import layout
+from kernels.device.hopper_rings import layout
 from tests.gluon import language, ptx
 from tests.gluon.blocks import KEPT, OF_TORCH, Block, MisuseError, block_of, decode, encode, meeting
 from tests.gluon.memory import Descriptor, Pointer, Storage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.targets import current
+from kernels.runtime.targets import current
 
 
 @pytest.fixture

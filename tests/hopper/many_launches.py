@@ -33,7 +33,7 @@ def _drawn(*shape: int, device: str, dtype: torch.dtype = torch.bfloat16) -> tor
 def forward(
     device: str, D: int, S: int, heads: int, causal: bool = False, tails: bool = False
 ) -> Case:
-    from kernels.attention import hopper
+    from kernels.attention.hopper.forward import launch as hopper
 
     q, k, v = (_drawn(1, S, heads, D, device=device) for _ in range(3))
     out, lse = torch.empty_like(q), torch.empty((1, heads, S), device=device)
@@ -103,8 +103,9 @@ def backward(
     two_kernels: bool | None = None,
     window: int | None = None,
 ) -> Case:
-    from kernels.attention import hopper, hopper_backward_launch
-    from kernels.attention.hopper_backward_rows import Tensors
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
+    from kernels.attention.hopper.backward.row_stats import Tensors
+    from kernels.attention.hopper.forward import launch as hopper
 
     q, k, v, dout = (_drawn(1, S, 4, D, device=device) for _ in range(4))
     out, lse = torch.empty_like(q), torch.empty((1, 4, S), device=device)
@@ -122,9 +123,10 @@ def backward(
 
 def backward_packed(device: str, D: int, lengths: tuple[int, ...], causal: bool) -> Case:
     """The search for blocks of keys, and the three launches of the gradients."""
-    from kernels.attention import hopper, hopper_backward_launch
-    from kernels.attention.hopper_backward_rows import Tensors
-    from kernels.attention.packed import Packed
+    from kernels.attention.common.packed.sequences import Packed
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
+    from kernels.attention.hopper.backward.row_stats import Tensors
+    from kernels.attention.hopper.forward import launch as hopper
 
     ends = torch.tensor((0, *lengths)).cumsum(0)
     tokens = int(ends[-1])
@@ -143,7 +145,8 @@ def backward_packed(device: str, D: int, lengths: tuple[int, ...], causal: bool)
 
 def corrected(device: str, D: int, S: int, causal: bool) -> Case:
     """Before the gradients: delta of rows of one heavy weight, which some are."""
-    from kernels.attention import hopper, hopper_backward_exact
+    from kernels.attention.hopper.backward.heavy_rows import launch as hopper_backward_exact
+    from kernels.attention.hopper.forward import launch as hopper
 
     q, v, dout = (_drawn(1, S, 4, D, device=device) for _ in range(3))
     out, lse = torch.empty_like(q), torch.empty((1, 4, S), device=device)
@@ -158,7 +161,7 @@ def product(
     device: str, M: int, N: int, K: int, residual: bool = False, activation: str | None = None
 ) -> Case:
     """With an activation: and a bias."""
-    from kernels.matmul import hopper
+    from kernels.matmul.hopper import launch as hopper
 
     a, b = _drawn(M, K, device=device), _drawn(K, N, device=device)
     out = a.new_empty((M, N))
@@ -176,7 +179,7 @@ def product_of_few_rows(device: str, M: int, N: int, K: int) -> Case:
 
 
 def product_in_tf32(device: str, size: int) -> Case:
-    from kernels.matmul import hopper_tf32
+    from kernels.matmul.hopper.tf32 import launch as hopper_tf32
 
     a, b = (_drawn(size, size, device=device, dtype=torch.float32) for _ in range(2))
     out = torch.empty_like(a)
@@ -184,7 +187,8 @@ def product_in_tf32(device: str, size: int) -> Case:
 
 
 def product_of_fp8(device: str, M: int, N: int, K: int, wide: bool | None) -> Case:
-    from kernels.matmul import fp8_interface, hopper_fp8
+    from kernels.matmul.hopper.fp8 import launch as hopper_fp8
+    from kernels.matmul.operators import fp8 as fp8_interface
 
     a, b = (_drawn(rows, K, device=device, dtype=torch.float8_e4m3fn) for rows in (M, N))
     one = torch.ones((), device=device)

@@ -12,10 +12,10 @@ from benchmarks.instruments.compiled import record
 from benchmarks.instruments.compiled.reading import read_code
 from benchmarks.instruments.compiled.recording import Kernel, Recording
 from kernels import flash_attention, flash_attention_backward, flash_attention_varlen, matmul
-from kernels.attention import gradients
-from kernels.attention.options import Options
-from kernels.attention.packed import Packed
-from kernels.attention.varlen_operators import flash_attention_varlen_backward_op
+from kernels.attention.common.options import Options
+from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.dispatch import backward as gradients
+from kernels.attention.operators.varlen import flash_attention_varlen_backward_op
 from tests.kernels import sanitizer_log
 
 SM_90 = targets.get("sm_90")

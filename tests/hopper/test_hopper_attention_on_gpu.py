@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks.workloads.attention import plain_attention
-from kernels.attention import fp8_scales
+from kernels.attention.common.numerics import fp8_scales
 from tests.hopper.twins import PACKED, between_nan, packed_of, relative
 from tests.kernels.interpreted import measure
 
@@ -36,7 +36,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("on_hopper")]
 def test_attention_agrees_with_its_twin(
     shape: tuple[int, int, int, int, int], head_dim: int, causal: bool
 ) -> None:
-    from kernels.attention import forward, hopper
+    from kernels.attention.hopper.forward import launch as hopper
+    from kernels.attention.portable.forward import kernel as forward
 
     B, H, KV, S, K = shape
     q = torch.randn((B, S, H, head_dim), device="cuda").bfloat16()
@@ -60,8 +61,9 @@ def test_attention_agrees_with_its_twin(
 def test_windows_agree_with_their_twin(
     head_dim: int, packed: bool, window: tuple[int, int]
 ) -> None:
-    from kernels.attention import forward, hopper
-    from kernels.attention.packed import Packed
+    from kernels.attention.common.packed.sequences import Packed
+    from kernels.attention.hopper.forward import launch as hopper
+    from kernels.attention.portable.forward import kernel as forward
 
     B, H, KV, S, K = 2, 8, 2, 615, 1500
     left, right = window
@@ -111,7 +113,8 @@ def test_packed_attention_agrees_with_its_twin(
     causal: bool,
 ) -> None:
     """Between rows of NaN, which belong to no sequence."""
-    from kernels.attention import forward, hopper
+    from kernels.attention.hopper.forward import launch as hopper
+    from kernels.attention.portable.forward import kernel as forward
 
     H, KV = heads
     rows = ((lengths_q, H), (lengths_k, KV), (lengths_k, KV))
@@ -152,7 +155,8 @@ def test_packed_attention_agrees_with_its_twin(
 @pytest.mark.parametrize("head_dim", [48, 64, 128, 256], ids="D{}".format)
 def test_fp8_attention_agrees_with_its_twin(head_dim: int, causal: bool) -> None:
     """Weights are rounded to fp8 below maxima that each kernel finds in blocks of its own."""
-    from kernels.attention import fp8, hopper_fp8
+    from kernels.attention.hopper.fp8 import launch as hopper_fp8
+    from kernels.attention.portable.fp8 import kernel as fp8
 
     B, H, KV, S, K = 2, 8, 2, 615, 1500
     kind = torch.float8_e4m3fn
@@ -190,7 +194,8 @@ def test_packed_fp8_attention_agrees_with_its_twin(
     causal: bool,
 ) -> None:
     """Between rows of NaN, and each sequence as one of a plain batch, to the last bit."""
-    from kernels.attention import fp8, hopper_fp8
+    from kernels.attention.hopper.fp8 import launch as hopper_fp8
+    from kernels.attention.portable.fp8 import kernel as fp8
 
     H, KV = heads
     rows = ((lengths_q, H), (lengths_k, KV), (lengths_k, KV))

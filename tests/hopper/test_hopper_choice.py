@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.instruments.compiled import record
 from kernels import flash_attention
-from kernels.attention import descriptors
+from kernels.attention.hopper import descriptors
 from tests.hopper.recorded import (
     SM_90,
     attention,
@@ -101,7 +101,7 @@ def test_the_forward_pass_is_cut_as_was_timed(
     rows: int, n_heads: int, options: dict, consumers: int, block_n: int, pairs: bool
 ) -> None:
     """By the times of docs/hopper/forward.md."""
-    from kernels.attention import hopper as forward
+    from kernels.attention.hopper.forward import launch as forward
 
     given = {"head_dim": 128, "causal": False, "seqlen_k": rows} | options
     cut = forward.choose(seqlen_q=rows, n_heads=n_heads, multiprocessors=132, **given)
@@ -129,7 +129,7 @@ def test_one_tile_a_program_where_there_are_no_more(
     rows: int, n_heads: int, options: dict, once: bool
 ) -> None:
     """By the times of docs/hopper/forward.md."""
-    from kernels.attention import hopper as forward
+    from kernels.attention.hopper.forward import launch as forward
 
     given = {"head_dim": 64, "causal": False, "seqlen_k": rows} | options
     cut = forward.choose(seqlen_q=rows, n_heads=n_heads, multiprocessors=132, **given)
@@ -154,7 +154,7 @@ def test_the_next_tile_is_found_early_where_that_was_timed(
     rows: int, n_heads: int, options: dict, ahead: bool
 ) -> None:
     """By the times of docs/hopper/forward.md."""
-    from kernels.attention import hopper as forward
+    from kernels.attention.hopper.forward import launch as forward
 
     given = {"head_dim": 64, "causal": False, "seqlen_k": rows} | options
     cut = forward.choose(seqlen_q=rows, n_heads=n_heads, multiprocessors=132, **given)

@@ -8,8 +8,8 @@ from itertools import product as every
 import pytest
 import torch
 
-from kernels.attention import exactness
-from kernels.attention.hopper_backward_wide import heads_together
+from kernels.attention.common.numerics import exactness
+from kernels.attention.hopper.backward.wide.launch import heads_together
 from tests.hopper.recorded import (
     SM_90,
     backward,
@@ -62,7 +62,7 @@ def test_portable_backward_serves_short_sequences_of_many_programs(
 ) -> None:
     """By the times of docs/hopper/backward.md."""
     from benchmarks.instruments.compiled import driver
-    from kernels.attention import hopper_backward_launch
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
 
     q = torch.empty((batch, length, 8, head_dim), dtype=torch.bfloat16, device="meta")
     k = torch.empty((batch, length, kv_heads, head_dim), dtype=torch.bfloat16, device="meta")
@@ -86,7 +86,7 @@ def test_two_kernels_serve_short_sequences_and_wide_heads(
     head_dim: int, length: int, causal: bool, two_kernels: bool
 ) -> None:
     """By the times of docs/hopper/backward-two-kernels.md."""
-    from kernels.attention import hopper_backward_launch
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
 
     seen = exactness.keys_seen(length, causal, 0, None, length)
     assert hopper_backward_launch.choose(head_dim, seen).two_kernels is two_kernels
@@ -105,7 +105,7 @@ def test_two_kernels_serve_narrow_windows_and_wide_heads(
     head_dim: int, window: int, two_kernels: bool
 ) -> None:
     """By the times of docs/hopper/backward.md."""
-    from kernels.attention import hopper_backward_launch
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
 
     seen = exactness.keys_seen(8192, True, 0, -window, 8192)
     found = hopper_backward_launch.choose(head_dim, seen, windowed=True)
@@ -114,7 +114,7 @@ def test_two_kernels_serve_narrow_windows_and_wide_heads(
 
 def test_two_kernels_of_two_stages_are_refused_where_they_would_never_end() -> None:
     """Causal, a warpgroup that holds a stage passes over the next one and waits for a third."""
-    from kernels.attention.hopper_backward_launch import HopperBackwardConfig
+    from kernels.attention.hopper.backward.launch import HopperBackwardConfig
 
     with pytest.raises(ValueError, match="stages: two kernels of 128 columns want 3"):
         HopperBackwardConfig(128, two_kernels=True, block_m=64, stages=2)
@@ -135,7 +135,7 @@ def test_portable_backward_serves_narrow_windows_up_to_head_dim_64(
     head_dim: int, window: int, kv_heads: int, portable: bool
 ) -> None:
     """By the times of docs/hopper/backward.md."""
-    from kernels.attention import hopper_backward_launch
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
 
     q = torch.empty((1, 8192, 32, head_dim), dtype=torch.bfloat16, device="meta")
     k = torch.empty((1, 8192, kv_heads, head_dim), dtype=torch.bfloat16, device="meta")
@@ -161,8 +161,8 @@ def test_portable_backward_serves_packed_sequences_that_are_short(
 ) -> None:
     """By the times of docs/hopper/backward.md, of 16,384 tokens."""
     from benchmarks.instruments.compiled import driver
-    from kernels.attention import hopper_backward_launch
-    from kernels.attention.packed import Packed
+    from kernels.attention.common.packed.sequences import Packed
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
 
     q = torch.empty((batch, 16384, 16, 128), dtype=torch.bfloat16, device="meta")
     cu = torch.empty(batch + 1, dtype=torch.int32, device="meta")
@@ -187,8 +187,8 @@ def test_gradients_of_packed_sequences_that_hopper_takes(
     head_dim: int, dtype: torch.dtype, window: int | None, taken: bool
 ) -> None:
     from benchmarks.instruments.compiled import driver
-    from kernels.attention import hopper_backward_launch
-    from kernels.attention.packed import Packed
+    from kernels.attention.common.packed.sequences import Packed
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
 
     cu = torch.empty(9, dtype=torch.int32)
     packed = Packed(cu, cu, 2048, 2048)
@@ -217,8 +217,8 @@ def test_packed_gradients_have_no_workspace_many_times_the_size_of_the_queries(
 ) -> None:
     """Every sequence has whole blocks of rows there, however short it is."""
     from benchmarks.instruments.compiled import driver
-    from kernels.attention import hopper_backward_launch
-    from kernels.attention.packed import Packed
+    from kernels.attention.common.packed.sequences import Packed
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
 
     cu = torch.empty(batch + 1, dtype=torch.int32)
     packed = Packed(cu, cu, 8192, 8192)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from benchmarks.instruments.compiled.reading import read_code
-from kernels import targets
-from kernels.attention.hopper_backward_marked_plan import MOST, SOME
+from kernels.attention.hopper.backward.heavy_rows.plan import MOST, SOME
+from kernels.runtime import targets
 from tests.hopper.recorded import corrected, only_kernel
 
 CASES: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from benchmarks.instruments.compiled import record
 from benchmarks.instruments.compiled.reading import read_code
 from benchmarks.instruments.compiled.recording import Recording
 from kernels import matmul
-from kernels.attention import hopper_fp8
+from kernels.attention.hopper.fp8 import launch as hopper_fp8
 from tests.hopper.recorded import SM_90, in_fp8, only_kernel, packed_in_fp8, product_of_fp8
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks.workloads.attention import plain_attention
-from kernels.attention import exactness
+from kernels.attention.common.numerics import exactness
 from tests.hopper.twins import PACKED, between_nan, packed_of, relative
 from tests.kernels.interpreted import Errors, judge, measure, numbers
 
@@ -69,8 +69,10 @@ def test_attention_backward_agrees_with_its_twin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Sums in fixed point too: outliers leave the other numbers fewer of their bits."""
-    from kernels.attention import backward, forward, hopper_backward_launch
-    from kernels.attention.hopper_backward_rows import Tensors
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
+    from kernels.attention.hopper.backward.row_stats import Tensors
+    from kernels.attention.portable.backward import launch as backward
+    from kernels.attention.portable.forward import kernel as forward
 
     B, H, KV, S, K = shape
     # Head dims from 65 to 128 have kernels of both kinds.
@@ -144,8 +146,10 @@ def test_gradients_of_windows_agree_with_their_twin(
     kind: torch.dtype,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from kernels.attention import backward, forward, hopper_backward_launch
-    from kernels.attention.hopper_backward_rows import Tensors
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
+    from kernels.attention.hopper.backward.row_stats import Tensors
+    from kernels.attention.portable.backward import launch as backward
+    from kernels.attention.portable.forward import kernel as forward
 
     B, H, KV, S, K = shape
     monkeypatch.setattr(hopper_backward_launch, "SHORT_WINDOW", short)
@@ -189,8 +193,10 @@ def test_gradients_of_packed_sequences_agree_with_their_twin(
     kind: torch.dtype,
 ) -> None:
     """Between rows of NaN, which belong to no sequence."""
-    from kernels.attention import backward, forward, hopper_backward_launch
-    from kernels.attention.hopper_backward_rows import Tensors
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
+    from kernels.attention.hopper.backward.row_stats import Tensors
+    from kernels.attention.portable.backward import launch as backward
+    from kernels.attention.portable.forward import kernel as forward
 
     H, KV = heads
     rows = ((lengths_q, H), (lengths_k, KV), (lengths_k, KV), (lengths_q, H))
@@ -244,8 +250,8 @@ def errors_beside_longer_ones(
 ) -> dict[str, Errors]:
     """Of each sequence's gradients, without one of the log-sum-exp: then what sees one key has
     none of q and k."""
-    from kernels.attention import forward
-    from kernels.attention import gradients as passes
+    from kernels.attention.dispatch import backward as passes
+    from kernels.attention.portable.forward import kernel as forward
 
     H, KV = 4, 2
     lengths_q, lengths_k = lengths
@@ -304,7 +310,7 @@ def test_packed_sequences_of_few_keys_are_exact_beside_longer_ones(
     keys times one rounded number, so that of a thousand elements the head with the largest decides.
     Its rounding alone is beyond 1.1 times the formula's error in up to one draw of five.
     """
-    from kernels.attention import hopper_backward_launch
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
 
     served = []
     launch = hopper_backward_launch.launch
@@ -337,8 +343,9 @@ def test_gradients_of_small_scores_are_as_good(
 ) -> None:
     """The formula rounds scores to 16 bits, which small ones hardly notice: its errors, else the
     larger, are those of dp, of the product and of the result, and a rounding more shows."""
-    from kernels.attention import forward, hopper_backward_launch
-    from kernels.attention.hopper_backward_rows import Tensors
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
+    from kernels.attention.hopper.backward.row_stats import Tensors
+    from kernels.attention.portable.forward import kernel as forward
 
     monkeypatch.setattr(hopper_backward_launch, "SHORT", short)
     B, H, KV, S, K = 2, 4, 2, 300, 500
@@ -362,7 +369,8 @@ def test_gradients_of_small_scores_are_as_good(
 @pytest.mark.parametrize("broken", ["q", "k", "v", "dout"])
 def test_nan_reaches_the_gradients_that_fixed_point_sums(broken: str, head_dim: int) -> None:
     from kernels import flash_attention_backward
-    from kernels.attention import backward, forward
+    from kernels.attention.portable.backward import launch as backward
+    from kernels.attention.portable.forward import kernel as forward
 
     inputs = {
         name: torch.randn((1, 300, 2, head_dim), device="cuda").bfloat16()

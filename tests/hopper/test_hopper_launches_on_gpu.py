@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from benchmarks.configuration import ROOT
-from kernels.targets import current
+from kernels.runtime.targets import current
 from tests.hopper.many_launches import CALLS, CASES, LOADS
 
 pytestmark = pytest.mark.gpu

@@ -10,8 +10,11 @@ import torch
 import triton
 
 from benchmarks.instruments.compiled import record
-from kernels import matmul, specialised
-from kernels.matmul import hopper, hopper_choice, hopper_lines
+from kernels import matmul
+from kernels.matmul.hopper import choose as hopper_choice
+from kernels.matmul.hopper import launch as hopper
+from kernels.matmul.hopper.unaligned import launch as hopper_lines
+from kernels.runtime import backends
 from tests.hopper.recorded import (
     SM_90,
     in_tf32,
@@ -48,13 +51,13 @@ def test_an_untested_triton_gets_the_portable_kernel_and_one_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(triton, "__version__", "3.12.0")
-    monkeypatch.setattr(specialised, "_given_up", set())
-    for name in ("hopper", "matmul.hopper", "matmul.hopper_kernel"):
+    monkeypatch.setattr(backends, "_given_up", set())
+    for name in ("hopper", "matmul.hopper.launch", "matmul.hopper.persistent"):
         monkeypatch.delitem(sys.modules, f"kernels.{name}", raising=False)
     first, second = (product(256, 256, 256) for _ in range(2))
     assert only_kernel(first).name == only_kernel(second).name == "matmul_kernel"
     # One reason for all of Hopper's kernels is told once, whichever is asked for next.
-    assert specialised.load("attention.hopper") is None
+    assert backends.load("attention.hopper.forward.launch") is None
     (said,) = (note for note in first.notes if "the portable kernel serves" in note)
     assert "tested on Triton 3.6 and 3.7, got 3.12.0" in said
     assert not [note for note in second.notes if "the portable kernel serves" in note]

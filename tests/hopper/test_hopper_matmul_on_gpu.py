@@ -51,7 +51,8 @@ def stored(order: str, rows: int, columns: int) -> torch.Tensor:
 def test_matmul_agrees_with_its_twin(
     shape: tuple[int, int, int], layout: str, dtype: torch.dtype
 ) -> None:
-    from kernels.matmul import hopper, portable
+    from kernels.matmul.hopper import launch as hopper
+    from kernels.matmul.portable import kernel as portable
 
     M, N, K = shape
     a = stored(layout[0], M, K).to(dtype)
@@ -75,7 +76,8 @@ def test_matmul_agrees_with_its_twin(
 def test_a_tile_written_by_halves_has_the_bits_of_a_whole_one(
     shape: tuple[int, int, int], layout: str, activation: str | None
 ) -> None:
-    from kernels.matmul import hopper, hopper_choice
+    from kernels.matmul.hopper import choose as hopper_choice
+    from kernels.matmul.hopper import launch as hopper
 
     M, N, K = shape
     a, b = stored(layout[0], M, K).bfloat16(), stored(layout[1], K, N).bfloat16()
@@ -96,7 +98,8 @@ def test_a_tile_written_by_halves_has_the_bits_of_a_whole_one(
 def test_a_residual_is_added_as_its_twin_adds_it(
     shape: tuple[int, int, int], activation: str | None, in_place: bool
 ) -> None:
-    from kernels.matmul import hopper, portable
+    from kernels.matmul.hopper import launch as hopper
+    from kernels.matmul.portable import kernel as portable
 
     M, N, K = shape
     a, b = stored("n", M, K).bfloat16(), stored("t", K, N).bfloat16()
@@ -119,7 +122,8 @@ def test_a_residual_is_added_as_its_twin_adds_it(
     ids=lambda shape: "x".join(map(str, shape)),
 )
 def test_tf32_agrees_with_its_twin(shape: tuple[int, int, int], layout: str) -> None:
-    from kernels.matmul import hopper_tf32, portable
+    from kernels.matmul.hopper.tf32 import launch as hopper_tf32
+    from kernels.matmul.portable import kernel as portable
 
     M, N, K = shape
     a, b = stored(layout[0], M, K), stored(layout[1], K, N)
@@ -150,7 +154,9 @@ def test_tf32_agrees_with_its_twin(shape: tuple[int, int, int], layout: str) -> 
 def test_fp8_agrees_with_its_twin(
     shape: tuple[int, int, int], scaled: str, kind: torch.dtype
 ) -> None:
-    from kernels.matmul import fp8, fp8_interface, hopper_fp8
+    from kernels.matmul.hopper.fp8 import launch as hopper_fp8
+    from kernels.matmul.operators import fp8 as fp8_interface
+    from kernels.matmul.portable import fp8
 
     M, N, K = shape
     # 448 is the largest e4m3 has; beyond 464 a value becomes NaN.

@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from kernels.attention import hopper_pairs
+from kernels.attention.hopper import weight_pairs
 
 WORD = torch.int32
 
@@ -53,7 +53,7 @@ def test_a_product_is_rounded_once_and_one_factor_in_four_before(kind: torch.dty
     f16 = kind == torch.float16
     pairs = [rounded[:, i : i + 2].contiguous().view(WORD)[:, 0] for i in range(0, 8, 2)]
     inputs = [*p.unbind(1), *pairs, *x.unbind(1)]
-    found = walk(hopper_pairs._products(f16), inputs, f16).flatten(1)
+    found = walk(weight_pairs._products(f16), inputs, f16).flatten(1)
     factors = torch.cat((p[:, :6], rounded[:, 6:].float()), 1)
     assert torch.equal(found, (factors * x).to(kind))
     # The plain formula rounds x, which is dp there, and the product.

@@ -9,7 +9,7 @@ import pytest
 from triton.runtime.errors import PTXASError
 
 from benchmarks.instruments.compiled.recording import Recording
-from kernels import specialised
+from kernels.runtime import backends
 from tests.hopper.recorded import (
     attention,
     backward,
@@ -26,29 +26,41 @@ FAILURES = [
     pytest.param(RuntimeError("PassManager::run failed"), id="pass"),
 ]
 SERVED = [
-    pytest.param("matmul.hopper", lambda: product(256, 256, 256), "matmul_kernel", id="matmul"),
     pytest.param(
-        "matmul.hopper_tf32", lambda: in_tf32(512, 256, 256), "matmul_kernel", id="matmul-tf32"
+        "matmul.hopper.launch", lambda: product(256, 256, 256), "matmul_kernel", id="matmul"
     ),
     pytest.param(
-        "matmul.hopper_fp8", lambda: product_of_fp8(2048, 2048, 256), "matmul_fp8", id="matmul-fp8"
+        "matmul.hopper.tf32.launch",
+        lambda: in_tf32(512, 256, 256),
+        "matmul_kernel",
+        id="matmul-tf32",
     ),
-    pytest.param("attention.hopper", lambda: attention(64), "attention_forward", id="forward"),
     pytest.param(
-        "attention.hopper_backward_launch",
+        "matmul.hopper.fp8.launch",
+        lambda: product_of_fp8(2048, 2048, 256),
+        "matmul_fp8",
+        id="matmul-fp8",
+    ),
+    pytest.param(
+        "attention.hopper.forward.launch", lambda: attention(64), "attention_forward", id="forward"
+    ),
+    pytest.param(
+        "attention.hopper.backward.launch",
         lambda: backward(128, seqlen_q=2048, seqlen_k=2048),
         "attention_backward_kv",
         id="backward",
     ),
     pytest.param(
-        "attention.hopper_backward_exact",
+        "attention.hopper.backward.heavy_rows.launch",
         lambda: corrected(64),
         "attention_backward_marked",
         id="exact",
     ),
-    pytest.param("attention.hopper_fp8", lambda: in_fp8(64), "attention_forward_fp8", id="fp8"),
     pytest.param(
-        "attention.hopper_fp8",
+        "attention.hopper.fp8.launch", lambda: in_fp8(64), "attention_forward_fp8", id="fp8"
+    ),
+    pytest.param(
+        "attention.hopper.fp8.launch",
         lambda: packed_in_fp8(64),
         "attention_forward_fp8",
         id="fp8-packed",
@@ -64,7 +76,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, name: str, error: Exception) -> lis
         tries.append(1)
         raise error
 
-    monkeypatch.setattr(specialised, "_given_up", set())
+    monkeypatch.setattr(backends, "_given_up", set())
     monkeypatch.setattr(importlib.import_module(f"kernels.{name}"), "launch", launch)
     return tries
 
@@ -92,7 +104,7 @@ def test_the_portable_kernel_serves_what_does_not_compile(
 
 
 def test_other_errors_are_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused(monkeypatch, "matmul.hopper", RuntimeError("CUDA error: misaligned address"))
+    refused(monkeypatch, "matmul.hopper.launch", RuntimeError("CUDA error: misaligned address"))
     with pytest.raises(RuntimeError, match="misaligned"):
         product(256, 256, 256)
-    assert specialised.load("matmul.hopper") is not None
+    assert backends.load("matmul.hopper.launch") is not None

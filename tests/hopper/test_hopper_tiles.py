@@ -8,7 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernels.attention import hopper_cut, hopper_fp8_problem, hopper_order, hopper_problem
+from kernels.attention.hopper import problem as hopper_problem
+from kernels.attention.hopper import tile_order
+from kernels.attention.hopper.forward import tail_cut
+from kernels.attention.hopper.fp8 import problem as hopper_fp8_problem
 
 Tile = tuple[int, int, int, int]
 
@@ -34,10 +37,10 @@ def walked(
         constexpr=hopper_problem.gl.constexpr,
     )
     module = hopper_fp8_problem if fp8 else hopper_problem
-    for one in (hopper_order, module):
+    for one in (tile_order, module):
         monkeypatch.setattr(one, "gl", language)
     for name in ("in_pairs", "rounds", "to_and_fro", "whole_first"):
-        monkeypatch.setattr(module, name, getattr(hopper_order, name).fn)
+        monkeypatch.setattr(module, name, getattr(tile_order, name).fn)
     monkeypatch.setattr(module, "Sequence", lambda *fields: fields)
     problem = SimpleNamespace(seqlen_q=seqlen, heads=heads, batch=batch, **kind)
     problem.seqlen_k = problem.causal_offset = problem.left_offset = 0
@@ -90,7 +93,7 @@ def test_every_row_of_every_head_is_in_one_tile(
     consumers = {"pairs": 2, "tails-of-two": 2, "of-one": 1, "once": 2}.get(order, 3)
     rows = 64 * consumers
     programs = min(132, -(-seqlen // rows) * heads * batch)
-    cut = hopper_cut.cut(seqlen, heads * batch, consumers, programs)
+    cut = tail_cut.cut(seqlen, heads * batch, consumers, programs)
     kind = dict(zip(("whole_each", "whole_more", "tail"), cut, strict=True))
     kind |= {"CONSUMERS": consumers, "BLOCK_M": rows, "TAILS": order.startswith("tails")}
     kind |= {"CAUSAL": order in ("causal", "of-one", "pairs")}
@@ -109,7 +112,7 @@ def test_every_row_of_every_head_is_in_one_tile(
 def test_what_would_wait_for_a_few_whole_blocks_is_cut_smaller(
     seqlen: int, n_heads: int, whole: int, tail: int
 ) -> None:
-    each, more, found = hopper_cut.cut(seqlen, n_heads, 3, 132)
+    each, more, found = tail_cut.cut(seqlen, n_heads, 3, 132)
     assert (each * n_heads + more, found) == (whole, tail)
 
 
@@ -120,7 +123,7 @@ def test_what_would_wait_for_a_few_whole_blocks_is_cut_smaller(
 def test_two_or_three_warpgroups_by_the_time_the_last_program_takes(
     seqlen: int, n_heads: int, three: bool
 ) -> None:
-    assert hopper_cut.three_are_faster(seqlen, n_heads, 132) is three
+    assert tail_cut.three_are_faster(seqlen, n_heads, 132) is three
 
 
 def walked_through(
@@ -131,7 +134,7 @@ def walked_through(
     times = [100] * (each * n_heads + more)
     for i_head in range(n_heads):
         behind = units - consumers * (each + (i_head < more))
-        times += [hopper_cut.SHARES[min(tail, rows) - 1] for rows in range(behind, 0, -tail)]
+        times += [tail_cut.SHARES[min(tail, rows) - 1] for rows in range(behind, 0, -tail)]
     busy = [0] * programs
     for i, time in enumerate(times):
         i_turn, i_program = divmod(i, programs)
@@ -148,24 +151,24 @@ def test_the_last_program_takes_what_all_blocks_given_out_one_by_one_say() -> No
         most = -(-seqlen // 64) // consumers
         whole, tail = draw.randint(0, most * n_heads), draw.randint(1, consumers)
         given = (*divmod(whole, n_heads), tail, seqlen, n_heads, consumers, programs)
-        assert hopper_cut._longest(*given) == walked_through(*given), given
+        assert tail_cut._longest(*given) == walked_through(*given), given
 
 
 def test_heads_without_number_are_cut_as_fast_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    one_by_one, count = hopper_cut._given, 0
+    one_by_one, count = tail_cut._given, 0
 
     def counting(busy: list[int], given: int, times: list[int]) -> list[int]:
         nonlocal count
         count += len(times)
         return one_by_one(busy, given, times)
 
-    monkeypatch.setattr(hopper_cut, "_given", counting)
+    monkeypatch.setattr(tail_cut, "_given", counting)
     for n_heads in (2_048, 70_000, 1_000_003):
         count = 0
-        hopper_cut.three_are_faster(777, n_heads, 132)
+        tail_cut.three_are_faster(777, n_heads, 132)
         assert 0 < count < 10_000  # blocks that are given out one by one
 
 
 def test_blocks_stay_whole_where_they_come_out_even() -> None:
-    assert hopper_cut.cut(192 * 132, 1, 3, 132) == (132, 0, 3)
-    assert hopper_cut.cut(16384, 32, 3, 132) == (85, 0, 3)
+    assert tail_cut.cut(192 * 132, 1, 3, 132) == (132, 0, 3)
+    assert tail_cut.cut(16384, 32, 3, 132) == (85, 0, 3)

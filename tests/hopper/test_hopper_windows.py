@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernels.attention import hopper_backward_plan
+from kernels.attention.hopper.backward.short import plan as hopper_backward_plan
 
 ROWS = 64
 Range = tuple[int, int]

@@ -8,7 +8,7 @@ from itertools import accumulate
 import pytest
 import torch
 
-from kernels.attention.packed import Packed
+from kernels.attention.common.packed.sequences import Packed
 
 # Packed sequences: tokens of queries and of keys, heads of both, and the longest that is told.
 PACKED = pytest.mark.parametrize(

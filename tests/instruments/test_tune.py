@@ -82,7 +82,7 @@ def test_hoppers_gradients_are_launched_as_they_are_chosen(
 
     from benchmarks.instruments.compiled import driver
     from kernels import flash_attention_backward
-    from kernels.attention import hopper_backward_launch as launches
+    from kernels.attention.hopper.backward import launch as launches
 
     class Kernel:
         """Notes in which ring of how many stages it was launched."""

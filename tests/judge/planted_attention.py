@@ -20,7 +20,7 @@ causal_not_skipped = Plant(
     HOPPER_ATTENTION,
     (
         Edit(
-            "kernels/attention/hopper_order.py",
+            "kernels/attention/hopper/tile_order.py",
             "        end = min(end, min(row + N_ROWS, seqlen_q) + causal_offset)\n",
             "",
         ),
@@ -35,7 +35,7 @@ masking_every_block = Plant(
     WINDOW,
     (
         Edit(
-            "kernels/attention/hopper_forward.py",
+            "kernels/attention/hopper/forward/kernel.py",
             "                n_blocks, row, own, problem, I_CONSUMER, False,\n",
             "                n_blocks, row, own, problem, I_CONSUMER, problem.WINDOW,\n",
         ),
@@ -50,7 +50,7 @@ exp_for_exp2 = Plant(
     FP8_ATTENTION,
     (
         Edit(
-            "kernels/attention/hopper_fp8_forward.py",
+            "kernels/attention/hopper/fp8/kernel.py",
             "    p = gl.exp2(s * scale_log2 - (new - OFFSET)[:, None])\n",
             "    power = s * scale_log2 - (new - OFFSET)[:, None]\n"
             "    p = gl.exp(power * 0.6931471805599453)\n",
@@ -66,7 +66,7 @@ split_off = Plant(
     LONG_DECODE,
     (
         Edit(
-            "kernels/attention/kvcache_configs.py",
+            "kernels/attention/decode/tuning.py",
             "    return next(s for s in range(1, most + 1) if filled(s) >= ENOUGH * best)\n",
             "    return 1 if best else 0\n",
         ),
@@ -81,7 +81,7 @@ extra_copy = Plant(
     VIEWED_ATTENTION,
     (
         Edit(
-            "kernels/attention/operators.py",
+            "kernels/attention/operators/dense.py",
             "    if out.numel():\n        launch(q, k, v, out,",
             "    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()\n"
             "    if out.numel():\n        launch(q, k, v, out,",
@@ -97,7 +97,7 @@ spilling_tile = Plant(
     WINDOW,
     (
         Edit(
-            "kernels/attention/hopper.py",
+            "kernels/attention/hopper/forward/launch.py",
             "    if head_dim > 64 or windowed:\n        three = False\n",
             "    if windowed:\n        return HopperConfig(3, block_n=128, stages=2)\n"
             "    if head_dim > 64:\n        three = False\n",
@@ -113,7 +113,7 @@ halved_blocks = Plant(
     DECODE,
     (
         Edit(
-            "kernels/attention/kvcache_configs.py",
+            "kernels/attention/decode/tuning.py",
             '    "sm_90": {128: C(64, 16, 32, 4, 3, turned=True, alone=4)},\n',
             '    "sm_90": {128: C(128, 16, 32, 4, 3, turned=True, alone=3)},\n',
         ),
@@ -128,7 +128,7 @@ scratch = Plant(
     HOPPER_ATTENTION,
     (
         Edit(
-            "kernels/attention/operators.py",
+            "kernels/attention/operators/dense.py",
             "    if out.numel():\n        launch(q, k, v, out,",
             "    scores = q.new_empty((q.shape[0], q.shape[2], q.shape[1], k.shape[1]))\n"
             "    if out.numel() and scores.numel():\n        launch(q, k, v, out,",
@@ -144,7 +144,7 @@ host_sync = Plant(
     SMALL_DECODE,
     (
         Edit(
-            "kernels/attention/kvcache_launch.py",
+            "kernels/attention/decode/launch.py",
             "            seen = cache.capacity if left is None else"
             " min(cache.capacity, seqlen_q + right - left)\n",
             "            seen = cache.capacity if left is None else"
@@ -164,12 +164,12 @@ tidy_fp8_attention = Plant(
     FP8_ATTENTION,
     (
         Edit(
-            "kernels/attention/hopper_fp8_forward.py",
+            "kernels/attention/hopper/fp8/kernel.py",
             "    factor = gl.exp2(maximum - new)\n",
             "    shrunk = gl.exp2(maximum - new)\n",
         ),
         Edit(
-            "kernels/attention/hopper_fp8_forward.py",
+            "kernels/attention/hopper/fp8/kernel.py",
             "    return p, new, total * factor + gl.sum(p, 1), factor\n",
             "    return p, new, total * shrunk + gl.sum(p, 1), shrunk\n",
         ),
@@ -182,7 +182,7 @@ tidy_backward = Plant(
     BACKWARD,
     (
         Edit(
-            "kernels/attention/hopper_backward_q.py",
+            "kernels/attention/hopper/backward/wide/query_grads.py",
             "    p = gl.exp2(s * scale_log2 - lse[:, None])\n",
             "    power = s * scale_log2 - lse[:, None]\n    p = gl.exp2(power)\n",
         ),

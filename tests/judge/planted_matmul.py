@@ -20,7 +20,7 @@ l2_unfriendly = Plant(
     WIDE_MATMUL,
     (
         Edit(
-            "kernels/matmul/hopper_kernel.py",
+            "kernels/matmul/hopper/persistent.py",
             "        n_tiles_m = gl.cdiv(self.M, self.BLOCK_M)\n        per_group",
             "        n_tiles_m = gl.cdiv(self.M, self.BLOCK_M)\n"
             "        i_tile = i_tile * 997 % self.tiles()\n        per_group",
@@ -37,7 +37,7 @@ stages_lost = Plant(
     (
         # All its tiles run at once: the order of them that another plant changes is nothing to it.
         Edit(
-            "kernels/matmul/hopper_tf32.py",
+            "kernels/matmul/hopper/tf32/launch.py",
             "WIDE = HopperConfig(consumers=2, block_n=256, block_k=32, stages=4, store_n=32)\n",
             "WIDE = HopperConfig(consumers=2, block_n=256, block_k=32, stages=2, store_n=32)\n",
         ),
@@ -52,7 +52,7 @@ smaller_tile = Plant(
     GROUPED,
     (
         Edit(
-            "kernels/matmul/configs.py",
+            "kernels/matmul/common/tuning.py",
             '("sm_90", "16-bit"): (C(128, 128, 64, 8, 4), C(64, 64, 64, 4, 4)),',
             '("sm_90", "16-bit"): (C(64, 64, 64, 4, 4),),',
         ),
@@ -67,7 +67,7 @@ second_launch = Plant(
     GELU,
     (
         Edit(
-            "kernels/matmul/operators.py",
+            "kernels/matmul/operators/dense.py",
             "hopper.launch, a, b, out, bias, activation, **added)\n        ):\n",
             "hopper.launch, a, b, out, bias, None, **added)\n        ):\n"
             "            if activation:\n"
@@ -85,12 +85,12 @@ lost_tma = Plant(
     (
         # No large tile but fp8's is the portable kernel's on Hopper otherwise.
         Edit(
-            "kernels/matmul/operators.py",
+            "kernels/matmul/operators/dense.py",
             "        takes_residual = residual is None or not in_tf32\n",
             "        takes_residual = residual is None\n",
         ),
         Edit(
-            "kernels/matmul/configs.py",
+            "kernels/matmul/common/tuning.py",
             '    ("sm_90", "16-bit"): (\n        C(128, 256, 64, 8, 4, tma=True),\n',
             '    ("sm_90", "16-bit"): (\n        C(128, 256, 64, 8, 4),\n',
         ),
@@ -105,7 +105,7 @@ fp16_accumulation = Plant(
     LARGE_MATMUL,
     (
         Edit(
-            "kernels/matmul/hopper_kernel.py",
+            "kernels/matmul/hopper/persistent.py",
             "    acc = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)\n",
             "    acc = gl.zeros([ROWS, WIDTH], ring.a.dtype, LAYOUT)\n",
         ),
@@ -121,12 +121,12 @@ lost_wgmma = Plant(
     (
         # Of a plain product of few rows on Hopper nothing is the portable kernel's otherwise.
         Edit(
-            "kernels/matmul/hopper.py",
+            "kernels/matmul/hopper/launch.py",
             " or _chosen(a, b) in FEW)\n",
             ")\n",
         ),
         Edit(
-            "kernels/matmul/portable.py",
+            "kernels/matmul/portable/kernel.py",
             "            b_c = add_product(b_c, b_a, b_b)\n",
             "            b_c = tl.dot(\n"
             "                b_a.to(tl.float32), b_b.to(tl.float32), b_c, "
@@ -145,7 +145,7 @@ tidy_grouped = Plant(
     GROUPED,
     (
         Edit(
-            "kernels/matmul/grouped.py",
+            "kernels/matmul/portable/grouped.py",
             "    a += row.to(tl.int64) * stride_am\n"
             "    b += i_group.to(tl.int64) * stride_bg"
             " + (i_n * BLOCK_N).to(tl.int64) * stride_bn\n",
@@ -163,7 +163,7 @@ tidy_fp8_matmul = Plant(
     FP8_MATMUL,
     (
         Edit(
-            "kernels/matmul/hopper_fp8.py",
+            "kernels/matmul/hopper/fp8/launch.py",
             "        tiles = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)\n",
             "        tiles_m = triton.cdiv(M, ROWS * CONSUMERS)\n"
             "        tiles_n = triton.cdiv(N, config.block_n)\n"

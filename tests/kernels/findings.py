@@ -141,7 +141,7 @@ def _judged(name: str, errors: Errors | Finding) -> Finding:
 
 
 def run_attention_fp8(case: Any) -> dict[str, Errors | Finding]:
-    from kernels import targets
+    from kernels.runtime import targets
 
     found = attention_fp8_cases.run(case, on_hopper=not targets.interpreting())
     count = int(found["count"])
@@ -169,7 +169,7 @@ def run_matmul_gradients(case: Any) -> list[Errors]:
 
 
 def run_matmul_fp8(case: Any) -> dict[str, Finding]:
-    from kernels import targets
+    from kernels.runtime import targets
 
     # Hopper adds 32 products at a time.
     added = (

@@ -1,5 +1,5 @@
 """Triton's interpreter mended where it is slow or differs between processors; where it is wrong
-``kernels`` mends it (kernels/interpreter.py)."""
+``kernels`` mends it (kernels/runtime/interpreter.py)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ Mistake = tuple[Callable[[], Any], type[Exception], str]
 def told(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The call raises that error, in one line, where CPU tensors are refused."""
     call, error, message = mistake
-    monkeypatch.setattr("kernels.targets.accepts_cpu_tensors", lambda: False)
+    monkeypatch.setattr("kernels.runtime.targets.accepts_cpu_tensors", lambda: False)
     with pytest.raises(error, match=message) as raised:
         call()
     assert "\n" not in str(raised.value)

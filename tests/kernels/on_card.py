@@ -54,17 +54,17 @@ def prepare() -> str:
 def portable(only: bool = True) -> Iterator[None]:
     """Inside, with ``only``, no kernel of one architecture serves. Without, a ``RuntimeError`` says
     which one did not compile, whose results would be the portable kernel's."""
-    from kernels import specialised
+    from kernels.runtime import backends
 
-    load, before = specialised.load, set(specialised._given_up)
+    load, before = backends.load, set(backends._given_up)
     if only:
-        specialised.load = lambda name: None
+        backends.load = lambda name: None
     try:
         yield
-        lost = sorted(specialised._given_up - before)
+        lost = sorted(backends._given_up - before)
     finally:
-        specialised.load = load
-        specialised._given_up.clear()
-        specialised._given_up.update(before)
+        backends.load = load
+        backends._given_up.clear()
+        backends._given_up.update(before)
     if lost:
         raise RuntimeError(f"expected kernels.{', kernels.'.join(lost)} to compile, and gave it up")

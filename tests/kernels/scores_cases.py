@@ -205,7 +205,7 @@ def everything(case: Case, dtype: str | None) -> dict[str, torch.Tensor]:
 
 def run(case: Case, branch: bool = False) -> dict[str, Errors]:
     """With ``branch`` the forward pass has the loop that branches around masks."""
-    from kernels.attention import configs
+    from kernels.attention.portable.tuning import choose as configs
 
     configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma, branch=branch)
     configs.INTERPRETED_BACKWARD = replace(configs.INTERPRETED_BACKWARD, tma=case.tma)

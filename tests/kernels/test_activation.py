@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.matmul.activation import apply_activation
+from kernels.matmul.common.activation import apply_activation
 from tests.kernels.fitted_gelu import exact, grid, relative_errors
 from tests.kernels.interpreted import Errors, Worker, measure
 

@@ -73,7 +73,7 @@ def gradients(case: Case, dtype: str | None, lse_too: bool) -> list[torch.Tensor
 
 
 def run(case: Case, lse_too: bool) -> list[Errors]:
-    from kernels.attention import configs
+    from kernels.attention.portable.tuning import choose as configs
 
     configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma)
     configs.INTERPRETED_BACKWARD = replace(configs.INTERPRETED_BACKWARD, tma=case.tma)
@@ -124,7 +124,7 @@ def adding_fp64() -> Iterator[None]:
     """Inside, kernels compute as for sm_90, where fp32 products are added up in fp64."""
     from triton.language import target_info
 
-    from kernels import targets
+    from kernels.runtime import targets
 
     class Adding(targets.Target):
         @property
@@ -164,8 +164,8 @@ def run_sums(draw: int) -> tuple[torch.Tensor, ...]:
     """Sums of weights as the kernel writes them, and as fp64 adds up the same weights; what scores
     are shifted by, and the largest of them."""
     import kernels
-    from kernels.attention import backward
-    from kernels.attention.constants import LOG2_E
+    from kernels.attention.common.numerics.constants import LOG2_E
+    from kernels.attention.portable.backward import launch as backward
 
     plain, seen = backward.attention_backward_rows, []
 

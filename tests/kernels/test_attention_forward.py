@@ -106,7 +106,7 @@ CASES = [
 
 def run_flash(case: Case) -> tuple[Errors, Errors]:
     import kernels
-    from kernels.attention import configs
+    from kernels.attention.portable.tuning import choose as configs
 
     # The interpreter has no architecture whose table would choose between the two ways to load.
     configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma)

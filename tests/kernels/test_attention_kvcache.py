@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.attention.kvcache_combine import cut
-from kernels.attention.kvcache_configs import alone, choose, choose_splits
-from kernels.targets import Target
+from kernels.attention.decode.combine import cut
+from kernels.attention.decode.tuning import alone, choose, choose_splits
+from kernels.runtime.targets import Target
 from tests.kernels.interpreted import Worker
 from tests.kernels.kvcache_cases import CASES, EITHER_WAY, Case, run
 
@@ -26,7 +26,7 @@ def test_outputs_match_fp64(interpreter: Worker, case: Case) -> None:
 
 def run_unturned(case: Case) -> Any:
     """As ``run``, with queries as the rows of products."""
-    from kernels.attention import kvcache_launch
+    from kernels.attention.decode import launch as kvcache_launch
 
     chosen = kvcache_launch.choose
     kvcache_launch.choose = lambda *given: replace(chosen(*given), turned=False)
@@ -95,7 +95,7 @@ def run_known() -> tuple[list[int], list[torch.Tensor]]:
     """Launches that add parts, and outputs, of two key heads for the interpreter's two processors:
     by one part, by one length for all, by that of the cache, and where that cannot be known."""
     import kernels
-    from kernels.attention import kvcache_combine
+    from kernels.attention.decode import combine as kvcache_combine
 
     q, k, v = Case(D=16, H=4, G=1, keys=(160, 160), room=160).drawn()
     adding, launch = 0, kvcache_combine.launch
@@ -139,7 +139,7 @@ def run_padded() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Which of two parts of each sequence's keys saw any, where two, one, none and all four of the
     blocks of 32 keys lie behind the padding; outputs, and those without padding."""
     import kernels
-    from kernels.attention import kvcache_combine
+    from kernels.attention.decode import combine as kvcache_combine
 
     q, k, v = Case(D=16, H=2, G=1, keys=(128,) * 4, room=128).drawn()
     pads = torch.tensor([64, 99, 2**31 - 1, -(2**31)], dtype=torch.int32)
@@ -191,7 +191,7 @@ def test_a_whole_sequence_is_one_programs_where_it_has_a_processor_to_itself(
 
 def run_no_key(splits: int, turned: bool) -> tuple[torch.Tensor, torch.Tensor]:
     import kernels
-    from kernels.attention import kvcache_launch
+    from kernels.attention.decode import launch as kvcache_launch
 
     case = Case(D=16, H=16, S=2, keys=(0, 20), room=100, sinks=True, splits=splits)
     sinks = case.extras()["sinks"]

@@ -11,7 +11,7 @@ from benchmarks.instruments.compiled import driver, measure
 from benchmarks.targets import TARGETS, Target, get
 from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.base import Inputs
-from kernels.attention.scored_configs import ALONE_BACKWARD
+from kernels.attention.portable.tuning.scored import ALONE_BACKWARD
 from tests.kernels.on_card import portable
 
 # As benchmarks.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
@@ -84,8 +84,8 @@ class Everything(AttentionWorkload):
         """By what autograd launches."""
         import torch
 
-        from kernels.attention import gradients
-        from kernels.attention.options import Options, checked
+        from kernels.attention.common.options import Options, checked
+        from kernels.attention.dispatch import backward as gradients
 
         out, lse = torch.empty_like(q), q.new_empty(self.B, self.H, self.S, dtype=torch.float32)
         given = {{"alibi_slopes": "slopes", "dropout_p": "dropout"}.get(name, name): value}

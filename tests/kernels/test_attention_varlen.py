@@ -128,7 +128,7 @@ def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tenso
 
 def through_descriptors(tma: bool) -> None:
     """With the loops that branch around masks, as where descriptors serve on sm_90."""
-    from kernels.attention import configs
+    from kernels.attention.portable.tuning import choose as configs
 
     configs.INTERPRETED = replace(configs.INTERPRETED, tma=tma, branch=tma)
     kv, q = (

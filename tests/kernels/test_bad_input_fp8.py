@@ -10,8 +10,8 @@ import torch
 from benchmarks.instruments.compiled import measure
 from benchmarks.targets import get
 from benchmarks.workloads.attention_fp8 import Fp8AttentionWorkload
-from kernels import targets
-from kernels.attention import fp8
+from kernels.attention.portable.fp8 import kernel as fp8
+from kernels.runtime import targets
 
 Q = torch.zeros(1, 4, 4, 32, dtype=torch.float8_e4m3fn)
 K = Q[:, :, :2]
@@ -75,7 +75,7 @@ def test_a_mistake_is_one_error_with_its_remedy(
 ) -> None:
     import kernels
 
-    monkeypatch.setattr("kernels.targets.accepts_cpu_tensors", lambda: True)
+    monkeypatch.setattr("kernels.runtime.targets.accepts_cpu_tensors", lambda: True)
     options, error, message = mistake
     with pytest.raises(error, match=message) as raised:
         kernels.flash_attention(**({"q": Q, "k": K, "v": K} | options))
@@ -120,7 +120,7 @@ def test_a_mistake_of_packed_sequences_is_one_too(
 ) -> None:
     import kernels
 
-    monkeypatch.setattr("kernels.targets.accepts_cpu_tensors", lambda: True)
+    monkeypatch.setattr("kernels.runtime.targets.accepts_cpu_tensors", lambda: True)
     options, error, message = mistake
     given = {"q": Q[0], "k": K[0], "v": K[0], "cu_seqlens_q": CU, "cu_seqlens_k": CU}
     with pytest.raises(error, match=message) as raised:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.attention.configs import choose_backward, choose_forward
-from kernels.attention.options import Options
-from kernels.attention.order import MOST_TOGETHER, taken, together
-from kernels.attention.plain_configs import (
+from kernels.attention.common.options import Options
+from kernels.attention.common.program_order import MOST_TOGETHER, taken, together
+from kernels.attention.portable.tuning.choose import choose_backward, choose_forward
+from kernels.attention.portable.tuning.plain import (
     BACKWARD,
     GROUPED_KV,
     NARROW,
@@ -18,13 +18,13 @@ from kernels.attention.plain_configs import (
     POINTERS_BACKWARD,
     POINTERS_FORWARD,
 )
-from kernels.attention.scored_configs import (
+from kernels.attention.portable.tuning.scored import (
     ALONE_BACKWARD,
     CROWDED_FORWARD,
     SCORED_BACKWARD,
     UNEVEN_FORWARD,
 )
-from kernels.targets import Target
+from kernels.runtime.targets import Target
 
 SM_80 = Target("sm_80", "cuda", 80)
 SM_90 = Target("sm_90", "cuda", 90)

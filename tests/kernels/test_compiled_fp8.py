@@ -14,7 +14,8 @@ from benchmarks.instruments.compiled.reading import read_code
 from benchmarks.targets import get
 from benchmarks.workloads import all_workloads
 from benchmarks.workloads.attention_fp8 import Fp8AttentionWorkload
-from kernels import flash_attention_varlen, targets
+from kernels import flash_attention_varlen
+from kernels.runtime import targets
 
 INSTRUCTIONS = {
     "sm_90": r"QGMMA\S*E4M3",

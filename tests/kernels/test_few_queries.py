@@ -11,7 +11,7 @@ import torch
 from benchmarks import targets
 from benchmarks.instruments.compiled import record
 from kernels import flash_attention
-from kernels.attention import few_queries
+from kernels.attention.decode import few_queries
 from tests.kernels.interpreted import Worker
 from tests.kernels.test_attention_forward import BASE, run_flash
 

@@ -159,7 +159,7 @@ def test_counts_are_torchs(interpreter: Worker) -> None:
 
 
 def test_attention_is_counted_as_by_torchs_formulas() -> None:
-    from kernels import flops
+    from kernels.runtime import flops
 
     q, k = torch.empty(2, 4, 20, 16, device="meta"), torch.empty(2, 2, 24, 16, device="meta")
     v = torch.empty(2, 2, 24, 8, device="meta")
@@ -176,7 +176,7 @@ def test_attention_is_counted_as_by_torchs_formulas() -> None:
 
 def test_every_operator_has_a_formula() -> None:
     import kernels  # noqa: F401  (registers the operators)
-    from kernels import flops
+    from kernels.runtime import flops
 
     names = re.compile(r"""custom_op\(\s*"warpwatch::(\w+)""")
     sources = [file.read_text() for file in Path("kernels").rglob("*.py")]

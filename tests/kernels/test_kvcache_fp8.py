@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention import e4m3
+from kernels.attention.common.numerics import e4m3
 from tests.kernels.interpreted import Worker
 
 

@@ -51,7 +51,7 @@ def run_appended(bounds: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Caches of 8 rows whose sequences get packed keys, some of them more than there is room for,
     and the output; beside what they should be. So many bounds are read at a time."""
     import kernels
-    from kernels.attention import kvcache_append
+    from kernels.attention.decode import append as kvcache_append
 
     generator = torch.Generator().manual_seed(5)
     caches = list(torch.randn(2, 4, 8, 2, 16, generator=generator))

@@ -10,9 +10,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.matmul import configs
-from kernels.products import nearest_tf32
-from kernels.targets import Target
+from kernels.device.products import nearest_tf32
+from kernels.matmul.common import tuning as configs
+from kernels.runtime.targets import Target
 from tests.kernels.interpreted import Errors, Worker, measure, strided
 
 
@@ -117,7 +117,7 @@ def operands(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
 
 def run(case: Case) -> Errors:
     import kernels
-    from kernels import targets
+    from kernels.runtime import targets
 
     # The interpreter has no architecture whose table would choose between the two ways to load.
     configs.INTERPRETED = replace(configs.INTERPRETED, tma=case.tma, splits=case.splits)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks.workloads.matmul_fp8 import Fp8MatmulWorkload
-from kernels.matmul import configs
+from kernels.matmul.common import tuning as configs
 from tests.kernels.interpreted import Worker, strided
 
 # What is added between the operands and the output: e4m3 products are exact in fp32, so that the

@@ -9,39 +9,40 @@ import torch
 
 from benchmarks import targets
 from benchmarks.instruments.compiled import driver
-from kernels import specialised
-from kernels.attention import exactness
+from kernels.attention.common.numerics import exactness
+from kernels.runtime import backends
 from tests.kernels import each_path_once, test_matmul, test_matmul_fp8
 from tests.kernels.on_card import portable
 
 
 def test_portable_means_no_kernel_of_one_architecture() -> None:
-    kept = specialised.load
+    kept = backends.load
     with portable():
         for name in (
-            "attention.hopper",
-            "attention.hopper_backward_exact",
-            "attention.hopper_backward_launch",
-            "attention.hopper_fp8",
-            "matmul.hopper",
-            "matmul.hopper_tf32",
-            "matmul.hopper_fp8",
+            "attention.hopper.forward.launch",
+            "attention.hopper.backward.heavy_rows.launch",
+            "attention.hopper.backward.launch",
+            "attention.hopper.fp8.launch",
+            "matmul.hopper.launch",
+            "matmul.hopper.tf32.launch",
+            "matmul.hopper.fp8.launch",
         ):
-            assert specialised.load(name) is None
-    assert specialised.load is kept
+            assert backends.load(name) is None
+    assert backends.load is kept
 
 
 def test_a_kernel_that_is_given_up_is_told() -> None:
-    before = set(specialised._given_up)
+    before = set(backends._given_up)
     told = pytest.raises(RuntimeError, match=r"kernels\.matmul\.hopper")
     with pytest.warns(RuntimeWarning), told, portable(False):
-        specialised.give_up("matmul.hopper", ValueError("no registers"))
-    assert specialised._given_up == before
+        backends.give_up("matmul.hopper.launch", ValueError("no registers"))
+    assert backends._given_up == before
 
 
 def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
-    from kernels.attention import hopper, hopper_backward_launch
-    from kernels.attention.shapes import limits
+    from kernels.attention.common.shapes import limits
+    from kernels.attention.hopper.backward import launch as hopper_backward_launch
+    from kernels.attention.hopper.forward import launch as hopper
 
     taken, masked, gradients = set(), set(), set()
     with driver.active(targets.get("sm_90")):
@@ -82,7 +83,7 @@ def test_every_cut_of_hoppers_attention_is_taken_once() -> None:
 
 
 def test_every_cut_of_hoppers_attention_in_fp8_is_taken_once() -> None:
-    from kernels.attention import hopper_fp8
+    from kernels.attention.hopper.fp8 import launch as hopper_fp8
 
     taken = set()
     with driver.active(targets.get("sm_90")):
@@ -100,8 +101,8 @@ def test_every_cut_of_hoppers_attention_in_fp8_is_taken_once() -> None:
 
 
 def test_every_cut_of_hoppers_attention_in_fp8_is_taken_by_packed_sequences_too() -> None:
-    from kernels.attention import hopper_fp8
-    from kernels.attention.packed import Packed
+    from kernels.attention.common.packed.sequences import Packed
+    from kernels.attention.hopper.fp8 import launch as hopper_fp8
 
     taken = set()
     with driver.active(targets.get("sm_90")):
@@ -122,8 +123,8 @@ def test_every_cut_of_hoppers_attention_in_fp8_is_taken_by_packed_sequences_too(
 
 
 def test_hoppers_packed_sequences_run_hoppers_kernel() -> None:
-    from kernels.attention import hopper
-    from kernels.attention.shapes import limits
+    from kernels.attention.common.shapes import limits
+    from kernels.attention.hopper.forward import launch as hopper
 
     with driver.active(targets.get("sm_90")):
         for case in each_path_once.HOPPER_PACKED:
@@ -135,8 +136,10 @@ def test_hoppers_packed_sequences_run_hoppers_kernel() -> None:
 
 def test_hoppers_products_run_hoppers_kernels() -> None:
     """By strides, too: a case that the copy engine does not take runs the portable kernel."""
-    from kernels.matmul import hopper, hopper_fp8, hopper_tf32
-    from kernels.matmul.fp8_scales import Scale
+    from kernels.matmul.common.fp8_scales import Scale
+    from kernels.matmul.hopper import launch as hopper
+    from kernels.matmul.hopper.fp8 import launch as hopper_fp8
+    from kernels.matmul.hopper.tf32 import launch as hopper_tf32
 
     with driver.active(targets.get("sm_90")):
         for one in each_path_once.HOPPER_PRODUCTS:
@@ -153,7 +156,10 @@ def test_hoppers_products_run_hoppers_kernels() -> None:
 
 
 def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
-    from kernels.matmul import hopper, hopper_choice, hopper_lines, hopper_tf32
+    from kernels.matmul.hopper import choose as hopper_choice
+    from kernels.matmul.hopper import launch as hopper
+    from kernels.matmul.hopper.tf32 import launch as hopper_tf32
+    from kernels.matmul.hopper.unaligned import launch as hopper_lines
 
     cases = each_path_once.HOPPER_PRODUCTS
     found = {hopper_choice.choose(one.M, one.N, one.K, 132) for one in cases if not one.tf32}
@@ -189,7 +195,7 @@ def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:
 
 
 def test_every_tile_of_hoppers_fp8_matmul_is_taken_once() -> None:
-    from kernels.matmul import hopper_fp8
+    from kernels.matmul.hopper.fp8 import launch as hopper_fp8
 
     cases = each_path_once.HOPPER_LOW_PRODUCTS
     by_blocks = ["blocks" in (one.a_scale, one.b_scale) for one in cases]

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention import exactness
+from kernels.attention.common.numerics import exactness
 from tests.kernels import scores_cases
 from tests.kernels.interpreted import Errors, Worker, measure, strided
 from tests.kernels.test_attention_varlen import through_descriptors
@@ -113,16 +113,16 @@ def gradients(case: Case, dtype: str | None) -> list[torch.Tensor]:
 
 def run(case: Case) -> dict[str, Errors]:
     """Of each sequence's dq, dk and dv, and of the sinks' gradient."""
-    from kernels.attention import backward_few
+    from kernels.attention.portable.backward import short_sequences
 
     through_descriptors(case.tma)
-    chosen = backward_few.cut
+    chosen = short_sequences.cut
     if case.rows:
-        backward_few.cut = lambda *_: (case.rows, 4)
+        short_sequences.cut = lambda *_: (case.rows, 4)
     try:
         every = [gradients(case, dtype) for dtype in (None, case.dtype, "float64")]
     finally:
-        backward_few.cut = chosen
+        short_sequences.cut = chosen
     found = {}
     for name, lengths, *parts in zip(
         ("dq", "dk", "dv"), (case.q, case.k, case.k), *every, strict=False
@@ -188,7 +188,7 @@ def _ask(
     lengths_q, lengths_k, to, right, left, CAUSAL: tl.constexpr, FEW: tl.constexpr,
     ROOM: tl.constexpr,
 ):  # fmt: skip
-    from kernels.attention.backward_few import keys_of_few
+    from kernels.attention.portable.backward.short_sequences import keys_of_few
 
     i = tl.program_id(0)
     seqlen_q, seqlen_k = tl.load(lengths_q + i), tl.load(lengths_k + i)
@@ -201,13 +201,13 @@ def _ask(
 
 def asked(causal: bool, right: int, left: int | None) -> list[tuple[int, int, bool, int]]:
     """What the device finds of each pair of lengths."""
-    from kernels.attention import backward_few
+    from kernels.attention.portable.backward import short_sequences
 
     pairs = list(product(LENGTHS, LENGTHS))
     q, k = (torch.tensor([pair[i] for pair in pairs], dtype=torch.int32) for i in (0, 1))
     to = torch.empty((len(pairs), 2), dtype=torch.int32)
     plain = not causal and left is None
-    room = backward_few.BLOCK_N if plain else backward_few.MASKED_BLOCK_N
+    room = short_sequences.BLOCK_N if plain else short_sequences.MASKED_BLOCK_N
     _ask[(len(pairs),)](
         q, k, to, right, left, CAUSAL=causal, FEW=exactness.FEW_KEYS, ROOM=room
     )  # fmt: skip
@@ -220,10 +220,10 @@ def asked(causal: bool, right: int, left: int | None) -> list[tuple[int, int, bo
 def test_the_device_finds_few_keys_where_the_host_would(
     interpreter: Worker, causal: bool, right: int, left: int | None
 ) -> None:
-    from kernels.attention import backward_few
+    from kernels.attention.portable.backward import short_sequences
 
     plain = not causal and left is None
-    room = backward_few.BLOCK_N if plain else backward_few.MASKED_BLOCK_N
+    room = short_sequences.BLOCK_N if plain else short_sequences.MASKED_BLOCK_N
     for n_q, n_k, few, begin in interpreter.run(asked, causal, right, left):
         more = n_k - n_q
         first = None if left is None else more - left

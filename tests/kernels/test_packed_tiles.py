@@ -55,7 +55,7 @@ def told_plainly(
     places: torch.Tensor | None,
 ) -> None:
     """Compare with the twin in Python."""
-    from kernels.attention import packed_tiles
+    from kernels.attention.hopper.packed import tiles as packed_tiles
 
     (plain,) = packed_tiles.list_plainly(
         cu_q=cu_q.tolist(),
@@ -78,8 +78,8 @@ def told_plainly(
 
 def listed(case: Case) -> torch.Tensor:
     """(units, what each says) of sequences that begin at row 3."""
-    from kernels.attention import packed_tiles
-    from kernels.attention.packed import Packed
+    from kernels.attention.common.packed.sequences import Packed
+    from kernels.attention.hopper.packed import tiles as packed_tiles
 
     cu_q, cu_k = (
         torch.tensor([3, *accumulate(lengths, initial=3)][1:], dtype=torch.int32)

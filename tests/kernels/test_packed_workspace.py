@@ -17,8 +17,8 @@ def told(
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Of every block of rows, and of every one of keys, what the list says; of keys and rows the
     first ``used`` count, if there are any."""
-    from kernels.attention import packed_tiles
-    from kernels.attention.packed import Packed
+    from kernels.attention.common.packed.sequences import Packed
+    from kernels.attention.hopper.packed import tiles as packed_tiles
 
     cu_k, cu_q = (
         torch.tensor([*accumulate(lengths, initial=PAD)], dtype=torch.int32) for lengths in (k, q)

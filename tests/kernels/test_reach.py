@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import kernels
-from kernels.attention.reach import near_bias
+from kernels.attention.common.addressing import near_bias
 from tests.gpu import far_rows
 from tests.kernels.interpreted import Worker
 

@@ -67,15 +67,16 @@ def test_what_is_claimed_elsewhere_is_a_test_too() -> None:
 
 def test_no_attention_kernel_adds_by_atomics() -> None:
     """What is added in the order of arrival differs from run to run, but for integers: Hopper's
-    backward pass adds those, by the copy engine (hopper_backward_rows.py)."""
-    files = list(Path("kernels/attention").glob("*.py"))
+    backward pass adds those, by the copy engine (hopper/backward/row_stats.py)."""
+    folder = Path("kernels/attention")
+    files = list(folder.rglob("*.py"))
     assert len(files) > 10
-    sources = {file.name: file.read_text("utf-8") for file in files}
+    sources = {str(file.relative_to(folder)): file.read_text("utf-8") for file in files}
     assert [name for name, text in sources.items() if re.search(r"\batomic_\w+\(", text)] == []
     adding = [name for name, text in sources.items() if "create_async_tma_reduce" in text]
-    assert adding == ["hopper_backward.py"]
+    assert adding == ["hopper/backward/one_pass/kernel.py"]
     callers = [name for name, text in sources.items() if "add_to_global(" in text]
     assert callers == adding
-    assert len(re.findall(r"(?<!def )\badd_to_global\(", sources["hopper_backward.py"])) == 1
+    assert len(re.findall(r"(?<!def )\badd_to_global\(", sources[adding[0]])) == 1
     sums = "sums = torch.empty((all_rows, block_d), dtype=torch.int32"
-    assert sums in sources["hopper_backward_launch.py"]
+    assert sums in sources["hopper/backward/launch.py"]

@@ -1,0 +1,156 @@
+"""Attention within chunks of keys: entries of a batch, packed sequences, or the only one seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernels.attention.common import shapes
+from kernels.attention.operators import dense as operators
+from kernels.attention.operators import varlen as varlen_operators
+from kernels.attention.operators.fp8 import dense as fp8_interface
+from kernels.attention.operators.fp8 import varlen as fp8_varlen
+from kernels.runtime import checks
+
+
+def checked(chunk: Any, **others: Any) -> int | None:
+    """How many keys a chunk has, None where there are none; ``others`` do not go with chunks."""
+    found: int | None = checks.whole(chunk)
+    if chunk is not None and (found is None or checks.negative(found)):
+        raise ValueError(
+            f"attention_chunk: expected how many keys a chunk has, or None, got {chunk!r}"
+        )
+    if not found:  # 0 is what FlashAttention-3's callers write for none
+        return None
+    # One that is larger hides nothing: sums with it stay within 32 bits.
+    most = shapes.FARTHEST - 1
+    found = min(found, most) if type(found) is int else torch.sym_min(found, most)
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(
+                f"{name}: expected None beside attention_chunk, got {type(value).__name__}; hide "
+                "other chunks by it, and leave attention_chunk out"
+            )
+    return found
+
+
+def seen(
+    chunk: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, int | None]:
+    """Of k and v the chunk that all queries are in, and None; all and ``chunk`` where they are in
+    several."""
+    seqlen_q, seqlen_k = q.shape[1], k.shape[1]
+    first = (seqlen_k - seqlen_q) // chunk
+    if first < 0 or first < (seqlen_k - 1) // chunk:
+        return k, v, chunk
+    return k[:, first * chunk :], v[:, first * chunk :], None
+
+
+def attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    chunk: int,
+    reach: tuple[bool, int, int | None],
+    scale: float,
+    options: tuple[Any, ...],
+    return_lse: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp) of queries in several chunks, for checked arguments. ``reach`` is
+    ``shapes.limits`` of offset 0. A batch whose rows do not follow one another is copied."""
+    softcap, slopes, *others = options
+    if _even(q, k, chunk):
+        slopes = _of_each(slopes, q.shape[1] // chunk)
+        q_, k_, v_ = (_entries(one, chunk) for one in (q, k, v))
+        asked = (scale, softcap, slopes, *others)
+        found = operators.flash_attention(q_, k_, v_, *reach, *asked, return_lse=return_lse)
+        return _together(q, *found, return_lse)
+    sequences, chunks = _packed(q, k, v, chunk)
+    some = (softcap, _of_each(slopes, chunks), *others)[: len(varlen_operators.ASKED)]
+    out, lse, _ = varlen_operators.attend(*sequences, *reach, scale, *some, return_lse)
+    return _unpacked(q, out, lse, return_lse)
+
+
+def attend_fp8(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    chunk: int,
+    reach: tuple[bool, int, int | None],
+    scale: float,
+    return_lse: bool,
+    **given: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same of fp8; ``given``, scales and ``out_dtype``, is checked here."""
+    scales, out_dtype = fp8_interface.checked(q, k, v, q.shape[0], **given)
+
+    def low(chunks: int) -> dict[str, Any]:
+        each = (_of_each(one, chunks) for one in scales)
+        names = ("q_scale", "k_scale", "v_scale")
+        return dict(zip(names, each, strict=True)) | {"out_dtype": out_dtype}
+
+    if _even(q, k, chunk):
+        q_, k_, v_ = (_entries(one, chunk) for one in (q, k, v))
+        found = fp8_interface.attend(q_, k_, v_, *reach, scale, **low(q.shape[1] // chunk))
+        return _together(q, *found, return_lse)
+    sequences, chunks = _packed(q, k, v, chunk)
+    arguments: tuple[Any, ...] = (*sequences, *reach, scale, None, None)
+    return _unpacked(q, *fp8_varlen.attend(*arguments, **low(chunks)), return_lse)
+
+
+def _of_each(value: torch.Tensor | None, chunks: int) -> torch.Tensor | None:
+    """A value a sequence and head as one a chunk and head; as it is of one a head."""
+    return value if value is None or value.dim() < 2 else value.repeat_interleave(chunks, 0)
+
+
+def _even(q: torch.Tensor, k: torch.Tensor, chunk: int) -> bool:
+    """Whether queries and keys are the same whole chunks, which then are entries of a batch: one
+    launch, which no list of sequences goes before."""
+    return q.shape[1] == k.shape[1] and q.shape[1] % chunk == 0
+
+
+def _entries(x: torch.Tensor, chunk: int) -> torch.Tensor:
+    return x.unflatten(1, (-1, chunk)).flatten(0, 1)
+
+
+def _together(
+    q: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, return_lse: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Entries as the batch that ``q`` is; an ``lse`` that is not asked for stays as it is."""
+    batch = (q.shape[0], q.shape[1] // out.shape[1])
+    if return_lse:
+        lse = lse.unflatten(0, batch).transpose(1, 2).flatten(2)
+    return out.unflatten(0, batch).flatten(1, 2), lse
+
+
+def _packed(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, chunk: int
+) -> tuple[tuple[Any, ...], int]:
+    """What operators of packed sequences take first, and how many chunks a sequence has."""
+    (batch, seqlen_q), seqlen_k = q.shape[:2], k.shape[1]
+    if batch * max(seqlen_q, seqlen_k) >= 1 << 31:
+        raise ValueError(
+            "attention_chunk: expected at most 2^31 - 1 rows where queries are in several chunks, "
+            f"got {batch} x {max(seqlen_q, seqlen_k)}; split the batch"
+        )
+    # Queries before the first key are in chunks without keys.
+    first = min((seqlen_k - seqlen_q) // chunk, 0)
+    chunks = -(-seqlen_k // chunk) - first
+    entry = torch.arange(batch * chunks + 1, device=q.device)
+    sequence, start = entry // chunks, (entry % chunks + first) * chunk
+    ends = (
+        (sequence * rows + (start - before).clamp(0, rows)).int()
+        for rows, before in ((seqlen_q, seqlen_k - seqlen_q), (seqlen_k, 0))
+    )
+    rows = (one.flatten(0, 1) for one in (q, k, v))
+    return (*rows, *ends, min(chunk, seqlen_q), min(chunk, seqlen_k)), chunks
+
+
+def _unpacked(
+    q: torch.Tensor, out: torch.Tensor, lse: torch.Tensor, return_lse: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Packed rows likewise."""
+    if return_lse:
+        lse = lse.unflatten(1, q.shape[:2]).transpose(0, 1).contiguous()
+    return out.unflatten(0, q.shape[:2]), lse

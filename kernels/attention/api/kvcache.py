@@ -1,0 +1,331 @@
+"""Attention of few queries over a key-value cache: what it accepts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernels.attention.common import options, shapes
+from kernels.attention.common.numerics import e4m3
+from kernels.attention.decode.tuning import MAX_SPLITS
+from kernels.attention.operators import kvcache as operators
+from kernels.runtime import autocast, checks
+
+from . import chunks
+
+LAYOUT = "(batch, seqlen_q, heads, head_dim)"
+PACKED_LAYOUT = "(tokens, heads, head_dim)"
+CACHE_LAYOUT = "(batch, seqlen_cache, kv_heads, head_dim)"
+PAGED_LAYOUT = "(num_pages, page_size, kv_heads, head_dim)"
+NEW_LAYOUT = "(batch, seqlen_new, kv_heads, head_dim)"
+PACKED_NEW_LAYOUT = "(tokens_new, kv_heads, head_dim)"
+
+
+def flash_attention_kvcache(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    k: torch.Tensor | None = None,
+    v: torch.Tensor | None = None,
+    *,
+    rotary_cos: torch.Tensor | None = None,
+    rotary_sin: torch.Tensor | None = None,
+    cache_seqlens: torch.Tensor | int | None = None,
+    cache_batch_idx: torch.Tensor | None = None,
+    cache_leftpad: torch.Tensor | None = None,
+    block_table: torch.Tensor | None = None,
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k_new: torch.Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int | None = None,
+    softcap: float | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+    rotary_interleaved: bool = True,
+    num_splits: int = 0,
+    return_lse: bool = False,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Attention of the newest tokens over the keys a cache holds, for decoding; as the
+    ``flash_attn_with_kvcache`` of FlashAttention.
+
+    q: (batch, seqlen_q, heads, head_dim), fp16, bf16 or fp32, usually 1 to 16 tokens; more are
+    right too. k_cache: (cache_batch, seqlen_cache, kv_heads, head_dim) and v_cache: (cache_batch,
+    seqlen_cache, kv_heads, head_dim_v), or with ``block_table`` pages (num_pages, page_size,
+    kv_heads, ...), of any size. Any strides. Query head h reads key head
+    h // (heads // kv_heads); all that share one are one program's, so that keys are read once.
+
+    ``cache_seqlens``: keys in the cache, int32 (batch,) on the device, or one int for all; all
+    of seqlen_cache by default. ``cache_batch_idx``: int32 (batch,), the row of the cache that is
+    each sequence's, in place of its own number. ``block_table``: int32 (batch, max_pages), the
+    pages of each sequence in order; entries beyond its keys are not read. Neither pages nor rows
+    are checked against the cache, which would wait for the GPU; lengths are held within its room.
+
+    ``cache_leftpad``: int32 (batch,) on the device, of batches of prompts that were padded on the
+    left: how many rows at the front of each sequence's cache are not its own. They are not read,
+    nor is a page of these alone, and a sequence without a row behind them has no key. Rows are
+    numbered from the first of all: ``cache_seqlens`` counts the padding, and so do the positions of
+    rotary embedding, as FlashAttention-3's.
+
+    ``cu_seqlens_q``, ``max_seqlen_q``: sequences have queries of their own number, packed as
+    ``flash_attention_varlen`` takes them: q is (tokens, heads, head_dim), ``cu_seqlens_q`` int32
+    (batch + 1,) on the device, and no sequence has more than ``max_seqlen_q``; rows beyond it are
+    left unwritten. Rows behind the last entry give 0, and -inf.
+
+    ``k``, ``v``: (batch, seqlen_new, kv_heads, ...), written in place behind the keys the cache
+    holds and then seen like them; ``cache_seqlens`` is not changed, and what finds no room is not
+    written. With ``cu_seqlens_k_new``, int32 (batch + 1,) on the device, sequences get keys of
+    their own number, packed: (tokens_new, kv_heads, ...), of which those behind the last entry are
+    not read. ``rotary_cos``, ``rotary_sin``: (positions, rotary_dim / 2), a position for each key
+    there is room for, turn the first rotary_dim columns: of k at the positions it is written to; of
+    q from cache_seqlens on, one position a token if ``causal`` or with a window or chunks, else all
+    at that one. ``rotary_interleaved`` pairs columns 2i and 2i + 1, else i and i + rotary_dim / 2.
+
+    The caches may be float8_e4m3fn or float8_e4m3fnuz and hold keys and values divided by
+    ``k_scale`` and ``v_scale``: fp32 on the device, (), (1,) or (kv_heads,), 1 by default. They are
+    widened as they are read, to fp16, in which the products are then (fp32 where q is): by the
+    hardware where it has that flavour, else by their bits, on every target. New ones are rounded to
+    nearest even, and to the largest where they are too large; those of scale 0 are read as 0.
+
+    ``causal``, ``window_size``, ``attention_chunk`` (of a sequence's own keys),
+    ``softcap``, ``alibi_slopes`` and ``sinks`` as in ``flash_attention``, aligned bottom-right: the
+    last query sees all keys. No key gives 0, and
+    -inf as log-sum-exp. ``num_splits``: into how many parts the keys of a sequence are split, each
+    a program, 0 for a number that fills the device, chosen from the shapes and whether one length
+    is given for all: then sequences whose key heads alone fill it are not split. Partial results
+    are fp32. ``return_lse`` adds (batch, heads, seqlen_q), fp32, or packed (heads, tokens).
+
+    Nothing waits for the device, so CUDA graphs can hold it. Not differentiable. Under
+    ``torch.autocast`` those of q, k and v are cast to its dtype that the cache is not of.
+    """
+    q, k, v = autocast.lowered(q, k, v, but=getattr(k_cache, "dtype", None))
+    max_seqlen_q = _check_packed(q, cu_seqlens_q, max_seqlen_q)
+    by_sequence = q
+    if cu_seqlens_q is not None:
+        by_sequence = q.unsqueeze(0).expand(cu_seqlens_q.shape[0] - 1, -1, -1, -1)
+    cache_seqlens, num_splits = _check(
+        by_sequence, k_cache, v_cache, cache_seqlens, cache_batch_idx, block_table, num_splits
+    )
+    if cache_leftpad is not None:
+        integers("cache_leftpad", cache_leftpad, by_sequence, rank=1, layout="(batch,)")
+    _check_scales(k_cache, k_scale=k_scale, v_scale=v_scale)
+    _check_new(by_sequence, k_cache, v_cache, k, v, cache_seqlens, cu_seqlens_k_new)
+    rows = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
+    _check_rotary(by_sequence, k, rotary_cos, rotary_sin, rows)
+    batch, most, heads = by_sequence.shape[:3]
+    by_scores = (batch, heads, most, rows)
+    scores = options.checked(q, by_scores, softcap, alibi_slopes, sinks)[:3]
+    _without_gradient(alibi_slopes=alibi_slopes, sinks=sinks, k_scale=k_scale, v_scale=v_scale)
+    _without_gradient(rotary_cos=rotary_cos, rotary_sin=rotary_sin)
+    causal, right, left = shapes.limits(0, causal, window_size)
+    chunk = chunks.checked(attention_chunk)
+    scale = checks.softmax_scale(softmax_scale, q.shape[-1])
+    return_lse = checks.flag("return_lse", return_lse)
+    rotary_interleaved = checks.flag("rotary_interleaved", rotary_interleaved)
+    if k is not None:
+        checks.apart("v_cache", v_cache, k_cache=k_cache)
+    checks.launchable("q", q)
+    seqlens = cache_seqlens if isinstance(cache_seqlens, torch.Tensor) else None
+    length = rows if seqlens is not None or cache_seqlens is None else cache_seqlens
+    where = (seqlens, length, cache_batch_idx, block_table, k_scale, v_scale)
+    turned = (rotary_cos, rotary_sin, rotary_interleaved)
+    added = 0
+    if k is not None and v is not None:
+        added = k.shape[-3]
+        operators.append(k, v, k_cache, v_cache, *where, *turned, cu_seqlens_k_new)
+    masks = (causal, right, left, scale, *scores)
+    apart = (cu_seqlens_q, max_seqlen_q, cache_leftpad, cu_seqlens_k_new, chunk)
+    out, lse = operators.attend(
+        q, k_cache, v_cache, *where, added, *turned, *masks, num_splits, *apart
+    )
+    return (out, lse) if return_lse else out
+
+
+def _check_packed(q: Any, cu_q: Any, max_q: Any) -> int:
+    """``max_q`` as operators take it."""
+    if cu_q is None:
+        if max_q is not None:
+            raise ValueError(
+                f"max_seqlen_q: expected None without cu_seqlens_q, got {max_q!r}; of a q that is "
+                f"{LAYOUT} the longest sequence has seqlen_q"
+            )
+        return 0
+    checks.tensor("q", q, rank=3, layout=PACKED_LAYOUT)
+    shapes.check_lengths(q, cu_seqlens_q=cu_q)
+    return shapes.longest("max_seqlen_q", max_q)
+
+
+def _check(
+    q: Any, k: Any, v: Any, seqlens: Any, batch_idx: Any, table: Any, num_splits: Any
+) -> tuple[torch.Tensor | int | None, int]:
+    """``seqlens`` and ``num_splits`` as operators take them."""
+    layout = CACHE_LAYOUT if table is None else PAGED_LAYOUT
+    for name, value, shape in (("q", q, LAYOUT), ("k_cache", k, layout), ("v_cache", v, layout)):
+        checks.tensor(name, value, rank=4, layout=shape)
+    _without_gradient(q=q, k_cache=k, v_cache=v)
+    if table is not None:
+        integers("block_table", table, q, rank=2, layout="(batch, max_pages)")
+        if not k.shape[1]:
+            raise ValueError(
+                f"k_cache: expected a page_size of at least 1, got 0; layout is {PAGED_LAYOUT}"
+            )
+        if batch_idx is not None:
+            raise ValueError(
+                "cache_batch_idx: expected None with block_table, got a tensor; block_table "
+                "already names the pages of each sequence"
+            )
+    if isinstance(seqlens, torch.Tensor):
+        integers("cache_seqlens", seqlens, q, rank=1, layout="(batch,)")
+    elif seqlens is not None:
+        length = checks.whole(seqlens)
+        if length is None or checks.negative(length):
+            raise TypeError(
+                "cache_seqlens: expected an int32 tensor (batch,), one int for all or None, got "
+                f"{seqlens!r}"
+            )
+        seqlens = length
+    if batch_idx is not None:
+        integers("cache_batch_idx", batch_idx, q, rank=1, layout="(batch,)")
+    # One row of the cache stands for each sequence: pages and rows are not the batch's own.
+    apart = table is not None or batch_idx is not None
+    if apart:
+        if not 0 < k.shape[0] == v.shape[0]:
+            raise ValueError(
+                f"v_cache: expected as many pages or rows as k_cache and at least one, got "
+                f"{v.shape[0]} and {k.shape[0]}"
+            )
+        k, v = (one[:1].expand(q.shape[0], -1, -1, -1) for one in (k, v))
+    if k.dtype in e4m3.DTYPES:
+        checks.same_dtype_and_device("k_cache", k, v_cache=v)
+        checks.same_device("q", q, k_cache=k)
+        # What follows is about shapes, and asks for one dtype.
+        k, v = (q.new_empty(()).expand(one.shape) for one in (k, v))
+    elif k.dtype in e4m3.E5M2:
+        raise ValueError(
+            "k_cache: expected the dtype of q, float8_e4m3fn or float8_e4m3fnuz, got "
+            f"{str(k.dtype).removeprefix('torch.')}; convert both caches with "
+            "k_cache.float().to(torch.float8_e4m3fn)"
+        )
+    shapes.check(q, k, v, ("q", "k_cache", "v_cache"), layout=layout, head_axis=2)
+    splits = checks.whole(num_splits)
+    if splits is None or not 0 <= splits <= MAX_SPLITS:
+        raise ValueError(
+            f"num_splits: expected 1 to {MAX_SPLITS}, or 0 to have it chosen, got {num_splits!r}"
+        )
+    return seqlens, splits
+
+
+def _check_new(
+    q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, seqlens: Any, cu_new: Any
+) -> None:
+    if (k is None) != (v is None):
+        raise ValueError(
+            f"{'k' if k is None else 'v'}: expected both k and v or neither, got None beside the "
+            "other"
+        )
+    if k is None:
+        if cu_new is not None:
+            raise ValueError(
+                "cu_seqlens_k_new: expected None without k and v, got a tensor; it says how these "
+                "are packed"
+            )
+        return
+    rank, layout = (4, NEW_LAYOUT) if cu_new is None else (3, PACKED_NEW_LAYOUT)
+    if cu_new is not None:
+        shapes.check_lengths(q, cu_seqlens_k_new=cu_new)
+        if cu_new.shape[0] != q.shape[0] + 1:
+            raise ValueError(
+                f"cu_seqlens_k_new: expected {q.shape[0] + 1} entries, one more than q has "
+                f"sequences, got {cu_new.shape[0]}"
+            )
+    for name, value, cache in (("k", k, k_cache), ("v", v, v_cache)):
+        checks.tensor(name, value, rank=rank, layout=layout)
+        checks.same_dtype_and_device("q", q, **{name: value})
+        want = (*q.shape[: rank - 3], k.shape[-3], *cache.shape[2:])
+        if tuple(value.shape) != want:
+            raise ValueError(
+                f"{name}: expected shape {want} as q and {name}_cache ask for, got "
+                f"{tuple(value.shape)}; layout is {layout}"
+            )
+    _without_gradient(k=k, v=v)
+    checks.writable("k_cache", k_cache)
+    checks.writable("v_cache", v_cache)
+    if seqlens is None:
+        raise ValueError(
+            "cache_seqlens: expected how many keys the cache holds where k is given, got None; by "
+            "default the cache is full"
+        )
+
+
+def _check_rotary(q: Any, k: Any, cos: Any, sin: Any, rows: int) -> None:
+    if cos is None and sin is None:
+        return
+    layout = "(positions, rotary_dim / 2)"
+    for name, value in (("rotary_cos", cos), ("rotary_sin", sin)):
+        checks.tensor(name, value, rank=2, layout=layout)
+        checks.dtype(name, value, shapes.DTYPES)
+        checks.same_device("q", q, **{name: value})
+        if value.shape[0] < rows or not 1 <= value.shape[1] <= q.shape[3] // 2:
+            raise ValueError(
+                f"{name}: expected {rows} positions at least, as the cache has room for, and at "
+                f"most {q.shape[3] // 2} angles, got {tuple(value.shape)}; layout is {layout}"
+            )
+    if sin.shape[1] != cos.shape[1]:
+        raise ValueError(
+            f"rotary_sin: expected {cos.shape[1]} angles as rotary_cos has, got {sin.shape[1]}"
+        )
+    if k is None:
+        raise ValueError(
+            "rotary_cos: expected None without new keys, got a tensor; pass k and v, which are "
+            "turned as well, or turn q beforehand"
+        )
+
+
+def _check_scales(k_cache: torch.Tensor, **scales: Any) -> None:
+    heads = k_cache.shape[2]
+    for name, value in scales.items():
+        if value is None:
+            continue
+        # Filled in where it is asked for: in a text dynamo makes a constant of a symbol.
+        expected = "a float32 tensor of shape () or ({},), one value a key head"
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(
+                f"{name}: expected {expected.format(heads)}, got {type(value).__name__}; "
+                f"torch.tensor({name}, device=q.device) makes one"
+            )
+        if k_cache.dtype not in e4m3.DTYPES:
+            raise ValueError(
+                f"{name}: expected None unless the caches are float8_e4m3fn or float8_e4m3fnuz, "
+                f"and k_cache is {str(k_cache.dtype).removeprefix('torch.')}"
+            )
+        checks.dense(name, value)
+        if value.dtype != torch.float32 or not checks.shaped(value, (), (1,), (heads,)):
+            got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+            raise ValueError(f"{name}: expected {expected.format(heads)}, got {got}")
+        checks.same_device("k_cache", k_cache, **{name: value})
+
+
+def _without_gradient(**values: torch.Tensor | None) -> None:
+    checks.no_tangent(**values)
+    for name, value in values.items():
+        if value is not None and torch.is_grad_enabled() and value.requires_grad:
+            raise NotImplementedError(
+                f"{name}: expected no gradient to be asked for, got requires_grad; decode under "
+                "torch.no_grad(), or call flash_attention, which is differentiable"
+            )
+
+
+def integers(name: str, value: Any, q: torch.Tensor, *, rank: int, layout: str) -> None:
+    """Of one entry, or row, a sequence of ``q``."""
+    checks.tensor(name, value, rank=rank, layout=layout)
+    checks.dtype(name, value, (torch.int32,))
+    checks.same_device("q", q, **{name: value})
+    if value.shape[0] != q.shape[0]:
+        raise ValueError(
+            f"{name}: expected {q.shape[0]} entries as q has sequences, got {value.shape[0]}"
+        )

@@ -1,0 +1,1 @@
+"""What the kernels of every back end share: masks, scores, options, addresses."""

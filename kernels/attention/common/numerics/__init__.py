@@ -1,0 +1,1 @@
+"""Numeric formats and rules that the kernels of every back end share."""

@@ -1,0 +1,1 @@
+"""Few queries over a key-value cache: the keys are split over programs."""

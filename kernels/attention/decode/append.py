@@ -1,0 +1,212 @@
+"""Writes new keys and values into a key-value cache, the keys rotated to their positions."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents
+
+from kernels.attention.common.addressing import spans
+from kernels.attention.common.columns import padded
+from kernels.attention.common.numerics import e4m3
+from kernels.attention.common.numerics.e4m3 import narrowed
+from kernels.runtime import targets
+from kernels.runtime.addressing import wide
+
+from .cache import Cache, keys_in_cache, owners
+from .rotary import Rotary, load_rotated
+
+ROWS = 16
+# Entries of packed sequences' bounds that are read at a time.
+BOUNDS = 64
+
+
+@triton.jit(do_not_specialize=["length"])
+def kvcache_append(
+    k,
+    v,
+    k_cache,
+    v_cache,
+    k_scale,
+    v_scale,
+    cos,
+    sin,
+    seqlens,
+    batch_idx,
+    table,
+    cu_new,
+    length,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    stride_kcb,
+    stride_kcs,
+    stride_kch,
+    stride_kcd,
+    stride_vcb,
+    stride_vcs,
+    stride_vch,
+    stride_vcd,
+    stride_l,
+    stride_i,
+    stride_tb,
+    stride_tp,
+    stride_k_scale,
+    stride_v_scale,
+    stride_cs,
+    stride_cd,
+    stride_ss,
+    stride_sd,
+    kv_heads,
+    tokens,
+    batch,
+    capacity,
+    page_size,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    BLOCK_B: tl.constexpr,
+    ROTARY: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+    FP8: tl.constexpr,
+    EARLY: tl.constexpr,
+    FAR: tl.constexpr,
+):
+    """Row r of a sequence is new token r // kv_heads of head r % kv_heads; token i becomes key
+    ``length`` + i, unless the cache has no room for it. With ``cu_new`` the tokens of ``batch``
+    sequences are packed one behind the other, and i counts those of a sequence. With FP8 the caches
+    are bytes of e4m3 (of flavour fn or fnuz), and hold what comes divided by its scale. FAR:
+    columns may lie so far apart that 32 bits do not count them."""
+    if FAR:
+        stride_kd, stride_kcd = wide(stride_kd), wide(stride_kcd)
+        stride_vd, stride_vcd = wide(stride_vd), wide(stride_vcd)
+    if EARLY:
+        gdc_launch_dependents()
+    n_rows = tokens * kv_heads
+    n_blocks = tl.cdiv(n_rows, BLOCK_R)
+    i_b = tl.program_id(0) // n_blocks
+    o_row = tl.program_id(0) % n_blocks * BLOCK_R + tl.arange(0, BLOCK_R)
+    o_token = (o_row // kv_heads).to(tl.int64)
+    o_head = (o_row % kv_heads).to(tl.int64)
+    in_rows = o_row < n_rows
+    i_owner = i_b
+    o_new = o_token
+    if cu_new is not None:
+        i_owner = owners(cu_new, batch, o_token, BLOCK_B)
+        in_rows = in_rows & (i_owner < batch)
+        i_owner = tl.minimum(i_owner, batch - 1)
+        o_new -= tl.load(cu_new + i_owner)
+        in_rows = in_rows & (o_new >= 0)
+    o_key = keys_in_cache(seqlens, length, stride_l, i_owner, capacity) + o_new
+    in_rows = in_rows & (o_key < capacity)
+
+    if table is not None:
+        p_page = table + i_owner.to(tl.int64) * stride_tb + o_key // page_size * stride_tp
+        o_block = tl.load(p_page, mask=in_rows, other=0).to(tl.int64)
+        o_place = o_key % page_size
+    else:
+        i_cache = i_owner
+        if batch_idx is not None:
+            i_cache = tl.load(batch_idx + i_owner.to(tl.int64) * stride_i)
+        o_block = i_cache.to(tl.int64)
+        o_place = o_key
+
+    o_d = tl.arange(0, BLOCK_D)
+    k += i_b.to(tl.int64) * stride_kb
+    rows = k + o_token * stride_ks + o_head * stride_kh
+    # [BLOCK_R, BLOCK_D]
+    mask = in_rows[:, None] & (o_d < HEAD_DIM)[None, :]
+    if ROTARY:
+        b_k = load_rotated(
+            rows, o_key, in_rows, cos, sin, stride_kd, stride_cs, stride_cd, stride_ss, stride_sd,
+            HEAD_DIM, BLOCK_D, ROTARY, INTERLEAVED,
+        )  # fmt: skip
+    else:
+        b_k = tl.load(rows[:, None] + o_d[None, :] * stride_kd, mask=mask, other=0.0)
+    p_k = k_cache + o_block * stride_kcb + o_place * stride_kcs + o_head * stride_kch
+    p_k = p_k[:, None] + o_d[None, :] * stride_kcd
+    if FP8 != "":
+        b_k = quantised(b_k, k_scale, o_head, stride_k_scale, FP8)
+    tl.store(p_k, b_k.to(k_cache.dtype.element_ty), mask=mask)
+
+    o_dv = tl.arange(0, BLOCK_DV)
+    v += i_b.to(tl.int64) * stride_vb
+    rows = v + o_token * stride_vs + o_head * stride_vh
+    mask = in_rows[:, None] & (o_dv < HEAD_DIM_V)[None, :]
+    b_v = tl.load(rows[:, None] + o_dv[None, :] * stride_vd, mask=mask, other=0.0)
+    p_v = v_cache + o_block * stride_vcb + o_place * stride_vcs + o_head * stride_vch
+    if FP8 != "":
+        b_v = quantised(b_v, v_scale, o_head, stride_v_scale, FP8)
+    tl.store(p_v[:, None] + o_dv[None, :] * stride_vcd, b_v, mask=mask)
+
+
+@triton.jit
+def quantised(b_x, scale, o_head, stride_scale, FP8: tl.constexpr):
+    """e4m3 bits of rows of the heads ``o_head``."""
+    b_x = b_x.to(tl.float32)
+    if scale is not None:
+        b_scale = tl.load(scale + o_head * stride_scale)
+        # Whatever is stored is read as 0 where it is 0, but for the NaN that 0 / 0 would be.
+        b_x = b_x / tl.where(b_scale == 0.0, 1.0, b_scale)[:, None]
+    return narrowed(b_x, FP8 == "fnuz")
+
+
+def launch(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cache: Cache,
+    rotary: Rotary | None,
+    cu_new: torch.Tensor | None = None,
+) -> None:
+    """Write ``k`` and ``v`` behind what ``cache`` holds, for checked arguments. With ``cu_new``
+    both are (1, tokens, ...)."""
+    batch, tokens, kv_heads, head_dim = k.shape
+    head_dim_v = v.shape[3]
+    # By the bits on every target: few values are written.
+    way = e4m3.way(cache.k.dtype, targets.INTERPRETER)
+    with targets.on_device_of(k, "k"):
+        kvcache_append[(triton.cdiv(tokens * kv_heads, ROWS) * batch,)](
+            k,
+            v,
+            *(cache.bits if way else (cache.k, cache.v)),
+            cache.k_scale,
+            cache.v_scale,
+            *(rotary.tables if rotary else (None, None)),
+            cache.seqlens,
+            cache.batch_idx,
+            cache.table,
+            cu_new,
+            cache.length,
+            *k.stride(),
+            *v.stride(),
+            *cache.k.stride(),
+            *cache.v.stride(),
+            *cache.strides,
+            *cache.scale_strides,
+            *(rotary.strides if rotary else (None,) * 4),
+            kv_heads,
+            tokens,
+            None if cu_new is None else cu_new.numel() - 1,
+            cache.capacity,
+            cache.page_size,
+            HEAD_DIM=head_dim,
+            HEAD_DIM_V=head_dim_v,
+            BLOCK_R=ROWS,
+            BLOCK_D=padded(head_dim),
+            BLOCK_DV=padded(head_dim_v),
+            BLOCK_B=BOUNDS,
+            ROTARY=rotary.columns if rotary else 0,
+            INTERLEAVED=rotary is not None and rotary.interleaved,
+            FP8=way,
+            EARLY=targets.current().overlaps_launches,
+            FAR=any(spans(one, 0) for one in (k, v, cache.k, cache.v)),
+            num_warps=4,
+        )

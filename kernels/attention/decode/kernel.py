@@ -1,0 +1,397 @@
+"""Attention over a key-value cache: few query rows, the keys split over programs, a combine step.
+
+A program owns the queries of all heads that share one key head, and reads one part of that head's
+keys: every key is read once. The combine step (kvcache_combine.py) adds the parts.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from kernels.attention.common.numerics.e4m3 import both_widened, in_fp16, widened
+from kernels.attention.common.numerics.products import head_product
+from kernels.attention.common.scores import finite, tanh
+from kernels.device.products import add_product, loaded_as_fp32, sum_type
+from kernels.runtime.addressing import wide
+
+from .cache import (
+    added_to,
+    chunk_of,
+    keys_before,
+    keys_in_cache,
+    lead,
+    pages,
+    parts_of,
+    queries_of,
+    row_of,
+    trail,
+)
+from .combine import finished
+from .rotary import load_rotated
+
+
+@triton.jit(do_not_specialize=["length", "added"])
+def attention_kvcache(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    part,
+    stats,
+    k_scale,
+    v_scale,
+    slopes,
+    sinks,
+    cos,
+    sin,
+    seqlens,
+    leftpad,
+    batch_idx,
+    table,
+    cu_q,
+    cu_new,
+    length,
+    added,
+    stride_qb,
+    stride_qs,
+    stride_qh,
+    stride_qd,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    stride_ob,
+    stride_os,
+    stride_oh,
+    stride_od,
+    stride_l,
+    stride_i,
+    stride_tb,
+    stride_tp,
+    stride_k_scale,
+    stride_v_scale,
+    stride_pad,
+    stride_slope_b,
+    stride_slope_h,
+    stride_cs,
+    stride_cd,
+    stride_ss,
+    stride_sd,
+    positions,
+    kv_heads,
+    splits,
+    seqlen_q,
+    tokens,
+    capacity,
+    right,
+    left,
+    chunk,
+    scale,
+    softcap,
+    GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    NATURAL: tl.constexpr,
+    ROTARY: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+    FP8: tl.constexpr,
+    PAIRS: tl.constexpr,
+    TURNED: tl.constexpr,
+    EARLY: tl.constexpr,
+    AFTER: tl.constexpr,
+    FAR: tl.constexpr,
+):
+    """Row r of a tile is query token r // GROUP of head r % GROUP of those that share a key head.
+
+    Token i of ``seqlen_q`` sees key j of n when, with d = n - seqlen_q, j <= i + d + ``right``
+    (CAUSAL) and j >= i + d + ``left`` (unless that is None), of ``chunk`` keys if given that of
+    key i + d alone. With ``cu_q`` a sequence has queries
+    of its own number, packed one behind the other: ``tokens`` in all. Of each sequence the first
+    ``seqlen_q`` are answered then, and d counts all that it has. With ``table`` key j is row
+    j % PAGE_SIZE of page ``table[sequence, j // PAGE_SIZE]``. With ``part`` this program's share of
+    the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then sum), else to out and lse.
+    NATURAL: powers of e, else of 2, with log2(e) in ``scale`` and ``softcap``. ``added`` of the
+    keys came with this call, or with ``cu_new`` a number of each sequence's own, behind the
+    ``length`` others: queries are turned to the positions from there on. With ``leftpad`` the first
+    so many keys of a sequence are not its own, and are counted all the same. ``softcap`` and
+    ``slopes`` as in scores.py, or None; the sink of a head is with the first part of its keys.
+    FP8 says how the cache is read (e4m3.way); it holds keys and values divided by their scales.
+    TURNED: keys, or columns of values, are the rows of products, queries their columns; so a matrix
+    unit of 64 rows at least is full without padding queries. PAIRS, if TURNED: an element of an fp8
+    cache is two columns.
+    EARLY lets the kernel behind this one start, AFTER waits for what the one before it wrote. FAR:
+    offsets within a block of keys, or among columns, need 64 bits.
+    """
+    if FAR:
+        stride_qd = wide(stride_qd)
+        stride_ks, stride_kd = wide(stride_ks), wide(stride_kd)
+        stride_vs, stride_vd = wide(stride_vs), wide(stride_vd)
+    if AFTER:
+        gdc_wait()
+    if EARLY:
+        gdc_launch_dependents()
+    n_rows = seqlen_q * GROUP
+    n_m = tl.cdiv(n_rows, BLOCK_M)
+    i_m = tl.program_id(0) % n_m
+    i_s = tl.program_id(0) // n_m % splits
+    i_tile = tl.program_id(0) // n_m // splits
+    i_b = i_tile // kv_heads
+    i_kv = i_tile % kv_heads
+
+    o_first_q, n_all, n_q = queries_of(cu_q, i_b, seqlen_q)
+    n_before = keys_in_cache(seqlens, length, stride_l, i_b, capacity)
+    if cu_new is not None:
+        added = added_to(cu_new, i_b)
+    seqlen_k = tl.minimum(n_before + added, capacity)
+    diagonal = seqlen_k - n_all
+
+    # Keys any row of this block sees, in whole blocks, and this program's share of them.
+    o_end = seqlen_k
+    o_first = 0
+    if CAUSAL:
+        i_last = tl.minimum(i_m * BLOCK_M + BLOCK_M - 1, n_rows - 1) // GROUP
+        o_end = tl.maximum(tl.minimum(o_end, i_last + diagonal + right + 1), 0)
+    if left is not None:
+        o_first = tl.maximum(i_m * BLOCK_M // GROUP + diagonal + left, 0) // BLOCK_N * BLOCK_N
+    n_pad = 0
+    if leftpad is not None:
+        n_pad = keys_before(leftpad, stride_pad, i_b)
+        o_first = tl.maximum(n_pad // BLOCK_N * BLOCK_N, o_first)
+    if chunk is not None:
+        i_early = tl.maximum(i_m * BLOCK_M // GROUP + diagonal, n_pad)
+        o_first = tl.maximum(chunk_of(i_early, n_pad, chunk) // BLOCK_N * BLOCK_N, o_first)
+        i_late = tl.minimum(i_m * BLOCK_M + BLOCK_M - 1, n_rows - 1) // GROUP + diagonal
+        o_end = tl.minimum(o_end, chunk_of(i_late, n_pad, chunk) + chunk)
+    share = tl.cdiv(tl.cdiv(tl.maximum(o_end - o_first, 0), BLOCK_N), splits) * BLOCK_N
+    o_first += i_s * share
+    o_end = tl.minimum(o_end, o_first + share)
+    if cu_q is not None:
+        # Tiles are as many as the longest sequence needs.
+        o_end = tl.where(i_m * BLOCK_M < n_q * GROUP, o_end, 0)
+
+    o_m = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    o_d = tl.arange(0, BLOCK_D)
+    o_dv = tl.arange(0, BLOCK_DV)
+    in_d = o_d < HEAD_DIM
+    in_dv = o_dv < HEAD_DIM_V
+    o_row = i_m * BLOCK_M + o_m
+    in_m = o_row < n_q * GROUP
+    o_token = o_row // GROUP
+    o_head = i_kv * GROUP + o_row % GROUP
+
+    # [BLOCK_M, BLOCK_D]
+    q += row_of(cu_q, i_b, o_first_q, stride_qb, stride_qs)
+    o_q = o_token.to(tl.int64) * stride_qs + o_head.to(tl.int64) * stride_qh
+    if ROTARY:
+        o_position = n_before + tl.zeros([BLOCK_M], dtype=tl.int32)
+        if CAUSAL or left is not None or chunk is not None:
+            o_position += o_token
+        o_position = tl.minimum(o_position, positions - 1).to(tl.int64)
+        b_q = load_rotated(
+            q + o_q, o_position, in_m, cos, sin,
+            stride_qd, stride_cs, stride_cd, stride_ss, stride_sd,
+            HEAD_DIM, BLOCK_D, ROTARY, INTERLEAVED,
+        ).to(q.dtype.element_ty)  # fmt: skip
+    else:
+        b_q = tl.load(
+            q + o_q[:, None] + o_d[None, :] * stride_qd,
+            mask=in_m[:, None] & in_d[None, :],
+            other=0.0,
+        )
+
+    k += i_kv.to(tl.int64) * stride_kh
+    v += i_kv.to(tl.int64) * stride_vh
+    if table is not None:
+        table += i_b.to(tl.int64) * stride_tb
+    else:
+        i_cache = i_b
+        if batch_idx is not None:
+            i_cache = tl.load(batch_idx + i_b.to(tl.int64) * stride_i)
+        k += i_cache.to(tl.int64) * stride_kb
+        v += i_cache.to(tl.int64) * stride_vb
+
+    if k_scale is not None:
+        scale *= tl.load(k_scale + i_kv * stride_k_scale)
+    if FP8 != "" and b_q.dtype == tl.bfloat16:
+        # e4m3 is widened to fp16 by one instruction for two values, to bf16 by many.
+        b_q, b_size = in_fp16(b_q)
+        b_scale = lead(scale * b_size, TURNED)
+    else:
+        b_scale = scale
+
+    COLUMNS: tl.constexpr = 2 if PAIRS else 1
+    o_kd = tl.arange(0, BLOCK_D // COLUMNS)
+    o_vd = tl.arange(0, BLOCK_DV // COLUMNS)
+    in_kd = o_kd < HEAD_DIM // COLUMNS
+    in_vd = o_vd < HEAD_DIM_V // COLUMNS
+    if PAIRS:
+        b_q, b_q_odd = tl.split(tl.reshape(b_q, [BLOCK_M, BLOCK_D // 2, 2]))
+
+    if chunk is not None:
+        b_chunk = chunk_of(o_token + diagonal, n_pad, chunk)
+    UNIT: tl.constexpr = 1.0 if NATURAL else 1.4426950408889634
+    if slopes is not None:
+        slopes += i_b.to(tl.int64) * stride_slope_b
+        b_slope = tl.load(slopes + o_head * stride_slope_h, mask=in_m, other=0.0) * UNIT
+
+    b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    # In fp32 the roundings of a long sum would show in the log-sum-exp.
+    b_sum = tl.zeros([BLOCK_M], dtype=tl.float64 if NATURAL and not TURNED else tl.float32)
+    b_sink = None if sinks is None else tl.load(sinks + o_head, mask=in_m, other=0.0)
+    if sinks is not None:
+        b_max = tl.where(i_s == 0, b_sink * UNIT, b_max)
+        b_sum = tl.where(i_s == 0, 1.0, b_sum)
+    if TURNED:
+        # Keys lie in different warps: their weights are added up behind the loop.
+        first = (o_n == 0)[:, None]
+        if sinks is not None:
+            # The loop multiplies what a sink of +inf has by infinity: 0 would become NaN.
+            first = first | (b_max == float("inf"))[None, :]
+        b_sums = tl.where(first, b_sum[None, :], 0.0)
+        b_out = tl.zeros([BLOCK_DV // COLUMNS, BLOCK_M], dtype=sum_type(b_q.dtype))
+        b_out_odd = b_out
+    else:
+        b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
+    # Numbers of pages are loaded a block ahead: no load of keys waits for another load.
+    if table is not None:
+        b_page = pages(table, stride_tp, o_first, o_end, o_n, PAGE_SIZE, BLOCK_N)
+    for i_n in range(o_first, o_end, BLOCK_N):
+        in_n = o_n < o_end - i_n
+        if leftpad is not None:
+            in_n = in_n & (o_n >= n_pad - i_n)
+        # Where one scalar leads to the whole block, the offsets within it fit 32 bits, unless FAR.
+        if table is None:
+            k_block = k + tl.cast(i_n, tl.int64) * stride_ks
+            v_block = v + tl.cast(i_n, tl.int64) * stride_vs
+            o_k = o_n * stride_ks
+            o_v = o_n * stride_vs
+        else:
+            b_block = b_page.to(tl.int64)
+            b_page = pages(table, stride_tp, i_n + BLOCK_N, o_end, o_n, PAGE_SIZE, BLOCK_N)
+            if PAGE_SIZE % BLOCK_N == 0:
+                k_block = k + b_block * stride_kb + tl.cast(i_n % PAGE_SIZE, tl.int64) * stride_ks
+                v_block = v + b_block * stride_vb + tl.cast(i_n % PAGE_SIZE, tl.int64) * stride_vs
+                o_k = o_n * stride_ks
+                o_v = o_n * stride_vs
+            else:
+                k_block = k
+                v_block = v
+                o_k = b_block * stride_kb + (i_n + o_n) % PAGE_SIZE * stride_ks
+                o_v = b_block * stride_vb + (i_n + o_n) % PAGE_SIZE * stride_vs
+        # [BLOCK_N, BLOCK_D]
+        b_k = tl.load(
+            k_block + (o_k[:, None] + o_kd[None, :] * stride_kd),
+            mask=in_n[:, None] & in_kd[None, :],
+            other=0.0,
+        )
+        if PAIRS:
+            b_k, b_k_odd = both_widened(b_k, FP8)
+        elif FP8 == "native":
+            b_k = b_k.to(b_q.dtype)
+        elif FP8 != "":
+            b_k = widened(b_k, FP8 == "fnuz").to(b_q.dtype)
+        if FP8 != "" and b_q.dtype == tl.float32:
+            b_k = loaded_as_fp32(b_k)
+        # [BLOCK_M, BLOCK_N], or TURNED
+        b_s = head_product(b_k, b_q) if TURNED else head_product(b_q, b_k)
+        if PAIRS:
+            b_s = add_product(b_s, b_k_odd, b_q_odd.T)
+        if softcap is not None:
+            b_s = tanh(b_s, b_scale / softcap, NATURAL) * softcap
+        else:
+            b_s *= b_scale
+        r_token = lead(o_token, TURNED)
+        o_key = i_n + trail(o_n, TURNED)
+        if slopes is not None:
+            b_away = tl.abs(r_token + diagonal - o_key)
+            b_s -= lead(b_slope, TURNED) * b_away.to(tl.float32)
+        seen = trail(in_n, TURNED)
+        if CAUSAL:
+            seen = seen & (o_key <= r_token + (diagonal + right))
+        if left is not None:
+            seen = seen & (o_key >= r_token + (diagonal + left))
+        if chunk is not None:
+            r_chunk = lead(b_chunk, TURNED)
+            seen = seen & (o_key >= r_chunk) & (o_key < r_chunk + chunk)
+        b_s = tl.where(seen, b_s, float("-inf"))
+        b_max_new = finite(tl.maximum(b_max, tl.max(b_s, 0 if TURNED else 1)), True)
+        if NATURAL:
+            b_p = tl.exp(b_s - lead(b_max_new, TURNED))
+            b_alpha = tl.exp(b_max - b_max_new)
+        else:
+            b_p = tl.exp2(b_s - lead(b_max_new, TURNED))
+            b_alpha = tl.exp2(b_max - b_max_new)
+        if TURNED:
+            b_sums = b_sums * b_alpha[None, :] + b_p
+        else:
+            b_sum = b_sum * b_alpha.to(b_sum.dtype) + tl.sum(b_p, 1)
+        b_out = b_out * lead(b_alpha.to(b_out.dtype), TURNED)
+        b_max = b_max_new
+        # [BLOCK_N, BLOCK_DV], or TURNED
+        b_v = tl.load(
+            v_block + (lead(o_v, TURNED) + trail(o_vd, TURNED) * stride_vd),
+            mask=lead(in_n, TURNED) & trail(in_vd, TURNED),
+            other=0.0,
+        )
+        if PAIRS:
+            b_v, b_v_odd = both_widened(b_v, FP8)
+            b_out_odd = b_out_odd * b_alpha[None, :]
+            b_out_odd = add_product(b_out_odd, b_v_odd, b_p.to(b_v.dtype))
+        elif FP8 == "native":
+            b_v = b_v.to(b_q.dtype)
+        elif FP8 != "":
+            b_v = widened(b_v, FP8 == "fnuz").to(b_q.dtype)
+        if FP8 != "" and b_q.dtype == tl.float32:
+            b_v = loaded_as_fp32(b_v)
+        if TURNED:
+            b_out = add_product(b_out, b_v, b_p.to(b_v.dtype))
+        else:
+            b_out = add_product(b_out, b_p.to(b_v.dtype), b_v)
+
+    b_out = b_out.to(tl.float32)
+    if TURNED:
+        b_sum = tl.sum(b_sums, 0)
+    b_sum = b_sum.to(tl.float32)
+    if PAIRS:
+        b_out = tl.permute(tl.join(b_out, b_out_odd), 0, 2, 1)  # [BLOCK_DV / 2, 2, BLOCK_M]
+        b_out = tl.reshape(b_out, [BLOCK_DV, BLOCK_M])
+    if v_scale is not None:
+        b_out *= tl.load(v_scale + i_kv * stride_v_scale)
+    mask = lead(in_m, TURNED) & trail(in_dv, TURNED)
+    if part is not None:
+        if cu_q is not None:
+            o_part = parts_of(i_kv, i_s, splits, tokens * GROUP) + o_first_q * GROUP
+            n_stats = parts_of(kv_heads, 0, splits, tokens * GROUP)
+        else:
+            o_part = parts_of(i_tile, i_s, splits, n_rows)
+            n_stats = (tl.num_programs(0) // n_m).to(tl.int64) * n_rows
+        tl.store(stats + o_part + o_row, b_max, mask=in_m)
+        tl.store(stats + n_stats + o_part + o_row, b_sum, mask=in_m)
+        p_part = part + o_part * HEAD_DIM_V + lead(o_row.to(tl.int64) * HEAD_DIM_V, TURNED)
+        tl.store(p_part + trail(o_dv, TURNED), b_out, mask=mask)
+        return
+    b_out, b_lse = finished(b_out, b_max, lead(b_sum, TURNED), b_sum, b_sink, NATURAL)
+    if cu_q is not None:
+        lse += o_first_q
+        o_lse = o_head.to(tl.int64) * tokens + o_token
+    else:
+        o_lse = (i_b * kv_heads * GROUP + o_head).to(tl.int64) * seqlen_q + o_token
+    tl.store(lse + o_lse, b_lse, mask=in_m)
+    out += row_of(cu_q, i_b, o_first_q, stride_ob, stride_os)
+    o_out = o_token.to(tl.int64) * stride_os + o_head.to(tl.int64) * stride_oh
+    p_out = out + lead(o_out, TURNED) + trail(o_dv, TURNED) * stride_od
+    tl.store(p_out, b_out.to(out.dtype.element_ty), mask=mask)

@@ -1,0 +1,1 @@
+"""Which back end serves an attention problem."""

@@ -1,0 +1,38 @@
+"""Which back end serves a forward pass in fp8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.portable.fp8 import kernel as fp8
+from kernels.runtime import backends, targets
+
+
+def launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    left_offset: int | None,
+    scale: float,
+    packed: Packed | None = None,
+    **given: Any,
+) -> None:
+    """The kernel of this architecture where there is one and it takes the problem."""
+    with targets.on_device_of(q, "q"):
+        name = "attention.hopper.fp8.launch"
+        hopper = backends.load(name) if targets.current().has_wgmma else None
+        given |= {"scale": scale, "packed": packed}
+        if (
+            hopper is not None
+            and left_offset is None
+            and hopper.supported(q, k, v, scale, packed)
+            and backends.serves(name, hopper.launch, q, k, v, out, lse, **given)
+        ):
+            return
+        fp8.launch(q, k, v, out, lse, left_offset=left_offset, **given)

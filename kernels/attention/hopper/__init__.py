@@ -1,0 +1,1 @@
+"""Attention for Hopper GPUs, written in Gluon."""

@@ -1,0 +1,146 @@
+"""What a program of Hopper's backward pass works on: its block, and the rows that see it (Gluon).
+
+Aggregates read their annotations when they are built, so nothing here postpones them.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
+from triton.language.core import _aggregate as aggregate
+
+from kernels.attention.hopper.problem import Sequence
+from kernels.device.hopper_rings import ROWS
+
+# Arguments of the kernels that change from call to call.
+SIZES = [
+    "heads",
+    "kv_heads",
+    "batch",
+    "seqlen_q",
+    "seqlen_k",
+    "causal_offset",
+    "left_offset",
+    "heads_together",
+]
+
+
+@gluon.jit
+def in_order(n_blocks, batch, heads, heads_together, LAST_FIRST: gl.constexpr):
+    """This program's block, and its head of those of the whole batch: the first blocks, or the
+    last, of as many heads as L2 holds come first. Where causal they walk most."""
+    i_chunk = gl.program_id(0) // (heads_together * n_blocks)
+    i_in = gl.program_id(0) % (heads_together * n_blocks)
+    width = gl.minimum(heads_together, batch * heads - i_chunk * heads_together)
+    i_block = i_in // width
+    if LAST_FIRST:
+        i_block = n_blocks - 1 - i_block
+    return i_block, i_chunk * heads_together + i_in % width
+
+
+@aggregate
+class Work:
+    """A program's block of keys, and the queries that see it: ``steps`` blocks of BLOCK_M rows of
+    each of ``heads_per_kv`` heads.
+
+    Of packed sequences a head's rows in workspaces are those of all of them, each from ``start``
+    on: no two share a block. Then i_b is not used.
+    """
+
+    own: Sequence
+    start: gl.tensor
+    i_b: gl.tensor
+    i_kv: gl.tensor
+    i_n: gl.tensor
+    first: gl.tensor
+    blocks: gl.tensor
+    steps: gl.tensor
+    shift: gl.tensor
+    heads: gl.tensor
+    heads_per_kv: gl.tensor
+    padded_q: gl.tensor
+    all_rows: gl.tensor
+    seqlen_k: gl.tensor
+    causal_offset: gl.tensor
+    left_offset: gl.tensor
+    BLOCK_M: gl.constexpr
+    BLOCK_N: gl.constexpr
+    HEAD_DIM: gl.constexpr
+    STAGES: gl.constexpr
+    CAUSAL: gl.constexpr
+    EVEN: gl.constexpr
+    WINDOW: gl.constexpr
+    DTYPE: gl.constexpr
+
+    @gluon.constexpr_function
+    def __init__(
+        self, own, start, i_b, i_kv, i_n, first, blocks, steps, shift, heads, heads_per_kv,
+        padded_q, all_rows, seqlen_k, causal_offset, left_offset, BLOCK_M, BLOCK_N, HEAD_DIM,
+        STAGES, CAUSAL, EVEN, WINDOW, DTYPE,
+    ):  # fmt: skip
+        self.own = own
+        self.start = start
+        self.i_b = i_b
+        self.i_kv = i_kv
+        self.i_n = i_n
+        self.first = first
+        self.blocks = blocks
+        self.steps = steps
+        self.shift = shift
+        self.heads = heads
+        self.heads_per_kv = heads_per_kv
+        self.padded_q = padded_q
+        self.all_rows = all_rows
+        self.seqlen_k = seqlen_k
+        self.causal_offset = causal_offset
+        self.left_offset = left_offset
+        self.BLOCK_M = gl.constexpr(BLOCK_M)
+        self.BLOCK_N = gl.constexpr(BLOCK_N)
+        self.HEAD_DIM = gl.constexpr(HEAD_DIM)
+        self.STAGES = gl.constexpr(STAGES)
+        self.CAUSAL = gl.constexpr(CAUSAL)
+        self.EVEN = gl.constexpr(EVEN)
+        self.WINDOW = gl.constexpr(WINDOW)
+        self.DTYPE = gl.constexpr(DTYPE)
+
+    @gluon.jit
+    def next(self, i_h, i_m):
+        """The head and block of rows behind these. Programs of one head start at different rows,
+        so that they do not all add to the same ones at once."""
+        i_m = i_m + 1
+        i_m = gl.where(i_m == self.blocks, 0, i_m)
+        return gl.where(i_m == self.shift, i_h + 1, i_h), i_m
+
+    @gluon.jit
+    def row(self, i_h, i_m):
+        """Where a block of rows lies in workspaces."""
+        if self.own.PACKED:
+            return i_h * self.padded_q + self.start + (self.first + i_m) * self.BLOCK_M
+        else:
+            return (self.i_b * self.heads + i_h) * self.padded_q + (self.first + i_m) * self.BLOCK_M
+
+
+@gluon.jit
+def mask(s, i_m, zero, work):
+    """Scores that are not seen become -inf; keys are rows, queries columns."""
+    o_n = work.i_n * work.BLOCK_N + gl.arange(0, work.BLOCK_N, gl.SliceLayout(1, s.type.layout))
+    o_m = gl.arange(0, work.BLOCK_M, gl.SliceLayout(0, s.type.layout))
+    first_seeing = o_n - work.causal_offset - i_m if work.CAUSAL else o_n * 0 + zero
+    first_seeing = gl.where(o_n < work.seqlen_k, first_seeing, work.BLOCK_M)
+    # A column is what its lane adds (bits 1 and 2) and a constant, which becomes part of an
+    # instruction when it stays alone; 16 sums would each take a register.
+    constant = (o_m & ~6)[None, :]
+    seen = constant >= first_seeing[:, None] - (o_m & 6)[None, :]
+    if work.WINDOW:
+        last_seeing = o_n - work.left_offset - i_m
+        seen = seen & (constant <= last_seeing[:, None] - (o_m & 6)[None, :])
+    return gl.where(seen, s, float("-inf"))
+
+
+@gluon.jit
+def scores(left, ring, at, work, N: gl.constexpr, LAYOUT: gl.constexpr):
+    """Start left @ (the N rows in the ring)^T, of 64 rows."""
+    ring.wait(at)
+    right = ring.memory.index(at.stage).reshape([N, work.HEAD_DIM])
+    nothing = gl.zeros([ROWS, N], gl.float32, LAYOUT)
+    tile = left.reshape([ROWS, work.HEAD_DIM])
+    return warpgroup_mma(tile, right.permute((1, 0)), nothing, use_acc=False, is_async=True)

@@ -1,0 +1,1 @@
+"""Corrects the gradients of rows in which one weight is heavy."""

@@ -1,0 +1,1 @@
+"""All three gradients in one kernel, up to head dim 128."""

@@ -1,0 +1,1 @@
+"""Two kernels for short sequences: one for queries, one for keys and values."""

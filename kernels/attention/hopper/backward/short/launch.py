@@ -1,0 +1,84 @@
+"""Launches of Hopper's backward pass where sequences are short: two kernels that share nothing.
+
+Each gradient is added up by one program, as above head dim 128 (hopper_backward_wide.py). Scores
+and dp are multiplied twice, seven products instead of five. But nothing of keys and values is read
+before, the rows' deltas are made where dq is, and no sums of dq are set to 0, added to in L2 and
+read again: what takes as long however few keys a query sees.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from kernels.attention.hopper.backward.row_stats import Tensors
+from kernels.attention.hopper.descriptors import descriptor
+from kernels.attention.hopper.forward.launch import LOG2_E, ROWS
+from kernels.runtime import targets
+
+from .key_grads import attention_backward_hopper_short_kv
+from .query_grads import attention_backward_hopper_short_q
+
+BLOCK_D = 128  # columns in shared memory, zeros behind head_dim
+# Tiles a program has, from which on causal tiles of a head follow each other: there are enough of
+# them for programs to be equally busy, and the head stays in L2. With fewer the longest come first.
+MANY_TURNS = 6
+
+
+def launch(
+    tensors: Tensors,
+    *,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    scale: float,
+    stages: int,
+) -> None:
+    """As hopper_backward_launch.launch, which calls it for head dims from 65 to 128."""
+    dout, dlse, q, k, v, out, lse, dq, dk, dv, marked = tensors
+    batch, seqlen_q, heads, head_dim = q.shape
+    seqlen_k, kv_heads = k.shape[1], k.shape[2]
+    all_rows = batch * heads * triton.cdiv(seqlen_q, ROWS) * ROWS
+    rows = torch.empty((2, all_rows), dtype=torch.float32, device=q.device)
+    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset, left_offset)
+    scales = (scale, scale * LOG2_E)
+    plain_causal = causal and left_offset is None
+    shape = {"HEAD_DIM": BLOCK_D, "STAGES": stages, "CAUSAL": causal, "num_warps": 4}
+    with targets.on_device_of(q):
+        programs = targets.multiprocessors()
+        tiles = [descriptor(one, ROWS, BLOCK_D) for one in (q, k, v, dout)]
+        n = triton.cdiv(seqlen_q, 2 * ROWS) * batch * heads
+        out = out if out.stride(3) == 1 else out.contiguous()
+        attention_backward_hopper_short_q[(min(programs, n),)](
+            *tiles,
+            out,
+            lse,
+            dlse,
+            rows,
+            descriptor(dq, ROWS, BLOCK_D),
+            *out.stride()[:3],
+            *sizes,
+            *scales,
+            OUT_DIM=head_dim,
+            MARKED=marked,
+            BY_HEAD=not causal or n >= MANY_TURNS * programs,
+            CONSUMER_REGISTERS=232,
+            PRODUCER_REGISTERS=40,
+            **shape,
+        )
+        n = triton.cdiv(seqlen_k, 2 * ROWS) * batch * kv_heads
+        attention_backward_hopper_short_kv[(min(programs, n),)](
+            *tiles,
+            TensorDescriptor(rows, [2 * all_rows], [1], [ROWS], gl.NVMMASharedLayout(0, 32, 1)),
+            descriptor(dk if plain_causal else dk.transpose(0, 2), ROWS, BLOCK_D),
+            descriptor(dv, ROWS, BLOCK_D),
+            *sizes,
+            *scales,
+            BY_HEAD=not causal or n >= MANY_TURNS * programs,
+            CONSUMER_REGISTERS=240,
+            PRODUCER_REGISTERS=24,
+            **shape,
+            launch_pdl=True,
+        )

@@ -1,0 +1,107 @@
+"""Launches of Hopper's backward pass at head dims above 128: two kernels that share nothing.
+
+dk and dv of 64 keys take half of a multiprocessor's registers. What such a program would add to dq
+at every step, 64 KB in fp32, passes through shared memory twice: as long as two of the five
+products take. So scores and dp are multiplied in both kernels instead, seven products, and neither
+adds to what another program adds to.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from kernels.attention.hopper.backward.row_stats import Tensors, attention_backward_hopper_prepare
+from kernels.attention.hopper.descriptors import descriptor
+from kernels.attention.hopper.forward.launch import LOG2_E, ROWS
+from kernels.device import hopper_rings as ring
+from kernels.runtime import targets
+
+from .key_grads import attention_backward_hopper_kv
+from .query_grads import attention_backward_hopper_q
+
+BLOCK = 64  # keys or queries a step: the M of wgmma
+BLOCK_D = 256  # columns in shared memory, zeros behind head_dim
+L2_BYTES = 32 << 20  # what heads walked together may fill of it
+
+
+def heads_together(heads: int, a_head: int, *, causal: bool) -> int:
+    """Of how many of ``heads`` the longest programs of a causal pass come before all shorter ones:
+    as many as L2 holds what they walk at a time, ``a_head`` bytes of each, all chunks alike. The
+    longest programs of a last chunk of few heads would end long after all others."""
+    if not causal:
+        return 1
+    chunks = triton.cdiv(heads, max(1, L2_BYTES // a_head))
+    return triton.cdiv(heads, chunks)
+
+
+def launch(
+    tensors: Tensors,
+    *,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    scale: float,
+    stages: int,
+) -> None:
+    """As hopper_backward_launch.launch, which calls it."""
+    dout, dlse, q, k, v, out, lse, dq, dk, dv, marked = tensors
+    batch, seqlen_q, heads, head_dim = q.shape
+    seqlen_k, kv_heads = k.shape[1], k.shape[2]
+    n_m, n_n = triton.cdiv(seqlen_q, BLOCK), triton.cdiv(seqlen_k, BLOCK)
+    all_rows = batch * heads * n_m * BLOCK
+    rows = torch.empty((2, all_rows), dtype=torch.float32, device=q.device)
+    consumer_registers, producer_registers = ring.registers(2)
+    # Programs walk q and dout of a head of keys' query heads one after the other; or k and v.
+    together_kv, together_q = (
+        heads_together(batch * count, walked * BLOCK_D * 4, causal=causal)
+        for count, walked in ((kv_heads, seqlen_q), (heads, seqlen_k))
+    )
+    sizes = (heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset, left_offset)
+    scales = (scale, scale * LOG2_E)
+    shape = {
+        "BLOCK_N": BLOCK,
+        "HEAD_DIM": BLOCK_D,
+        "CAUSAL": causal,
+        "CONSUMER_REGISTERS": consumer_registers,
+        "PRODUCER_REGISTERS": producer_registers,
+    }
+    with targets.on_device_of(q):
+        attention_backward_hopper_prepare[(n_m * batch * heads,)](
+            k, v, out, dout, lse, dlse, None, rows, None, None, None,
+            *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
+            batch, heads, kv_heads, seqlen_q, seqlen_k,
+            HEAD_DIM=head_dim, BLOCK_M=BLOCK, BLOCK_N=BLOCK, BLOCK_D=BLOCK_D,
+            MARKED=marked, num_warps=8,
+        )  # fmt: skip
+        tiles = [descriptor(one, BLOCK, BLOCK_D) for one in (q, k, v, dout)]
+        attention_backward_hopper_kv[(n_n * batch * kv_heads,)](
+            *tiles,
+            TensorDescriptor(rows, [2 * all_rows], [1], [BLOCK], gl.NVMMASharedLayout(0, 32, 1)),
+            descriptor(dk, BLOCK, BLOCK_D),
+            descriptor(dv, BLOCK, BLOCK_D),
+            *sizes,
+            together_kv,
+            *scales,
+            BLOCK_M=BLOCK,
+            STAGES=stages,
+            **shape,
+            num_warps=4,
+            launch_pdl=True,
+        )
+        attention_backward_hopper_q[(triton.cdiv(seqlen_q, 2 * ROWS) * batch * heads,)](
+            *tiles,
+            rows,
+            descriptor(dq, ROWS, BLOCK_D),
+            *sizes,
+            together_q,
+            n_m * BLOCK,
+            *scales,
+            K_STAGES=2,
+            V_STAGES=1,
+            **shape,
+            num_warps=4,
+            launch_pdl=True,
+        )

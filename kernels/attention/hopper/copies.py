@@ -1,0 +1,83 @@
+"""What Hopper's attention forward pass copies into shared memory, and who asks for it (Gluon).
+
+Aggregates read their annotations when they are built, so nothing here postpones them.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.language.core import _aggregate as aggregate
+
+from kernels.device.hopper_rings import ROWS, Ring
+
+
+@aggregate
+class Memory:
+    """The rings the producer fills, and where each consumer leaves its output to be copied."""
+
+    q: Ring
+    k: Ring
+    v: Ring
+    out: gl.shared_memory_descriptor
+
+    @gluon.constexpr_function
+    def __init__(self, q, k, v, out):
+        self.q = q
+        self.k = k
+        self.v = v
+        self.out = out
+
+
+@gluon.jit
+def produce(q, k, v, tiles, memory, problem):
+    q_ring = memory.q
+    k_ring = memory.k
+    v_ring = memory.v
+    Q_BYTES: gl.constexpr = ROWS * problem.HEAD_DIM * 2
+    KV_BYTES: gl.constexpr = problem.BLOCK_N * problem.HEAD_DIM * 2
+    q_at = q_ring.first_to_fill()
+    k_at = k_ring.first_to_fill()
+    v_at = v_ring.first_to_fill()
+    if problem.ONCE:
+        k_at = k_at.next()
+    for i_turn in range(problem.turns(tiles)):
+        row, i_h, own, exists = problem.tile(i_turn, tiles)
+        if exists:
+            i_kv = i_h // problem.heads_per_kv
+            n_blocks, _ = problem.blocks(own, row, problem.BLOCK_M)
+            i_first, _ = problem.left_blocks(own, row, n_blocks, problem.BLOCK_M)
+            # From the last block to the first: the masked ones come first.
+            for i in range(1 if problem.ONCE else 0, n_blocks - i_first + 1):
+                if i < n_blocks - i_first:
+                    ready = k_ring.acquire(k_at, KV_BYTES)
+                    at = own.k_box(i_kv, (n_blocks - 1 - i) * problem.BLOCK_N)
+                    tma.async_copy_global_to_shared(k, at, ready, k_ring.memory.index(k_at.stage))
+                    k_at = k_at.next()
+                if i == 0:
+                    for j in gl.static_range(problem.CONSUMERS):
+                        ready = q_ring.acquire(q_at, Q_BYTES)
+                        at = own.q_box(i_h, row + j * ROWS)
+                        to = q_ring.memory.index(q_at.stage)
+                        tma.async_copy_global_to_shared(q, at, ready, to)
+                        q_at = q_at.next()
+                else:
+                    ready = v_ring.acquire(v_at, KV_BYTES)
+                    at = own.k_box(i_kv, (n_blocks - i) * problem.BLOCK_N)
+                    tma.async_copy_global_to_shared(v, at, ready, v_ring.memory.index(v_at.stage))
+                    v_at = v_at.next()
+
+
+@gluon.jit
+def ask_first(q, k, tiles, memory, problem):
+    """Ask for the only tile's Q and first block of keys while the warps are still to part."""
+    row, i_h, own, _ = problem.tile(0, tiles)
+    n_blocks, _ = problem.blocks(own, row, problem.BLOCK_M)
+    ready = memory.k.full.index(0)
+    mbarrier.expect(ready, problem.BLOCK_N * problem.HEAD_DIM * 2)
+    at = own.k_box(i_h // problem.heads_per_kv, (n_blocks - 1) * problem.BLOCK_N)
+    tma.async_copy_global_to_shared(k, at, ready, memory.k.memory.index(0))
+    for j in gl.static_range(problem.CONSUMERS):
+        ready = memory.q.full.index(j)
+        mbarrier.expect(ready, ROWS * problem.HEAD_DIM * 2)
+        at = own.q_box(i_h, row + j * ROWS)
+        tma.async_copy_global_to_shared(q, at, ready, memory.q.memory.index(j))

@@ -1,0 +1,271 @@
+"""Which attention problems Hopper's forward pass takes, how they are cut, and its launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+import triton
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.hopper.descriptors import columns, copyable, descriptor, ragged_descriptor
+from kernels.attention.hopper.packed.tiles import listed
+from kernels.attention.hopper.problem import BEYOND
+from kernels.device import hopper_rings as ring
+from kernels.runtime import targets
+
+from . import tail_cut
+from .kernel import attention_forward_hopper
+
+ROWS = ring.ROWS.value  # of Q that one warpgroup owns
+# Up to head dim 128 the portable kernel's smaller blocks are as fast where packed sequences, or any
+# in a window, have no more queries than this, or a window fewer keys.
+FEW_ROWS, NARROW = 64, 256
+# Keys of a window up to which tiles were seen to be faster without pairs.
+WIDEST_ALIKE = 1024
+# Keys of a window up to which blocks of 64 keys, of which fewer are hidden, are faster.
+FEW_KEYS = 256
+# Causal rows up to which tiles of all heads, longest first, are faster than pairs at head dim 64.
+FEW_FOR_PAIRS = 512
+# Rows from which full attention at head dims 65 to 128 is faster cut as hopper_cut.py does.
+FEWEST_FOR_TAILS = 1024
+LOG2_E = 1.4426950408889634
+
+
+@dataclass(frozen=True)
+class HopperConfig:
+    """``64 * consumers`` query rows a program, keys a block, and the ring that brings them.
+
+    ``pairs`` and ``in_turns`` are told in hopper_forward.py; ``by_head``, which only packed
+    sequences ask for, in packed_tiles.py; ``tails``, of full attention over a plain batch, in
+    hopper_cut.py. With ``once``, where a plain batch has no more tiles than there are
+    multiprocessors, a program asks for its tile's first copies before its warps part; pairs and
+    tails have nothing of it. With ``ahead`` programs of many tiles of a plain batch find the
+    next one's place while values are multiplied.
+    """
+
+    consumers: int = field(metadata={"values": (1, 2, 3)})
+    block_n: int = field(metadata={"values": (64, 128, 256)})
+    stages: int = field(metadata={"values": (2, 3, 4)})
+    in_turns: bool = field(default=True, metadata={"values": (False, True)})
+    pairs: bool = field(default=False, metadata={"values": (False, True)})
+    q_stages: int = field(default=1, metadata={"values": (1, 2)})
+    skip: bool = field(default=False, metadata={"values": (False, True)})
+    by_head: bool = False
+    tails: bool = field(default=False, metadata={"values": (False, True)})
+    once: bool = field(default=False, metadata={"values": (False, True)})
+    ahead: bool = field(default=False, metadata={"values": (False, True)})
+
+
+def choose(
+    head_dim: int,
+    seqlen_q: int,
+    causal: bool,
+    *,
+    seqlen_k: int,
+    n_heads: int,
+    multiprocessors: int,
+    packed: bool = False,
+    window: int | None = None,
+) -> HopperConfig:
+    """The cut of a problem; docs/hopper/forward.md holds the measurements behind it.
+
+    ``n_heads`` counts those of all entries of the batch, ``window`` the keys before the last of a
+    row that it sees, None for all.
+    """
+    windowed = window is not None
+
+    def at_once(rows: int, turns: int = 1) -> bool:
+        """Whether the multiprocessors have no more than so many blocks of rows each."""
+        return not packed and triton.cdiv(seqlen_q, rows) * n_heads <= turns * multiprocessors
+
+    # Causal blocks differ: the second of a program is the shorter, the longer the first.
+    halves = causal and not windowed and 64 < head_dim <= 128 and seqlen_k <= seqlen_q
+    plain = not (packed or windowed)
+    once = plain and head_dim <= 64 and at_once(2 * ROWS)
+    if at_once(ROWS, 2 if halves else 1):
+        return HopperConfig(
+            1, block_n=128 if head_dim <= 128 else 64, stages=2, in_turns=False, once=once
+        )
+    # A program that walks a pair leaves another idle where each could have one.
+    pairs = causal and not at_once(2 * ROWS)
+    if head_dim > 128:
+        # Skipping knows blocks that only later rows see, a window has others too.
+        return HopperConfig(
+            2, block_n=64, stages=2, pairs=pairs, q_stages=1, skip=not windowed, by_head=packed
+        )
+    full = plain and not causal
+    if full and 16 < head_dim <= 64 and 128 < seqlen_k <= 256:
+        return HopperConfig(2, block_n=256, stages=2, q_stages=2, once=once, ahead=True)
+    if plain and causal and 32 < head_dim <= 64 and seqlen_q <= 256:
+        return HopperConfig(
+            2, block_n=64, stages=4, q_stages=2, skip=True, in_turns=False, once=once
+        )
+    if head_dim > 64 or windowed:
+        three = False
+    elif full:
+        three = tail_cut.three_are_faster(seqlen_q, n_heads, multiprocessors)
+    else:
+        three = seqlen_q >= (2048 if causal else 512)
+    if three:
+        return HopperConfig(3, block_n=128, stages=2, q_stages=1, skip=True, tails=full)
+    # Tiles of a narrow window take alike: 242 us where pairs took 253 (window 1024).
+    pairs = pairs and (packed or window is None or window > WIDEST_ALIKE)
+    pairs = pairs and (head_dim > 64 or packed or seqlen_q > FEW_FOR_PAIRS)
+    few_keys = window is not None and window <= FEW_KEYS and not packed
+    return HopperConfig(
+        2,
+        block_n=64 if few_keys else 128,
+        stages=4 if few_keys else 2,
+        pairs=pairs,
+        q_stages=2,
+        by_head=packed and (not causal or seqlen_q > 1024),
+        tails=full and head_dim > 64 and seqlen_q >= FEWEST_FOR_TAILS,
+        once=once,
+        # Three warpgroups are slower so; pairs and packed sequences were not timed.
+        ahead=plain and head_dim <= 64 and not pairs,
+    )
+
+
+def supported(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    packed: Packed | None = None,
+    *,
+    causal: bool = False,
+    causal_offset: int = 0,
+    left_offset: int | None = None,
+) -> bool:
+    """Whether this kernel takes the problem: 16-bit, on Hopper, strides the copy engine takes, and
+    where the portable kernel is not as fast."""
+    head_dim = q.shape[3]
+    if left_offset is not None and not (
+        causal and (head_dim > 128 or (head_dim > 64 and causal_offset - left_offset >= NARROW))
+    ):
+        return False
+    rows = packed.max_q if packed else q.shape[1]
+    if (packed is not None or left_offset is not None) and rows <= FEW_ROWS and head_dim <= 128:
+        return False
+    if packed is not None:
+        # The batch is the same rows again, which descriptors of packed sequences know.
+        q, k, v = q[:1], k[:1], v[:1]
+        if max(q.shape[1], k.shape[1]) > BEYOND.value:
+            return False
+    return (
+        targets.current().has_wgmma
+        and q.dtype in (torch.float16, torch.bfloat16)
+        and head_dim <= 256
+        and head_dim % 8 == 0
+        and scale > 0.0
+        and all(copyable(x) for x in (q, k, v))
+    )
+
+
+def launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor | None,
+    *,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None = None,
+    scale: float,
+    packed: Packed | None = None,
+    rows: torch.Tensor | None = None,
+    config: HopperConfig | None = None,
+) -> None:
+    """Fill ``out``, ``lse`` and ``rows`` as ``forward.launch`` does, for what ``supported``
+    accepts."""
+    batch, seqlen_q, heads, head_dim = q.shape
+    longest = packed.max_q if packed else seqlen_q
+    block_d, rest, split = columns(head_dim, causal)
+
+    def described(x: torch.Tensor, rows: int) -> TensorDescriptor:
+        if packed is not None:
+            return ragged_descriptor(x[0], rows, block_d)
+        return descriptor(x, rows, block_d)
+
+    with targets.on_device_of(q):
+        processors = targets.multiprocessors()
+        config = config or choose(
+            head_dim,
+            longest,
+            causal,
+            seqlen_k=k.shape[1],
+            n_heads=heads * batch,
+            multiprocessors=processors,
+            packed=packed is not None,
+            window=None if left_offset is None else causal_offset - left_offset,
+        )
+        consumer_registers, producer_registers = ring.registers(config.consumers)
+        block_m = ROWS * config.consumers
+        full = not causal and left_offset is None and packed is None
+        tiles = None
+        cut = (0, 0, 1)
+        per_head = triton.cdiv(seqlen_q, block_m)
+        programs = per_head * heads * batch
+        once = (
+            config.once
+            and packed is None
+            and not (config.pairs or config.tails)
+            and programs <= processors
+        )
+        if packed is not None:
+            tiles, programs = listed(
+                packed,
+                seqlen_q,
+                heads,
+                block_m,
+                causal=causal,
+                pairs=config.pairs,
+                by_head=config.by_head,
+                spare=processors,
+            )
+        elif full and config.tails:
+            cut = tail_cut.cut(seqlen_q, heads * batch, config.consumers, processors)
+            programs = processors
+        grid = (per_head, heads, batch) if once else (min(programs, processors),)
+        attention_forward_hopper[grid](
+            described(q, ROWS),
+            described(k, config.block_n),
+            described(v, config.block_n),
+            described(out, ROWS),
+            lse,
+            rows,
+            tiles,
+            heads,
+            heads // k.shape[2],
+            batch,
+            seqlen_q,
+            k.shape[1],
+            causal_offset,
+            left_offset,
+            *cut,
+            scale * LOG2_E,
+            CONSUMERS=config.consumers,
+            BLOCK_N=config.block_n,
+            HEAD_DIM=block_d,
+            REST=rest,
+            SPLIT=split,
+            STAGES=config.stages,
+            CAUSAL=causal,
+            PAIRS=config.pairs,
+            IN_TURNS=config.in_turns and config.consumers > 1,
+            OUT_IN_Q=block_d > 128,
+            Q_STAGES=1 if once else config.q_stages,
+            SKIP=config.skip and left_offset is None,  # a window hides other blocks, too
+            TAILS=full and config.tails,
+            EVEN=full and k.shape[1] % config.block_n == 0,
+            ONE=full and k.shape[1] <= config.block_n,
+            ONCE=once,
+            # A list of tiles has no room for a round behind its last.
+            AHEAD=config.ahead and not once and packed is None,
+            CONSUMER_REGISTERS=consumer_registers,
+            PRODUCER_REGISTERS=producer_registers,
+            num_warps=4,
+        )

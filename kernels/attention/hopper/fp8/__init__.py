@@ -1,0 +1,1 @@
+"""The forward pass in fp8 on Hopper GPUs."""

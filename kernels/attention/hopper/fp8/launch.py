@@ -1,0 +1,195 @@
+"""Which fp8 attention problems Hopper's own forward pass takes, how they are cut, its launches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+import triton
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from kernels.attention.common.numerics.fp8_scales import Scales
+from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.hopper.descriptors import copyable, descriptor, ragged_descriptor
+from kernels.attention.hopper.forward.launch import ROWS
+from kernels.attention.hopper.packed.tiles import listed
+from kernels.attention.hopper.problem import BEYOND
+from kernels.device import hopper_rings as ring
+from kernels.runtime import targets
+from kernels.runtime.addressing import LIMIT
+
+from .kernel import attention_forward_fp8_hopper
+from .prepare import KEYS, columns, prepare, turnable
+
+# Of Triton 3.7 three warpgroups spill 4 bytes at head dims 65 to 128, of 3.6 none but of packed
+# sequences.
+THREE_SPILL = not str(triton.__version__).startswith("3.6.")
+# Below them the portable kernel serves: up to head dim 64 it is as fast for 64 queries over 4096
+# keys, above it was not timed with fewer than 16.
+FEWEST_QUERIES = {64: 65, 256: 16}
+# Of packed sequences in the mean: with fewer, the rooms that their values are turned around into
+# would be many times what the values take.
+FEWEST_KEYS = 32
+WIDEST = 256  # keys a block has
+
+
+@dataclass(frozen=True)
+class Fp8HopperConfig:
+    """As ``hopper.HopperConfig``; the output is multiplied in ``parts`` of its columns, all of
+    which would need too many registers at once. Outputs of fp32 above head dim 128 want two or
+    more: ``launch`` refuses one with ``ValueError``."""
+
+    consumers: int = field(metadata={"values": (2, 3)})
+    block_n: int = field(metadata={"values": (64, 128, 256)})
+    stages: int = field(metadata={"values": (2, 3, 4)})
+    pairs: bool = field(default=False, metadata={"values": (False, True)})
+    q_stages: int = field(default=1, metadata={"values": (1, 2)})
+    skip: bool = field(default=False, metadata={"values": (False, True)})
+    parts: int = field(default=1, metadata={"values": (1, 2, 4, 8)})
+
+
+def choose(head_dim: int, seqlen_q: int, causal: bool, mean: int | None = None) -> Fp8HopperConfig:
+    """The cut of a problem; docs/hopper/forward-fp8.md holds the measurements behind it. Of packed
+    sequences ``seqlen_q`` is the longest one's, and ``mean`` what they have in the mean."""
+    packed = mean is not None
+    if head_dim > 128:
+        return Fp8HopperConfig(2, block_n=128, stages=2, pairs=causal, parts=8)
+    # Three warpgroups are faster of long sequences; of full ones also where others are short.
+    rows = min(seqlen_q, mean) if mean is not None and causal else seqlen_q
+    if rows < 2048 or (head_dim > 64 and (THREE_SPILL or packed)):
+        # Of short packed sequences most of 256 keys would be none.
+        if head_dim <= 64 and not causal and not (packed and seqlen_q < 1024):
+            return Fp8HopperConfig(2, block_n=256, stages=2, q_stages=2)
+        return Fp8HopperConfig(2, block_n=128, stages=3, pairs=causal, q_stages=2)
+    if head_dim > 64:
+        return Fp8HopperConfig(3, block_n=128, stages=2)
+    return Fp8HopperConfig(3, block_n=128, stages=3, skip=causal)
+
+
+def _by_head(config: Fp8HopperConfig, head_dim: int, longest: int, causal: bool) -> bool:
+    """Whether packed sequences' tiles are listed by head: as hopper.py has it."""
+    return config.consumers == 2 and (not causal or head_dim > 128 or longest > 1024)
+
+
+def supported(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    packed: Packed | None = None,
+) -> bool:
+    """Whether this kernel takes the problem: on Hopper, enough queries, strides it can read."""
+    head_dim = q.shape[3]
+    rows = q.shape[1]
+    if packed is not None:
+        batch, rows = len(q), packed.max_q
+        # The batch is the same rows again, which descriptors of packed sequences know.
+        q, k, v = q[:1], k[:1], v[:1]
+        if max(q.shape[1], k.shape[1]) > BEYOND.value:
+            return False
+        if k.shape[1] < FEWEST_KEYS * batch or columns(k.shape[1], WIDEST, batch) >= LIMIT:
+            return False
+    return (
+        targets.current().has_wgmma
+        and q.dtype == torch.float8_e4m3fn
+        and head_dim == v.shape[3] <= 256
+        and head_dim % 8 == 0
+        and rows >= FEWEST_QUERIES[64 if head_dim <= 64 else 256]
+        and scale > 0.0
+        and copyable(q)
+        and copyable(k)
+        and turnable(v)
+    )
+
+
+def launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    scales: Scales,
+    causal: bool,
+    causal_offset: int,
+    scale: float,
+    packed: Packed | None = None,
+    config: Fp8HopperConfig | None = None,
+) -> None:
+    """Fill ``out`` and ``lse`` for arguments that ``supported`` accepts, in two launches; of packed
+    sequences behind one that lists tiles, and ``causal_offset`` counts from each one's corner."""
+    batch, seqlen_q, heads, head_dim = q.shape
+    longest = packed.max_q if packed else seqlen_q
+    mean = seqlen_q // batch if packed else None
+    config = config or choose(head_dim, longest, causal, mean)
+    consumer_registers, producer_registers = ring.registers(config.consumers)
+    block_d = max(64, triton.next_power_of_2(head_dim))
+    # Of fp32 more columns than 128 leave no memory for keys.
+    of_box = min(128 if out.dtype == torch.float32 else block_d, block_d)
+    if block_d // config.parts > of_box:
+        raise ValueError(
+            f"parts: fp32 outputs of head dim {head_dim} want {block_d // of_box} or more, "
+            f"got {config.parts}"
+        )
+
+    def described(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+        if packed is not None:
+            return ragged_descriptor(x[0], rows, columns)
+        return descriptor(x, rows, columns)
+
+    with targets.on_device_of(q):
+        block_m = ROWS * config.consumers
+        processors = targets.multiprocessors()
+        tiles, room = None, 0
+        if packed is None:
+            programs = triton.cdiv(seqlen_q, block_m) * heads * batch
+            values, factors = prepare(v, heads, scale, scales)
+        else:
+            room = max(KEYS, config.block_n)
+            tiles, programs = listed(
+                packed,
+                seqlen_q,
+                heads,
+                block_m,
+                causal=causal,
+                pairs=config.pairs,
+                by_head=_by_head(config, head_dim, longest, causal),
+                spare=processors,
+            )
+            values, factors = prepare(v[:1], heads, scale, scales, packed.keys, room)
+        block = (1, 1, block_d, config.block_n)
+        attention_forward_fp8_hopper[(min(programs, processors),)](
+            described(q, ROWS, block_d),
+            described(k, config.block_n, block_d),
+            TensorDescriptor(
+                values,
+                list(values.shape),
+                list(values.stride()),
+                list(block),
+                ring.layout(block, values.dtype),
+            ),
+            described(out, ROWS, of_box),
+            lse,
+            factors,
+            tiles,
+            heads,
+            heads // k.shape[2],
+            batch,
+            seqlen_q,
+            k.shape[1],
+            causal_offset,
+            CONSUMERS=config.consumers,
+            BLOCK_N=config.block_n,
+            HEAD_DIM=block_d,
+            STAGES=config.stages,
+            CAUSAL=causal,
+            BY_SEQUENCE=scales.by_sequence,
+            PAIRS=config.pairs,
+            Q_STAGES=config.q_stages,
+            SKIP=config.skip,
+            PARTS=config.parts,
+            ROOM=room,
+            CONSUMER_REGISTERS=consumer_registers,
+            PRODUCER_REGISTERS=producer_registers,
+            num_warps=4,
+        )

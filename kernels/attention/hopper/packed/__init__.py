@@ -1,0 +1,1 @@
+"""Packed sequences on Hopper GPUs: their tiles and their workspace."""

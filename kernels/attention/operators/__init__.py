@@ -1,0 +1,1 @@
+"""Attention as operators of torch: fake tensors, autograd, torch.compile."""

@@ -1,0 +1,1 @@
+"""Attention in fp8 as operators of torch."""

@@ -1,0 +1,167 @@
+"""Attention in fp8 as flash_attention offers it: what it accepts, and the operator torch knows.
+
+Of packed sequences fp8_varlen.py has the operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernels.attention.common import shapes
+from kernels.attention.common.numerics import fp8_scales
+from kernels.attention.common.options import Options
+from kernels.attention.dispatch.fp8 import launch
+from kernels.runtime import checks
+from kernels.runtime.addressing import near
+
+DTYPES = tuple(fp8_scales.OFFSET)
+ALL_DTYPES = shapes.DTYPES + DTYPES
+OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def asked(q: Any, **options: Any) -> bool:
+    """Whether ``q`` is fp8; a ``ValueError`` where it is not and ``options`` of fp8 are given."""
+    if isinstance(q, torch.Tensor) and q.dtype in DTYPES:
+        checks.no_tangent(**options)
+        return True
+    for name, value in options.items():
+        if value is not None:
+            kind = q.dtype if isinstance(q, torch.Tensor) else type(q).__name__
+            remedy = "convert the result" if name == "out_dtype" else "fold scales into the tensors"
+            raise ValueError(
+                f"{name}: expected None unless q, k and v are float8_e4m3fn or float8_e4m3fnuz, "
+                f"and q is {str(kind).removeprefix('torch.')}; {remedy}"
+            )
+    return False
+
+
+def check_options(q: torch.Tensor, options: Options) -> None:
+    """Refuse more than a mask."""
+    if not options.plain:
+        raise NotImplementedError(
+            "q: expected float16, bfloat16 or float32 where more is asked of scores than a mask, "
+            f"got {q.dtype}; convert q, k and v with .bfloat16()"
+        )
+
+
+def attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    softmax_scale: float | None,
+    **given: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp) for tensors whose shapes are checked; ``given``, scales and ``out_dtype``,
+    is checked here."""
+    scales, out_dtype = checked(q, k, v, q.shape[0], **given)
+    scale = checks.softmax_scale(softmax_scale, q.shape[3])
+    run: Any = flash_attention_fp8_op if checks.traced(q, k, v, *scales) else _forward
+    masks = (causal, causal_offset, left_offset)
+    outputs: tuple[torch.Tensor, torch.Tensor] = run(q, k, v, *scales, *masks, scale, out_dtype)
+    return outputs
+
+
+def checked(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    batch: int,
+    *,
+    q_scale: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+) -> tuple[fp8_scales.Scales, torch.dtype]:
+    """The scales, that of q by heads of q, and the output's dtype, beside ``batch`` sequences."""
+    heads, kv_heads = q.shape[-2], k.shape[-2]
+    _check_scale("q_scale", q_scale, q, batch, heads, kv_heads)
+    _check_scale("k_scale", k_scale, k, batch, kv_heads, kv_heads)
+    _check_scale("v_scale", v_scale, v, batch, kv_heads, kv_heads)
+    if out_dtype not in (None, *OUT_DTYPES):
+        known = ", ".join(str(one).removeprefix("torch.") for one in OUT_DTYPES)
+        raise ValueError(f"out_dtype: expected {known} or None for bfloat16, got {out_dtype}")
+    named = {"q": q, "k": k, "v": v, "q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
+    wanted = [name for name, one in named.items() if one is not None and one.requires_grad]
+    if wanted and torch.is_grad_enabled():
+        raise NotImplementedError(
+            f"{wanted[0]}: expected no gradient where q is fp8, which has a forward pass alone, "
+            "got requires_grad=True; call it within torch.no_grad(), or on bf16 tensors"
+        )
+    if q_scale is not None and q_scale.dim() == 2 and q_scale.shape[1] != heads:
+        q_scale = q_scale.repeat_interleave(heads // kv_heads, 1)
+    return fp8_scales.Scales(q_scale, k_scale, v_scale), out_dtype or torch.bfloat16
+
+
+def _check_scale(
+    name: str, value: Any, lead: torch.Tensor, batch: int, heads: int, kv_heads: int
+) -> None:
+    if value is None:
+        return
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"{name}: expected {_expected(name, batch, heads, kv_heads)}, got "
+            f"{type(value).__name__}; torch.tensor({name}, device=q.device) makes one"
+        )
+    checks.dense(name, value)
+    shapes = ((), (1,), (heads,), (batch, heads), (batch, kv_heads))
+    if value.dtype != torch.float32 or not checks.shaped(value, *shapes):
+        got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+        raise ValueError(f"{name}: expected {_expected(name, batch, heads, kv_heads)}, got {got}")
+    checks.same_device(name[0], lead, **{name: value})
+
+
+def _expected(name: str, batch: int, heads: int, kv_heads: int) -> str:
+    """Made where it is told alone: in a text dynamo makes a constant of a symbol."""
+    found = f"a float32 tensor of shape (), ({heads},) or ({batch}, {heads}), one value a head of "
+    shared = f", or ({batch}, {kv_heads}), one a head of k" if kv_heads != heads else ""
+    return found + name[0] + shared
+
+
+def _forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    q_scale: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    scale: float,
+    out_dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
+    out, lse = _outputs(q, k, v, out_dtype)
+    if out.numel():
+        launch(
+            q,
+            k,
+            v,
+            out,
+            lse,
+            scales=fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale)),
+            causal=causal,
+            causal_offset=causal_offset,
+            left_offset=left_offset,
+            scale=scale,
+        )
+    return out, lse
+
+
+def _outputs(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    batch, seqlen_q, heads = q.shape[:3]
+    out = torch.empty((batch, seqlen_q, heads, v.shape[3]), dtype=rest[-1], device=q.device)
+    lse = torch.empty((batch, heads, seqlen_q), dtype=torch.float32, device=q.device)
+    return out, lse
+
+
+flash_attention_fp8_op = torch.library.custom_op("warpwatch::flash_attention_fp8", mutates_args=())(
+    _forward
+)
+flash_attention_fp8_op.register_fake(_outputs)

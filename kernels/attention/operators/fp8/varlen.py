@@ -1,0 +1,98 @@
+"""Attention in fp8 over packed sequences: the operator behind flash_attention_varlen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernels.attention.common.numerics import fp8_scales
+from kernels.attention.common.packed import tail as packed_rest
+from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.dispatch import fp8 as dispatch_fp8
+from kernels.runtime import checks
+from kernels.runtime.addressing import near
+
+from . import dense as fp8_interface
+
+
+def attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_q: torch.Tensor,
+    cu_k: torch.Tensor,
+    max_q: int,
+    max_k: int,
+    causal: bool,
+    right: int,
+    left: int | None,
+    scale: float,
+    used_q: torch.Tensor | None,
+    used_k: torch.Tensor | None,
+    **given: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp) for checked arguments; ``given``, scales and ``out_dtype``, is checked
+    here."""
+    scales, out_dtype = fp8_interface.checked(q, k, v, cu_q.numel() - 1, **given)
+    traced = checks.traced(q, k, v, cu_q, cu_k, used_q, used_k, *scales)
+    run: Any = flash_attention_varlen_fp8_op if traced else _forward
+    sequences, masks = (cu_q, cu_k, max_q, max_k), (causal, right, left)
+    outputs: tuple[torch.Tensor, torch.Tensor]
+    outputs = run(q, k, v, *sequences, *scales, *masks, scale, used_q, used_k, out_dtype)
+    return outputs
+
+
+def _forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_q: torch.Tensor,
+    cu_k: torch.Tensor,
+    max_q: int,
+    max_k: int,
+    q_scale: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    causal: bool,
+    right: int,
+    left: int | None,
+    scale: float,
+    used_q: torch.Tensor | None,
+    used_k: torch.Tensor | None,
+    out_dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp) for checked arguments of layout (tokens, heads, head_dim)."""
+    out, lse = _outputs(q, k, v, out_dtype)
+    packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k, used_q, used_k)
+    if out.numel():
+        packed_rest.clear_outputs(out, lse, packed.queries)
+    if out.numel() and max_q and cu_q.numel() > 1:
+        dispatch_fp8.launch(
+            packed.spread(q),
+            packed.spread(k),
+            packed.spread(v),
+            packed.spread(out),
+            lse,
+            scales=fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale)),
+            causal=causal,
+            causal_offset=right,
+            left_offset=left,
+            scale=scale,
+            packed=packed,
+        )
+    return out, lse
+
+
+def _outputs(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens, heads = q.shape[:2]
+    out = torch.empty((tokens, heads, v.shape[2]), dtype=rest[-1], device=q.device)
+    return out, torch.empty((heads, tokens), dtype=torch.float32, device=q.device)
+
+
+flash_attention_varlen_fp8_op = torch.library.custom_op(
+    "warpwatch::flash_attention_varlen_fp8", mutates_args=()
+)(_forward)
+flash_attention_varlen_fp8_op.register_fake(_outputs)

@@ -1,0 +1,156 @@
+"""Decoding over a key-value cache as operators torch knows: one reads the cache, one appends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernels.attention.common.packed import tail as packed_rest
+from kernels.attention.decode import append as kvcache_append
+from kernels.attention.decode import launch as kvcache_launch
+from kernels.attention.decode.cache import Cache
+from kernels.attention.decode.rotary import Rotary
+from kernels.runtime import checks
+from kernels.runtime.addressing import near
+
+
+def _attend(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    seqlens: torch.Tensor | None,
+    length: int,
+    batch_idx: torch.Tensor | None,
+    table: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    added: int,
+    cos: torch.Tensor | None,
+    sin: torch.Tensor | None,
+    interleaved: bool,
+    causal: bool,
+    right: int,
+    left: int | None,
+    scale: float,
+    softcap: float | None,
+    slopes: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    num_splits: int,
+    cu_q: torch.Tensor | None = None,
+    max_q: int = 0,
+    leftpad: torch.Tensor | None = None,
+    cu_new: torch.Tensor | None = None,
+    chunk: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp) for checked arguments."""
+    out, lse = _outputs(q, k_cache, v_cache)
+    if cu_q is not None and out.numel():
+        packed_rest.clear_outputs(out, lse, cu_q)
+    if out.numel() and (cu_q is None or (max_q and cu_q.numel() > 1)):
+        packed = cu_q is not None
+        kvcache_launch.launch(
+            q.unsqueeze(0) if packed else q,
+            _cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale, leftpad),
+            out.unsqueeze(0) if packed else out,
+            lse,
+            added=added,
+            rotary=_rotary(cos, sin, interleaved),
+            causal=causal,
+            right=right,
+            left=left,
+            scale=scale,
+            softcap=softcap,
+            slopes=near(slopes),
+            sinks=sinks,
+            num_splits=num_splits,
+            cu_q=cu_q,
+            max_q=max_q,
+            cu_new=cu_new,
+            chunk=chunk,
+        )
+    return out, lse
+
+
+def _outputs(
+    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of queries (batch, seqlen_q, heads, head_dim), or packed (tokens, heads, head_dim)."""
+    out = torch.empty((*q.shape[:-1], v_cache.shape[3]), dtype=q.dtype, device=q.device)
+    rows = (*q.shape[:-3], q.shape[-2], q.shape[-3])
+    return out, torch.empty(rows, dtype=torch.float32, device=q.device)
+
+
+def _append(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    seqlens: torch.Tensor | None,
+    length: int,
+    batch_idx: torch.Tensor | None,
+    table: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    cos: torch.Tensor | None,
+    sin: torch.Tensor | None,
+    interleaved: bool,
+    cu_new: torch.Tensor | None = None,
+) -> None:
+    """Write k, turned to its positions, and v behind what the caches hold: (batch, seqlen_new,
+    kv_heads, ...), or packed (tokens, kv_heads, ...)."""
+    if k.numel() and (cu_new is None or cu_new.numel() > 1):
+        cache = _cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale)
+        k, v = (k, v) if cu_new is None else (k.unsqueeze(0), v.unsqueeze(0))
+        kvcache_append.launch(k, v, cache, _rotary(cos, sin, interleaved), cu_new)
+
+
+def _cache(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    seqlens: torch.Tensor | None,
+    length: int,
+    batch_idx: torch.Tensor | None,
+    table: torch.Tensor | None,
+    k_scale: torch.Tensor | None,
+    v_scale: torch.Tensor | None,
+    leftpad: torch.Tensor | None = None,
+) -> Cache:
+    """The cache, its table and scales such that 32 bits lead to each of their entries."""
+    by_head = (near(k_scale), near(v_scale))
+    return Cache(k, v, seqlens, length, batch_idx, near(table), *by_head, leftpad)
+
+
+def _rotary(cos: torch.Tensor | None, sin: torch.Tensor | None, interleaved: bool) -> Rotary | None:
+    return None if cos is None or sin is None else Rotary(cos, sin, interleaved)
+
+
+attend_op = torch.library.custom_op("warpwatch::flash_attention_kvcache", mutates_args=())(_attend)
+attend_op.register_fake(_outputs)
+append_op = torch.library.custom_op(
+    "warpwatch::kvcache_append", mutates_args=("k_cache", "v_cache")
+)(_append)
+append_op.register_fake(lambda *_: None)
+
+
+def attend(q: torch.Tensor, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The operator where torch has to know of it, else the launch itself, which saves the
+    dispatcher's time on the host."""
+    if checks.traced(q, *arguments):
+        return attend_op(q, *arguments)
+    return _attend(q, *arguments)
+
+
+def append(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    *arguments: Any,
+) -> None:
+    """As ``attend``."""
+    if checks.traced(k, v, k_cache, v_cache, *arguments):
+        append_op(k, v, k_cache, v_cache, *arguments)
+        return
+    checks.written(k_cache, v_cache)
+    _append(k, v, k_cache, v_cache, *arguments)

@@ -1,0 +1,1 @@
+"""Attention for every target, in plain Triton."""

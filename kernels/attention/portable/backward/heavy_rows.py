@@ -1,0 +1,385 @@
+"""Gradients of 16 bits without the rounding of the output, in rows that have one heavy weight.
+
+All kernels of gradients take delta as rowsum(out * dout) - dlse, where out is rounded to 16 bits.
+In a row one of whose weights is near 1 that rounding is most of what dp - delta holds. The forward
+pass marks such rows (marks.py). A launch before the gradients' own finds their delta from products
+that nothing rounded, and ends at once where a block has none; -delta takes the place of dlse, and
+the kernels leave their own sum out: not even another order of it may be left in theirs.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.attention.common.addressing import near
+from kernels.attention.common.columns import columns
+from kernels.attention.common.masks import since, up_to
+from kernels.attention.common.numerics.heavy_rows import is_marked
+from kernels.attention.common.numerics.products import head_product
+from kernels.attention.common.options import PLAIN, Options
+from kernels.attention.common.packed.sequences import Packed, bounds, describable_as
+from kernels.attention.common.program_order import block_of
+from kernels.attention.common.scores import Scores, dropped, kept, modified, place
+from kernels.attention.portable.tuning.choose import choose_rows
+from kernels.runtime import targets
+
+from .tiles import LOG2_E, load_rows, weights
+
+# Blocks of rows a program looks at together: to find that there is no mark takes a launch's time.
+SOME = 16
+# Warps that a multiprocessor has registers for. More programs would begin when others have ended.
+WARPS = 8
+
+
+@triton.jit
+def add_keys(
+    b_q,
+    b_dout,
+    b_exponent,
+    b_start,
+    b_total,
+    b_more,
+    k,
+    v,
+    i_b,
+    i_kv,
+    o_first,
+    o_end,
+    o_row,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    seqlen_k,
+    causal_offset,
+    left_offset,
+    scale,
+    scores,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """Add to a row's weights, and to those times dp less ``b_start``, what keys from ``o_first`` up
+    to ``o_end`` give. By the log-sum-exp, whose rounding is in all weights of a row alike."""
+    o_m = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    if CAUSAL:
+        b_last = tl.minimum(o_row + o_m + causal_offset, seqlen_k - 1)
+    if left_offset is not None:
+        b_first = o_row + o_m + left_offset
+    for i in range(o_first, o_end, BLOCK_N):
+        i_n = place(scores, i)
+        # [BLOCK_N, BLOCK_D]
+        b_k = load_rows(
+            k, i_b, i_n, i_kv, seqlen_k, stride_kb, stride_ks, stride_kh, stride_kd,
+            HEAD_DIM, BLOCK_N, BLOCK_D, False,
+        )  # fmt: skip
+        b_v = load_rows(
+            v, i_b, i_n, i_kv, seqlen_k, stride_vb, stride_vs, stride_vh, stride_vd,
+            HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
+        )  # fmt: skip
+        # [BLOCK_M, BLOCK_N]
+        b_s = head_product(b_q, b_k, WIDE=True)
+        b_s, _ = modified(b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], False)
+        b_dp = head_product(b_dout, b_v, WIDE=True)
+        if scores.seed is not None:
+            b_keep = kept(scores, o_row, i_n, BLOCK_M, BLOCK_N)
+            b_dp = dropped(b_dp, b_keep, scores, True)
+        seen = None
+        if MASKED:
+            seen = up_to(b_last - i_n, BLOCK_N) if CAUSAL else i_n + o_n[None, :] < seqlen_k
+            if left_offset is not None:
+                seen = seen & since(b_first - i_n, BLOCK_N)
+        b_p = weights(b_s, b_exponent[:, None], seen, scale, MASKED)
+        b_total += tl.sum(b_p, 1)
+        b_more += tl.sum(b_p * (b_dp - b_start[:, None]), 1)
+    return b_total, b_more
+
+
+@triton.jit
+def attention_backward_marked(
+    q,
+    k,
+    v,
+    out,
+    dout,
+    dlse,
+    lse,
+    corrected,
+    cu_q,
+    cu_k,
+    stride_qb,
+    stride_qs,
+    stride_qh,
+    stride_qd,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    stride_gb,
+    stride_gs,
+    stride_gh,
+    stride_gd,
+    stride_ob,
+    stride_os,
+    stride_oh,
+    stride_od,
+    n_blocks,
+    n_all,
+    heads,
+    heads_per_kv,
+    seqlen_q,
+    seqlen_k,
+    tokens,
+    causal_offset,
+    left_offset,
+    scale,
+    factor,
+    softcap,
+    slopes,
+    stride_ab,
+    stride_ah,
+    sinks,
+    seed,
+    drop_below,
+    keep_scale,
+    bias,
+    stride_bb,
+    stride_bh,
+    stride_bs,
+    stride_bk,
+    blocks,
+    stride_lb,
+    stride_lh,
+    stride_lr,
+    span_own,
+    span,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    SOME: tl.constexpr,
+):
+    """What takes dlse's place: the negative of delta (``attention_backward_rows``) in rows that
+    ``lse`` marks, in others dlse, or 0. A head has ``n_blocks`` of rows, all have ``n_all``."""
+    n_programs = tl.num_programs(0)
+    o_m = tl.arange(0, BLOCK_M)
+    o_some = tl.arange(0, SOME)
+    for first in range(0, n_all, n_programs * SOME):
+        b_block = block_of(first, o_some, n_programs)
+        b_bh = b_block // n_blocks
+        b_own = b_block % n_blocks * BLOCK_M
+        b_rows = tl.zeros([SOME], dtype=tl.int32) + seqlen_q
+        b_at = b_bh.to(tl.int64) * seqlen_q + b_own
+        if cu_q is not None:
+            b_begin, b_rows = bounds(cu_q, tl.minimum(b_bh, n_all // n_blocks - 1) // heads)
+            b_at = (b_bh % heads).to(tl.int64) * tokens + b_begin + b_own
+        # [SOME, BLOCK_M]
+        b_row = b_at[:, None] + o_m[None, :]
+        inside = (b_block < n_all)[:, None] & (b_own[:, None] + o_m[None, :] < b_rows[:, None])
+        b_mark = is_marked(tl.load(lse + b_row, mask=inside, other=0.0))
+        b_less = tl.zeros([SOME, BLOCK_M], dtype=tl.float32)
+        if dlse is not None:
+            b_less = tl.load(dlse + b_row, mask=inside, other=0.0)
+        tl.store(corrected + b_row, b_less, mask=inside & (b_mark == 0))
+        found = tl.sum(tl.max(b_mark.to(tl.int32), 1) << o_some, 0)
+        for i in range(SOME):
+            if (found >> i) & 1:
+                i_block = block_of(first, i, n_programs)
+                i_row = i_block % n_blocks * BLOCK_M
+                i_bh = i_block // n_blocks
+                i_b = i_bh // heads
+                i_h = i_bh % heads
+                o_row = i_bh.to(tl.int64) * seqlen_q + i_row
+                own_q, own_k, at_q, at_k, at_v, at_g, at_o = seqlen_q, seqlen_k, q, k, v, dout, out
+                own_offset, own_left = causal_offset, left_offset
+                if cu_q is not None:
+                    o_q, own_q = bounds(cu_q, i_b)
+                    o_k, own_k = bounds(cu_k, i_b)
+                    at_q = q + o_q.to(tl.int64) * stride_qs
+                    at_k = k + o_k.to(tl.int64) * stride_ks
+                    at_v = v + o_k.to(tl.int64) * stride_vs
+                    at_g = dout + o_q.to(tl.int64) * stride_gs
+                    at_o = out + o_q.to(tl.int64) * stride_os
+                    o_row = i_h.to(tl.int64) * tokens + o_q + i_row
+                    own_offset = causal_offset + own_k - own_q
+                    if left_offset is not None:
+                        own_left = left_offset + own_k - own_q
+                b_slope = (
+                    None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
+                )
+                b_seed = None if seed is None else tl.load(seed)
+                at_bias = bias
+                if bias is not None:
+                    at_bias = bias + i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
+                at_blocks = blocks
+                if blocks is not None:
+                    at_blocks = blocks + i_b.to(tl.int64) * stride_lb + i_h.to(tl.int64) * stride_lh
+                    at_blocks += i_row // span_own * stride_lr
+                scores = Scores(
+                    factor, softcap, b_slope, own_k - own_q,
+                    at_bias, stride_bs, stride_bk, own_q, own_k, None,
+                    b_seed, drop_below, keep_scale, i_bh, at_blocks, span,
+                )  # fmt: skip
+                # [BLOCK_M, BLOCK_D]
+                b_q = load_rows(
+                    at_q, i_b, i_row, i_h, own_q, stride_qb, stride_qs, stride_qh, stride_qd,
+                    HEAD_DIM, BLOCK_M, BLOCK_D, False,
+                )  # fmt: skip
+                b_dout = load_rows(
+                    at_g, i_b, i_row, i_h, own_q, stride_gb, stride_gs, stride_gh, stride_gd,
+                    HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+                )  # fmt: skip
+                b_out = load_rows(
+                    at_o, i_b, i_row, i_h, own_q, stride_ob, stride_os, stride_oh, stride_od,
+                    HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+                )  # fmt: skip
+                # The start, to which the weighted mean of what dp differs by is added.
+                b_start = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
+                in_m = i_row + o_m < own_q
+                b_lse = tl.load(lse + o_row + o_m, mask=in_m, other=0.0)
+                b_exponent = b_lse * LOG2_E
+                b_total = tl.zeros([BLOCK_M], dtype=tl.float32)
+                b_more = tl.zeros([BLOCK_M], dtype=tl.float32)
+                if sinks is not None:  # a score of its own, whose dp is 0
+                    b_total += tl.exp2(tl.load(sinks + i_h) * LOG2_E - b_exponent)
+                    b_more -= b_total * b_start
+                unit = scale if factor is None else 1.0
+                o_end = own_k
+                o_full = own_k // BLOCK_N * BLOCK_N
+                o_first = 0
+                if CAUSAL:
+                    o_end = tl.maximum(tl.minimum(own_k, i_row + BLOCK_M + own_offset), 0)
+                    o_full = tl.minimum(own_k, i_row + own_offset + 1) // BLOCK_N * BLOCK_N
+                    o_full = tl.maximum(o_full, 0)
+                if left_offset is not None:
+                    o_first = tl.maximum(i_row + own_left, 0) // BLOCK_N * BLOCK_N
+                if blocks is not None:
+                    o_first = 0
+                    o_end = tl.load(at_blocks) * span
+                if left_offset is not None or blocks is not None:
+                    o_full = o_first
+                else:
+                    b_total, b_more = add_keys(
+                        b_q, b_dout, b_exponent, b_start, b_total, b_more, at_k, at_v,
+                        i_b, i_h // heads_per_kv, o_first, o_full, i_row,
+                        stride_kb, stride_ks, stride_kh, stride_kd,
+                        stride_vb, stride_vs, stride_vh, stride_vd,
+                        own_k, own_offset, own_left, unit, scores,
+                        HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False,
+                    )  # fmt: skip
+                b_total, b_more = add_keys(
+                    b_q, b_dout, b_exponent, b_start, b_total, b_more, at_k, at_v,
+                    i_b, i_h // heads_per_kv, o_full, o_end, i_row,
+                    stride_kb, stride_ks, stride_kh, stride_kd,
+                    stride_vb, stride_vs, stride_vh, stride_vd,
+                    own_k, own_offset, own_left, unit, scores,
+                    HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True,
+                )  # fmt: skip
+                b_total = tl.where(b_total == 0.0, 1.0, b_total)
+                b_delta = b_start + b_more / b_total
+                if dlse is not None:
+                    # Weights from the log-sum-exp sum up to the total: what its rounding makes
+                    # of them a bias would show, whose gradient is fp32.
+                    b_delta -= tl.load(dlse + o_row + o_m, mask=in_m, other=0.0) / b_total
+                tl.store(corrected + o_row + o_m, -b_delta, mask=in_m & is_marked(b_lse))
+
+
+def launch(
+    dout: torch.Tensor,
+    dlse: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    scale: float,
+    packed: Packed | None = None,
+    options: Options = PLAIN,
+) -> torch.Tensor | None:
+    """-delta of rows that ``lse`` marks, dlse or 0 of the others, as lse lies; unwritten in rows of
+    no packed sequence. None where there is nothing to correct."""
+    if not out.numel() or not k.numel():
+        return None
+    q, k, v, out, dout = (near(one) for one in (q, k, v, out, dout))
+    batch, seqlen_q, heads, head_dim = q.shape
+    seqlen_k, kv_heads = k.shape[1], k.shape[2]
+    head_dim_v = v.shape[3]
+    tokens = seqlen_q if packed else None
+    sequences = (packed.queries, packed.keys) if packed else (None, None)
+    if packed is not None:
+        seqlen_q, seqlen_k = packed.max_q, packed.max_k
+    scores = (batch, heads, seqlen_q, seqlen_k)
+    corrected = torch.empty_like(lse)
+    with targets.on_device_of(q, "q"):
+        target = targets.current()
+        block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
+        config = choose_rows(
+            target,
+            max(block_d, block_dv),
+            scored=not options.plain,
+            describable=describable_as(packed, q, k, v, dout),
+        )
+        blocks = triton.cdiv(seqlen_q, config.block_m)
+        count = blocks * batch * heads
+        programs = min(count, WARPS // config.num_warps * targets.multiprocessors())
+        attention_backward_marked[(programs,)](
+            q,
+            k,
+            v,
+            out,
+            dout,
+            dlse,
+            lse,
+            corrected,
+            *sequences,
+            *q.stride(),
+            *k.stride(),
+            *v.stride(),
+            *dout.stride(),
+            *out.stride(),
+            blocks,
+            count,
+            heads,
+            heads // kv_heads,
+            seqlen_q,
+            seqlen_k,
+            tokens,
+            causal_offset,
+            left_offset,
+            scale,
+            *options.arguments(scale, scores),
+            *options.listed(causal_offset if causal else None, left_offset),
+            HEAD_DIM=head_dim,
+            HEAD_DIM_V=head_dim_v,
+            BLOCK_M=config.block_m,
+            BLOCK_N=config.block_n,
+            BLOCK_D=block_d,
+            BLOCK_DV=block_dv,
+            CAUSAL=causal,
+            SOME=SOME,
+            **config.options(),
+        )
+    return corrected

@@ -1,0 +1,400 @@
+"""Gradients of keys and values: a block of keys a program, walking the queries."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.attention.common.masks import since, up_to
+from kernels.attention.common.numerics.products import head_product
+from kernels.attention.common.packed.sequences import bounds, length
+from kernels.attention.common.program_order import taken
+from kernels.attention.common.scores import (
+    LARGEST,
+    Scores,
+    dropped,
+    is_far,
+    is_kept,
+    kept,
+    marked,
+    modified,
+    place,
+)
+from kernels.device.products import add_product, sum_type
+
+from .tiles import divided, exponents, load_rows, shifted, weights
+
+
+@triton.jit
+def load_of_rows(at, in_m, other, WHOLE: tl.constexpr):
+    """A number a row; ``other`` where it is not ``in_m``, unless the block is WHOLE."""
+    if WHOLE:
+        return tl.load(at)
+    else:
+        return tl.load(at, mask=in_m, other=other)
+
+
+@triton.jit
+def accumulate_kv(
+    b_k,
+    b_v,
+    b_dk,
+    b_dv,
+    q,
+    dout,
+    lse,
+    delta,
+    total,
+    dlse,
+    i_b,
+    i_h,
+    o_bh,
+    o_first,
+    o_end,
+    o_column,
+    stride_qb,
+    stride_qs,
+    stride_qh,
+    stride_qd,
+    stride_gb,
+    stride_gs,
+    stride_gh,
+    stride_gd,
+    seqlen_q,
+    causal_offset,
+    left_offset,
+    scale,
+    scores,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    MASKED: tl.constexpr,
+    EVEN: tl.constexpr,
+    ROWS: tl.constexpr,
+    TMA: tl.constexpr,
+    BRANCH: tl.constexpr,
+    n_heads=None,
+    stride_head=None,
+):
+    """Add what the queries from ``o_first`` up to ``o_end`` give to a block of keys and values: of
+    one head or, unless that is None, of ``n_heads``, ``stride_head`` apart in lse and delta."""
+    o_m = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    EXACT: tl.constexpr = total is not None
+    WHOLE: tl.constexpr = EVEN or ROWS > 0
+    FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype)
+    # Behind the product delta has the registers of the exponents. Measured on sm_90: at head dim
+    # 128 waiting for it there costs 2 %, at 64 a third program fits a multiprocessor.
+    LATE: tl.constexpr = ROWS > 0 and BLOCK_D != 128
+    # The queries that see these keys: the first ones and, in a window, the last.
+    b_first = o_column - causal_offset + o_n
+    if left_offset is not None:
+        b_last = o_column - left_offset + o_n
+    o_stop = o_end
+    i_walked = o_first
+    o_head = 0  # 32 bits: of more rows a group of heads holds more than a device
+    if n_heads is not None:
+        o_stop = o_first + tl.maximum(tl.cdiv(o_end - o_first, BLOCK_M), 0) * BLOCK_M * n_heads
+    for i in range(o_first, o_stop, BLOCK_M):
+        i_m = place(scores, i) if n_heads is None else i_walked
+        # [BLOCK_M, BLOCK_D]
+        b_q = load_rows(
+            q, i_b, i_m, i_h, seqlen_q, stride_qb, stride_qs, stride_qh, stride_qd,
+            HEAD_DIM, BLOCK_M, BLOCK_D, TMA,
+        )  # fmt: skip
+        b_dout = load_rows(
+            dout, i_b, i_m, i_h, seqlen_q, stride_gb, stride_gs, stride_gh, stride_gd,
+            HEAD_DIM_V, BLOCK_M, BLOCK_DV, TMA,
+        )  # fmt: skip
+        in_m = i_m + o_m < seqlen_q
+        b_lse = load_of_rows(lse + (o_head + i_m) + o_m, in_m, LARGEST, WHOLE)
+        if not LATE:
+            b_delta = load_of_rows(delta + (o_head + i_m) + o_m, in_m, 0.0, WHOLE)
+        # [BLOCK_N, BLOCK_M]
+        # With EXACT as the queries' kernel multiplies them, so that both round alike.
+        if EXACT:
+            b_s = head_product(b_q, b_k, WIDE=True).T
+        else:
+            b_s = tl.dot(b_k, b_q.T, input_precision="ieee")
+        b_s, b_slope = modified(
+            b_s, scores, i_m, o_m[None, :], o_column, o_n[:, None], b_k.dtype == tl.float32
+        )
+        if BRANCH or ROWS > 0:
+            seen = since(b_first - i_m, BLOCK_M)
+        else:  # found with the compiler: unlike head dims spill 4 bytes on sm_100 by the other form
+            seen = o_column + o_n[:, None] <= i_m + o_m[None, :] + causal_offset
+        if left_offset is not None and not BRANCH:
+            if ROWS > 0:
+                within = up_to(b_last - i_m, BLOCK_M)
+            else:
+                within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
+            seen = seen & within if MASKED else within
+        if EXACT:
+            b_s = b_s.to(sum_type(b_k.dtype))
+            HIDES: tl.constexpr = MASKED or left_offset is not None
+            b_p = shifted(b_s, b_lse[None, :], seen, scale, HIDES, b_k.dtype == tl.float32, FAR)
+            b_total = tl.load(total + o_bh + i_m + o_m, mask=in_m, other=1.0)
+            b_p = divided(b_p, b_total[None, :])
+        elif BRANCH:
+            b_exponent = b_lse if ROWS > 0 else exponents(b_lse)
+            b_p = weights(b_s, b_exponent[None, :], seen, scale, False)
+            # One condition of constants and values would be a value.
+            if MASKED:  # noqa: SIM102
+                if i_m < o_column - causal_offset + BLOCK_N - 1:
+                    b_p = tl.where(seen, b_p, 0.0)
+            if left_offset is not None:  # noqa: SIM102
+                if i_m + BLOCK_M - 1 > o_column - left_offset:
+                    within = up_to(b_last - i_m, BLOCK_M)
+                    b_p = tl.where(within, b_p, 0.0)
+        else:
+            b_exponent = b_lse if ROWS > 0 else exponents(b_lse)
+            b_p = weights(b_s, b_exponent[None, :], seen, scale, MASKED or left_offset is not None)
+        if scores.seed is not None:
+            b_keep = kept(scores, i_m, o_column, BLOCK_M, BLOCK_N, sum_type(b_q.dtype)).T
+            b_kept = dropped(b_p, b_keep, scores)
+            if not EXACT:
+                b_p = marked(b_p, b_keep)
+        else:
+            b_kept = b_p
+        if not EXACT:
+            # Here, so that not both of them take registers beside the product.
+            b_p *= b_slope
+        b_dv = add_product(b_dv, b_kept, b_dout)
+        if EXACT:
+            b_dp = head_product(b_dout, b_v, WIDE=True).T
+            if scores.seed is not None:
+                b_dp = dropped(b_dp, b_keep, scores, True)
+            b_ds = b_dp - b_delta[None, :]
+            if dlse is not None:
+                b_ds += tl.load(dlse + o_bh + i_m + o_m, mask=in_m, other=0.0)[None, :]
+            b_ds *= b_p
+        else:
+            b_dp = tl.dot(b_v, b_dout.T, input_precision="ieee")
+            if LATE:
+                b_delta = load_of_rows(delta + (o_head + i_m) + o_m, in_m, 0.0, WHOLE)
+            if scores.seed is not None:
+                b_dp = dropped(b_dp, is_kept(b_p), scores)
+                b_p = tl.abs(b_p)
+            b_ds = b_p * (b_dp - b_delta[None, :])
+        b_dk = add_product(b_dk, b_ds * b_slope if EXACT else b_ds, b_q)
+        if n_heads is not None:
+            is_last = i_walked + BLOCK_M >= o_end
+            i_walked = tl.where(is_last, o_first, i_walked + BLOCK_M)
+            i_h += tl.where(is_last, 1, 0)
+            o_head += tl.where(is_last, stride_head, 0)
+    return b_dk, b_dv
+
+
+@triton.jit
+def attention_backward_kv(
+    q,
+    k,
+    v,
+    dout,
+    lse,
+    delta,
+    total,
+    dlse,
+    dk,
+    dv,
+    far,
+    cu_q,
+    cu_k,
+    stride_qb,
+    stride_qs,
+    stride_qh,
+    stride_qd,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    stride_gb,
+    stride_gs,
+    stride_gh,
+    stride_gd,
+    kv_heads,
+    heads_per_kv,
+    seqlen_q,
+    seqlen_k,
+    tokens,
+    causal_offset,
+    left_offset,
+    scale,
+    factor,
+    softcap,
+    slopes,
+    stride_ab,
+    stride_ah,
+    sinks,
+    seed,
+    drop_below,
+    keep_scale,
+    bias,
+    stride_bb,
+    stride_bh,
+    stride_bs,
+    stride_bk,
+    blocks,
+    stride_lb,
+    stride_lh,
+    stride_lr,
+    span_own,
+    span,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    EVEN: tl.constexpr,
+    ROWS: tl.constexpr,
+    TMA: tl.constexpr,
+    BRANCH: tl.constexpr,
+    FLAT: tl.constexpr,
+    TOGETHER: tl.constexpr,
+):
+    """Gradients of BLOCK_N keys and values of one head; dk and dv are contiguous.
+
+    With ``total``, which backward_rows.py tells, lse is its shift; without, delta holds dlse.
+    ROWS > 0 says that lse and delta are what attention_backward_q wrote: the first already as an
+    exponent of 2, both in blocks of ROWS rows that no two sequences share, rows beyond the last
+    with weights of 0: no masks, and whole vectors. A head has ``tokens`` rows in them. With far
+    (backward_far.py) what those rows give is added to what is there.
+    """
+    n_blocks = tl.cdiv(seqlen_k, BLOCK_N)
+    i_n, i_bk = taken(tl.program_id(0), n_blocks, TOGETHER)
+    i_n *= BLOCK_N
+    i_b = i_bk // kv_heads
+    i_kv = i_bk % kv_heads
+    i_at = i_b
+    before = i_b * kv_heads * heads_per_kv
+    o_row = 0
+    if far is not None:
+        n_far = 0
+        for i_h in range(before + i_kv * heads_per_kv, before + (i_kv + 1) * heads_per_kv):
+            n_far += tl.load(far + 2 * i_h + 1)
+        if n_far == 0:
+            return
+    if cu_q is not None:
+        before = 0
+        o_q, seqlen_q = bounds(cu_q, i_b)
+        o_row = o_q if ROWS == 0 else (o_q // ROWS + i_b) * ROWS
+        o_k, seqlen_k = bounds(cu_k, i_b)
+        if i_n >= seqlen_k:
+            return
+        k += o_k.to(tl.int64) * stride_ks
+        v += o_k.to(tl.int64) * stride_vs
+        if TMA:
+            i_at = o_q
+        else:
+            q += o_q.to(tl.int64) * stride_qs
+            dout += o_q.to(tl.int64) * stride_gs
+        causal_offset += seqlen_k - seqlen_q
+        if left_offset is not None:
+            left_offset += seqlen_k - seqlen_q
+    # [BLOCK_N, BLOCK_D]
+    b_k = load_rows(
+        k, i_b, i_n, i_kv, seqlen_k, stride_kb, stride_ks, stride_kh, stride_kd,
+        HEAD_DIM, BLOCK_N, BLOCK_D, False,
+    )  # fmt: skip
+    b_v = load_rows(
+        v, i_b, i_n, i_kv, seqlen_k, stride_vb, stride_vs, stride_vh, stride_vd,
+        HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
+    )  # fmt: skip
+    b_dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=sum_type(b_k.dtype))
+    b_dv = tl.zeros([BLOCK_N, BLOCK_DV], dtype=sum_type(b_k.dtype))
+
+    o_first = 0
+    if CAUSAL:
+        o_first = tl.maximum(i_n - causal_offset, 0) // BLOCK_M * BLOCK_M
+    o_end = seqlen_q
+    if left_offset is not None:
+        o_end = tl.minimum(seqlen_q, i_n + BLOCK_N - left_offset)
+    first_head = i_kv * heads_per_kv
+    if FLAT:
+        i_h = first_head
+        o_bh = (before + i_h).to(tl.int64) * tokens + o_row
+        scores = Scores(
+            factor, softcap, None, seqlen_k - seqlen_q,
+            None, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
+            None, drop_below, keep_scale, i_h, None, span,
+        )  # fmt: skip
+        b_dk, b_dv = accumulate_kv(
+            b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_at, i_h, o_bh,
+            o_first, o_end, i_n,
+            stride_qb, stride_qs, stride_qh, stride_qd,
+            stride_gb, stride_gs, stride_gh, stride_gd,
+            seqlen_q, causal_offset, left_offset, scale if factor is None else 1.0, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, ROWS,
+            TMA, BRANCH,
+            heads_per_kv, tokens,
+        )  # fmt: skip
+    for i_h in range(first_head, first_head + (0 if FLAT else heads_per_kv)):
+        o_bh = (before + i_h).to(tl.int64) * tokens + o_row
+        # Anew for each head: else masks of the first queries, one a column, stay in registers.
+        rows = seqlen_q if cu_q is None else length(cu_q, i_b, o_q, VOLATILE=True)
+        b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
+        b_seed = None if seed is None else tl.load(seed)
+        b_bias = bias
+        if bias is not None:
+            b_bias += i_b.to(tl.int64) * stride_bb + tl.cast(i_h, tl.int64) * stride_bh
+        b_blocks = blocks
+        if blocks is not None:
+            b_blocks += i_b.to(tl.int64) * stride_lb + tl.cast(i_h, tl.int64) * stride_lh
+            b_blocks += i_n // span_own * stride_lr
+        scores = Scores(
+            factor, softcap, b_slope, seqlen_k - seqlen_q,
+            b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
+            b_seed, drop_below, keep_scale, i_b * kv_heads * heads_per_kv + i_h, b_blocks, span,
+        )  # fmt: skip
+        if blocks is not None:
+            o_first = 0
+            o_end = tl.load(b_blocks) * span
+        o_start = o_first
+        o_stop = o_end
+        if far is not None and blocks is None:
+            o_far = tl.load(far + 2 * (before + i_h)) // BLOCK_M * BLOCK_M
+            o_start = tl.maximum(o_first, o_far)
+            o_stop = tl.minimum(o_end, tl.load(far + 2 * (before + i_h) + 1))
+        b_dk, b_dv = accumulate_kv(
+            b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_at, i_h, o_bh,
+            o_start, o_stop, i_n,
+            stride_qb, stride_qs, stride_qh, stride_qd,
+            stride_gb, stride_gs, stride_gh, stride_gd,
+            rows, causal_offset, left_offset, scale if factor is None else 1.0, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, ROWS,
+            TMA, BRANCH,
+        )  # fmt: skip
+
+    # Found again, by way of what is 0 though no compiler knows (the grid has one axis): kept from
+    # the beginning on, it would take registers, which the loops have none for.
+    i_n, i_bk = taken(tl.program_id(0) + tl.program_id(1), n_blocks, TOGETHER)
+    i_n *= BLOCK_N
+    i_b = i_bk // kv_heads
+    i_kv = i_bk % kv_heads
+    o_kv = i_b.to(tl.int64) * seqlen_k + i_n
+    if cu_k is not None:
+        o_k, seqlen_k = bounds(cu_k, i_b)
+        o_kv = o_k.to(tl.int64) + i_n
+    o_n = tl.arange(0, BLOCK_N) + tl.program_id(1)
+    o_d = tl.arange(0, BLOCK_D)
+    o_dv = tl.arange(0, BLOCK_DV)
+    o_kv = o_kv * kv_heads + i_kv
+    o_tile = o_n[:, None] * kv_heads * HEAD_DIM + o_d[None, :]
+    o_tile_v = o_n[:, None] * kv_heads * HEAD_DIM_V + o_dv[None, :]
+    inside = (o_n[:, None] < seqlen_k - i_n) & (o_d[None, :] < HEAD_DIM)
+    inside_v = (o_n[:, None] < seqlen_k - i_n) & (o_dv[None, :] < HEAD_DIM_V)
+    b_dk = b_dk.to(tl.float32) * scale
+    if far is not None:
+        b_dk += tl.load(dk + o_kv * HEAD_DIM + o_tile, mask=inside, other=0.0)
+        b_dv += tl.load(dv + o_kv * HEAD_DIM_V + o_tile_v, mask=inside_v, other=0.0)
+    tl.store(dk + o_kv * HEAD_DIM + o_tile, b_dk.to(dk.dtype.element_ty), mask=inside)
+    tl.store(dv + o_kv * HEAD_DIM_V + o_tile_v, b_dv.to(dv.dtype.element_ty), mask=inside_v)

@@ -1,0 +1,383 @@
+"""Gradients of queries: a block of queries a program, walking the keys."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.attention.common.masks import since, up_to
+from kernels.attention.common.numerics.heavy_rows import is_marked
+from kernels.attention.common.numerics.products import head_product
+from kernels.attention.common.packed.sequences import bounds
+from kernels.attention.common.program_order import taken
+from kernels.attention.common.scores import (
+    LARGEST,
+    Scores,
+    dropped,
+    is_far,
+    kept,
+    modified,
+    place,
+    store_bias_gradient,
+)
+from kernels.device.products import add_product, sum_type
+
+from .tiles import LOG2_E, divided, exponents, load_rows, shifted, weights
+
+
+@triton.jit
+def accumulate_q(
+    b_q,
+    b_dout,
+    b_dq,
+    b_lse,
+    b_delta,
+    b_total,
+    b_dlse,
+    b_dots,
+    dots,
+    own,
+    k,
+    v,
+    i_b,
+    i_kv,
+    o_first,
+    o_inner,
+    o_full,
+    o_end,
+    o_row,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    seqlen_k,
+    causal_offset,
+    left_offset,
+    scale,
+    scores,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    """Add what the keys from ``o_first`` up to ``o_end`` give to a block of queries; MASKED, unless
+    ``o_full`` is None, but from ``o_inner`` up to there."""
+    o_m = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype)
+    if CAUSAL:
+        b_last = tl.minimum(o_row + o_m + causal_offset, seqlen_k - 1)
+    if left_offset is not None:
+        b_first = o_row + o_m + left_offset
+    for i in range(o_first, o_end, BLOCK_N):
+        i_n = place(scores, i)
+        # [BLOCK_N, BLOCK_D]
+        b_k = load_rows(
+            k, i_b, i_n, i_kv, seqlen_k, stride_kb, stride_ks, stride_kh, stride_kd,
+            HEAD_DIM, BLOCK_N, BLOCK_D, TMA,
+        )  # fmt: skip
+        b_v = load_rows(
+            v, i_b, i_n, i_kv, seqlen_k, stride_vb, stride_vs, stride_vh, stride_vd,
+            HEAD_DIM_V, BLOCK_N, BLOCK_DV, TMA,
+        )  # fmt: skip
+        # [BLOCK_M, BLOCK_N]
+        b_s = head_product(b_q, b_k, WIDE=True)
+        b_s, b_slope = modified(
+            b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], b_k.dtype == tl.float32
+        )
+        b_dp = head_product(b_dout, b_v, WIDE=True)
+        if scores.seed is not None:
+            b_keep = kept(scores, o_row, i_n, BLOCK_M, BLOCK_N, sum_type(b_k.dtype))
+            b_dp = dropped(b_dp, b_keep, scores, b_total is not None)
+        seen = up_to(b_last - i_n, BLOCK_N) if CAUSAL else i_n + o_n[None, :] < seqlen_k
+        if left_offset is not None and o_full is None:
+            seen = seen & since(b_first - i_n, BLOCK_N)
+        if b_total is not None:
+            b_s = b_s.to(sum_type(b_k.dtype))
+            b_p = shifted(b_s, b_lse[:, None], seen, scale, MASKED, b_k.dtype == tl.float32, FAR)
+            b_p = divided(b_p, b_total[:, None])
+        elif o_full is not None:
+            b_p = weights(b_s, b_lse[:, None] * LOG2_E, seen, scale, False)
+            if i_n >= o_full:
+                b_p = tl.where(seen, b_p, 0.0)
+            if left_offset is not None:  # noqa: SIM102
+                if i_n < o_inner:
+                    b_p = tl.where(since(b_first - i_n, BLOCK_N), b_p, 0.0)
+        else:
+            b_p = weights(b_s, b_lse[:, None] * LOG2_E, seen, scale, MASKED)
+        if dots is not None:
+            b_dots += tl.sum(b_p * b_dp, 1)
+        b_ds = b_dp - b_delta[:, None]
+        if b_dlse is not None:
+            b_ds += b_dlse[:, None]
+        b_ds = b_p * b_ds
+        store_bias_gradient(b_ds, scores, own, o_row, o_m[:, None], i_n, o_n[None, :])
+        b_dq = add_product(b_dq, b_ds * b_slope, b_k)
+    return b_dq, b_dots
+
+
+@triton.jit
+def attention_backward_q(
+    q,
+    k,
+    v,
+    dout,
+    lse,
+    delta,
+    total,
+    dlse,
+    dots,
+    dq,
+    dbias,
+    out,
+    exponent,
+    far,
+    cu_q,
+    cu_k,
+    stride_qb,
+    stride_qs,
+    stride_qh,
+    stride_qd,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    stride_gb,
+    stride_gs,
+    stride_gh,
+    stride_gd,
+    stride_ob,
+    stride_os,
+    stride_oh,
+    stride_od,
+    heads,
+    heads_per_kv,
+    seqlen_q,
+    seqlen_k,
+    tokens,
+    rows,
+    causal_offset,
+    left_offset,
+    scale,
+    factor,
+    softcap,
+    slopes,
+    stride_ab,
+    stride_ah,
+    sinks,
+    seed,
+    drop_below,
+    keep_scale,
+    bias,
+    stride_bb,
+    stride_bh,
+    stride_bs,
+    stride_bk,
+    blocks,
+    stride_lb,
+    stride_lh,
+    stride_lr,
+    span_own,
+    span,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    EVEN: tl.constexpr,
+    ROWS: tl.constexpr,
+    TMA: tl.constexpr,
+    BRANCH: tl.constexpr,
+    MARKED: tl.constexpr,
+    TOGETHER: tl.constexpr,
+):
+    """Gradient of BLOCK_M queries of one head, contiguous; the rest as in backward_kv.py. dbias
+    is (batch, heads, seqlen_q, seqlen_k), contiguous; dots, of lse's shape, gets sums of p * dp.
+    With out this kernel finds delta as ``attention_backward_delta`` does, and writes what it else
+    reads. With
+    exponent it writes that and delta as backward_kv.py reads them, in blocks of ROWS, and has the
+    number of a head's rows there in ``rows``. With far (backward_far.py) those rows alone are
+    written."""
+    n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
+    i_m, i_bh = taken(tl.program_id(0), n_blocks, TOGETHER)
+    if TOGETHER > 0:  # causal: the longest first
+        i_m = n_blocks - 1 - i_m
+    i_m *= BLOCK_M
+    i_b = i_bh // heads
+    i_h = i_bh % heads
+    i_kv = i_h // heads_per_kv
+    o_row = i_b.to(tl.int64) * seqlen_q + i_m
+    i_at = i_b
+    if far is not None:  # noqa: SIM102
+        if (tl.load(far + 2 * i_bh) >= i_m + BLOCK_M) | (tl.load(far + 2 * i_bh + 1) <= i_m):
+            return
+    o_bh = i_bh.to(tl.int64) * seqlen_q + i_m
+    if cu_q is not None:
+        o_q, seqlen_q = bounds(cu_q, i_b)
+        o_k, seqlen_k = bounds(cu_k, i_b)
+        if i_m >= seqlen_q:
+            return
+        q += o_q.to(tl.int64) * stride_qs
+        dout += o_q.to(tl.int64) * stride_gs
+        if out is not None:
+            out += o_q.to(tl.int64) * stride_os
+        if TMA:
+            i_at = o_k
+        else:
+            k += o_k.to(tl.int64) * stride_ks
+            v += o_k.to(tl.int64) * stride_vs
+        o_row = o_q.to(tl.int64) + i_m
+        o_bh = i_h.to(tl.int64) * tokens + o_row
+        causal_offset += seqlen_k - seqlen_q
+        if left_offset is not None:
+            left_offset += seqlen_k - seqlen_q
+    b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
+    b_seed = None if seed is None else tl.load(seed)
+    b_bias = bias
+    if bias is not None:
+        b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
+    b_dbias = dbias
+    if dbias is not None:
+        b_dbias += i_bh.to(tl.int64) * seqlen_q * seqlen_k
+    b_blocks = blocks
+    if blocks is not None:
+        b_blocks += i_b.to(tl.int64) * stride_lb + i_h.to(tl.int64) * stride_lh
+        b_blocks += i_m // span_own * stride_lr
+    scores = Scores(
+        factor, softcap, b_slope, seqlen_k - seqlen_q,
+        b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, b_dbias,
+        b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
+    )  # fmt: skip
+    # [BLOCK_M, BLOCK_D]
+    b_q = load_rows(
+        q, i_b, i_m, i_h, seqlen_q, stride_qb, stride_qs, stride_qh, stride_qd,
+        HEAD_DIM, BLOCK_M, BLOCK_D, False,
+    )  # fmt: skip
+    b_dout = load_rows(
+        dout, i_b, i_m, i_h, seqlen_q, stride_gb, stride_gs, stride_gh, stride_gd,
+        HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+    )  # fmt: skip
+    o_m = tl.arange(0, BLOCK_M)
+    in_m = i_m + o_m < seqlen_q
+    b_lse = tl.load(lse + o_bh + o_m, mask=in_m, other=float("inf"))
+    if out is not None:
+        b_out = load_rows(
+            out, i_b, i_m, i_h, seqlen_q, stride_ob, stride_os, stride_oh, stride_od,
+            HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+        )  # fmt: skip
+        b_delta = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
+        if MARKED:
+            b_delta = tl.where(is_marked(b_lse), 0.0, b_delta)
+        if dlse is not None:
+            b_delta -= tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
+        if exponent is None:
+            if MARKED:
+                tl.debug_barrier()  # delta is dlse's memory, threads share rows
+            tl.store(delta + o_bh + o_m, b_delta, mask=in_m)
+        else:
+            o_own = i_bh.to(tl.int64) * rows + i_m
+            if cu_q is not None:
+                o_own = i_h.to(tl.int64) * rows + (o_q // ROWS + i_b) * ROWS + i_m
+            in_block = i_m + o_m < tl.cdiv(seqlen_q, ROWS) * ROWS
+            b_exponent = tl.where(in_m, exponents(b_lse), LARGEST)
+            tl.store(exponent + o_own + o_m, b_exponent, mask=in_block)
+            tl.store(delta + o_own + o_m, b_delta, mask=in_block)
+    else:
+        b_delta = tl.load(delta + o_bh + o_m, mask=in_m, other=0.0)
+    b_dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=sum_type(b_q.dtype))
+    b_total = None
+    b_dlse = None
+    if total is not None:
+        b_total = tl.load(total + o_bh + o_m, mask=in_m, other=1.0)
+        if dlse is not None:
+            b_dlse = tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
+    # Without dots it goes through unused: triton 3.6 compiles no None among returned values.
+    b_dots = tl.zeros([BLOCK_M], dtype=tl.float32)
+
+    # Others have no weight.
+    own = in_m & (b_lse != float("inf"))
+    own_rows = None
+    if far is not None:
+        own_rows = own[:, None]
+    # Keys any of these queries sees, and of those the whole blocks all of them see.
+    o_end = seqlen_k
+    o_full = seqlen_k // BLOCK_N * BLOCK_N
+    if CAUSAL:
+        o_end = tl.maximum(tl.minimum(seqlen_k, i_m + BLOCK_M + causal_offset), 0)
+        o_full = tl.minimum(seqlen_k, i_m + causal_offset + 1) // BLOCK_N * BLOCK_N
+        o_full = tl.maximum(o_full, 0)
+    if blocks is not None:
+        o_end = tl.load(b_blocks) * span
+        o_full = 0
+    o_first = 0
+    o_inner = 0
+    if left_offset is not None and blocks is None:
+        # Before the whole blocks, those whose first keys some queries no longer see.
+        o_first = tl.maximum(i_m + left_offset, 0) // BLOCK_N * BLOCK_N
+        o_inner = tl.cdiv(tl.maximum(i_m + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
+    if BRANCH:
+        b_dq, b_dots = accumulate_q(
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows,
+            k, v, i_at, i_kv,
+            o_first, o_inner, o_full, o_end, i_m,
+            stride_kb, stride_ks, stride_kh, stride_kd,
+            stride_vb, stride_vs, stride_vh, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
+        )  # fmt: skip
+    if left_offset is not None and blocks is None and not BRANCH:
+        o_full = tl.maximum(o_full, o_inner)
+        b_dq, b_dots = accumulate_q(
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows,
+            k, v, i_at, i_kv,
+            o_first, None, None, tl.minimum(o_inner, o_end), i_m,
+            stride_kb, stride_ks, stride_kh, stride_kd,
+            stride_vb, stride_vs, stride_vh, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
+        )  # fmt: skip
+    if blocks is None and not BRANCH:
+        b_dq, b_dots = accumulate_q(
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows,
+            k, v, i_at, i_kv,
+            o_inner, None, None, o_full, i_m,
+            stride_kb, stride_ks, stride_kh, stride_kd,
+            stride_vb, stride_vs, stride_vh, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, TMA,
+        )  # fmt: skip
+    if (CAUSAL or not EVEN or blocks is not None) and not BRANCH:
+        b_dq, b_dots = accumulate_q(
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows,
+            k, v, i_at, i_kv,
+            o_full, None, None, o_end, i_m,
+            stride_kb, stride_ks, stride_kh, stride_kd,
+            stride_vb, stride_vs, stride_vh, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
+        )  # fmt: skip
+
+    if dots is not None:
+        tl.store(dots + o_bh + o_m, b_dots, mask=in_m if far is None else own)
+    o_d = tl.arange(0, BLOCK_D)
+    o_row = o_row * heads + i_h
+    tl.store(
+        dq + o_row * HEAD_DIM + (o_m[:, None] * heads * HEAD_DIM + o_d[None, :]),
+        (b_dq.to(tl.float32) * scale).to(dq.dtype.element_ty),
+        mask=(in_m if far is None else own)[:, None] & (o_d[None, :] < HEAD_DIM),
+    )

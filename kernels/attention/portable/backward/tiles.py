@@ -1,0 +1,89 @@
+"""What the kernels of the backward pass share: tiles of rows, softmax weights."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.attention.common.packed.sequences import load_tile
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def load_rows(
+    tensor,
+    i_b,
+    i_row,
+    i_h,
+    rows,
+    stride_b,
+    stride_s,
+    stride_h,
+    stride_d,
+    HEAD_DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    TMA: tl.constexpr,
+):
+    """[BLOCK, BLOCK_D]: rows from ``i_row`` on of one head, zeros beyond ``rows``; with TMA as at
+    ``load_tile``."""
+    if TMA:
+        return load_tile(tensor, i_b, i_row, i_h, rows, BLOCK, BLOCK_D)
+    else:
+        o_r = tl.arange(0, BLOCK)
+        o_d = tl.arange(0, BLOCK_D)
+        tensor += i_b.to(tl.int64) * stride_b + tl.cast(i_h, tl.int64) * stride_h
+        tensor += tl.cast(i_row, tl.int64) * stride_s
+        return tl.load(
+            tensor + (o_r[:, None] * stride_s + o_d[None, :] * stride_d),
+            mask=(o_r[:, None] < rows - i_row) & (o_d[None, :] < HEAD_DIM),
+            other=0.0,
+        )
+
+
+@triton.jit
+def exponents(b_lse):
+    """Log-sum-exps in base 2, NaN for the infinite (0 times infinity), of which +inf is
+    ``spoilt`` and -inf stands where no key is seen."""
+    return b_lse * LOG2_E + b_lse * 0.0
+
+
+@triton.jit
+def weights(b_s, b_exponent, seen, scale, MASKED: tl.constexpr):
+    """Softmax from scores and log-sum-exps in base 2, which broadcast along the rows; queries
+    beyond the tensor have a large number or +inf there, so their weights are 0."""
+    b_p = tl.exp2(b_s * (scale * LOG2_E) - b_exponent)
+    return tl.where(seen, b_p, 0.0) if MASKED else b_p
+
+
+@triton.jit
+def shifted(
+    b_s, b_shift, seen, scale, MASKED: tl.constexpr, PRECISE: tl.constexpr, FAR: tl.constexpr
+):
+    """As ``weights``, with backward_rows.py's shift: to be divided by its total. Of b_s's dtype.
+    FAR says that the shift is a score, not an exponent of 2.
+
+    PRECISE, for fp32, has no rounding of a product in an exponent: the formula has none."""
+    b_scale = tl.cast(scale, b_s.dtype) * LOG2_E
+    if FAR and PRECISE and b_s.dtype == tl.float32:
+        # scale is 1: a bias is added to what was scaled before.
+        b_s -= b_shift
+        b_whole = tl.floor(b_s * LOG2_E)
+        # log2(e) in two parts: the first alone is off by as much as a weight is rounded by.
+        b_rest = tl.fma(b_s, 1.925963033500011e-08, tl.fma(b_s, LOG2_E, -b_whole))
+        b_p = tl.exp2(b_rest) * tl.exp2(b_whole)
+        b_p = tl.where(b_s < -150.0, 0.0, b_p)  # of -inf NaN until here
+    elif FAR:
+        b_p = tl.exp2((b_s - b_shift) * b_scale)
+    elif PRECISE and b_s.dtype == tl.float32:
+        b_p = tl.exp2(tl.fma(b_s, b_scale, -b_shift))
+    else:
+        b_p = tl.exp2(b_s * b_scale - b_shift)
+    return tl.where(seen, b_p, 0.0) if MASKED else b_p
+
+
+@triton.jit
+def divided(b_p, b_total):
+    """b_p / b_total, rounded to the nearest."""
+    return b_p / b_total if b_p.dtype == tl.float64 else tl.div_rn(b_p, b_total)

@@ -1,0 +1,287 @@
+"""The forward pass in fp8 (e4m3): both products on the fp8 tensor cores, the softmax in fp32.
+
+Weights are rounded to e4m3 before they meet the values. They lie between 0 and 1, where e4m3 has
+few steps, so they are computed 2^OFFSET times as large: the largest is then the largest power of
+two the flavour holds, and what rounds to zero is at most 2^-18 of it. The row sum carries the same
+factor, so that it cancels in the output and costs one subtraction in the log-sum-exp.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.attention.common.addressing import near
+from kernels.attention.common.columns import padded
+from kernels.attention.common.numerics.constants import LOG2_E
+from kernels.attention.common.numerics.fp8_scales import (
+    OFFSET,
+    Scales,
+    no_zero,
+    scale_of,
+    with_sign,
+)
+from kernels.attention.common.packed.sequences import Packed, bounds
+from kernels.attention.portable.tuning.fp8 import choose_fp8
+from kernels.runtime import targets
+
+from .loop import attend_fp8
+
+
+@triton.jit
+def attention_forward_fp8(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    cu_q,
+    cu_k,
+    q_scale,
+    k_scale,
+    v_scale,
+    stride_q_scale_b,
+    stride_q_scale_h,
+    stride_k_scale_b,
+    stride_k_scale_h,
+    stride_v_scale_b,
+    stride_v_scale_h,
+    stride_qb,
+    stride_qs,
+    stride_qh,
+    stride_qd,
+    stride_kb,
+    stride_ks,
+    stride_kh,
+    stride_kd,
+    stride_vb,
+    stride_vs,
+    stride_vh,
+    stride_vd,
+    stride_ob,
+    stride_os,
+    stride_oh,
+    stride_od,
+    heads,
+    heads_per_kv,
+    seqlen_q,
+    seqlen_k,
+    tokens,
+    causal_offset,
+    left_offset,
+    scale_log,
+    HEAD_DIM: tl.constexpr,
+    HEAD_DIM_V: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_DV: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    EVEN: tl.constexpr,
+    PRESCALE: tl.constexpr,
+    OFFSET: tl.constexpr,
+):
+    """Masks, blocks and packed sequences as ``forward.attention_forward`` has them.
+
+    A scale is None or a pointer to fp32, with strides of ``Scales``. They are read here, never on
+    the host: a launch does not wait for what computed them.
+    """
+    n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
+    i_m = tl.program_id(0) % n_blocks
+    i_bh = tl.program_id(0) // n_blocks
+    i_b = i_bh // heads
+    i_h = i_bh % heads
+    i_kv = i_h // heads_per_kv
+
+    o_lse = i_bh.to(tl.int64) * seqlen_q
+    if cu_q is not None:
+        o_q, seqlen_q = bounds(cu_q, i_b)
+        o_k, seqlen_k = bounds(cu_k, i_b)
+        if i_m * BLOCK_M >= seqlen_q:
+            return
+        q += o_q.to(tl.int64) * stride_qs
+        k += o_k.to(tl.int64) * stride_ks
+        v += o_k.to(tl.int64) * stride_vs
+        out += o_q.to(tl.int64) * stride_os
+        o_lse = i_h.to(tl.int64) * tokens + o_q
+        causal_offset += seqlen_k - seqlen_q
+        if left_offset is not None:
+            left_offset += seqlen_k - seqlen_q
+    if q_scale is not None:
+        scale_log *= scale_of(q_scale, i_b, i_h, stride_q_scale_b, stride_q_scale_h)
+    if k_scale is not None:
+        scale_log *= scale_of(k_scale, i_b, i_kv, stride_k_scale_b, stride_k_scale_h)
+    # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
+    i_row = (i_m * BLOCK_M).to(tl.int64)
+    out += i_b.to(tl.int64) * stride_ob + i_h.to(tl.int64) * stride_oh + i_row * stride_os
+    lse += o_lse + i_row
+
+    o_m = tl.arange(0, BLOCK_M)
+    o_d = tl.arange(0, BLOCK_D)
+    o_dv = tl.arange(0, BLOCK_DV)
+    in_m = o_m < seqlen_q - i_m * BLOCK_M
+    in_d = o_d < HEAD_DIM
+    in_dv = o_dv < HEAD_DIM_V
+
+    k += i_b.to(tl.int64) * stride_kb + i_kv.to(tl.int64) * stride_kh
+    v += i_b.to(tl.int64) * stride_vb + i_kv.to(tl.int64) * stride_vh
+    # [BLOCK_M, BLOCK_D]
+    q += i_b.to(tl.int64) * stride_qb + i_h.to(tl.int64) * stride_qh + i_row * stride_qs
+    b_q = tl.load(
+        q + (o_m[:, None] * stride_qs + o_d[None, :] * stride_qd),
+        mask=in_m[:, None] & in_d[None, :],
+        other=0.0,
+    )
+    if not PRESCALE and (q_scale is not None or k_scale is not None):
+        b_q = with_sign(b_q, scale_log)
+        scale_log = no_zero(tl.abs(scale_log))
+
+    b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
+    b_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
+    b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=tl.float32)
+
+    # Keys any row of this block sees, and of those the whole blocks every row sees.
+    o_row = i_m * BLOCK_M
+    o_end = seqlen_k
+    o_full = seqlen_k // BLOCK_N * BLOCK_N
+    if CAUSAL:
+        o_end = tl.maximum(tl.minimum(seqlen_k, o_row + BLOCK_M + causal_offset), 0)
+        o_full = tl.minimum(seqlen_k, o_row + causal_offset + 1) // BLOCK_N * BLOCK_N
+        o_full = tl.maximum(o_full, 0)
+    o_inner = 0
+    k_inner = k
+    v_inner = v
+    if left_offset is not None:
+        # Before the whole blocks, those whose first keys some rows no longer see.
+        o_first = tl.maximum(o_row + left_offset, 0) // BLOCK_N * BLOCK_N
+        o_inner = tl.cdiv(tl.maximum(o_row + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
+        o_full = tl.maximum(o_full, o_inner)
+        k_first = k + o_first.to(tl.int64) * stride_ks
+        v_first = v + o_first.to(tl.int64) * stride_vs
+        k_inner += o_inner.to(tl.int64) * stride_ks
+        v_inner += o_inner.to(tl.int64) * stride_vs
+        b_out, b_max, b_sum = attend_fp8(
+            b_q, b_out, b_max, b_sum, k_first, v_first,
+            o_first, tl.minimum(o_inner, o_end), o_row,
+            stride_ks, stride_kd, stride_vs, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale_log,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
+            CAUSAL, True, PRESCALE, OFFSET,
+        )  # fmt: skip
+    b_out, b_max, b_sum = attend_fp8(
+        b_q, b_out, b_max, b_sum, k_inner, v_inner,
+        o_inner, o_full, o_row,
+        stride_ks, stride_kd, stride_vs, stride_vd,
+        seqlen_k, causal_offset, left_offset, scale_log,
+        HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
+        CAUSAL, False, PRESCALE, OFFSET,
+    )  # fmt: skip
+    if CAUSAL or not EVEN:
+        k += o_full.to(tl.int64) * stride_ks
+        v += o_full.to(tl.int64) * stride_vs
+        b_out, b_max, b_sum = attend_fp8(
+            b_q, b_out, b_max, b_sum, k, v,
+            o_full, o_end, o_row,
+            stride_ks, stride_kd, stride_vs, stride_vd,
+            seqlen_k, causal_offset, left_offset, scale_log,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
+            CAUSAL, True, PRESCALE, OFFSET,
+        )  # fmt: skip
+
+    # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
+    b_factor = 1.0 / tl.where(b_sum == 0.0, 1.0, b_sum)
+    if v_scale is not None:
+        b_factor *= scale_of(v_scale, i_b, i_kv, stride_v_scale_b, stride_v_scale_h)
+    b_out = b_out * b_factor[:, None]
+    b_lse = (b_max + (tl.log2(b_sum) - OFFSET)) * 0.6931471805599453
+    b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)
+    tl.store(lse + o_m, b_lse, mask=in_m)
+    tl.store(
+        out + o_m[:, None] * stride_os + o_dv[None, :] * stride_od,
+        b_out.to(out.dtype.element_ty),
+        mask=in_m[:, None] & in_dv[None, :],
+    )
+
+
+def launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    scales: Scales,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
+    scale: float,
+    packed: Packed | None = None,
+) -> None:
+    """Fill ``out`` and ``lse`` for checked arguments of layout (batch, seqlen, heads, head_dim).
+
+    A ``NotImplementedError`` says so where the hardware has no fp8, a ``ValueError`` where it has
+    another flavour of it.
+    """
+    q, k, v = near(q), near(k), near(v)
+    batch, seqlen_q, heads, head_dim = q.shape
+    seqlen_k, head_dim_v = k.shape[1], v.shape[3]
+    if packed is not None:
+        seqlen_q, seqlen_k = packed.max_q, packed.max_k
+    # The tensor cores take 32 values of fp8 at a time.
+    block_d, block_dv = max(32, padded(head_dim)), max(32, padded(head_dim_v))
+    with targets.on_device_of(q):
+        target = targets.current()
+        refuse_other_flavours(q, target)
+        config = choose_fp8(target, max(head_dim, head_dim_v))
+        grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
+        attention_forward_fp8[grid](
+            q,
+            k,
+            v,
+            out,
+            lse,
+            packed.queries if packed else None,
+            packed.keys if packed else None,
+            *scales,
+            *scales.strides(),
+            *q.stride(),
+            *k.stride(),
+            *v.stride(),
+            *out.stride(),
+            heads,
+            heads // k.shape[2],
+            seqlen_q,
+            seqlen_k,
+            q.shape[1] if packed else None,
+            causal_offset,
+            left_offset,
+            scale * LOG2_E,
+            HEAD_DIM=head_dim,
+            HEAD_DIM_V=head_dim_v,
+            BLOCK_M=config.block_m,
+            BLOCK_N=config.block_n,
+            BLOCK_D=block_d,
+            BLOCK_DV=block_dv,
+            CAUSAL=causal,
+            EVEN=packed is None and seqlen_k % config.block_n == 0,
+            PRESCALE=not scale > 0.0,
+            OFFSET=OFFSET[q.dtype],
+            **config.options(),
+        )
+
+
+def refuse_other_flavours(q: torch.Tensor, target: targets.Target) -> None:
+    """One sentence where ``target`` has no tensor cores for the dtype of ``q``."""
+    name = str(q.dtype).removeprefix("torch.")
+    if not target.fp8_dtypes:
+        raise NotImplementedError(
+            f"q: expected fp16, bf16 or fp32 on {target.name}, which has no fp8 tensor cores, got "
+            f"{name}; multiply by the scales and convert with q.to(torch.bfloat16)"
+        )
+    if q.dtype not in target.fp8_dtypes:
+        known = " or ".join(str(one).removeprefix("torch.") for one in target.fp8_dtypes)
+        raise ValueError(
+            f"q: expected dtype {known}, the fp8 that {target.name} has, got {name}; convert from "
+            f"the unquantised tensor with .to(torch.{known}), with scales for its range"
+        )

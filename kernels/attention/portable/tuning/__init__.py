@@ -1,0 +1,1 @@
+"""Tile sizes by target, head dim and options."""

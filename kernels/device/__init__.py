@@ -1,0 +1,1 @@
+"""Device functions that attention and matmul share."""

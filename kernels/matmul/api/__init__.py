@@ -1,0 +1,1 @@
+"""The public operations of matmul: each checks its arguments and hands them on."""

@@ -1,0 +1,157 @@
+"""The public matmul: what it accepts and which kernel runs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernels.matmul.operators import dense as operators
+from kernels.matmul.operators import fp8 as fp8_interface
+from kernels.runtime import autocast, checks
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+ACTIVATIONS = ("relu", "gelu", "silu")
+
+
+def matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    residual: torch.Tensor | None = None,
+    a_scale: torch.Tensor | None = None,
+    b_scale: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    allow_tf32: bool = False,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """``activation(a @ b + bias) + residual``, accumulated in fp32.
+
+    a: (M, K), b: (K, N) of one dtype, fp16, bf16, fp32 or fp8 e4m3, with any strides: a transposed
+    view costs no copy. bias: (N,). activation: relu, gelu (exact) or silu. residual: (M, N) with
+    any strides, an expanded view among them; it is added before the result is rounded.
+    ``allow_tf32`` lets fp32 inputs be rounded to tf32 where the matrix unit has it. ``out``:
+    (M, N), written in place; it may be ``residual`` itself, but no other operand. One launch; two
+    where few rows leave K to be split, and a workspace of at most a quarter of b's bytes, or on
+    Hopper few tiles, and one of at most 32 KB a multiprocessor; two in tf32 on Hopper from 512 rows
+    on, and one like b. A scale of which 2^31 elements or more lie between the first and the last is
+    copied first.
+
+    fp8 (float8_e4m3fn or float8_e4m3fnuz): a and b are multiplied by their fp32 scales, by none
+    where there is none. ``a_scale``: one for the tensor, (M,) for rows, (M, ceil(K / 128)) for
+    blocks of 1 x 128. ``b_scale``: one, (N,) for columns, (ceil(K / 128), ceil(N / 128)) for blocks
+    of 128 x 128. ``out_dtype``, bf16 where None, fp16 or fp32, is also that of bias, residual and
+    out. A target whose matrix unit lacks the flavour decodes it to fp16. Forward only.
+
+    Differentiable without ``out``; with gelu or silu, or relu and a residual, the backward pass
+    multiplies a and b once more instead of keeping the product. Under ``torch.autocast`` a, b, bias
+    and residual are cast to its dtype first, unless ``out`` is given or a and b are fp8.
+    """
+    in_fp8 = isinstance(a, torch.Tensor) and a.dtype in fp8_interface.DTYPES
+    if out is None and not in_fp8:
+        a, b, bias, residual = autocast.lowered(a, b, bias, residual)
+    kind = _check(a, b, a_scale, b_scale, out_dtype)
+    _check_epilogue(kind, a, b, bias, activation, residual)
+    checks.no_tangent(a=a, b=b, bias=bias, residual=residual, out=out)
+    checks.no_tangent(a_scale=a_scale, b_scale=b_scale)
+    if out is not None:
+        _check_shaped("out", out, kind, a, b)
+        checks.writable("out", out)
+        checks.apart("out", out, in_place="residual", a=a, b=b, bias=bias, residual=residual)
+    given = (a, b, a_scale, b_scale, bias, residual, out)
+    differentiable = torch.is_grad_enabled() and any(
+        one is not None and one.requires_grad for one in given
+    )
+    if differentiable and in_fp8:
+        names = ("a", "b", "a_scale", "b_scale", "bias", "residual", "out")
+        pairs = zip(names, given, strict=True)
+        name = next(name for name, one in pairs if one is not None and one.requires_grad)
+        raise NotImplementedError(
+            f"{name}: expected no gradient to be asked for, fp8 products have none, got a tensor "
+            f"that requires it; pass {name}.detach(), or call under torch.no_grad()"
+        )
+    if differentiable and out is not None:
+        raise NotImplementedError(
+            "out: expected None where a gradient is asked for, got a tensor; drop it, or call "
+            "under torch.no_grad()"
+        )
+    allow_tf32 = checks.flag("allow_tf32", allow_tf32)
+    checks.launchable("a", a)
+    traced = checks.traced(*given)
+    if in_fp8:
+        low = (a, b, a_scale, b_scale, bias, activation, residual)
+        if out is None:
+            return fp8_interface.matmul_fp8_op(*low, kind)
+        if traced:
+            fp8_interface.matmul_fp8_into_op(*low, out)
+            return out
+        checks.written(out)
+        return fp8_interface.product(*low, out)
+    high = (a, b, bias, activation, allow_tf32, residual)
+    if out is None and (differentiable or traced):
+        return operators.multiply(*high)
+    if out is not None and traced:
+        operators.matmul_into_op(*high, out)
+        return out
+    if out is not None:
+        checks.written(out)
+    return operators.product(*high, out)
+
+
+def _check(a: Any, b: Any, a_scale: Any, b_scale: Any, out_dtype: Any) -> torch.dtype:
+    """The dtype of the output, and of all that is added to it."""
+    checks.tensor("a", a, rank=2, layout="(M, K)")
+    checks.tensor("b", b, rank=2, layout="(K, N)")
+    checks.dtype("a", a, DTYPES + fp8_interface.DTYPES)
+    checks.same_dtype_and_device("a", a, b=b)
+    if a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"b: expected {a.shape[1]} rows, the columns of a with shape {tuple(a.shape)}, got "
+            f"shape {tuple(b.shape)}; did you mean b.t()?"
+        )
+    return fp8_interface.checked_dtype(a, b, a_scale, b_scale, out_dtype)
+
+
+def _check_epilogue(
+    kind: torch.dtype, a: torch.Tensor, b: torch.Tensor, bias: Any, activation: Any, residual: Any
+) -> None:
+    if bias is not None:
+        checks.tensor("bias", bias, rank=1, layout="(N,)")
+        _check_like_the_output("bias", bias, kind, a)
+        if bias.shape[0] != b.shape[1]:
+            raise ValueError(
+                f"bias: expected {b.shape[1]} values, the columns of b, got {bias.shape[0]}"
+            )
+        if not bias.is_contiguous():  # of one value any stride is
+            raise ValueError(
+                f"bias: expected stride 1, got {bias.stride(0)}; pass bias.contiguous()"
+            )
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ValueError(
+            f"activation: expected one of {', '.join(ACTIVATIONS)} or None, got {activation!r}"
+        )
+    if residual is not None:
+        _check_shaped("residual", residual, kind, a, b)
+
+
+def _check_like_the_output(name: str, value: torch.Tensor, kind: Any, a: torch.Tensor) -> None:
+    if kind == a.dtype:
+        checks.same_dtype_and_device("a", a, **{name: value})
+        return
+    if value.dtype != kind:
+        raise ValueError(
+            f"{name}: expected the output's dtype {kind}, got {value.dtype}; convert it, or set "
+            "out_dtype"
+        )
+    checks.same_device("a", a, **{name: value})
+
+
+def _check_shaped(name: str, value: Any, kind: Any, a: torch.Tensor, b: torch.Tensor) -> None:
+    """``value`` is like the product of a and b."""
+    shape = (a.shape[0], b.shape[1])
+    checks.tensor(name, value, rank=2, layout="(M, N)")
+    _check_like_the_output(name, value, kind, a)
+    if tuple(value.shape) != shape:
+        raise ValueError(f"{name}: expected shape {shape}, got {tuple(value.shape)}")

@@ -1,0 +1,1 @@
+"""What the matmul kernels of every back end share."""

@@ -1,0 +1,102 @@
+"""The second pass of a product whose K was split: adds the parts, always in the same order."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
+
+from kernels.runtime import targets
+from kernels.runtime.addressing import LIMIT, wide
+
+from .epilogue import store_tile
+
+BLOCK_N = 256  # columns of one row a program: 8 values a thread, and programs for a whole GPU
+
+
+@triton.jit
+def combine_kernel(
+    parts,
+    c,
+    bias,
+    residual,
+    N,
+    stride_cm,
+    stride_cn,
+    stride_rm,
+    stride_rn,
+    PARTS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    AFTER: tl.constexpr,
+    FAR: tl.constexpr,
+):
+    """BLOCK_N columns of one row of C from ``parts``, contiguous (PARTS, M, N) in fp32. AFTER waits
+    for what the launch before wrote, which had let this one start. FAR: see portable.py."""
+    if FAR:
+        stride_cn = wide(stride_cn)
+        if HAS_RESIDUAL:
+            stride_rn = wide(stride_rn)
+    if AFTER:
+        gdc_wait()
+    i_m = tl.program_id(0).to(tl.int64)
+    o_first = tl.program_id(1) * BLOCK_N
+    o_n = tl.arange(0, BLOCK_N)
+    p_part = parts + i_m * N + o_first + o_n
+    in_n = o_n < N - o_first
+    # [BLOCK_N]. Unrolled: the loads wait for memory together, the sum keeps its order.
+    b_c = tl.load(p_part, mask=in_n, other=0.0)
+    for _ in tl.static_range(1, PARTS):
+        p_part += tl.num_programs(0).to(tl.int64) * N
+        b_c += tl.load(p_part, mask=in_n, other=0.0)
+    if HAS_RESIDUAL:
+        residual += i_m * stride_rm
+    store_tile(
+        c + i_m * stride_cm,
+        bias,
+        residual,
+        b_c[None, :],
+        o_first,
+        tl.full([1], 1, tl.int1),
+        N,
+        stride_cm,
+        stride_cn,
+        stride_rm,
+        stride_rn,
+        HAS_BIAS,
+        HAS_RESIDUAL,
+        ACTIVATION,
+    )
+
+
+def launch(
+    parts: torch.Tensor,
+    out: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    residual: torch.Tensor | None,
+) -> None:
+    """``out = activation(sum of parts + bias) + residual``; parts: contiguous (parts, M, N)."""
+    count, M, N = parts.shape
+    after = targets.current().overlaps_launches
+    combine_kernel[(M, triton.cdiv(N, BLOCK_N))](
+        parts,
+        out,
+        bias,
+        residual,
+        N,
+        *out.stride(),
+        *(residual.stride() if residual is not None else (None, None)),
+        PARTS=count,
+        BLOCK_N=BLOCK_N,
+        HAS_BIAS=bias is not None,
+        HAS_RESIDUAL=residual is not None,
+        ACTIVATION=activation or "none",
+        AFTER=after,
+        FAR=max(out.stride(1), 0 if residual is None else residual.stride(1)) * BLOCK_N >= LIMIT,
+        num_warps=1,
+        **({"launch_pdl": True} if after else {}),
+    )

@@ -1,0 +1,1 @@
+"""Matmul for Hopper GPUs, written in Gluon."""

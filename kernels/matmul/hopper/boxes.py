@@ -1,0 +1,64 @@
+"""What Hopper's copy engine takes boxes of a matmul's operands by."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from kernels.device import hopper_rings as ring
+
+LINE = 128  # bytes that L2 is asked for at once
+
+
+def copyable(x: torch.Tensor) -> bool:
+    """TMA wants neighbours in a row and whole 16 bytes from row to row."""
+    return (
+        x.stride(1) == 1
+        and x.data_ptr() % 16 == 0
+        and x.stride(0) >= x.shape[1]
+        and x.stride(0) * x.element_size() % 16 == 0
+    )
+
+
+def begins_with_lines(x: torch.Tensor) -> bool:
+    """Whether every row does; memory that torch allocates on a GPU begins with one."""
+    return (x.stride(0) | int(x.storage_offset())) * x.element_size() % LINE == 0
+
+
+def classes_of(x: torch.Tensor) -> int:
+    """At how many places of a line the rows of x begin."""
+    return LINE // math.gcd(x.stride(0) * x.element_size(), LINE)
+
+
+def phase_and_pitch(x: torch.Tensor) -> tuple[int, int]:
+    """How many values behind the start of a line the first row of x begins, and how many further
+    each next one: kernels multiply that by 32 bits, so it is without whole lines."""
+    of_line = LINE // x.element_size()
+    return x.data_ptr() % LINE // x.element_size(), x.stride(0) % of_line
+
+
+def descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """What the copy engine takes boxes of rows and columns of x by."""
+    block = (rows, columns)
+    return TensorDescriptor(
+        x, list(x.shape), list(x.stride()), list(block), ring.layout(block, x.dtype)
+    )
+
+
+def by_class(x: torch.Tensor, classes: int, rows: int, columns: int) -> TensorDescriptor:
+    """As ``descriptor``, of boxes of every so-many-th row of x."""
+    block, pitch = (rows, 1, columns), x.stride(0)
+    shape = [x.shape[0] // classes, classes, x.shape[1]]
+    return TensorDescriptor(
+        x, shape, [classes * pitch, pitch, 1], list(block), ring.layout(block, x.dtype)
+    )
+
+
+def parts_of(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """What the copy engine takes boxes of rows and columns of one matrix of many by."""
+    block = (1, rows, columns)
+    return TensorDescriptor(
+        x, list(x.shape), list(x.stride()), list(block), ring.layout(block, x.dtype)
+    )

@@ -1,0 +1,118 @@
+"""What Hopper's fp8 matmul does of a tile in one way: starts a product, writes what was summed."""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    tma,
+    warpgroup_mma,
+)
+
+from kernels.device.hopper_rings import ROWS, partition_barrier
+from kernels.matmul.common.activation import apply_on_hopper
+
+WIDTH = gl.constexpr(128)  # columns multiplied at a time: those that share a scale of blocks
+BUFFERS = gl.constexpr(2)  # through which a consumer writes its rows, in turns
+
+
+@gluon.jit
+def scales_of_tensors(a_scale, b_scale, A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):
+    """The scale of each operand that has one for all it holds, else 1: asked for before anything
+    is multiplied, since the end of a tile would wait for it."""
+    of_a = 1.0
+    of_b = 1.0
+    if A_SCALE == "tensor":
+        of_a = gl.load(a_scale)
+    if B_SCALE == "tensor":
+        of_b = gl.load(b_scale)
+    return of_a, of_b
+
+
+@gluon.jit
+def scales_memory(SHAPE: gl.constexpr, SCALE: gl.constexpr):
+    """Shared memory for the scales of a tile's rows or columns, if they are asked for ahead."""
+    if SCALE == "ahead":
+        return gl.allocate_shared_memory(gl.float32, SHAPE, gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    else:
+        return ()
+
+
+@gluon.jit
+def ask_scales(to, scale, first, end, stride, SCALE: gl.constexpr):
+    """Start the copy of the scales of rows or columns from ``first`` on, of which there are some
+    up to ``end``, past the registers: no thread waits for them, and each asks for a few, not for
+    each of its columns."""
+    if SCALE == "ahead":
+        LAYOUT: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+        at = first + gl.arange(0, to.shape[0], LAYOUT)
+        async_copy.async_copy_global_to_shared(to, scale + at * stride, mask=at < end)
+        async_copy.commit_group()
+
+
+@gluon.jit
+def wait_for_scales(A_SCALE: gl.constexpr, B_SCALE: gl.constexpr):
+    """What all threads of a partition asked for is there."""
+    if A_SCALE == "ahead" or B_SCALE == "ahead":
+        async_copy.wait_group(0)
+        partition_barrier()
+
+
+@gluon.jit
+def multiply(a, b, I_PART: gl.constexpr):
+    """Start the product of a block of rows with a part of a block of columns."""
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 32])
+    nothing = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)
+    if b.shape[0] > WIDTH:
+        b = b.slice(I_PART * WIDTH, WIDTH, 0)
+    return warpgroup_mma(a, b.permute((1, 0)), nothing, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def _halves(x, STORE_N: gl.constexpr):
+    """The columns of x as a tuple of parts of STORE_N columns; no value changes its thread."""
+    if x.shape[1] == STORE_N:
+        return (x,)
+    else:
+        left, right = x.reshape([ROWS, 2, x.shape[1] // 2]).permute((0, 2, 1)).split()
+        return _halves(left, STORE_N) + _halves(right, STORE_N)
+
+
+@gluon.jit
+def _store_part(c, staging, bias, row, column, x, problem, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Finish and write the columns of x, which start at ``column``."""
+    STORE_N: gl.constexpr = staging.shape[1]
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, STORE_N, 16])
+    x = gl.convert_layout(x, LAYOUT, assert_trivial=True)
+    if HAS_BIAS:
+        o_n = column + gl.arange(0, STORE_N, gl.SliceLayout(0, LAYOUT))
+        b_bias = gl.load(bias + o_n, mask=o_n < problem.N, other=0.0)
+        x += b_bias.to(gl.float32)[None, :]
+    x = apply_on_hopper(x, ACTIVATION, c.dtype)
+    tma.store_wait(BUFFERS - 1)
+    staging.store(x.to(c.dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(c, [row, column], staging)
+
+
+@gluon.jit
+def store(c, staging, I_CONSUMER: gl.constexpr, bias, row, column, x, problem, I_PART: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+    """As ``hopper_kernel.store``, but the copy engine reads one buffer while the next is written:
+    beside fp8 products the end of a tile is twice the share."""
+    STORE_N: gl.constexpr = c.block_shape[1]
+    TIMES: gl.constexpr = WIDTH // STORE_N
+    MUCH: gl.constexpr = ACTIVATION == "gelu" or ACTIVATION == "silu"
+    parts = _halves(x, STORE_N)
+    if MUCH:
+        for i in range(TIMES):
+            to = staging.index(I_CONSUMER * BUFFERS + (I_PART * TIMES + i) % BUFFERS)
+            _store_part(
+                c, to, bias, row, column + i * STORE_N, parts[0], problem, HAS_BIAS, ACTIVATION
+            )
+            parts = parts[1:] + parts[-1:]
+    else:
+        for i in gl.static_range(TIMES):
+            to = staging.index(I_CONSUMER * BUFFERS + (I_PART * TIMES + i) % BUFFERS)
+            _store_part(
+                c, to, bias, row, column + i * STORE_N, parts[i], problem, HAS_BIAS, ACTIVATION
+            )

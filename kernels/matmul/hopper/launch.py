@@ -1,0 +1,220 @@
+"""Which matmuls Hopper's kernel takes, how they are cut, and its launch."""
+
+from __future__ import annotations
+
+import torch
+import triton
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from kernels.device import hopper_rings as ring
+from kernels.matmul.common import combine_splits
+from kernels.matmul.common import tuning as configs
+from kernels.runtime import targets
+
+from .boxes import (
+    begins_with_lines,
+    by_class,
+    classes_of,
+    copyable,
+    descriptor,
+    parts_of,
+    phase_and_pitch,
+)
+from .choose import (
+    FEW,
+    LINES,
+    LINES_TOGETHER,
+    LOOPED_COLUMNS,
+    ROWS,
+    ROWS_TOGETHER,
+    SMALL,
+    WIDE,
+    WIDE_ONCE,
+    HopperConfig,
+    by_shape,
+    choose,
+    choose_added,
+    parts_of_the_rest,
+    programs_in_step,
+    split,
+    tiles,
+    widest,
+)
+from .one_tile import matmul_hopper_once
+from .persistent import matmul_hopper
+from .unaligned import launch as hopper_lines
+
+
+def lines(a: torch.Tensor, b: torch.Tensor, config: HopperConfig, multiprocessors: int) -> int:
+    """Classes of a's rows to be taken by themselves, 0 for rows as they come.
+
+    A box of 128 bytes of a row asks for two lines where the row does not begin with one, and what a
+    multiprocessor asks for binds: b is read by fewer columns, and every row of a from the start of
+    a line on. Rows of one class start at the same place of theirs.
+    """
+    M, K = a.shape
+    N = b.shape[1]
+    if config != SMALL or not copyable(a) or split(config, M, N, K, multiprocessors) > 1:
+        return 0
+    if begins_with_lines(b if copyable(b) else b.t()):
+        return 0
+    classes = classes_of(a)
+    return classes if M % classes == 0 and tiles(LINES, M, N, classes) <= multiprocessors else 0
+
+
+def by_lines(
+    a: torch.Tensor, b: torch.Tensor, multiprocessors: int
+) -> hopper_lines.LinesConfig | None:
+    """As ``lines``, where programs have several tiles: None for rows as they come."""
+    if not widest(a.shape[0], b.shape[1], multiprocessors):
+        return None
+    now = tiles(WIDE, a.shape[0], b.shape[1])
+    return hopper_lines.choose(a, b, now, multiprocessors)
+
+
+def supported(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, residual: torch.Tensor | None = None
+) -> bool:
+    """Whether this kernel takes the problem: 16-bit, on Hopper, strides the copy engine takes, few
+    rows by whole columns alone, a residual beside the widest tiles alone."""
+    target = targets.current()
+    return (
+        target.has_wgmma
+        and a.dtype in (torch.float16, torch.bfloat16)
+        and a.shape[1] > 0
+        and (copyable(a) or copyable(a.t()))
+        and (copyable(b) or copyable(b.t()))
+        and copyable(out)
+        and (not configs.for_few_rows(target, a, b) or _chosen(a, b) in FEW)
+        and (residual is None or (copyable(residual) and _widest(a, b)))
+    )
+
+
+def _widest(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return widest(a.shape[0], b.shape[1], targets.multiprocessors())
+
+
+def _chosen(a: torch.Tensor, b: torch.Tensor) -> HopperConfig:
+    return by_shape(a.shape[0], b.shape[1], a.shape[1], targets.multiprocessors())
+
+
+def launch(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    residual: torch.Tensor | None = None,
+    config: HopperConfig | None = None,
+) -> None:
+    """``out = activation(a @ b + bias) + residual`` for arguments that ``supported`` accepts."""
+    M, K = a.shape
+    N = b.shape[1]
+    a_major_m, b_major_n = not copyable(a), copyable(b)
+    with targets.on_device_of(a):
+        multiprocessors = targets.multiprocessors()
+        classes = 0
+        if residual is not None:
+            config = config or choose_added()
+        elif config is None:
+            config = choose(M, N, K, multiprocessors)
+            if cut := by_lines(a, b, multiprocessors):
+                return hopper_lines.launch(a, b, out, bias, activation, cut)
+            classes = lines(a, b, config, multiprocessors)
+            config = LINES if classes else config
+        programs = tiles(config, M, N, classes)
+        # A tile of 192 rows is one of its consumers alone.
+        whole = residual is None and config.consumers < 3
+        once = whole and (config in FEW or programs <= multiprocessors)
+        rows = ROWS * config.consumers if once else ROWS
+        # The copy engine takes its time for rows that do not exist, too.
+        existing = min(rows, max(8, triton.next_power_of_2(M))) if once else rows
+        a_boxes = (
+            descriptor(a.t(), config.block_k, rows)
+            if a_major_m
+            else by_class(a, classes, rows, config.block_k)
+            if classes
+            else descriptor(a, existing, config.block_k)
+        )
+
+        def boxes_of_b(columns: int) -> TensorDescriptor:
+            if b_major_n:
+                return descriptor(b, config.block_k, columns)
+            return descriptor(b.t(), columns, config.block_k)
+
+        b_boxes = boxes_of_b(config.block_n)
+        columns = min(config.store_n, config.block_n)
+        if columns == WIDE_ONCE.store_n and activation in ("gelu", "silu"):
+            columns = LOOPED_COLUMNS
+        if once:
+            tiles_m = programs // triton.cdiv(N, config.block_n)
+            in_turn = LINES_TOGETHER if classes else ROWS_TOGETHER
+            together = in_turn if tiles_m % in_turn == 0 else tiles_m
+            parts = 1 if classes else split(config, M, N, K, multiprocessors)
+            # As many steps as the ring holds beside one that is multiplied, where there are more.
+            halves = config.halves and parts == 1 and config.stages * config.block_k <= K
+            tail = config.stages - 1 if halves else 0
+            columns = min(columns, config.block_n // 2) if tail else columns
+            if parts > 1:
+                c = torch.empty((parts, M, N), dtype=torch.float32, device=a.device)
+                c_boxes = parts_of(c, rows, 32)
+            elif classes:
+                c_boxes = by_class(out, classes, rows, columns)
+            else:
+                c_boxes = descriptor(out, rows, columns)
+            matmul_hopper_once[(together, programs // tiles_m * parts, tiles_m // together)](
+                a_boxes,
+                b_boxes,
+                c_boxes,
+                None if parts > 1 else bias,
+                N,
+                K,
+                *phase_and_pitch(a),
+                BLOCK_M=rows,
+                BLOCK_N=config.block_n,
+                BLOCK_K=config.block_k,
+                STAGES=config.stages,
+                CLASSES=classes,
+                SPLITS=parts,
+                TAIL=tail,
+                A_MAJOR_M=a_major_m,
+                B_MAJOR_N=b_major_n,
+                HAS_BIAS=bias is not None and parts == 1,
+                ACTIVATION=activation or "none" if parts == 1 else "none",
+                num_warps=4 * config.consumers,
+            )
+            if parts > 1:
+                combine_splits.launch(c, out, bias, activation, None)
+            return
+        consumer_registers, producer_registers = ring.registers(config.consumers)
+        parts = 1 if residual is not None else parts_of_the_rest(config, M, N, multiprocessors)
+        columns = min(columns, config.block_n // parts)
+        # Beside a last turn of parts all have as many whole tiles.
+        in_step = programs_in_step(programs, multiprocessors) if parts == 1 else multiprocessors
+        matmul_hopper[(in_step,)](
+            a_boxes,
+            b_boxes,
+            boxes_of_b(config.block_n // parts) if parts > 1 else None,
+            descriptor(out, rows, columns),
+            bias,
+            None if residual is None else descriptor(residual, rows, columns),
+            M,
+            N,
+            K,
+            CONSUMERS=config.consumers,
+            BLOCK_N=config.block_n,
+            BLOCK_K=config.block_k,
+            STAGES=config.stages,
+            GROUP_M=config.group_m,
+            A_MAJOR_M=a_major_m,
+            B_MAJOR_N=b_major_n,
+            HAS_BIAS=bias is not None,
+            ACTIVATION=activation or "none",
+            HAS_RESIDUAL=residual is not None,
+            TAIL=parts,
+            CONSUMER_REGISTERS=consumer_registers,
+            PRODUCER_REGISTERS=producer_registers,
+            num_warps=4,
+            # One consumer leaves more registers than the assembler takes for a limit.
+            maxnreg=240 if config.consumers == 1 else None,
+        )

@@ -1,0 +1,344 @@
+"""The matmul of Hopper GPUs in Gluon: one producer warp copies, consumer warpgroups multiply.
+
+A program owns one multiprocessor and walks the tiles of C. Its producer warp keeps a ring of
+shared-memory stages full through the bulk copy engine (TMA); every consumer warpgroup multiplies
+its 64 rows of the tile with all columns (wgmma) and hands stages back. docs/hopper/matmul.md tells
+how this shape came about. portable.py computes the same and is its twin in tests.
+
+Aggregates read their annotations when they are built, so nothing here postpones them.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.language.core import _aggregate as aggregate
+
+from kernels.device.hopper_rings import ROWS, Cursor, barriers, partition_barrier
+
+from .store import bias_buffers, bring_bias, store
+
+
+@aggregate
+class Problem:
+    """Sizes, how they are cut, and which operands are stored transposed. TAIL: 1, or programs walk
+    as many tiles as give each the same number, and of what is left at most one a program, a
+    TAIL-th of a tile's columns."""
+
+    M: gl.tensor
+    N: gl.tensor
+    K: gl.tensor
+    CONSUMERS: gl.constexpr
+    BLOCK_M: gl.constexpr
+    BLOCK_N: gl.constexpr
+    BLOCK_K: gl.constexpr
+    GROUP_M: gl.constexpr
+    A_MAJOR_M: gl.constexpr
+    B_MAJOR_N: gl.constexpr
+    TAIL: gl.constexpr
+
+    @gluon.constexpr_function
+    def __init__(self, M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, A_MAJOR_M, B_MAJOR_N, TAIL=1):
+        self.M = M
+        self.N = N
+        self.K = K
+        self.CONSUMERS = gl.constexpr(CONSUMERS)
+        self.BLOCK_M = gl.constexpr(64 * CONSUMERS)
+        self.BLOCK_N = gl.constexpr(BLOCK_N)
+        self.BLOCK_K = gl.constexpr(BLOCK_K)
+        self.GROUP_M = gl.constexpr(GROUP_M)
+        self.A_MAJOR_M = gl.constexpr(A_MAJOR_M)
+        self.B_MAJOR_N = gl.constexpr(B_MAJOR_N)
+        self.TAIL = gl.constexpr(TAIL)
+
+    @gluon.jit
+    def tiles(self):
+        return gl.cdiv(self.M, self.BLOCK_M) * gl.cdiv(self.N, self.BLOCK_N)
+
+    @gluon.jit
+    def whole_tiles(self):
+        tiles = self.tiles()
+        if self.TAIL > 1:
+            tiles -= tiles % gl.num_programs(0)
+        return tiles
+
+    @gluon.jit
+    def has_tail(self):
+        return gl.program_id(0) < self.tiles() % gl.num_programs(0) * self.TAIL
+
+    @gluon.jit
+    def tail(self):
+        """First row and column of the program's part of a tile."""
+        row, column = self.tile(self.whole_tiles() + gl.program_id(0) // self.TAIL)
+        return row, column + gl.program_id(0) % self.TAIL * (self.BLOCK_N // self.TAIL)
+
+    @gluon.jit
+    def tile(self, i_tile):
+        """First row and column of a tile: GROUP_M rows of tiles are walked together, so that they
+        find B's columns in L2."""
+        n_tiles_m = gl.cdiv(self.M, self.BLOCK_M)
+        per_group = self.GROUP_M * gl.cdiv(self.N, self.BLOCK_N)
+        first_m = i_tile // per_group * self.GROUP_M
+        rows = min(n_tiles_m - first_m, self.GROUP_M)
+        within = i_tile % per_group
+        return (first_m + within % rows) * self.BLOCK_M, within // rows * self.BLOCK_N
+
+
+@aggregate
+class Ring:
+    """Stages of shared memory for a block of A and one of B, filled and emptied together."""
+
+    a: gl.shared_memory_descriptor
+    b: gl.shared_memory_descriptor
+    full: gl.shared_memory_descriptor
+    empty: gl.shared_memory_descriptor
+    STAGES: gl.constexpr
+
+    @gluon.constexpr_function
+    def __init__(self, a, b, full, empty, STAGES):
+        self.a = a
+        self.b = b
+        self.full = full
+        self.empty = empty
+        self.STAGES = gl.constexpr(STAGES)
+
+
+@gluon.jit
+def _fill(a, b, ring, at, row, column, problem):
+    """Copy what a tile as wide as b's boxes multiplies; the stage behind it."""
+    BLOCK_N: gl.constexpr = b.block_shape[1 if problem.B_MAJOR_N else 0]
+    VALUES: gl.constexpr = (problem.BLOCK_M + BLOCK_N) * problem.BLOCK_K
+    BYTES: gl.constexpr = VALUES * a.dtype.primitive_bitwidth // 8
+    for k in range(0, problem.K, problem.BLOCK_K):
+        mbarrier.wait(ring.empty.index(at.stage), at.phase)
+        ready = ring.full.index(at.stage)
+        mbarrier.expect(ready, BYTES)
+        for i in gl.static_range(problem.CONSUMERS):
+            to = ring.a.index(at.stage * problem.CONSUMERS + i)
+            if problem.A_MAJOR_M:
+                tma.async_copy_global_to_shared(a, [k, row + i * ROWS], ready, to)
+            else:
+                tma.async_copy_global_to_shared(a, [row + i * ROWS, k], ready, to)
+        to = _columns(ring.b.index(at.stage), BLOCK_N, problem)
+        if problem.B_MAJOR_N:
+            tma.async_copy_global_to_shared(b, [k, column], ready, to)
+        else:
+            tma.async_copy_global_to_shared(b, [column, k], ready, to)
+        at = at.next()
+    return at
+
+
+@gluon.jit
+def _columns(b, WIDTH: gl.constexpr, problem):
+    """Of a stage's block of B the first columns of a tile of so many."""
+    if problem.BLOCK_N == WIDTH:
+        return b
+    else:
+        return b.slice(0, WIDTH, 1 if problem.B_MAJOR_N else 0)
+
+
+@gluon.jit
+def produce(a, b, ring, problem, b_tail=None):
+    """Keep the ring full of what the program's tiles multiply; ``b_tail``: b by boxes of a part's
+    columns."""
+    # Nothing is in the ring: the first round waits for nobody.
+    at = Cursor(gl.to_tensor(0), gl.to_tensor(1), ring.STAGES)
+    for i_tile in range(gl.program_id(0), problem.whole_tiles(), gl.num_programs(0)):
+        row, column = problem.tile(i_tile)
+        at = _fill(a, b, ring, at, row, column, problem)
+    if problem.TAIL > 1 and problem.has_tail():
+        row, column = problem.tail()
+        at = _fill(a, b_tail, ring, at, row, column, problem)
+
+
+@gluon.jit
+def _multiply(ring, at, acc, use_acc, I_CONSUMER: gl.constexpr, problem):
+    """Wait for one stage and start its multiplication."""
+    mbarrier.wait(ring.full.index(at.stage), at.phase)
+    a = ring.a.index(at.stage * problem.CONSUMERS + I_CONSUMER)
+    b = _columns(ring.b.index(at.stage), acc.shape[1], problem)
+    if problem.A_MAJOR_M:
+        a = a.permute((1, 0))
+    if not problem.B_MAJOR_N:
+        b = b.permute((1, 0))
+    return warpgroup_mma(a, b, acc, use_acc=use_acc, is_async=True)
+
+
+@gluon.jit
+def _sum(ring, at, I_CONSUMER: gl.constexpr, WIDTH: gl.constexpr, problem):
+    """A consumer's rows of a tile of WIDTH columns, the last product of which is on its way, and
+    the stage behind it."""
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
+    acc = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)
+    for k in range(0, problem.K, problem.BLOCK_K):
+        acc = _multiply(ring, at, acc, k > 0, I_CONSUMER, problem)
+        # One multiplication stays in flight; the one before is done with its stage.
+        acc = warpgroup_mma_wait(1, deps=[acc])
+        mbarrier.arrive(ring.empty.index(at.previous_stage()), pred=k > 0)
+        at = at.next()
+    return acc, at
+
+
+@gluon.jit
+def _whole_sum(ring, at, acc):
+    """What ``_sum`` began, its last product waited for."""
+    acc = warpgroup_mma_wait(0, deps=[acc])
+    mbarrier.arrive(ring.empty.index(at.previous_stage()))
+    return acc
+
+
+@gluon.jit
+def _ask_residual(residual, staging, landed, row, column, FIRST: gl.constexpr, PARTS: gl.constexpr):  # fmt: skip  # noqa: E501
+    """Start the copies of a consumer's rows of the residual into its buffers."""
+    STORE_N: gl.constexpr = residual.block_shape[1]
+    tma.store_wait(0)  # the last tile's rows have left them
+    partition_barrier()
+    mbarrier.expect(landed, PARTS * ROWS * STORE_N * residual.dtype.primitive_bitwidth // 8)
+    for i in gl.static_range(PARTS):
+        at = [row, column + i * STORE_N]
+        tma.async_copy_global_to_shared(residual, at, landed, staging.index(FIRST + i))
+
+
+@gluon.jit
+def _consume(c, bias, brought, added, ring, c_staging, problem, I_CONSUMER: gl.constexpr, HAS_BIAS: gl.constexpr, ACTIVATION: gl.constexpr):  # fmt: skip  # noqa: E501
+    """``added``: a residual and a barrier for each consumer's rows of it, or nothing. ``brought``:
+    where the bias goes on its way, if there is one."""
+    HAS_RESIDUAL: gl.constexpr = len(added) > 0
+    PARTS: gl.constexpr = problem.BLOCK_N // c.block_shape[1]
+    BROUGHT: gl.constexpr = I_CONSUMER * PARTS if HAS_BIAS else -1
+    its_bias = brought[0] if HAS_BIAS else bias
+    at = Cursor(gl.to_tensor(0), gl.to_tensor(0), ring.STAGES)
+    phase = gl.to_tensor(0)
+    for i_tile in range(gl.program_id(0), problem.whole_tiles(), gl.num_programs(0)):
+        if HAS_RESIDUAL:
+            row, column = problem.tile(i_tile)
+            residual, landed = added
+            landed = landed.index(I_CONSUMER)
+            own = row + I_CONSUMER * ROWS
+            _ask_residual(residual, c_staging, landed, own, column, I_CONSUMER * PARTS, PARTS)
+        acc, at = _sum(ring, at, I_CONSUMER, problem.BLOCK_N, problem)
+        # Where the tile lies takes two divisions: behind the last product they cost no time.
+        if not HAS_RESIDUAL:
+            row, column = problem.tile(i_tile)
+        if HAS_BIAS:
+            bring_bias(bias, brought[0], I_CONSUMER * PARTS, PARTS, column, problem.N)
+        acc = _whole_sum(ring, at, acc)
+        row += I_CONSUMER * ROWS
+        if HAS_RESIDUAL:
+            mbarrier.wait(landed, phase)
+            phase ^= 1
+            store(c, c_staging, its_bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, I_CONSUMER * PARTS, BROUGHT)  # fmt: skip  # noqa: E501
+        else:
+            staging = c_staging.index(I_CONSUMER)
+            store(c, staging, its_bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
+    if problem.TAIL > 1 and problem.has_tail():
+        acc, at = _sum(ring, at, I_CONSUMER, problem.BLOCK_N // problem.TAIL, problem)
+        row, column = problem.tail()
+        if HAS_BIAS:
+            bring_bias(bias, brought[0], I_CONSUMER * PARTS, PARTS // problem.TAIL, column, problem.N)  # fmt: skip  # noqa: E501
+        acc = _whole_sum(ring, at, acc)
+        row += I_CONSUMER * ROWS
+        staging = c_staging.index(I_CONSUMER)
+        store(c, staging, its_bias, (row,), column, acc, problem.N, HAS_BIAS, ACTIVATION, -1, BROUGHT)  # fmt: skip  # noqa: E501
+    tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["M", "N", "K"])
+def matmul_hopper(
+    a,
+    b,
+    b_tail,
+    c,
+    bias,
+    residual,
+    M,
+    N,
+    K,
+    CONSUMERS: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    BLOCK_K: gl.constexpr,
+    STAGES: gl.constexpr,
+    GROUP_M: gl.constexpr,
+    A_MAJOR_M: gl.constexpr,
+    B_MAJOR_N: gl.constexpr,
+    HAS_BIAS: gl.constexpr,
+    ACTIVATION: gl.constexpr,
+    HAS_RESIDUAL: gl.constexpr,
+    TAIL: gl.constexpr,
+    CONSUMER_REGISTERS: gl.constexpr,
+    PRODUCER_REGISTERS: gl.constexpr,
+):
+    """c = activation(a @ b + bias) + residual; a: (M, K) or, A_MAJOR_M, (K, M); b: (N, K) or (K,
+    N). What a consumer adds comes while it multiplies, into as many buffers as it writes c by.
+
+    TAIL: 1, or tiles that programs do not share evenly are cut into so many parts along N, of which
+    no program has two; ``b_tail`` is b by boxes as wide."""
+    problem = Problem(M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, A_MAJOR_M, B_MAJOR_N, TAIL)
+    ring = Ring(
+        gl.allocate_shared_memory(a.dtype, [STAGES * CONSUMERS] + a.block_shape, a.layout),  # noqa: RUF005
+        gl.allocate_shared_memory(b.dtype, [STAGES] + b.block_shape, b.layout),  # noqa: RUF005
+        barriers(STAGES, 1),
+        barriers(STAGES, CONSUMERS),
+        STAGES,
+    )
+    BUFFERS: gl.constexpr = BLOCK_N // c.block_shape[1] if HAS_RESIDUAL else 1
+    shape: gl.constexpr = [CONSUMERS * BUFFERS] + c.block_shape  # noqa: RUF005
+    c_staging = gl.allocate_shared_memory(c.dtype, shape, c.layout)
+    added = (residual, barriers(CONSUMERS, 1)) if HAS_RESIDUAL else ()
+    brought = (bias_buffers(CONSUMERS * BLOCK_N, c.block_shape[1]),) if HAS_BIAS else ()
+    fence_async_shared()
+
+    # Constexprs survive only in tuples written in place, hence the repetition.
+    if CONSUMERS == 1:
+        gl.warp_specialize(
+            [
+                (
+                    _consume,
+                    (c, bias, brought, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION),
+                ),
+                (produce, (a, b, ring, problem, b_tail)),
+            ],
+            [1],
+            [PRODUCER_REGISTERS],
+        )
+    elif CONSUMERS == 2:
+        gl.warp_specialize(
+            [
+                (
+                    _consume,
+                    (c, bias, brought, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION),
+                ),
+                (
+                    _consume,
+                    (c, bias, brought, added, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION),
+                ),
+                (produce, (a, b, ring, problem, b_tail)),
+            ],
+            [4, 1],
+            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (
+                    _consume,
+                    (c, bias, brought, added, ring, c_staging, problem, 0, HAS_BIAS, ACTIVATION),
+                ),
+                (
+                    _consume,
+                    (c, bias, brought, added, ring, c_staging, problem, 1, HAS_BIAS, ACTIVATION),
+                ),
+                (
+                    _consume,
+                    (c, bias, brought, added, ring, c_staging, problem, 2, HAS_BIAS, ACTIVATION),
+                ),
+                (produce, (a, b, ring, problem, b_tail)),
+            ],
+            [4, 4, 1],
+            [CONSUMER_REGISTERS, CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+        )

@@ -1,0 +1,1 @@
+"""Products of fp32 operands in tf32 on Hopper GPUs."""

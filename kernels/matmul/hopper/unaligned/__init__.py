@@ -1,0 +1,1 @@
+"""Products whose rows begin at any address, on Hopper GPUs."""

@@ -1,0 +1,1 @@
+"""Matmul as operators of torch: fake tensors, autograd, torch.compile."""

@@ -1,0 +1,133 @@
+"""Matmul as an operator torch knows: fake tensors, autograd, torch.compile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernels.matmul.common import tuning as configs
+from kernels.matmul.portable import kernel as portable
+from kernels.matmul.portable import one_row
+from kernels.runtime import autograd, backends, targets
+
+
+def product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    allow_tf32: bool,
+    residual: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """``activation(a @ b + bias) + residual`` for checked arguments."""
+    if out is None:
+        out = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
+    if out.numel():
+        _launch(a, b, out, bias, activation, allow_tf32, residual)
+    return out
+
+
+def _launch(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    allow_tf32: bool,
+    residual: torch.Tensor | None,
+) -> None:
+    with targets.on_device_of(a, "a"):
+        target = targets.current()
+        row = configs.choose_one_row(target, a, b)
+        if row is not None:
+            return one_row.launch(a, b, out, bias, activation, residual, row)
+        in_tf32 = allow_tf32 and a.dtype == torch.float32
+        name = "matmul.hopper.tf32.launch" if in_tf32 else "matmul.hopper.launch"
+        takes_residual = residual is None or not in_tf32
+        hopper = backends.load(name) if target.has_wgmma and takes_residual else None
+        added = {} if residual is None else {"residual": residual}
+        if (
+            hopper is not None
+            and hopper.supported(a, b, out, **added)
+            and backends.serves(name, hopper.launch, a, b, out, bias, activation, **added)
+        ):
+            return
+        portable.launch(a, b, out, bias, activation, allow_tf32, residual)
+
+
+@torch.library.custom_op("warpwatch::matmul", mutates_args=())
+def matmul_op(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    allow_tf32: bool,
+    residual: torch.Tensor | None,
+) -> torch.Tensor:
+    return product(a, b, bias, activation, allow_tf32, residual)
+
+
+@matmul_op.register_fake
+def _output(a: torch.Tensor, b: torch.Tensor, *_: Any) -> torch.Tensor:
+    return torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
+
+
+@torch.library.custom_op("warpwatch::matmul_into", mutates_args=("out",))
+def matmul_into_op(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    allow_tf32: bool,
+    residual: torch.Tensor | None,
+    out: torch.Tensor,
+) -> None:
+    product(a, b, bias, activation, allow_tf32, residual, out)
+
+
+@matmul_into_op.register_fake
+def _written(*_: Any) -> None:
+    """``out`` keeps its shape."""
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    a, b, bias, ctx.activation, ctx.allow_tf32, residual = inputs
+    # The output tells where relu passed, unless a residual was added to it.
+    tells = ctx.activation == "relu" and residual is None
+    ctx.save_for_backward(a, b, bias, output if tells else None)
+
+
+def _through(activation: str, dout: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+    """The gradient of what the activation was applied to."""
+    aten = torch.ops.aten
+    if activation == "relu":
+        gradient = aten.threshold_backward(dout, before, 0)
+    elif activation == "gelu":
+        gradient = aten.gelu_backward(dout, before)
+    elif torch.is_grad_enabled():  # a second gradient is asked for, and silu_backward has none
+        x = before.float()
+        gate = torch.sigmoid(x)
+        gradient = (dout.float() * gate * (1 + x * (1 - gate))).to(dout.dtype)
+    else:
+        gradient = aten.silu_backward(dout, before)
+    assert isinstance(gradient, torch.Tensor)
+    return gradient
+
+
+def _differentiate(ctx: Any, dout: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    a, b, bias, out = ctx.saved_tensors
+    dresidual = dout if ctx.needs_input_grad[5] else None
+    if ctx.activation is not None:
+        # Without relu's output, what the activation was applied to is computed again.
+        before = out if out is not None else multiply(a, b, bias, None, ctx.allow_tf32, None)
+        dout = _through(ctx.activation, dout, before)
+    needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
+    da = multiply(dout, b.t(), None, None, ctx.allow_tf32, None) if needs_a else None
+    db = multiply(a.t(), dout, None, None, ctx.allow_tf32, None) if needs_b else None
+    dbias = dout.sum(0) if bias is not None and needs_bias else None
+    return da, db, dbias, None, None, dresidual
+
+
+multiply = autograd.differentiable(matmul_op, _differentiate, _remember)

@@ -1,0 +1,172 @@
+"""matmul of fp8 operands: which scales it takes, and its operator for torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernels.matmul.common.fp8_scales import Scale
+from kernels.matmul.portable import fp8
+from kernels.runtime import backends, checks, targets
+from kernels.runtime.addressing import near
+
+DTYPES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
+OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+BLOCK = 128
+
+
+def product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    a_scale: torch.Tensor | None,
+    b_scale: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    residual: torch.Tensor | None,
+    out: torch.Tensor,
+) -> torch.Tensor:
+    """``activation((a * a_scale) @ (b * b_scale) + bias) + residual`` for checked arguments."""
+    if out.numel():
+        scales = _scale_of_a(a, near(a_scale)), _scale_of_b(b, near(b_scale))
+        _launch(a, b, out, *scales, bias, activation, residual)
+    return out
+
+
+def _launch(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    a_scale: Scale,
+    b_scale: Scale,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    residual: torch.Tensor | None,
+) -> None:
+    """The kernel of this architecture where there is one and it takes the problem."""
+    with targets.on_device_of(a, "a"):
+        name = "matmul.hopper.fp8.launch"
+        special = targets.current().has_wgmma and residual is None
+        hopper = backends.load(name) if special else None
+        given = (a, b, out, a_scale, b_scale, bias, activation)
+        if (
+            hopper is not None
+            and hopper.supported(a, b, out, a_scale, b_scale, activation)
+            and backends.serves(name, hopper.launch, *given)
+        ):
+            return
+        fp8.launch(*given, residual)
+
+
+@torch.library.custom_op("warpwatch::matmul_fp8", mutates_args=())
+def matmul_fp8_op(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    a_scale: torch.Tensor | None,
+    b_scale: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    residual: torch.Tensor | None,
+    out_dtype: torch.dtype,
+) -> torch.Tensor:
+    out = _output(a, b, a_scale, b_scale, bias, activation, residual, out_dtype)
+    return product(a, b, a_scale, b_scale, bias, activation, residual, out)
+
+
+@matmul_fp8_op.register_fake
+def _output(a: torch.Tensor, b: torch.Tensor, *rest: Any) -> torch.Tensor:
+    return torch.empty((a.shape[0], b.shape[1]), dtype=rest[-1], device=a.device)
+
+
+@torch.library.custom_op("warpwatch::matmul_fp8_into", mutates_args=("out",))
+def matmul_fp8_into_op(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    a_scale: torch.Tensor | None,
+    b_scale: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    residual: torch.Tensor | None,
+    out: torch.Tensor,
+) -> None:
+    product(a, b, a_scale, b_scale, bias, activation, residual, out)
+
+
+@matmul_fp8_into_op.register_fake
+def _written(*_: Any) -> None:
+    """``out`` keeps its shape."""
+
+
+def checked_dtype(
+    a: torch.Tensor, b: torch.Tensor, a_scale: Any, b_scale: Any, out_dtype: Any
+) -> torch.dtype:
+    """The output's dtype, after the arguments that only fp8 operands take."""
+    if a.dtype not in DTYPES:
+        given = {"a_scale": a_scale, "b_scale": b_scale, "out_dtype": out_dtype}
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(
+                    f"{name}: expected None where a is no fp8 tensor, got a of {a.dtype}; convert "
+                    f"a and b to torch.float8_e4m3fn, or drop {name}"
+                )
+        return a.dtype
+    if out_dtype is not None and out_dtype not in OUT_DTYPES:
+        raise ValueError(
+            f"out_dtype: expected torch.bfloat16, torch.float16 or torch.float32, got {out_dtype}"
+        )
+    if a_scale is not None:
+        checks_scale("a_scale", a_scale, a)
+        _scale_of_a(a, a_scale)
+    if b_scale is not None:
+        checks_scale("b_scale", b_scale, a)
+        _scale_of_b(b, b_scale)
+    return torch.bfloat16 if out_dtype is None else out_dtype
+
+
+def checks_scale(name: str, scale: Any, a: torch.Tensor) -> None:
+    if not isinstance(scale, torch.Tensor):
+        raise TypeError(
+            f"{name}: expected a torch.Tensor of fp32 scales, got {type(scale).__name__}; wrap a "
+            f"number in torch.tensor(..., device=a.device)"
+        )
+    checks.dense(name, scale)
+    checks.dtype(name, scale, (torch.float32,))
+    checks.same_device("a", a, **{name: scale})
+
+
+def _blocks(size: int) -> int:
+    return -(-size // BLOCK)
+
+
+def _scale_of_a(a: torch.Tensor, scale: torch.Tensor | None) -> Scale:
+    if scale is None:
+        return Scale()
+    M, K = a.shape
+    shape = tuple(scale.shape)
+    if checks.shaped(scale, (), (1,), (1, 1)):
+        return Scale(scale, (0, 0))
+    if checks.shaped(scale, (M,), (M, 1)):
+        return Scale(scale, (scale.stride(0), 0))
+    if shape == (M, _blocks(K)):
+        return Scale(scale, (scale.stride(0), scale.stride(1)), blocks=True)
+    raise ValueError(
+        f"a_scale: expected shape () for the tensor, ({M},) for rows or ({M}, {_blocks(K)}) for "
+        f"blocks of 1 x {BLOCK}, as a has shape {(M, K)}; got {shape}"
+    )
+
+
+def _scale_of_b(b: torch.Tensor, scale: torch.Tensor | None) -> Scale:
+    if scale is None:
+        return Scale()
+    K, N = b.shape
+    shape = tuple(scale.shape)
+    if checks.shaped(scale, (), (1,), (1, 1)):
+        return Scale(scale, (0, 0))
+    if checks.shaped(scale, (N,), (1, N)):
+        return Scale(scale, (0, scale.stride(-1)))
+    if shape == (_blocks(K), _blocks(N)):
+        return Scale(scale, (scale.stride(0), scale.stride(1)), blocks=True)
+    raise ValueError(
+        f"b_scale: expected shape () for the tensor, ({N},) for columns or ({_blocks(K)}, "
+        f"{_blocks(N)}) for blocks of {BLOCK} x {BLOCK}, as b has shape {(K, N)}; got {shape}"
+    )

@@ -1,0 +1,1 @@
+"""Matmul for every target, in plain Triton."""

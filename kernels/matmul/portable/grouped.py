@@ -1,0 +1,226 @@
+"""Products of groups of rows with a matrix each (mixture of experts), and their weights' gradient.
+
+The offsets stay on the device, so the host cannot know how many tiles a group has: the grid is the
+most there can be. Group g owns tile slots from ``offsets[g] // BLOCK_M + g`` on, which is never
+fewer than its tiles, whatever lies before it; a program finds its group by bisection. Slots that
+hold no row do nothing.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.device.products import add_product, sum_type
+from kernels.matmul.common.epilogue import tile_of_program
+from kernels.matmul.common.tuning import choose_grouped
+from kernels.runtime import targets
+from kernels.runtime.addressing import far, wide
+
+
+@triton.jit
+def offset_of(offsets, i_group, total):
+    """Where a group starts; within the tensor, whatever the table says."""
+    return tl.minimum(tl.maximum(tl.load(offsets + i_group), 0), total)
+
+
+@triton.jit
+def group_of_slot(offsets, i_slot, groups, total, STEPS: tl.constexpr, BLOCK_M: tl.constexpr):
+    """The last group whose slots begin at ``i_slot`` or before; ``groups`` stands for the rows
+    after the last group."""
+    low = tl.full([], 0, tl.int32)
+    high = low + groups
+    for _ in tl.static_range(STEPS):
+        middle = (low + high + 1) // 2
+        reached = offset_of(offsets, middle, total) // BLOCK_M + middle <= i_slot
+        low = tl.where(reached, middle, low)
+        high = tl.where(reached, high, middle - 1)
+    return low
+
+
+@triton.jit
+def grouped_matmul_kernel(
+    a,
+    b,
+    c,
+    offsets,
+    groups,
+    total,
+    n_slots,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bg,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    stride_cn,
+    STEPS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    FAR: tl.constexpr,
+):
+    """One tile of one group's rows of C; zeros where a row belongs to no group. FAR: see
+    portable.py."""
+    if FAR:
+        stride_am, stride_ak = wide(stride_am), wide(stride_ak)
+        stride_bk, stride_bn = wide(stride_bk), wide(stride_bn)
+        stride_cm, stride_cn = wide(stride_cm), wide(stride_cn)
+    i_slot, i_n = tile_of_program(tl.program_id(0), n_slots, tl.cdiv(N, BLOCK_N), GROUP_M)
+    i_group = group_of_slot(offsets, i_slot, groups, total, STEPS, BLOCK_M)
+    first = offset_of(offsets, i_group, total)
+    has_matrix = i_group < groups
+    last = offset_of(offsets, tl.minimum(i_group + 1, groups), total)
+    last = tl.where(has_matrix, last, total)
+    row = first + (i_slot - first // BLOCK_M - i_group) * BLOCK_M
+    multiplies = has_matrix & (row < last)
+
+    o_m = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    o_k = tl.arange(0, BLOCK_K)
+    in_m = o_m < last - row
+    in_n = o_n < N - i_n * BLOCK_N
+    a += row.to(tl.int64) * stride_am
+    b += i_group.to(tl.int64) * stride_bg + (i_n * BLOCK_N).to(tl.int64) * stride_bn
+    # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
+    p_a = a + (o_m[:, None] * stride_am + o_k[None, :] * stride_ak)
+    p_b = b + (o_k[:, None] * stride_bk + o_n[None, :] * stride_bn)
+    b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=sum_type(a.dtype.element_ty))
+    # At least one pass: see portable.py.
+    depth = tl.where(multiplies, K, 0)
+    for i_k in range(0, tl.maximum(tl.cdiv(depth, BLOCK_K), 1)):
+        in_k = o_k < depth - i_k * BLOCK_K
+        b_a = tl.load(p_a, mask=in_m[:, None] & in_k[None, :], other=0.0)
+        b_b = tl.load(p_b, mask=in_k[:, None] & in_n[None, :], other=0.0)
+        b_c = add_product(b_c, b_a, b_b)
+        p_a += BLOCK_K * stride_ak
+        p_b += BLOCK_K * stride_bk
+    c += row.to(tl.int64) * stride_cm + (i_n * BLOCK_N).to(tl.int64) * stride_cn
+    p_c = c + (o_m[:, None] * stride_cm + o_n[None, :] * stride_cn)
+    tl.store(p_c, b_c.to(c.dtype.element_ty), mask=in_m[:, None] & in_n[None, :])
+
+
+@triton.jit
+def grouped_weights_kernel(
+    a,
+    dout,
+    db,
+    offsets,
+    total,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_dm,
+    stride_dn,
+    stride_bg,
+    stride_bk,
+    stride_bn,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    FAR: tl.constexpr,
+):
+    """One tile, BLOCK_M of K by BLOCK_N, of ``a.T @ dout`` over the rows of one group, BLOCK_K of
+    them at a time; zeros for an empty group. FAR: see portable.py."""
+    if FAR:
+        stride_am, stride_ak = wide(stride_am), wide(stride_ak)
+        stride_dm, stride_dn = wide(stride_dm), wide(stride_dn)
+        stride_bk, stride_bn = wide(stride_bk), wide(stride_bn)
+    n_tiles_k, n_tiles_n = tl.cdiv(K, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = n_tiles_k * n_tiles_n
+    i_group = tl.program_id(0) // tiles
+    i_k, i_n = tile_of_program(tl.program_id(0) % tiles, n_tiles_k, n_tiles_n, GROUP_M)
+    first = offset_of(offsets, i_group, total)
+    rows = tl.maximum(offset_of(offsets, i_group + 1, total) - first, 0)
+
+    o_k = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    o_m = tl.arange(0, BLOCK_K)
+    in_k = o_k < K - i_k * BLOCK_M
+    in_n = o_n < N - i_n * BLOCK_N
+    a += first.to(tl.int64) * stride_am + (i_k * BLOCK_M).to(tl.int64) * stride_ak
+    dout += first.to(tl.int64) * stride_dm + (i_n * BLOCK_N).to(tl.int64) * stride_dn
+    # [BLOCK_M, BLOCK_K] of the transpose of a, [BLOCK_K, BLOCK_N]
+    p_a = a + (o_k[:, None] * stride_ak + o_m[None, :] * stride_am)
+    p_d = dout + (o_m[:, None] * stride_dm + o_n[None, :] * stride_dn)
+    b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=sum_type(a.dtype.element_ty))
+    for i_m in range(0, tl.maximum(tl.cdiv(rows, BLOCK_K), 1)):
+        in_m = o_m < rows - i_m * BLOCK_K
+        b_a = tl.load(p_a, mask=in_k[:, None] & in_m[None, :], other=0.0)
+        b_d = tl.load(p_d, mask=in_m[:, None] & in_n[None, :], other=0.0)
+        b_c = add_product(b_c, b_a, b_d)
+        p_a += BLOCK_K * stride_am
+        p_d += BLOCK_K * stride_dm
+    db += i_group.to(tl.int64) * stride_bg + (i_k * BLOCK_M).to(tl.int64) * stride_bk
+    db += (i_n * BLOCK_N).to(tl.int64) * stride_bn
+    p_b = db + (o_k[:, None] * stride_bk + o_n[None, :] * stride_bn)
+    tl.store(p_b, b_c.to(db.dtype.element_ty), mask=in_k[:, None] & in_n[None, :])
+
+
+def launch(
+    a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor, out: torch.Tensor
+) -> torch.Tensor:
+    """``out[rows of g] = a[rows of g] @ b[g]`` for checked arguments."""
+    total, K = a.shape
+    groups, _, N = b.shape
+    with targets.on_device_of(a, "a"):
+        config = choose_grouped(targets.current(), total, groups, N, a.dtype)
+        n_slots = total // config.block_m + groups + 1
+        grouped_matmul_kernel[(n_slots * triton.cdiv(N, config.block_n),)](
+            a,
+            b,
+            out,
+            offsets,
+            groups,
+            total,
+            n_slots,
+            N,
+            K,
+            *a.stride(),
+            *b.stride(),
+            *out.stride(),
+            STEPS=groups.bit_length(),
+            FAR=far(config, a.stride(), b.stride()[1:], out.stride()),
+            BLOCK_M=config.block_m,
+            BLOCK_N=config.block_n,
+            BLOCK_K=config.block_k,
+            GROUP_M=config.group_m,
+            **config.options(),
+        )
+    return out
+
+
+def launch_weights(
+    a: torch.Tensor, dout: torch.Tensor, offsets: torch.Tensor, out: torch.Tensor
+) -> torch.Tensor:
+    """``out[g] = a[rows of g].T @ dout[rows of g]`` for checked arguments."""
+    total, K = a.shape
+    groups, _, N = out.shape
+    with targets.on_device_of(a, "a"):
+        config = choose_grouped(targets.current(), groups * K, groups, N, a.dtype)
+        tiles = triton.cdiv(K, config.block_m) * triton.cdiv(N, config.block_n)
+        grouped_weights_kernel[(groups * tiles,)](
+            a,
+            dout,
+            out,
+            offsets,
+            total,
+            N,
+            K,
+            *a.stride(),
+            *dout.stride(),
+            *out.stride(),
+            FAR=far(config, a.stride()[::-1], dout.stride(), out.stride()[1:]),
+            BLOCK_M=config.block_m,
+            BLOCK_N=config.block_n,
+            BLOCK_K=config.block_k,
+            GROUP_M=config.group_m,
+            **config.options(),
+        )
+    return out

@@ -1,0 +1,212 @@
+"""The matmul every target runs: one tile of C a program, loads through TMA or pointers."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents
+
+from kernels.device.products import add_product, nearest_tf32, sum_type
+from kernels.matmul.common import combine_splits
+from kernels.matmul.common.epilogue import store_parts, tile_of_program
+from kernels.matmul.common.tuning import choose
+from kernels.runtime import targets
+from kernels.runtime.addressing import far, wide
+from kernels.runtime.descriptors import TensorDescriptor, describable
+
+
+@triton.jit
+def matmul_kernel(
+    a,
+    b,
+    c,
+    bias,
+    residual,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    stride_cn,
+    stride_rm,
+    stride_rn,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    PRECISION: tl.constexpr,
+    TMA: tl.constexpr,
+    A_TRANSPOSED: tl.constexpr,
+    B_TRANSPOSED: tl.constexpr,
+    SPLIT: tl.constexpr,
+    EARLY: tl.constexpr,
+    FAR: tl.constexpr,
+):
+    """One tile of C. With TMA, a and b are descriptors, of the transpose where it is the
+    transpose that has rows of stride 1; their strides are then not used. With SPLIT, axis 1 of the
+    grid cuts K, and each part writes a C of its own; they lie one after the other. EARLY lets the
+    launch behind this one start. FAR: offsets within a tile need 64 bits."""
+    if EARLY:
+        gdc_launch_dependents()
+    if FAR:
+        stride_am, stride_ak = wide(stride_am), wide(stride_ak)
+        stride_bk, stride_bn = wide(stride_bk), wide(stride_bn)
+        stride_cm, stride_cn = wide(stride_cm), wide(stride_cn)
+        if HAS_RESIDUAL:
+            stride_rm, stride_rn = wide(stride_rm), wide(stride_rn)
+    i_m, i_n = tile_of_program(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
+    # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits, unless FAR.
+    if SPLIT:
+        steps = tl.cdiv(tl.cdiv(K, BLOCK_K), tl.num_programs(1))
+        first_k = tl.program_id(1) * steps
+        c += tl.program_id(1).to(tl.int64) * M * N
+    c += (i_m * BLOCK_M).to(tl.int64) * stride_cm
+    if HAS_RESIDUAL:
+        residual += (i_m * BLOCK_M).to(tl.int64) * stride_rm
+    o_m = tl.arange(0, BLOCK_M)
+    o_n = tl.arange(0, BLOCK_N)
+    o_k = tl.arange(0, BLOCK_K)
+    in_m = o_m < M - i_m * BLOCK_M
+    in_n = o_n < N - i_n * BLOCK_N
+    if not TMA:
+        a += (i_m * BLOCK_M).to(tl.int64) * stride_am
+        b += (i_n * BLOCK_N).to(tl.int64) * stride_bn
+        # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
+        p_a = a + (o_m[:, None] * stride_am + o_k[None, :] * stride_ak)
+        p_b = b + (o_k[:, None] * stride_bk + o_n[None, :] * stride_bn)
+        if SPLIT:
+            p_a += (first_k * BLOCK_K).to(tl.int64) * stride_ak
+            p_b += (first_k * BLOCK_K).to(tl.int64) * stride_bk
+
+    if TMA or PRECISION == "tf32":
+        b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    else:
+        b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=sum_type(a.dtype.element_ty))
+    # At least one pass, which the compiler must know: where the loop may not run at all, ptxas
+    # serialises wgmma around the accumulator (advisory C7515). Masks make the pass harmless.
+    if SPLIT:
+        last_k = first_k + tl.maximum(steps, 1)
+    else:
+        first_k = 0
+        last_k = tl.maximum(tl.cdiv(K, BLOCK_K), 1)
+    for i_k in range(first_k, last_k):
+        if TMA:
+            if A_TRANSPOSED:
+                b_a = a.load([i_k * BLOCK_K, i_m * BLOCK_M]).T
+            else:
+                b_a = a.load([i_m * BLOCK_M, i_k * BLOCK_K])
+            if B_TRANSPOSED:
+                b_b = b.load([i_n * BLOCK_N, i_k * BLOCK_K]).T
+            else:
+                b_b = b.load([i_k * BLOCK_K, i_n * BLOCK_N])
+        else:
+            in_k = o_k < K - i_k * BLOCK_K
+            b_a = tl.load(p_a, mask=in_m[:, None] & in_k[None, :], other=0.0)
+            b_b = tl.load(p_b, mask=in_k[:, None] & in_n[None, :], other=0.0)
+            p_a += BLOCK_K * stride_ak
+            p_b += BLOCK_K * stride_bk
+        if PRECISION == "tf32":
+            b_c = tl.dot(nearest_tf32(b_a), nearest_tf32(b_b), b_c, input_precision="tf32")
+        else:
+            b_c = add_product(b_c, b_a, b_b)
+
+    b_c = b_c.to(tl.float32)
+    # The error function, and the residual beside the largest tile, need registers that a large
+    # tile leaves none of: parts in turn.
+    PARTS: tl.constexpr = (
+        max(BLOCK_M * BLOCK_N // 16384, 2)
+        if ACTIVATION == "gelu"
+        else max(BLOCK_M * BLOCK_N // 32768, 1)
+        if HAS_RESIDUAL
+        else 1
+    )
+    store_parts(
+        c,
+        bias,
+        residual,
+        b_c,
+        i_n * BLOCK_N,
+        in_m,
+        N,
+        stride_cm,
+        stride_cn,
+        stride_rm,
+        stride_rn,
+        HAS_BIAS,
+        HAS_RESIDUAL,
+        ACTIVATION,
+        PARTS,
+    )
+
+
+def launch(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    allow_tf32: bool,
+    residual: torch.Tensor | None = None,
+) -> None:
+    """``out = activation(a @ b + bias) + residual`` for checked arguments."""
+    M, K = a.shape
+    N = b.shape[1]
+    with targets.on_device_of(a):
+        target = targets.current()
+        use_tf32 = allow_tf32 and a.dtype == torch.float32 and target.has_tf32
+        config = choose(target, M, N, K, a.dtype, use_tf32=use_tf32)
+        split = config.splits > 1
+        grid = (triton.cdiv(M, config.block_m) * triton.cdiv(N, config.block_n), config.splits)
+        a_rows = describable_rows(a, (config.block_m, config.block_k)) if config.tma else None
+        b_rows = describable_rows(b, (config.block_k, config.block_n)) if config.tma else None
+        tma = a_rows is not None and b_rows is not None
+        workspace = (config.splits, M, N)
+        c = torch.empty(workspace, dtype=torch.float32, device=a.device) if split else out
+        added = (None, None) if residual is None or split else residual.stride()
+        strides = (a.stride(), b.stride(), c.stride()[-2:], added)
+        matmul_kernel[grid if split else grid[:1]](
+            a_rows if tma else a,
+            b_rows if tma else b,
+            c,
+            None if split else bias,
+            None if split else residual,
+            M,
+            N,
+            K,
+            *chain(*strides),
+            BLOCK_M=config.block_m,
+            BLOCK_N=config.block_n,
+            BLOCK_K=config.block_k,
+            GROUP_M=config.group_m,
+            HAS_BIAS=bias is not None and not split,
+            HAS_RESIDUAL=residual is not None and not split,
+            ACTIVATION="none" if split else activation or "none",
+            PRECISION="tf32" if use_tf32 else "ieee",
+            TMA=tma,
+            A_TRANSPOSED=tma and a.stride(1) != 1,
+            B_TRANSPOSED=tma and b.stride(1) != 1,
+            SPLIT=split,
+            EARLY=split and target.overlaps_launches,
+            FAR=far(config, *strides),
+            **config.options(),
+        )
+        if split:
+            combine_splits.launch(c, out, bias, activation, residual)
+
+
+def describable_rows(matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescriptor | None:
+    """A descriptor of the matrix, else of its transpose, else None."""
+    if describable(matrix):
+        return TensorDescriptor.from_tensor(matrix, list(block))
+    if describable(matrix.t()):
+        return TensorDescriptor.from_tensor(matrix.t(), [block[1], block[0]])
+    return None

@@ -1,0 +1,110 @@
+"""The matmul of one row: its time is that of reading B, whose columns lie in memory whole.
+
+No matrix unit is asked, which would multiply 64 rows for one. Programs read long runs of a few
+columns, which memory gives faster than the short runs of many that its tiles are made of.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.matmul.common.epilogue import store_tile
+from kernels.matmul.common.tuning import OneRowConfig
+from kernels.runtime import targets
+from kernels.runtime.addressing import LIMIT
+
+from . import kernel as portable
+
+
+@triton.jit
+def one_row_kernel(
+    a,
+    b,
+    c,
+    bias,
+    residual,
+    N,
+    K,
+    stride_ak,
+    stride_bn,
+    stride_cn,
+    stride_rn,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):
+    """BLOCK_N values of c, (1, N), from a: (1, K) and b: (K, N), which lies along K."""
+    o_first = tl.program_id(0) * BLOCK_N
+    o_n = tl.arange(0, BLOCK_N)
+    o_k = tl.arange(0, BLOCK_K)
+    in_n = o_n < N - o_first
+    p_a = a + o_k.to(tl.int64) * stride_ak
+    p_b = b + o_first.to(tl.int64) * stride_bn
+    p_b += o_n.to(tl.int64)[:, None] * stride_bn + o_k[None, :]
+    # [BLOCK_N, BLOCK_K]: each thread adds up for itself what it reads.
+    b_sum = tl.zeros([BLOCK_N, BLOCK_K], dtype=tl.float32)
+    for i_k in range(0, tl.cdiv(K, BLOCK_K)):
+        in_k = o_k < K - i_k * BLOCK_K
+        b_b = tl.load(
+            p_b, mask=in_n[:, None] & in_k[None, :], other=0.0, eviction_policy="evict_first"
+        )
+        b_a = tl.load(p_a, mask=in_k, other=0.0)
+        b_sum += b_b.to(tl.float32) * b_a.to(tl.float32)[None, :]
+        p_a += BLOCK_K * stride_ak
+        p_b += BLOCK_K
+    store_tile(
+        c,
+        bias,
+        residual,
+        tl.sum(b_sum, 1)[None, :],
+        o_first,
+        tl.full([1], 1, tl.int1),
+        N,
+        0,
+        stride_cn,
+        0,
+        stride_rn,
+        HAS_BIAS,
+        HAS_RESIDUAL,
+        ACTIVATION,
+    )
+
+
+def launch(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    residual: torch.Tensor | None,
+    config: OneRowConfig,
+) -> None:
+    """``out = activation(a @ b + bias) + residual`` for a of one row and b that lies along K."""
+    K, N = b.shape
+    columns = max(out.stride(1), 0 if residual is None else residual.stride(1))
+    if max(a.stride(1) * config.block_k, columns * config.block_n) >= LIMIT:
+        return portable.launch(a, b, out, bias, activation, False, residual)
+    with targets.on_device_of(a):
+        one_row_kernel[(triton.cdiv(N, config.block_n),)](
+            a,
+            b,
+            out,
+            bias,
+            residual,
+            N,
+            K,
+            a.stride(1),
+            b.stride(1),
+            out.stride(1),
+            residual.stride(1) if residual is not None else None,
+            BLOCK_N=config.block_n,
+            BLOCK_K=min(config.block_k, max(16, triton.next_power_of_2(K))),
+            HAS_BIAS=bias is not None,
+            HAS_RESIDUAL=residual is not None,
+            ACTIVATION=activation or "none",
+            num_warps=config.num_warps,
+        )

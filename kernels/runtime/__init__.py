@@ -1,0 +1,1 @@
+"""What every operation needs around its kernels: checks, targets, back ends, autograd."""
