@@ -25,26 +25,27 @@ $(STAMP): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	@# Most of what is installed is never imported: Python compiles a module when it first is.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
 bench: $(STAMP) ## Measure the newest commits that touch the kernels, then write the report
-	@$(BIN)/python -m benchmarks history --commits $(COMMITS)
+	@$(BIN)/python -m warpwatch history --commits $(COMMITS)
 	@$(MAKE) --no-print-directory report
 
 bench-flash: $(STAMP) ## The attention benchmarks alone
-	@$(BIN)/python -m benchmarks history --commits $(COMMITS) --bench Attention
+	@$(BIN)/python -m warpwatch history --commits $(COMMITS) --bench Attention
 	@$(MAKE) --no-print-directory report
 
 bench-matmul: $(STAMP) ## The matmul benchmarks alone
-	@$(BIN)/python -m benchmarks history --commits $(COMMITS) --bench Matmul
+	@$(BIN)/python -m warpwatch history --commits $(COMMITS) --bench Matmul
 	@$(MAKE) --no-print-directory report
 
 bench-all: $(STAMP) ## Every commit that touches the kernels
-	@$(BIN)/python -m benchmarks history --commits 0
+	@$(BIN)/python -m warpwatch history --commits 0
 	@$(MAKE) --no-print-directory report
 
 report: $(STAMP) ## Write the report to reports/html
-	@$(BIN)/python -m reports build
+	@$(BIN)/python -m warpwatch report
 
 overhead: $(STAMP) ## Host overhead of a call, without a GPU: kept in .benchmarks, which reports read
 	@$(BIN)/python -m pytest tests/overhead --benchmark-autosave
@@ -77,10 +78,10 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 doctor: $(STAMP) ## Say what this machine can measure and what is missing
-	@$(BIN)/python -m benchmarks doctor
+	@$(BIN)/python -m warpwatch doctor
 
 upgrade-check: $(STAMP) ## Say what another Triton does to our kernels: make upgrade-check TRITON=3.9.0
-	@$(BIN)/python -m benchmarks upgrade $(or $(TRITON),$(error name it: make upgrade-check TRITON=3.9.0)) $(if $(FROM),--from $(FROM))
+	@$(BIN)/python -m warpwatch upgrade $(or $(TRITON),$(error name it: make upgrade-check TRITON=3.9.0)) $(if $(FROM),--from $(FROM))
 
 clean: ## Remove what was built; results stay
 	rm -rf $(VENV) .asv/env reports/html

@@ -63,5 +63,5 @@ COPY kernels kernels
 USER 10001:10001
 ENTRYPOINT ["/usr/local/bin/warpwatch-entrypoint"]
 HEALTHCHECK --interval=5m --timeout=60s --start-period=10s \
-    CMD ["python", "-m", "benchmarks", "doctor"]
-CMD ["python", "-m", "benchmarks", "doctor"]
+    CMD ["python", "-m", "warpwatch", "doctor"]
+CMD ["python", "-m", "warpwatch", "doctor"]

@@ -21,11 +21,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import targets
-from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments import compiled, tuning
-from benchmarks.targets import Target
-from benchmarks.workloads.base import Workload
+from warpwatch.config import targets
+from warpwatch.config.package import workloads as load_workloads
+from warpwatch.config.targets import Target
+from warpwatch.instruments import compiled
+from warpwatch.session import tuning
+from warpwatch.workload.base import Workload
 
 AMD = tuple(target.name for target in targets.TARGETS if target.backend == "hip")
 WORKLOADS = (

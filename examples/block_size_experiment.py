@@ -19,10 +19,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import targets
-from benchmarks.commands import tune
-from benchmarks.commands.tune import Row
-from benchmarks.configuration import workloads as load_workloads
+from warpwatch.commands.gpu import tune
+from warpwatch.commands.gpu.tune import Row
+from warpwatch.config import targets
+from warpwatch.config.package import workloads as load_workloads
 
 WIDTH, BAR, GAP, LABEL = 900, 18, 8, 430
 

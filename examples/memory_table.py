@@ -24,8 +24,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import targets
-from benchmarks.instruments.compiled.record import record
+from warpwatch.config import targets
+from warpwatch.instruments.compiled.record.call import record
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 LENGTHS = (1024, 2048, 4096, 8192, 16384)

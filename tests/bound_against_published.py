@@ -16,10 +16,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.commands.bounds import Row, lines, scatter
-from benchmarks.configuration import CACHE_VARIABLE, ROOT
-from benchmarks.instruments.compiled import jobs, sides
-from benchmarks.isolation import commit_hash
+from warpwatch.commands.gpu.bounds import Row, lines, scatter
+from warpwatch.config.isolation import commit_hash
+from warpwatch.config.package import CACHE_VARIABLE, ROOT
+from warpwatch.instruments.compiled.diff import sides
+from warpwatch.instruments.compiled.measure import jobs
 
 TRITON = "3.6.0"
 METRIC = "track_tensor_pipe"

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-# As benchmarks.configuration names it, which this file must load without.
+# As warpwatch.config.package names it, which this file must load without.
 CACHE_VARIABLE = "WARPWATCH_COMPILER_CACHE"
 # .ci/run names here the markers whose tests must run where it runs: a skip is then a failure.
 MUST_RUN = frozenset(os.environ.get("WARPWATCH_MUST_RUN", "").split())

@@ -19,8 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import isolation  # noqa: E402  (the path comes first)
-from benchmarks.instruments.compiled import jobs  # noqa: E402
+from warpwatch.config import isolation  # noqa: E402  (the path comes first)
+from warpwatch.instruments.compiled.measure import jobs  # noqa: E402
 
 PACKAGES = ("liger-kernel==0.8.5", "fla-core==0.6.0", "einops==0.8.2")
 TARGETS = ("sm_90", "gfx942")
@@ -197,7 +197,7 @@ def page(rows: Sequence[tuple[str, str, jobs.Job]], results: dict[jobs.Job, jobs
         "`python tests/third_party_operators.py`; one of them by hand:",
         "",
         "```",
-        "python -m benchmarks inspect fla.ops.gla:chunk_gla --backward --target sm_90 \\",
+        "warpwatch inspect fla.ops.gla:chunk_gla --backward --target sm_90 \\",
         f"    --args '{HEADS} {HEADS} {HEADS} fp32[2,2048,8,64]'",
         "```",
         "",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments import commit
+from warpwatch.asv.suite import measured
+from warpwatch.config.package import workloads as load_workloads
 
 globals().update(
-    commit.classes(
+    measured.classes(
         __name__, [one for one in load_workloads().all_workloads() if "attention" in one.kernel]
     )
 )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 from functools import cache
 
-from ..targets import TARGETS
+from warpwatch.config.targets import TARGETS
+from warpwatch.workload.base import Inputs, Values, Workload
+
 from . import (
     attention,
     attention_backward,
@@ -16,7 +18,6 @@ from . import (
     matmul_fp8,
     matmul_grouped,
 )
-from .base import Inputs, Values, Workload
 
 __all__ = ["Inputs", "Values", "Workload", "all_workloads", "fixed_set", "get", "select"]
 

@@ -7,8 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .attention import AttentionWorkload, plain_attention
-from .base import Inputs, Values
+from warpwatch.workload.base import Inputs, Values
+
+from .attention import AttentionWorkload
+from .formula import plain_attention
 from .matmul import BYTES
 
 if TYPE_CHECKING:
@@ -30,6 +32,12 @@ class BackwardWorkload(AttentionWorkload):
         """Five matmuls where the forward pass has two: the scores are computed again."""
         columns = 3 * self.D + 2 * self.value_dim
         return 2 * self.B * self.H * columns * self.visible_scores
+
+    @property
+    def _formula_rows(self) -> int:
+        # Of dv, next to the gradients of scores and weights: the weights that a forward pass kept
+        # are inputs there, as the log-sum-exp is to ours.
+        return self.keys * self.kv_heads
 
     @property
     def bytes_moved(self) -> int:
@@ -109,6 +117,10 @@ class TrainingWorkload(BackwardWorkload):
         """Seven matmuls."""
         columns = 4 * self.D + 3 * self.value_dim
         return 2 * self.B * self.H * columns * self.visible_scores
+
+    @property
+    def formula_bytes(self) -> int | None:
+        return None  # of both passes it depends on what is kept
 
     @property
     def bytes_moved(self) -> int:

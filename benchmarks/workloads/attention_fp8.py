@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .attention import AttentionWorkload, plain_attention
-from .base import Inputs, Values
-from .fp8_flavour import fp8_flavour
+from warpwatch.workload.base import Inputs, Values
+from warpwatch.workload.fp8 import fp8_flavour
+
+from .attention import AttentionWorkload
+from .formula import plain_attention
 from .matmul import BYTES
 
 

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from .attention import plain_attention
-from .base import Inputs, Values, Workload
-from .fp8_flavour import fp8_flavour
+from warpwatch.workload.base import Inputs, Values, Workload
+from warpwatch.workload.fp8 import fp8_flavour
+
+from .formula import plain_attention
 from .matmul import BYTES, DTYPE_NAMES
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from .attention import plain_attention
-from .base import Inputs, Values, Workload
+from warpwatch.workload.base import Inputs, Values, Workload
+
+from .formula import plain_attention
 from .matmul import BYTES, DTYPE_NAMES
 
 # Lengths of the sequences by name, 16,384 tokens each: alike, and as prompts come.

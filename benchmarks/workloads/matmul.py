@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .base import Inputs, Values, Workload
+from warpwatch.workload.base import Inputs, Values, Workload
 
 if TYPE_CHECKING:
     import torch

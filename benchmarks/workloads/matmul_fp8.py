@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .base import Inputs, Values
-from .fp8_flavour import fp8_flavour
+from warpwatch.workload.base import Inputs, Values
+from warpwatch.workload.fp8 import fp8_flavour
+
 from .matmul import BYTES, MatmulWorkload
 
 BLOCK = 128

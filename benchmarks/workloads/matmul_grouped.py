@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Inputs, Values, Workload
+from warpwatch.workload.base import Inputs, Values, Workload
+
 from .matmul import BYTES, DTYPE_NAMES
 
 

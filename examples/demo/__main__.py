@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.instruments.compiled import sides
+from warpwatch.instruments.compiled.diff import sides
 
 from . import spine, verdict
 from .commits import COMMITS

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import isolation, metrics
-from benchmarks.configuration import FILE_VARIABLE, ROOT
+from warpwatch.config import isolation, metrics
+from warpwatch.config.package import FILE_VARIABLE, ROOT
 
 from .story import Commit, write
 
@@ -56,14 +56,14 @@ def run(commits: Sequence[Commit], folder: Path) -> Run:
         if code not in _MEASURED:
             raise RuntimeError(f"asv exited with {code}: {(lane / 'asv.log').read_text()[-3000:]}")
     report = folder / "report"
-    command = [sys.executable, "-m", "reports", "build", "--repo", str(repository)]
+    command = [sys.executable, "-m", "warpwatch", "report", "--repo", str(repository)]
     for lane in lanes:
         command += ["--results", str(lane / "results")]
     built = subprocess.run(
         [*command, "--out", str(report)], cwd=ROOT, capture_output=True, text=True, check=False
     )
     if built.returncode:
-        raise RuntimeError(f"reports build exited with {built.returncode}: {built.stderr}")
+        raise RuntimeError(f"warpwatch report exited with {built.returncode}: {built.stderr}")
     regressions = json.loads((report / "regressions.json").read_text(encoding="utf-8"))
     return Run(written, regressions, report / "index.html")
 

@@ -51,7 +51,7 @@ ONCE = "    scale_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK
 WORKLOADS = """
 from dataclasses import dataclass
 
-from benchmarks.workloads.base import Workload
+from warpwatch.workload.base import Workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +142,10 @@ class Project:
     def benchmarks(
         self, *arguments: str | Path, compilers: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """``python -m benchmarks ...`` in the project, with or without Triton and torch."""
+        """``warpwatch ...`` in the project, with or without Triton and torch."""
         path = [os.environ.get("PYTHONPATH", "")] if compilers else [str(self.home / "absent")]
         return subprocess.run(
-            [sys.executable, "-m", "benchmarks", *map(str, arguments)],
+            [sys.executable, "-m", "warpwatch", *map(str, arguments)],
             cwd=self.folder,
             env={**os.environ, "HOME": str(self.home), "PYTHONPATH": os.pathsep.join(path)},
             capture_output=True,
@@ -157,11 +157,11 @@ class Project:
 
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Measured by ``python -m benchmarks history``: results and evidence of both commits."""
+    """Measured by ``warpwatch history``: results and evidence of both commits."""
     home = tmp_path_factory.mktemp("home")
     folder = tmp_path_factory.mktemp("own") / "project"
     ignored = shutil.ignore_patterns("__pycache__", "published", "html")
-    for name in ("benchmarks", "reports"):
+    for name in ("benchmarks", "warpwatch"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     shutil.copy(ROOT / "asv.conf.json", folder)
     (folder / "own_workloads.py").write_text(WORKLOADS)

@@ -14,12 +14,17 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks import configuration, devices, targets
-from benchmarks.instruments.compiled import chain, measure, reading, record
-from benchmarks.instruments.compiled.bound import Bound
-from benchmarks.instruments.compiled.code import Instruction, Program
-from benchmarks.instruments.compiled.measure import measure_call
 from kernels.runtime import backends
+from warpwatch import devices
+from warpwatch.config import package as configuration
+from warpwatch.config import targets
+from warpwatch.instruments.compiled.bound import overlap
+from warpwatch.instruments.compiled.bound.bound import Bound
+from warpwatch.instruments.compiled.formats.code import Instruction, Program
+from warpwatch.instruments.compiled.measure import reading
+from warpwatch.instruments.compiled.measure import workload as measure
+from warpwatch.instruments.compiled.measure.workload import measure_call
+from warpwatch.instruments.compiled.record import call as record
 
 _PATH = Path(__file__).with_name("attention_kernel.py")
 _SPEC = importlib.util.spec_from_file_location("attention_kernel", _PATH)
@@ -188,9 +193,9 @@ def test_a_tile_that_takes_more_from_l2_than_a_clock_brings_is_held_up() -> None
 
 
 def test_units_that_are_equally_loaded_get_in_each_others_way() -> None:
-    assert chain.crowded([7.0, 0.0, 0.0]) == pytest.approx(7)
-    assert 1.2 < chain.crowded([1.0, 1.0]) < 1.3
-    assert 1 < chain.crowded([1.0, 0.25]) < 1.01
+    assert overlap.crowded([7.0, 0.0, 0.0]) == pytest.approx(7)
+    assert 1.2 < overlap.crowded([1.0, 1.0]) < 1.3
+    assert 1 < overlap.crowded([1.0, 0.25]) < 1.01
 
 
 def test_the_tail_of_a_specialised_kernel_is_what_follows_its_last_product() -> None:
@@ -207,7 +212,7 @@ def test_the_tail_of_a_specialised_kernel_is_what_follows_its_last_product() -> 
     code = [*tile("one", 500), *tile("two", 300), Instruction("EXIT", "", "control", "end")]
     device = devices.load(targets.get("sm_90").device)
     # Four warps on four schedulers: an instruction a clock.
-    assert chain.tail_clocks(Program(tuple(code)), device) == pytest.approx(301)
+    assert overlap.tail_clocks(Program(tuple(code)), device) == pytest.approx(301)
 
 
 def test_what_a_branch_jumps_over_is_known_unless_it_multiplies() -> None:

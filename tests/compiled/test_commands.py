@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import main
-from benchmarks.configuration import ROOT
-from benchmarks.instruments.compiled import callables, comparison, jobs, sides
+from tests.root import ROOT
+from warpwatch.__main__ import main
+from warpwatch.instruments.compiled.diff import comparison, sides
+from warpwatch.instruments.compiled.measure import jobs
+from warpwatch.instruments.compiled.record import callables
 
 LIBRARY = """
 import os

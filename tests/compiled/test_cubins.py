@@ -6,11 +6,13 @@ from functools import partial
 
 import pytest
 
-from benchmarks.configuration import CACHE_VARIABLE
-from benchmarks.instruments.compiled import cubins, elf, identity, record, sass, unwritten
-from benchmarks.targets import get
 from tests.hopper.recorded import backward
 from tests.kernels.test_attention_scores_compiled import Everything
+from warpwatch.config.package import CACHE_VARIABLE
+from warpwatch.config.targets import get
+from warpwatch.instruments.compiled.formats import elf
+from warpwatch.instruments.compiled.machine_code import cubins, identity, sass, unwritten_registers
+from warpwatch.instruments.compiled.record import call as record
 
 
 def gradients(target: str) -> list[bytes]:
@@ -57,7 +59,7 @@ def test_together_they_are_read_as_each_alone(target: str, monkeypatch: pytest.M
         assert 16 * len(ours.instructions) == elf.read(binary).code_bytes
         assert identity.listing(ours) == identity.listing(alone)
         assert ours.loops == alone.loops
-        assert unwritten.advisories(ours) == unwritten.advisories(alone)
+        assert unwritten_registers.advisories(ours) == unwritten_registers.advisories(alone)
         assert sass.spilled_bytes(ours) == sass.spilled_bytes(alone)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import triton
 
-from benchmarks import targets
-from benchmarks.instruments.compiled import METHOD_VERSION, Measurement, evidence, packing
-from benchmarks.instruments.compiled.measure import measure_call
-from reports import kept_evidence
+from warpwatch.config import targets
+from warpwatch.instruments.compiled import METHOD_VERSION, Measurement
+from warpwatch.instruments.compiled.measure import evidence, packing
+from warpwatch.instruments.compiled.measure.workload import measure_call
+from warpwatch.judge.evidence import compiled as kept_evidence
 
 LIBRARY = """
 import torch, triton

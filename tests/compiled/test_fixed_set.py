@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks import configuration, devices, targets, workers
-from benchmarks.instruments.compiled import Measurement, evidence
 from benchmarks.workloads import attention_fp8
-from reports import kept_evidence
 from tests.kernels.test_compiled_kernels import LEVEL
+from warpwatch import devices
+from warpwatch.config import package as configuration
+from warpwatch.config import targets
+from warpwatch.instruments.compiled import Measurement
+from warpwatch.instruments.compiled.measure import evidence
+from warpwatch.judge.evidence import compiled as kept_evidence
+from warpwatch.session import compile_pairs
 
 # What the set must hold: the Hopper kernels that serve most problems, and every pass of attention.
 HOPPER = {"attention_forward_hopper", "attention_backward_hopper", "matmul_hopper"}
@@ -25,7 +29,7 @@ PORTABLE = {"attention_forward", "matmul_kernel"} | BACKWARD
 @pytest.fixture(scope="module")
 def measured() -> dict[tuple[str, str], Measurement]:
     pairs = [(workload.name, target) for workload, target in configuration.workloads().fixed_set()]
-    return dict(workers.compiled_pairs(pairs))
+    return dict(compile_pairs.compiled_pairs(pairs))
 
 
 def launches(found: Measurement) -> list[dict[str, Any]]:

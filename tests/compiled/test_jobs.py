@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import isolation, workers
-from benchmarks.instruments.compiled import Measurement, jobs
+from warpwatch.config import isolation
+from warpwatch.instruments.compiled import Measurement
+from warpwatch.instruments.compiled.measure import jobs
+from warpwatch.session import compile_pairs
 
 CASES = """
-from benchmarks.workloads.base import Workload
+from warpwatch.workload.base import Workload
 
 
 class Case(Workload):
@@ -79,7 +81,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_a_package_knows_of_one_target_never_reaches_another(package: Path) -> None:
     targets = {"sm_80": 80, "sm_90": 90, "sm_100": 100, "gfx90a": 90, "gfx950": 95}
     pairs = [(name, target) for name in ("once", "again") for target in targets]
-    found = dict(workers.compiled_pairs(pairs))
+    found = dict(compile_pairs.compiled_pairs(pairs))
     assert {one.detail for one in found.values()} == {""}
     copied = {pair: one.values["copied_bytes"] for pair, one in found.items()}
     assert copied == {(name, target): 2 * targets[target] for name, target in pairs}
@@ -88,7 +90,7 @@ def test_what_a_package_knows_of_one_target_never_reaches_another(package: Path)
 def test_what_goes_wrong_is_one_row_and_names_who_is_to_blame(package: Path) -> None:
     wrong = ("aborts", "exits", "no_inputs", "no_memory")
     pairs = [(name, "sm_90") for name in ("fine", *wrong, "also_fine")]
-    found = {name: one for (name, _), one in workers.compiled_pairs(pairs)}
+    found = {name: one for (name, _), one in compile_pairs.compiled_pairs(pairs)}
     assert len(found) == len(pairs)
     assert found["fine"].status == found["also_fine"].status == "ok"
 
@@ -134,6 +136,6 @@ def _sleepers() -> list[str]:
 
 def test_a_process_that_cannot_start_is_named_for_every_job(package: Path) -> None:
     (package / "torch.py").write_text("raise ImportError('half an installation')\n")
-    found = dict(workers.compiled_pairs([("fine", "sm_90"), ("fine", "gfx942")]))
+    found = dict(compile_pairs.compiled_pairs([("fine", "sm_90"), ("fine", "gfx942")]))
     assert [one.status for one in found.values()] == ["not measured"] * 2
     assert all("half an installation" in one.detail for one in found.values())

@@ -15,9 +15,11 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks import configuration, metrics, targets
-from benchmarks.instruments.compiled import Measurement, measure
-from benchmarks.workloads.base import Inputs, Values, Workload
+from warpwatch.config import metrics, targets
+from warpwatch.config import package as configuration
+from warpwatch.instruments.compiled import Measurement
+from warpwatch.instruments.compiled.measure import workload as measure
+from warpwatch.workload.base import Inputs, Values, Workload
 
 H200 = targets.get("sm_90")
 

@@ -9,9 +9,11 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks import devices, targets
-from benchmarks.instruments.compiled import occupancy, record
-from benchmarks.instruments.compiled.recording import Launch
+from warpwatch import devices
+from warpwatch.config import targets
+from warpwatch.instruments.compiled.formats.recording import Launch
+from warpwatch.instruments.compiled.machine_code import occupancy
+from warpwatch.instruments.compiled.record import call as record
 
 
 @triton.jit

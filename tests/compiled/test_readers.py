@@ -12,9 +12,11 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks import targets
-from benchmarks.instruments.compiled import amdgcn, elf, identity, record, sass
-from benchmarks.instruments.compiled.code import Instruction, Program
+from warpwatch.config import targets
+from warpwatch.instruments.compiled.formats import elf
+from warpwatch.instruments.compiled.formats.code import Instruction, Program
+from warpwatch.instruments.compiled.machine_code import amdgcn, identity, sass
+from warpwatch.instruments.compiled.record import call as record
 
 SAMPLES = Path(__file__).parent / "samples"
 SASS = sorted(SAMPLES.glob("*.sass.xz"))

@@ -20,10 +20,13 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as HopperDescriptor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from benchmarks import targets
-from benchmarks.configuration import ROOT
-from benchmarks.instruments.compiled import addresses, driver, reading, record, torch_cuda
-from benchmarks.instruments.compiled.recording import DescriptorArgument, HarnessError
+from tests.root import ROOT
+from warpwatch.config import targets
+from warpwatch.instruments.compiled.formats.recording import DescriptorArgument, HarnessError
+from warpwatch.instruments.compiled.measure import reading
+from warpwatch.instruments.compiled.record import addresses, driver
+from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.torch import cuda as torch_cuda
 
 H200 = targets.get("sm_90")
 MI300X = targets.get("gfx942")

@@ -12,8 +12,9 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks import targets
-from benchmarks.instruments.compiled import Recording, record
+from warpwatch.config import targets
+from warpwatch.instruments.compiled import Recording
+from warpwatch.instruments.compiled.record import call as record
 
 H200 = targets.get("sm_90")
 ROWS, COLUMNS = 128, 512

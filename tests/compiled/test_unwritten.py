@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.instruments.compiled import sass, unwritten
+from warpwatch.instruments.compiled.machine_code import sass, unwritten_registers
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -62,8 +62,8 @@ def code(text: str, *before: str) -> str:
 )
 def test_reads_of_what_nothing_wrote(text: str, found: list[str]) -> None:
     program = sass.read(text)
-    assert [one.split(" in ")[0] for one in unwritten.uniform_registers(program)] == found
-    told = unwritten.advisories(program)
+    assert [one.split(" in ")[0] for one in unwritten_registers.uniform_registers(program)] == found
+    told = unwritten_registers.advisories(program)
     assert len(told) == bool(found)
     for sentence in told:
         assert f"reads {found[0]} in " in sentence and "results are wrong" in sentence
@@ -74,4 +74,4 @@ def test_samples_of_right_kernels_have_none() -> None:
     assert len(paths) >= 4
     for path in paths:
         text = lzma.decompress(path.read_bytes()).decode()
-        assert unwritten.advisories(sass.read(text)) == (), path.name
+        assert unwritten_registers.advisories(sass.read(text)) == (), path.name

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import triton
 
-from benchmarks.__main__ import main
-from benchmarks.instruments.compiled import sides
-from benchmarks.instruments.compiled.comparison import Change, Compared
-from benchmarks.instruments.compiled.jobs import Job, Result
-from benchmarks.instruments.compiled.upgrade_page import markdown, unknown_of
+from warpwatch.__main__ import main
+from warpwatch.instruments.compiled.diff import sides
+from warpwatch.instruments.compiled.diff.comparison import Change, Compared
+from warpwatch.instruments.compiled.diff.upgrade_page import markdown, unknown_of
+from warpwatch.instruments.compiled.measure.jobs import Job, Result
 
 OTHER = "3.6.0"
 
@@ -124,7 +124,7 @@ def test_the_page_ranks_what_got_worse_and_names_target_and_cause() -> None:
         ],
         "3.6.0",
         "3.9.0",
-        "python -m benchmarks upgrade 3.9.0 --from 3.6.0",
+        "warpwatch upgrade 3.9.0 --from 3.6.0",
     )
     first = text.index("## What got worse")
     summary = text[first : text.index("## Compiled before")].splitlines()

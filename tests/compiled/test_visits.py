@@ -9,15 +9,17 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks import targets
-from benchmarks.instruments.compiled import ir, record, visits
+from warpwatch.config import targets
+from warpwatch.instruments.compiled.bound import trip_counts
+from warpwatch.instruments.compiled.formats import ir
+from warpwatch.instruments.compiled.record import call as record
 
 
 def evaluated(call: Any, target: str = "sm_90") -> tuple[list[float], list[str]]:
     """Runs of each loop of the last launch, and what the evaluation notes."""
     launch = record(call, targets.get(target)).launches[-1]
     function = ir.parse(launch.kernel.texts["ttgir"])
-    found = visits.evaluate(function, launch)
+    found = trip_counts.evaluate(function, launch)
     loops = [op.regions[-1] for op in function.body.walk() if op.name in ("scf.for", "scf.while")]
     return [found.total[region] for region in loops], found.notes
 
@@ -107,7 +109,7 @@ def count_down(x, n, N: tl.constexpr):
 
 def test_a_loop_that_is_too_long_to_follow_says_so() -> None:
     runs, notes = evaluated(lambda: count_down[(1,)](torch.empty(64), 5000, N=64))
-    assert runs == [visits.ITERATIONS]
+    assert runs == [trip_counts.ITERATIONS]
     assert notes == ["a loop had not ended after 4096 iterations: what follows is not counted"]
 
 

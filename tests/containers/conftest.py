@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import images
-from benchmarks.ending import end_with
+from warpwatch.sandbox import images
+from warpwatch.sandbox.end_with_parent import end_with
 
 BASE = "localhost/warpwatch-test-base:bookworm-1"
 # The base by debootstrap, and an image on it.
@@ -54,10 +54,10 @@ class Engine:
         return done.stdout.strip()
 
     def warpwatch(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """``python -m benchmarks container`` against this engine."""
+        """``warpwatch container`` against this engine."""
         return subprocess.run(
-            [sys.executable, "-m", "benchmarks", "container", *arguments],
-            cwd=images.ROOT,
+            [sys.executable, "-m", "warpwatch", "container", *arguments],
+            cwd=images.root(),
             env=self.environment,
             capture_output=True,
             text=True,
@@ -142,11 +142,11 @@ def build(
     environment: dict[str, str], backend: str, base: str, tag: str
 ) -> subprocess.CompletedProcess[str]:
     """``container build`` with buildah on a stand-in base."""
-    command = [sys.executable, "-m", "benchmarks", "container", "build", "--backend", backend]
+    command = [sys.executable, "-m", "warpwatch", "container", "build", "--backend", backend]
     command += ["--builder", "buildah", "--base", base, "--tag", tag]
     command += [argument for volume in pip_volumes() for argument in ("--volume", volume)]
     return subprocess.run(
-        command, cwd=images.ROOT, env=environment, capture_output=True, text=True, timeout=900
+        command, cwd=images.root(), env=environment, capture_output=True, text=True, timeout=900
     )
 
 

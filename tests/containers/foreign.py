@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import images
+from warpwatch.sandbox import images
 
 ONE_LAUNCH = """
 import torch
@@ -52,7 +52,7 @@ def virtual_environment(folder: Path) -> None:
 
 def foreign_repository(folder: Path) -> Path:
     """The repository ``fastops`` below ``folder``, with two commits and nothing of the harness."""
-    (folder / "warpwatch").symlink_to(images.ROOT)
+    (folder / "warpwatch").symlink_to(images.root())
     repository = folder / "fastops"
     package = repository / "src" / "fastops" / "__init__.py"
     package.parent.mkdir(parents=True)

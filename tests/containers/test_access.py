@@ -9,15 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import containers, images
-from benchmarks.container_settings import (
-    Access,
-    EngineError,
-    Run,
-    command_line,
-    gpu_access,
-    settings,
-)
+from warpwatch.sandbox import containers, images
+from warpwatch.sandbox.settings import Access, EngineError, Run, command_line, gpu_access, settings
 
 
 def run(folder: Path, backend: str = "cuda", **more: Any) -> Run:

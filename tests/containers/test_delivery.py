@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import delivery, images
-from benchmarks.delivery import deliver, sweep
-from reports.ci import artifact
+from warpwatch.ci import artifact
+from warpwatch.sandbox import delivery, images
+from warpwatch.sandbox.delivery import deliver, sweep
 
 
 @pytest.fixture
@@ -199,9 +199,9 @@ def test_the_make_target_names_what_it_refused_and_fails(
     lane: Path, secret: Path, tmp_path: Path
 ) -> None:
     linked(lane, secret)
-    command = [sys.executable, "-m", "benchmarks", "container", "deliver"]
+    command = [sys.executable, "-m", "warpwatch", "container", "deliver"]
     command += ["--results", str(lane), "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, cwd=images.ROOT, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, cwd=images.root(), capture_output=True, text=True, timeout=900)
     assert done.returncode == 3
     first, last = done.stderr.splitlines()
     assert first == "refused: results/box/bad.json (a symbolic link)"

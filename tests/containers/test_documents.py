@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import images
 from tests.containers.documents import blocks, carry_out, make_targets
 from tests.containers.foreign import TWO_LAUNCHES, foreign_repository, git, virtual_environment
+from warpwatch.sandbox import images
 
-DOCS = images.ROOT / "docs"
+DOCS = images.root() / "docs"
 PAGES = [DOCS / name for name in ("newcomer.md", "own-kernels.md", "runners.md", "security.md")]
 
 
@@ -31,7 +31,16 @@ def test_a_foreign_package_is_under_the_harness_after_its_section_alone(
     subprocess.run(
         bench, cwd=repository, env=environment, check=True, capture_output=True, timeout=900
     )
-    compare = [".venv/bin/python", "-m", "reports", "compare", "HEAD~2", "HEAD", "--json"]
+    compare = [
+        ".venv/bin/python",
+        "-m",
+        "warpwatch",
+        "compare",
+        "--recorded",
+        "HEAD~2",
+        "HEAD",
+        "--json",
+    ]
     done = subprocess.run(
         compare, cwd=repository, env=environment, capture_output=True, text=True, timeout=900
     )
@@ -47,7 +56,7 @@ def test_a_foreign_package_is_under_the_harness_after_its_section_alone(
 
 def test_the_newcomer_s_commands_run(tmp_path: Path, environment: dict[str, str]) -> None:
     clone = tmp_path / "clone"
-    git(tmp_path, "clone", "--quiet", str(images.ROOT), str(clone))
+    git(tmp_path, "clone", "--quiet", str(images.root()), str(clone))
     virtual_environment(clone)
     doctor, command, plan = carry_out(
         *(DOCS / "newcomer.md", clone, environment),
@@ -61,7 +70,7 @@ def test_the_newcomer_s_commands_run(tmp_path: Path, environment: dict[str, str]
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_every_target_a_page_names_exists(page: Path) -> None:
     makefile = "".join(
-        (images.ROOT / name).read_text() for name in ("Makefile", "docker/targets.mk")
+        (images.root() / name).read_text() for name in ("Makefile", "docker/targets.mk")
     )
     known = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, re.MULTILINE))
     assert make_targets(page) <= known
@@ -74,7 +83,7 @@ def test_every_link_and_file_a_page_names_exists(page: Path) -> None:
     assert all((page.parent / link).is_file() for link in links)
     files = re.findall(r"`((?:docker|tests|benchmarks|reports|docs)/[\w./-]+\.\w+)`", text)
     made = {"reports/html/index.html"}
-    assert not [name for name in files if not (images.ROOT / name).exists() and name not in made]
+    assert not [name for name in files if not (images.root() / name).exists() and name not in made]
 
 
 def test_every_threat_names_tests_that_exist() -> None:
@@ -83,7 +92,7 @@ def test_every_threat_names_tests_that_exist() -> None:
     assert len(threats) >= 8
     known = {
         name
-        for path in (images.ROOT / "tests").rglob("test_*.py")
+        for path in (images.root() / "tests").rglob("test_*.py")
         for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
     }
     for threat in threats:

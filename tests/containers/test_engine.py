@@ -16,13 +16,14 @@ from pathlib import Path
 import docker
 import pytest
 
-from benchmarks import containers, images, watch
-from benchmarks.__main__ import main as benchmarks
-from benchmarks.container_settings import EngineError, settings
 from tests.containers.conftest import Engine, buildah, start
+from warpwatch.__main__ import main
+from warpwatch.sandbox import containers, images
+from warpwatch.sandbox import limits as watch
+from warpwatch.sandbox.settings import EngineError, settings
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
-CONTAINER = (sys.executable, "-m", "benchmarks", "container")
+CONTAINER = (sys.executable, "-m", "warpwatch", "container")
 
 LOOK = r"""
 id -u; id -g
@@ -67,7 +68,7 @@ def running(engine: Engine, repository: Path, image: str, script: str) -> subpro
             *(*CONTAINER, "run", "--backend", "cpu", "--image", image),
             *("--repository", str(repository), "--", "sh", "-c", script),
         ],
-        cwd=images.ROOT,
+        cwd=images.root(),
         env=engine.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -144,7 +145,7 @@ def test_output_without_end_is_stopped_and_kept_nowhere(
     monkeypatch.setenv("DOCKER_HOST", engine.environment["DOCKER_HOST"])
     arguments = ["container", "run", "--backend", "cpu", "--image", cpu_image]
     arguments += ["--repository", str(repository), "--", "sh", "-c", "echo begin; exec yes"]
-    assert benchmarks(arguments) == 3
+    assert main(arguments) == 3
     printed = capfd.readouterr()
     assert printed.out.startswith("begin\ny\n") and len(printed.out) <= 1_000_000
     assert printed.err.startswith("error: it printed more than 1 MB")
@@ -239,7 +240,7 @@ def test_an_engine_that_dies_before_the_run_is_one_line(
 def test_no_engine_is_one_line(repository: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [*CONTAINER, "run", "--backend", "cpu", "--repository", str(repository), "--", "true"],
-        cwd=images.ROOT,
+        cwd=images.root(),
         env={**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"},
         capture_output=True,
         text=True,
@@ -332,7 +333,7 @@ def test_a_disk_that_fills_in_mid_run_is_told_and_results_stay(
     script = f"cd /src/.asv; echo 1 > first; head -c 200M /dev/zero > big || {after}"
     arguments = ["container", "run", "--backend", "cpu", "--image", cpu_image]
     arguments += ["--repository", str(repository), "--results", str(small_disk)]
-    assert benchmarks([*arguments, "--", "sh", "-c", script]) == 3
+    assert main([*arguments, "--", "sh", "-c", script]) == 3
     error = capfd.readouterr().err.splitlines()[-1]
     assert error.startswith(f"error: {small_disk} is full: free some space and run it again")
     assert (small_disk / "first").read_text() == "1\n"

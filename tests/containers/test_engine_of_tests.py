@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import images
 from tests.processes import ends, runs
+from warpwatch.sandbox import images
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
 
@@ -26,7 +26,7 @@ def test_an_engine_ends_with_the_tests_that_were_killed(
     )
     tests = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)],
-        cwd=images.ROOT,
+        cwd=images.root(),
         env=container_environment,
         stdout=subprocess.PIPE,
         text=True,

@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import images
 from tests.containers import first_of_each
 from tests.containers.conftest import BASE, Engine, build, buildah, gpu_stand_in, pip_volumes
+from warpwatch.sandbox import images
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
 IGNORED = (".git", ".asv", ".venv", ".tools", "__pycache__", "html", "*_cache")
@@ -31,12 +31,12 @@ def test_the_cpu_image_is_small_and_says_what_it_is(engine: Engine, cpu_image: s
     assert image["Size"] < 3e9
     assert image["User"] == "10001:10001"
     assert image["Labels"]["org.opencontainers.image.title"] == "warpwatch-cpu"
-    revision = ["git", "-C", str(images.ROOT), "rev-parse", "HEAD"]
+    revision = ["git", "-C", str(images.root()), "rev-parse", "HEAD"]
     head = subprocess.run(
         revision, capture_output=True, text=True, check=True, timeout=120
     ).stdout.strip()
     assert image["Labels"][images.REVISION_LABEL] == head
-    assert image["Healthcheck"]["Test"] == ["CMD", "python", "-m", "benchmarks", "doctor"]
+    assert image["Healthcheck"]["Test"] == ["CMD", "python", "-m", "warpwatch", "doctor"]
 
 
 def test_no_pip_setting_no_history_and_no_second_kernels_stay_in_it(
@@ -80,7 +80,7 @@ def test_another_revision_of_the_same_files_is_named_by_the_image(
         )
         done = subprocess.run(
             command,
-            cwd=images.ROOT,
+            cwd=images.root(),
             env=container_environment,
             capture_output=True,
             text=True,
@@ -97,7 +97,7 @@ def test_a_rebuild_after_an_edit_to_kernels_takes_seconds(
 ) -> None:
     """In a copy of the checkout, so that the edit touches nobody's files."""
     copy = tmp_path / "checkout"
-    shutil.copytree(images.ROOT, copy, ignore=shutil.ignore_patterns(*IGNORED))
+    shutil.copytree(images.root(), copy, ignore=shutil.ignore_patterns(*IGNORED))
     pip_config = tmp_path / "pip.conf"
     pip_config.write_text(images.pip_settings())
     command = images.build_command(
@@ -147,7 +147,7 @@ def test_the_kernel_tests_pass_in_the_hardened_cpu_image(
     counts = {key: int(suite.get(key, -1)) for key in ("failures", "errors", "skipped")}
     assert counts == dict.fromkeys(counts, 0), "a skip would hide what did not run"
     ran = {str(case.get("classname")).rpartition(".")[2] for case in suite.iter("testcase")}
-    assert ran == {path.stem for path in (images.ROOT / "tests" / "kernels").glob("test_*.py")}
+    assert ran == {path.stem for path in (images.root() / "tests" / "kernels").glob("test_*.py")}
     assert int(suite.get("tests", 0)) > 50
 
 
@@ -199,8 +199,8 @@ def test_a_base_with_another_torch_is_refused_when_built(
 
 def test_a_builder_that_is_not_installed_is_one_clear_line(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "container", "build", "--backend", "cpu"],
-        cwd=images.ROOT,
+        [sys.executable, "-m", "warpwatch", "container", "build", "--backend", "cpu"],
+        cwd=images.root(),
         env={"PATH": f"{tmp_path}:/usr/bin"} if not shutil.which("docker", path="/usr/bin") else {},
         capture_output=True,
         text=True,

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import images
-from reports.__main__ import main as reports
-from reports.ci import branch
-from reports.kept_evidence import SUFFIX, read
 from tests.containers.conftest import Engine, newcomer
 from tests.containers.documents import blocks
 from tests.containers.foreign import TWO_LAUNCHES, foreign_repository, git
 from tests.workflows import stand_in
+from warpwatch.__main__ import main
+from warpwatch.ci import branch
+from warpwatch.judge.evidence.compiled import SUFFIX, read
+from warpwatch.sandbox import images
 
 pytestmark = [pytest.mark.slow]
 HARNESS = (".dockerignore", "asv.conf.json", "benchmarks", "constraints.txt", "docker")
@@ -31,12 +31,12 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     repository = foreign_repository(tmp_path_factory.mktemp("team"))
     skip = shutil.ignore_patterns("__pycache__", "html", "published")
     for name in HARNESS:
-        source = images.ROOT / name
+        source = images.root() / name
         if source.is_dir():
             shutil.copytree(source, repository / name, ignore=skip)
         else:
             shutil.copy(source, repository / name)
-    for block in blocks(images.ROOT / "docs" / "own-kernels.md"):
+    for block in blocks(images.root() / "docs" / "own-kernels.md"):
         if block.file:
             (repository / block.file).parent.mkdir(exist_ok=True)
             (repository / block.file).write_text(block.text)
@@ -69,7 +69,7 @@ def lane(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def newcomer_s_check() -> list[str]:
     """The two commands with which the newcomer's page sees a verdict before pushing."""
-    page = blocks(images.ROOT / "docs" / "newcomer.md")
+    page = blocks(images.root() / "docs" / "newcomer.md")
     (block,) = (b for b in page if b.language == "bash" and b.text.startswith("make lane-cpu"))
     return block.text.splitlines()
 
@@ -102,9 +102,23 @@ def test_a_pull_request_that_launches_twice_fails_its_check(
         monkeypatch.setenv("GITHUB_API_URL", github.url)
         monkeypatch.setenv("GITHUB_TOKEN", "secret")
         event = stand_in.write_event(tmp_path, head_sha=head)
-        arguments = ["judge", "--event", str(event), "--lane", "cpu", "--trusted", str(trusted)]
-        arguments += ["--versions", str(images.VERSIONS), "--out", str(tmp_path / "verdict.json")]
-        assert reports(arguments) == 0
+        arguments = [
+            "ci",
+            "judge",
+            "--event",
+            str(event),
+            "--lane",
+            "cpu",
+            "--trusted",
+            str(trusted),
+        ]
+        arguments += [
+            "--versions",
+            str(images.versions_file()),
+            "--out",
+            str(tmp_path / "verdict.json"),
+        ]
+        assert main(arguments) == 0
     (check,) = github.checks
     assert check["conclusion"] == "failure", check["output"]
     (comment,) = github.comments
@@ -135,7 +149,17 @@ def test_a_night_fills_gaps_measures_suspects_again_and_rewrites_nothing(
     branch.record(remote, [known], message="on record")
 
     shutil.rmtree(repository / ".asv")  # a container's is empty at first
-    command = [".venv/bin/python", "-m", "benchmarks", "lane", "--lane", "cpu", "--commits", "2"]
+    command = [
+        ".venv/bin/python",
+        "-m",
+        "warpwatch",
+        "ci",
+        "lane",
+        "--lane",
+        "cpu",
+        "--commits",
+        "2",
+    ]
     command += ["--bench", "track_(launches|spilled_bytes)"]
     command += ["--known", str(known), "--again", str(suspects)]
     done = subprocess.run(
@@ -187,7 +211,7 @@ def test_shards_measured_in_containers_merge_whatever_their_order(
     )
     merged = []
     for name, parts in (("a", folders), ("b", folders[::-1])):
-        assert reports(["merge", *map(str, parts), "--out", str(tmp_path / name)]) == 0
+        assert main(["ci", "merge", *map(str, parts), "--out", str(tmp_path / name)]) == 0
         paths = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())
         merged.append({str(p.relative_to(tmp_path / name)): p.read_bytes() for p in paths})
     assert merged[0] == merged[1]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks import images
+from warpwatch.sandbox import images
 
-FOLDER = images.ROOT / "docker" / "runner"
+FOLDER = images.root() / "docker" / "runner"
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_nothing_in_the_harness_sets_a_clock() -> None:
     sources = [
         path
         for folder in ("benchmarks", "kernels", "reports", ".github")
-        for path in (images.ROOT / folder).rglob("*")
+        for path in (images.root() / folder).rglob("*")
         if path.suffix in (".py", ".yml", ".sh")
     ]
     assert len(sources) > 50

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks import images
-from benchmarks.__main__ import main as benchmarks
-from benchmarks.container_settings import Run, settings
-from benchmarks.targets import TARGETS
+from warpwatch.__main__ import main
+from warpwatch.config.targets import TARGETS
+from warpwatch.sandbox import images
+from warpwatch.sandbox.settings import Run, settings
 
-ROOT = images.ROOT
+ROOT = images.root()
 BACKENDS = images.load()
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())
 
@@ -138,8 +138,8 @@ def test_the_matrix_has_one_entry_for_each_shard(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     output = tmp_path / "output"
-    assert benchmarks(["container", "plan", "--backends", "cuda", "--output", str(output)]) == 0
-    assert benchmarks(["container", "plan", "--backends", "cuda"]) == 0
+    assert main(["container", "plan", "--backends", "cuda", "--output", str(output)]) == 0
+    assert main(["container", "plan", "--backends", "cuda"]) == 0
     printed = capsys.readouterr().out
     assert output.read_text() == f"matrix={printed}"
     cuda = BACKENDS["cuda"]
@@ -152,7 +152,7 @@ def test_the_matrix_has_one_entry_for_each_shard(
 def test_the_plan_needs_nothing_but_python(tmp_path: Path) -> None:
     """It runs on a bare runner, before anything is installed: no site-packages here either."""
     python = Path(sys.base_prefix) / "bin" / "python3"
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from benchmarks.__main__ import main; "
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from warpwatch.__main__ import main; "
     command = [str(python), "-I", "-S", "-c", code + "main(['container', 'plan'])"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=900)
     assert done.returncode == 0, done.stderr

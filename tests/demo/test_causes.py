@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from reports import advice
-from reports.causes import reasons
-from reports.directions import Meaning
-from reports.evidence import Evidence
-from reports.history import SeriesInfo
-from reports.model import Change, SeriesKey, Step
 from tests.reports import keeping
+from warpwatch.judge.evidence.lookup import Evidence
+from warpwatch.judge.findings.causes import reasons
+from warpwatch.judge.model import advice
+from warpwatch.judge.model.core import Change, SeriesKey, Step
+from warpwatch.judge.model.directions import Meaning
+from warpwatch.judge.results.history import SeriesInfo
 
 GOOD, BAD = "a" * 40, "b" * 40
 

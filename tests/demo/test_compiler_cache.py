@@ -14,10 +14,11 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks import targets
-from benchmarks.configuration import CACHE_VARIABLE
-from benchmarks.instruments.compiled import record, sass
-from benchmarks.instruments.compiled.recording import Kernel
+from warpwatch.config import targets
+from warpwatch.config.package import CACHE_VARIABLE
+from warpwatch.instruments.compiled.formats.recording import Kernel
+from warpwatch.instruments.compiled.machine_code import sass
+from warpwatch.instruments.compiled.record import call as record
 
 
 @triton.jit

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import metrics
 from examples.demo import __main__ as demo
 from examples.demo import harmless, planted, spine, story, verdict
 from examples.demo.commits import COMMITS
+from warpwatch.config import metrics
 
 # What `make demo` runs in full, cut to what a test may cost.
 SHORT = (

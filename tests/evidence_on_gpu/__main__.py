@@ -23,14 +23,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import isolation
-from benchmarks.configuration import ROOT
-from benchmarks.instruments.session import Stopped, stopped_by_sigterm
 from tests.evidence_on_gpu import peers_of_all
 from tests.evidence_on_gpu.runner import Run, Step
 from tests.evidence_on_gpu.steps import STEPS
+from tests.root import ROOT
+from warpwatch.config import isolation
+from warpwatch.session.stopping import Stopped, stopped_by_sigterm
 
-SOURCES = ("kernels", "benchmarks", "reports", "tests", "examples")
+SOURCES = ("kernels", "benchmarks", "warpwatch", "tests", "examples")
 
 
 def sources() -> str:

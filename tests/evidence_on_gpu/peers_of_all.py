@@ -11,8 +11,8 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from benchmarks.instruments.peers import OURS
 from tests.evidence_on_gpu.steps import GROUPS, REPETITIONS
+from warpwatch.instruments.peers.registry import OURS
 
 
 def ratios(folder: Path, group: str) -> tuple[dict[str, list[float]], int]:

@@ -21,8 +21,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from benchmarks import results_file
-from benchmarks.configuration import ROOT
+from tests.root import ROOT
+from warpwatch.config import results_file
 
 GRACE_S = 5.0  # between SIGTERM, upon which some print what they have, and SIGKILL
 ARCHIVE_EVERY_S = 15.0

@@ -107,7 +107,7 @@ def _peers(name: str, repetition: int) -> Step:
     files = ("--json", "{folder}/peers.json", "--seconds", "{seconds}")
     return Step(
         f"peers-{name}-{repetition}",
-        ("-m", "benchmarks", "peers", *given, *files),
+        ("-m", "warpwatch", "peers", *given, *files),
         seconds,
         f"best peer's time over ours {goal}",
         must=r"geometric mean: ",
@@ -239,7 +239,7 @@ TIMED: tuple[Step, ...] = (
     Step(
         "utilization",
         (
-            *("-m", "benchmarks", "peers", "--group", "tensor-core", "--counters"),
+            *("-m", "warpwatch", "peers", "--group", "tensor-core", "--counters"),
             *("--json", "{folder}/peers.json", "--seconds", "{seconds}"),
         ),
         90,

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.configuration import ROOT
 from tests.evidence_on_gpu import __main__ as command
 from tests.evidence_on_gpu import runner
 from tests.evidence_on_gpu.runner import Record, Run, Step, judged, pack, telling
 from tests.processes import ends
+from tests.root import ROOT
 
 MADE_BY = {"sources": "a", "triton": "3.6.0", "torch": "2", "commit": "c"}
 

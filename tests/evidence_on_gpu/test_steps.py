@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.commands import peers
-from benchmarks.configuration import ROOT
-from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.peers import get
 from tests.evidence_on_gpu import __main__ as command
 from tests.evidence_on_gpu import peers_of_all, steps
 from tests.evidence_on_gpu.runner import judged, telling
 from tests.evidence_on_gpu.steps import STEPS
 from tests.kernels import sanitized_paths
+from tests.root import ROOT
+from warpwatch.commands.gpu import peers
+from warpwatch.instruments.outcome import Outcome
+from warpwatch.instruments.peers.registry import get
 
 NAMED = {one.name: one for one in STEPS}
 

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import targets
-from benchmarks.configuration import workloads as load_workloads
 from examples import amd_tuning
+from warpwatch.config import targets
+from warpwatch.config.package import workloads as load_workloads
 
 PAGE = Path("docs/amd.md").read_text(encoding="utf-8")
 

@@ -10,14 +10,13 @@ import torch
 from triton.runtime.jit import JITFunction
 
 import kernels
-from benchmarks import targets
-from benchmarks.instruments.compiled.record import record
 from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.attention_backward import BackwardWorkload
-from benchmarks.workloads.written_out import formula_bytes
 from examples import memory_table
 from kernels.attention.common.options import Options
 from kernels.attention.dispatch import backward as gradients
+from warpwatch.config import targets
+from warpwatch.instruments.compiled.record.call import record
 
 LENGTH, HEADS, HEAD_DIM = 256, 3, 64
 
@@ -45,8 +44,8 @@ def test_attention_takes_its_outputs_and_four_bytes_a_row() -> None:
         "H": HEADS,
         "D": HEAD_DIM,
     }
-    assert formula_bytes(AttentionWorkload(**shape)) == plain
-    assert formula_bytes(BackwardWorkload(**shape)) == plain_both - scores - tensor
+    assert AttentionWorkload(**shape).formula_bytes == plain
+    assert BackwardWorkload(**shape).formula_bytes == plain_both - scores - tensor
 
 
 def test_rows_that_fill_no_blocks_take_two_numbers_each() -> None:

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import torch
 
-from benchmarks.workloads.attention import plain_attention
+from benchmarks.workloads.formula import plain_attention
 from tests.kernels.interpreted import Errors, measure
 
 NAMES = ("dq", "dk", "dv")

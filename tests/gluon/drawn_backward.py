@@ -102,7 +102,7 @@ def draw(seed: int, most: int = 1 << 18) -> Case:
 
 
 class Lines(AbstractContextManager["Lines"]):
-    """Lines of modules of ``kernels`` whose name begins with ``folder`` that ran, in any thread."""
+    """Lines of modules below ``folder`` that ran, in any thread."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder

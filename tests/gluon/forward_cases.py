@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.workloads.attention import plain_attention
+from benchmarks.workloads.formula import plain_attention
 from tests.kernels import attention_fp8_cases, varlen_fp8_cases
 from tests.kernels.findings import run_attention_fp8
 from tests.kernels.interpreted import Errors, measure

@@ -11,10 +11,11 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks import devices
-from benchmarks.instruments import carve_outs, ceilings, latency
-from benchmarks.instruments.latency import Latency, Limits, Method
-from benchmarks.instruments.torch_gpu import TorchGpu
+from warpwatch import devices
+from warpwatch.instruments.gpu import ceilings, latency
+from warpwatch.instruments.gpu.card import carve_outs
+from warpwatch.instruments.gpu.card.through_torch import TorchGpu
+from warpwatch.instruments.gpu.latency import Latency, Limits, Method
 
 pytestmark = pytest.mark.gpu
 

@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks import targets
-from benchmarks.instruments.compiled import record
-from benchmarks.instruments.compiled.reading import read_code
-from benchmarks.instruments.compiled.recording import Kernel, Recording
 from kernels import flash_attention, flash_attention_backward, flash_attention_varlen, matmul
 from kernels.attention.common.options import Options
 from kernels.attention.common.packed.sequences import Packed
 from kernels.attention.dispatch import backward as gradients
 from kernels.attention.operators.varlen import flash_attention_varlen_backward_op
 from tests.kernels import sanitizer_log
+from warpwatch.config import targets
+from warpwatch.instruments.compiled.formats.recording import Kernel, Recording
+from warpwatch.instruments.compiled.measure.reading import read_code
+from warpwatch.instruments.compiled.record import call as record
 
 SM_90 = targets.get("sm_90")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.instruments.compiled import record
 from kernels import flash_attention
 from kernels.attention.hopper import descriptors
 from tests.hopper.recorded import (
@@ -14,6 +13,7 @@ from tests.hopper.recorded import (
     only_kernel,
     packed,
 )
+from warpwatch.instruments.compiled.record import call as record
 
 
 @pytest.mark.parametrize(

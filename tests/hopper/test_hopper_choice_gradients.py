@@ -61,8 +61,8 @@ def test_portable_backward_serves_short_sequences_of_many_programs(
     head_dim: int, length: int, causal: bool, batch: int, kv_heads: int, portable: bool
 ) -> None:
     """By the times of docs/hopper/backward.md."""
-    from benchmarks.instruments.compiled import driver
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
+    from warpwatch.instruments.compiled.record import driver
 
     q = torch.empty((batch, length, 8, head_dim), dtype=torch.bfloat16, device="meta")
     k = torch.empty((batch, length, kv_heads, head_dim), dtype=torch.bfloat16, device="meta")
@@ -160,9 +160,9 @@ def test_portable_backward_serves_packed_sequences_that_are_short(
     batch: int, longest: int, causal: bool, portable: bool
 ) -> None:
     """By the times of docs/hopper/backward.md, of 16,384 tokens."""
-    from benchmarks.instruments.compiled import driver
     from kernels.attention.common.packed.sequences import Packed
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
+    from warpwatch.instruments.compiled.record import driver
 
     q = torch.empty((batch, 16384, 16, 128), dtype=torch.bfloat16, device="meta")
     cu = torch.empty(batch + 1, dtype=torch.int32, device="meta")
@@ -186,9 +186,9 @@ def test_portable_backward_serves_packed_sequences_that_are_short(
 def test_gradients_of_packed_sequences_that_hopper_takes(
     head_dim: int, dtype: torch.dtype, window: int | None, taken: bool
 ) -> None:
-    from benchmarks.instruments.compiled import driver
     from kernels.attention.common.packed.sequences import Packed
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
+    from warpwatch.instruments.compiled.record import driver
 
     cu = torch.empty(9, dtype=torch.int32)
     packed = Packed(cu, cu, 2048, 2048)
@@ -216,9 +216,9 @@ def test_packed_gradients_have_no_workspace_many_times_the_size_of_the_queries(
     tokens: int, batch: int, head_dim: int, taken: bool
 ) -> None:
     """Every sequence has whole blocks of rows there, however short it is."""
-    from benchmarks.instruments.compiled import driver
     from kernels.attention.common.packed.sequences import Packed
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
+    from warpwatch.instruments.compiled.record import driver
 
     cu = torch.empty(batch + 1, dtype=torch.int32)
     packed = Packed(cu, cu, 8192, 8192)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.instruments.compiled.reading import read_code, read_codes
 from tests.hopper.recorded import backward, named_barriers, packed_backward
+from warpwatch.instruments.compiled.measure.reading import read_code, read_codes
 
 
 @pytest.mark.parametrize(

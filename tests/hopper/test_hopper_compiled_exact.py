@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.instruments.compiled.reading import read_code
 from kernels.attention.hopper.backward.heavy_rows.plan import MOST, SOME
 from kernels.runtime import targets
 from tests.hopper.recorded import corrected, only_kernel
+from warpwatch.instruments.compiled.measure.reading import read_code
 
 CASES: dict[str, dict[str, Any]] = {
     "D64": {"head_dim": 64, "dlse": True},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.instruments.compiled.reading import read_code
 from tests.hopper.recorded import (
     attention,
     check_specialised,
@@ -13,6 +12,7 @@ from tests.hopper.recorded import (
     only_kernel,
     packed,
 )
+from warpwatch.instruments.compiled.measure.reading import read_code
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks.instruments.compiled import record
-from benchmarks.instruments.compiled.reading import read_code
-from benchmarks.instruments.compiled.recording import Recording
 from kernels import matmul
 from kernels.attention.hopper.fp8 import launch as hopper_fp8
 from tests.hopper.recorded import SM_90, in_fp8, only_kernel, packed_in_fp8, product_of_fp8
+from warpwatch.instruments.compiled.formats.recording import Recording
+from warpwatch.instruments.compiled.measure.reading import read_code
+from warpwatch.instruments.compiled.record import call as record
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])

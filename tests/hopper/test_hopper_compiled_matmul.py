@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
-from benchmarks.instruments.compiled.reading import read_code
 from tests.hopper.recorded import check_specialised, in_tf32, only_kernel, product
+from warpwatch.instruments.compiled.measure.reading import read_code
 
 
 @pytest.mark.parametrize(

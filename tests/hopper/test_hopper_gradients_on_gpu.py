@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from benchmarks.workloads.attention import plain_attention
+from benchmarks.workloads.formula import plain_attention
 from kernels.attention.common.numerics import exactness
 from tests.hopper.twins import PACKED, between_nan, packed_of, relative
 from tests.kernels.interpreted import Errors, judge, measure, numbers

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import kernels
-from benchmarks.instruments.compiled import record
 from tests.hopper.many_launches import CASES
 from tests.hopper.recorded import SM_90
+from warpwatch.instruments.compiled.record import call as record
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from benchmarks.configuration import ROOT
 from kernels.runtime.targets import current
 from tests.hopper.many_launches import CALLS, CASES, LOADS
+from tests.root import ROOT
 
 pytestmark = pytest.mark.gpu
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 import triton
 
-from benchmarks.instruments.compiled import record
 from kernels import matmul
 from kernels.matmul.hopper import choose as hopper_choice
 from kernels.matmul.hopper import launch as hopper
@@ -22,6 +21,7 @@ from tests.hopper.recorded import (
     product,
     product_of_fp8,
 )
+from warpwatch.instruments.compiled.record import call as record
 
 
 @pytest.mark.parametrize("shape", [(256, 4096, 4096), (1000, 1001, 1000)], ids=str)

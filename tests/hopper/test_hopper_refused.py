@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 from triton.runtime.errors import PTXASError
 
-from benchmarks.instruments.compiled.recording import Recording
 from kernels.runtime import backends
 from tests.hopper.recorded import (
     attention,
@@ -20,6 +19,7 @@ from tests.hopper.recorded import (
     product,
     product_of_fp8,
 )
+from warpwatch.instruments.compiled.formats.recording import Recording
 
 FAILURES = [
     pytest.param(PTXASError("ptxas died"), id="assembler"),

@@ -25,12 +25,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.configuration import ROOT
-from benchmarks.instruments import ncu, peers
-from benchmarks.instruments.latency import median_interval
-from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session, make_ready, side_by_side
-from benchmarks.workloads.base import Workload
+from tests.root import ROOT
+from warpwatch.instruments.counters import ncu
+from warpwatch.instruments.gpu.latency import median_interval
+from warpwatch.instruments.outcome import Outcome
+from warpwatch.instruments.peers import registry as peers
+from warpwatch.session.session import Session, make_ready, side_by_side
+from warpwatch.workload.base import Workload
 
 WORKLOADS = (
     "matmul-fp16-1024x1024x1024",

@@ -1,4 +1,4 @@
-"""What :mod:`benchmarks.instruments.torch_gpu` asks of torch and the driver, made of software.
+"""What the GPU that is reached through torch asks of torch and the driver, made of software.
 
 A host and a device with a clock each: a launch costs the host time and is queued, the device works
 through its queue, and an event is passed when the device gets to it.

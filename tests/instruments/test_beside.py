@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.instruments import beside, measuring, peers
-from benchmarks.instruments.fake import FakeGpu, FakeWorkload, Script
-from benchmarks.instruments.latency import Limits
-from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.peers import Peer, PeerWorkload
 from benchmarks.workloads.attention import SdpaWorkload
+from warpwatch.instruments.gpu import measuring
+from warpwatch.instruments.gpu.card.software import FakeGpu, FakeWorkload, Script
+from warpwatch.instruments.gpu.latency import Limits
+from warpwatch.instruments.outcome import Outcome
+from warpwatch.instruments.peers import interleave
+from warpwatch.instruments.peers import registry as peers
+from warpwatch.instruments.peers.registry import Peer, PeerWorkload
 
 QUICK = Limits(warm_up_seconds=0.002, min_samples=8, max_samples=10)
 SDPA = SdpaWorkload(group="t", dtype="fp32", B=1, S=40, H=2, D=32)
@@ -36,7 +38,7 @@ def test_answers_are_checked_and_who_fails_is_left_out():
         peer_of("absent", fails, needs="no_such_module"),
     ]
     gpu = FakeGpu(Script(us=30))
-    told = beside.measure_beside(gpu, rivals, torch_device="cpu", limits=QUICK)
+    told = interleave.measure_beside(gpu, rivals, torch_device="cpu", limits=QUICK)
     found = {outcome.workload.partition(" @ ")[2]: outcome for outcome in told}
     assert {name: outcome.status for name, outcome in found.items()} == {
         "right": "ok",
@@ -65,7 +67,7 @@ class Group:
             self.begun.append("+".join(names))
 
         workloads: list[Any] = list(self.workloads.values())
-        told = beside.measure_beside(
+        told = interleave.measure_beside(
             self.gpu, workloads, limits=QUICK, begin=begin, check=lambda *_: 0.0
         )
         return {outcome.workload: outcome for outcome in told}
@@ -120,9 +122,9 @@ def test_who_is_far_behind_is_sampled_a_few_times_and_we_never():
         for name, us in {"ours": 200, "best": 100, "near": 140, "far": 400}.items()
     }
     limits = Limits(warm_up_seconds=0.002, target=0.0)
-    taken = beside.interleave(gpu, calls, limits)
+    taken = interleave.interleave(gpu, calls, limits)
     counts = {name: len(one.samples) for name, one in taken.items()}
-    assert counts == {"ours": 80, "best": 80, "near": 80, "far": beside.FEW_SAMPLES}
+    assert counts == {"ours": 80, "best": 80, "near": 80, "far": interleave.FEW_SAMPLES}
     assert taken["far"].us == pytest.approx(400, rel=0.05)
     assert "far behind: 8 samples" in taken["far"].notes
     assert not any("far" in note for name in ("ours", "near") for note in taken[name].notes)
@@ -130,7 +132,7 @@ def test_who_is_far_behind_is_sampled_a_few_times_and_we_never():
         (said,) = measuring.how_well(taken[name])
         assert re.fullmatch(r"known to ±0\.[4-9]\d %", said), said
     assert measuring.how_well(taken["far"]) == ()
-    assert beside.interleave(gpu, {}) == {}
+    assert interleave.interleave(gpu, {}) == {}
 
 
 def test_a_call_ahead_reports_what_went_wrong_and_goes_on():

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import main
-from benchmarks.commands import bounds
-from benchmarks.commands.bounds import Row
+from warpwatch.__main__ import main
+from warpwatch.commands.gpu import bounds
+from warpwatch.commands.gpu.bounds import Row
 
 NAME = "matmul-fp16-1024x1024x1024"
 

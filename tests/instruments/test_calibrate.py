@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import devices
-from benchmarks.__main__ import main
-from benchmarks.commands import calibrate
-from benchmarks.instruments import presence, series_versions
-from benchmarks.instruments.outcome import Outcome
+from warpwatch import devices
+from warpwatch.__main__ import main
+from warpwatch.commands.gpu import calibrate
+from warpwatch.instruments import presence
+from warpwatch.instruments.outcome import Outcome
+from warpwatch.session import series_versions
 
 CEILINGS = devices.Ceilings("NVIDIA H300", bandwidth_gbps=5000.0)
 
@@ -103,7 +104,7 @@ def test_no_process_starts_that_would_end_too_late(
         asked_ncu.append(names)
         return {}
 
-    monkeypatch.setattr(calibrate.counters, "by_ncu", by_ncu)
+    monkeypatch.setattr(calibrate.utilization, "by_ncu", by_ncu)
     monkeypatch.setattr(calibrate.time, "monotonic", lambda: now[0])
     name = "matmul-fp16-1024x1024x1024"
     asked = ["calibrate", "--processes", "8", "--seconds", str(seconds), "--workload", name]
@@ -146,7 +147,7 @@ def test_what_the_processes_before_said_is_on_disk(
     monkeypatch.setattr(presence, "has_gpu", lambda: True)
     monkeypatch.setattr(calibrate, "Session", Stopped)
     monkeypatch.setattr(calibrate, "make_ready", lambda _: None)
-    monkeypatch.setattr(calibrate.counters, "by_ncu", by_ncu)
+    monkeypatch.setattr(calibrate.utilization, "by_ncu", by_ncu)
     assert main(["calibrate", "--workload", name, "--json", str(file)]) == 130
     assert seen == [0, 1, 2]
     (row,) = json.loads(file.read_text())["rows"]

@@ -11,17 +11,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks import isolation
-from benchmarks.commands import peers as command
-from benchmarks.configuration import workloads
-from benchmarks.devices import Ceiling, Ceilings
-from benchmarks.instruments import ceilings, evidence, measuring
-from benchmarks.instruments import session as sessions
-from benchmarks.instruments.fake import FakeGpu, Script
-from benchmarks.instruments.gpu import Call, DeviceLostError, GpuError
-from benchmarks.instruments.latency import Limits, measure
-from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session
+from warpwatch.commands.gpu import peers as command
+from warpwatch.config import isolation
+from warpwatch.config.package import workloads
+from warpwatch.devices import Ceiling, Ceilings
+from warpwatch.instruments.gpu import ceilings, evidence, measuring
+from warpwatch.instruments.gpu.card.interface import Call, DeviceLostError, GpuError
+from warpwatch.instruments.gpu.card.software import FakeGpu, Script
+from warpwatch.instruments.gpu.latency import Limits, measure
+from warpwatch.instruments.outcome import Outcome
+from warpwatch.session import session as sessions
+from warpwatch.session.session import Session
 
 UNKNOWN = "NVIDIA H200 NVL"
 QUICK = Limits(warm_up_seconds=0.002, max_samples=16)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.instruments import clocks
+from warpwatch.instruments.gpu.card import clocks
 
 
 def test_only_reasons_that_lower_a_busy_clock_are_throttling():

@@ -14,19 +14,24 @@ from typing import Any
 
 import pytest
 
-from benchmarks import isolation, metrics
-from benchmarks.commands import history
-from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments import commit, counters, presence, series_versions
-from benchmarks.instruments.counters import Readings
-from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session
 from benchmarks.suite import attention, matmul, peers
-from reports.evidence import Evidence
+from warpwatch import project
+from warpwatch.asv.suite import measured
+from warpwatch.commands.measure import history
+from warpwatch.config import isolation, metrics
+from warpwatch.config.package import load as load_package
+from warpwatch.config.package import workloads as load_workloads
+from warpwatch.instruments import presence
+from warpwatch.instruments.outcome import Outcome
+from warpwatch.judge.evidence.lookup import Evidence
+from warpwatch.session import commit, series_versions, utilization
+from warpwatch.session.session import Session
+from warpwatch.session.utilization import Readings
 
 FAST, SLOW = "matmul-fp16-1024x1024x1024", "matmul-fp16-4096x4096x4096"
 SUITES = (attention, matmul, peers)
-READ = counters.read  # most tests have another
+SETS = load_package().sets
+READ = utilization.read  # most tests have another
 
 
 def functions() -> list[tuple[str, Any, list[str]]]:
@@ -110,13 +115,13 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
 
     monkeypatch.setattr(presence, "has_gpu", lambda: True)
     monkeypatch.setattr(commit, "Session", make)
-    monkeypatch.setattr(counters, "read", read)
+    monkeypatch.setattr(utilization, "read", read)
     return scripts
 
 
 def track(metric: str, cache: commit.Cache, workload: str) -> Any:
     yardstick = load_workloads()
-    function = commit.tracker(metrics.get(metric), [yardstick.get(workload)])
+    function = measured.tracker(metrics.get(metric), [yardstick.get(workload)])
     return function(None, cache, workload)
 
 
@@ -135,10 +140,10 @@ def test_all_metrics_of_a_commit_come_from_one_measurement(scripted: dict[str, d
 
 def test_the_history_set_is_a_part_of_the_workloads(monkeypatch: pytest.MonkeyPatch):
     names = [one.name for one in load_workloads().all_workloads()]
-    assert set(commit.HISTORY) <= set(names)
+    assert set(SETS.history) <= set(names)
     monkeypatch.setenv(commit.SET_VARIABLE, "history")
-    assert set(commit.wanted(names)) == set(commit.HISTORY)
-    assert set(commit.HISTORY_PEERS) <= {one.name for one in commit.canaries()}
+    assert set(commit.wanted(names)) == set(SETS.history)
+    assert set(SETS.history_peers) <= {one.name for one in commit.canaries()}
     monkeypatch.setenv(commit.SET_VARIABLE, "some")
     with pytest.raises(ValueError, match="expected full or history"):
         commit.wanted(names)
@@ -167,10 +172,10 @@ def test_asv_starts_no_process_for_a_value_the_history_set_leaves_out(
     if re.search(narrow, "host.Host.track_host_us('matmul-fp16-1024x1024x1024')"):
         found["host"] = set()
     assert set(found) == kept
-    matmuls = {one for one in commit.HISTORY if one.startswith("matmul")}
+    matmuls = {one for one in SETS.history if one.startswith("matmul")}
     assert found.get("matmul", matmuls) == matmuls
-    assert found.get("attention", set(commit.HISTORY) - matmuls) == set(commit.HISTORY) - matmuls
-    assert found.get("peers", set()) <= set(commit.HISTORY_PEERS)
+    assert found.get("attention", set(SETS.history) - matmuls) == set(SETS.history) - matmuls
+    assert found.get("peers", set()) <= set(SETS.history_peers)
 
 
 def test_a_hidden_gpu_is_no_gpu(monkeypatch: pytest.MonkeyPatch):
@@ -210,9 +215,9 @@ def test_a_missing_right_is_in_the_evidence_and_history_says_it_once(
 ):
     """What ``setup_cache`` prints is thrown away by asv: nothing here listens to it."""
     monkeypatch.setenv(isolation.RESULTS_VARIABLE, str(tmp_path / ".asv" / "results"))
-    monkeypatch.setattr(history, "ROOT", tmp_path)
-    monkeypatch.setattr(counters, "read", READ)
-    monkeypatch.setattr(counters, "Session", commit.Session)
+    monkeypatch.setattr(project, "folder", lambda: tmp_path)
+    monkeypatch.setattr(utilization, "read", READ)
+    monkeypatch.setattr(utilization, "Session", commit.Session)
     ncu = tmp_path / "ncu"
     ncu.write_text(REFUSING_NCU)
     ncu.chmod(0o755)
@@ -234,7 +239,7 @@ def test_what_was_measured_for_want_of_a_datasheet_is_said_by_history(
     scripted: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     results = tmp_path / ".asv" / "results"
-    monkeypatch.setattr(history, "ROOT", tmp_path)
+    monkeypatch.setattr(project, "folder", lambda: tmp_path)
     monkeypatch.setenv(isolation.RESULTS_VARIABLE, str(results))
     monkeypatch.setattr(isolation, "measured", lambda: isolation.Measured("k", "a" * 40, "t", ""))
     start = Session.__init__
@@ -256,7 +261,7 @@ def test_what_was_measured_for_want_of_a_datasheet_is_said_by_history(
 def test_who_else_computes_on_the_card_is_said_by_history(
     scripted: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    monkeypatch.setattr(history, "ROOT", tmp_path)
+    monkeypatch.setattr(project, "folder", lambda: tmp_path)
     monkeypatch.setenv(isolation.RESULTS_VARIABLE, str(tmp_path / ".asv" / "results"))
     start = Session.__init__
 
@@ -285,7 +290,7 @@ def test_a_run_that_was_ended_goes_on_where_it_stood(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(counters, "read", killed)
+        patch.setattr(utilization, "read", killed)
         with pytest.raises(KeyboardInterrupt):
             commit.measure([FAST])
     assert len(unfinished.read_text().splitlines()) == 2

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.instruments import counters, gpm, ncu
-from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session
+from warpwatch.instruments.counters import gpm, ncu
+from warpwatch.instruments.outcome import Outcome
+from warpwatch.session import utilization
+from warpwatch.session.session import Session
 
 FIXED = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream"'
 HEADER = (
@@ -81,12 +82,12 @@ def test_a_counter_that_was_not_read_is_not_zero(cell: str, monkeypatch: pytest.
     # That nobody's counter is read is the card's: the next tier is asked.
     sampled = Outcome("bad", "ok", samples={"tensor_pipe_sampled": (50.0,)})
     session = SimpleNamespace(run=lambda *_: {"bad": sampled})
-    monkeypatch.setattr(counters, "Session", lambda *_, **__: session)
-    monkeypatch.setattr(counters, "by_ncu", lambda *_: {"bad": found["bad"]})
-    readings = counters.read(["bad"], lambda line: None)
+    monkeypatch.setattr(utilization, "Session", lambda *_, **__: session)
+    monkeypatch.setattr(utilization, "by_ncu", lambda *_: {"bad": found["bad"]})
+    readings = utilization.read(["bad"], lambda line: None)
     assert (readings.tier, readings.why) == ("gpm", found["bad"].detail)
-    monkeypatch.setattr(counters, "by_ncu", lambda *_: found)
-    assert counters.read(["good", "bad"], lambda line: None).tier == "ncu"
+    monkeypatch.setattr(utilization, "by_ncu", lambda *_: found)
+    assert utilization.read(["good", "bad"], lambda line: None).tier == "ncu"
 
 
 def test_a_log_that_does_not_match_the_worker_is_refused():
@@ -129,9 +130,9 @@ def test_without_the_right_the_next_tier_is_used_and_said_once(monkeypatch: pyte
         raise ncu.CountersRefusedError(f"ERR_NVGPUCTRPERM: {ncu.REMEDY}")
 
     said: list[str] = []
-    monkeypatch.setattr(counters, "by_ncu", refused)
+    monkeypatch.setattr(utilization, "by_ncu", refused)
     # The real next tier: on a machine without a GPU its worker says so for each workload.
-    readings = counters.read(["matmul-fp16-1024x1024x1024"], said.append)
+    readings = utilization.read(["matmul-fp16-1024x1024x1024"], said.append)
     assert readings.tier == "latency"
     assert "ERR_NVGPUCTRPERM" in said[0] and "CAP_SYS_ADMIN" in said[0]
     assert len(said) == 2 and "no sampling either" in said[1]
@@ -187,8 +188,8 @@ def test_one_that_hangs_or_ends_the_process_costs_no_others_counters(
             return super().run_once(workloads, report)
 
     monkeypatch.setattr(ncu, "find", lambda: str(fake))
-    monkeypatch.setattr(counters, "Session", Scripted)
-    found = counters.by_ncu(list(scripts))
+    monkeypatch.setattr(utilization, "Session", Scripted)
+    found = utilization.by_ncu(list(scripts))
     assert {name: outcome.status for name, outcome in found.items()} == {
         "hangs": "hung",
         "before": "ok",
@@ -228,9 +229,9 @@ def test_an_ncu_that_counts_nothing_is_given_up(
             super().__init__({**request, "scripts": scripts}, start_seconds=0.5, **options)
 
     monkeypatch.setattr(ncu, "find", lambda: str(fake))
-    monkeypatch.setattr(counters, "Session", Scripted)
+    monkeypatch.setattr(utilization, "Session", Scripted)
     with pytest.raises(ncu.CountersRefusedError, match=why):
-        counters.by_ncu(list("abcdef"))
+        utilization.by_ncu(list("abcdef"))
     assert len(tried) <= 3
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import devices
-from benchmarks.targets import TARGETS
+from warpwatch import devices
+from warpwatch.config.targets import TARGETS
 
 # Checked against the vendors' datasheets by hand: dense TFLOP/s, fp32 accumulator; GB/s.
 PRINTED = {

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from benchmarks.instruments import host
 from benchmarks.suite.host import Host
+from warpwatch.instruments.gpu import host
 
 
 def busy(microseconds: float) -> None:

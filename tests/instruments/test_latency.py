@@ -6,10 +6,15 @@ import statistics
 
 import pytest
 
-from benchmarks.instruments import latency
-from benchmarks.instruments.fake import FakeGpu, Script
-from benchmarks.instruments.gpu import Clocks, DeviceLostError, GpuError, OutOfMemoryError
-from benchmarks.instruments.latency import Limits, Sample
+from warpwatch.instruments.gpu import latency
+from warpwatch.instruments.gpu.card.interface import (
+    Clocks,
+    DeviceLostError,
+    GpuError,
+    OutOfMemoryError,
+)
+from warpwatch.instruments.gpu.card.software import FakeGpu, Script
+from warpwatch.instruments.gpu.latency import Limits, Sample
 
 QUICK = Limits(warm_up_seconds=0.005)
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import kernels
-from benchmarks.instruments import accuracy, measuring
-from benchmarks.instruments.fake import FakeGpu, Script
-from benchmarks.instruments.gpu import GpuError
-from benchmarks.instruments.latency import Limits
-from benchmarks.workloads.base import Inputs, Values, Workload
+from warpwatch.instruments.gpu import accuracy, measuring
+from warpwatch.instruments.gpu.card.interface import GpuError
+from warpwatch.instruments.gpu.card.software import FakeGpu, Script
+from warpwatch.instruments.gpu.latency import Limits
+from warpwatch.workload.base import Inputs, Values, Workload
 
 QUICK = Limits(warm_up_seconds=0.002, max_samples=20)
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.instruments import commit, counters, rocprof
-from benchmarks.instruments.compiled import METHOD_VERSION
-from benchmarks.instruments.method import method_hash, part_hash, version
+from warpwatch.instruments.compiled import METHOD_VERSION
+from warpwatch.instruments.counters import rocprof
+from warpwatch.instruments.method import method_hash, part_hash, version
+from warpwatch.session import commit, utilization
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = '''
@@ -139,5 +140,5 @@ def test_a_border_of_one_metric_leaves_its_instruments_others(monkeypatch: pytes
 
 def test_on_amd_the_counters_are_rocprofs_and_nothing_else_changes(monkeypatch: pytest.MonkeyPatch):
     usual = commit._methods()
-    monkeypatch.setattr(counters, "on_hip", lambda: True)
+    monkeypatch.setattr(utilization, "on_hip", lambda: True)
     assert commit._methods() == {**usual, "rocprofv3": rocprof.METHOD_VERSION}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.instruments import ncu
 from tests.instruments import ncu_by_hand as by_hand
 from tests.instruments.test_counters import HEADER, RECORDED, UNITS, marked, row
+from warpwatch.instruments.counters import ncu
 
 
 def test_a_recorded_log_reads_the_same_by_hand_and_by_ours():

@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from benchmarks import configuration
-from benchmarks.instruments import accuracy, peer_calls, peers
-from benchmarks.instruments.peers import PeerWorkload
+from benchmarks.peers import calls as peer_calls
 from benchmarks.workloads.attention import (
     AttentionWorkload,
     SdpaWorkload,
 )
 from benchmarks.workloads.attention_backward import BackwardWorkload
 from benchmarks.workloads.attention_kvcache import KvcacheWorkload
-from benchmarks.workloads.base import Workload
 from benchmarks.workloads.matmul import MatmulWorkload
 from benchmarks.workloads.matmul_fp8 import Fp8MatmulWorkload
+from warpwatch.config import package as configuration
+from warpwatch.instruments.gpu import accuracy
+from warpwatch.instruments.peers import registry as peers
+from warpwatch.instruments.peers.registry import PeerWorkload
+from warpwatch.workload.base import Workload
 
 ATTENTION = AttentionWorkload(group="t", dtype="fp32", B=1, S=48, H=4, G=2, D=32, causal=True)
 BACKWARD = BackwardWorkload(group="t", dtype="fp32", B=2, S=40, H=2, D=32, causal=True)
@@ -49,7 +51,7 @@ LOW_PRODUCT = Fp8MatmulWorkload(group="t", M=32, N=48, K=64)
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
 def test_a_peer_computes_the_workloads_formula(workload: Workload, name: str):
-    (peer,) = (one for one in peers.PEERS if one.name == name)
+    (peer,) = (one for one in peers.known() if one.name == name)
     inputs = workload.inputs("cpu")
     accuracy.check(workload, inputs, peer.run(workload, inputs))
 
@@ -83,7 +85,7 @@ def test_flex_computes_the_workloads_formula_uncompiled(
     from torch.nn.attention.flex_attention import flex_attention
 
     monkeypatch.setattr(peer_calls, "compiled_flex", lambda: flex_attention)
-    (peer,) = (one for one in peers.PEERS if one.name == "flex")
+    (peer,) = (one for one in peers.known() if one.name == "flex")
     inputs = workload.inputs("cpu")
     accuracy.check(workload, inputs, peer.run(workload, inputs))
 
@@ -145,7 +147,7 @@ def test_scales_of_blocks_are_given_to_cublas_as_it_reads_them_and_turned_once(
         return workload.reference({**inputs, "a_scale": scale_a, "b_scale": scale_b})
 
     monkeypatch.setattr(torch, "_scaled_mm", scaled_mm)
-    (peer,) = (one for one in peers.PEERS if one.name == "cublas-fp8")
+    (peer,) = (one for one in peers.known() if one.name == "cublas-fp8")
     for _ in range(2):
         accuracy.check(workload, inputs, peer.run(workload, inputs))
     a_scale, b_scale = given[0]

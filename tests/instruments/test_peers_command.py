@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks import devices
-from benchmarks.__main__ import main
-from benchmarks.commands import peers as command
-from benchmarks.instruments import peers, presence, worker
-from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session
 from benchmarks.workloads.matmul import MatmulWorkload
+from warpwatch import devices
+from warpwatch.__main__ import main
+from warpwatch.commands.gpu import peers as command
+from warpwatch.instruments import presence
+from warpwatch.instruments.outcome import Outcome
+from warpwatch.instruments.peers import registry as peers
+from warpwatch.session import worker
+from warpwatch.session.session import Session
 
 
 def outcome(name: str, *times: float) -> Outcome:
@@ -180,7 +182,7 @@ def test_a_stop_while_counters_are_read_keeps_the_times(
         assert time.time() + 580 < until <= time.time() + 595
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command.counters, "read", read)
+    monkeypatch.setattr(command.utilization, "read", read)
     asked = ["--workload", MEASURED, "--peer", "cublas", "--counters", "--seconds", "600"]
     assert main(["peers", *asked, "--json", str(file)]) == 130
     said = capsys.readouterr()

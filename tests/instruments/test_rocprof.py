@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import devices
-from benchmarks.instruments import counters, rocprof
-from benchmarks.instruments.session import Session
 from tests.instruments.test_counters import marked
+from warpwatch import devices
+from warpwatch.instruments.counters import rocprof
+from warpwatch.session import utilization
+from warpwatch.session.session import Session
 
 
 def dispatch(
@@ -120,11 +121,11 @@ def test_on_amd_rocprof_is_asked_and_a_crash_costs_its_own_counters(
             super().__init__({"mode": "counters", "scripts": scripts}, **options)
             self.card = {"name": "AMD Instinct MI300X"}
 
-    monkeypatch.setattr(counters, "on_hip", lambda: True)
-    monkeypatch.setattr(counters, "Session", Scripted)
+    monkeypatch.setattr(utilization, "on_hip", lambda: True)
+    monkeypatch.setattr(utilization, "Session", Scripted)
     monkeypatch.setattr(rocprof.shutil, "which", lambda _: str(fake))
     said: list[str] = []
-    readings = counters.read(["bad", "good"], said.append)
+    readings = utilization.read(["bad", "good"], said.append)
     assert readings.tier == "rocprofv3"
     assert {name: one.status for name, one in readings.outcomes.items()} == {
         "bad": "failed",
@@ -135,10 +136,10 @@ def test_on_amd_rocprof_is_asked_and_a_crash_costs_its_own_counters(
 
 
 def test_on_amd_nobody_is_told_to_install_nsight(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(counters, "on_hip", lambda: True)
+    monkeypatch.setattr(utilization, "on_hip", lambda: True)
     monkeypatch.setattr(rocprof.shutil, "which", lambda _: None)
     said: list[str] = []
-    readings = counters.read(["matmul-fp16-1024x1024x1024"], said.append)
+    readings = utilization.read(["matmul-fp16-1024x1024x1024"], said.append)
     assert readings.tier == "latency" and "Nsight" not in readings.why
     assert len(said) == 1 and "install ROCm's rocprofiler-sdk" in said[0]
 

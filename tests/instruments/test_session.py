@@ -12,17 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.instruments import clocks
-from benchmarks.instruments import session as sessions
-from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import (
-    Session,
-    Stopped,
-    make_ready,
-    side_by_side,
-    stopped_by_sigterm,
-)
 from tests.processes import ends
+from warpwatch.instruments.gpu.card import clocks
+from warpwatch.instruments.outcome import Outcome
+from warpwatch.session import session as sessions
+from warpwatch.session.session import Session, make_ready, side_by_side
+from warpwatch.session.stopping import Stopped, stopped_by_sigterm
 
 QUICK = {"warm_up_seconds": 0.002, "max_samples": 16}
 
@@ -222,7 +217,7 @@ def test_processes_that_cannot_begin_are_not_started_for_every_row():
 def test_a_worker_ends_with_the_process_that_was_killed():
     """What hangs on the card would stand in the way of all that is measured after it."""
     code = (
-        "from benchmarks.instruments.session import Session\n"
+        "from warpwatch.session.session import Session\n"
         "request = {'mode': 'latency', 'scripts': {'w': {'us': 9}, 'hangs': {'hangs': True}}}\n"
         "Session(request).run(['w', 'hangs'], lambda outcome: print(outcome.status, flush=True))"
     )

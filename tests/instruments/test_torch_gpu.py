@@ -6,18 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.instruments import carve_outs, latency, torch_gpu
-from benchmarks.instruments.gpu import DeviceLostError, GpuError, OutOfMemoryError
-from benchmarks.instruments.latency import Limits
-from benchmarks.instruments.torch_gpu import TorchGpu
 from tests.instruments.software_cuda import Device
+from warpwatch.instruments.gpu import latency
+from warpwatch.instruments.gpu.card import carve_outs, through_torch
+from warpwatch.instruments.gpu.card.interface import DeviceLostError, GpuError, OutOfMemoryError
+from warpwatch.instruments.gpu.card.through_torch import TorchGpu
+from warpwatch.instruments.gpu.latency import Limits
 
 
 def on(patch: pytest.MonkeyPatch, device: Device, cache_bytes: int | None = None) -> TorchGpu:
     for name in ("torch", "ctypes", "time"):
-        patch.setattr(torch_gpu, name, getattr(device, name))
-    patch.setattr(torch_gpu, "nvml_reader", lambda uuid: None)
-    patch.setattr(torch_gpu, "amdsmi_reader", lambda index: None)
+        patch.setattr(through_torch, name, getattr(device, name))
+    patch.setattr(through_torch, "nvml_reader", lambda uuid: None)
+    patch.setattr(through_torch, "amdsmi_reader", lambda index: None)
     return TorchGpu(cache_bytes)
 
 
@@ -54,7 +55,7 @@ def test_a_sample_the_gpu_was_not_held_for_is_taken_again_with_a_hold_twice_as_l
     found = gpu.run(slow_to_queue, calls=1, cold=False)
     assert found.held and found.elapsed_us == pytest.approx(3.0 + device.event_us)
     # Reckoned at the 2000 MHz the card claims. It runs at 1500, so each lasts a third longer.
-    holds = [us for us in device.held_for_us if us > 2 * torch_gpu.CLOCK_SPIN_US]
+    holds = [us for us in device.held_for_us if us > 2 * through_torch.CLOCK_SPIN_US]
     assert holds == [300.0, 600.0, 1200.0]
     assert device.did.count("call") == 2 * 3  # one to warm the caches, one between the events
     # The next sample is held at once, and for no longer than this host needs.
@@ -64,7 +65,7 @@ def test_a_sample_the_gpu_was_not_held_for_is_taken_again_with_a_hold_twice_as_l
     gpu.run(device.call(3.0), calls=1, cold=False)
     device.held_for_us.clear()
     gpu.run(device.call(3.0), calls=1, cold=False)
-    assert max(device.held_for_us) == torch_gpu.MIN_HOLD_US
+    assert max(device.held_for_us) == through_torch.MIN_HOLD_US
 
 
 def test_a_call_that_waits_for_the_gpu_is_given_up_and_told(gpu: TorchGpu, device: Device):
@@ -72,10 +73,10 @@ def test_a_call_that_waits_for_the_gpu_is_given_up_and_told(gpu: TorchGpu, devic
     waits = device.call(50.0, waits=True)
     before = device.did.count("call")
     assert not gpu.run(waits, calls=1, cold=True).held
-    assert device.did.count("call") - before == torch_gpu.RETAKES
+    assert device.did.count("call") - before == through_torch.RETAKES
     found = latency.measure(gpu, waits, "cold", limits)
     assert "launch gaps are in the time: the call waits for the GPU" in found.notes
-    assert max(device.held_for_us) <= torch_gpu.MAX_HOLD_US
+    assert max(device.held_for_us) <= through_torch.MAX_HOLD_US
     assert not latency.measure(gpu, device.call(50.0), "cold", limits).notes
 
 

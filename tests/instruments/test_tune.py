@@ -12,16 +12,18 @@ from typing import Any
 
 import pytest
 
-from benchmarks import targets
-from benchmarks.__main__ import main
-from benchmarks.commands import profile, tune
-from benchmarks.configuration import ROOT
-from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments import accuracy, latency, measuring, presence, series_versions, tuning
-from benchmarks.instruments.latency import Sample
-from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session
 from tests.processes import ends
+from tests.root import ROOT
+from warpwatch.__main__ import main
+from warpwatch.commands.gpu import profile, tune
+from warpwatch.config import targets
+from warpwatch.config.package import workloads as load_workloads
+from warpwatch.instruments import presence
+from warpwatch.instruments.gpu import accuracy, latency, measuring
+from warpwatch.instruments.gpu.latency import Sample
+from warpwatch.instruments.outcome import Outcome
+from warpwatch.session import series_versions, tuning
+from warpwatch.session.session import Session
 
 NAME = "matmul-fp16-1024x1024x1024"
 SM_90 = targets.get("sm_90")
@@ -80,9 +82,9 @@ def test_hoppers_gradients_are_launched_as_they_are_chosen(
 ):
     import torch
 
-    from benchmarks.instruments.compiled import driver
     from kernels import flash_attention_backward
     from kernels.attention.hopper.backward import launch as launches
+    from warpwatch.instruments.compiled.record import driver
 
     class Kernel:
         """Notes in which ring of how many stages it was launched."""

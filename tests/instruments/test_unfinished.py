@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from benchmarks import isolation
-from benchmarks.devices import Ceilings
-from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Report, Session
-from benchmarks.instruments.unfinished import Unfinished
+from warpwatch.config import isolation
+from warpwatch.devices import Ceilings
+from warpwatch.instruments.outcome import Outcome
+from warpwatch.session.session import Report, Session
+from warpwatch.session.unfinished import Unfinished
 
 METHODS = {"latency": "latency-1"}
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks import __main__ as command_line
-from benchmarks.commands import run
-from benchmarks.instruments import presence
-from benchmarks.instruments.compiled import jobs
-from benchmarks.instruments.gpu import GpuError
-from benchmarks.instruments.session import Session
+from warpwatch import __main__ as command_line
+from warpwatch.commands.measure import run
+from warpwatch.instruments import presence
+from warpwatch.instruments.compiled.measure import jobs
+from warpwatch.instruments.gpu.card.interface import GpuError
+from warpwatch.session.session import Session
 
 NAME = "matmul-fp16-1024x1024x1024"
 # As torch is on such a machine, for processes that only ask it this.
@@ -141,7 +141,7 @@ def test_no_command_calls_it_a_regression(
     def unusable(_: object) -> int:
         raise GpuError("no GPU: torch sees neither a CUDA nor a HIP device")
 
-    monkeypatch.setattr(sys.modules["benchmarks.commands.run"], "main", unusable)
+    monkeypatch.setattr(sys.modules["warpwatch.commands.measure.run"], "main", unusable)
     assert command_line.main(["run", NAME]) == 3
     said = capsys.readouterr().err
     assert said == "error: no GPU: torch sees neither a CUDA nor a HIP device\n"

@@ -2,7 +2,7 @@
 
 ``python -m tests.judge.planted_on_gpu [--seconds S] [--only NAME ...] [--out FOLDER]`` makes a
 repository of the checkout's kernels, commits the edits of planted_kernels.py on branches, and runs
-``python -m benchmarks compare BASE BRANCH --workload ...`` for each. The last lines are a table
+``warpwatch compare BASE BRANCH --workload ...`` for each. The last lines are a table
 in Markdown. ``--compiled-only`` does all of it that needs no GPU; ``--kept FOLDER`` prints the
 table of an earlier run, such as that on an H200 in ``tests/judge/data/planted_h200``.
 """
@@ -25,20 +25,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import isolation, versions
-from benchmarks.configuration import ROOT
-from benchmarks.instruments import presence
 from examples.demo.story import apply
-from reports.moves import Change, causes
 from tests.judge.planted_kernels import BRANCHES
 from tests.judge.plants import Branch, Plant
+from tests.root import ROOT
+from warpwatch.config import isolation
+from warpwatch.instruments import presence
+from warpwatch.judge.findings.compiled_moves import Change, causes
+from warpwatch.session import versions
 
 # A gate that is stopped measures its pair to the end and judges.
 ENDS_S = 40.0
 
 WARM = """
 import sys
-from benchmarks.configuration import workloads
+from warpwatch.config.package import workloads
 workload = workloads().get(sys.argv[1])
 workload.call(workload.inputs("cuda"))
 """
@@ -102,7 +103,7 @@ def chosen(names: Sequence[str]) -> list[Branch]:
 def plant(branches: Sequence[Branch], repository: Path) -> None:
     """Make ``repository``: the checkout as ``base``, and each branch with a commit a plant."""
     repository.mkdir(parents=True)
-    for name in ("kernels", "benchmarks", "reports"):
+    for name in ("kernels", "benchmarks", "warpwatch"):
         shutil.copytree(ROOT / name, repository / name,
                         ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
     shutil.copy(ROOT / "warpwatch.toml", repository)
@@ -204,7 +205,7 @@ def judge(
 
 
 def start(branch: Branch, repository: Path, seconds: float, on_gpu: bool) -> Gate:
-    command = [sys.executable, "-m", "benchmarks", "compare", "base", branch.name]
+    command = [sys.executable, "-m", "warpwatch", "compare", "base", branch.name]
     for name in dict.fromkeys(branch.workloads):
         command += ["--workload", name]
     command += ["--target", "sm_90", "--json", f"--seconds={max(60.0, seconds - ENDS_S):.0f}"]

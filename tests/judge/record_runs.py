@@ -18,8 +18,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments.session import Session, make_ready
+from warpwatch.config.package import workloads as load_workloads
+from warpwatch.session.session import Session, make_ready
 
 WORKLOADS = (
     "attention-bf16-B4-S4096-H16-D128-causal",

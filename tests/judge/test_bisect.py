@@ -1,4 +1,4 @@
-"""``benchmarks bisect`` finds the first bad commit, and stops where it cannot tell."""
+"""``warpwatch bisect`` finds the first bad commit, and stops where it cannot tell."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import configuration
-from benchmarks.__main__ import main
-from benchmarks.commands import bisect
-from benchmarks.commands.bisect import between, search
-from benchmarks.instruments import presence
-from reports.judging import judge_folders
-from reports.model import Verdict
 from tests.reports import trees
+from warpwatch.__main__ import main
+from warpwatch.commands.gpu import bisect
+from warpwatch.commands.gpu.bisect import between, search
+from warpwatch.config import package as configuration
+from warpwatch.instruments import presence
+from warpwatch.judge.findings.judgement import judge_folders
+from warpwatch.judge.model.core import Verdict
 
 COMMITS = [f"{i:040x}" for i in range(13)]
 

@@ -1,4 +1,4 @@
-"""``benchmarks compare``: measured in real processes on a software GPU, compiled for real."""
+"""``warpwatch compare``: measured in real processes on a software GPU, compiled for real."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import duel, versions
-from benchmarks.commands import compare
-from benchmarks.instruments.outcome import Outcome
-from benchmarks.instruments.session import Session
-from reports import thresholds
-from reports.gate import Plan
-from reports.moves import explain
-from reports.run_verdict import Judged, RunVerdict, settle
+from warpwatch.commands.gpu import compare
+from warpwatch.compare import paired_runs
+from warpwatch.instruments.outcome import Outcome
+from warpwatch.judge.findings.compiled_moves import explain
+from warpwatch.judge.model import thresholds
+from warpwatch.judge.pairs.gate import Plan
+from warpwatch.judge.pairs.run_verdict import Judged, RunVerdict, settle
+from warpwatch.session import versions
+from warpwatch.session.session import Session
 
 LIMITS = thresholds.load()
 
 
 def software_gpu(
     base: Mapping[str, Mapping[str, object]], head: Mapping[str, Mapping[str, object]]
-) -> duel.Measure:
+) -> paired_runs.Measure:
     """Real worker processes over scripted workloads."""
 
-    def measure(side: duel.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
+    def measure(side: paired_runs.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
         scripts = base if side == "base" else head
         request = {"mode": "latency", "scripts": {name: scripts[name] for name in workloads}}
         return Session(request, seconds_each=20.0).run(workloads)
@@ -41,8 +42,8 @@ def test_a_slower_kernel_and_a_broken_one_are_told_from_an_equal_one() -> None:
     head: dict[str, dict[str, object]] = {**base, "slower": {"us": 110.0}}
     head["broken"] = {"us": 100.0, "fails_at": 0}
     base["new"] = {"us": 100.0, "fails_at": 0}
-    fought = duel.Duel("latency", software_gpu(base, head), Plan(), seconds=300.0)
-    judged = duel.fight(fought, list(base), LIMITS, lambda _: None)
+    fought = paired_runs.Duel("latency", software_gpu(base, head), Plan(), seconds=300.0)
+    judged = paired_runs.fight(fought, list(base), LIMITS, lambda _: None)
     found = {one.subject: one.judgement for one in judged}
     assert {name: one.verdict for name, one in found.items()} == {
         "equal": "unchanged",
@@ -57,14 +58,14 @@ def test_a_slower_kernel_and_a_broken_one_are_told_from_an_equal_one() -> None:
 
 
 def test_when_the_time_is_up_open_series_are_inconclusive() -> None:
-    def measure(side: duel.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
+    def measure(side: paired_runs.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
         us = 100.0 if side == "base" else 101.5
         return {name: Outcome(name, "ok", "", {"latency_cold": (us,)}) for name in workloads}
 
-    fought = duel.Duel("latency", measure, Plan(), seconds=-1.0)
-    assert duel.fight(fought, ["one"], LIMITS, lambda _: None) == []
-    brief = duel.Duel("latency", measure, Plan(), seconds=math.inf)
-    (one,) = duel.fight(brief, ["one"], LIMITS, lambda _: None)
+    fought = paired_runs.Duel("latency", measure, Plan(), seconds=-1.0)
+    assert paired_runs.fight(fought, ["one"], LIMITS, lambda _: None) == []
+    brief = paired_runs.Duel("latency", measure, Plan(), seconds=math.inf)
+    (one,) = paired_runs.fight(brief, ["one"], LIMITS, lambda _: None)
     assert one.judgement.verdict == "regressed"
 
 
@@ -231,8 +232,8 @@ def test_processes_that_were_made_ready_measure_when_their_turn_comes(repository
     assert processes[1].poll() is not None
 
 
-def always(base: float, head: float, seen: list[str]) -> duel.Measure:
-    def measure(side: duel.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
+def always(base: float, head: float, seen: list[str]) -> paired_runs.Measure:
+    def measure(side: paired_runs.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
         seen.append(side)
         us = base if side == "base" else head
         return {name: Outcome(name, "ok", "", {"latency_cold": (us,)}) for name in workloads}
@@ -245,13 +246,13 @@ def test_the_coming_turns_are_known_before_the_first_of_them_measures() -> None:
     told: list[str] = []
     ready: list[int] = []
 
-    def prepare(sides: Sequence[duel.Side]) -> None:
+    def prepare(sides: Sequence[paired_runs.Side]) -> None:
         assert len(told) == len(seen)  # nobody waits when others are made ready
         told.extend(sides)
         ready.append(len(sides))
 
-    fought = duel.Duel("latency", always(100.0, 120.0, seen), Plan(), 60.0, prepare=prepare)
-    (one,) = duel.fight(fought, ["w"], LIMITS, lambda _: None)
+    fought = paired_runs.Duel("latency", always(100.0, 120.0, seen), Plan(), 60.0, prepare=prepare)
+    (one,) = paired_runs.fight(fought, ["w"], LIMITS, lambda _: None)
     assert one.judgement.verdict == "regressed"
     assert seen == told[: len(seen)]
     assert set(ready) == {4}
@@ -259,30 +260,30 @@ def test_the_coming_turns_are_known_before_the_first_of_them_measures() -> None:
 
 def test_a_stopped_comparison_judges_what_it_has() -> None:
     seen: list[str] = []
-    fought = duel.Duel("latency", always(100.0, 120.0, seen), Plan(), 60.0)
+    fought = paired_runs.Duel("latency", always(100.0, 120.0, seen), Plan(), 60.0)
     fought.stop.set()
-    assert duel.fight(fought, ["w"], LIMITS, lambda _: None) == []
+    assert paired_runs.fight(fought, ["w"], LIMITS, lambda _: None) == []
     assert not seen
 
     def tell(text: str) -> None:
         if "pair 2" in text:
             late.stop.set()
 
-    late = duel.Duel("latency", always(100.0, 120.0, seen), Plan(), 60.0)
-    (one,) = duel.fight(late, ["w"], LIMITS, tell)
+    late = paired_runs.Duel("latency", always(100.0, 120.0, seen), Plan(), 60.0)
+    (one,) = paired_runs.fight(late, ["w"], LIMITS, tell)
     assert len(seen) == 4
     assert one.judgement.verdict == "inconclusive"
     assert "2 pairs" in one.judgement.reason
 
 
 def test_an_answer_that_got_worse_within_its_tolerance_is_an_alarm() -> None:
-    def measure(side: duel.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
+    def measure(side: paired_runs.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
         error = 2e-4 if side == "base" else 8e-4
         samples = {"latency_cold": (100.0,), "relative_error": (error, error)}
         return {name: Outcome(name, "ok", "", samples) for name in workloads}
 
-    fought = duel.Duel("latency", measure, Plan(), 60.0)
-    judged = {one.metric: one for one in duel.fight(fought, ["w"], LIMITS, lambda _: None)}
+    fought = paired_runs.Duel("latency", measure, Plan(), 60.0)
+    judged = {one.metric: one for one in paired_runs.fight(fought, ["w"], LIMITS, lambda _: None)}
     assert judged["latency_cold"].judgement.verdict == "unchanged"
     assert judged["relative_error"].judgement.verdict == "regressed"
     assert not judged["relative_error"].evidence

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from reports import noise, steps
-from reports.statistics import contrast, density, likeliest, synthetic
+from warpwatch.judge.series import noise, steps
+from warpwatch.judge.statistics import contrast, density, likeliest, synthetic
 
 Floats = NDArray[np.float64]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports.changes import series_changes
-from reports.directions import Meaning
-from reports.evidence import Evidence
-from reports.findings import group
-from reports.history import History, SeriesInfo, Table
-from reports.model import Change, Commit, Finding, SeriesKey, Step
 from tests.reports import keeping
+from warpwatch.judge.evidence.lookup import Evidence
+from warpwatch.judge.findings.grouping import group
+from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey, Step
+from warpwatch.judge.model.directions import Meaning
+from warpwatch.judge.results.history import History, SeriesInfo, Table
+from warpwatch.judge.series.changes import series_changes
 
 COUNT = 60
 

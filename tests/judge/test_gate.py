@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports import thresholds
-from reports.gate import (
+from warpwatch.judge.model import thresholds
+from warpwatch.judge.pairs.gate import (
     FALSE_ALARM_RATE,
     Gate,
     Plan,
@@ -21,8 +21,8 @@ from reports.gate import (
     judge_pairs,
     judge_stored,
 )
-from reports.noise import classify
-from reports.statistics import synthetic
+from warpwatch.judge.series.noise import classify
+from warpwatch.judge.statistics import synthetic
 
 LATENCY = thresholds.load().of("latency_cold")
 

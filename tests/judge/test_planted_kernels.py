@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import workloads
-from benchmarks.configuration import ROOT
 from examples.demo.story import apply
 from tests.judge import planted_on_gpu
 from tests.judge.planted_kernels import BRANCHES
 from tests.judge.plants import Branch, Plant
+from tests.root import ROOT
 
 DEFECTS = [plant for branch in BRANCHES for plant in branch.plants if plant.cause]
 HARMLESS = [plant for branch in BRANCHES for plant in branch.plants if not plant.cause]

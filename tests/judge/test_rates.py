@@ -1,4 +1,4 @@
-"""A small scorecard: fails when an error rate of the judge worsens. ``python -m reports
+"""A small scorecard: fails when an error rate of the judge worsens. ``warpwatch
 scorecard`` is the large one."""
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports import rates
-from reports.__main__ import main
-from reports.commands import scorecard
-from reports.statistics.recorded import recordings
-from reports.statistics.synthetic import Kind
-from reports.suspicion import slide, suspect_newest, suspicions
+from warpwatch.__main__ import main
+from warpwatch.commands.results import scorecard
+from warpwatch.judge.pairs import error_rates
+from warpwatch.judge.series.suspicion import slide, suspect_newest, suspicions
+from warpwatch.judge.statistics.recorded import recordings
+from warpwatch.judge.statistics.synthetic import Kind
 
 SERIES = 120
-LOGNORMAL = rates.made("lognormal", 0.01)
+LOGNORMAL = error_rates.made("lognormal", 0.01)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,9 @@ LOGNORMAL = rates.made("lognormal", 0.01)
 def test_steps_are_found_where_they_are(
     kind: Kind, step: float, precision: float, recall: float
 ) -> None:
-    found = rates.steps_found(rates.ours, rates.made(kind, 0.01), step, SERIES, seed=7)
+    found = error_rates.steps_found(
+        error_rates.ours, error_rates.made(kind, 0.01), step, SERIES, seed=7
+    )
     assert found.precision >= precision, found
     assert found.recall >= recall, found
 
@@ -43,7 +45,10 @@ def test_steps_are_found_where_they_are(
     [("lognormal", 0.1), ("bimodal", 0.15), ("autocorrelated", 0.3), ("gpu-like", 0.8)],
 )
 def test_false_alarms_are_rare(kind: Kind, most: float) -> None:
-    assert rates.false_alarms(rates.ours, rates.made(kind, 0.01), 150, seed=7) <= most
+    assert (
+        error_rates.false_alarms(error_rates.ours, error_rates.made(kind, 0.01), 150, seed=7)
+        <= most
+    )
 
 
 def test_steps_in_the_noise_of_a_real_gpu() -> None:
@@ -52,17 +57,19 @@ def test_steps_in_the_noise_of_a_real_gpu() -> None:
     calm = [one for one in recorded if 0.005 <= one.spread <= 0.015]
     assert calm
     for one in calm:
-        found = rates.steps_found(rates.ours, one.resampled, 0.05, 40, seed=7)
+        found = error_rates.steps_found(error_rates.ours, one.resampled, 0.05, 40, seed=7)
         assert found.precision >= 0.9, one.workload
         assert found.recall >= 0.9, one.workload
-    alarms = [rates.false_alarms(rates.ours, one.resampled, 30, seed=7) for one in recorded]
+    alarms = [
+        error_rates.false_alarms(error_rates.ours, one.resampled, 30, seed=7) for one in recorded
+    ]
     assert np.mean(alarms) <= 0.3
 
 
 def test_suspicions_come_within_three_commits() -> None:
-    assert rates.suspected(LOGNORMAL, 0.05, 3, 100, seed=7, runs=1) >= 0.95
-    assert rates.suspected(LOGNORMAL, 0.02, 3, 100, seed=7, runs=4) >= 0.90
-    assert rates.needless_suspicions(LOGNORMAL, 4, seed=7) <= 8.0
+    assert error_rates.suspected(LOGNORMAL, 0.05, 3, 100, seed=7, runs=1) >= 0.95
+    assert error_rates.suspected(LOGNORMAL, 0.02, 3, 100, seed=7, runs=4) >= 0.90
+    assert error_rates.needless_suspicions(LOGNORMAL, 4, seed=7) <= 8.0
 
 
 def test_a_slide_is_seen_against_the_anchor_and_a_step_is_none() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from reports.statistics.recorded import recordings
 from tests.judge import record_runs
+from warpwatch.judge.statistics.recorded import recordings
 
 
 def test_what_is_recorded_can_be_read_back(tmp_path: Path) -> None:

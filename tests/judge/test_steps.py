@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports.statistics import synthetic
-from reports.steps import changes, exact_steps, find_steps
-from reports.thresholds import Threshold
+from warpwatch.judge.model.thresholds import Threshold
+from warpwatch.judge.series.steps import changes, exact_steps, find_steps
+from warpwatch.judge.statistics import synthetic
 
 
 def found_places(values: object) -> list[int]:

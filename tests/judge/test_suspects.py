@@ -1,4 +1,4 @@
-"""``reports suspects`` names commits and prints a command that asv understands."""
+"""``warpwatch suspects`` names commits and prints a command that asv understands."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports.__main__ import main
-from reports.commands.suspects import Suspect, command
+from warpwatch.__main__ import main
+from warpwatch.commands.results.suspects import Suspect, command
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports import triage
-from reports.__main__ import main
-from reports.model import Finding
+from warpwatch.__main__ import main
+from warpwatch.judge.findings import triage
+from warpwatch.judge.model.core import Finding
 
 TODAY = datetime.date.today()
 ID = "0123456789ab"

@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.workloads.attention import plain_attention
+from benchmarks.workloads.formula import plain_attention
 from kernels.attention.common.numerics import fp8_scales
 from tests.kernels.fp8_unit import unit_scores
 from tests.kernels.interpreted import strided

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.ending import end_with
 from tests.kernels.mended import mend_interpreter
+from warpwatch.sandbox.end_with_parent import end_with
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,10 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
-from benchmarks.instruments.compiled import sass
-from benchmarks.instruments.compiled.code import Program
 from tests.kernels import sanitizer_log
 from tests.kernels.findings import Drawn
+from warpwatch.instruments.compiled.formats.code import Program
+from warpwatch.instruments.compiled.machine_code import sass
 
 PLACES = (
     "usr/local/cuda*/bin/compute-sanitizer",

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.instruments.compiled.code import Instruction, Program
+from warpwatch.instruments.compiled.formats.code import Instruction, Program
 
 Owner = Literal["ours", "hand-over", "library"]
 

@@ -22,11 +22,11 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks.instruments import peers
 from benchmarks.workloads import all_workloads, select
 from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.attention_backward import BackwardWorkload
 from tests.kernels import on_card
+from warpwatch.instruments.peers import registry as peers
 
 DEVICE = "cuda"
 BLOCK_ROWS, BLOCK_KEYS = 128, 64  # how hidden blocks are counted

@@ -14,7 +14,7 @@ import sys
 
 import torch
 
-from benchmarks.workloads.attention import plain_attention
+from benchmarks.workloads.formula import plain_attention
 from tests.kernels import on_card
 from tests.kernels.interpreted import measure
 from tests.kernels.test_exact_gradients import DTYPES, Case

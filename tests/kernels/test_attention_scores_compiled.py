@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.instruments.compiled import driver, measure
-from benchmarks.targets import TARGETS, Target, get
 from benchmarks.workloads.attention import AttentionWorkload
-from benchmarks.workloads.base import Inputs
 from kernels.attention.portable.tuning.scored import ALONE_BACKWARD
 from tests.kernels.on_card import portable
+from warpwatch.config.targets import TARGETS, Target, get
+from warpwatch.instruments.compiled.measure import workload as measure
+from warpwatch.instruments.compiled.record import driver
+from warpwatch.workload.base import Inputs
 
-# As benchmarks.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
+# As warpwatch.config.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
 LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
 
 

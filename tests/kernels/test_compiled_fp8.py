@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.instruments.compiled import measure, record
-from benchmarks.instruments.compiled.reading import read_code
-from benchmarks.targets import get
 from benchmarks.workloads import all_workloads
 from benchmarks.workloads.attention_fp8 import Fp8AttentionWorkload
 from kernels import flash_attention_varlen
 from kernels.runtime import targets
+from warpwatch.config.targets import get
+from warpwatch.instruments.compiled.measure import workload as measure
+from warpwatch.instruments.compiled.measure.reading import read_code
+from warpwatch.instruments.compiled.record import call as record
 
 INSTRUCTIONS = {
     "sm_90": r"QGMMA\S*E4M3",

@@ -11,18 +11,18 @@ from typing import Any, cast
 import pytest
 
 import kernels
-from benchmarks import devices
-from benchmarks.instruments.compiled import measure
-from benchmarks.targets import TARGETS, Target, get
 from benchmarks.workloads.attention import AttentionWorkload
 from benchmarks.workloads.attention_backward import BackwardWorkload
 from benchmarks.workloads.attention_kvcache import KvcacheWorkload
 from benchmarks.workloads.attention_varlen import VarlenWorkload
-from benchmarks.workloads.base import Inputs, Workload
 from benchmarks.workloads.matmul import MatmulWorkload
 from tests.kernels.on_card import portable
+from warpwatch import devices
+from warpwatch.config.targets import TARGETS, Target, get
+from warpwatch.instruments.compiled.measure import workload as measure
+from warpwatch.workload.base import Inputs, Workload
 
-# As benchmarks.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
+# As warpwatch.config.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
 LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import devices
-from benchmarks.instruments.compiled import measure
-from benchmarks.targets import TARGETS, Target, get
 from benchmarks.workloads.matmul_fp8 import Fp8MatmulWorkload
 from benchmarks.workloads.matmul_grouped import GroupedMatmulWorkload
+from warpwatch import devices
+from warpwatch.config.targets import TARGETS, Target, get
+from warpwatch.instruments.compiled.measure import workload as measure
 
-# As benchmarks.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
+# As warpwatch.config.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
 LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
 EPILOGUE = Fp8MatmulWorkload(group="test", M=4096, N=4096, K=1024, bias=True, activation="gelu")
 BLOCKS = Fp8MatmulWorkload(group="test", M=4096, N=4096, K=1024, scales="blocks")

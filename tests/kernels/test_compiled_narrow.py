@@ -9,10 +9,11 @@ import pytest
 import torch
 
 import kernels
-from benchmarks import targets
-from benchmarks.instruments.compiled import driver, reading
-from benchmarks.instruments.compiled.recording import Launch
 from tests.kernels.on_card import portable
+from warpwatch.config import targets
+from warpwatch.instruments.compiled.formats.recording import Launch
+from warpwatch.instruments.compiled.measure import reading
+from warpwatch.instruments.compiled.record import driver
 
 FP16 = torch.float16
 

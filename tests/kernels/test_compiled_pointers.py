@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import kernels
-from benchmarks.instruments.compiled import driver, reading
-from benchmarks.targets import get
 from tests.kernels.on_card import portable
+from warpwatch.config.targets import get
+from warpwatch.instruments.compiled.measure import reading
+from warpwatch.instruments.compiled.record import driver
 
 BF16 = torch.bfloat16
 TOKENS = 1000

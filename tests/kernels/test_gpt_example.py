@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.workloads.attention import plain_attention
+from benchmarks.workloads.formula import plain_attention
 from tests.kernels.interpreted import Worker
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.workloads.attention import plain_attention
+from benchmarks.workloads.formula import plain_attention
 from tests.kernels.interpreted import Worker
 
 INF, NAN = float("inf"), float("nan")

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from benchmarks.configuration import ROOT
+from tests.root import ROOT
 
 # Numbers of which every product and sum is exact: what rounds is one cast of ours.
 PROGRAM = """

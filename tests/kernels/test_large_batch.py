@@ -16,10 +16,10 @@ import torch
 from triton.runtime.jit import JITFunction
 
 import kernels
-from benchmarks import targets
-from benchmarks.instruments.compiled import record
-from benchmarks.instruments.compiled.recording import TensorArgument
 from tests.kernels.test_reach import NO_RESERVE
+from warpwatch.config import targets
+from warpwatch.instruments.compiled.formats.recording import TensorArgument
+from warpwatch.instruments.compiled.record import call as record
 
 # Nothing is written to what is allocated here: launches are recorded.
 BATCH = 70_000

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks import targets
-from benchmarks.instruments.compiled import driver
 from kernels.attention.common.numerics import exactness
 from kernels.runtime import backends
 from tests.kernels import each_path_once, test_matmul, test_matmul_fp8
 from tests.kernels.on_card import portable
+from warpwatch.config import targets
+from warpwatch.instruments.compiled.record import driver
 
 
 def test_portable_means_no_kernel_of_one_architecture() -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from triton import knobs
 
-from benchmarks.instruments.compiled import sass
 from tests.kernels import each_path_once, sanitized_paths, sanitizer_log
 from tests.kernels.sanitized_paths import Attempt, Row
 from tests.kernels.sanitizer_log import Access, Hazard
+from warpwatch.instruments.compiled.machine_code import sass
 
 NAME, FILE = "attention_backward_hopper", "hopper_backward.py"
 RACES = f"""\

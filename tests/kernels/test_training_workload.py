@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from benchmarks import workloads
-from benchmarks.instruments import accuracy
-from benchmarks.instruments.commit import HISTORY
 from benchmarks.workloads.attention_backward import TrainingWorkload
 from tests.kernels.interpreted import Worker
+from warpwatch.instruments.gpu import accuracy
+from warpwatch.session.commit import HISTORY
 
 SHAPE: dict[str, Any] = {"dtype": "bf16", "B": 1, "S": 130, "H": 2, "G": 1, "D": 32, "causal": True}
 

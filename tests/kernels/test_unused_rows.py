@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.instruments.compiled import measure
-from benchmarks.targets import TARGETS, Target, get
 from benchmarks.workloads.attention_varlen import VarlenWorkload
-from benchmarks.workloads.base import Inputs
 from tests.kernels.interpreted import Worker
 from tests.kernels.test_attention_varlen import Case, through_descriptors
+from warpwatch.config.targets import TARGETS, Target, get
+from warpwatch.instruments.compiled.measure import workload as measure
+from warpwatch.workload.base import Inputs
 
 
 def run_unused(dtype: str, names: str, sizes: tuple[int, ...]) -> list[list[torch.Tensor]]:

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from benchmarks import workloads
-from benchmarks.targets import TARGETS
 from benchmarks.workloads import attention_varlen
 from benchmarks.workloads.attention import AttentionWorkload, SdpaWorkload
 from benchmarks.workloads.attention_backward import BackwardWorkload
 from benchmarks.workloads.attention_kvcache import KvcacheWorkload
 from benchmarks.workloads.attention_varlen import VarlenWorkload
 from benchmarks.workloads.matmul import MatmulWorkload
+from warpwatch.config.targets import TARGETS
 
 GROUPS = {"sdpa", "guide", "tensor-core", "amd", "fa3", "llm", "gemm"}
 

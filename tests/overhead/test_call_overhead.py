@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import targets
-from benchmarks.configuration import workloads as load_workloads
-from benchmarks.instruments.compiled import driver, torch_cuda
+from warpwatch.config import targets
+from warpwatch.config.package import workloads as load_workloads
+from warpwatch.instruments.compiled.record import driver
+from warpwatch.instruments.compiled.record.torch import cuda as torch_cuda
 
 TARGET = targets.get("sm_90")
 LIMIT_US = 1000.0

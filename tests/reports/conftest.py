@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports.__main__ import main
 from tests.reports import keeping, trees
 from tests.reports.chromium import Browser
+from warpwatch.__main__ import main
 
 
 @pytest.fixture(scope="session")
@@ -93,5 +93,5 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the results shipped with the project."""
     site = tmp_path_factory.mktemp("published") / "html"
-    assert main(["build", "--results", "reports/published", "--out", str(site)]) == 0
+    assert main(["report", "--results", "reports/published", "--out", str(site)]) == 0
     return site

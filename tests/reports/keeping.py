@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports import kept_evidence
+from warpwatch.judge.evidence import compiled as kept_evidence
 
 Places = dict[tuple[str, str], list[str]]
 

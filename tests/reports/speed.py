@@ -214,7 +214,7 @@ def long_history(folder: Path, site: Path) -> None:
 
 def build(history: Path, out: Path, *, watched: bool = False) -> Cost:
     where = ("--results", history / "results", "--repo", history / "repo", "--out", out)
-    command = (sys.executable, "-m", "reports", "build", *map(str, where))
+    command = (sys.executable, "-m", "warpwatch", "report", *map(str, where))
     return run(*command, watched=watched)
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from reports.assembly import assemble
-from reports.changes import kind
-from reports.directions import Directions
-from reports.judging import judge
 from tests.reports import trees
 from tests.reports.test_judgement import changes_of, results_of
+from warpwatch.judge.findings.judgement import judge
+from warpwatch.judge.model.directions import Directions
+from warpwatch.judge.results.assembly import assemble
+from warpwatch.judge.series.changes import kind
 
 
 def test_without_git_the_dates_order_the_commits(tmp_path: Path) -> None:

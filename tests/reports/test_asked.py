@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from reports.asked import leave_gaps
-from reports.changes import kind
-from reports.comparing import compare
-from reports.evidence import Evidence
-from reports.history import History
-from reports.judging import Judgement, judge
 from tests.reports import keeping, trees
 from tests.reports.test_fuzz import MUTANTS, SEED, mutants
 from tests.reports.test_judgement import changes_of, history_of, run
+from warpwatch.judge.evidence.gaps import leave_gaps
+from warpwatch.judge.evidence.lookup import Evidence
+from warpwatch.judge.findings.judgement import Judgement, judge
+from warpwatch.judge.pairs.commits import compare
+from warpwatch.judge.results.history import History
+from warpwatch.judge.series.changes import kind
 
 FAIL = None
 NONE = math.nan

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from reports.asv_results import combinations, read_benchmarks, read_result
-from reports.result_file import FAILED
-from reports.stored_samples import read_samples
-from reports.strict import RejectedError
 from tests.reports import trees
+from warpwatch.judge.results.asv_results import combinations, read_benchmarks, read_result
+from warpwatch.judge.results.result_file import FAILED
+from warpwatch.judge.results.samples import read_samples
+from warpwatch.judge.results.strict_json import RejectedError
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.instruments.latency import Limits
-from reports import measured_evidence
-from reports.evidence import Asked, Evidence
-from reports.measured_evidence import Counted, Sampling
 from tests.reports import keeping
 from tests.reports.test_fuzz import MUTANTS, SEED, mutants
+from warpwatch.instruments.gpu.latency import Limits
+from warpwatch.judge.evidence import measured as measured_evidence
+from warpwatch.judge.evidence.lookup import Asked, Evidence
+from warpwatch.judge.evidence.measured import Counted, Sampling
 
 OLD, NEW = "a" * 40, "b" * 40
 PLACE = ("attention", "sm_90")

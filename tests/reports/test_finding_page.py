@@ -11,10 +11,10 @@ from pathlib import Path
 import html5lib
 import pytest
 
-from reports.__main__ import main
-from reports.model import Change, SeriesKey, Step, Verdict
-from reports.pages import words
 from tests.reports import keeping, trees
+from warpwatch.__main__ import main
+from warpwatch.judge.model.core import Change, SeriesKey, Step, Verdict
+from warpwatch.report import words
 
 COUNT, BAD = 30, 14
 WORKLOAD = "attention-fp16-B1"
@@ -72,7 +72,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> trees.Tree:
 
 def page_of(tree: trees.Tree, out: Path) -> str:
     arguments = ["--results", str(tree.results), "--repo", str(tree.repo), "--out", str(out)]
-    assert main(["build", *arguments]) == 0
+    assert main(["report", *arguments]) == 0
     (finding,) = json.loads((out / "regressions.json").read_text())["findings"]
     assert finding["cause"] == "kernel"
     source = f"https://example.invalid/ada/warp/commit/{tree.commits[BAD]}"
@@ -114,9 +114,9 @@ def test_a_finding_shows_all_that_was_kept_about_it(tree: trees.Tree, tmp_path: 
     assert "Every other field" in environment
     commands = section(text, "What to do")
     pair = f"{tree.commits[BAD - 1][:10]} {tree.commits[BAD][:10]}"
-    assert f"python -m benchmarks compare {pair} --workload {WORKLOAD}" in commands
-    assert re.search(r"python -m benchmarks bisect [0-9a-f]{12}\n", commands)
-    assert "python -m reports accept" in commands
+    assert f"warpwatch compare {pair} --workload {WORKLOAD}" in commands
+    assert re.search(r"warpwatch bisect [0-9a-f]{12}\n", commands)
+    assert "warpwatch accept" in commands
 
 
 def test_samples_are_those_asv_kept_else_those_of_the_instruments_else_the_interval(
@@ -147,7 +147,7 @@ def test_after_is_a_commit_at_the_new_level_not_a_spike(tmp_path: Path) -> None:
         )
     out = tmp_path / "html"
     arguments = ["--results", str(tree.results), "--repo", str(tree.repo), "--out", str(out)]
-    assert main(["build", *arguments]) == 0
+    assert main(["report", *arguments]) == 0
     findings = json.loads((out / "regressions.json").read_text())["findings"]
     worse = next(f for f in findings if f["verdict"] == "regressed")
     page = (out / worse["page"]).read_text()

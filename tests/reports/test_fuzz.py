@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports import quick_json
-from reports.assembly import assemble
-from reports.asv_results import read_benchmarks, read_machine, read_result
-from reports.changes import series_changes
-from reports.directions import Directions, read_directions
-from reports.reading import Results
-from reports.strict import RejectedError
 from tests.reports import trees
+from warpwatch.judge.model.directions import Directions, read_directions
+from warpwatch.judge.results import quick_json
+from warpwatch.judge.results.assembly import assemble
+from warpwatch.judge.results.asv_results import read_benchmarks, read_machine, read_result
+from warpwatch.judge.results.folders import Results
+from warpwatch.judge.results.strict_json import RejectedError
+from warpwatch.judge.series.changes import series_changes
 
 MUTANTS = int(os.environ.get("WARPWATCH_FUZZ", "2000"))
 SEED = int(os.environ.get("WARPWATCH_FUZZ_SEED", "20776"))

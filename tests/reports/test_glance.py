@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reports.glance import certainly_steady
-from reports.history import Table
-from reports.result_file import ABSENT, FAILED
-from reports.steps import find_steps
 from tests.reports import trees
 from tests.reports.test_judgement import history_of
+from warpwatch.judge.results.history import Table
+from warpwatch.judge.results.result_file import ABSENT, FAILED
+from warpwatch.judge.series.glance import certainly_steady
+from warpwatch.judge.series.steps import find_steps
 
 
 @pytest.fixture(scope="module")

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from reports import triage
-from reports.__main__ import main
-from reports.measured_roofs import ceilings_of
-from reports.pages import roofline_chart
-from reports.strict import RejectedError
 from tests.reports import keeping, trees
+from warpwatch.__main__ import main
+from warpwatch.judge.evidence.roofs import ceilings_of
+from warpwatch.judge.findings import triage
+from warpwatch.judge.results.strict_json import RejectedError
+from warpwatch.report.charts import roofline
 
 ATTENTION, MATMUL = "attention-fp16-B1", "matmul-fp16-64"
 
 
 def index_of(tree: trees.Tree, out: Path) -> str:
     arguments = ["--results", str(tree.results), "--repo", str(tree.repo), "--out", str(out)]
-    assert main(["build", *arguments]) == 0
+    assert main(["report", *arguments]) == 0
     return (out / "index.html").read_text()
 
 
@@ -89,7 +89,7 @@ def test_a_finding_has_an_owner_and_one_that_is_accepted_needs_nobody(
     findings = json.loads((tmp_path / "html/regressions.json").read_text())["findings"]
     file = tmp_path / "triage.toml"
     file.write_text("schema_version = 1\n")
-    monkeypatch.setattr(triage, "DEFAULT_FILE", file)
+    monkeypatch.setattr(triage, "default_file", lambda: file)
     today = datetime.date.today()
     for finding in findings:
         triage.accept(
@@ -149,7 +149,7 @@ def test_a_machine_is_behind_by_the_commits_that_touch_what_it_measures(tmp_path
 def test_the_number_of_a_dot_hides_neither_a_dot_nor_a_number() -> None:
     dots = [(300.0, 100.0), (317.0, 98.0), *((60.0, y) for y in (0.0, 12.0, 45.0)), (90.0, 12.0)]
     boxes = [(x - 5, y - 5, x + 5, y + 5) for x, y in dots]
-    for number, text in enumerate(roofline_chart.numbers(dots), 1):
+    for number, text in enumerate(roofline.numbers(dots), 1):
         found = re.search(r'x="(\d+)" y="(\d+)"[^>]*>(\d+)<', text)
         assert found and int(found[3]) == number
         x, y = int(found[1]), int(found[2]) - 4

@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from reports import thresholds, triage
-from reports.__main__ import main
-from reports.assembly import assemble
-from reports.changes import kind, series_changes
-from reports.directions import Directions, read_directions
-from reports.history import History
-from reports.judging import judge
-from reports.model import Change
-from reports.reading import Results, list_folders, read_folders
-from reports.steps import find_steps
-from reports.work import Workers
 from tests.reports import trees
+from warpwatch.__main__ import main
+from warpwatch.judge.findings import triage
+from warpwatch.judge.findings.judgement import judge
+from warpwatch.judge.model import thresholds
+from warpwatch.judge.model.core import Change
+from warpwatch.judge.model.directions import Directions, read_directions
+from warpwatch.judge.results.assembly import assemble
+from warpwatch.judge.results.folders import Results, list_folders, read_folders
+from warpwatch.judge.results.history import History
+from warpwatch.judge.results.processes import Workers
+from warpwatch.judge.series.changes import kind, series_changes
+from warpwatch.judge.series.steps import find_steps
 
 FAIL = None
 NONE = math.nan
@@ -189,16 +190,16 @@ def test_a_project_can_say_directions_in_toml(tmp_path: Path) -> None:
 
 
 def run(tree: trees.Tree, *arguments: str) -> int:
-    return main(
-        [*arguments[:1], "--results", str(tree.results), "--repo", str(tree.repo), *arguments[1:]]
-    )
+    words = 2 if arguments[0] == "ci" else 1
+    folders = ("--results", str(tree.results), "--repo", str(tree.repo))
+    return main([*arguments[:words], *folders, *arguments[words:]])
 
 
 def test_build_names_the_commit_that_hurt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree = trees.compiled_tree(tmp_path, {"spilled_bytes": [0, 0, 128], "launches": [3, 1, 1]})
-    assert run(tree, "build", "--out", str(tmp_path / "html")) == 0
+    assert run(tree, "report", "--out", str(tmp_path / "html")) == 0
     document = json.loads((tmp_path / "html/regressions.json").read_text())
     assert {(f["verdict"], *f["commits"]) for f in document["findings"]} == {
         ("regressed", tree.commits[2]),
@@ -214,7 +215,7 @@ def test_build_never_replaces_a_folder_that_is_not_a_report(tmp_path: Path) -> N
     tree = trees.compiled_tree(tmp_path, {"launches": [1]})
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("years of work")
-    assert run(tree, "build", "--out", str(tmp_path / "mine")) == 2
+    assert run(tree, "report", "--out", str(tmp_path / "mine")) == 2
     assert (tmp_path / "mine/thesis.txt").read_text() == "years of work"
 
 
@@ -240,7 +241,7 @@ def test_compare_says_it_in_word_and_exit_code(
     if len(levels) == 1:
         tree = trees.compiled_tree(tmp_path / "second", {"launches": [1, 1]})
         (tree.results / "rig" / f"{tree.commits[1][:8]}-env-py3.11.json").unlink()
-    assert run(tree, "compare", *tree.commits, "--json") == code
+    assert run(tree, "compare", "--recorded", *tree.commits, "--json") == code
     document = json.loads(capsys.readouterr().out)
     assert [series["verdict"] for series in document["series"]] == [word]
 
@@ -275,17 +276,22 @@ def test_compare_knows_how_far_results_wander(
 ) -> None:
     """A narrow interval within one process is no proof where processes lie apart."""
     tree = noisy_tree(tmp_path, wander, last)
-    assert run(tree, "compare", tree.commits[10], tree.commits[11]) == code
+    assert run(tree, "compare", "--recorded", tree.commits[10], tree.commits[11]) == code
     assert "of 2 noisy series" in capsys.readouterr().out
 
 
 def test_compare_takes_the_thresholds_of_the_gate(tmp_path: Path) -> None:
     tree = trees.compiled_tree(tmp_path, {"bound_us": [100.0, 100.5]})
-    assert run(tree, "compare", *tree.commits) == 0
+    assert run(tree, "compare", "--recorded", *tree.commits) == 0
     strict = "[metric.bound_us]\nrelative = 0.001"
-    text = thresholds.DEFAULT_FILE.read_text().replace("[metric.bound_us]\nrelative = 0.01", strict)
+    text = (
+        thresholds.default_file().read_text().replace("[metric.bound_us]\nrelative = 0.01", strict)
+    )
     (tmp_path / "t.toml").write_text(text)
-    assert run(tree, "compare", *tree.commits, "--thresholds", str(tmp_path / "t.toml")) == 1
+    assert (
+        run(tree, "compare", "--recorded", *tree.commits, "--thresholds", str(tmp_path / "t.toml"))
+        == 1
+    )
 
 
 def test_an_accepted_finding_fails_no_comparison_until_it_expires(
@@ -297,12 +303,12 @@ def test_an_accepted_finding_fails_no_comparison_until_it_expires(
     # Whether midnight passes before the last line or not: today and tomorrow it holds.
     yesterday, tomorrow = (datetime.date.today() + datetime.timedelta(days) for days in (-1, 1))
     accepted.write_text("schema_version = 1\n")
-    monkeypatch.setattr(triage, "DEFAULT_FILE", accepted)
+    monkeypatch.setattr(triage, "default_file", lambda: accepted)
     command = ("compare", tree.commits[1], tree.commits[2])
     assert run(tree, *command) == 1
     assert capsys.readouterr().out.count(f"finding {finding.identity}") == 2
-    assert run(tree, "comment", tree.commits[1], tree.commits[2]) == 1
-    assert f"`python -m reports accept {finding.identity} --owner" in capsys.readouterr().out
+    assert run(tree, "ci", "comment", tree.commits[1], tree.commits[2]) == 1
+    assert f"`warpwatch accept {finding.identity} --owner" in capsys.readouterr().out
     past = triage.Acceptance(
         finding.identity, "ada", "for memory", yesterday - datetime.timedelta(9), tomorrow
     )
@@ -310,7 +316,7 @@ def test_an_accepted_finding_fails_no_comparison_until_it_expires(
     capsys.readouterr()
     assert run(tree, *command) == 0
     assert f"accepted by ada until {tomorrow}: for memory" in capsys.readouterr().out
-    assert run(tree, "comment", tree.commits[1], tree.commits[2]) == 0
+    assert run(tree, "ci", "comment", tree.commits[1], tree.commits[2]) == 0
     assert "regressed, `accepted by ada" in capsys.readouterr().out
     text = accepted.read_text().replace(str(tomorrow), str(yesterday))
     accepted.write_text(text)
@@ -340,7 +346,7 @@ def test_the_comment_folds_what_is_only_noise(
                 "stats_ci_99_b": [v * (1.1 if "noisy" in name else 1.001) for v in values if v],
             },
         )
-    assert run(tree, "comment", *tree.commits) == 1
+    assert run(tree, "ci", "comment", *tree.commits) == 1
     text = capsys.readouterr().out
     shown, _, folded = text.partition("<details><summary>2 noisy metrics")
     assert shown.index("**Warpwatch: regressed") < shown.index("`launches`")
@@ -356,7 +362,7 @@ def test_the_comment_says_what_to_do_where_nothing_could_be_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tree = noisy_tree(tmp_path, 0.05, 1.05)
-    assert run(tree, "comment", tree.commits[10], tree.commits[11]) == 3
+    assert run(tree, "ci", "comment", tree.commits[10], tree.commits[11]) == 3
     comment = capsys.readouterr().out
     pair = f"{tree.commits[10][:10]} {tree.commits[11][:10]}"
     assert f"`asv continuous {pair}`" in comment.partition("| verdict")[0]

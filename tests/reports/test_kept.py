@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from reports import history
-from reports.pages import drawing
 from tests.reports import keeping, trees
+from warpwatch.judge.results import history
+from warpwatch.report import draw_all
 
 COMMITS, STEP, LATE = 16, 9, 5
 SITE = "html"
@@ -149,8 +149,8 @@ def test_a_page_keeps_the_tables_of_machines_without_news(
         drawn.append(home[0])
         return original(view, home, members)
 
-    original = drawing.workload_grid
-    monkeypatch.setattr(drawing, "workload_grid", grid)
+    original = draw_all.workload_grid
+    monkeypatch.setattr(draw_all, "workload_grid", grid)
     places = {path: path.stat().st_ino for path in (tmp_path / SITE / "c").iterdir()}
     one_more(tree)
     trees.build_site(tree, tmp_path / SITE)

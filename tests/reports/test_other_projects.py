@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports.__main__ import main
-from reports.asv_results import read_result
-from reports.gate import Stored, judge_stored
-from reports.strict import RejectedError
-from reports.thresholds import Threshold
 from tests.reports import trees
+from warpwatch.__main__ import main
+from warpwatch.judge.model.thresholds import Threshold
+from warpwatch.judge.pairs.gate import Stored, judge_stored
+from warpwatch.judge.results.asv_results import read_result
+from warpwatch.judge.results.strict_json import RejectedError
 
 TEST = "def test_sum(benchmark):\n    benchmark(lambda: sum(range({count})))\n"
 
@@ -52,12 +52,12 @@ def test_what_pytest_benchmark_writes_becomes_a_report(tmp_path: Path) -> None:
             timeout=600,
         )
     arguments = ["--results", str(repo / ".benchmarks"), "--repo", str(repo)]
-    assert main(["build", *arguments, "--out", str(tmp_path / "html")]) == 0
+    assert main(["report", *arguments, "--out", str(tmp_path / "html")]) == 0
     pages = [path.read_text() for path in (tmp_path / "html/s").iterdir()]
     assert len(pages) == 1
     assert "test_it.py::test_sum" in pages[0]
     assert "µs" in pages[0]
-    assert main(["compare", *arguments, "HEAD~", "HEAD"]) == 1
+    assert main(["compare", "--recorded", *arguments, "HEAD~", "HEAD"]) == 1
 
 
 def test_the_file_that_make_overhead_writes_is_read_whole(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_the_file_that_make_overhead_writes_is_read_whole(tmp_path: Path) -> Non
     (machine / "0001.json").write_bytes(kept.read_bytes())
     tree = trees.make_repository(tmp_path, 1)
     folders = ["--results", str(tmp_path / "kept"), "--repo", str(tree.repo)]
-    assert main(["build", *folders, "--out", str(tmp_path / "html")]) == 0
+    assert main(["report", *folders, "--out", str(tmp_path / "html")]) == 0
     pages = [path.read_text() for path in (tmp_path / "html/s").iterdir()]
     assert len(pages) == 6 and all("µs" in page for page in pages)
 
@@ -153,15 +153,15 @@ def test_the_comment_opens_with_the_verdict(
 ) -> None:
     tree = trees.compiled_tree(tmp_path, {"launches": levels})
     arguments = ["--results", str(tree.results), "--repo", str(tree.repo), *tree.commits]
-    assert main(["comment", *arguments]) == code
+    assert main(["ci", "comment", *arguments]) == code
     comment = capsys.readouterr().out
     assert line in comment.splitlines()[1]
     assert len(comment.encode()) <= 60_000
-    assert main(["comment", *arguments, "--as", "check"]) == code
+    assert main(["ci", "comment", *arguments, "--as", "check"]) == code
     check = json.loads(capsys.readouterr().out)
     assert check["conclusion"] == ("failure" if code else "success")
     assert check["title"] in comment
-    assert main(["comment", *arguments, "--as", "summary"]) == code
+    assert main(["ci", "comment", *arguments, "--as", "summary"]) == code
     summary = capsys.readouterr().out
     assert summary.splitlines()[0] == f"## {check['title']}"
     assert "| `launches` | `flash B1-H8-S512-D64 @ sm_90` |" in summary

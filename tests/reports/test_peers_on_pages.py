@@ -51,7 +51,7 @@ def test_the_best_peers_time_over_ours_stands_by_commit(tmp_path: Path) -> None:
     assert "this package 100 TFLOP/s and 1,000 GB/s ; cublas 111.1 TFLOP/s" in said
     assert "inputs: 2 MiB ; the formula written out holds at least 8 MiB at once, 4 times" in said
     alone = said_of(site, LONELY)
-    assert "No peer was timed beside it here: python -m benchmarks peers" in alone
+    assert "No peer was timed beside it here: warpwatch peers" in alone
     assert "this package 200 TFLOP/s and 2,000 GB/s ." in alone
     assert "the formula" not in alone
 

@@ -16,19 +16,20 @@ import html5lib
 import numpy as np
 import pytest
 
-from reports import rejudging, thresholds
-from reports.__main__ import main
-from reports.changes import series_changes
-from reports.pages import builder, drawing
-from reports.pages.series_pages import series_page
-from reports.store import code_version
-from reports.work import Workers
 from tests.reports import trees
+from warpwatch.__main__ import main
+from warpwatch.judge.model import thresholds
+from warpwatch.judge.results.processes import Workers
+from warpwatch.judge.results.store import code_version
+from warpwatch.judge.series import incremental
+from warpwatch.judge.series.changes import series_changes
+from warpwatch.report import builder, draw_all
+from warpwatch.report.pages.series import series_page
 
 
 def build(tree: trees.Tree, out: Path) -> int:
     arguments = ["--results", str(tree.results), "--repo", str(tree.repo), "--out", str(out)]
-    return main(["build", *arguments])
+    return main(["report", *arguments])
 
 
 def noisy_tree(root: Path, *, series: int = 6, commits: int = 24) -> trees.Tree:
@@ -151,10 +152,10 @@ def test_a_site_drawn_by_several_processes_is_that_of_one(
     sources = builder.Sources((tree.results,), tree.repo)
     with Workers(1) as alone:
         builder.build(sources, tmp_path / "one", workers=alone)
-    monkeypatch.setattr(rejudging, "_WORTH_ROWS", 0)
-    monkeypatch.setattr(rejudging, "_BATCH_ROWS", 2)
-    monkeypatch.setattr(drawing, "_WORTH_PAGES", 0)
-    monkeypatch.setattr(drawing, "_SERIES", 1)
+    monkeypatch.setattr(incremental, "_WORTH_ROWS", 0)
+    monkeypatch.setattr(incremental, "_BATCH_ROWS", 2)
+    monkeypatch.setattr(draw_all, "_WORTH_PAGES", 0)
+    monkeypatch.setattr(draw_all, "_SERIES", 1)
     here = os.getpid()
 
     def elsewhere(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -164,8 +165,8 @@ def test_a_site_drawn_by_several_processes_is_that_of_one(
 
         return checked
 
-    monkeypatch.setattr(rejudging, "series_changes", elsewhere(series_changes))
-    monkeypatch.setattr(drawing, "series_page", elsewhere(series_page))
+    monkeypatch.setattr(incremental, "series_changes", elsewhere(series_changes))
+    monkeypatch.setattr(draw_all, "series_page", elsewhere(series_page))
     with Workers(2) as several:
         builder.build(sources, tmp_path / "two", workers=several)
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
@@ -214,7 +215,9 @@ def test_results_without_a_single_value_are_not_a_clean_bill(
 
 
 def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    assert main(["build", "--results", str(tmp_path / "absent"), "--out", str(tmp_path / "h")]) == 2
+    assert (
+        main(["report", "--results", str(tmp_path / "absent"), "--out", str(tmp_path / "h")]) == 2
+    )
     assert not (tmp_path / "h").exists()
 
 
@@ -260,6 +263,6 @@ def test_what_counts_is_part_of_what_a_build_remembers(monkeypatch: pytest.Monke
     monkeypatch.setattr(
         Path,
         "read_bytes",
-        lambda path: read(path) + b"#" * (path == thresholds.DEFAULT_FILE),
+        lambda path: read(path) + b"#" * (path == thresholds.default_file()),
     )
     assert code_version() != before

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from reports.pages import builder
-from reports.pages.write import FreshSite
 from tests.reports import trees
 from tests.reports.test_site import build, contents, noisy_tree, write
+from warpwatch.report import builder
+from warpwatch.report.atomic_site import FreshSite
 
 ROOT = Path(__file__).resolve().parents[2]
 
 ENDING = """
 import os, pathlib, subprocess, sys, time
-from reports.work import Workers
+from warpwatch.judge.results.processes import Workers
 
 folder = pathlib.Path(sys.argv[1])
 
@@ -55,7 +55,7 @@ def test_an_interrupt_while_processes_are_stopped_leaves_none_behind(tmp_path: P
             os.killpg(process.pid, signal.SIGKILL)
 
 
-# ``python -m reports`` that is stopped by its first page, whichever of its processes draws it.
+# ``warpwatch`` that is stopped by its first page, whichever of its processes draws it.
 STOPPED = """
 import os, pathlib, runpy, signal, sys
 
@@ -72,7 +72,7 @@ def heard(event, arguments):
 # Whoever runs the tests behind a shell's & has SIGINT ignored, and hands that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.addaudithook(heard)
-runpy.run_module("reports", run_name="__main__", alter_sys=True)
+runpy.run_module("warpwatch", run_name="__main__", alter_sys=True)
 """
 
 
@@ -81,7 +81,7 @@ def interrupted_build(
 ) -> tuple[int, str]:
     """A build into ``folder`` that gets a signal as soon as it has begun to write: its exit code
     and what it said."""
-    build = ["build", "--results", tree.results, "--repo", tree.repo, "--out", folder / "html"]
+    build = ["report", "--results", tree.results, "--repo", tree.repo, "--out", folder / "html"]
     process = subprocess.Popen(
         [sys.executable, "-c", STOPPED, begun, *build],
         cwd=ROOT,

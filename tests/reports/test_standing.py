@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from reports.judging import Judgement, judge
-from reports.pages.view import View
 from tests.reports import trees
 from tests.reports.test_judgement import FAIL, NONE, history_of
+from warpwatch.judge.findings.judgement import Judgement, judge
+from warpwatch.report.view import View
 
 LAUNCHES, SPILLS = "compiled.Attention.track_launches", "compiled.Attention.track_spilled_bytes"
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reports import reading, store
-from reports.work import Workers
 from tests.reports import trees
+from warpwatch.judge.results import folders as reading
+from warpwatch.judge.results import store
+from warpwatch.judge.results.processes import Workers
 
 COMMITS = 8
 

@@ -194,10 +194,10 @@ def compiled_tree(root: Path, levels: dict[str, list[float | None]], **attribute
 
 def build_site(tree: Tree, out: Path) -> Path:
     """The report of a tree, which must have something to show."""
-    from reports.__main__ import main  # making trees needs no report
+    from warpwatch.__main__ import main  # making trees needs no report
 
     arguments = ["--results", str(tree.results), "--repo", str(tree.repo), "--out", str(out)]
-    assert main(["build", *arguments]) == 0
+    assert main(["report", *arguments]) == 0
     return out
 
 

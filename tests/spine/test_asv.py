@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reports import kept_evidence
+from warpwatch.judge.evidence import compiled as kept_evidence
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,7 +38,7 @@ def scale(x):
 
 WORKLOADS = """
 from dataclasses import dataclass
-from benchmarks.workloads.base import Workload
+from warpwatch.workload.base import Workload
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import __main__ as cli
-from benchmarks.commands import doctor
+from warpwatch import __main__ as cli
+from warpwatch.commands.setup import doctor
 
 
 def test_a_machine_that_runs_the_tests_can_do_the_main_job(
@@ -25,13 +25,14 @@ def test_another_package_of_the_same_name_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "warpwatch.toml"
-    # `json` is importable from the standard library, and `kernels` is a folder of the checkout.
-    config.write_text('[package]\nname = "json"\npath = "kernels"\nworkloads = "w"\n')
+    # A folder without __init__.py stands behind every package of the same name.
+    (tmp_path / "json").mkdir()
+    config.write_text('[package]\nname = "json"\npath = "json"\nworkloads = "w"\n')
     monkeypatch.setenv("WARPWATCH_CONFIG", str(config))
     assert cli.main(["doctor"]) == 2
     out = capsys.readouterr().out
     assert "missing  measured package" in out
-    assert "uninstall the other package called json" in out
+    assert "uninstall the other json" in out
     assert out.endswith("the main job cannot run\n")
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from asv import runner
 
-from benchmarks import handing_out
 from benchmarks.suite import compiled
+from tests.root import ROOT
+from warpwatch.asv import value_server
 
 CLASS: Any = compiled.Matmul
 PAIRS = [(workload, target) for workload in CLASS.params[0] for target in CLASS.params[1]]
@@ -29,16 +30,16 @@ Run = Callable[..., tuple[tuple[str, int], str]]
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Asks the server for a value; what asv's own answers, and what stands in the result file."""
-    own = handing_out.HandingServer.__mro__[1]
+    own = value_server.HandingServer.__mro__[1]
     monkeypatch.setattr(own, "run", lambda *_: RAN_BY_ASV)
-    server = object.__new__(handing_out.HandingServer)
+    server = object.__new__(value_server.HandingServer)
 
     def asked(
         name: str,
         cache: object = VALUES,
         *,
         profile: str = "None",
-        suite: Path = handing_out._SUITE,
+        suite: Path = ROOT / "benchmarks" / "suite",
     ) -> tuple[tuple[str, int], str]:
         (tmp_path / "cache.pickle").write_bytes(pickle.dumps(cache))
         (tmp_path / "result").write_text("")
@@ -93,7 +94,7 @@ def test_a_profile_and_another_suite_are_run(run: Run, tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_run(run: Run, tmp_path: Path) -> None:
     assert run(f"{NAME}-0", cache=None) == (RAN_BY_ASV, "")
     (tmp_path / "cache.pickle").unlink()
-    assert handing_out.value(f"{NAME}-0", tmp_path) is None
+    assert value_server.value(f"{NAME}-0", tmp_path) is None
 
 
 def test_the_next_commit_is_read_anew(run: Run, tmp_path: Path) -> None:
@@ -109,17 +110,17 @@ def test_workloads_that_come_with_the_commit_are_asked_in_its_process(
     file = tmp_path / "warpwatch.toml"
     file.write_text('[package]\nname = "fast"\npath = "fast"\nworkloads = "fast.workloads"\n')
     monkeypatch.setenv("WARPWATCH_CONFIG", str(file))
-    for known in (handing_out._suite, handing_out._benchmark):
+    for known in (value_server._classes, value_server._benchmark):
         known.cache_clear()
     try:
         assert run(f"{NAME}-0") == (RAN_BY_ASV, "")
     finally:
-        for known in (handing_out._suite, handing_out._benchmark):
+        for known in (value_server._classes, value_server._benchmark):
             known.cache_clear()
 
 
 def test_asv_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "ForkServer", handing_out.HandingServer.__mro__[1])
-    handing_out.use()
+    monkeypatch.setattr(runner, "ForkServer", value_server.HandingServer.__mro__[1])
+    value_server.use()
     server: Any = runner.ForkServer
-    assert server is handing_out.HandingServer and issubclass(server, runner.Spawner)
+    assert server is value_server.HandingServer and issubclass(server, runner.Spawner)

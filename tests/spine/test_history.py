@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from asv.machine import Machine
 
-from benchmarks.commands import history
+from warpwatch import project
+from warpwatch.commands.measure import history
 
 COMMITS = [f"c{number}" for number in range(1, 6)]
 # Says what it is asked as asv would say it, and notes when.
@@ -45,7 +46,7 @@ def asv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     (tmp_path / "path" / "asv" / "__init__.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
     monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
-    monkeypatch.setattr(history, "ROOT", tmp_path)
+    monkeypatch.setattr(project, "folder", lambda: tmp_path)
     monkeypatch.setattr(history, "is_registered", lambda machine: True)
     monkeypatch.setattr(history, "commits_that_touch", lambda path, count: COMMITS[:count])
     monkeypatch.setattr(history.presence, "has_gpu", lambda: False)

@@ -6,22 +6,49 @@ import ast
 import os
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import LONGEST as BEGUN_FIRST
+from tests.spine import house_graph
 
 ROOT = Path(__file__).resolve().parents[2]
 STANDARD = set(__import__("sys").stdlib_module_names)
-# What each part may import beside the standard library and itself.
+# A folder with the packages that it may import beside the standard library and itself.
 ALLOWED = {
     "kernels": {"torch", "triton"},
-    "reports": {"numpy", "scipy", "jinja2", "markupsafe", "msgspec"},
-    "benchmarks": None,  # anything but tests
+    "warpwatch/judge": {"warpwatch", "numpy", "scipy", "msgspec"},
+    "warpwatch/report": {"warpwatch", "numpy", "scipy", "jinja2", "markupsafe"},
+    "warpwatch/ci": {"warpwatch", "numpy", "scipy", "jinja2", "markupsafe"},
 }
+# They read files of unknown origin, so they may import each other and nothing that measures.
+WALLED = ("warpwatch.judge", "warpwatch.report", "warpwatch.ci")
+# In each part of a package, who may import whom: a name imports those after it.
+LAYERS = {
+    "kernels.attention": (
+        {"api"},
+        {"operators"},
+        {"dispatch"},
+        {"portable", "decode", "hopper"},
+        {"common"},
+    ),
+    "kernels.matmul": ({"api"}, {"operators"}, {"portable", "hopper"}, {"common"}),
+    "warpwatch": (
+        {"__main__"},
+        {"commands"},
+        {"asv", "ci", "compare"},
+        {"session", "report"},
+        {"instruments", "sandbox"},
+        {"judge", "workload", "devices"},
+        {"config"},
+        {"project"},
+    ),
+}
+MOST_MODULES = 12
 # A kernel file may be longer than another module: its table, kernel and launch stay together.
-LONGEST = {"kernels": 450, "benchmarks": 350, "reports": 350}
+LONGEST = {"kernels": 450, "benchmarks": 350, "warpwatch": 350}
 
 
 def modules(package: str) -> list[Path]:
@@ -39,15 +66,60 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("package", ALLOWED)
-def test_imports_run_one_way(package: str) -> None:
-    allowed = ALLOWED[package]
-    for path in modules(package):
-        foreign = imported(path) - STANDARD - {package}
-        if allowed is None:
-            assert "tests" not in foreign, path
-        else:
-            assert foreign <= allowed, f"{path.relative_to(ROOT)} imports {foreign - allowed}"
+@pytest.mark.parametrize("folder", ALLOWED)
+def test_packages_import_what_they_may(folder: str) -> None:
+    for path in modules(folder):
+        foreign = imported(path) - STANDARD - {folder}
+        assert foreign <= ALLOWED[folder], f"{path.relative_to(ROOT)} imports {foreign}"
+
+
+@pytest.fixture(scope="module")
+def graph() -> house_graph.Graph:
+    return house_graph.graph()
+
+
+def test_no_package_imports_one_above_it(graph: house_graph.Graph) -> None:
+    above = {"kernels": {"warpwatch", "benchmarks"}, "warpwatch": {"kernels", "benchmarks"}}
+    for name, others in graph.items():
+        tops = {one.split(".")[0] for one in others}
+        assert not tops & above.get(name.split(".")[0], set()), name
+    for path in (*modules("warpwatch"), *modules("benchmarks"), *modules("kernels")):
+        assert not imported(path) & {"tests", "tools"}, path
+
+
+def test_the_judge_imports_nothing_that_measures(graph: house_graph.Graph) -> None:
+    for name, others in graph.items():
+        if name.startswith(WALLED):
+            through = {one for one in others if not one.startswith(WALLED)}
+            assert through <= {"warpwatch", "warpwatch.project"}, f"{name} imports {through}"
+
+
+def test_no_import_circles(graph: house_graph.Graph) -> None:
+    assert house_graph.circles(graph) == []
+
+
+@pytest.mark.parametrize("package", LAYERS)
+def test_layers_import_downwards(graph: house_graph.Graph, package: str) -> None:
+    parts = house_graph.of_folders(graph, package)
+    level = {f"{package}.{name}": at for at, one in enumerate(LAYERS[package]) for name in one}
+    assert set(parts) <= set(level), "a new part: say where it belongs"
+    upward = [
+        f"{part} -> {other}"
+        for part, others in parts.items()
+        for other in others
+        if level[other] <= level[part]
+    ]
+    assert upward == []
+
+
+@pytest.mark.parametrize("package", ["kernels", "warpwatch"])
+def test_folders_stay_small_and_name_what_they_hold(package: str) -> None:
+    for folder in {path.parent for path in modules(package)}:
+        names = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+        assert len(names) <= MOST_MODULES, f"{folder.relative_to(ROOT)} holds {len(names)} modules"
+        words = Counter(name.split("_")[0] for name in names if not name.startswith("__"))
+        shared = [word for word, count in words.items() if count > 1]
+        assert shared == [], f"{folder.relative_to(ROOT)}: make a folder of each of {shared}"
 
 
 WAITS = re.compile(r"^subprocess\.(run|call|check_call|check_output)$|\.(wait|communicate)$")

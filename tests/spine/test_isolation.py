@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import configuration, isolation
-from benchmarks.configuration import ROOT, Package, load
+from tests.root import ROOT
+from warpwatch.config import isolation
+from warpwatch.config import package as configuration
+from warpwatch.config.package import Package, load
 
 PACKAGE = Package(name="planted", path="src/planted", workloads="benchmarks.workloads")
 
@@ -19,8 +21,9 @@ PACKAGE = Package(name="planted", path="src/planted", workloads="benchmarks.work
 SEE = """
 import json, multiprocessing, subprocess, sys
 sys.path[:0] = __import__("os").environ["ASV_PYTHONPATH"].split(":")
-from benchmarks import configuration, isolation
-from benchmarks.isolation import subprocess_environment
+from warpwatch.config import isolation
+from warpwatch.config import package as configuration
+from warpwatch.config.isolation import subprocess_environment
 
 def look(_=None):
     import planted, benchmarks
@@ -107,7 +110,7 @@ def test_another_package_on_the_path_raises_the_alarm(
     (intruder / "__init__.py").write_text("VALUE = 9\n")
     variables["PYTHONPATH"] = f"{intruder.parent}:{harness}"
     result = subprocess.run(
-        [sys.executable, "-c", "from benchmarks import isolation; isolation.measured()"],
+        [sys.executable, "-c", "from warpwatch.config import isolation; isolation.measured()"],
         env=variables,
         cwd="/",
         capture_output=True,
@@ -150,7 +153,7 @@ def test_the_working_tree_can_be_measured_with_its_edits(
 
 def test_the_harness_folder_offers_no_kernels(tmp_path: Path) -> None:
     harness = isolation.link_harness(tmp_path / "harness")
-    assert sorted(path.name for path in harness.iterdir()) == ["benchmarks", "reports"]
+    assert sorted(path.name for path in harness.iterdir()) == ["benchmarks", "warpwatch"]
     assert isolation.link_harness(harness) == harness  # made twice, the links stay
 
 
@@ -178,5 +181,5 @@ def test_workloads_may_lie_in_a_folder_of_their_own(
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert configuration.workloads().NAME == "planted"
     file.write_text(file.read_text().replace('"ours"', '"theirs"'))
-    with pytest.raises(ValueError, match="no folder 'theirs' beside the file"):
+    with pytest.raises(ValueError, match="no folder 'theirs' next to the file"):
         load(file)

@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import workloads
-from benchmarks.configuration import ROOT
-from benchmarks.instruments.compiled import jobs, sides
-from benchmarks.targets import TARGETS
 from benchmarks.workloads import attention_fp8
+from tests.root import ROOT
+from warpwatch.config.targets import TARGETS
+from warpwatch.instruments.compiled.diff import sides
+from warpwatch.instruments.compiled.measure import jobs
 
 VERSIONS = {
     "3.6.0": tuple(target.name for target in TARGETS),

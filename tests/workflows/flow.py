@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reports.__main__ import main as reports
-from reports.ci import artifact
 from tests.workflows import stand_in
 from tests.workflows.stand_in import BASE, HEAD, MACHINE, result
+from warpwatch.__main__ import main
+from warpwatch.ci import artifact
 
 GOOD_BASE = result(BASE, [0, 0, 8], [3, 3, 2])
 SAME_HEAD = result(HEAD, [0, 0, 8], [3, 3, 2])
@@ -23,6 +23,6 @@ def judge(folder: Path, base: dict[str, Any] | None = GOOD_BASE, shards: int = 1
     versions = folder / "versions.toml"
     versions.write_text(f'[backends.cpu]\nshards = {shards}\nmachine = "{MACHINE}"\n')
     event = stand_in.write_event(folder)
-    arguments = ["judge", "--event", str(event), "--lane", "cpu", "--versions", str(versions)]
+    arguments = ["ci", "judge", "--event", str(event), "--lane", "cpu", "--versions", str(versions)]
     arguments += ["--trusted", str(trusted / "results"), "--out", str(folder / "verdict.json")]
-    return reports(arguments)
+    return main(arguments)

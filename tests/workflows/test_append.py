@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from reports.ci import branch
-from reports.ci.append import append
 from tests.containers.foreign import git
 from tests.workflows.stand_in import BASE, BENCHMARKS, ENVIRONMENT, LEVEL, MACHINE, SPILLS, result
 from tests.workflows.test_data_branch import results
+from warpwatch.ci import branch
+from warpwatch.ci.append import append
 
 METHODS = {SPILLS: "1", LEVEL: "1"}
 STATISTICS = ("stats_ci_99_a", "stats_ci_99_b", "stats_q_25", "stats_q_75", "stats_repeat")

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from reports import kept_evidence
-from reports.__main__ import main as reports
-from reports.ci import branch
-from reports.ci.beside import unite
-from reports.measured_evidence import read_measured
-from reports.strict import RejectedError
 from tests.reports.keeping import launch
 from tests.workflows.stand_in import HEAD
 from tests.workflows.test_data_branch import files_on, results
 from tests.workflows.test_shards import contents, shard_folders
+from warpwatch.__main__ import main
+from warpwatch.ci import branch
+from warpwatch.ci.merge_evidence import unite
+from warpwatch.judge.evidence import compiled as kept_evidence
+from warpwatch.judge.evidence.measured import read_measured
+from warpwatch.judge.results.strict_json import RejectedError
 
 TRITON = "3.7.1"
 NAME = f"{HEAD[:8]}-{TRITON}{kept_evidence.SUFFIX}"
@@ -112,7 +112,7 @@ def test_shards_with_evidence_merge_to_the_same_bytes(tmp_path: Path) -> None:
     outcomes = []
     for number, order in enumerate(itertools.permutations(folders)):
         out = tmp_path / f"out{number}"
-        assert reports(["merge", *map(str, order), "--out", str(out)]) == 0
+        assert main(["ci", "merge", *map(str, order), "--out", str(out)]) == 0
         outcomes.append(contents(out))
     assert all(outcome == outcomes[0] for outcome in outcomes)
     merged = kept_evidence.read(tmp_path / "out0" / "cpu" / "evidence" / NAME)
@@ -125,7 +125,7 @@ def test_files_of_one_name_that_cannot_be_united_are_refused(
     folders = shard_folders(tmp_path, 2)
     for number, folder in enumerate(folders):
         (folder / "results" / "notes.txt").write_text(f"of shard {number}")
-    assert reports(["merge", *map(str, folders), "--out", str(tmp_path / "out")]) == 3
+    assert main(["ci", "merge", *map(str, folders), "--out", str(tmp_path / "out")]) == 3
     error = capsys.readouterr().err
     assert "notes.txt" in error and "is there twice with different content" in error
 

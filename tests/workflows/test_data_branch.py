@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from reports.__main__ import main as reports
-from reports.ci import branch
 from tests.workflows.stand_in import (
     BASE,
     BENCHMARKS,
@@ -21,6 +19,8 @@ from tests.workflows.stand_in import (
     SPILLS,
     result,
 )
+from warpwatch.__main__ import main
+from warpwatch.ci import branch
 
 
 def results(folder: Path, commit: str, machine: str = MACHINE, **more: object) -> Path:
@@ -49,10 +49,10 @@ def count_of(remote: str) -> int:
 def test_results_are_appended_and_fetched_back(remote: str, tmp_path: Path) -> None:
     for number, commit in enumerate((BASE, HEAD)):
         folder = results(tmp_path / str(number), commit)
-        assert reports(["record", "push", str(folder), "--remote", remote]) == 0
+        assert main(["ci", "record", "push", str(folder), "--remote", remote]) == 0
     assert count_of(remote) == 2
     out = tmp_path / "out"
-    assert reports(["record", "fetch", "--out", str(out), "--remote", remote]) == 0
+    assert main(["ci", "record", "fetch", "--out", str(out), "--remote", remote]) == 0
     names = {path.name for path in (out / "results" / MACHINE).iterdir()}
     expected = {f"{commit[:8]}-{ENVIRONMENT}.json" for commit in (BASE, HEAD)}
     assert names == expected | {"machine.json"}
@@ -145,12 +145,12 @@ def test_evidence_of_old_results_goes_and_results_stay(remote: str, tmp_path: Pa
 def test_a_machine_gone_silent_raises_the_alarm(
     remote: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert reports(["record", "silent", "--remote", remote]) == 3
+    assert main(["ci", "record", "silent", "--remote", remote]) == 3
     branch.record(remote, [results(tmp_path / "old", BASE)], message="old")
-    assert reports(["record", "silent", "--remote", remote]) == 3
+    assert main(["ci", "record", "silent", "--remote", remote]) == 3
     out = capsys.readouterr().out
     assert MACHINE in out and BASE[:10] in out
-    assert reports(["record", "silent", "--remote", remote, "--days", "1e6"]) == 0
+    assert main(["ci", "record", "silent", "--remote", remote, "--days", "1e6"]) == 0
 
 
 def test_a_remote_that_refuses_is_one_clear_message(tmp_path: Path) -> None:

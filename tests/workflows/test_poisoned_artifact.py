@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from reports.ci import artifact
-from reports.strict import RejectedError
 from tests.workflows.flow import GOOD_BASE, ONE_OF_ONE, SAME_HEAD, WORSE_HEAD, judge
 from tests.workflows.stand_in import (
     BASE,
@@ -30,6 +28,8 @@ from tests.workflows.stand_in import (
     result_name,
     zipped,
 )
+from warpwatch.ci import artifact
+from warpwatch.judge.results.strict_json import RejectedError
 
 GOOD = honest(SAME_HEAD, GOOD_BASE)
 HEAD_FILE = result_name(HEAD)

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks import images
-from reports.ci import branch
 from tests.containers.foreign import git, virtual_environment
 from tests.workflows.stand_in import BASE, ENVIRONMENT, HEAD, LEVEL, MACHINE, SPILLS, result
 from tests.workflows.test_shards import shard_folders
+from warpwatch.ci import branch
+from warpwatch.sandbox import images
 
 PUBLISH: dict[str, Any] = yaml.safe_load(
-    (images.ROOT / ".github" / "workflows" / "publish.yml").read_text()
+    (images.root() / ".github" / "workflows" / "publish.yml").read_text()
 )
 VERSIONS = '[backends.cpu]\nshards = 2\nmachine = "a"\n[backends.cuda]\nshards = 1\nmachine = "b"\n'
 
@@ -30,10 +30,10 @@ def checkout(tmp_path: Path) -> Path:
     git(tmp_path, "init", "--quiet", "--bare", str(remote))
     git(tmp_path, "init", "--quiet", str(folder))
     git(folder, "remote", "add", "origin", str(remote))
-    for name in ("Makefile", "reports", "constraints.txt", "pyproject.toml"):
-        (folder / name).symlink_to(images.ROOT / name)
+    for name in ("Makefile", "warpwatch", "constraints.txt", "pyproject.toml"):
+        (folder / name).symlink_to(images.root() / name)
     (folder / "docker").mkdir()
-    (folder / "docker" / "targets.mk").symlink_to(images.ROOT / "docker" / "targets.mk")
+    (folder / "docker" / "targets.mk").symlink_to(images.root() / "docker" / "targets.mk")
     (folder / "docker" / "versions.toml").write_text(VERSIONS)
     virtual_environment(folder)
     return folder

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from reports.__main__ import main as reports
-from reports.ci import artifact
 from tests.workflows import stand_in
 from tests.workflows.flow import GOOD_BASE, ONE_OF_ONE, SAME_HEAD, WORSE_HEAD, judge
 from tests.workflows.stand_in import (
@@ -30,6 +28,8 @@ from tests.workflows.stand_in import (
     result_name,
     zipped,
 )
+from warpwatch.__main__ import main
+from warpwatch.ci import artifact
 
 
 def verdict(folder: Path) -> dict[str, Any]:
@@ -323,7 +323,7 @@ def test_a_strange_event_is_one_clear_message(
 ) -> None:
     event = stand_in.write_event(tmp_path, **change)
     trusted = stand_in.write_trusted(tmp_path / "trusted", GOOD_BASE)
-    code = reports(["judge", "--event", str(event), "--lane", "cpu", "--trusted", str(trusted)])
+    code = main(["ci", "judge", "--event", str(event), "--lane", "cpu", "--trusted", str(trusted)])
     assert code == 2
     error = capsys.readouterr().err
     assert place in error and error.count("\n") == 1

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import sharding
-from benchmarks.__main__ import main as benchmarks
-from benchmarks.commands import lane
-from reports.__main__ import main as reports
-from reports.asv_results import read_result
-from reports.ci.shards import merge
-from reports.strict import RejectedError
 from tests.workflows.stand_in import BENCHMARKS, HEAD, MACHINE, SPILLS, honest, manifest, result
+from warpwatch.__main__ import main
+from warpwatch.ci.shards import merge
+from warpwatch.commands.ci import lane
+from warpwatch.config import sharding
+from warpwatch.judge.results.asv_results import read_result
+from warpwatch.judge.results.strict_json import RejectedError
 
 WHOLE = result(HEAD, [1.0, 2.0, 3.0], [1, 2, 3])
 
@@ -63,7 +62,7 @@ def test_any_order_gives_the_same_bytes(tmp_path: Path) -> None:
     outcomes = []
     for number, order in enumerate(itertools.permutations(folders)):
         out = tmp_path / f"out{number}"
-        assert reports(["merge", *map(str, order), "--out", str(out)]) == 0
+        assert main(["ci", "merge", *map(str, order), "--out", str(out)]) == 0
         outcomes.append(contents(out))
     assert len(outcomes) == 6
     assert all(outcome == outcomes[0] for outcome in outcomes)
@@ -71,7 +70,7 @@ def test_any_order_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_the_merged_values_are_those_of_one_run(tmp_path: Path) -> None:
     folders = shard_folders(tmp_path, 3)
-    reports(["merge", *map(str, folders), "--out", str(tmp_path / "out")])
+    main(["ci", "merge", *map(str, folders), "--out", str(tmp_path / "out")])
     (path,) = (tmp_path / "out" / "cpu" / MACHINE).glob(f"{HEAD[:8]}*.json")
     merged = read_result(path)
     assert merged.values.tolist() == [1, 2, 3, 1, 2, 3]
@@ -91,7 +90,7 @@ def test_a_missing_shard_is_named_and_not_green(
 ) -> None:
     folders = shard_folders(tmp_path, 3)
     (folders[1] / "shard.json").unlink()  # it died before its end
-    code = reports(["merge", *map(str, folders), "--out", str(tmp_path / "out")])
+    code = main(["ci", "merge", *map(str, folders), "--out", str(tmp_path / "out")])
     assert code == 3
     assert "missing: cpu shard 2 of 3" in capsys.readouterr().err
     (path,) = (tmp_path / "out" / "cpu" / MACHINE).glob(f"{HEAD[:8]}*.json")
@@ -106,7 +105,7 @@ def test_what_failed_in_its_shard_stays_failed(tmp_path: Path) -> None:
     folders = shard_folders(tmp_path, 3)
     (path,) = (folders[1] / "results" / MACHINE).glob(f"{HEAD[:8]}*.json")
     path.write_text(json.dumps(broken))
-    reports(["merge", *map(str, folders), "--out", str(tmp_path / "out")])
+    main(["ci", "merge", *map(str, folders), "--out", str(tmp_path / "out")])
     (path,) = (tmp_path / "out" / "cpu" / MACHINE).glob(f"{HEAD[:8]}*.json")
     assert json.loads(path.read_text())["results"][SPILLS][0] == [1.0, None, 3.0]
 
@@ -118,7 +117,7 @@ def test_what_does_not_apply_stays_so(tmp_path: Path) -> None:
         document = json.loads(path.read_text())
         document["results"][SPILLS][0][2] = math.nan
         path.write_text(json.dumps(document))
-    reports(["merge", *map(str, folders), "--out", str(tmp_path / "out")])
+    main(["ci", "merge", *map(str, folders), "--out", str(tmp_path / "out")])
     (path,) = (tmp_path / "out" / "cpu" / MACHINE).glob(f"{HEAD[:8]}*.json")
     assert str(json.loads(path.read_text())["results"][SPILLS][0]) == "[1.0, 2.0, nan]"
 
@@ -221,7 +220,7 @@ def test_a_lane_that_cannot_be_is_one_clear_message(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
-        code = benchmarks(["lane", "--lane", "cpu", *arguments])
+        code = main(["ci", "lane", "--lane", "cpu", *arguments])
     except SystemExit as stopped:  # argparse's own refusal
         code = stopped.code if isinstance(stopped.code, int) else 1
     assert code == 2

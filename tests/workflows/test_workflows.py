@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks import images
-from reports.__main__ import main as reports
+from warpwatch.__main__ import main
+from warpwatch.sandbox import images
 
-ROOT = images.ROOT
+ROOT = images.root()
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 TOOLS = Path(os.environ.get("WARPWATCH_TOOLS") or ROOT / ".tools")
 PINS = images.read_document()["actions"]
@@ -81,7 +81,7 @@ def test_every_action_is_pinned_to_the_commit_in_versions_toml() -> None:
     all_uses = [u for u in re.findall(r"uses: (\S+)", text) if not u.startswith("./")]
     assert len(all_uses) == len(used)
     tags = dict(
-        re.findall(r'"([\w/-]+)" = "[0-9a-f]{40}" # (v[\d.]+)', images.VERSIONS.read_text())
+        re.findall(r'"([\w/-]+)" = "[0-9a-f]{40}" # (v[\d.]+)', images.versions_file().read_text())
     )
     assert {(name, tag) for name, _, tag in used} == set(tags.items())
 
@@ -230,7 +230,7 @@ def test_the_required_check_waits_for_every_job() -> None:
 )
 def test_a_job_that_was_skipped_is_not_green(results: dict[str, str], code: int) -> None:
     needs = json.dumps({name: {"result": result} for name, result in results.items()})
-    assert reports(["needs", needs]) == code
+    assert main(["ci", "needs", needs]) == code
 
 
 def test_values_of_events_reach_the_shell_as_they_are(tmp_path: Path) -> None:
@@ -296,9 +296,9 @@ def test_the_night_measures_what_is_suspected_again(
     folders = [python_that_says(tmp_path, suspects), f"LANE_DIR={lane}", f"TRUSTED={trusted}"]
     found, asked = asked_by_make("history-gpu", *folders, **values)
     assert found == code, asked
-    assert asked[0] == f"-m reports suspects --results {trusted}/results --json"
+    assert asked[0] == f"-m warpwatch suspects --results {trusted}/results --json"
     if code == 0:
-        assert asked[1].startswith("-m benchmarks container run ")
+        assert asked[1].startswith("-m warpwatch container run ")
         assert asked[1].endswith(f"--known {trusted}/results --again {trusted}/suspects.json")
     assert list(lane.iterdir()) == []
 
@@ -306,14 +306,14 @@ def test_the_night_measures_what_is_suspected_again(
 @pytest.mark.parametrize("backend", images.load())
 def test_an_image_and_a_measurement_are_one_make_target_each(tmp_path: Path, backend: str) -> None:
     python = python_that_says(tmp_path)
-    build = f"-m benchmarks container build --builder docker --backend {backend}"
+    build = f"-m warpwatch container build --builder docker --backend {backend}"
     assert asked_by_make(f"image-{backend}", python) == (0, [build])
     assert asked_by_make("image", python, BACKEND=backend) == (0, [build])
     if backend != "cpu":
         code, (run, report) = asked_by_make(f"bench-{backend}", python, "MACHINE=box", "COMMITS=3")
-        assert code == 0 and report == "-m reports build"
-        assert run.startswith(f"-m benchmarks container run --backend {backend} --machine box ")
-        assert run.endswith(" -- python -m benchmarks history --commits 3")
+        assert code == 0 and report == "-m warpwatch report"
+        assert run.startswith(f"-m warpwatch container run --backend {backend} --machine box ")
+        assert run.endswith(" -- warpwatch history --commits 3")
 
 
 def tool(name: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.workloads.base import Inputs, Values, Workload
+from warpwatch.workload.base import Inputs, Values, Workload
 
 Shapes = dict[str, tuple[int, ...]]
 _BYTES = 2  # all inputs are bf16

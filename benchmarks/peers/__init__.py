@@ -1,0 +1,44 @@
+"""Other implementations of what our kernels compute: who they are, and for what."""
+
+from __future__ import annotations
+
+from warpwatch.instruments.peers.registry import Applies, Peer, Run
+
+from . import applies, calls
+
+_FLEX = "torch.nn.attention.flex_attention"
+
+
+def _attention(
+    name: str,
+    needs: str,
+    run: Run,
+    knows: Applies = applies.is_flash_shaped,
+    *,
+    compiles: bool = False,
+) -> Peer:
+    return Peer(name, needs, knows, calls.over_contiguous_keys(calls.with_gradients(run)), compiles)
+
+
+PEERS: tuple[Peer, ...] = (
+    _attention("torch-flash", "torch", calls.sdpa("FLASH_ATTENTION")),
+    _attention("torch-cudnn", "torch", calls.sdpa("CUDNN_ATTENTION")),
+    _attention("torch-efficient", "torch", calls.sdpa("EFFICIENT_ATTENTION"), applies.is_attention),
+    _attention("flex", _FLEX, calls.flex, applies.is_for_flex, compiles=True),
+    _attention("flash_attn", "flash_attn", calls.flash_attn("flash_attn")),
+    _attention("flash_attn.cute", "flash_attn.cute", calls.flash_attn("flash_attn.cute")),
+    Peer("cublas", "torch", applies.is_matmul, calls.cublas),
+    Peer(
+        "cublas-fp8",
+        "torch",
+        applies.is_scaled_matmul,
+        calls.over_turned_scales(calls.cublas_fp8(use_fast_accum=False)),
+        lacks=calls.lacks_scales_of_blocks,
+    ),
+    Peer(
+        "cublas-fp8-fast",
+        "torch",
+        applies.is_scaled_at_the_end,
+        calls.cublas_fp8(use_fast_accum=True),
+    ),
+)

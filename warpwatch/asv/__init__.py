@@ -1,0 +1,1 @@
+"""asv's environment, and suites made from workloads."""

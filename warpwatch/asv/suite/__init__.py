@@ -1,0 +1,1 @@
+"""asv's benchmarks, made from the workloads of a project."""

@@ -1,0 +1,261 @@
+"""The judge of a pull request: artifacts of untrusted jobs in, one verdict out.
+
+Runs on the default branch's code and reads nothing but data. What is better or worse comes from
+the trusted results (``benchmarks.json`` of the data branch), which commits count from the event.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from warpwatch.judge.model.benchmark import Benchmark
+from warpwatch.judge.model.directions import Directions
+from warpwatch.judge.pairs.commits import Comparison, compare
+from warpwatch.judge.results.assembly import assemble
+from warpwatch.judge.results.folders import Results, joined, read_folder
+from warpwatch.judge.results.strict_json import RejectedError
+
+from .artifact import Shard, name_of, parse_name, read_shard, unpack, write_results
+from .github import Artifact
+from .shards import merge
+
+# GitHub lets `neutral` satisfy a required check. So it stands for one thing alone: measured, and
+# the difference is within the noise. What was refused fails; what was not measured needs a person.
+Conclusion = Literal["success", "failure", "neutral", "action_required"]
+
+
+_AGAIN = "0" * 40  # stands for the base as the job reports it
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on a pull request, and all that its author has to know."""
+
+    conclusion: Conclusion
+    base: str
+    head: str
+    comparisons: tuple[Comparison, ...] = ()
+    missing_shards: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a lane must deliver; from the default branch, never from an artifact."""
+
+    lane: str
+    shards: int
+    machine: str
+
+
+def judge(
+    artifacts: Sequence[Artifact],
+    download: Callable[[Artifact], bytes],
+    expected: Sequence[Expected],
+    trusted: Path,
+    base: str,
+    head: str,
+) -> Judgement:
+    """Decode what came, hold it against what was to come, and judge head against base."""
+    refused: list[str] = []
+    missing: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="warpwatch-judge-") as folder:
+        lanes = []
+        for lane in expected:
+            shards, problems = _lane(artifacts, download, lane, base, head)
+            refused += problems
+            arrived = {shard.shard: shard for shard in shards}
+            taken, problems = _write(arrived, lane, Path(folder) / "shards" / lane.lane)
+            refused += problems
+            missing += [
+                name_of(lane.lane, number, lane.shards)
+                for number in range(1, lane.shards + 1)
+                if number not in taken
+            ]
+            if taken:
+                out = Path(folder) / "merged" / lane.lane
+                try:
+                    merge(taken, lane.shards, out)
+                    lanes.append(out)
+                except RejectedError as error:
+                    refused.append(_relative(error, folder))
+        if refused:
+            # One bad artifact spoils the run: the rest came from the same hands.
+            return Judgement("failure", base, head, (), tuple(missing), tuple(refused))
+        machines = {lane.machine for lane in expected}
+        return _verdict(lanes, trusted, machines, base, head, tuple(missing))
+
+
+def _lane(
+    artifacts: Sequence[Artifact],
+    download: Callable[[Artifact], bytes],
+    expected: Expected,
+    base: str,
+    head: str,
+) -> tuple[list[Shard], list[str]]:
+    shards: list[Shard] = []
+    problems: list[str] = []
+    for artifact in sorted(artifacts, key=lambda a: (a.name, a.identity)):
+        parsed = parse_name(artifact.name)
+        if parsed is None or parsed[0] != expected.lane:
+            continue
+        try:
+            if parsed[2] != expected.shards or parsed[1] > expected.shards:
+                raise RejectedError(
+                    Path(artifact.name), [f"expected one of {expected.shards} shards"]
+                )
+            files = unpack(artifact.name, download(artifact))
+            shards.append(read_shard(artifact.name, files, expected.lane, base, head))
+        except RejectedError as error:
+            problems.append(str(error))
+    return shards, problems
+
+
+def _write(
+    arrived: dict[int, Shard], lane: Expected, folder: Path
+) -> tuple[dict[int, Path], list[str]]:
+    taken: dict[int, Path] = {}
+    problems: list[str] = []
+    for number, shard in arrived.items():
+        target = folder / str(number)
+        try:
+            write_results(shard, target, lane.machine)
+        except RejectedError as error:
+            problems.append(str(error))
+            shutil.rmtree(target, ignore_errors=True)
+            continue
+        taken[number] = target
+    return taken, problems
+
+
+def _verdict(
+    lanes: Sequence[Path],
+    trusted: Path,
+    machines: set[str],
+    base: str,
+    head: str,
+    missing: tuple[str, ...],
+) -> Judgement:
+    if not (trusted / "benchmarks.json").is_file():
+        note = "the default branch has no results yet: nothing says which way is better"
+        return Judgement("action_required", base, head, (), missing, (), (note,))
+    known = read_folder(trusted)
+    # Of other lanes' machines no head can be here. What these measured earlier says how far they
+    # wander when nothing changes.
+    past = replace(known, files=tuple((m, file) for m, file in known.files if m in machines))
+    known = replace(past, files=tuple((m, file) for m, file in past.files if file.commit == base))
+    folders = [_stripped(read_folder(lane), set(known.benchmarks)) for lane in lanes]
+    notes = []
+    if known.files:
+        # The base was measured before anyone wrote this pull request: that record counts.
+        forged = _forged(known, folders, base, complete=not missing)
+        if forged:
+            return Judgement("failure", base, head, (), missing, forged)
+    else:
+        notes.append("the base is not on record: it was measured by the pull request's own job")
+    comparisons = compare(assemble(joined([past, *folders]), None, Directions()), base, head)
+    conclusion, note = conclude(comparisons, complete=not missing)
+    notes += [note] if note else []
+    odd = _slower_base(past, folders, base)
+    if odd and conclusion in ("success", "neutral"):
+        conclusion = "action_required"
+        notes.append(
+            f"{odd} results of base are worse than on record: the machine has changed, or they "
+            "were tampered with to make head look better; measure again on a machine at rest"
+        )
+    return Judgement(conclusion, base, head, tuple(comparisons), missing, (), tuple(notes))
+
+
+def conclude(comparisons: Sequence[Comparison], *, complete: bool = True) -> tuple[Conclusion, str]:
+    """The check's conclusion, with a note where it needs one; nothing is green unmeasured."""
+    judged = [c for c in comparisons if c.series.meaning.role == "verdict"]
+    verdicts = {"unchanged" if c.accepted else c.verdict for c in judged}
+    if verdicts & {"regressed", "missing"}:
+        return "failure", ""
+    # asv's word for "not applicable" is NaN, and a kernel that breaks can say it of itself; an
+    # artifact without the head, or of another environment, has nothing to hold the base against.
+    gone = sum(c.before is not None and c.after is None and not c.accepted for c in judged)
+    if gone:
+        return "action_required", (
+            f"{gone} results of base have no counterpart at head: a kernel is gone, refuses its "
+            "inputs or was measured in another environment; if that is meant, say so by hand"
+        )
+    if not verdicts & {"unchanged", "improved"}:
+        return (
+            "action_required",
+            "nothing that was measured at both commits could be told apart or equal",
+        )
+    if not complete:
+        return "action_required", "not all of it was measured: run the missing shards again"
+    return ("neutral" if "inconclusive" in verdicts else "success"), ""
+
+
+def _stripped(folder: Results, known: set[str]) -> Results:
+    """Without what an artifact may not decide: directions, and benchmarks nobody knows yet."""
+    files = tuple(
+        (machine, replace(result, rows=tuple(r for r in result.rows if r.benchmark in known)))
+        for machine, result in folder.files
+    )
+    return replace(folder, benchmarks={}, files=files)
+
+
+def _forged(
+    record: Results, claims: Sequence[Results], base: str, *, complete: bool
+) -> tuple[str, ...]:
+    """Exact metrics of the base that the job reports otherwise than they are on record.
+
+    Where a shard is missing, so are its points: then only what was measured can be compared.
+    """
+    kept = {
+        (result.environment, row.benchmark, row.version, row.params): result.values[
+            row.offset : row.offset + row.size
+        ]
+        for _, result in record.files
+        for row in result.rows
+        if record.benchmarks.get(row.benchmark, Benchmark("")).attributes.get("exact") is True
+    }
+    found = []
+    for _, result in (entry for folder in claims for entry in folder.files):
+        if result.commit != base:
+            continue
+        for row in result.rows:
+            ours = kept.get((result.environment, row.benchmark, row.version, row.params))
+            theirs = result.values[row.offset : row.offset + row.size]
+            if ours is None:
+                continue
+            known = np.full(len(ours), True) if complete else np.isfinite(theirs)
+            if not np.array_equal(ours[known], theirs[known], equal_nan=True):
+                found.append(f"{row.benchmark}: the base is on record with other values")
+    return tuple(found[:20])
+
+
+def _slower_base(past: Results, claims: Sequence[Results], base: str) -> int:
+    """How many noisy results of the base the job reports worse than they are on record.
+
+    Head is held against the base of the same run, which a lie about the base would flatter.
+    """
+    again = tuple(
+        (machine, replace(file, commit=_AGAIN))
+        for folder in claims
+        for machine, file in folder.files
+        if file.commit == base
+    )
+    history = assemble(joined([past, Results({}, {}, again, ())]), None, Directions())
+    return sum(
+        c.verdict == "regressed"
+        and c.series.meaning.role == "verdict"
+        and not c.series.meaning.exact
+        for c in compare(history, base, _AGAIN)
+    )
+
+
+def _relative(error: RejectedError, folder: str) -> str:
+    return str(error).replace(folder, "").lstrip("/")

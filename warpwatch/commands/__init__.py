@@ -1,0 +1,162 @@
+"""The subcommands of ``warpwatch``: each is a module, imported when it is requested."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand.
+
+    Attributes:
+        module: Its module below this package.
+        help: One line.
+        example: A line that can be typed.
+        recorded: The module that serves with ``--recorded``: it reads results and runs nothing.
+    """
+
+    module: str
+    help: str
+    example: str
+    recorded: str = ""
+
+
+COMMANDS: Mapping[str, Command] = {
+    "init": Command(
+        "setup.init",
+        "propose a configuration for the package in this folder, and write it",
+        "warpwatch init",
+    ),
+    "doctor": Command(
+        "setup.doctor",
+        "say what this machine can measure, what is missing, and how to get it",
+        "warpwatch doctor",
+    ),
+    "run": Command(
+        "measure.run",
+        "measure one workload now, uncommitted edits included",
+        "warpwatch run matmul-fp16-1024x1024x1024",
+    ),
+    "history": Command(
+        "measure.history",
+        "run asv over the newest commits that touch the measured package",
+        "warpwatch history --commits 5",
+    ),
+    "compare": Command(
+        "gpu.compare",
+        "judge two commits: measured interleaved now, or from recorded results",
+        "warpwatch compare main .",
+        recorded="results.compare",
+    ),
+    "report": Command(
+        "results.report",
+        "read results and write the site",
+        "warpwatch report --out reports/html",
+    ),
+    "inspect": Command(
+        "compiled.inspect",
+        "say what the compilers make of a Triton function or a workload, without a GPU",
+        "warpwatch inspect fastops:gelu --args 'bf16[4096,4096]'",
+    ),
+    "upgrade": Command(
+        "compiled.upgrade",
+        "say what another Triton version does to the kernels, one by one",
+        "warpwatch upgrade 3.9.0",
+    ),
+    "peers": Command(
+        "gpu.peers",
+        "measure workloads next to every other implementation that can be imported here",
+        "warpwatch peers --group fa3",
+    ),
+    "tune": Command(
+        "gpu.tune",
+        "sweep the configurations of a workload: compilers condemn, the GPU times the rest",
+        "warpwatch tune matmul-fp16-4096x4096x4096",
+    ),
+    "profile": Command(
+        "gpu.profile",
+        "run a workload under ncu, nsys, torch's profiler or proton",
+        "warpwatch profile matmul-fp16-4096x4096x4096 --tool ncu",
+    ),
+    "bisect": Command(
+        "gpu.bisect",
+        "find the commit that made a workload worse, or say that it cannot be found",
+        "warpwatch bisect 1f2e3d4c5b6a",
+    ),
+    "accept": Command(
+        "results.accept",
+        "accept a finding with an owner, a reason and an expiry",
+        "warpwatch accept 1f2e3d4c5b6a --owner kernels --reason 'more memory for speed'",
+    ),
+    "suspects": Command(
+        "results.suspects",
+        "name the commits that are worth measuring again",
+        "warpwatch suspects",
+    ),
+    "container": Command(
+        "setup.container",
+        "build the images and run them: no network, read-only, unprivileged",
+        "warpwatch container build --backend cpu",
+    ),
+    "ci": Command(
+        "ci.group",
+        "the steps of workflows: measure a pull request, judge it, extend the history",
+        "warpwatch ci lane --lane cpu --base main --head HEAD",
+    ),
+    "evidence": Command(
+        "compiled.evidence",
+        "say what evidence is kept next to results, and what of it can go",
+        "warpwatch evidence",
+    ),
+    "calibrate": Command(
+        "gpu.calibrate",
+        "say how far this machine's readings agree with themselves and with ncu",
+        "warpwatch calibrate --processes 10",
+    ),
+    "bounds": Command(
+        "gpu.bounds",
+        "compare the compiled bound on utilization with hardware counters",
+        "warpwatch bounds",
+    ),
+    "scorecard": Command(
+        "results.scorecard",
+        "measure the judge itself, next to other detectors",
+        "warpwatch scorecard --series 200",
+    ),
+}
+
+# Of ``warpwatch ci``.
+STEPS: Mapping[str, Command] = {
+    "lane": Command(
+        "ci.lane",
+        "measure base and head of a pull request, or one shard of them",
+        "warpwatch ci lane --lane cpu --base main --head HEAD",
+    ),
+    "judge": Command(
+        "ci.judge",
+        "judge the artifacts of a pull request's run and say so on GitHub",
+        "warpwatch ci judge --lane cpu --run 1 --trusted results",
+    ),
+    "comment": Command(
+        "ci.comment",
+        "write two commits' verdict as Markdown, step summary or check run",
+        "warpwatch ci comment main HEAD",
+    ),
+    "merge": Command(
+        "ci.merge",
+        "merge the shards of one run into one results folder",
+        "warpwatch ci merge .artifacts --out .merged",
+    ),
+    "needs": Command(
+        "ci.needs",
+        "say whether every job of a workflow succeeded",
+        'warpwatch ci needs "$NEEDS"',
+    ),
+    "record": Command(
+        "ci.record",
+        "extend the history on the data branch, or say which machine went silent",
+        "warpwatch ci record fetch --out .trusted",
+    ),
+}

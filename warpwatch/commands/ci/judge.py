@@ -1,0 +1,83 @@
+"""Judges the artifacts of a pull request's run and says so on GitHub; runs none of its code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tomllib
+from pathlib import Path
+
+from warpwatch.ci.github import ApiError, Event, GitHub, PullRequest, read_event
+from warpwatch.ci.message import MARKER, comment, document, summary, title
+from warpwatch.ci.pull_request import Expected, Judgement, judge
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--event", type=Path, default=os.environ.get("GITHUB_EVENT_PATH"),
+                        metavar="FILE", help="the workflow_run event")  # fmt: skip
+    parser.add_argument("--run", type=int, metavar="ID",
+                        help="the run that holds the artifacts (default: the event's)")  # fmt: skip
+    parser.add_argument("--lane", nargs="+", required=True, metavar="BACKEND",
+                        help="whose shards are to be there: cpu, cuda, rocm")  # fmt: skip
+    parser.add_argument("--versions", type=Path, default=Path("docker/versions.toml"),
+                        metavar="FILE", help="how many shards each backend has")  # fmt: skip
+    parser.add_argument("--trusted", type=Path, required=True, metavar="DIR",
+                        help="results measured on the default branch")  # fmt: skip
+    parser.add_argument("--out", type=Path, default=Path("verdict.json"), metavar="FILE")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Exit 0 when the verdict was delivered, whatever it is: the check carries it."""
+    if not args.event:
+        raise ValueError("--event: expected a file, or GITHUB_EVENT_PATH in the environment")
+    event = read_event(Path(args.event))
+    api = GitHub(event.repository, os.environ.get("GITHUB_TOKEN", ""))
+    pull = api.pull_request(event)
+    if pull is None:
+        # Somebody pushed again, or closed it: the newer run is judged instead.
+        print(f"no open pull request has {event.head[:10]} as its head", file=sys.stderr)
+        return 0
+    judgement = judge(
+        api.artifacts(args.run or event.run),
+        api.download,
+        expected_shards(args.versions, args.lane),
+        args.trusted,
+        pull.base,
+        pull.head,
+    )
+    args.out.write_text(json.dumps(document(judgement), indent=1) + "\n", encoding="utf-8")
+    deliver(api, event, pull, judgement, "-".join(args.lane))
+    print(f"{judgement.conclusion}: {title(judgement)}")
+    return 0
+
+
+def expected_shards(versions: Path, lanes: list[str]) -> list[Expected]:
+    """Shards and machine of each lane, from the default branch's own file."""
+    try:
+        backends = tomllib.loads(versions.read_text(encoding="utf-8"))["backends"]
+        found = [(lane, backends[lane]) for lane in lanes]
+        return [Expected(lane, int(of["shards"]), str(of["machine"])) for lane, of in found]
+    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{versions}: no shards and machine of {' '.join(lanes)}: {error!r}"
+        ) from None
+
+
+def deliver(api: GitHub, event: Event, pull: PullRequest, judgement: Judgement, lane: str) -> None:
+    """The check first: a comment that cannot be written must not leave it pending."""
+    told = summary(judgement)
+    # A pull request may be given another base afterwards; its checks stay with the commit.
+    name = f"warpwatch {lane}"
+    name += f" on {pull.branch}" if pull.branch != event.default_branch else ""
+    api.put_check(name, pull.head, judgement.conclusion, title(judgement), told)
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(told)
+    marker = MARKER.replace("verdict", f"{lane} verdict")
+    try:
+        api.put_comment(pull.number, marker, comment(judgement, event.url).replace(MARKER, marker))
+    except ApiError as error:
+        print(f"warning: the comment was not written: {error}", file=sys.stderr)

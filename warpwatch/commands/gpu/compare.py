@@ -1,0 +1,312 @@
+"""``compare``: measure two versions of the package side by side and judge what changed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from warpwatch.compare import paired_runs
+from warpwatch.config import metrics, targets
+from warpwatch.config import package as configuration
+from warpwatch.instruments import presence
+from warpwatch.instruments.counters import ncu
+from warpwatch.instruments.outcome import Outcome
+from warpwatch.judge.findings.compiled_moves import Change, causes
+from warpwatch.judge.model import advice, thresholds
+from warpwatch.judge.model.thresholds import Thresholds
+from warpwatch.judge.pairs.gate import Plan, judge_exact
+from warpwatch.judge.pairs.run_verdict import Judged, RunVerdict, settle
+from warpwatch.session import utilization, versions
+
+SCHEMA_VERSION = 1
+WORDS = {"regressed": "HURT", "improved": "helped", "missing": "LOST", "not applicable": "GAINED"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("base", metavar="BASE", help="a commit or a branch")
+    parser.add_argument("head", metavar="HEAD", nargs="?", default=versions.WORKING_TREE,
+                        help="a commit, a branch, or . for the working tree (default)")  # fmt: skip
+    parser.add_argument("--workload", action="append", default=[], metavar="NAME",
+                        help="these workloads (default: the fixed set)")  # fmt: skip
+    parser.add_argument("--kernel", metavar="NAME", help="all workloads of one kernel")
+    parser.add_argument("--target", action="append", default=[], metavar="NAME",
+                        help="compile for these only (default: all)")  # fmt: skip
+    parser.add_argument("--pairs", type=int, default=Plan.most_pairs, metavar="N",
+                        help="pairs of processes at most (default %(default)s)")  # fmt: skip
+    parser.add_argument("--seconds", type=float, default=600.0, metavar="S",
+                        help="at most this long on the GPU (default %(default)s)")  # fmt: skip
+    parser.add_argument("--no-counters", action="store_true",
+                        help="judge by time, answer and memory: half the processes")  # fmt: skip
+    parser.add_argument("--compiled-only", action="store_true", help="leave the GPU alone")
+    parser.add_argument("--thresholds", type=Path, metavar="FILE",
+                        help="default: reports/thresholds.toml")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="of the order of the pairs")
+    parser.add_argument("--all", action="store_true", help="list what is unchanged too")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Exit 0 clean, 1 regressed, 2 usage, 3 inconclusive or nothing measured."""
+    limits = thresholds.load(args.thresholds)
+    plan = Plan().within(args.pairs)
+    pairs = _pairs(args)
+    with tempfile.TemporaryDirectory(prefix="warpwatch-") as folder:
+        base = versions.prepare(args.base, Path(folder) / "base")
+        head = versions.prepare(args.head, Path(folder) / "head")
+        if versions.same_package(base, head):
+            path = configuration.load().path
+            print(f"{path} is the same in {base.label} and {head.label}: nothing can differ")
+            return 0
+        judged = judge_compiled(
+            versions.compiled(base, pairs, _tell), versions.compiled(head, pairs, _tell), limits
+        )
+        if not args.compiled_only:
+            if presence.has_gpu():
+                names = list(dict.fromkeys(workload for workload, _ in pairs))
+                with versions.gpu_turn(_tell), _stopped_by_signals() as stop:
+                    judged += _on_gpu(base, head, names, limits, plan, args, stop)
+            else:
+                _tell("no GPU here: judged by what the compilers say alone")
+    verdict = settle(judged, limits.false_discovery_rate)
+    if args.json:
+        print(json.dumps(document(base.label, head.label, verdict), indent=1))
+    else:
+        print("\n".join(lines(base.label, head.label, verdict, args.all)))
+    return verdict.exit_code
+
+
+def _pairs(args: argparse.Namespace) -> list[versions.Pair]:
+    """What to compile: the chosen workloads on the chosen targets, by default the fixed set."""
+    module = configuration.workloads()
+    chosen = [targets.get(name).name for name in args.target] or [t.name for t in targets.TARGETS]
+    if args.workload or args.kernel:
+        names = [module.get(name).name for name in args.workload]
+        if args.kernel:
+            names += [workload.name for workload in module.select(kernel=args.kernel)]
+            if not names:
+                raise ValueError(f"--kernel: no workload has a kernel {args.kernel!r}")
+        return [(name, target) for name in dict.fromkeys(names) for target in chosen]
+    return [(workload.name, target) for workload, target in module.fixed_set() if target in chosen]
+
+
+def judge_compiled(
+    base: Mapping[versions.Pair, Mapping[str, Any]],
+    head: Mapping[versions.Pair, Mapping[str, Any]],
+    limits: Thresholds,
+) -> list[Judged]:
+    """Every compiled metric with a direction, exactly. A kernel only one side has is gained or
+    lost once, not once a metric."""
+    judged = []
+    for pair in base:
+        before, after = base[pair], head[pair]
+        gone = "ok" if before["status"] == after["status"] == "not applicable" else ""
+        if gone:
+            continue
+        unable = {"not applicable", "import failed", "not measured"}
+        one_sided = {before["status"], after["status"]} & unable
+        for metric in metrics.COMPILED:
+            if metric.better is None or (one_sided and metric.name != "launches"):
+                continue
+            a, b = (float(row["values"][metric.name]) for row in (before, after))
+            if math.isnan(a) and math.isnan(b) and not one_sided:
+                continue
+            judgement = judge_exact(a, b, metric.better, limits.of(metric.name))
+            detail = after["detail"] or before["detail"]
+            if metric.name == "advisories" and not math.isnan(b - a):
+                detail = advice.words(_advisories(before), _advisories(after), more=b > a)
+            if judgement.verdict != "unchanged" and detail:
+                judgement = type(judgement)(**{**vars(judgement), "reason": detail})
+            judged.append(
+                Judged(
+                    metric=metric.name,
+                    subject=f"{pair[0]} @ {pair[1]}",
+                    unit=metric.unit,
+                    base=a,
+                    head=b,
+                    judgement=judgement,
+                    exact=True,
+                    instrument="compiled",
+                    evidence=metric.role == "evidence",
+                )
+            )
+    return judged
+
+
+def _advisories(row: Mapping[str, Any]) -> list[str]:
+    launches = row.get("evidence", {}).get("launches", ())
+    return [text for launch in launches for text in launch["advisories"]]
+
+
+def _on_gpu(
+    base: versions.Version,
+    head: versions.Version,
+    names: Sequence[str],
+    limits: Thresholds,
+    plan: Plan,
+    args: argparse.Namespace,
+    stop: threading.Event,
+) -> list[Judged]:
+    """Counters first, where they may be read: they are nearly exact. Time second."""
+    sides = {"base": base, "head": head}
+
+    def count(side: paired_runs.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
+        return utilization.by_ncu(workloads, environment=sides[side].environment)
+
+    judged: list[Judged] = []
+    ends = time.monotonic() + args.seconds
+    try:
+        if not args.no_counters:
+            plan_counted = (paired_runs.COUNTER_PLAN, args.seconds / 2.0, args.seed)
+            counted = paired_runs.Duel("ncu", count, *plan_counted, stop=stop)
+            judged += paired_runs.fight(counted, names, limits, _tell)
+    except (ncu.CountersRefusedError, ValueError) as refused:
+        _tell(f"no hardware counters, judged by time: {refused}")
+    turns = versions.Turns(sides, {"mode": "latency", "methods": ["cold"]})
+    seconds = ends - time.monotonic()
+    timed = paired_runs.Duel(
+        "latency", turns.measure, plan, seconds, args.seed + 1, turns.prepare, stop
+    )
+    try:
+        return judged + paired_runs.fight(timed, names, limits, _tell)
+    finally:
+        turns.close()
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """Set by the first Ctrl-C or SIGTERM, after which no pair begins and what was measured is
+    judged; a second one ends the comparison at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # Python lets the main thread alone ask for signals
+        return
+    asked = (signal.SIGINT, signal.SIGTERM)
+    before = {one: signal.getsignal(one) for one in asked}
+
+    def restore() -> None:
+        for one in asked:
+            signal.signal(one, before[one])
+
+    def handle(number: int, _: object) -> None:
+        stop.set()
+        restore()
+        _tell("stopped: this pair is the last; once more to end at once")
+
+    for one in asked:
+        signal.signal(one, handle)
+    try:
+        yield stop
+    finally:
+        restore()
+
+
+def document(base: str, head: str, verdict: RunVerdict) -> dict[str, Any]:
+    """The result as JSON; NaN is ``null``."""
+    series = [
+        _plain({**asdict(one), **asdict(one.judgement), "judgement": None})
+        for one in verdict.judged
+    ]
+    for row in series:
+        del row["judgement"]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "base": base,
+        "head": head,
+        "exit_code": verdict.exit_code,
+        "expected_false_alarms": verdict.expected_false,
+        "looks_like_noise": verdict.symmetric,
+        "causes": _causes(verdict),
+        "series": series,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _causes(verdict: RunVerdict) -> dict[str, list[str]]:
+    return causes(
+        Change(
+            one.subject,
+            one.metric,
+            one.judgement.verdict,
+            one.base,
+            one.head,
+            one.evidence,
+            one.judgement.reason,
+        )
+        for one in verdict.judged
+    )
+
+
+def lines(base: str, head: str, verdict: RunVerdict, show_all: bool) -> list[str]:
+    """The table, the causes, and one line that says it all."""
+    rank = ("missing", "regressed", "inconclusive", "improved", "not applicable", "unchanged")
+    judged = sorted(
+        (one for one in verdict.judged if not one.evidence),
+        key=lambda one: (rank.index(one.judgement.verdict), -_size(one)),
+    )
+    out = []
+    for one in judged:
+        found = one.judgement
+        if found.verdict == "unchanged" and not show_all:
+            continue
+        change = f"{found.ratio - 1:+.2%}" if math.isfinite(found.ratio) else ""
+        word = WORDS.get(found.verdict, found.verdict)
+        out.append(
+            f"{word:<13}{one.metric:<20}{_number(one.base):>12} -> {_number(one.head):<12}"
+            f"{one.unit:<8}{change:>9}  {one.subject}  ({_why(one)})"
+        )
+    for subject, sentences in _causes(verdict).items():
+        out.append(f"why {subject}: {'; '.join(sentences)}")
+    counts = {word: sum(one.judgement.verdict == word for one in judged) for word in rank}
+    summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    out.append(f"{base} -> {head}: {summary or 'nothing was measured'}")
+    if verdict.symmetric:
+        out.append("as many series improved as regressed a little: noise, so none of those counts")
+    noisy = [one for one in judged if not one.exact]
+    if noisy:
+        seen = [one.judgement.smallest_seen for one in noisy if one.judgement.smallest_seen > 0]
+        out.append(
+            f"of {len(noisy)} noisy series, {verdict.expected_false:.2g} false alarms are "
+            f"expected; the coarsest would have seen {max(seen, default=math.nan):.1%}"
+        )
+    return out
+
+
+def _why(one: Judged) -> str:
+    found = one.judgement
+    if found.test in ("exact", "none"):
+        return found.reason
+    return (
+        f"{found.reason}; {found.pairs} pairs, {found.noise} noise, "
+        f"would have seen {found.smallest_seen:.1%}"
+    )
+
+
+def _size(one: Judged) -> float:
+    ratio = one.judgement.ratio
+    return abs(math.log(ratio)) if ratio > 0 and math.isfinite(ratio) else math.inf
+
+
+def _number(value: float) -> str:
+    return "none" if math.isnan(value) else f"{value:,.6g}"
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

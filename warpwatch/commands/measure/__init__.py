@@ -1,0 +1,1 @@
+"""The commands that measure: one workload, or a history."""

@@ -1,0 +1,287 @@
+"""``history``: run asv over the newest commits that touch the measured package."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from warpwatch import project
+from warpwatch.config import isolation
+from warpwatch.config.package import CACHE_VARIABLE, load
+from warpwatch.config.package import workloads as load_workloads
+from warpwatch.instruments import presence
+from warpwatch.instruments.gpu.card import carve_outs, clocks
+from warpwatch.judge.evidence import compiled as kept_evidence
+from warpwatch.judge.evidence import measured as measured_evidence
+from warpwatch.judge.evidence import roofs as measured_roofs
+from warpwatch.judge.results.strict_json import RejectedError
+from warpwatch.session import commit
+
+# asv: 0 clean, 2 some benchmark failed (its row says so in the report), else it did not run.
+_MEASURED = (0, 2)
+# asv has built what all benchmarks of one module and commit share.
+_SET_UP = re.compile(r"· Setting up \S")
+
+# asv's headings start with a dot, with or without the share that is done; its tables do not.
+_HEADING = re.compile(r"(\[ *[\d.]+%\] )?·")
+# A benchmark that went well says nothing new: its table is in the log.
+_SHOWN = re.compile(r"^·|· For |Setting up|failed|skipped")
+_WITHOUT_GPU = ("compiled", "host")
+# In what a measuring process finds at its start, and notes on every outcome.
+_OF_THE_CARD = (clocks.SHARED, carve_outs.KEPT)
+# Compiled values need no quiet machine, and asv hands them out one by one: while it does, other
+# commits are compiled. Three queues keep two cores busy, since each waits now and then.
+_QUEUES = 3
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A run of asv over ``commits``, in an environment of its own where ``name`` is not empty."""
+
+    name: str
+    commits: Sequence[str]
+    patterns: Sequence[str]
+
+    @property
+    def log(self) -> Path:
+        return Path(".asv") / (f"run-{self.name}.log" if self.name else "run.log")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--commits", type=int, default=5, metavar="N", help="newest N commits; 0: all (default 5)"
+    )
+    parser.add_argument(
+        "--bench", action="append", default=[], metavar="REGEX", help="as asv's --bench"
+    )
+    parser.add_argument("--machine", metavar="NAME", help="as asv's --machine")
+
+
+def commits_that_touch(path: str, count: int, repository: Path | None = None) -> list[str]:
+    """The newest commits that change ``path``, newest first; 0 means all of them."""
+    limit = [f"--max-count={count}"] if count else []
+    log = subprocess.run(
+        [
+            "git",
+            "-C",
+            str(repository or load().repository_path),
+            "log",
+            "--format=%H",
+            *limit,
+            "HEAD",
+            "--",
+            path,
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return log.stdout.split()
+
+
+def patterns_of_the_set(patterns: list[str]) -> list[str]:
+    """asv's ``--bench`` patterns, less the GPU values that the history set leaves out anyway: asv
+    starts a process for each value, and the card would wait for them."""
+    known = [*load_workloads().all_workloads(), *commit.canaries()]
+    names = [workload.name for workload in known]
+    wanted = commit.wanted(names)
+    if wanted == names:
+        return patterns
+    # asv searches "module.class.method('parameter', ...)".
+    values = "|".join(re.escape(repr(name)) for name in wanted)
+    allowed = rf"(?:{'|'.join(_WITHOUT_GPU)})\.|.*\((?:{values})\)$"
+    return [f"^(?={allowed})(?=.*(?:{pattern}))" for pattern in patterns or [""]]
+
+
+def is_registered(machine: str | None) -> bool:
+    """Whether asv's machine file already describes it: in a container it comes from outside, so
+    that all runners of one key agree on it, and cannot be written."""
+    from asv.machine import Machine, MachineCollection
+    from asv.util import UserError
+
+    try:
+        MachineCollection.load(machine or Machine.get_unique_machine_name())
+    except UserError:
+        return False
+    return True
+
+
+def register(name: str | None) -> None:
+    """Write what asv finds out of this machine into its machine file, under ``name`` if there is
+    one: `asv machine` then writes nothing but the name, and results without a CPU are parted in the
+    report from those with one."""
+    from asv.machine import Machine, MachineCollection
+
+    found = Machine.get_defaults() | ({"machine": name} if name else {})
+    MachineCollection.save(found["machine"], found)
+
+
+def main(args: argparse.Namespace) -> int:
+    if args.commits < 0:
+        raise ValueError(f"--commits: expected 0 (all) or more, got {args.commits}")
+    package = load()
+    commits = commits_that_touch(package.path, args.commits)
+    if not commits:
+        print(f"no commit touches {package.path}: nothing to measure", file=sys.stderr)
+        return 3
+    asv = [sys.executable, "-m", "asv"]
+    machine = ["--machine", args.machine] if args.machine else []
+    if not is_registered(args.machine):
+        register(args.machine)
+    command = [*asv, "run", "HASHFILE:-", "--skip-existing", "--show-stderr", *machine]
+    print(
+        f"measuring {len(commits)} commits that touch {package.path}, newest first",
+        file=sys.stderr,
+        flush=True,
+    )
+    begin = time.time_ns()
+    with tempfile.TemporaryDirectory(prefix="compiled-") as kept:
+        # Most kernels do not change from one commit to the next: what is compiled is kept.
+        os.environ.setdefault(CACHE_VARIABLE, kept)
+        if args.bench or presence.has_gpu():
+            failed = _run([Queue("", commits, patterns_of_the_set(args.bench))], command)
+        else:
+            # Without a GPU its suites have nothing to say, one process a value. What times the
+            # host's work is alone on the machine.
+            failed = _run(queues(commits, patterns_of_the_set(["^compiled"])), command)
+            if _has("host"):  # a package under the harness may have none
+                failed += _run([Queue("host", commits, patterns_of_the_set(["^host"]))], command)
+    for line in said_since(begin):
+        print(line, file=sys.stderr)
+    for queue, code in failed:
+        print(f"asv stopped with exit code {code}; its output: {queue.log}", file=sys.stderr)
+    return 2 if failed else 0
+
+
+def said_since(begin_ns: int) -> list[str]:
+    """What gave the counters of the commits measured since, if not the best tier, and why, what
+    shares of peak are of on a card without a datasheet, and whether others computed on the card:
+    asv keeps to itself what a measuring process says. Each line once, of a card's ceilings the
+    newest."""
+    said: set[str] = set()
+    ceilings: dict[str, str] = {}
+    folder = project.results() / kept_evidence.FOLDER
+    for path in sorted(folder.glob(measured_evidence.MEASURED_PATTERN)):
+        if path.stat().st_mtime_ns < begin_ns:
+            continue
+        try:
+            data = measured_evidence.read_measured(path)
+            counted = measured_evidence.counted_by(path, data)
+            measured = measured_roofs.ceilings_of(path, data)
+        except RejectedError as error:
+            said.add(str(error))
+            continue
+        said |= measured_evidence.notes_on_all(data, _OF_THE_CARD)
+        if counted is not None and counted.why:
+            said.add(f"utilization is {counted.said}")
+        if measured is not None:
+            ceilings[measured.card] = (
+                f"no datasheet of {measured.card!r}: shares are of ceilings measured on it "
+                f"({measured.said}), times have no floor"
+            )
+    return sorted(said | set(ceilings.values()))
+
+
+def queues(commits: Sequence[str], patterns: Sequence[str]) -> list[Queue]:
+    """The commits dealt out over as many queues as keep this machine busy."""
+    cores = len(os.sched_getaffinity(0))
+    count = min(_QUEUES, len(commits)) if cores > 1 else 1
+    return [
+        Queue(str(number + 1) if number else "", commits[number::count], patterns)
+        for number in range(count)
+    ]
+
+
+def _run(together: Sequence[Queue], command: Sequence[str]) -> list[tuple[Queue, int]]:
+    """Run asv in all queues; those in which it stopped, and its exit codes. The first compiles its
+    first commit with all cores before the others begin: they find most kernels compiled. Each
+    begins when the one before it speaks: asv first writes its machine file anew, and stops where it
+    reads half of it."""
+    compiled = Event()
+    with ThreadPoolExecutor(len(together)) as pool:
+        first = pool.submit(run_asv, command, together[0], compiled)
+        compiled.wait()
+        others = []
+        for queue in together[1:]:
+            begun = Event()
+            others.append(pool.submit(run_asv, command, queue, begun=begun))
+            begun.wait()
+        codes = [one.result() for one in (first, *others)]
+    return [
+        (queue, code) for queue, code in zip(together, codes, strict=True) if code not in _MEASURED
+    ]
+
+
+def run_asv(
+    command: Sequence[str],
+    queue: Queue,
+    set_up: Event | None = None,
+    begun: Event | None = None,
+) -> int:
+    """Run asv in a queue: its tables go to the log, the rest to the terminal. ``begun`` tells that
+    it has said something, ``set_up`` that it has set up its first commit; both that it ended."""
+    log_file = project.folder() / queue.log
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    benches = [word for pattern in queue.patterns for word in ("--bench", pattern)]
+    try:
+        with (
+            log_file.open("w", encoding="utf-8") as log,
+            subprocess.Popen(
+                [*command, *benches],
+                cwd=project.folder(),
+                env={**os.environ, isolation.QUEUE_VARIABLE: queue.name},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+            ) as run,
+        ):
+            assert run.stdin is not None and run.stdout is not None
+            run.stdin.write("\n".join(queue.commits))
+            run.stdin.close()
+            shown = False
+            for line in run.stdout:
+                if begun is not None:
+                    begun.set()
+                log.write(line)
+                if _HEADING.match(line):
+                    shown = _SHOWN.search(line) is not None
+                if shown and line.strip():
+                    print(_labelled(queue, line), end="", file=sys.stderr, flush=True)
+                if set_up is not None and _SET_UP.search(line):
+                    set_up.set()
+        return run.wait()
+    finally:
+        for event in (set_up, begun):
+            if event is not None:
+                event.set()
+
+
+def _has(module: str) -> bool:
+    """Whether asv, when it ran last, found a benchmark in ``module`` that has values to measure."""
+    try:
+        found = json.loads((project.results() / "benchmarks.json").read_text("utf-8"))
+        return any(
+            name.startswith(f"{module}.") and all(one["params"])
+            for name, one in found.items()
+            if name != "version"
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return True  # asv says what it lacks
+
+
+def _labelled(queue: Queue, line: str) -> str:
+    return f"{queue.name:>4} {line}" if queue.name else line

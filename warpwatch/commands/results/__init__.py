@@ -1,0 +1,1 @@
+"""The commands that read results: reports, verdicts, triage."""

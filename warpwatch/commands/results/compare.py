@@ -1,0 +1,117 @@
+"""Judges two measured commits and prints the verdict table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from warpwatch.judge.model import thresholds
+from warpwatch.judge.model.commits import head
+from warpwatch.judge.pairs.commits import (
+    ORDER,
+    Compared,
+    Comparison,
+    judge_commits,
+    subject,
+    with_findings,
+)
+from warpwatch.report.builder import load
+from warpwatch.report.words import SHAPES, quantity
+
+from .report import add_source_arguments, sources_of
+
+SCHEMA_VERSION = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_source_arguments(parser)
+    parser.add_argument("base", metavar="BASE", help="the commit compared with")
+    parser.add_argument("head", metavar="HEAD", help="the commit judged")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--all", action="store_true", help="also list what is unchanged")
+    parser.add_argument("--thresholds", type=Path, metavar="FILE",
+                        help="what counts (default: reports/thresholds.toml)")  # fmt: skip
+
+
+def main(args: argparse.Namespace) -> int:
+    """Exit 0 clean, 1 regressed or missing, 3 inconclusive or nothing in common."""
+    base, newer = head(args.repo, args.base), head(args.repo, args.head)
+    limits = thresholds.load(args.thresholds)
+    history = load(sources_of(args))
+    verdict = judge_commits(history, base, newer, limits)
+    verdict = with_findings(history, base, newer, verdict)
+    if args.json:
+        print(json.dumps(_document(base, newer, verdict), indent=1, allow_nan=False))
+    else:
+        _print_table(base, newer, verdict, args.all)
+    return verdict.exit_code
+
+
+def _document(base: str, newer: str, verdict: Compared) -> dict[str, object]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "base": base,
+        "head": newer,
+        "exit_code": verdict.exit_code,
+        "expected_false_alarms": verdict.run.expected_false,
+        "looks_like_noise": verdict.run.symmetric,
+        "series": [
+            {
+                "machine": c.series.key.machine,
+                "environment": c.series.key.environment,
+                "benchmark": c.series.key.benchmark,
+                "params": list(c.series.key.params),
+                "metric": c.series.meaning.metric,
+                "workload": c.series.workload,
+                "target": c.series.target,
+                "unit": c.series.meaning.unit,
+                "role": c.series.meaning.role,
+                "verdict": c.verdict,
+                "before": c.before,
+                "after": c.after,
+                "reason": c.reason,
+                "findings": list(c.findings),
+                "accepted": c.accepted,
+            }
+            for c in verdict.comparisons
+        ],
+    }
+
+
+def _named(comparison: Comparison) -> list[str]:
+    return [f"finding {name}" for name in comparison.findings]
+
+
+def _print_table(base: str, newer: str, verdict: Compared, show_all: bool) -> None:
+    shown = [
+        c
+        for c in verdict.comparisons
+        if show_all or (c.verdict != "unchanged" and c.series.meaning.role == "verdict")
+    ]
+    rows = [
+        (
+            f"{SHAPES[c.verdict]} {c.verdict}",
+            quantity(c.before, c.series.meaning.unit),
+            quantity(c.after, c.series.meaning.unit),
+            c.series.meaning.metric or c.series.key.benchmark,
+            subject(c.series),
+            c.accepted or " ".join(filter(None, (c.reason, *_named(c)))),
+        )
+        for c in shown
+    ]
+    heads = ("verdict", "base", "head", "metric", "of", "")
+    widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(5)]
+    for row in (heads, *rows) if rows else ():
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        print("  ".join((*cells, row[5])).rstrip())
+    judged = [c for c in verdict.comparisons if c.series.meaning.role == "verdict"]
+    counts = {word: sum(c.verdict == word for c in judged) for word in ORDER}
+    summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    print(f"{base[:10]} -> {newer[:10]}: {summary or 'nothing was measured at either commit'}")
+    if verdict.run.symmetric:
+        print("as many series improved as regressed a little: noise, so none of those counts")
+    noisy = sum(not one.exact and not one.evidence for one in verdict.run.judged)
+    if noisy:
+        expected = verdict.run.expected_false
+        print(f"of {noisy} noisy series, {expected:.2g} false alarms are expected")

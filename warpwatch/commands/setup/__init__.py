@@ -1,0 +1,1 @@
+"""The commands that set a machine or a project up."""

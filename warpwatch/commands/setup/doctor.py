@@ -1,0 +1,221 @@
+"""``doctor``: say what this machine can measure, and for what is missing the remedy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from warpwatch import devices, project
+from warpwatch.config import package as configuration
+from warpwatch.config import targets
+from warpwatch.config.package import Package, load
+from warpwatch.instruments.counters import ncu, rocprof
+from warpwatch.session import utilization
+
+SCHEMA_VERSION = 1
+_TORCH = ((2, 11), None)
+_TRITON = ((3, 6), (3, 10))
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line: what was looked at, how it stands, and what to do where it does not stand well.
+
+    ``needed`` says that the main job (compiled metrics of commits and their report) fails without.
+    """
+
+    name: str
+    state: Literal["ok", "missing", "warning"]
+    detail: str
+    needed: bool = True
+    remedy: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the checks as JSON")
+
+
+def _version(text: str) -> tuple[int, int]:
+    numbers = text.split("+")[0].split(".")
+    return int(numbers[0]), int(numbers[1])
+
+
+def _python() -> Check:
+    found = f"{sys.version.split()[0]} at {sys.executable}"
+    if (3, 11) <= sys.version_info[:2] < (3, 15):
+        return Check("python", "ok", found)
+    return Check("python", "missing", found, remedy="use Python 3.11 to 3.14")
+
+
+def _distribution(
+    name: str, low: tuple[int, int] | None = None, high: tuple[int, int] | None = None
+) -> Check:
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return Check(name, "missing", "not installed", remedy="make setup")
+    if (low and _version(version) < low) or (high and _version(version) >= high):
+        return Check(name, "warning", f"{version} was never tried", remedy="make setup")
+    return Check(name, "ok", version)
+
+
+def _package() -> Check:
+    name = "measured package"
+    try:
+        package = load()
+    except ValueError as error:
+        return Check(name, "missing", str(error), remedy="mend the configuration file")
+    expected = package.repository_path / package.path
+    if not expected.is_dir():
+        detail = f"no folder {package.path} in {package.repository_path}"
+        return Check(name, "missing", detail, remedy="mend `path` in [package]")
+    place, problem = _imported_from(package)
+    if problem:
+        remedy = f"install the packages that {package.name} imports next to asv"
+        return Check(name, "missing", f"import {package.name}: {problem}", remedy=remedy)
+    if not place.is_relative_to(expected):
+        detail = f"{package.name} is imported from {place}, expected {expected}"
+        return Check(name, "missing", detail, remedy=f"uninstall the other {package.name}")
+    return Check(name, "ok", f"{package.name} from {expected}")
+
+
+def _imported_from(package: Package) -> tuple[Path, str]:
+    """Where Python finds the package of the working tree, or why it cannot be imported."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(package.source_root)!r}); import {package.name} as p;"
+        "print(p.__file__ or list(p.__path__)[0])"
+    )
+    # A folder of its own: the working folder may hold anything.
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+        )
+    lines = (done.stderr if done.returncode else done.stdout).strip().splitlines()
+    last = lines[-1] if lines else f"exit code {done.returncode}"
+    return (Path(), last) if done.returncode else (Path(last).resolve(), "")
+
+
+def _workloads() -> Check:
+    name = "workloads"
+    try:
+        package = load()
+    except ValueError:
+        return Check(name, "missing", "no configuration", remedy="mend the configuration file")
+    if str(package.source_root) not in sys.path:
+        sys.path.append(str(package.source_root))
+    try:
+        found = [one.name for one in configuration.workloads().all_workloads()]
+    except Exception as error:  # the user's module may raise anything
+        detail = f"import {package.workloads}: {type(error).__name__}: {error}"
+        return Check(name, "missing", detail, remedy="mend `workloads` in [package] or the module")
+    twice = sorted({one for one in found if found.count(one) > 1})
+    if twice:
+        return Check(name, "missing", f"two are called {twice[0]!r}", remedy="rename one of them")
+    sets = package.sets
+    unknown = sorted({*sets.history, *sets.canaries, *sets.host} - set(found))
+    if unknown:
+        detail = f"[sets] names {unknown[0]!r}, which is no workload"
+        return Check(name, "missing", detail, remedy="mend [sets] in the configuration file")
+    return Check(name, "ok", f"{len(found)} in {package.workloads}")
+
+
+def _repository() -> Check:
+    if shutil.which("git") is None:
+        return Check("git", "missing", "not on the PATH", remedy="install git")
+    try:
+        where = load().repository_path
+    except ValueError:
+        where = project.folder()
+    result = subprocess.run(
+        ["git", "-C", str(where), "rev-list", "--count", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode:
+        return Check(
+            "git", "missing", result.stderr.strip(), remedy="run inside a clone with history"
+        )
+    return Check("git", "ok", f"{result.stdout.strip()} commits")
+
+
+def _compiler(target: targets.Target) -> Check:
+    """Whether Triton has a backend for the target; compiling itself is the tests' matter."""
+    name = f"target {target.name}"
+    try:
+        from triton.backends import backends
+    except ImportError as error:
+        return Check(name, "missing", str(error), remedy="make setup")
+    backend = "nvidia" if target.backend == "cuda" else "amd"
+    if backend not in backends:
+        return Check(name, "missing", f"Triton has no {backend} backend", remedy="make setup")
+    return Check(name, "ok", f"compiled by Triton's {backend} backend")
+
+
+def _gpu() -> Check:
+    try:
+        import torch
+    except ImportError as error:
+        return Check("gpu", "warning", str(error), False, "make setup")
+    if not torch.cuda.is_available():
+        return Check(
+            "gpu", "warning", "none that torch can use", False, "compiled metrics need none"
+        )
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    unknown = [name for name in names if devices.identify(name) is None]
+    without = "; no datasheet: shares of peak are of ceilings measured on it" if unknown else ""
+    return Check("gpu", "ok", ", ".join(names) + without, False)
+
+
+def _counters() -> Check:
+    name, remedy = "hardware counters", "without them utilization comes from a lower tier"
+    if utilization.on_hip():
+        try:
+            tool = rocprof.command(Path())[0]
+        except rocprof.RocprofError as error:
+            return Check(name, "warning", str(error), False, remedy)
+        return Check(name, "warning", f"{tool}: {rocprof.UNPROVEN}", False, "hold them against it")
+    try:
+        return Check(name, "ok", f"{ncu.find()}, if the driver allows it", False)
+    except ncu.CountersRefusedError as error:
+        return Check(name, "warning", str(error), False, remedy)
+
+
+def checks() -> list[Check]:
+    """Every check of this machine, the needed ones first."""
+    probes: list[Callable[[], Check]] = [
+        _python,
+        lambda: _distribution("torch", *_TORCH),
+        lambda: _distribution("triton", *_TRITON),
+        lambda: _distribution("asv"),
+        _package,
+        _workloads,
+        _repository,
+        *(lambda target=target: _compiler(target) for target in targets.TARGETS),
+        _gpu,
+        _counters,
+    ]
+    return [probe() for probe in probes]
+
+
+def main(args: argparse.Namespace) -> int:
+    found = checks()
+    broken = any(check.needed and check.state == "missing" for check in found)
+    if args.json:
+        report = {"schema": SCHEMA_VERSION, "checks": [asdict(check) for check in found]}
+        print(json.dumps(report, indent=2))
+        return 2 if broken else 0
+    for check in found:
+        line = f"{check.state:8} {check.name:20} {check.detail}"
+        print(line + (f"  ->  {check.remedy}" if check.remedy else ""))
+    print("the main job cannot run" if broken else "the main job can run: warpwatch history")
+    return 2 if broken else 0

@@ -1,0 +1,1 @@
+"""Base and head of a change, measured interleaved."""

@@ -1,0 +1,1 @@
+"""What the user configures: the measured package, metrics, targets, shards."""

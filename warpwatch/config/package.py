@@ -1,0 +1,199 @@
+"""What is measured: the package, where its repository is, its workloads and its sets."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from warpwatch import project
+
+# A folder that keeps what the compilers made, for a run over many commits.
+CACHE_VARIABLE = "WARPWATCH_COMPILER_CACHE"
+
+_SECTIONS = ("package", "sets")
+_NEEDED = ("name", "path", "workloads")
+_MODULES = ("name", "workloads", "peers")
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Workloads that runs treat apart, each by its name.
+
+    Attributes:
+        history: Measured on a GPU when ``WARPWATCH_GPU_SET=history``; empty: all of them.
+        history_peers: Peers' workloads (``WORKLOAD @ PEER``) of that set.
+        canaries: Workloads whose peers every commit measures. No commit changes a peer, so one that
+            moves says that the machine changed.
+        canary_peers: The peers that serve as canaries.
+        host: Workloads whose host time is read; empty: all of them.
+    """
+
+    history: tuple[str, ...] = ()
+    history_peers: tuple[str, ...] = ()
+    canaries: tuple[str, ...] = ()
+    canary_peers: tuple[str, ...] = ()
+    host: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Package:
+    """The measured package.
+
+    Attributes:
+        name: What is imported, such as ``fastops`` or ``company.fastops``.
+        path: The folder of the repository that holds it, such as ``src/fastops``.
+        workloads: The module that offers ``all_workloads``, ``get``, ``select`` and ``fixed_set``.
+        peers: The module whose ``PEERS`` compute the same as the workloads; none where empty.
+        workloads_folder: A folder for Python's path in which ``workloads`` is found, beside the
+            configuration file's own; relative to that file.
+        repository: The git repository that holds the package, relative to the configuration file.
+        sets: Workloads that runs treat apart.
+    """
+
+    name: str
+    path: str
+    workloads: str
+    peers: str = ""
+    workloads_folder: str = ""
+    repository: str = "."
+    sets: Sets = field(default_factory=Sets)
+
+    @property
+    def repository_path(self) -> Path:
+        """The repository as an absolute path."""
+        return (project.folder() / self.repository).resolve()
+
+    @property
+    def source_root(self) -> Path:
+        """The folder of the working tree that Python must search to import the package."""
+        levels = len(self.name.split(".")) - 1
+        return (self.repository_path / self.path).parents[levels]
+
+    @property
+    def workload_roots(self) -> tuple[Path, ...]:
+        """The folders in which the module of the workloads is looked for."""
+        named = [self.workloads_folder] if self.workloads_folder else []
+        return tuple((project.folder() / one).resolve() for one in (*named, "."))
+
+
+def load(file: Path | None = None) -> Package:
+    """Read the configuration.
+
+    Args:
+        file: A ``warpwatch.toml``, or a ``pyproject.toml`` with ``[tool.warpwatch]``; by default
+            the one that :func:`warpwatch.project.configuration_file` finds.
+
+    Returns:
+        The measured package.
+
+    Raises:
+        ValueError: The file is missing or has mistakes; all of them are listed.
+    """
+    path = file or project.configuration_file()
+    if not path.is_file():
+        raise ValueError(
+            f"{path}: no such file. `warpwatch init` writes one; --config FILE names another"
+        )
+    try:
+        data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read as TOML: {error}") from error
+    if path.name == "pyproject.toml":
+        data = data.get("tool", {}).get(project.SECTION, {})
+    mistakes = [f"unknown section [{key}]" for key in data if key not in _SECTIONS]
+    section = data.get("package")
+    if not isinstance(section, dict):
+        raise ValueError(
+            f"{path}: expected a section [package] with name, path and workloads; it has none"
+        )
+    mistakes += _package_mistakes(section, path.parent)
+    sets, more = _sets(data.get("sets", {}))
+    if mistakes or more:
+        raise ValueError(f"{path}: " + "; ".join(mistakes + more))
+    return Package(**section, sets=sets)
+
+
+def _package_mistakes(section: dict[str, Any], folder: Path) -> list[str]:
+    known = [one.name for one in fields(Package) if one.name != "sets"]
+    mistakes = [
+        f"[package] {key}: unknown key, expected one of {' '.join(known)}"
+        for key in section
+        if key not in known
+    ]
+    for key in known:
+        if key not in section and key not in _NEEDED:
+            continue
+        value = section.get(key)
+        if not isinstance(value, str) or not value:
+            mistakes.append(f"[package] {key}: expected a non-empty string, got {value!r}")
+        elif key in _MODULES:
+            if not all(part.isidentifier() for part in value.split(".")):
+                mistakes.append(f"[package] {key}: expected a dotted Python name, got {value!r}")
+        elif key == "path":
+            if Path(value).is_absolute() or ".." in Path(value).parts:
+                expected = "expected a folder inside the repository"
+                mistakes.append(f"[package] path: {expected}, got {value!r}")
+        elif not (folder / value).is_dir():
+            mistakes.append(f"[package] {key}: no folder {value!r} next to the file")
+    name, path = section.get("name"), section.get("path")
+    if isinstance(name, str) and isinstance(path, str) and not mistakes:
+        mistakes += _place_mistakes(name, path)
+    return mistakes
+
+
+def _place_mistakes(name: str, path: str) -> list[str]:
+    """``path`` ends with the parts of ``name``: else Python cannot import it from there."""
+    parts = name.split(".")
+    if list(Path(path).parts[-len(parts) :]) == parts:
+        return []
+    expected = "/".join(parts)
+    return [f"[package] path: expected a folder that ends in {expected} for {name}, got {path!r}"]
+
+
+def _sets(section: Any) -> tuple[Sets, list[str]]:
+    if not isinstance(section, dict):
+        return Sets(), ["[sets]: expected lists of workloads' names"]
+    known = [one.name for one in fields(Sets)]
+    mistakes = [
+        f"[sets] {key}: unknown key, expected one of {' '.join(known)}"
+        for key in section
+        if key not in known
+    ]
+    found: dict[str, tuple[str, ...]] = {}
+    for key in known:
+        value = section.get(key, [])
+        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            found[key] = tuple(value)
+        else:
+            mistakes.append(f"[sets] {key}: expected a list of workloads' names, got {value!r}")
+    return Sets(**found), mistakes
+
+
+def workloads() -> ModuleType:
+    """Import the configured workloads module.
+
+    Returns:
+        The module named by ``workloads`` in ``[package]``.
+    """
+    package = load()
+    return _imported(package.workloads, package)
+
+
+def peers() -> ModuleType | None:
+    """Import the configured module of peers; ``None`` where none is configured."""
+    package = load()
+    return _imported(package.peers, package) if package.peers else None
+
+
+def _imported(name: str, package: Package) -> ModuleType:
+    for root in package.workload_roots:
+        if (root / name.split(".")[0]).is_dir() or (root / f"{name}.py").is_file():
+            if str(root) not in sys.path:
+                sys.path.append(str(root))
+            break
+    return importlib.import_module(name)

@@ -1,0 +1,59 @@
+"""Reads what compilers make of a kernel, on a machine without a GPU."""
+
+import hashlib
+from pathlib import Path
+
+from warpwatch import devices
+from warpwatch.config import targets
+from warpwatch.instruments import method
+from warpwatch.instruments.compiled.formats.recording import (
+    Failure,
+    Kernel,
+    Launch,
+    Recording,
+    TorchOp,
+)
+from warpwatch.instruments.compiled.measure.workload import Measurement, Status, measure
+from warpwatch.instruments.compiled.record.call import record
+
+# What only names, keeps or shows results cannot change a value.
+_NO_METHOD = {
+    "__init__.py",
+    "comparison.py",
+    "errors.py",
+    "evidence.py",
+    "identity.py",
+    "kept.py",
+    "packing.py",
+    "sides.py",
+    "upgrade_page.py",
+}
+
+
+def _method_version() -> str:
+    """Of everything a value is made with: a change of method is a border, never a step."""
+    folder = Path(__file__).parent
+    files = [str(path) for path in folder.rglob("*.py") if path.name not in _NO_METHOD]
+    sheets = repr([devices.load(target.device) for target in targets.TARGETS])
+    return method.version(
+        "compiled-0feb5c74870b",
+        "4730c54301a2",
+        method.method_hash(*files),
+        hashlib.sha256(sheets.encode()).hexdigest()[:12],
+    )
+
+
+METHOD_VERSION = _method_version()
+
+__all__ = [
+    "METHOD_VERSION",
+    "Failure",
+    "Kernel",
+    "Launch",
+    "Measurement",
+    "Recording",
+    "Status",
+    "TorchOp",
+    "measure",
+    "record",
+]

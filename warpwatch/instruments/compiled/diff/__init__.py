@@ -1,0 +1,1 @@
+"""Two versions of compiled kernels, compared."""

@@ -1,0 +1,266 @@
+"""Two sides of the same measurements: what got better or worse, and what explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from warpwatch.config import metrics
+from warpwatch.instruments.compiled.machine_code.identity import differences
+from warpwatch.instruments.compiled.measure.jobs import Result
+from warpwatch.judge.model import thresholds
+from warpwatch.judge.model.thresholds import Threshold
+
+Word = Literal["HURT", "helped", "LOST", "GAINED", "same", "other code", "nothing"]
+
+_GRAVEST = (
+    "compile_failures",
+    "tensor_core_level",
+    "advisories",
+    "spilled_bytes",
+    "copied_bytes",
+    "launches",
+    "async_copy_level",
+    "bound_us",
+    "blocks_in_flight",
+)
+_WORDS = ("LOST", "HURT", "helped", "GAINED", "other code", "same", "nothing")
+_EXPLAINING = ("registers", "shared_bytes", "code_bytes")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One metric, before and after. ``better`` is ``None`` where it has no direction."""
+
+    metric: str
+    old: float
+    new: float
+    better: bool | None
+
+    @property
+    def gravity(self) -> tuple[int, float]:
+        """Sorts the gravest first: by what is lost, then by how much."""
+        kind = _GRAVEST.index(self.metric) if self.metric in _GRAVEST else len(_GRAVEST)
+        return kind, -abs(self.new - self.old) / (abs(self.old) or 1)
+
+    def __str__(self) -> str:
+        return f"{self.metric} {_number(self.old)} -> {_number(self.new)}"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One workload or call on one target, before and after.
+
+    ``LOST`` compiled before and does not now; ``GAINED`` the other way round; ``other code``
+    changed without a verdict metric moving; ``nothing`` is known of one side or both. ``kernels``
+    says which kernels run in place of which others: their values say little about each other.
+    """
+
+    name: str
+    target: str
+    word: Word
+    verdicts: tuple[Change, ...] = ()
+    evidence: tuple[Change, ...] = ()
+    causes: tuple[str, ...] = ()
+    kernels: str = ""
+
+    @property
+    def worst(self) -> Change | None:
+        """The gravest of what got worse."""
+        worse = [change for change in self.verdicts if change.better is False]
+        return min(worse, key=lambda change: change.gravity, default=None)
+
+
+@cache
+def _limits() -> Mapping[str, Threshold]:
+    """Metrics that must move by some amount to be worth a word; the rest is exact."""
+    return thresholds.load().metrics
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+
+
+def compare(old: Iterable[Result], new: Iterable[Result]) -> list[Compared]:
+    """Pair results by name and target; the worst first."""
+    before = {(one.job.name, one.job.target): one for one in old}
+    after = {(one.job.name, one.job.target): one for one in new}
+    found = [_compare(before[key], after[key], *key) for key in after if key in before]
+    return sorted(found, key=_order)
+
+
+def _order(one: Compared) -> tuple[object, ...]:
+    gravity = one.worst.gravity if one.worst else (0, 0.0)
+    return _WORDS.index(one.word), gravity, one.name, one.target
+
+
+def _compare(old: Result, new: Result, name: str, target: str) -> Compared:
+    unknown = [one for one in (old, new) if one.status == "not measured"]
+    if unknown or "ok" not in (old.status, new.status):
+        return Compared(name, target, "nothing", causes=((unknown or [new])[0].detail,))
+    if new.status != "ok":
+        return Compared(name, target, "LOST", causes=(new.detail,))
+    if old.status != "ok":
+        return Compared(name, target, "GAINED", causes=(f"before: {old.detail}",))
+    verdicts, evidence = [], []
+    for metric in metrics.COMPILED:
+        change = _change(metric, old.values.get(metric.name), new.values.get(metric.name))
+        if change is None:
+            continue
+        if metric.role == "verdict":
+            verdicts.append(change)
+        elif metric.name in _EXPLAINING:
+            evidence.append(change)
+    word: Word = "same" if _codes(old) == _codes(new) else "other code"
+    if any(change.better is False for change in verdicts):
+        word = "HURT"
+    elif verdicts:
+        word = "helped"
+    return Compared(
+        name,
+        target,
+        word,
+        tuple(verdicts),
+        tuple(evidence),
+        tuple(causes(old, new)),
+        _replaced(old, new),
+    )
+
+
+def _replaced(old: Result, new: Result) -> str:
+    names = [[one["kernel"] for one in _launches(side)] for side in (old, new)]
+    if sorted(names[0]) == sorted(names[1]):
+        return ""
+    return f"{', '.join(names[0]) or 'none'} -> {', '.join(names[1]) or 'none'}"
+
+
+def _change(metric: metrics.Metric, old: float | None, new: float | None) -> Change | None:
+    if old is None or new is None or old == new:
+        return None
+    counts = _limits().get(metric.name)
+    if counts is not None and not counts.passed(old, new):
+        return None
+    better = None if metric.better is None else (new < old) == (metric.better == "lower")
+    return Change(metric.name, old, new, better)
+
+
+def _launches(result: Result) -> list[Mapping[str, Any]]:
+    return list(result.evidence.get("launches", []))
+
+
+def _codes(result: Result) -> list[str]:
+    return [one["code"] for one in _launches(result)]
+
+
+def causes(old: Result, new: Result) -> list[str]:
+    """What in launches and code differs, in words; each kernel once."""
+    said: list[str] = []
+    before, after = _launches(old), _launches(new)
+    replaced = _replaced(old, new)
+    if replaced:
+        said.append(f"launches {replaced}")
+    said += _operations(old, new)
+    if len(before) != len(after):
+        return said
+    for one, other in zip(before, after, strict=True):
+        if one["code"] != other["code"] or one["grid"] != other["grid"]:
+            said += [text for text in _launch_causes(one, other) if text not in said]
+    return said
+
+
+def _operations(old: Result, new: Result) -> list[str]:
+    counts: list[dict[str, int]] = []
+    for side in (old, new):
+        count: dict[str, int] = {}
+        for op in side.evidence.get("torch_ops", []):
+            count[op["name"]] = count.get(op["name"], 0) + op["launches"]
+        counts.append(count)
+    names = sorted(set(counts[0]) | set(counts[1]))
+    return [
+        f"torch runs {name} {counts[0].get(name, 0)} -> {counts[1].get(name, 0)} times"
+        for name in names
+        if counts[0].get(name, 0) != counts[1].get(name, 0)
+    ]
+
+
+def _launch_causes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    kernel, said = other["kernel"], []
+    for key, words in (
+        ("grid", "grid"),
+        ("num_warps", "warps"),
+        ("num_stages", "stages"),
+        ("tensor_core_level", "tensor-core level"),
+        ("async_copy_level", "asynchronous copies, level"),
+        ("spilled_bytes", "spilled bytes"),
+        ("registers", "registers"),
+        ("shared_bytes", "shared memory"),
+    ):
+        if one.get(key) != other.get(key):
+            said.append(f"{words} {one.get(key)} -> {other.get(key)}")
+    new_advice = [text for text in other["advisories"] if text not in one["advisories"]]
+    said += new_advice
+    # Another kernel has other constants: only those of both are compared.
+    for name in sorted(set(one["constants"]) & set(other["constants"])):
+        values = one["constants"][name], other["constants"][name]
+        if values[0] != values[1]:
+            said.append(f"{name} {values[0]} -> {values[1]}")
+    occupied = one["occupancy"]["limited_by"], other["occupancy"]["limited_by"]
+    if one["occupancy"]["blocks"] != other["occupancy"]["blocks"]:
+        counts = one["occupancy"]["blocks"], other["occupancy"]["blocks"]
+        by = occupied[1] if occupied[0] == occupied[1] else f"{occupied[0]}, now {occupied[1]}"
+        said.append(f"blocks in flight {counts[0]} -> {counts[1]}, limited by {by}")
+    bounded = one["bound"]["limited_by"], other["bound"]["limited_by"]
+    if bounded[0] != bounded[1]:
+        said.append(f"bound by {bounded[0]} -> {bounded[1]}")
+    busy = [side["bound"].get("units_us", {}).get(bounded[1]) for side in (one, other)]
+    if None not in busy and _limits()["bound_us"].passed(*busy):
+        said.append(f"{bounded[1]} busy {_number(busy[0])} -> {_number(busy[1])} us")
+    for kind in ("local", "tensor", "shared", "special"):
+        loops = [sum(loop.get(kind, 0) for loop in side["hot_loops"]) for side in (one, other)]
+        if loops[0] != loops[1] and kind in ("local", "tensor"):
+            said.append(f"{kind} instructions in hot loops {loops[0]} -> {loops[1]}")
+    return [f"{kernel}: {text}" for text in said or _mix(one, other)]
+
+
+def _mix(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """How code differs that differs in nothing else."""
+    if one["code"] == other["code"]:
+        return []
+    counts = one["instructions"], other["instructions"]
+    moved = [
+        f"{kind} {counts[0].get(kind, 0)} -> {counts[1].get(kind, 0)}"
+        for kind in sorted(counts[0] | counts[1])
+        if counts[0].get(kind, 0) != counts[1].get(kind, 0)
+    ]
+    if moved:
+        return [f"instructions: {', '.join(moved)}"]
+    # Where addresses.py may not help, ptxas makes either of two codes for sm_100 of one source.
+    return ["as many instructions of each class, in another order or with other operands"]
+
+
+def code_differences(old: Result, new: Result, names: tuple[str, str]) -> list[tuple[str, str]]:
+    """(kernel, unified diff) of each launch whose code differs, in the order of the launches."""
+    before, after = _launches(old), _launches(new)
+    found = []
+    for i in range(max(len(before), len(after))):
+        sides = [one[i] if i < len(one) else None for one in (before, after)]
+        if sides[0] and sides[1] and sides[0]["code"] == sides[1]["code"]:
+            continue
+        texts = [
+            result.code.get(side["code"], "") if side else ""
+            for result, side in zip((old, new), sides, strict=True)
+        ]
+        if texts[0] != texts[1]:
+            kernel = str((sides[1] or sides[0] or {"kernel": "?"})["kernel"])
+            found.append((kernel, differences(*texts, names=names)))
+    return found
+
+
+def in_words(compared: Sequence[Compared]) -> str:
+    """How many there are of each word, the worst first."""
+    counts: dict[str, int] = {}
+    for one in compared:
+        counts[one.word] = counts.get(one.word, 0) + 1
+    return ", ".join(f"{count} {word}" for word, count in counts.items())

@@ -1,0 +1,1 @@
+"""The files and values that pass between recording and reading."""

@@ -1,0 +1,118 @@
+"""What one recorded call did: its kernel launches, torch's own operations, and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from warpwatch.config.targets import Target
+
+
+class HarnessError(RuntimeError):
+    """The instrument itself failed: never the fault of the code that is measured."""
+
+
+@dataclass(frozen=True)
+class TensorArgument:
+    """A pointer a kernel was given. ``nbytes`` counts an expanded dimension once. ``values`` holds
+    the memory behind small integer tensors (lengths, tables), so that loop bounds which are read
+    from it can be evaluated: one element after the other from where it points, those that are not
+    known masked."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    nbytes: int
+    address: int
+    values: np.ndarray | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class DescriptorArgument:
+    """A tensor descriptor made on the host."""
+
+    base: TensorArgument
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block_shape: tuple[int, ...]
+
+
+Scalar = int | float | bool | None
+Argument = TensorArgument | DescriptorArgument | Scalar | str | tuple["Argument", ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One compiled kernel: what the compiler said and every text it left.
+
+    ``texts`` maps stages (``ttir``, ``ttgir``, ``ptx``, ``amdgcn``) to text; ``binary`` is the
+    cubin or hsaco. ``log`` is what ptxas printed.
+    """
+
+    name: str
+    target: Target
+    binary: bytes = field(repr=False)
+    texts: Mapping[str, str] = field(repr=False)
+    num_warps: int
+    num_ctas: int
+    num_stages: int
+    shared_bytes: int
+    log: str = field(repr=False)
+    compile_seconds: float
+    triton_version: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch that would have happened. ``arguments`` has every argument by name, constexprs
+    included; ``signature`` the type Triton gave each, ``attributes`` what it was specialised for
+    (``tt.divisibility``, ``tt.pointer_range``)."""
+
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    arguments: Mapping[str, Argument]
+    signature: Mapping[str, str]
+    attributes: Mapping[str, tuple[tuple[str, int], ...]]
+
+    @property
+    def programs(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+@dataclass(frozen=True)
+class TorchOp:
+    """An operation of torch itself on device tensors; views are none.
+
+    ``bytes_moved`` is what it reads and writes, ``copied_bytes`` what it writes when all it does
+    is to copy.
+    """
+
+    name: str
+    launches: int
+    bytes_moved: int
+    copied_bytes: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A launch that did not get as far as the device. ``error`` is one line."""
+
+    kernel: str
+    stage: Literal["compile", "resources"]
+    error: str
+    details: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Everything one call did, in order."""
+
+    target: Target
+    launches: tuple[Launch, ...]
+    torch_ops: tuple[TorchOp, ...]
+    failures: tuple[Failure, ...]
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""Reads the machine code of NVIDIA and AMD kernels."""

@@ -1,0 +1,161 @@
+"""Several cubins as one, for a disassembler that takes longer to start than to read any of them.
+
+What it looks at is kept: code, what is relocated in it, the tables of each function, symbols. What
+is said of a file as a whole (its call graph, debug information) is left out.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from warpwatch.instruments.compiled.formats import elf
+
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMBOLS, _ADDED, _RELOCATED = 2, 4, 9  # kinds of sections
+_INFO_IS_A_SECTION = 0x40
+# What a section of code is about, below its count of registers.
+_SYMBOL_OF_CODE = 0xFFFFFF
+_OF_THE_FILE = re.compile(r"\.nv\.(info|callgraph|rel\.action|prototype)$|(\.rela?)?\.debug")
+# Of a function that jumps by a table: where to. Behind such a jump stand the names of its labels,
+# which number all labels of a file.
+_TARGETS_OF_A_JUMP = 0x34
+_BEGINS = re.compile(r"^//-+ (?P<name>\S+) +-+$", re.MULTILINE)
+
+
+class _Symbol(NamedTuple):
+    name: str
+    info: int
+    other: int
+    section: int
+    value: int
+    size: int
+
+    @property
+    def is_local(self) -> bool:
+        return self.info >> 4 == 0
+
+
+@dataclass(frozen=True)
+class _File:
+    """A cubin's sections and symbols that are kept, by the numbers they have in it."""
+
+    header: tuple[int, ...]
+    sections: Mapping[int, elf.Section]
+    symbols: Mapping[int, _Symbol]
+
+    @property
+    def code(self) -> set[str]:
+        return {one.name for one in self.sections.values() if one.name.startswith(".text")}
+
+
+def jumps_by_a_table(cubin: bytes) -> bool:
+    """Whether any function does."""
+    return _jumps_by_a_table(_read(cubin))
+
+
+def _jumps_by_a_table(file: _File) -> bool:
+    return any(
+        name == _TARGETS_OF_A_JUMP
+        for one in file.sections.values()
+        if one.name.startswith(".nv.info.")
+        for name, _ in elf.attributes(one.body)
+    )
+
+
+def groups(cubins: Sequence[bytes]) -> list[list[int]]:
+    """Which of ``cubins`` can be one: those for one architecture whose functions have names of
+    their own, and which read the same wherever they stand."""
+    found: list[tuple[tuple[object, ...], set[str], list[int]]] = []
+    for place, file in enumerate(map(_read, cubins)):
+        # One that jumps by a table is of a kind of its own.
+        kind = (place,) if _jumps_by_a_table(file) else (*file.header[:4], file.header[7])
+        for other, names, places in found:
+            if kind == other and not names & file.code:
+                names |= file.code
+                places.append(place)
+                break
+        else:
+            found.append((kind, file.code, [place]))
+    return [places for _, _, places in found]
+
+
+def merged(cubins: Sequence[bytes]) -> bytes:
+    """One cubin with the functions of all."""
+    files = [_read(cubin) for cubin in cubins]
+    kept = [(of, number) for of, file in enumerate(files) for number in file.sections]
+    # Behind no section, two of names and one of symbols.
+    sections = {place: number for number, place in enumerate(kept, 4)}
+    # Those that only their file sees come before all others.
+    order = sorted(
+        ((of, number) for of, file in enumerate(files) for number in file.symbols),
+        key=lambda place: not files[place[0]].symbols[place[1]].is_local,
+    )
+    names, table, local = bytearray(1), bytearray(_SYMBOL.size), 1
+    for of, number in order:
+        one = files[of].symbols[number]
+        local += one.is_local
+        place = sections.get((of, one.section), one.section)
+        table += _SYMBOL.pack(len(names), one.info, one.other, place, one.value, one.size)
+        names += one.name.encode() + b"\0"
+    numbered: list[dict[int, int]] = [{} for _ in files]
+    for at, (of, number) in enumerate(order, 1):
+        numbered[of][number] = at
+    made = [
+        elf.Section(".strtab", elf.NAMES, 0, bytes(names), len(names)),
+        elf.Section(".symtab", _SYMBOLS, 0, bytes(table), len(table), 2, local, 8, _SYMBOL.size),
+    ]
+    for of, number in kept:
+        section, mine = files[of].sections[number], numbered[of]
+        info = section.info
+        if section.name.startswith(".text"):
+            info = info & ~_SYMBOL_OF_CODE | mine.get(info & _SYMBOL_OF_CODE, 0)
+        elif section.flags & _INFO_IS_A_SECTION:
+            info = sections.get((of, info), 0)
+        body, link = _relocated(section, mine), 3 if section.link else 0
+        made.append(replace(section, body=body, link=link, info=info))
+    return elf.written(files[0].header, made)
+
+
+def split(text: str, cubins: Sequence[bytes]) -> list[str] | None:
+    """What a disassembler wrote of :func:`merged`, one text a cubin; none where one lacks code."""
+    begins = [*_BEGINS.finditer(text)]
+    ends = [*(one.start() for one in begins[1:]), len(text)]
+    parts = {one["name"]: text[one.start() : end] for one, end in zip(begins, ends, strict=True)}
+    wanted = [_read(cubin).code for cubin in cubins]
+    if any(not names <= parts.keys() for names in wanted):
+        return None
+    return ["".join(part for name, part in parts.items() if name in names) for names in wanted]
+
+
+def _read(cubin: bytes) -> _File:
+    header, sections = elf.sections(cubin)
+    kept = {
+        number: one
+        for number, one in enumerate(sections)
+        if number and one.kind not in (_SYMBOLS, elf.NAMES) and not _OF_THE_FILE.match(one.name)
+    }
+    symbols = {}
+    for table in (one for one in sections if one.kind == _SYMBOLS):  # one, or none
+        names = sections[table.link].body
+        for number, (name, *rest) in enumerate(_SYMBOL.iter_unpack(table.body)):
+            one = _Symbol(elf.name_at(names, name), *rest)
+            # None at all, or one of what is left out.
+            if number and (one.section in kept or not 0 < one.section < len(sections)):
+                symbols[number] = one
+    return _File(header, kept, symbols)
+
+
+def _relocated(section: elf.Section, symbols: Mapping[int, int]) -> bytes:
+    """The body of a section, its symbols by their new numbers."""
+    form = {_ADDED: struct.Struct("<QIIq"), _RELOCATED: struct.Struct("<QII")}.get(section.kind)
+    if form is None:
+        return section.body
+    rows = (
+        form.pack(at, kind, symbols.get(symbol, 0), *added)
+        for at, kind, symbol, *added in form.iter_unpack(section.body)
+    )
+    return b"".join(rows)

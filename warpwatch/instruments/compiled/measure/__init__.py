@@ -1,0 +1,1 @@
+"""The compiled metrics of workloads, in processes of their own."""

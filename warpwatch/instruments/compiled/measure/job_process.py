@@ -1,0 +1,205 @@
+"""Takes batches of jobs on standard input, measures each in a fork, prints one JSON line a result.
+
+The parent imports torch, Triton and the instrument, and nothing of what is measured: a fork starts
+with all of them at no cost, and with no trace of another target. A child that dies or is silent for
+too long costs the job it was at; a new one goes on with the rest of its batch.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import selectors
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import IO, NoReturn
+
+from warpwatch.config import isolation
+
+from .jobs import Job
+from .workload import Measurement, Status, measure, measure_call
+
+_MANY = 60  # jobs: the fixed set, not a call on each target
+
+
+@dataclass
+class _Child:
+    """A fork at work. ``done`` counts its jobs with a result, ``words`` is its standard error."""
+
+    batch: Sequence[Job]
+    process: int
+    results: int
+    words: IO[bytes]
+    deadline: float
+    text: bytes = b""
+    done: int = 0
+    silenced: bool = False
+
+
+def main() -> int:
+    # Whatever a library prints goes to standard error: standard output is for results.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    request = json.load(sys.stdin)
+    batches = deque([Job(**job) for job in batch] for batch in request["batches"])
+    _import_tools(many=sum(map(len, batches)) > _MANY)
+    running: dict[int, _Child] = {}
+    try:
+        _serve(batches, running, answers, int(request["processes"]), float(request["job_seconds"]))
+    finally:
+        for child in running.values():
+            _kill(child)
+    return 0
+
+
+def _import_tools(*, many: bool) -> None:
+    import torch
+    import triton.experimental.gluon
+    import triton.language
+    from triton.runtime.cache import triton_key
+
+    from warpwatch.instruments.compiled.record import call as record
+    from warpwatch.instruments.compiled.record import callables, driver
+    from warpwatch.instruments.compiled.record.torch import ops as torch_ops
+
+    from . import evidence, reading
+
+    triton_key()  # a hash of all of Triton, remembered: half a second for each fork otherwise
+    if many:
+        # torch imports it at the first call of an operator of one's own: two seconds in each fork
+        # that meets one, and for nothing where none does.
+        import torch._dynamo
+    del torch, triton, callables, driver, evidence, reading, record, torch_ops
+
+
+def _serve(
+    batches: deque[list[Job]],
+    running: dict[int, _Child],
+    answers: IO[str],
+    processes: int,
+    job_seconds: float,
+) -> None:
+    with selectors.DefaultSelector() as selector:
+        while batches or running:
+            while batches and len(running) < processes:
+                child = _start(batches.popleft(), time.monotonic() + job_seconds)
+                running[child.results] = child
+                selector.register(child.results, selectors.EVENT_READ)
+            patience = min(child.deadline for child in running.values()) - time.monotonic()
+            for key, _ in selector.select(max(0.0, patience)):
+                child = running[key.fd]
+                text = os.read(child.results, 1 << 20)
+                *lines, child.text = (child.text + text).split(b"\n")
+                for line in lines:
+                    answers.write(line.decode() + "\n")
+                    child.done += 1
+                    child.deadline = time.monotonic() + job_seconds
+                answers.flush()
+                if not text:
+                    selector.unregister(child.results)
+                    del running[child.results]
+                    _end(child, batches, answers, job_seconds)
+            for child in running.values():
+                if time.monotonic() > child.deadline and not child.silenced:
+                    child.silenced = True
+                    _kill(child)
+
+
+def _start(batch: Sequence[Job], deadline: float) -> _Child:
+    reading, writing = os.pipe()
+    words = tempfile.TemporaryFile()  # noqa: SIM115  (closed when the child has ended)
+    sys.stderr.flush()
+    process = os.fork()
+    if process == 0:
+        os.setsid()  # so that the compilers it starts end with it
+        os.close(reading)
+        os.dup2(words.fileno(), 2)
+        _work(batch, writing)
+    os.close(writing)
+    return _Child(batch, process, reading, words, deadline)
+
+
+def _work(batch: Sequence[Job], pipe: int) -> NoReturn:
+    code = 1
+    try:
+        isolation.measured()
+        with os.fdopen(pipe, "w", encoding="utf-8") as answers:
+            for job in batch:
+                answers.write(_line(job, _measured(job)) + "\n")
+                answers.flush()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _measured(job: Job) -> Measurement:
+    from warpwatch.config import package as configuration
+    from warpwatch.config import targets
+
+    target = targets.get(job.target)
+    if job.is_workload:
+        return measure(configuration.workloads().get(job.name), target)
+    return measure_call(job.name, target, arguments=job.arguments, backward=job.backward)
+
+
+def _line(job: Job, found: Measurement) -> str:
+    row = asdict(found)
+    row["code"] = {name: base64.b64encode(one).decode() for name, one in found.code.items()}
+    return json.dumps({"job": asdict(job), **row})
+
+
+def _end(child: _Child, batches: deque[list[Job]], answers: IO[str], job_seconds: float) -> None:
+    """Take leave of a child: what it was at when it died has a result too."""
+    os.close(child.results)
+    _, state = os.waitpid(child.process, 0)
+    code = os.waitstatus_to_exitcode(state)
+    child.words.seek(0)
+    words = child.words.read().decode(errors="replace")
+    child.words.close()
+    rest = list(child.batch[child.done :])
+    if code or rest:
+        sys.stderr.write(words)
+    if not rest:
+        return
+    status: Status = "not measured"
+    if child.silenced:
+        detail = f"timeout: no result after {job_seconds:.0f} s, the compiler or host code hangs"
+    elif code < 0:
+        status = "compile failed"
+        detail = (
+            f"the compiler ended its process ({signal.Signals(-code).name}): {_telling(words, 0)}"
+        )
+    else:
+        detail = f"harness error: the process ended early: {_telling(words, -1)}"
+    found = Measurement.without_values(rest[0].name, rest[0].target, status, detail[:300])
+    answers.write(_line(rest[0], found) + "\n")
+    answers.flush()
+    if rest[1:]:
+        batches.appendleft(rest[1:])
+
+
+def _telling(words: str, which: int) -> str:
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    telling = [line for line in lines if "rror" in line or "ssert" in line] or lines
+    return telling[which] if telling else "it said nothing"
+
+
+def _kill(child: _Child) -> None:
+    try:
+        os.killpg(child.process, signal.SIGKILL)
+    except ProcessLookupError:
+        os.kill(child.process, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""Measurements in processes of their own: other kernels, another Triton, or code that may abort.
+
+One process imports torch and Triton and forks a child for every few jobs of one target (see
+:mod:`.job_process`): what a package decides at its import, or keeps of one target, never reaches
+another. A compiler that ends its process, or hangs, costs its own job and no other.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import lzma
+import math
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from threading import Thread
+from typing import IO, Any
+
+from warpwatch.config.package import CACHE_VARIABLE
+
+from .workload import Measurement
+
+# The slowest kernel of ours takes 15 s on a busy laptop.
+JOB_SECONDS = 120.0
+_BATCH = 4
+_MOST_PROCESSES = 16
+# A fork copies no threads, and the children share the cores among themselves.
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One thing to measure on one target: a workload by name, or a callable with ``arguments``."""
+
+    name: str
+    target: str
+    arguments: str = ""
+    backward: bool = False
+    is_workload: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a job. ``values`` by metric name, ``None`` where a metric does not apply;
+    ``code`` holds listings of machine code by its hash."""
+
+    job: Job
+    status: str
+    detail: str = ""
+    values: Mapping[str, float | None] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
+
+
+def run(
+    jobs: Sequence[Job],
+    environment: Mapping[str, str],
+    *,
+    one_process_each: bool = False,
+    job_seconds: float = JOB_SECONDS,
+) -> Iterator[Result]:
+    """Measure ``jobs`` over all cores, each result as it comes."""
+    for job, found in measure(
+        jobs, environment, one_process_each=one_process_each, job_seconds=job_seconds
+    ):
+        yield Result(
+            job=job,
+            status=found.status,
+            detail=found.detail,
+            values={
+                name: None if math.isnan(value) else value for name, value in found.values.items()
+            },
+            evidence=found.evidence,
+            code={name: lzma.decompress(packed).decode() for name, packed in found.code.items()},
+        )
+
+
+def measure(
+    jobs: Sequence[Job],
+    environment: Mapping[str, str],
+    *,
+    one_process_each: bool = False,
+    job_seconds: float = JOB_SECONDS,
+) -> Iterator[tuple[Job, Measurement]]:
+    """The same as measurements."""
+    batches = _batches(jobs, environment, 1 if one_process_each else _BATCH)
+    request = {
+        "batches": [[asdict(job) for job in batch] for batch in batches],
+        "processes": min(len(os.sched_getaffinity(0)), _MOST_PROCESSES),
+        "job_seconds": job_seconds,
+    }
+    waiting = dict.fromkeys(jobs)
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "warpwatch.instruments.compiled.measure.job_process"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(environment) | dict.fromkeys(_ONE_THREAD, "1"),
+    )
+    assert process.stdin and process.stdout and process.stderr
+    said: deque[str] = deque(maxlen=20)
+    listener = Thread(target=_listen, args=(process.stderr, said), daemon=True)
+    listener.start()
+    try:
+        with process.stdin as pipe:
+            pipe.write(json.dumps(request))
+        for line in process.stdout:
+            row = json.loads(line)
+            job = Job(**row.pop("job"))
+            waiting.pop(job, None)
+            row["code"] = {name: base64.b64decode(one) for name, one in row["code"].items()}
+            yield job, Measurement(**row)
+        process.wait()
+        listener.join()
+    except BrokenPipeError:
+        process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait()
+    for job in waiting:
+        words = said[-1].strip() if said else f"exit code {process.returncode}"
+        yield (
+            job,
+            Measurement.without_values(
+                job.name, job.target, "not measured", f"the compiling process ended: {words}"[:300]
+            ),
+        )
+
+
+def _batches(jobs: Sequence[Job], environment: Mapping[str, str], size: int) -> list[list[Job]]:
+    """Jobs of one target each. Where compiled kernels are kept, a process of its own takes longer
+    to start than most jobs take: then a target is one process's work."""
+    by_target: dict[str, list[Job]] = {}
+    for job in jobs:
+        by_target.setdefault(job.target, []).append(job)
+    if environment.get(CACHE_VARIABLE):
+        return list(by_target.values())
+    return [
+        found[start : start + size]
+        for found in by_target.values()
+        for start in range(0, len(found), size)
+    ]
+
+
+def _listen(stream: IO[str], said: deque[str]) -> None:
+    """Hand on what the process says, and keep its last words."""
+    for line in stream:
+        sys.stderr.write(line)
+        if line.strip():
+            said.append(line)

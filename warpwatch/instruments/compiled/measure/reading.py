@@ -1,0 +1,185 @@
+"""Everything that is read of one launch: its code, its place on the device, its bound."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from warpwatch import devices
+from warpwatch.instruments.compiled.bound.bound import Bound, bound
+from warpwatch.instruments.compiled.formats import elf
+from warpwatch.instruments.compiled.formats.code import CLASSES, Program
+from warpwatch.instruments.compiled.formats.recording import Kernel, Launch
+from warpwatch.instruments.compiled.machine_code import amdgcn, identity, sass, unwritten_registers
+from warpwatch.instruments.compiled.machine_code.occupancy import Occupancy, occupancy
+
+_ADVISORY = re.compile(r"\((?P<code>C\d{4})\)\s*:?\s*(?P<text>[^\n]*)")
+
+
+@dataclass(frozen=True)
+class Code:
+    """What the machine code of one kernel says, wherever it is launched. Registers are a
+    thread's; on AMD vector and accumulation registers together."""
+
+    hash: str
+    program: Program = field(repr=False)
+    registers: int
+    stack_bytes: int
+    spilled_bytes: int
+    code_bytes: int
+    tensor_level: int
+    async_copy_level: int
+    advisories: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One launch read. ``multiplies`` says whether its source has matrix products at all."""
+
+    launch: Launch
+    code: Code
+    occupancy: Occupancy
+    bound: Bound
+
+    @property
+    def multiplies(self) -> bool:
+        return self.bound.asked_flops > 0
+
+    def evidence(self) -> dict[str, object]:
+        """What explains the values, as JSON."""
+        kernel, code, bounded = self.launch.kernel, self.code, self.bound
+        return {
+            "kernel": kernel.name,
+            "code": code.hash,
+            "grid": list(self.launch.grid),
+            "num_warps": kernel.num_warps,
+            "num_stages": kernel.num_stages,
+            "num_ctas": kernel.num_ctas,
+            "constants": {
+                name: value
+                for name, value in self.launch.arguments.items()
+                if self.launch.signature.get(name) == "constexpr"
+                and (value is None or isinstance(value, bool | int | float | str))
+            },
+            "registers": code.registers,
+            "stack_bytes": code.stack_bytes,
+            "spilled_bytes": code.spilled_bytes,
+            "shared_bytes": kernel.shared_bytes,
+            "code_bytes": code.code_bytes,
+            "compile_seconds": round(kernel.compile_seconds, 3),
+            "tensor_core_level": code.tensor_level,
+            "async_copy_level": code.async_copy_level,
+            "multiplies": self.multiplies,
+            "advisories": list(code.advisories),
+            "unknown_instructions": list(code.program.unknown),
+            "instructions": _counts(code.program),
+            "hot_loops": [_counts(code.program, loop.indices) for loop in code.program.hot_loops],
+            "occupancy": {
+                "blocks": self.occupancy.blocks,
+                "limited_by": self.occupancy.limited_by,
+                "limits": self.occupancy.limits,
+                "waves": round(self.occupancy.waves, 3),
+                "last_wave_fill": round(self.occupancy.last_wave_fill, 3),
+            },
+            "bound": {
+                "us": bounded.us,
+                "limited_by": bounded.limited_by,
+                "units_us": dict(bounded.units_us),
+                "tensor_utilization": bounded.utilization,
+                "repeated_products": round(bounded.repeated, 3),
+                "loop_iterations": list(bounded.iterations),
+                "notes": list(bounded.notes),
+            },
+        }
+
+
+def _counts(program: Program, indices: frozenset[int] | None = None) -> dict[str, int]:
+    found = program.count(indices)
+    return {kind: found[kind] for kind in CLASSES if found[kind]}
+
+
+def read(launches: tuple[Launch, ...]) -> tuple[Reading, ...]:
+    """Read launches; the code of a kernel that is launched again is read once."""
+    codes = read_codes([launch.kernel for launch in launches])
+    found = []
+    for launch, code in zip(launches, codes, strict=True):
+        kernel = launch.kernel
+        device = devices.load(kernel.target.device)
+        occupied = occupancy(launch, device, code.registers)
+        found.append(
+            Reading(
+                launch=launch,
+                code=code,
+                occupancy=occupied,
+                bound=bound(launch, code.program, device, occupied.blocks),
+            )
+        )
+    return tuple(found)
+
+
+def read_code(kernel: Kernel) -> Code:
+    """Disassemble and read one kernel."""
+    return read_codes([kernel])[0]
+
+
+def read_codes(kernels: Sequence[Kernel]) -> list[Code]:
+    """The same of several: their disassembler is started once."""
+    distinct = list({id(one): one for one in kernels}.values())
+    on_nvidia = [one for one in distinct if one.target.backend == "cuda"]
+    texts = sass.disassemble_all([one.binary for one in on_nvidia])
+    listed = {id(one): text for one, text in zip(on_nvidia, texts, strict=True)}
+    codes = {id(one): _read_code(one, listed.get(id(one), "")) for one in distinct}
+    return [codes[id(one)] for one in kernels]
+
+
+def _read_code(kernel: Kernel, listed: str) -> Code:
+    """``listed`` is the machine code as text, on NVIDIA."""
+    container = elf.read(kernel.binary)
+    advice = advisories(kernel.log)
+    if kernel.target.backend == "cuda":
+        program = sass.read(listed)
+        registers, stack = container.registers or 0, container.stack_bytes or 0
+        spilled = sass.spilled_bytes(program)
+        advice += unwritten_registers.advisories(program)
+    else:
+        text = kernel.texts["amdgcn"]
+        program = amdgcn.read(text)
+        resources = amdgcn.resources(text)
+        registers, stack = resources.vector_registers, resources.scratch_bytes
+        spilled = amdgcn.spilled_bytes(text)
+    return Code(
+        hash=identity.code_hash(kernel),
+        program=program,
+        registers=registers,
+        stack_bytes=stack,
+        spilled_bytes=spilled,
+        code_bytes=container.code_bytes,
+        tensor_level=program.tensor_level,
+        async_copy_level=_async_copy_level(program),
+        advisories=advice,
+    )
+
+
+def _async_copy_level(program: Program) -> int:
+    """How tiles come into shared memory: 2 by TMA, 1 by asynchronous copies, 0 through
+    registers."""
+    level = 0
+    for one in program.instructions:
+        if one.opcode.startswith(("UTMALDG", "UBLKCP")):
+            return 2
+        direct = one.opcode.startswith("buffer_load") and one.operands.endswith(" lds")
+        if one.opcode.startswith("LDGSTS") or direct:
+            level = 1
+    return level
+
+
+def advisories(log: str) -> tuple[str, ...]:
+    """What ptxas advises against (C7515: wgmma is serialised, for one), once each."""
+    found = {f"{match['code']}: {match['text'].strip()}": None for match in _ADVISORY.finditer(log)}
+    return tuple(found)
+
+
+def by_kernel(readings: tuple[Reading, ...]) -> Mapping[str, Reading]:
+    """One reading for each distinct code."""
+    return {reading.code.hash: reading for reading in readings}

@@ -1,0 +1,64 @@
+"""Runs host code on a GPU that is not there and returns what it would have made the GPU do."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from warpwatch.config.targets import Target
+from warpwatch.instruments.compiled.formats.recording import Recording, TorchOp
+
+
+def record(
+    call: Callable[[Any], Any] | Callable[[], Any],
+    target: Target,
+    *,
+    inputs: Callable[[], Any] | None = None,
+) -> Recording:
+    """Everything ``call`` launches on ``target``.
+
+    ``call`` takes no argument, or what ``inputs`` returns. ``inputs`` runs under the same driver
+    but nothing it does is recorded. CPU tensors pass for device tensors; large floating-point
+    tensors hold no meaningful values. Errors of the host code itself are raised, and
+    :class:`HarnessError` where the instrument itself failed.
+    """
+    import os
+
+    if os.environ.get("TRITON_INTERPRET", "0") not in ("", "0"):
+        raise ValueError(
+            "TRITON_INTERPRET is set: interpreted kernels are never compiled; unset it to record"
+        )
+    from . import driver
+    from .known_values import Known
+    from .torch import cuda as torch_cuda
+    from .torch import ops as torch_ops
+
+    operations: list[TorchOp] = []
+    known = Known()
+    with (
+        driver.active(target, known) as recorder,
+        torch_cuda.answered(target),
+        torch_ops.watched(operations.append, recorder.remark, known),
+    ):
+        arguments = () if inputs is None else (inputs(),)
+        operations.clear()
+        recorder.launches.clear()
+        recorder.failures.clear()
+        recorder.notes.clear()
+        try:
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always", RuntimeWarning)
+                call(*arguments)
+        finally:
+            if recorder.broken is not None:
+                raise recorder.broken
+    # Such as that another kernel serves in place of one this Triton cannot run.
+    said = [str(one.message) for one in warned if one.category is RuntimeWarning]
+    return Recording(
+        target=target,
+        launches=tuple(recorder.launches),
+        torch_ops=tuple(operations),
+        failures=tuple(recorder.failures),
+        notes=(*recorder.notes, *dict.fromkeys(said)),
+    )

@@ -1,0 +1,1 @@
+"""Hardware counters, through profilers and drivers."""

@@ -1,0 +1,1 @@
+"""What a process reads off a GPU: time, memory, accuracy, host overhead."""

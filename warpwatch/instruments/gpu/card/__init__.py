@@ -1,0 +1,1 @@
+"""The GPU itself: through torch, or made of software for tests."""

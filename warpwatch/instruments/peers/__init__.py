@@ -1,0 +1,1 @@
+"""Other implementations of a workload, measured interleaved with ours."""

@@ -1,0 +1,1 @@
+"""Judges results: series, steps, findings, pairs. Reads files only, and trusts none."""

@@ -1,0 +1,1 @@
+"""What explains a change: machine code, samples, the state of the card."""

@@ -1,0 +1,1 @@
+"""Steps that share a cause, grouped, blamed and triaged."""

@@ -1,0 +1,87 @@
+"""Says in words what the compiled metrics of a finding show: the reason behind a change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from warpwatch.judge.evidence.lookup import Evidence
+from warpwatch.judge.model import advice
+from warpwatch.judge.model.core import Change
+from warpwatch.judge.results.history import SeriesInfo
+
+_TENSOR_CORES = ("none", "mma.sync or MFMA", "wgmma", "tcgen05")
+_LOADS = ("plain loads", "cp.async or direct to LDS", "TMA")
+_ADVICE = "advisories"
+
+# By metric: what a fall and a rise of it are called. The order is from cause to effect: a copy is
+# also a launch, too few registers also serialise wgmma, and everything moves the bound.
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "compile_failures": ("compiles again", "does not compile or fit"),
+    "copied_bytes": ("copy removed", "extra copy"),
+    "launches": ("fewer launches", "more launches"),
+    "tensor_core_level": ("tensor-core flavour lost", "tensor-core flavour gained"),
+    "async_copy_level": ("asynchronous loads lost", "asynchronous loads gained"),
+    "spilled_bytes": ("fewer registers spill", "registers spill"),
+    _ADVICE: ("", ""),  # the kinds have words of their own
+    "blocks_in_flight": ("fewer blocks in flight", "more blocks in flight"),
+    "bound_us": ("less work for the busiest unit", "more work for the busiest unit"),
+}
+
+
+def reasons(
+    changes: Iterable[tuple[Change, SeriesInfo]], evidence: Evidence | None = None
+) -> tuple[str, ...]:
+    """What the changes of one finding say about its cause, the likeliest first.
+
+    Only metrics of the compiled instrument explain; a finding of timings alone gets no reason.
+    What the compiler advises against is in the ``evidence``, where that was kept.
+    """
+    found: dict[str, dict[str, list[tuple[Change, SeriesInfo]]]] = {}
+    for change, info in changes:
+        # A value that ended or began has no direction; the metric that says why has one.
+        metric = info.meaning.metric
+        if metric in _WORDS and not math.isnan(change.step.after - change.step.before):
+            # The strongest names all of a metric; advice differs in kind from kernel to kernel.
+            kind = _advice(change, info, evidence) if metric == _ADVICE else ""
+            found.setdefault(metric, {}).setdefault(kind, []).append((change, info))
+    return tuple(
+        _reason(metric, kind, changes)
+        for metric in _WORDS
+        for kind, changes in found.get(metric, {}).items()
+    )
+
+
+def _advice(change: Change, info: SeriesInfo, evidence: Evidence | None) -> str:
+    texts: list[list[str]] = [[], []]
+    if evidence is not None:
+        triton = info.key.environment.removeprefix("triton ")
+        for side, commit in zip(texts, (change.last_good, change.first_commit), strict=True):
+            for launch in evidence.launches(commit, triton).get((info.workload, info.target), ()):
+                side += launch.advisories
+    return advice.words(*texts, more=change.step.after > change.step.before)
+
+
+def _reason(metric: str, what: str, changes: Sequence[tuple[Change, SeriesInfo]]) -> str:
+    less, more = _WORDS[metric]
+    strongest, _ = changes[0]
+    before, after = float(strongest.step.before), float(strongest.step.after)
+    what = what or (more if after > before else less)
+    workloads = _listed(info.workload for _, info in changes)
+    targets = _listed(info.target for _, info in changes)
+    return f"{what}: {_value(metric, before)} to {_value(metric, after)}, {workloads} on {targets}"
+
+
+def _value(metric: str, value: float) -> str:
+    names = {"tensor_core_level": _TENSOR_CORES, "async_copy_level": _LOADS}.get(metric, ())
+    if value.is_integer() and 0 <= value < len(names):
+        return names[int(value)]
+    if metric == "bound_us":
+        return f"{value:.4g} us"
+    return f"{value:,.0f}{' bytes' if metric.endswith('bytes') else ''}"
+
+
+def _listed(names: Iterable[str], most: int = 6) -> str:
+    unique = sorted(set(filter(None, names)))
+    rest = f" and {len(unique) - most} more" if len(unique) > most else ""
+    return ", ".join(unique[:most]) + rest

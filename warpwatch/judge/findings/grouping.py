@@ -1,0 +1,191 @@
+"""Changes that share one cause as one finding: where it lies, what it costs, what it is."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from warpwatch.judge.evidence.lookup import Evidence
+from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey
+from warpwatch.judge.results.history import History, SeriesInfo, Table
+from warpwatch.judge.series.changes import kind, still_stands
+
+from .attribution import Attribution, Ranged
+
+_MOST = math.log(100)
+# A metric that is no time counts as if the time followed it, up to twice the time; a workload that
+# no longer runs, as ten times its time.
+_MOST_LOST, _GONE = 1.0, 10.0
+_SECONDS = {"seconds": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+Home = tuple[str, str, str]
+
+
+def group(
+    changes: Iterable[Change], history: History, evidence: Evidence | None = None
+) -> list[Finding]:
+    """One finding for every cause and direction, the costliest first.
+
+    Steps of noisy series are known to a few commits only: they join an exact step, or each
+    other, where their ranges leave a common commit. The finding's range is what is left. What got
+    slower and what no longer runs at the same commit are one finding. Where some of what it holds
+    for the worse has recovered, the rest comes first and is what it costs. ``changes`` are all of
+    each series, oldest first.
+    """
+    places = {info.key: (t, row) for t in history.tables for row, info in enumerate(t.series)}
+    sides: dict[str, list[Ranged]] = {}
+    newest: dict[SeriesKey, Change] = {}
+    for change in changes:
+        newest[change.series] = change
+        side = kind(change)
+        if side != "gained":
+            side = "hurt" if side == "lost" else side
+            sides.setdefault(side, []).append(_ranged(change, history, places))
+    times, causes = _Times(history), Attribution(history, evidence)
+    findings = []
+    for name, found in sides.items():
+        for members in _stabbed(found):
+            findings.append(_finding(name, members, history, times, causes, newest))
+    findings.sort(key=lambda finding: (-finding.cost, finding.identity))
+    return findings
+
+
+def weight(change: Change) -> float:
+    """How much a change stands out: the size of its ratio, at most a factor of 100."""
+    if change.verdict in ("missing", "not applicable") or not change.ratio > 0:
+        return _MOST
+    return min(abs(math.log(change.ratio)), _MOST) * change.step.confidence
+
+
+class _Times:
+    """How long a call of each workload takes, as far as any series of the history says."""
+
+    def __init__(self, history: History):
+        self._history = history
+        self._known: dict[Home, float] | None = None
+        self._usual = 1.0
+
+    def of(self, info: SeriesInfo) -> float:
+        """Seconds; the median of the suite where the workload's own time is unknown."""
+        if self._known is None:
+            self._known = {}
+            for table in self._history.tables:
+                for row, one in enumerate(table.series):
+                    scale = _scale(one)
+                    latest = table.latest(row) if scale else None
+                    if scale and latest is not None and latest > 0:
+                        self._known.setdefault(_home(one), latest * scale)
+            if self._known:
+                self._usual = float(np.median(list(self._known.values())))
+        return self._known.get(_home(info), self._usual)
+
+
+def _home(info: SeriesInfo) -> Home:
+    return info.key.machine, info.workload, info.target
+
+
+def _scale(info: SeriesInfo) -> float | None:
+    """Seconds in the unit of a time that counts; ``None`` for anything else."""
+    return _SECONDS.get(info.meaning.unit) if info.meaning.role == "verdict" else None
+
+
+def _cost(members: Sequence[Ranged], times: _Times) -> float:
+    """Seconds one run of the suite loses: of each workload once, by its time where that changed."""
+    measured: dict[Home, float] = {}
+    estimated: dict[Home, float] = {}
+    for one in members:
+        change, info = one.change, one.info
+        scale, home = _scale(info), _home(info)
+        lost = abs(change.step.after - change.step.before)
+        if math.isnan(lost):
+            found, seconds = estimated, times.of(info) * _GONE
+        elif scale:
+            found, seconds = measured, lost * scale
+        else:
+            size = abs(change.ratio - 1) if change.ratio > 1 else 1 / max(change.ratio, 0.1) - 1
+            found, seconds = estimated, times.of(info) * min(size, _MOST_LOST)
+        found[home] = max(found.get(home, 0.0), seconds * change.step.confidence * info.weight)
+    return sum({**estimated, **measured}.values())
+
+
+def _ranged(change: Change, history: History, places: dict[SeriesKey, tuple[Table, int]]) -> Ranged:
+    table, row = places[change.series]
+    positions = history.positions
+    first, last = positions[change.last_good] + 1, positions[change.first_commit]
+    if not table.series[row].meaning.exact:
+        present = table.present(row)
+        newest = int(present[min(change.step.interval[1], len(present) - 1)])
+        last = max(last, positions[table.commits[newest].hash])
+    return Ranged(change, min(first, last), last, table, row)
+
+
+def _stabbed(ranged: Sequence[Ranged]) -> list[list[Ranged]]:
+    """The fewest groups whose members all share a commit.
+
+    The range that ends first must be in some group; everything that reaches back to its end can
+    join it without emptying the intersection.
+    """
+    groups = []
+    left = sorted(ranged, key=lambda one: (one.last, one.first))
+    while left:
+        end = left[0].last
+        groups.append([one for one in left if one.first <= end])
+        left = [one for one in left if one.first > end]
+    return groups
+
+
+def _finding(
+    side: str,
+    members: list[Ranged],
+    history: History,
+    times: _Times,
+    causes: Attribution,
+    newest: Mapping[SeriesKey, Change],
+) -> Finding:
+    members.sort(key=lambda one: (-weight(one.change), -_difference(one.change)))
+    first, last = max(one.first for one in members), min(one.last for one in members)
+    between: Sequence[Commit] = history.commits[first : last + 1]
+    # A commit that did not touch what all the changes are made from cannot be the cause.
+    folders = {one.info.meaning.sources for one in members}
+    touching: Sequence[Commit] = between
+    if "" not in folders:
+        touched = [history.touching.get(folder, frozenset()) for folder in folders]
+        touching = [c for c in between if any(c.hash in found for found in touched)]
+    commits = tuple(c.hash for c in touching or between)
+    # Exact steps know their commit; the identity must not depend on a noisy one's estimate.
+    exact = [one for one in members if one.info.meaning.exact]
+    name = (exact or members)[0].change.first_commit
+    # Ranges of one side share no commit, so one of its own names no other finding.
+    if all(name != commit.hash for commit in between):
+        name = between[-1].hash
+    blamed = causes.blame(members, bool(touching))
+    standing, recovered = _apart(members, newest) if side == "hurt" else (members, [])
+    members = [*standing, *recovered]
+    return Finding(
+        identity=hashlib.sha256(f"{side} {name}".encode()).hexdigest()[:12],
+        verdict=members[0].change.verdict,
+        commits=commits,
+        changes=tuple(one.change for one in members),
+        cost=_cost(standing, times),
+        cause=blamed.cause,
+        why=blamed.why,
+    )
+
+
+def _apart(
+    members: list[Ranged], newest: Mapping[SeriesKey, Change]
+) -> tuple[list[Ranged], list[Ranged]]:
+    """What still stands and what has recovered; all as standing where all has recovered."""
+    parts: tuple[list[Ranged], list[Ranged]] = [], []
+    for one in members:
+        stands = still_stands(one.change, newest[one.change.series], one.table, one.row)
+        parts[not stands].append(one)
+    return parts if parts[0] else (members, [])
+
+
+def _difference(change: Change) -> float:
+    size = abs(change.step.after - change.step.before)
+    return size if math.isfinite(size) else 0.0

@@ -1,0 +1,121 @@
+"""A history with its judgement: what every page, comment and verdict file is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from warpwatch.judge.evidence.gaps import leave_gaps
+from warpwatch.judge.evidence.lookup import Evidence
+from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey
+from warpwatch.judge.model.directions import Directions
+from warpwatch.judge.results.addresses import Addresses
+from warpwatch.judge.results.assembly import assemble
+from warpwatch.judge.results.folders import list_folders, read_folders
+from warpwatch.judge.results.history import History, SeriesInfo, Table
+from warpwatch.judge.results.processes import Workers
+from warpwatch.judge.series.changes import series_changes, still_stands
+
+from .causes import reasons
+from .grouping import group
+
+# Verdicts that somebody should look at, as long as the finding is open.
+ATTENTION = ("regressed", "missing", "not applicable", "inconclusive")
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """The one source: changes by series, and the findings they make."""
+
+    history: History
+    by_series: Mapping[SeriesKey, tuple[Change, ...]]
+    findings: tuple[Finding, ...]
+    evidence: Evidence = field(default_factory=Evidence)
+
+    def explained(self) -> Judgement:
+        """The same judgement with the reasons the compiled metrics give for each finding."""
+        findings = (
+            replace(
+                one, reasons=reasons(((c, self.info(c.series)) for c in one.changes), self.evidence)
+            )
+            for one in self.findings
+        )
+        return replace(self, findings=tuple(findings))
+
+    @cached_property
+    def by_commit(self) -> dict[str, list[Change]]:
+        found: dict[str, list[Change]] = {}
+        for changes in self.by_series.values():
+            for change in changes:
+                found.setdefault(change.first_commit, []).append(change)
+        return found
+
+    @cached_property
+    def places(self) -> dict[SeriesKey, tuple[Table, int]]:
+        return {
+            info.key: (table, row)
+            for table in self.history.tables
+            for row, info in enumerate(table.series)
+        }
+
+    @cached_property
+    def addresses(self) -> Addresses:
+        return Addresses(self.history.tables)
+
+    @cached_property
+    def workloads(self) -> dict[str, list[tuple[Table, int]]]:
+        found: dict[str, list[tuple[Table, int]]] = {}
+        for table in self.history.tables:
+            for row, info in enumerate(table.series):
+                found.setdefault(info.workload, []).append((table, row))
+        return found
+
+    def status(self, finding: Finding) -> str:
+        """``improved`` for a change to the better, else ``open`` or ``recovered``."""
+        if finding.verdict not in ATTENTION:
+            return "improved"
+        return "open" if self.is_open(finding) else "recovered"
+
+    def is_open(self, finding: Finding) -> bool:
+        """Whether something that got worse is still worse: at least a tenth of the change stays."""
+        return bool(self.standing(finding))
+
+    def standing(self, finding: Finding) -> list[Change]:
+        """Those of a finding's changes for the worse that did not recover."""
+        return [
+            change
+            for change in finding.changes
+            if still_stands(change, self.by_series[change.series][-1], *self.places[change.series])
+        ]
+
+    def info(self, key: SeriesKey) -> SeriesInfo:
+        table, row = self.places[key]
+        return table.series[row]
+
+    def commit(self, commit: str) -> Commit:
+        return self.history.commits[self.history.positions[commit]]
+
+
+def judge(history: History, evidence: Evidence | None = None) -> Judgement:
+    """Every series judged here and now, and the findings the changes make."""
+    by_series = {
+        info.key: tuple(series_changes(table, row))
+        for table in history.tables
+        for row, info in enumerate(table.series)
+    }
+    evidence = evidence or Evidence()
+    findings = group((c for found in by_series.values() for c in found), history, evidence)
+    return Judgement(history, by_series, tuple(findings), evidence).explained()
+
+
+def judge_folders(
+    folders: Sequence[Path], repo: Path, directions: Directions | None = None
+) -> Judgement:
+    """What the results in ``folders`` say of the commits of ``repo``."""
+    with Workers() as workers:
+        results = read_folders(folders, list_folders(folders), workers)
+    evidence = Evidence(folders)
+    history = leave_gaps(assemble(results, repo, directions or Directions()), evidence)
+    return judge(history, evidence)

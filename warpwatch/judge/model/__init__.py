@@ -1,0 +1,1 @@
+"""The words of a judgement: series, metrics, commits, thresholds."""

@@ -1,0 +1,106 @@
+"""The commits of the measured repository, in the order of the graph, read by one git call."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from .core import Commit
+
+# Unit and record separators cannot be typed into a subject by accident, and git drops NUL.
+_FORMAT = "%H%x1f%P%x1f%ct%x1f%an%x1f%s%x1e"
+
+
+@dataclass(frozen=True)
+class Commits:
+    """The commits reachable from the branch, oldest first, and the remote they live at."""
+
+    ordered: tuple[Commit, ...]
+    url: str = ""
+    absent: frozenset[str] = frozenset()
+    """Those known from results alone: git cannot say what they changed."""
+
+    def by_hash(self) -> dict[str, Commit]:
+        return {commit.hash: commit for commit in self.ordered}
+
+
+def head(repo: Path, revision: str = "HEAD") -> str:
+    """The hash of ``revision``; ``ValueError`` says what git said."""
+    return _git(repo, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").strip()
+
+
+def read_commits(repo: Path, revision: str = "HEAD") -> Commits:
+    """All commits reachable from ``revision``; a parent always comes before its children."""
+    log = _git(
+        repo,
+        "log",
+        "--topo-order",
+        "--reverse",
+        f"--format={_FORMAT}",
+        "--end-of-options",
+        revision,
+    )
+    ordered = []
+    for position, record in enumerate(filter(None, (r.strip("\n") for r in log.split("\x1e")))):
+        fields = record.split("\x1f")
+        if len(fields) < 5:
+            raise ValueError(f"{repo}: git log gave a record that cannot be read: {record[:80]!r}")
+        commit, parents, seconds, author = fields[:4]
+        subject = " ".join(fields[4:])
+        ordered.append(
+            Commit(commit, tuple(parents.split()), int(seconds), author, subject, position)
+        )
+    return Commits(tuple(ordered), _url(repo))
+
+
+def touching(repo: Path, folder: str, revision: str = "HEAD") -> frozenset[str]:
+    """The commits that changed something below ``folder``."""
+    where = f":(top,literal){folder}"
+    log = _git(
+        repo, "log", "--format=%H", "--full-history", "--end-of-options", revision, "--", where
+    )
+    return frozenset(log.split())
+
+
+def by_date(dates_ms: dict[str, int]) -> Commits:
+    """Commits known only from the results, in the order of their dates, where there is no git."""
+    ordered = sorted(dates_ms.items(), key=lambda item: (item[1], item[0]))
+    return Commits(
+        tuple(
+            Commit(commit, (), date_ms // 1000, "author unknown", "(not in this clone)", position)
+            for position, (commit, date_ms) in enumerate(ordered)
+        ),
+        absent=frozenset(dates_ms),
+    )
+
+
+def _url(repo: Path) -> str:
+    """The web address of the repository, where its origin is a public one."""
+    try:
+        origin = _git(repo, "config", "--get", "remote.origin.url").strip()
+    except ValueError:
+        return ""
+    if origin.startswith("git@") and ":" in origin:
+        origin = "https://" + origin[4:].replace(":", "/", 1)
+    web = origin.removesuffix(".git")
+    # Credentials in an address must not end up in a published page.
+    return web if web.startswith("https://") and "@" not in web else ""
+
+
+def _git(repo: Path, *arguments: str) -> str:
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(repo), *arguments],
+            env=environment,
+            capture_output=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise ValueError("git was not found: install it or give its folder in PATH") from None
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip()
+        raise ValueError(f"{repo}: git {arguments[0]} failed: {said}")
+    return done.stdout.decode("utf-8", "replace")

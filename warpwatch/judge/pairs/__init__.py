@@ -1,0 +1,1 @@
+"""Two commits or two versions, compared."""

@@ -1,0 +1,223 @@
+"""Judges two measured commits: every series at both, by the gate's code and thresholds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from warpwatch.judge.findings import triage
+from warpwatch.judge.findings.judgement import judge
+from warpwatch.judge.model import thresholds
+from warpwatch.judge.model.core import SeriesKey, Verdict
+from warpwatch.judge.model.names import home, params
+from warpwatch.judge.model.thresholds import Thresholds
+from warpwatch.judge.results.history import UNASKED, History, SeriesInfo, Table
+from warpwatch.judge.results.result_file import ABSENT, FAILED
+
+from .gate import Judgement, Stored, judge_exact, judge_stored
+from .run_verdict import Judged, RunVerdict, settle
+
+_WANDER_POINTS = 8
+_WORSE = ("regressed", "missing")
+ORDER: tuple[Verdict, ...] = (
+    "missing",
+    "regressed",
+    "inconclusive",
+    "improved",
+    "not applicable",
+    "unchanged",
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One series at two commits."""
+
+    series: SeriesInfo
+    verdict: Verdict
+    before: float | None
+    after: float | None
+    reason: str = ""
+    # The findings of the history that made it worse, and who accepted them and why.
+    findings: tuple[str, ...] = ()
+    accepted: str = ""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """All comparisons of two commits, what matters most first, and the run they make."""
+
+    comparisons: tuple[Comparison, ...]
+    run: RunVerdict
+
+    @property
+    def exit_code(self) -> int:
+        """0 clean, 1 where something is worse that nobody accepted, 3 where it cannot be told."""
+        judged = [c for c in self.comparisons if c.series.meaning.role == "verdict"]
+        verdicts = {c.verdict for c in judged}
+        if any(c.verdict in _WORSE and not c.accepted for c in judged):
+            return 1
+        known = verdicts & {"unchanged", "improved", "regressed", "missing"}
+        return 0 if known and "inconclusive" not in verdicts else 3
+
+
+def compare(history: History, base: str, newer: str) -> list[Comparison]:
+    """Every series with an entry at one of the commits, what matters most first."""
+    return list(judge_commits(history, base, newer, thresholds.load()).comparisons)
+
+
+def judge_commits(history: History, base: str, newer: str, limits: Thresholds) -> Compared:
+    """Judge two measured commits with the gate's code, false alarms bounded over all series."""
+    found: list[tuple[SeriesInfo, Judged]] = []
+    for table in history.tables:
+        columns = [table.column_of(commit) for commit in (base, newer)]
+        if columns == [None, None]:
+            continue
+        for row, info in enumerate(table.series):
+            values = [
+                ABSENT if column is None else float(table.values[row, column]) for column in columns
+            ]
+            if values == [ABSENT, ABSENT]:
+                continue
+            judgement = _judge(table, row, columns[0], columns[1], limits)
+            found.append((info, _judged(info, values[0], values[1], judgement)))
+    run = settle([judged for _, judged in found], limits.false_discovery_rate)
+    comparisons = [
+        Comparison(
+            info,
+            one.judgement.verdict,
+            _value(one.base),
+            _value(one.head),
+            "" if one.judgement.verdict == "unchanged" and one.exact else one.judgement.reason,
+        )
+        for (info, _), one in zip(found, run.judged, strict=True)
+    ]
+    comparisons.sort(key=lambda c: (ORDER.index(c.verdict), -_weight(c), c.series.key.label))
+    return Compared(tuple(comparisons), run)
+
+
+def _judged(info: SeriesInfo, base: float, newer: float, judgement: Judgement) -> Judged:
+    return Judged(
+        metric=info.meaning.metric or info.key.benchmark,
+        subject=subject(info),
+        unit=info.meaning.unit,
+        base=base,
+        head=newer,
+        judgement=judgement,
+        exact=info.meaning.exact or judgement.test in ("exact", "none"),
+        instrument=info.meaning.instrument,
+        evidence=info.meaning.role == "evidence",
+    )
+
+
+def _judge(
+    table: Table,
+    row: int,
+    before_column: int | None,
+    after_column: int | None,
+    limits: Thresholds,
+) -> Judgement:
+    if before_column is None or after_column is None:
+        which = "base" if before_column is None else "head"
+        return _plain("inconclusive", f"{which} was not measured here")
+    for which, column in (("base", before_column), ("head", after_column)):
+        if table.methods[row, column] == UNASKED:
+            return _plain("not applicable", f"nobody asked for it at {which}")
+    before, after = (float(table.values[row, c]) for c in (before_column, after_column))
+    if after == FAILED and before == FAILED:
+        return _plain("unchanged", "fails at both")
+    if after == FAILED:
+        return _plain("missing", "fails at head")
+    if not math.isfinite(after):
+        if after == ABSENT and math.isfinite(before):
+            return _plain("missing", "has no result at head")
+        return _plain("not applicable", "head has no such kernel")
+    if not math.isfinite(before):
+        if before == FAILED:
+            return _plain("improved", "failed at base")
+        return _plain("not applicable", "new")
+    meaning = table.series[row].meaning
+    same = table.methods[row, before_column] == table.methods[row, after_column]
+    if not same or table.platforms[before_column] != table.platforms[after_column]:
+        return _plain("inconclusive", "the method or the platform changed between the two")
+    if meaning.better is None or after == before:
+        return _plain("unchanged", "")
+    threshold = limits.of(meaning.metric)
+    if meaning.exact:
+        return judge_exact(before, after, meaning.better, threshold)
+    sides = [
+        Stored(
+            float(table.values[row, column]),
+            float(table.low[row, column]),
+            float(table.high[row, column]),
+        )
+        for column in (before_column, after_column)
+    ]
+    return judge_stored(sides[0], sides[1], meaning.better, threshold, _wander(table, row))
+
+
+def _plain(verdict: Verdict, reason: str) -> Judgement:
+    nan = float("nan")
+    return Judgement(verdict, nan, (nan, nan), 1.0, 1, nan, "none", "none", reason)
+
+
+def _wander(table: Table, row: int) -> float:
+    """How far results of neighbouring commits lie apart when nothing changed: relative, robust."""
+    present = table.present(row)
+    values = table.values[row, present[max(table.borders(row), default=0) :]]
+    values = values[np.isfinite(values) & (values > 0)]
+    if len(values) < _WANDER_POINTS:
+        return 0.0
+    return float(1.4826 * np.median(np.abs(np.diff(np.log(values)))) / math.sqrt(2.0))
+
+
+def with_findings(history: History, base: str, newer: str, compared: Compared) -> Compared:
+    """The same comparisons; what got worse names the finding of the history behind it, and who
+    accepted that."""
+    if compared.exit_code != 1:
+        return compared
+    behind = _findings_behind(history, base, newer)
+    acceptances = triage.holding()
+    comparisons = []
+    for one in compared.comparisons:
+        names = behind.get(one.series.key, []) if one.verdict in _WORSE else []
+        # A series with another finding in the range, that nobody accepted, stays a regression.
+        accepted = all(name in acceptances for name in names)
+        word = triage.word(acceptances[names[0]]) if names and accepted else ""
+        comparisons.append(replace(one, findings=tuple(names), accepted=word))
+    return replace(compared, comparisons=tuple(comparisons))
+
+
+def _findings_behind(history: History, base: str, newer: str) -> dict[SeriesKey, list[str]]:
+    """By series, the findings between the two commits that made it worse."""
+    judgement = judge(history)
+    positions = history.positions
+    found: dict[SeriesKey, list[str]] = {}
+    for finding in judgement.findings:
+        if judgement.status(finding) == "improved":
+            continue
+        for change in finding.changes:
+            if positions[base] < positions[change.first_commit] <= positions[newer]:
+                found.setdefault(change.series, []).append(finding.identity)
+    return found
+
+
+def _value(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _weight(comparison: Comparison) -> float:
+    before, after = comparison.before, comparison.after
+    if before is None or after is None or before * after <= 0:
+        return math.inf
+    # Not of the quotient, which may be too small for a float.
+    return abs(math.log(abs(after)) - math.log(abs(before)))
+
+
+def subject(info: SeriesInfo) -> str:
+    target = f" @ {info.target}" if info.target else ""
+    plain = params(info.key) if info.workload == info.key.benchmark else info.workload
+    where = f" on {home(info.key)}" if info.key.machine else ""
+    return f"{plain}{target}{where}"

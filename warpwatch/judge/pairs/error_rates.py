@@ -1,0 +1,177 @@
+"""The judge's own error rates: on noise whose truth is known, synthetic and recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwatch.judge.model import thresholds
+from warpwatch.judge.series.steps import WINDOW, changes, find_steps
+from warpwatch.judge.series.suspicion import slide, suspect_newest
+from warpwatch.judge.statistics import synthetic
+
+from .gate import judge_pairs
+
+Floats = NDArray[np.float64]
+# Indexes at which a detector says that a new level begins.
+Detector = Callable[[Floats], Sequence[int]]
+Noise = Callable[[int, np.random.Generator], Floats]
+
+POINTS = 200
+MARGIN = 20
+
+
+@dataclass(frozen=True)
+class Found:
+    """Of ``series`` with one step each: steps reported, and series whose step was among them,
+    within two commits."""
+
+    series: int
+    reported: int
+    hits: int
+
+    @property
+    def precision(self) -> float:
+        return self.hits / self.reported if self.reported else 1.0
+
+    @property
+    def recall(self) -> float:
+        return self.hits / self.series
+
+
+@dataclass(frozen=True)
+class GateRate:
+    """Of ``gates``: how many said regressed, how many improved, and the pairs they took."""
+
+    gates: int
+    regressed: int
+    improved: int
+    pairs: float
+    most_pairs: int
+
+
+def ours(values: Floats) -> list[int]:
+    return [step.index for step in find_steps(values.tolist())]
+
+
+def made(kind: synthetic.Kind, sigma: float) -> Noise:
+    return lambda points, random: 100.0 * np.exp(synthetic.noise(kind, points, sigma, random))
+
+
+def steps_found(detector: Detector, noise: Noise, step: float, series: int, seed: int) -> Found:
+    """Precision and recall on series of 200 points with one step at a random place."""
+    random = np.random.default_rng(seed)
+    reported = hits = 0
+    for _ in range(series):
+        values, where = _with_step(noise, step, random)
+        found = detector(values)
+        reported += len(found)
+        hits += any(abs(index - where) <= WINDOW for index in found)
+    return Found(series, reported, hits)
+
+
+def recall_at(precision: float, noise: Noise, step: float, series: int, seed: int) -> float:
+    """Our recall at the confidence from which on the precision is at least this."""
+    random = np.random.default_rng(seed)
+    found: list[tuple[float, bool]] = []
+    for _ in range(series):
+        values, where = _with_step(noise, step, random)
+        for one in changes(values.tolist()):
+            found.append((one.confidence, abs(one.index - where) <= WINDOW))
+    best, hits = 0.0, 0
+    for count, (_, hit) in enumerate(sorted(found, reverse=True), start=1):
+        hits += hit
+        if hits / count >= precision:
+            best = hits / series
+    return best
+
+
+def false_alarms(detector: Detector, noise: Noise, series: int, seed: int) -> float:
+    """Steps reported for 1000 points of series without any."""
+    random = np.random.default_rng(seed)
+    alarms = sum(len(detector(noise(POINTS, random))) for _ in range(series))
+    return 1000.0 * alarms / (series * POINTS)
+
+
+def suspected(noise: Noise, step: float, points: int, series: int, seed: int, runs: int) -> float:
+    """Share of steps that are suspected ``points`` commits after they came, each commit being
+    the median of ``runs`` runs."""
+    random = np.random.default_rng(seed)
+    seen = 0
+    for _ in range(series):
+        values = np.median([noise(100 + points, random) for _ in range(runs)], axis=0)
+        values[100:] *= 1.0 + step
+        seen += suspect_newest(values.tolist()) is not None
+    return seen / series
+
+
+def needless_suspicions(noise: Noise, series: int, seed: int) -> float:
+    """Suspicions without a reason for 1000 new commits; those of neighbours count once."""
+    random = np.random.default_rng(seed)
+    count = commits = 0
+    for _ in range(series):
+        values = noise(POINTS, random).tolist()
+        last = -POINTS
+        for newest in range(60, POINTS):
+            commits += 1
+            if suspect_newest(values[:newest]) is not None:
+                count += newest - last > 8
+                last = newest
+    return 1000.0 * count / commits
+
+
+def slides_seen(noise: Noise, series: int, seed: int) -> float:
+    random = np.random.default_rng(seed)
+    return sum(slide(noise(POINTS, random).tolist()) is not None for _ in range(series)) / series
+
+
+def gates(noise: Noise, change: float, count: int, seed: int) -> GateRate:
+    """Gates of ``latency_cold`` on pairs drawn from ``noise`` in random order, head slower by
+    ``change``."""
+    random = np.random.default_rng(seed)
+    limits = thresholds.load().of("latency_cold")
+    verdicts: list[str] = []
+    pairs: list[int] = []
+    for _ in range(count):
+        runs = noise(48, random).reshape(24, 2)
+        swapped = random.random(24) < 0.5
+        runs[swapped] = runs[swapped][:, ::-1]
+        base, head = runs[:, 0], runs[:, 1] * (1.0 + change)
+        taken = 3
+        gate = judge_pairs(base[:taken], head[:taken], "lower", limits)
+        while gate.wanted:
+            taken = gate.wanted
+            gate = judge_pairs(base[:taken], head[:taken], "lower", limits)
+        verdicts.append(gate.judgement.verdict)
+        pairs.append(taken)
+    return GateRate(
+        gates=count,
+        regressed=verdicts.count("regressed"),
+        improved=verdicts.count("improved"),
+        pairs=float(np.mean(pairs)),
+        most_pairs=max(pairs),
+    )
+
+
+def cpu_seconds(detector: Detector, series: int, seed: int) -> float:
+    """Processor time for 1000 series of 500 points, half of them with a 5 % step."""
+    random = np.random.default_rng(seed)
+    pool = [
+        synthetic.series("lognormal", 500, 0.01, random, step=0.05 * (i % 2)).values
+        for i in range(series)
+    ]
+    begin = time.process_time()
+    for values in pool:
+        detector(values)
+    return (time.process_time() - begin) * 1000.0 / series
+
+
+def _with_step(noise: Noise, step: float, random: np.random.Generator) -> tuple[Floats, int]:
+    values = noise(POINTS, random)
+    where = int(random.integers(MARGIN, POINTS - MARGIN + 1))
+    values[where:] *= 1.0 + step
+    return values, where

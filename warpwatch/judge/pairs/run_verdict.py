@@ -1,0 +1,102 @@
+"""All series of one comparison together: how many alarms are expected to be false, and whether
+they look like noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from scipy import special
+
+from .gate import FALSE_ALARM_RATE, Judgement
+
+_SYMMETRY_LEAST = 6  # alarms; fewer say nothing about their symmetry
+_SYMMETRY_P = 0.1
+# What a machine's state can move: the clock of one commit measured 47 times on an H200 spans 14 %.
+_STATE = math.log(1.15)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One series of the comparison. ``evidence`` explains an alarm and never raises one."""
+
+    metric: str
+    subject: str
+    unit: str
+    base: float
+    head: float
+    judgement: Judgement
+    exact: bool
+    instrument: str
+    evidence: bool = False
+
+
+@dataclass(frozen=True)
+class RunVerdict:
+    """``expected_false`` is the number of alarms that equal code would have raised."""
+
+    judged: tuple[Judged, ...]
+    expected_false: float
+    symmetric: bool
+
+    @property
+    def exit_code(self) -> int:
+        """0 clean, 1 regressed or missing, 3 inconclusive or nothing measured."""
+        verdicts = {one.judgement.verdict for one in self.judged if not one.evidence}
+        if verdicts & {"regressed", "missing"}:
+            return 1
+        return 0 if verdicts & {"unchanged", "improved"} and "inconclusive" not in verdicts else 3
+
+
+def settle(judged: Sequence[Judged], false_discovery_rate: float) -> RunVerdict:
+    """Hold the alarms of noisy series to the false discovery rate over the whole run.
+
+    What falls out becomes inconclusive. So do all noisy alarms of the size that a machine's state
+    can make when about as many improve as regress: one change of code rarely does that, a machine
+    that changes its state often does. What changed by more is the code, whatever others did.
+    """
+    noisy = [i for i, one in enumerate(judged) if not one.exact and not one.evidence]
+    alarms = [i for i in noisy if judged[i].judgement.verdict in ("regressed", "improved")]
+    kept = _benjamini_hochberg(
+        {i: judged[i].judgement.p_value for i in alarms}, len(noisy), false_discovery_rate
+    )
+    small = {i for i in kept if not _beyond_state(judged[i].judgement.ratio)}
+    up = sum(judged[i].judgement.verdict == "improved" for i in small)
+    symmetric = _looks_symmetric(up, len(small) - up)
+    settled = list(judged)
+    for i in alarms:
+        reason = ""
+        if i not in kept:
+            reason = f"one of {len(noisy)} series, and not clear enough for so many"
+        elif symmetric and i in small:
+            reason = f"{up} series improved and {len(small) - up} regressed: that looks like noise"
+        if reason:
+            weaker = replace(judged[i].judgement, verdict="inconclusive", reason=reason)
+            settled[i] = replace(judged[i], judgement=weaker)
+    remaining = len(kept) - (len(small) if symmetric else 0)
+    expected = min(FALSE_ALARM_RATE * len(noisy), float(remaining))
+    return RunVerdict(tuple(settled), expected, symmetric)
+
+
+def _benjamini_hochberg(p_values: dict[int, float], tests: int, rate: float) -> set[int]:
+    kept: set[int] = set()
+    ranked = sorted(p_values, key=lambda i: p_values[i])
+    for rank, i in enumerate(ranked, start=1):
+        if p_values[i] <= rate * rank / tests:
+            kept = set(ranked[:rank])
+    return kept
+
+
+def _beyond_state(ratio: float) -> bool:
+    """Whether a series changed by more than a machine's state explains."""
+    return ratio > 0.0 and abs(math.log(ratio)) > _STATE
+
+
+def _looks_symmetric(improved: int, regressed: int) -> bool:
+    total = improved + regressed
+    if total < _SYMMETRY_LEAST or not improved or not regressed:
+        return False
+    # Two-sided binomial test of one half: a high p-value is what equal numbers give.
+    p_value = 2.0 * float(special.bdtr(min(improved, regressed), total, 0.5))
+    return p_value > _SYMMETRY_P

@@ -1,0 +1,1 @@
+"""Reads result files of unknown origin: strict schema, size limits, nothing executed."""

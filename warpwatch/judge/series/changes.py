@@ -1,0 +1,172 @@
+"""Where a series changed, and whether for better or worse: the one judgement every page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from warpwatch.judge.model.core import Better, Change, Step, Verdict
+from warpwatch.judge.model.thresholds import Threshold, load
+from warpwatch.judge.results.history import Table, state_of
+from warpwatch.judge.results.result_file import FAILED, Floats
+
+from .steps import exact_steps, find_steps
+
+Kind = Literal["hurt", "helped", "lost", "gained"]
+
+
+def kind(change: Change) -> Kind:
+    """The change in shader-db's words."""
+    if change.verdict in ("missing", "not applicable"):
+        return "lost"
+    if np.isnan(change.step.before):
+        return "gained"
+    return "hurt" if change.verdict == "regressed" else "helped"
+
+
+@cache
+def _limits() -> Mapping[str, Threshold]:
+    """Metrics with a threshold of their own."""
+    return load().metrics
+
+
+def series_changes(table: Table, row: int) -> list[Change]:
+    """The changes of one series; none for evidence, none across a border."""
+    info = table.series[row]
+    if info.meaning.role != "verdict" or info.meaning.better is None:
+        return []
+    present = table.present(row)
+    values = table.values[row, present]
+    if len(values) < 2 or (values == values[0]).all():
+        return []
+    found: list[tuple[Step, Verdict]] = []
+    exact = info.meaning.exact
+    counts = _limits().get(info.meaning.metric)
+    edges = (0, *table.borders(row), len(values))
+    for start, end in pairwise(edges):
+        segment = values[start:end]
+        for step, verdict in _availability(segment):
+            found.append((_moved(step, start), verdict))
+        if exact:
+            steps = exact_steps(segment, counts)
+        else:
+            steps = [at_its_level(step, segment) for step in find_steps(segment, glance=True)]
+        for step in steps:
+            found.append((_moved(step, start), _direction(step, info.meaning.better)))
+    found.sort(key=lambda item: item[0].index)
+    finite = np.isfinite(values)
+
+    def commit(point: int) -> str:
+        return table.commits[int(present[point])].hash
+
+    return [
+        Change(
+            info.key,
+            verdict,
+            step,
+            commit(_last_before(finite, step)),
+            commit(step.index),
+            ratio(step.before, step.after),
+        )
+        for step, verdict in found
+    ]
+
+
+def still_stands(change: Change, last: Change, table: Table, row: int) -> bool:
+    """Whether a change is still there after ``last``, the last one of its series: at least a tenth
+    of it, or, of what was lost, that nothing came back.
+
+    No change reaches across a border, but what is as it was behind one, or back, stands no more.
+    """
+    values = table.values[row, table.present(row)]
+    before, after = change.step.before, change.step.after
+    if np.isnan(after):
+        return not np.isfinite(values[-1])
+    level, border = last.step.after, max(table.borders(row), default=0)
+    if border > last.step.index:
+        behind = values[border:][np.isfinite(values[border:])]
+        level = float(np.median(behind)) if len(behind) else np.nan
+    if np.isnan(level):
+        return True
+    return bool((level - before) * (after - before) > 0.1 * (after - before) ** 2)
+
+
+def ends(table: Table, row: int, change: Change) -> tuple[str, str]:
+    """The commits that stand for before and after: the last at the old level, the first at the new.
+
+    A noisy step is known to a few commits only, and the first of them may still be at the old level
+    or a spike: what is shown as after must be what the verdict speaks of.
+    """
+    step = change.step
+    if table.series[row].meaning.exact or np.isnan(step.after - step.before):
+        return change.last_good, change.first_commit
+    present = table.present(row)
+    middle = (step.before + step.after) / 2
+    for column in present[step.index : step.interval[1] + 3].tolist():
+        value = float(table.values[row, column])
+        if np.isfinite(value) and (value > middle) == (step.after > step.before):
+            return change.last_good, table.commits[column].hash
+    return change.last_good, change.first_commit
+
+
+def at_its_level(step: Step, values: Floats) -> Step:
+    """The step at the commit, of those that may hold it, that parts old level from new best.
+
+    The likeliest place of a step counts on noise, so beside a commit that ran far off both levels,
+    or between levels that lie near a third, it may name a commit whose own value denies it. Where
+    several part the levels equally well the likeliest place decides.
+    """
+    first, last = step.interval
+    held = values[first : last + 1]
+    new = (held > (step.before + step.after) / 2) == (step.after > step.before)
+    known = np.isfinite(held)
+    # How many values lie on the wrong side if the new level begins at each place.
+    early = np.cumsum(known & new) - (known & new)
+    late = np.cumsum((known & ~new)[::-1])[::-1]
+    places = [k for k in range(len(held)) if known[k]]
+    best = min(places, key=lambda k: (early[k] + late[k], abs(first + k - step.index)))
+    return replace(step, index=first + best)
+
+
+def ratio(before: float, after: float) -> float:
+    """After over before; infinite from zero, NaN where one of them is not a number."""
+    if before == 0:
+        return 1.0 if after == 0 else float(np.copysign(np.inf, after))
+    return after / before
+
+
+def _moved(step: Step, by: int) -> Step:
+    first, last = step.interval
+    return replace(step, index=step.index + by, interval=(first + by, last + by))
+
+
+def _availability(values: Floats) -> Iterator[tuple[Step, Verdict]]:
+    """Where a series stops or begins to have a value."""
+    finite = np.isfinite(values)
+    for index in (np.flatnonzero(finite[1:] != finite[:-1]) + 1).tolist():
+        before, after = float(values[index - 1]), float(values[index])
+        verdict: Verdict
+        if finite[index - 1]:
+            verdict = "missing" if state_of(after) == "failed" else "not applicable"
+            step = Step(index, before, np.nan, (index, index), 1.0)
+        else:
+            verdict = "improved" if before == FAILED else "unchanged"
+            step = Step(index, np.nan, after, (index, index), 1.0)
+        yield step, verdict
+
+
+def _last_before(finite: np.ndarray[tuple[int], np.dtype[np.bool_]], step: Step) -> int:
+    """The last point before the step that has a value, or simply the one before it."""
+    earlier = np.flatnonzero(finite[: step.interval[0]])
+    if np.isnan(step.before) or not len(earlier):
+        return max(step.index - 1, 0)
+    return int(earlier[-1])
+
+
+def _direction(step: Step, better: Better) -> Verdict:
+    return "improved" if (step.after < step.before) == (better == "lower") else "regressed"

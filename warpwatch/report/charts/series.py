@@ -1,0 +1,179 @@
+"""A series drawn: its chart as SVG and as data for the script, its line in a table, its noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from warpwatch.judge.model import names
+from warpwatch.judge.model.core import Change, SeriesKey
+from warpwatch.judge.results.history import SeriesInfo, Table
+from warpwatch.judge.series.noise import Noise, classify, classify_rows
+from warpwatch.report import words
+
+from . import svg as charts
+from .data import encode, spans
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How much is written; a large site shows less, to stay small.
+
+    Newest ``values`` listed, points ``drawn`` in charts and in ``spark`` lines without scripts,
+    commits that can be ``compared`` in the browser, and whether charts have ``intervals``.
+    """
+
+    values: int
+    drawn: int
+    spark: int
+    compared: int
+    intervals: bool
+
+
+FULL = Detail(values=20, drawn=400, spark=70, compared=30, intervals=True)
+LEAN = Detail(values=2, drawn=50, spark=32, compared=8, intervals=False)
+_MANY_POINTS = 300_000
+
+
+def detail_for(tables: Iterable[Table]) -> Detail:
+    return LEAN if sum(table.values.size for table in tables) > _MANY_POINTS else FULL
+
+
+def title_of(info: SeriesInfo) -> str:
+    """A series in the fewest words: metric, workload and target, or benchmark and params."""
+    if info.meaning.metric:
+        place = f" @ {info.target}" if info.target else ""
+        return f"{info.meaning.metric} of {info.workload}{place}"
+    key = info.key
+    return f"{key.benchmark} ({names.params(key)})" if key.params else key.benchmark
+
+
+def marks_of(changes: Iterable[Change]) -> list[charts.Mark]:
+    return [
+        charts.Mark(
+            change.step.index,
+            change.verdict,
+            f"{words.word(change)} {words.size(change)}".rstrip()
+            + f" at {change.first_commit[:10]}",
+        )
+        for change in changes
+        if _is_event(change)
+    ]
+
+
+def _is_event(change: Change) -> bool:
+    """Whether a chart marks it: that a series begins is seen anyway."""
+    return change.verdict != "unchanged"
+
+
+def chart_of(table: Table, row: int, changes: Iterable[Change], drawn: int) -> str:
+    """The chart of a series as SVG, for its own page and for those of its findings."""
+    present = table.present(row)
+    values = table.values[row, present]
+    limits = charts.bounds(values)
+    unit = table.series[row].meaning.unit
+    ends = [table.commits[present[0]], table.commits[present[-1]]] if len(present) else []
+    return charts.history(
+        values,
+        [f"{c.hash[:8]} {words.day(c.time_s)}" for c in ends],
+        [words.quantity(v, unit) for v in limits] if limits else ["", ""],
+        "History",
+        marks_of(changes),
+        table.borders(row),
+        drawn,
+        table.series[row].meaning.exact,
+        limits,
+    )
+
+
+def chart_data(
+    table: Table,
+    row: int,
+    columns: NDArray[np.intp],
+    changes: Iterable[Change],
+    intervals: bool,
+) -> dict[str, Any]:
+    """The same for the chart script, with every point."""
+    present = table.present(row)
+    values = table.values[row, present]
+    meaning = table.series[row].meaning
+    data: dict[str, Any] = {
+        "at": spans(columns[present]),
+        "v": encode(values),
+        "unit": meaning.unit,
+        "better": meaning.better or "",
+        "stairs": meaning.exact,
+        "steps": [
+            [c.step.index, c.step.interval, c.verdict, words.word(c), words.size(c)]
+            for c in changes
+            if _is_event(c)
+        ],
+        "borders": table.borders(row),
+    }
+    low, high = table.low[row, present], table.high[row, present]
+    if intervals and np.isfinite(low).any():
+        data["low"] = encode(_bounded(low, values))
+        data["high"] = encode(_bounded(high, values))
+    return data
+
+
+def _bounded(edge: np.ndarray[Any, np.dtype[np.float32]], values: np.ndarray[Any, Any]) -> Any:
+    wide = edge.astype(np.float64)
+    return np.where(np.isfinite(wide), wide, values)
+
+
+def noises(
+    table: Table, rows: Sequence[int], changes: Mapping[SeriesKey, Sequence[Change]]
+) -> list[Noise | None]:
+    """The noise of several series, as ``noise_of`` tells each; those measured throughout, without
+    step or border, are looked at together."""
+    values = table.values[list(rows)]
+    positive = (values > 0) & (values < np.inf)
+    whole: list[bool] = np.all(positive, axis=1).tolist()
+    plain = [
+        good
+        and not table.series[row].meaning.exact
+        and not changes.get(table.series[row].key)
+        and not table.borders(row)
+        for good, row in zip(whole, rows, strict=True)
+    ]
+    together = iter(classify_rows(values[np.array(plain)]) if any(plain) else ())
+    return [
+        next(together) if one else noise_of(table, row, changes.get(table.series[row].key, ()))
+        for one, row in zip(plain, rows, strict=True)
+    ]
+
+
+def noise_of(table: Table, row: int, changes: Iterable[Change]) -> Noise | None:
+    """The noise of a measured series since its last border; exact ones have none."""
+    if table.series[row].meaning.exact:
+        return None
+    start = max(table.borders(row), default=0)
+    values = table.values[row, table.present(row)[start:]]
+    steps = [
+        replace(change.step, index=change.step.index - start)
+        for change in changes
+        if change.step.index >= start
+    ]
+    return classify(values, steps)
+
+
+def spark_of(table: Table, row: int, changes: Iterable[Change], drawn: int = 70) -> Markup:
+    """Sparks share the table's columns, so that those below each other can share a cursor."""
+    present = table.present(row)
+    marks = [
+        charts.Mark(int(present[c.step.index]), c.verdict, "") for c in changes if _is_event(c)
+    ]
+    return charts.spark(table.values[row], marks, drawn, stairs=table.series[row].meaning.exact)
+
+
+def is_flat(table: Table, row: int) -> bool:
+    """Whether a series never moved: that needs no picture."""
+    values = table.values[row]
+    finite = values[np.isfinite(values)]
+    return len(finite) == 0 or bool((finite == finite[0]).all())

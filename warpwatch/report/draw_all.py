@@ -1,0 +1,176 @@
+"""Draws every page of a site, shared out over the processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from markupsafe import Markup
+
+from warpwatch.judge.model.core import Finding
+from warpwatch.judge.results.addresses import finding_path
+from warpwatch.judge.results.history import Table
+from warpwatch.judge.results.processes import Workers
+from warpwatch.report.pages.finding import SHOWN_CHANGES, finding_page, other_metrics, samples_part
+from warpwatch.report.pages.series import series_page
+from warpwatch.report.pages.site import ALONE, MOST_FINDING_PAGES, Site
+from warpwatch.report.pages.workload_grid import OWN, side_by_side, workload_grid
+
+from .pages import peers
+from .rendering import commit_path, render, workload_path
+from .view import View
+
+# Pages a task; those of findings read files, those of commits are mostly empty.
+_SERIES, _FINDINGS, _WORKLOADS, _COMMITS = 16, 8, 12, 60
+_WORTH_PAGES = 150
+
+Task = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What one task did; ``identities`` are those of its pages."""
+
+    written: int
+    kept: int
+    identities: Mapping[str, Any]
+
+
+def write_site(site: Site, workers: Workers) -> dict[str, Any]:
+    """Writes or takes over every page, in as many processes as there are. The identities of the
+    pages, by path."""
+    tasks = _tasks(site)
+    done = list(workers.map_with(site, _write, tasks, worth=_worth(tasks)))
+    site.fresh.written, site.fresh.kept = sum(d.written for d in done), sum(d.kept for d in done)
+    return {path: name for one in done for path, name in one.identities.items()}
+
+
+def _worth(tasks: Sequence[Task]) -> bool:
+    return sum(end - start for _, start, end in tasks) > _WORTH_PAGES
+
+
+def _tasks(site: Site) -> list[Task]:
+    """The work in parts, the longest first."""
+    judgement = site.view.judgement
+    findings = min(len(site.findings), MOST_FINDING_PAGES)
+    # Which files of the evidence were refused is known as they are read, in the order of findings.
+    together = max(findings, 1) if judgement.evidence.listing() else _FINDINGS
+    return [
+        (kind, start, min(start + size, count))
+        for kind, count, size in (
+            ("alone", len(ALONE), 1),
+            ("findings", findings, together),
+            ("workloads", len(judgement.workloads), _WORKLOADS),
+            ("series", len(judgement.addresses.pages), _SERIES),
+            ("commits", len(judgement.history.measured), _COMMITS),
+        )
+        for start in range(0, count, size)
+    ]
+
+
+def _write(site: Site, task: Task) -> Done:
+    kind, start, end = task
+    fresh, pages, judgement = site.fresh, site.pages, site.view.judgement
+    pages.identities = {}
+    written, kept = fresh.written, fresh.kept
+    if kind == "alone":
+        for write in ALONE[start:end]:
+            write(site)
+    elif kind == "findings":
+        for finding in site.findings[start:end]:
+            _finding(site, finding)
+    elif kind == "workloads":
+        for name in islice(judgement.workloads, start, end):
+            _workload(site, name)
+    elif kind == "series":
+        for one in judgement.addresses.pages[start:end]:
+            draw = partial(series_page, site.view, one, site.common)
+            pages.draw(one.path, pages.series(one), draw)
+    else:
+        for number in range(start, end):
+            _commit(site, number)
+    return Done(fresh.written - written, fresh.kept - kept, pages.identities)
+
+
+def _finding(site: Site, finding: Finding) -> None:
+    evidence = other_metrics(site.view, finding)
+    inputs = site.pages.finding(finding, SHOWN_CHANGES, evidence)
+    path, draw_samples = finding_path(finding.identity), partial(samples_part, site.view, finding)
+
+    def page(samples: str) -> str:
+        return finding_page(site.view, finding, evidence, site.common, Markup(samples))
+
+    if inputs is None:
+        site.pages.draw(path, None, lambda: page(draw_samples()))
+        return
+    # Samples lie in result files, which take longer to open than the rest takes to draw: a new
+    # point of a series that changed long ago leaves them as they were.
+    parts: list[tuple[object, Callable[[], str]]] = [
+        (site.pages.samples(finding), draw_samples),
+        (inputs, lambda: ""),
+    ]
+    site.pages.draw_parts(path, parts, lambda drawn: page(drawn[0]))
+
+
+def _workload(site: Site, name: str) -> None:
+    view, pages = site.view, site.pages
+    members = view.judgement.workloads[name]
+    homes: dict[tuple[str, str], list[tuple[Table, int]]] = {}
+    for table, row in members:
+        homes.setdefault((table.machine, table.environment), []).append((table, row))
+
+    def page(grids: Sequence[Markup]) -> str:
+        return render(
+            "workload.html",
+            **site.common,
+            root="../",
+            title=name,
+            count=len(members),
+            grids=grids,
+            together=[one for found in homes.values() for one in side_by_side(view, found)],
+        )
+
+    parts = [
+        (pages.workload(found), partial(_grid, view, home, found)) for home, found in homes.items()
+    ]
+    pages.draw_parts(workload_path(name), parts, page)
+
+
+def _grid(view: View, home: tuple[str, str], members: list[tuple[Table, int]]) -> str:
+    return render(
+        "grid.html",
+        root="../",
+        home=workload_grid(view, home, members),
+        rates=peers.rates(members),
+        race=peers.race(view, members),
+        memory=peers.memory(members),
+        ours=OWN,
+    )
+
+
+def _commit(site: Site, number: int) -> None:
+    view, pages = site.view, site.pages
+    measured = view.judgement.history.measured
+    commit = measured[number]
+    before = measured[number - 1] if number else None
+    after = measured[number + 1] if number + 1 < len(measured) else None
+
+    def page() -> str:
+        return render(
+            "commit.html",
+            **site.common,
+            root="../",
+            title=f"{commit.hash[:10]} {commit.subject}",
+            commit=commit,
+            before=before,
+            after=after,
+            findings=view.finding_of.get(commit.hash, [])[:20],
+            groups=view.groups(commit),
+            shown=SHOWN_CHANGES,
+        )
+
+    inputs = pages.commit(commit, (before, after), SHOWN_CHANGES)
+    pages.draw(commit_path(commit.hash), inputs, page)

@@ -1,0 +1,123 @@
+"""The judgement for machines: ``regressions.json`` and the Atom feed."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from typing import Any
+
+from warpwatch.judge.findings import triage
+from warpwatch.judge.findings.judgement import Judgement
+from warpwatch.judge.model.core import Change, Finding
+from warpwatch.judge.results.addresses import finding_path
+from warpwatch.judge.series.changes import kind
+
+SCHEMA_VERSION = 1
+_FEED_ENTRIES = 50
+
+
+def regressions(judgement: Judgement) -> str:
+    """The document ``docs/report.md`` describes."""
+    accepted = triage.holding()
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "commits_measured": len(judgement.history.measured),
+        "newest_commit": judgement.history.measured[-1].hash
+        if judgement.history.measured
+        else None,
+        "findings": [
+            finding_document(judgement, one, triage.word(accepted.get(one.identity)))
+            for one in judgement.findings
+        ],
+        "notices": list(judgement.history.notices),
+    }
+    return json.dumps(document, indent=1, allow_nan=False)
+
+
+def finding_document(judgement: Judgement, finding: Finding, accepted: str) -> dict[str, Any]:
+    return {
+        "id": finding.identity,
+        "verdict": finding.verdict,
+        "status": judgement.status(finding),
+        "accepted": accepted,
+        "commits": list(finding.commits),
+        "cost": finding.cost,
+        "cause": finding.cause,
+        "why": finding.why,
+        "reasons": list(finding.reasons),
+        "page": finding_path(finding.identity),
+        "changes": [_change(judgement, change) for change in finding.changes],
+    }
+
+
+def _change(judgement: Judgement, change: Change) -> dict[str, Any]:
+    info = judgement.info(change.series)
+    return {
+        "machine": info.key.machine,
+        "environment": info.key.environment,
+        "benchmark": info.key.benchmark,
+        "params": list(info.key.params),
+        "metric": info.meaning.metric,
+        "workload": info.workload,
+        "target": info.target,
+        "unit": info.meaning.unit,
+        "better": info.meaning.better,
+        "verdict": change.verdict,
+        "kind": kind(change),
+        "before": _number(change.step.before),
+        "after": _number(change.step.after),
+        "last_good": change.last_good,
+        "first_commit": change.first_commit,
+        "confidence": change.step.confidence,
+        "page": judgement.addresses.of(change.series),
+    }
+
+
+def atom(judgement: Judgement, project: str, headline: Callable[[Finding], str]) -> bytes:
+    """The newest findings as an Atom feed; addresses are relative to the site."""
+    name = _clean(project or "Warpwatch")
+    feed = ElementTree.Element("feed", xmlns="http://www.w3.org/2005/Atom")
+    _text(feed, "title", f"{name}: performance findings")
+    _text(feed, "id", f"tag:warpwatch,2025:{name}")
+    measured = judgement.history.measured
+    _text(feed, "updated", _moment(measured[-1].time_s if measured else 0))
+    ElementTree.SubElement(feed, "link", href="index.html")
+    author = ElementTree.SubElement(feed, "author")
+    _text(author, "name", "Warpwatch")
+    newest = sorted(
+        judgement.findings,
+        key=lambda f: -judgement.history.positions[f.since],
+    )
+    for finding in newest[:_FEED_ENTRIES]:
+        commit = judgement.commit(finding.since)
+        entry = ElementTree.SubElement(feed, "entry")
+        _text(entry, "title", _clean(f"{finding.verdict}: {headline(finding)}"))
+        _text(entry, "id", f"tag:warpwatch,2025:finding:{_clean(finding.identity)}")
+        _text(entry, "updated", _moment(commit.time_s))
+        ElementTree.SubElement(entry, "link", href=finding_path(finding.identity))
+        _text(entry, "summary", _clean(f"{commit.hash[:10]} {commit.subject} ({commit.author})"))
+    document: bytes = ElementTree.tostring(feed, encoding="utf-8", xml_declaration=True)
+    return document
+
+
+def _text(parent: ElementTree.Element, tag: str, text: str) -> None:
+    ElementTree.SubElement(parent, tag).text = text
+
+
+def _moment(time_s: int) -> str:
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_s))
+    except (OverflowError, OSError, ValueError):
+        return "1970-01-01T00:00:00Z"
+
+
+def _clean(text: str) -> str:
+    """Without the characters that no XML document may hold."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,244 @@
+"""What a finding's page shows beside its numbers: samples, machine code, the card, environments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from warpwatch.judge.evidence.lookup import Evidence, Launch
+from warpwatch.judge.evidence.measured import CardState
+from warpwatch.judge.findings.judgement import Judgement
+from warpwatch.judge.model.core import Change, Finding
+from warpwatch.judge.results.history import SeriesInfo, Table
+from warpwatch.judge.results.strict_json import Fields, RejectedError, load, parse
+from warpwatch.judge.series.changes import ends
+from warpwatch.report import words
+from warpwatch.report.charts import strips
+from warpwatch.report.charts.series import title_of
+
+MOST_CODE_LINES = 160
+_MOST_KERNELS, _MOST_CARDS = 4, 6
+_HEAD_BYTES = 64 * 1024
+
+Row = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class CodeChange:
+    """One kernel whose machine code differs: where, its instructions by class, and the diff."""
+
+    kernel: str
+    place: str
+    instructions: tuple[Row, ...]
+    lines: int
+    diff: str
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Before and after of one noisy series, drawn."""
+
+    title: str
+    chart: Markup
+    note: str
+
+
+def samples(judgement: Judgement, finding: Finding) -> Samples | None:
+    """The samples of the last good and the first bad commit; where asv kept none, those the
+    instruments kept; else the stored intervals."""
+    noisy = (c for c in finding.changes if not judgement.info(c.series).meaning.exact)
+    change = next(noisy, None)
+    if change is None:
+        return None
+    table, row = judgement.places[change.series]
+    info = table.series[row]
+    sides = _ends(judgement, change)
+    names = (f"before, {sides[0][:10]}", f"after, {sides[1][:10]}")
+    title = title_of(info)
+    found = [table.samples(row, commit) or _kept(judgement, info, commit) for commit in sides]
+    if all(found):
+        note = f"{len(found[0])} and {len(found[1])} samples; the long stroke is their median."
+        rows = [strips.of_samples(name, group) for name, group in zip(names, found, strict=True)]
+        return Samples(title, strips.draw(rows, info.meaning.unit), note)
+    intervals = [
+        strip
+        for name, commit in zip(names, sides, strict=True)
+        for strip in _interval(table, row, commit, name)
+    ]
+    if len(intervals) < 2:
+        return None
+    chart = strips.draw(intervals, info.meaning.unit)
+    note = "The bar is the 99 % interval of the median; asv kept no single samples."
+    return Samples(title, chart, note)
+
+
+def code_changes(judgement: Judgement, finding: Finding) -> list[CodeChange]:
+    """The kernels of the finding's workloads whose machine code is not what it was."""
+    evidence, found = judgement.evidence, []
+    seen: set[str] = set()
+    for change, info in _members(judgement, finding):
+        before, after = _ends(judgement, change)
+        for triton in _tritons(evidence, info, before):
+            old, new = (evidence.launches(commit, triton) for commit in (before, after))
+            for place in sorted(old.keys() & new.keys()):
+                if place[0] != info.workload or (info.target and place[1] != info.target):
+                    continue
+                codes = repr([[one.code for one in side[place]] for side in (old, new)])
+                if codes in seen:
+                    continue
+                seen.add(codes)
+                mixes = _mixes(old[place], new[place])
+                for kernel, diff in evidence.differences(before, after, triton, *place):
+                    lines = diff.splitlines()
+                    found.append(
+                        CodeChange(
+                            kernel,
+                            f"{place[0]} on {place[1]}, Triton {triton}",
+                            mixes.get(kernel, ()),
+                            sum(line[:1] in "+-" for line in lines[2:]),
+                            "\n".join(lines[:MOST_CODE_LINES]),
+                        )
+                    )
+                if len(found) >= _MOST_KERNELS:
+                    return found[:_MOST_KERNELS]
+    return found
+
+
+def cards(judgement: Judgement, finding: Finding) -> list[tuple[str, tuple[Row, ...]]]:
+    """For each noisy series, the card before and after: clock, power, temperature, throttling."""
+    found = []
+    for change, info in _members(judgement, finding):
+        key = (info.workload, info.meaning.metric)
+        states = [judgement.evidence.states(commit).get(key) for commit in _ends(judgement, change)]
+        if any(states):
+            before, after = (state or CardState() for state in states)
+            title = f"{info.meaning.metric} of {info.workload}"
+            found.append((title, tuple(_card_rows(before, after))))
+    return found[:_MOST_CARDS]
+
+
+def measured_on_a_card(judgement: Judgement, finding: Finding) -> bool:
+    """By our instruments, which keep the card's state; other projects know nothing of it."""
+    infos = (judgement.info(change.series) for change in finding.changes)
+    return any(info.key.machine and info.meaning.instrument for info in infos)
+
+
+def environments(judgement: Judgement, finding: Finding) -> list[Row]:
+    """Every field of asv's result files that is not the same before and after, and when either
+    was measured."""
+    change = finding.changes[0]
+    table, _ = judgement.places[change.series]
+    sides = []
+    for commit in _ends(judgement, change):
+        paths = table.files.get(commit, ())
+        sides.append(_fields_of(paths[-1]) if paths else {})
+    rows = []
+    for name in sorted(sides[0].keys() | sides[1].keys()):
+        before, after = (side.get(name, "—") for side in sides)
+        if before != after:
+            rows.append((name, before, after))
+    columns = [table.column_of(commit) for commit in _ends(judgement, change)]
+    times = [int(table.started_ms[column]) if column is not None else 0 for column in columns]
+    if all(times):
+        before, after = (words.moment(time // 1000) for time in times)
+        rows.append(("measured at", before, after))
+    return rows
+
+
+def _ends(judgement: Judgement, change: Change) -> tuple[str, str]:
+    return ends(*judgement.places[change.series], change)
+
+
+def _members(judgement: Judgement, finding: Finding) -> Iterator[tuple[Change, SeriesInfo]]:
+    seen: set[tuple[str, ...]] = set()
+    for change in finding.changes:
+        info = judgement.info(change.series)
+        key = (info.workload, info.target, info.meaning.metric, change.first_commit)
+        if key not in seen and len(seen) < 40:
+            seen.add(key)
+            yield change, info
+
+
+def _kept(judgement: Judgement, info: SeriesInfo, commit: str) -> tuple[float, ...]:
+    state = judgement.evidence.states(commit).get((info.workload, info.meaning.metric))
+    return state.us if state and info.meaning.unit == "us" else ()
+
+
+def _interval(table: Table, row: int, commit: str, name: str) -> Iterator[strips.Strip]:
+    column = table.column_of(commit)
+    if column is not None:
+        found = (table.low[row, column], table.values[row, column], table.high[row, column])
+        low, value, high = map(float, found)
+        if np.isfinite(found).all():
+            yield strips.Strip(name, value, interval=(low, high))
+
+
+def _tritons(evidence: Evidence, info: SeriesInfo, commit: str) -> Sequence[str]:
+    """A compiled series belongs to one Triton version; a measured one may have run with any."""
+    known = evidence.tritons(commit)
+    own = info.key.environment.removeprefix("triton ")
+    return [own] if own in known else known if info.key.machine else ()
+
+
+def _mixes(old: Sequence[Launch], new: Sequence[Launch]) -> dict[str, tuple[Row, ...]]:
+    """By kernel, the classes of instructions that are not as many as they were."""
+    found = {}
+    for before, after in zip(old, new, strict=False):
+        names = sorted(before.instructions.keys() | after.instructions.keys())
+        counts = [(n, before.instructions.get(n, 0), after.instructions.get(n, 0)) for n in names]
+        found[after.kernel] = tuple((n, f"{a:,}", f"{b:,}") for n, a, b in counts if a != b)
+    return found
+
+
+def _card_rows(before: CardState, after: CardState) -> Iterator[Row]:
+    for name, unit, values in (
+        ("SM clock", "MHz", (before.mhz, after.mhz)),
+        ("power", "W", (before.power_w, after.power_w)),
+        ("temperature", "°C", (before.temperature_c, after.temperature_c)),
+    ):
+        if any(values):
+            yield (name, _spread(values[0], unit), _spread(values[1], unit))
+    reasons = [", ".join(state.throttled) or "no" for state in (before, after)]
+    yield ("throttled", reasons[0], reasons[1])
+    yield ("samples", _counted(before), _counted(after))
+
+
+def _counted(state: CardState) -> str:
+    apart = state.sampling.set_apart
+    return f"{len(state.us)}, {apart} more set apart" if apart else str(len(state.us))
+
+
+def _spread(values: Sequence[float], unit: str) -> str:
+    if not values:
+        return "—"
+    low, middle, high = np.quantile(np.array(values), (0.0, 0.5, 1.0)).tolist()
+    if f"{low:.0f}" == f"{high:.0f}":
+        return f"{middle:.0f} {unit}"
+    return f"{middle:.0f} {unit} ({low:.0f} to {high:.0f})"
+
+
+def _fields_of(path: Path) -> dict[str, str]:
+    """What a result file says of where it was measured: machine, packages, variables."""
+    data = _head_of(path)
+    fields = Fields(data, [])
+    found = dict(fields.texts("params"))
+    found |= {f"{name} package": value for name, value in fields.texts("requirements").items()}
+    found |= {f"${name}": value for name, value in fields.texts("env_vars").items()}
+    environment = fields.string("env_name")
+    return found | ({"environment": environment} if environment else {})
+
+
+def _head_of(path: Path) -> dict[str, Any]:
+    """A result file without its results, which are nearly all of it and come last."""
+    try:
+        with path.open("rb") as file:
+            head, results, _ = file.read(_HEAD_BYTES).partition(b'"result_columns"')
+        data: Any = parse(path, head.rstrip().rstrip(b",") + b"}") if results else load(path)
+    except (OSError, RejectedError):
+        return {}
+    return data if isinstance(data, dict) else {}

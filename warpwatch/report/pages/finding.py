@@ -1,0 +1,152 @@
+"""The page of a finding: what changed, since when, why, and what to do about it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from warpwatch.judge.findings import triage
+from warpwatch.judge.model import names
+from warpwatch.judge.model.core import Finding
+from warpwatch.judge.results.history import Table
+from warpwatch.judge.results.result_file import ABSENT
+from warpwatch.judge.series.changes import ends
+from warpwatch.report import words
+from warpwatch.report.charts.data import inline
+from warpwatch.report.charts.series import chart_data, chart_of, title_of
+from warpwatch.report.rendering import render
+from warpwatch.report.view import View
+
+from . import evidence_blocks
+
+SHOWN_CHANGES, _SHOWN_COMMITS = 60, 100
+_NOTABLE = 0.03
+
+
+def samples_part(view: View, finding: Finding) -> str:
+    """What a finding's page shows of samples before and after; empty where there are none."""
+    found = evidence_blocks.samples(view.judgement, finding)
+    return render("samples.html", samples=found) if found else ""
+
+
+def finding_page(
+    view: View,
+    finding: Finding,
+    evidence: Sequence[dict[str, Any]],
+    common: dict[str, Any],
+    samples: Markup,
+) -> str:
+    """``evidence`` are its ``other_metrics``, ``samples`` its ``samples_part``."""
+    judgement = view.judgement
+    first = finding.changes[0]
+    table, row = judgement.places[first.series]
+    changes = judgement.by_series[first.series]
+    columns = view.columns(table)
+    commits = [judgement.commit(name) for name in finding.commits]
+    shown = commits[-_SHOWN_COMMITS:]
+    return render(
+        "finding.html",
+        **common,
+        root="../",
+        title=view.headline(finding),
+        finding=finding,
+        chart=chart_of(table, row, changes, view.detail.drawn),
+        data=inline(chart_data(table, row, columns, changes, view.detail.intervals)),
+        samples=samples,
+        status=judgement.status(finding),
+        accepted=triage.word(view.acceptances.get(finding.identity)),
+        commits=shown[::-1],
+        more_commits=len(commits) - len(shown),
+        measured=view.measured,
+        shown=SHOWN_CHANGES,
+        ends=ends(table, row, first),
+        evidence=evidence,
+        code=evidence_blocks.code_changes(judgement, finding),
+        most_lines=evidence_blocks.MOST_CODE_LINES,
+        on_card=evidence_blocks.measured_on_a_card(judgement, finding),
+        cards=evidence_blocks.cards(judgement, finding),
+        environments=evidence_blocks.environments(judgement, finding),
+        refused=judgement.evidence.rejected,
+        commands=_commands(view, finding),
+    )
+
+
+def other_metrics(view: View, finding: Finding) -> list[dict[str, Any]]:
+    """Every other metric of the finding's workloads that differs between the two commits."""
+    judgement = view.judgement
+    shown, seen = [], {change.series for change in finding.changes}
+    for change in finding.changes[:20]:
+        info = judgement.info(change.series)
+        sides = ends(*judgement.places[change.series], change)
+        for table, row in judgement.workloads[info.workload]:
+            other = table.series[row]
+            # A measured series has no target: every one its workload is compiled for explains it.
+            if other.key in seen or (info.target and other.target != info.target):
+                continue
+            seen.add(other.key)
+            pair = [_value_at(table, row, commit) for commit in sides]
+            if pair[0] is None or pair[1] is None or pair[0] == pair[1]:
+                continue
+            if not other.meaning.exact and not _differs(pair[0], pair[1]):
+                continue
+            metric = other.meaning.metric
+            before, after = (words.quantity(value, other.meaning.unit) for value in pair)
+            shown.append(
+                {
+                    "key": other.key,
+                    "metric": metric or title_of(other),
+                    "place": " @ ".join(filter(None, (metric and other.workload, other.target))),
+                    "home": names.home(other.key),
+                    "before": before,
+                    "after": after,
+                }
+            )
+    return shown[:SHOWN_CHANGES]
+
+
+def _differs(before: float, after: float) -> bool:
+    """Whether noisy values lie further apart than noise mostly carries them."""
+    return abs(after - before) > _NOTABLE * max(abs(before), abs(after))
+
+
+def _value_at(table: Table, row: int, commit: str) -> float | None:
+    column = table.column_of(commit)
+    value = ABSENT if column is None else float(table.values[row, column])
+    return value if np.isfinite(value) else None
+
+
+def _commands(view: View, finding: Finding) -> list[tuple[str, str]]:
+    """What to type next; our own tools where the series are of our instruments."""
+    first = finding.changes[0]
+    base, newer = (commit[:10] for commit in ends(*view.judgement.places[first.series], first))
+    pattern = first.series.benchmark.replace(".", r"\.")
+    found = [("judge the stored results again", f"warpwatch compare --recorded {base} {newer}")]
+    info = view.info(first.series)
+    if info.meaning.instrument:
+        name = shlex.quote(info.workload)
+        found.append(
+            (
+                "measure both commits side by side",
+                f"warpwatch compare {base} {newer} --workload {name}",
+            )
+        )
+        found.append(("find the commit", f"warpwatch bisect {finding.identity}"))
+    else:
+        found.append(("find the commit", f"asv find {base}..{newer} '^{pattern}'"))
+    found.append(
+        (
+            "measure every commit of the range, for the history",
+            f"asv run --skip-existing --bench '^{pattern}' {base}..{newer}",
+        )
+    )
+    found.append(
+        (
+            "accept it: an owner, a reason and an expiry, in git",
+            f'warpwatch accept {finding.identity} --owner NAME --reason "..."',
+        )
+    )
+    return found

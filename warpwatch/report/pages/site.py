@@ -1,0 +1,310 @@
+"""What a site has once: index, findings, machines, rooflines, comparison, and data for scripts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from warpwatch.judge.evidence.measured import AIMED_AT_PERCENT, Counted
+from warpwatch.judge.findings.judgement import Judgement
+from warpwatch.judge.model import names
+from warpwatch.judge.model.core import Commit, Finding
+from warpwatch.judge.results.history import UNASKED, Table
+from warpwatch.judge.results.result_file import ABSENT, FAILED, Floats
+from warpwatch.report import words
+from warpwatch.report.atomic_site import FreshSite
+from warpwatch.report.charts.data import spans
+from warpwatch.report.charts.roofline import MOST_NUMBERED, roofline_chart
+from warpwatch.report.charts.roofs import ceilings_on, newest_measured, rooflines
+from warpwatch.report.json_feed import atom, regressions
+from warpwatch.report.rendering import HERE, machine_path, render, roofline_path, workload_path
+from warpwatch.report.reuse import Pages
+from warpwatch.report.view import View
+
+from . import sampling, utilization
+from .heat_map import heat_map
+
+MOST_FINDING_PAGES = 400
+_SHOWN_FINDINGS = 25
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """All there is to draw."""
+
+    view: View
+    fresh: FreshSite
+    project: str
+    pages: Pages
+    # Files of the evidence that were not taken, as far as it was read before pages are drawn.
+    refused: tuple[str, ...] = ()
+
+    @cached_property
+    def common(self) -> dict[str, Any]:
+        """What every template is told."""
+        url = self.view.judgement.history.url
+        return {"view": self.view, "project": self.project, "url": url, "scripts": True}
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        view = self.view
+        return [*view.attention, *view.accepted, *view.recovered, *view.other]
+
+
+def _index(site: Site) -> None:
+    view, judgement = site.view, site.view.judgement
+    history = judgement.history
+    commits = []
+    for commit in reversed(history.measured):
+        groups = view.groups(commit)
+        commits.append((commit, [(name, len(found)) for name, found in groups.items() if found]))
+    page = render(
+        "index.html",
+        **site.common,
+        root="",
+        title=f"{site.project or 'Warpwatch'}: performance report",
+        newest=history.measured[-1] if history.measured else None,
+        measured=len(history.measured),
+        series=len(judgement.places),
+        attention=view.attention,
+        other=view.other,
+        accepted=view.accepted,
+        recovered=view.recovered,
+        shown=_SHOWN_FINDINGS,
+        heat=heat_map(view),
+        utilization=utilization.machines(view),
+        bounds=utilization.compiled(view),
+        machines=[
+            _state(table, judgement) | {"sure": next(iter(sampling.counts(view, table)), None)}
+            for table in history.tables
+        ],
+        aimed_at=AIMED_AT_PERCENT,
+        workloads=sorted((name, len(found)) for name, found in judgement.workloads.items()),
+        commits=commits,
+        rooflines=[
+            (roofline_path(r.name, r.home), r) for r in rooflines(history, judgement.evidence)
+        ],
+        notices=(*history.notices, *site.refused),
+    )
+    site.fresh.write("index.html", page)
+
+
+def _findings(site: Site) -> None:
+    drawn = site.findings[:MOST_FINDING_PAGES]
+    page = render(
+        "findings.html",
+        **site.common,
+        root="",
+        title=f"{len(site.findings)} findings",
+        findings=drawn,
+        left=len(site.findings) - len(drawn),
+    )
+    site.fresh.write("findings.html", page)
+
+
+def _machines(site: Site) -> None:
+    view = site.view
+    for table in view.judgement.history.tables:
+        state = _state(table, view.judgement)
+        changed = np.flatnonzero(np.diff(table.platforms)) + 1
+        starts = [0, *changed.tolist()]
+        page = render(
+            "machine.html",
+            **site.common,
+            root="../",
+            title=f"{table.machine or 'Compiled, no machine'} / {table.environment}",
+            table=table,
+            behind=state["behind"],
+            # asv writes the version of the file's form among them.
+            fields=[item for item in sorted(table.machine_fields.items()) if item[0] != "version"],
+            platforms=[
+                (table.commits[c], table.platform_names[table.platforms[c]]) for c in starts
+            ],
+            counted=_counted(table, view.judgement),
+            ceilings=ceilings_on(table, view.judgement.evidence),
+            sure=sampling.counts(view, table),
+            aimed_at=AIMED_AT_PERCENT,
+            missing=[table.series[row] for row in state["rows"]],
+            unasked=int((table.methods[:, -1] == UNASKED).sum()),
+            workloads=sorted(Counter(info.workload for info in table.series).items())[:500],
+        )
+        site.fresh.write(machine_path(table.machine, table.environment), page)
+
+
+def _counted(table: Table, judgement: Judgement) -> tuple[Commit, Counted] | None:
+    """What gave the counters of the newest commit that a GPU of this machine measured."""
+    commit = newest_measured(table)
+    counted = judgement.evidence.asked(commit.hash).counted if commit is not None else None
+    return None if commit is None or counted is None else (commit, counted)
+
+
+def _rooflines(site: Site) -> None:
+    view = site.view
+    for roofline in rooflines(view.judgement.history, view.judgement.evidence):
+        page = render(
+            "roofline.html",
+            **site.common,
+            root="../",
+            title=f"Roofline of {roofline.name}",
+            roofline=roofline,
+            chart=roofline_chart(roofline, view.address),
+            numbered=len(roofline.dots) <= MOST_NUMBERED,
+        )
+        site.fresh.write(roofline_path(roofline.name, roofline.home), page)
+
+
+def _comparison(site: Site) -> None:
+    """A page that compares any two of the newest commits; their values are loaded one by one."""
+    view = site.view
+    history = view.judgement.history
+    newest = history.measured[-view.detail.compared :]
+    for commit in newest:
+        columns = [(table, table.column_of(commit.hash)) for table in history.tables]
+        # All that was measured there, series after series.
+        measured = [None if c is None else t.values[:, c].tobytes() for t, c in columns]
+        name = f"v{commit.hash[:12]}"
+        inputs = [(len(t.series), part) for (t, _), part in zip(columns, measured, strict=True)]
+        site.pages.draw(f"data/{name}.js", inputs, partial(_values_at, name, columns))
+    page = render(
+        "compare.html",
+        **site.common,
+        root="",
+        title="Compare two commits",
+        commits=newest[::-1],
+        older=len(history.measured) - len(newest),
+    )
+    site.fresh.write("compare.html", page)
+
+
+def _values_at(name: str, columns: Sequence[tuple[Table, int | None]]) -> str:
+    values = [
+        _short(float(table.values[row, column])) if column is not None else None
+        for table, column in columns
+        for row in range(len(table.series))
+    ]
+    return _script(name, {"values": values})
+
+
+def _short(value: float) -> float | str | None:
+    """A value in few characters; failed and not applicable as in the charts' data."""
+    if value == ABSENT:
+        return None
+    if not np.isfinite(value):
+        return "f" if value == FAILED else "s"
+    return value if value == int(value) and abs(value) < 1e9 else float(f"{value:.5g}")
+
+
+def _state(table: Table, judgement: Judgement) -> dict[str, Any]:
+    """A table's newest commit, and which series that had a value before lack one there, or where
+    they were last asked for."""
+    newest = _newest_two(table)
+    recent = np.isfinite(newest).any(axis=1) & ~np.isfinite(newest[:, -1])
+    # What fails stays missing until it works again, however long that takes.
+    broken = (newest[:, -1] == FAILED) & np.isfinite(table.values).any(axis=1)
+    rows = np.flatnonzero(recent | broken).tolist()
+    commit = table.commits[-1]
+    return {
+        "table": table,
+        "commit": commit,
+        "behind": _behind(table, commit, judgement),
+        "measured_s": int(table.started_ms.max()) // 1000 or commit.time_s,
+        "missing": len(rows),
+        "rows": rows,
+    }
+
+
+def _newest_two(table: Table) -> Floats:
+    """Of every series its newest two columns, those left out in which nobody asked for it."""
+    newest = table.values[:, -2:].copy()
+    asked = table.methods != UNASKED
+    for row in np.flatnonzero(~asked[:, -2:].all(axis=1)).tolist():
+        last = np.flatnonzero(asked[row])[-newest.shape[1] :]
+        newest[row] = ABSENT
+        newest[row, newest.shape[1] - len(last) :] = table.values[row, last]
+    return newest
+
+
+def _behind(table: Table, commit: Commit, judgement: Judgement) -> int:
+    """How many later commits could change what is measured here."""
+    later = judgement.history.commits[commit.position + 1 :]
+    folders = {info.meaning.sources for info in table.series}
+    if "" in folders or not folders <= judgement.history.touching.keys():
+        return len(later)
+    touching = [judgement.history.touching[folder] for folder in folders]
+    return sum(any(one.hash in found for found in touching) for one in later)
+
+
+def _commits(judgement: Judgement) -> dict[str, Any]:
+    column_of = {c.hash: i for i, c in enumerate(judgement.history.measured)}
+    return {
+        "commits": [
+            [c.hash[:12], words.day(c.time_s), c.subject[:80], c.author[:40]]
+            for c in judgement.history.measured
+        ],
+        "tables": {
+            machine_path(t.machine, t.environment)[2:-5]: spans(
+                [column_of[c.hash] for c in t.commits]
+            )
+            for t in judgement.history.tables
+        },
+    }
+
+
+def _search(judgement: Judgement, view: View) -> dict[str, Any]:
+    return {
+        "workloads": [[name, workload_path(name)[2:-5]] for name in sorted(judgement.workloads)],
+        "series": [
+            [
+                view.title(info),
+                names.home(info.key),
+                _short_address(view.address(info.key)),
+                info.meaning.unit,
+                # What the comparison judges by: exact, direction, and where it changed or may not
+                # be compared across. Nothing but these makes a verdict there.
+                int(info.meaning.exact),
+                (info.meaning.better or "") if info.meaning.role == "verdict" else "",
+                [
+                    [view.measured[change.first_commit], change.verdict]
+                    for change in judgement.by_series.get(info.key, ())
+                ],
+                [view.measured[commit] for commit in table.border_commits(row)],
+            ]
+            for table in judgement.history.tables
+            for row, info in enumerate(table.series)
+        ],
+    }
+
+
+def _script(name: str, content: dict[str, Any]) -> str:
+    """Data as a script, because a page opened from a file may not fetch. ASCII alone."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return f'"use strict";(globalThis.WW??={{}}).{name}={text};\n'
+
+
+def _short_address(path: str) -> str:
+    """Without what all addresses of series share."""
+    return path.removeprefix("s/").replace(".html", "")
+
+
+def _data(site: Site) -> None:
+    """The style, the script and what it looks up."""
+    for name in ("report.css", "report.js"):
+        site.fresh.write(name, (HERE / "static" / name).read_bytes())
+    site.fresh.write("data/commits.js", _script("commits", _commits(site.view.judgement)))
+    site.fresh.write("data/series.js", _script("series", _search(site.view.judgement, site.view)))
+
+
+def _for_machines(site: Site) -> None:
+    judgement = site.view.judgement
+    site.fresh.write("regressions.json", regressions(judgement))
+    site.fresh.write("feed.atom", atom(judgement, site.project, site.view.headline))
+
+
+# What is there once, or a few times.
+ALONE = (_comparison, _data, _index, _for_machines, _findings, _machines, _rooflines)

@@ -1,0 +1,170 @@
+"""Tensor-core utilization at a glance: every kernel against its bound and its peers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from warpwatch.judge.model.core import SeriesKey
+from warpwatch.judge.results.history import SeriesInfo, Table
+from warpwatch.report.view import View
+
+BOUND = "bound_utilization"
+# Of several instruments the first that a machine has: the hardware's counter is the best word.
+MEASURED = ("tensor_pipe", "tensor_pipe_sampled", "peak_share")
+_MOST_BARS = 60
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value of utilization, in percent."""
+
+    key: SeriesKey
+    percent: float
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.percent:.0f} %"
+
+    @property
+    def share(self) -> str:
+        """For a bar: at most full."""
+        return f"{min(max(self.percent, 0.0), 100.0):.0f}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A workload on one machine: what it reaches, what peers reach, what its code allows."""
+
+    workload: str
+    own: Cell
+    peers: tuple[Cell, ...]
+    bound: Cell | None
+    bar: Markup
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The workloads of one machine, by what an instrument says."""
+
+    name: str
+    metric: str
+    target: str
+    rows: tuple[Row, ...]
+    left: int
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What compiled code allows, workloads by targets."""
+
+    targets: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell | None, ...]], ...]
+
+
+def machines(view: View) -> list[Machine]:
+    """Every measured machine, the workloads furthest from what they could be first."""
+    bounds = _by_place(view, BOUND)
+    found = []
+    for table in view.judgement.history.tables:
+        metric = next((m for m in MEASURED if table.machine and _has(table, m)), "")
+        if not metric:
+            continue
+        target = _target_of(view, table)
+        own: dict[str, Cell] = {}
+        peers: dict[str, list[Cell]] = {}
+        for row, info in enumerate(table.series):
+            value = table.latest(row) if info.meaning.metric == metric else None
+            if value is None:
+                continue
+            if info.target:
+                peers.setdefault(info.workload, []).append(Cell(info.key, value, info.target))
+            else:
+                own[info.workload] = Cell(info.key, value)
+        rows = [
+            _row(name, cell, peers.get(name, []), bounds.get((name, target)))
+            for name, cell in own.items()
+        ]
+        rows.sort(key=lambda row: (-_gap(row), row.workload))
+        if rows:
+            name = table.machine_fields.get("gpu", "")
+            where = f"{table.machine} ({name})" if name else table.machine
+            shown = tuple(rows[:_MOST_BARS])
+            found.append(Machine(where, metric, target, shown, len(rows) - len(shown)))
+    return found
+
+
+def compiled(view: View) -> Bounds | None:
+    """The bounds of the compiled instrument, ``None`` where nothing was compiled."""
+    cells = _by_place(view, BOUND)
+    targets = tuple(sorted({target for _, target in cells}))
+    names = sorted({name for name, _ in cells})
+    if not names:
+        return None
+    return Bounds(
+        targets,
+        tuple((n, tuple(cells.get((n, target)) for target in targets)) for n in names),
+    )
+
+
+def _by_place(view: View, metric: str) -> dict[tuple[str, str], Cell]:
+    """The newest value of a compiled metric by workload and target; the last table's counts."""
+    found = {}
+    for table in view.judgement.history.tables:
+        for row, info in enumerate(table.series):
+            if info.meaning.metric == metric and not table.machine:
+                value = table.latest(row)
+                if value is not None:
+                    found[info.workload, info.target] = Cell(info.key, value, info.target)
+    return found
+
+
+def _has(table: Table, metric: str) -> bool:
+    return any(
+        info.meaning.metric == metric and not info.target and table.latest(row) is not None
+        for row, info in enumerate(table.series)
+    )
+
+
+def _target_of(view: View, table: Table) -> str:
+    """The target whose default device the machine says it has; "" where none fits."""
+    said = [v.lower() for v in table.machine_fields.values() if len(v) > 3]
+    for other in view.judgement.history.tables:
+        for info in other.series:
+            for target, title in _titles(info):
+                if any(value in title.lower() or title.lower() in value for value in said):
+                    return target
+    return ""
+
+
+def _titles(info: SeriesInfo) -> list[tuple[str, str]]:
+    if info.key.machine or info.work is None or info.meaning.metric != "bound_us":
+        return []
+    return list(info.work.titles.items())
+
+
+def _gap(row: Row) -> float:
+    """How far a workload is from the best that is known to be possible."""
+    best = [cell.percent for cell in (*row.peers, *([row.bound] if row.bound else []))]
+    return max([100.0 if not best else max(best), row.own.percent]) - row.own.percent
+
+
+def _row(name: str, own: Cell, peers: list[Cell], bound: Cell | None) -> Row:
+    peers = sorted(peers, key=lambda cell: -cell.percent)
+    said = [f"this package {own.text}", *(f"{cell.name} {cell.text}" for cell in peers)]
+    said += [f"bound {bound.text}"] if bound else []
+    marks = "".join(
+        f'<path class="peer" d="M{float(cell.share) * 2:.0f} 0l5 9h-10z"/>' for cell in peers
+    )
+    if bound:
+        x = float(bound.share) * 2
+        marks += f'<path class="bound" d="M{min(x, 199):.0f} 1V17"/>'
+    words = escape(", ".join(said))
+    bar = (
+        f'<svg class="bullet" viewBox="-4 0 208 18" role="img" aria-label="{words}">'
+        '<rect class="all" y="5" width="200" height="8"/>'
+        f'<rect y="5" width="{float(own.share) * 2:.0f}" height="8"/>{marks}</svg>'
+    )
+    return Row(name, own, tuple(peers), bound, Markup(bar))

@@ -1,0 +1,178 @@
+"""What templates ask of a judgement: titles, sparks, headlines, the verdict line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from warpwatch.judge.findings import triage
+from warpwatch.judge.findings.judgement import ATTENTION, Judgement
+from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey
+from warpwatch.judge.results.history import SeriesInfo, Table
+from warpwatch.judge.series.changes import Kind, kind
+from warpwatch.report.charts.series import detail_for, spark_of, title_of
+
+Groups = dict[Kind, list[Change]]
+
+
+class View:
+    """A judgement with what is computed for display, each once."""
+
+    def __init__(self, judgement: Judgement):
+        self.judgement = judgement
+        self.info = judgement.info
+        self.commit = judgement.commit
+        self.address = judgement.addresses.of
+        self.detail = detail_for(judgement.history.tables)
+        self._columns: dict[Table, NDArray[np.intp]] = {}
+        self._rows: dict[tuple[Table, str], dict[tuple[str, str], int]] = {}
+        self._sparks: dict[SeriesKey, Markup] = {}
+
+    def title(self, info: SeriesInfo) -> str:
+        return title_of(info)
+
+    def spark(self, key: SeriesKey) -> Markup:
+        if key not in self._sparks:
+            table, row = self.judgement.places[key]
+            self._sparks[key] = spark_of(table, row, self.judgement.by_series.get(key, ()))
+        return self._sparks[key]
+
+    def headline(self, finding: Finding) -> str:
+        """What changed, in as few words as say it: shared metric, workload and targets."""
+        changes = self._standing(finding)
+        back = len(finding.changes) - len(changes)
+        said = _headline([self.info(change.series) for change in changes])
+        return f"{said}, {back} more recovered" if back else said
+
+    def _standing(self, finding: Finding) -> Sequence[Change]:
+        """What of an open finding did not recover; all changes of any other."""
+        is_worse = finding.verdict in ATTENTION
+        return (is_worse and self.judgement.standing(finding)) or finding.changes
+
+    @cached_property
+    def acceptances(self) -> dict[str, triage.Acceptance]:
+        """By finding, those that hold today."""
+        return triage.holding()
+
+    def owner(self, finding: Finding) -> str:
+        """Who accepted a finding, else who wrote the commits that may hold its cause."""
+        if finding.identity in self.acceptances:
+            return self.acceptances[finding.identity].owner
+        authors = dict.fromkeys(self.commit(name).author for name in finding.commits)
+        return ", ".join(authors) if len(authors) <= 2 else f"{len(authors)} authors"
+
+    @cached_property
+    def attention(self) -> list[Finding]:
+        return [one for one in self._with("open") if one.identity not in self.acceptances]
+
+    @cached_property
+    def accepted(self) -> list[Finding]:
+        """What is worse, and somebody answers for."""
+        return [one for one in self._with("open") if one.identity in self.acceptances]
+
+    @cached_property
+    def recovered(self) -> list[Finding]:
+        """What got worse and is as it was: on record, but nobody has to act."""
+        return self._with("recovered")
+
+    @cached_property
+    def other(self) -> list[Finding]:
+        return self._with("improved")
+
+    def _with(self, status: str) -> list[Finding]:
+        return [f for f in self.judgement.findings if self.judgement.status(f) == status]
+
+    @cached_property
+    def verdict_line(self) -> str:
+        """The whole report in one sentence."""
+        measured = self.judgement.history.measured
+        if not measured:
+            return "Nothing was measured: this is no clean bill"
+        if not self.attention:
+            but = f"; {_many(len(self.accepted), 'finding')} accepted" if self.accepted else ""
+            return f"No open regression in {_many(len(measured), 'measured commit')}{but}"
+        series = sum(len(self._standing(finding)) for finding in self.attention)
+        commits = len({finding.since for finding in self.attention})
+        return (
+            f"{_many(len(self.attention), 'finding')} to look at: {_many(series, 'series change')}"
+            f" for the worse at {_many(commits, 'commit')}"
+        )
+
+    @cached_property
+    def measured(self) -> dict[str, int]:
+        """The place of every measured commit, oldest first."""
+        return {c.hash: i for i, c in enumerate(self.judgement.history.measured)}
+
+    def columns(self, table: Table) -> NDArray[np.intp]:
+        """The table's commits as places among the measured ones."""
+        if table not in self._columns:
+            places = [self.measured[commit.hash] for commit in table.commits]
+            self._columns[table] = np.array(places, dtype=np.intp)
+        return self._columns[table]
+
+    def rows_of(self, table: Table, metric: str) -> dict[tuple[str, str], int]:
+        """By workload and target the rows of one metric."""
+        if (table, metric) not in self._rows:
+            self._rows[table, metric] = {
+                (info.workload, info.target): row
+                for row, info in enumerate(table.series)
+                if info.meaning.metric == metric
+            }
+        return self._rows[table, metric]
+
+    def groups(self, commit: Commit) -> Groups:
+        """A commit's changes in shader-db's words, a lost workload once for each target."""
+        found: Groups = {"hurt": [], "lost": [], "helped": [], "gained": []}
+        seen = set()
+        for change in self.judgement.by_commit.get(commit.hash, ()):
+            name = kind(change)
+            if name in ("lost", "gained"):
+                info = self.info(change.series)
+                identity = (name, info.workload, info.target, info.key.machine)
+                if identity in seen:
+                    continue
+                seen.add(identity)
+            found[name].append(change)
+        return found
+
+    @cached_property
+    def finding_of(self) -> dict[str, list[Finding]]:
+        """The findings that name a commit."""
+        found: dict[str, list[Finding]] = {}
+        for finding in self.judgement.findings:
+            found.setdefault(finding.since, []).append(finding)
+        return found
+
+
+def _headline(infos: Sequence[SeriesInfo]) -> str:
+    if len(infos) == 1:
+        return title_of(infos[0])
+    metrics = list(dict.fromkeys(info.meaning.metric or info.key.benchmark for info in infos))
+    what = ", ".join(metrics[:3]) + (f" and {len(metrics) - 3} more" * (len(metrics) > 3))
+    of = _shared(info.workload for info in infos if info.workload != info.key.benchmark)
+    targets = _shared(info.target for info in infos if info.target)
+    parts = [what]
+    if of or any(info.workload != info.key.benchmark for info in infos):
+        count = len({info.workload for info in infos})
+        parts.append(f"of {of or f'{count} workloads'}")
+    if any(info.target for info in infos):
+        count = len({info.target for info in infos})
+        parts.append(f"on {targets or f'{count} targets'}")
+    return f"{' '.join(parts)} ({len(infos)} series)"
+
+
+def _shared(names: Iterable[str]) -> str:
+    """The name all have, or "" where they differ or there is none."""
+    found = set(names)
+    return found.pop() if len(found) == 1 else ""
+
+
+def _many(count: int, noun: str) -> str:
+    if count == 1:
+        return f"1 {noun}"
+    plural = {"series change": "series changed"}.get(noun, f"{noun}s")
+    return f"{count:,} {plural}"

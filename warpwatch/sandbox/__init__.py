@@ -1,0 +1,1 @@
+"""Containers for measured code: no network, read-only, unprivileged."""

@@ -1,0 +1,204 @@
+"""What a container may do: one description, as the docker SDK's arguments or a command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .images import Backend
+
+LABEL = "warpwatch.run"
+SOURCE = "/src"  # where the repository is seen inside
+RESULTS = ".asv"  # the only part of it that can be written
+
+
+class EngineError(ValueError):
+    """The engine cannot do what was asked; the message carries the remedy."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a container gets at the GPU."""
+
+    cdi: str = ""
+    devices: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    all_gpus: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of an image over a repository. Everything is denied that is not named here."""
+
+    backend: Backend
+    command: tuple[str, ...]
+    repository: Path
+    results: Path
+    machine: str
+    image: str = ""
+    access: Access = field(default_factory=Access)
+    memory_gb: float = 32.0
+    pids: int = 4096
+    tmp_gb: float = 8.0
+    results_gb: float = 8.0
+    timeout_s: float | None = None
+    trusted_counters: bool = False
+    user: str = ""
+    read_only: tuple[Path, ...] = ()
+
+    @property
+    def reference(self) -> str:
+        return self.image or self.backend.tag
+
+
+def settings(run: Run) -> dict[str, Any]:
+    """The docker SDK's arguments for ``containers.create``."""
+    from docker.types import DeviceRequest, LogConfig, Mount
+
+    access = run.access
+    requests = []
+    if access.cdi:
+        requests.append(DeviceRequest(driver="cdi", device_ids=[access.cdi]))
+    if access.all_gpus:
+        requests.append(DeviceRequest(count=-1, capabilities=[["gpu"]]))
+    bind = "bind"
+    return {
+        "image": run.reference,
+        "command": list(run.command),
+        "hostname": run.machine,
+        "network_mode": "none",
+        "read_only": True,
+        "tmpfs": {"/tmp": _tmpfs(run)},
+        "cap_drop": ["ALL"],
+        "cap_add": ["SYS_ADMIN"] if run.trusted_counters else [],
+        "security_opt": ["no-new-privileges"],
+        "pids_limit": run.pids,
+        "mem_limit": _memory(run),
+        "memswap_limit": _memory(run),
+        "shm_size": "1g",
+        "user": run.user,
+        "working_dir": SOURCE,
+        "environment": _environment(run),
+        # What it prints is passed on and kept by nobody: a log would grow on the host's disk.
+        "log_config": LogConfig(type="none"),
+        "mounts": [
+            Mount(inside, str(outside), type=bind, read_only=not writable)
+            for outside, inside, writable in _mounts(run)
+        ],
+        "devices": [f"{device}:{device}:rw" for device in access.devices],
+        "group_add": list(access.groups),
+        "device_requests": requests,
+        "labels": {LABEL: str(os.getpid())},
+        # doctor every five minutes would disturb what is being measured
+        "healthcheck": {"test": ["NONE"]},
+    }
+
+
+def command_line(run: Run, engine: str = "podman") -> list[str]:
+    """The same run as a command line of docker or podman, for those who want to see it."""
+    access = run.access
+    line = [engine, "run", "--rm", "--hostname", run.machine, "--network", "none", "--read-only"]
+    line += ["--tmpfs", f"/tmp:{_tmpfs(run)}", "--cap-drop", "all"]
+    if run.trusted_counters:
+        line += ["--cap-add", "SYS_ADMIN"]
+    line += ["--security-opt", "no-new-privileges", "--pids-limit", str(run.pids)]
+    line += ["--memory", _memory(run), "--memory-swap", _memory(run), "--shm-size", "1g"]
+    line += ["--user", run.user, "--workdir", SOURCE]
+    line += ["--no-healthcheck", "--log-driver", "none"]
+    for name, value in _environment(run).items():
+        line += ["--env", f"{name}={value}"]
+    for outside, inside, writable in _mounts(run):
+        line += ["--volume", f"{outside}:{inside}" + ("" if writable else ":ro")]
+    if access.cdi:
+        line += ["--device", access.cdi]
+    if access.all_gpus:
+        line += ["--gpus", "all"]
+    for device in access.devices:
+        line += ["--device", device]
+    for group in access.groups:
+        line += ["--group-add", group]
+    return [*line, run.reference, *run.command]
+
+
+def gpu_access(backend: str, engine: Mapping[str, Any], devices: Path = Path("/dev")) -> Access:
+    """How the GPU is handed over, from what the engine says of itself (``docker info``).
+
+    CDI where the engine knows the devices, else the vendor's own way.
+    """
+    if backend == "cpu":
+        return Access()
+    kind = {"cuda": "nvidia.com/gpu", "rocm": "amd.com/gpu"}[backend]
+    discovered = [str(device.get("ID", "")) for device in engine.get("DiscoveredDevices") or ()]
+    described = any(
+        kind in path.read_text(errors="replace")
+        for folder in engine.get("CDISpecDirs") or ()
+        for path in sorted(Path(folder).glob("*.[jy]*"))
+    )
+    if described or any(identity.startswith(kind) for identity in discovered):
+        return Access(cdi=f"{kind}=all")
+    if backend == "cuda":
+        if "nvidia" in (engine.get("Runtimes") or {}):
+            return Access(all_gpus=True)
+        raise EngineError(
+            "the engine has no NVIDIA GPU: install the NVIDIA container toolkit, then "
+            "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, and restart the engine"
+        )
+    if (devices / "kfd").exists() and (devices / "dri").is_dir():
+        # By number: the groups of the host need not exist in the image.
+        nodes = (devices / "kfd", *sorted((devices / "dri").glob("renderD*")))
+        groups = {str(node.stat().st_gid) for node in nodes}
+        return Access(
+            devices=(str(devices / "kfd"), str(devices / "dri")), groups=tuple(sorted(groups))
+        )
+    raise EngineError(
+        "the engine has no AMD GPU: /dev/kfd and /dev/dri are missing; install the amdgpu driver, "
+        "or describe the GPU for CDI with amd-ctk cdi generate --output=/etc/cdi/amd.json"
+    )
+
+
+def _environment(run: Run) -> dict[str, str]:
+    return {
+        # The mounted repository belongs to somebody else than the user inside.
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "safe.directory",
+        "GIT_CONFIG_VALUE_0": "*",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "WARPWATCH_MACHINE": run.machine,
+        "WARPWATCH_IMAGE": run.reference,
+        "WARPWATCH_BACKEND": run.backend.name,
+    }
+
+
+def _mounts(run: Run) -> list[tuple[Path, str, bool]]:
+    """What is seen where: outside, inside, and whether it can be written."""
+    mounts = [
+        (run.repository, SOURCE, False),
+        (run.results, f"{SOURCE}/{RESULTS}", True),
+    ]
+    return mounts + [(path, str(path), False) for path in (*_git_folder(run), *run.read_only)]
+
+
+def _git_folder(run: Run) -> tuple[Path, ...]:
+    """The folder that holds the commits, where it is not inside the repository (a worktree)."""
+    answer = subprocess.run(
+        ["git", "-C", str(run.repository), "rev-parse", "--git-common-dir"],
+        capture_output=True,
+        text=True,
+    )
+    if answer.returncode != 0:
+        return ()
+    folder = (run.repository / answer.stdout.strip()).resolve()
+    return () if folder.is_relative_to(run.repository.resolve()) else (folder,)
+
+
+def _tmpfs(run: Run) -> str:
+    # exec: Triton loads the launchers that it compiles from its cache there.
+    return f"rw,exec,nosuid,nodev,size={int(run.tmp_gb * 1024)}m,mode=1777"
+
+
+def _memory(run: Run) -> str:
+    return f"{int(run.memory_gb * 1024)}m"

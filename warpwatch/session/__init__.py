@@ -1,0 +1,1 @@
+"""Measures many workloads in worker processes."""

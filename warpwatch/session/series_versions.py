@@ -1,0 +1,49 @@
+"""The versions that series of measured metrics carry: of an instrument's files, and of code beside
+them that some of its metrics rest on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from warpwatch.devices import ceilings as measured_ceilings
+from warpwatch.devices import datasheet
+from warpwatch.instruments import method
+from warpwatch.instruments.counters import gpm, ncu
+from warpwatch.instruments.gpu import ceilings, latency, measuring
+
+_HERE = Path(__file__)
+
+# The hashes are those that series began with, or of code since that reads the same of whatever it
+# reads (then what changed stands beside it). Any other is another version, of these metrics alone.
+TIMES = method.version(
+    "latency-ec414eeda652",
+    "d835483fc405",  # one list of words that say a device is lost
+    latency.METHOD_VERSION,
+)
+SHARES = method.version(
+    TIMES,
+    "d7cd2ab0c05d",  # allow_tf32 given back where a product raises; a restarted worker's ceilings
+    method.part_hash(measuring.__file__, "peak_shares", "dtype_of"),
+    method.part_hash(datasheet.__file__, "Device.peak"),
+    method.part_hash(measured_ceilings.__file__, "Ceilings.peak"),
+    method.method_hash(ceilings.__file__),
+)
+BYTES = method.version(
+    "allocator-1",
+    "50aefc863344",
+    method.part_hash(
+        str(Path(latency.__file__).with_name("card") / "through_torch.py"), "TorchGpu.peak_bytes"
+    ),
+)
+SAMPLED = method.version(
+    "gpm-ab082e2aa2ee",
+    "760e37c2ed8f",  # what was not read is refused
+    gpm.METHOD_VERSION,
+)
+COUNTED = method.version(
+    "ncu-8a0b2c204456",
+    "3344037a4de5",  # what was not read is refused (none of it is published); a file for marks
+    ncu.METHOD_VERSION,
+    method.part_hash(str(_HERE.with_name("worker.py")), "COUNTER_REPEATS"),
+)

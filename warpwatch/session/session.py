@@ -1,0 +1,323 @@
+"""Measures many workloads in worker processes: what hangs is ended, what is lost is left behind.
+
+A worker says what it begins, so what hangs or dies is blamed on whose call it was; the others of
+its group are measured again without it. Outcomes reach the caller one by one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from warpwatch import devices
+from warpwatch.config.isolation import subprocess_environment
+from warpwatch.instruments.gpu.card import clocks
+from warpwatch.instruments.outcome import Outcome, Status
+from warpwatch.instruments.peers import registry as peers
+
+from .stopping import end
+
+Report = Callable[[Outcome], None]
+
+START_SECONDS = 120.0
+# After so many groups in a row that lost the device or their process, nothing more is tried.
+MAX_LOST = 3
+# How long a process that lost its device may take to end.
+_LOST_SECONDS = 10.0
+_DIED = "the measuring process ended: "
+_SAID: set[str] = set()  # what workers noted, each once
+_ready: set[int] = set()  # workers that were made ready, as the driver numbers processes
+
+
+def group(mode: str, name: str) -> str:
+    """What ``name`` is measured together with: a workload with its peers, or a workload's choices
+    with each other; else each is by itself."""
+    if mode == "beside":
+        return peers.base_name(name)
+    return "" if mode == "choices" else name
+
+
+class Session:
+    """Runs workers over ``request`` (see :mod:`warpwatch.session.worker`) until every workload
+    has an outcome. ``wrap`` is a command that runs the worker, such as a profiler's;
+    ``environment`` names another version of the measured package than this process sees."""
+
+    def __init__(
+        self,
+        request: Mapping[str, Any],
+        *,
+        seconds_each: float = 90.0,
+        start_seconds: float = START_SECONDS,
+        wrap: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.request = dict(request)
+        self.seconds_each = seconds_each
+        self.start_seconds = start_seconds
+        self.wrap = tuple(wrap)
+        self.environment = environment
+        self.card: dict[str, Any] | None = None
+        self.ceilings: devices.Ceilings | None = None  # the first worker's, on an unknown card
+        self.errors = ""
+        self.unended = False  # whether the last wrapping command had to be ended after its answers
+        self._note = ""  # what the last worker found at its start that speaks against its numbers
+        self._began = False  # whether the last worker began anything
+        self._ahead: subprocess.Popen[str] | None = None
+        self._working: subprocess.Popen[str] | None = None
+        self._stopped = False
+
+    def start_ahead(self) -> None:
+        """Start the first worker now. It imports what it needs and makes its context on the GPU,
+        which must not fall into a measurement: ``wait_ahead`` before anything is measured."""
+        if self._ahead is None:
+            self._ahead = self._start("--ahead")
+
+    def wait_ahead(self, seconds: float = START_SECONDS) -> bool:
+        """Whether the worker that was started ahead is ready, ``seconds`` from now at most."""
+        if self._ahead is None:
+            return False
+        assert self._ahead.stdout
+        readable, _, _ = select.select([self._ahead.stdout], [], [], seconds)
+        return bool(readable) and "ready" in self._ahead.stdout.readline()
+
+    def discard(self) -> None:
+        """End a worker that was started ahead and never asked for anything."""
+        if self._ahead is not None:
+            end(self._ahead)
+            self._ahead = None
+
+    def stop(self) -> None:
+        """End the worker, whatever it does, and start no other: called from another thread."""
+        self._stopped = True
+        if self._working is not None:
+            end(self._working)
+
+    def _start(self, *arguments: str) -> subprocess.Popen[str]:
+        # -P: the package comes from the path alone, not from the folder this process stands in,
+        # which as a rule is the checkout.
+        worker = [sys.executable, "-P", "-m", "warpwatch.session.worker", *arguments]
+        if not self.wrap:  # else the profiler is its parent
+            worker.append(f"--parent={os.getpid()}")
+        return subprocess.Popen(
+            [*self.wrap, *worker],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=subprocess_environment(self.environment),
+            start_new_session=True,
+        )
+
+    def run(self, workloads: Sequence[str], report: Report | None = None) -> dict[str, Outcome]:
+        """Every workload's outcome, one also of what is named twice. ``report`` is called with each
+        as it comes."""
+        outcomes: dict[str, Outcome] = {}
+        left = list(dict.fromkeys(workloads))
+        lost: dict[str, Outcome] = {}  # by group
+        while left and not self._stopped:
+            if len(lost) >= MAX_LOST:
+                last = list(lost.values())[-1]
+                found: Iterable[Outcome] = self._not_tried(left, last, report)
+            else:
+                found = self._one_worker(left, report)
+            for outcome in found:
+                outcomes[outcome.workload] = outcome
+                if outcome.status != "device lost" and not died(outcome):
+                    lost.clear()
+                elif self._began:
+                    lost[group(self.request["mode"], outcome.workload)] = outcome
+                else:  # it is nobody's fault: no process can be had
+                    lost[f"start {len(lost)}"] = outcome
+            left = [name for name in left if name not in outcomes]
+        return outcomes
+
+    def _not_tried(
+        self, names: Sequence[str], last: Outcome, report: Report | None
+    ) -> Iterator[Outcome]:
+        for name in names:
+            outcome = Outcome(name, last.status, f"not tried after {last.detail}")
+            if report is not None:
+                report(outcome)
+            yield outcome
+
+    def run_once(
+        self, workloads: Sequence[str], report: Report | None = None
+    ) -> dict[str, Outcome]:
+        """The outcomes one process gets to: all, or those up to one that hung or was lost."""
+        return {outcome.workload: outcome for outcome in self._one_worker(workloads, report)}
+
+    def _one_worker(self, workloads: Sequence[str], report: Report | None) -> Iterator[Outcome]:
+        """Outcomes of one process, the last maybe that it hung or died. None only after a stop."""
+        process, self._ahead = self._ahead or self._start(), None
+        self._working = process
+        self._note = ""
+        if self._stopped:  # while it started
+            end(process)
+        assert process.stdin and process.stdout and process.stderr
+        lines: queue.Queue[str | None] = queue.Queue()
+        errors: list[str] = []
+        readers = [
+            threading.Thread(target=_pump, args=(process.stdout, lines), daemon=True),
+            threading.Thread(target=errors.extend, args=(process.stderr,), daemon=True),
+        ]
+        for reader in readers:
+            reader.start()
+        try:
+            request = {**self.request, "workloads": list(workloads)}
+            if self.ceilings is not None:
+                request["measured_ceilings"] = self.ceilings.to_json()
+            if _ready:
+                request["ours"] = sorted(_ready)
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # it died at once; its last words are read below
+
+        def last_word() -> str:
+            process.wait(10)
+            readers[1].join(5)
+            return _DIED + last_words(errors)
+
+        try:
+            waiting = list(workloads)
+            for outcome in self._answers(lines, waiting, last_word):
+                waiting.remove(outcome.workload)
+                if self._note:
+                    detail = "; ".join(filter(None, [outcome.detail, self._note]))
+                    outcome = replace(outcome, detail=detail)
+                if report is not None:
+                    report(outcome)
+                yield outcome
+            self.unended = False
+            if self.wrap and not waiting:
+                try:
+                    process.wait(self.start_seconds)  # a profiler writes its report last
+                except subprocess.TimeoutExpired:
+                    self.unended = True
+        finally:
+            end(process)
+            readers[1].join(5)
+            self.errors = "".join(errors)
+
+    def _told(self, message: Mapping[str, Any]) -> None:
+        """What a worker says of the card before it measures."""
+        self.card = message.get("card", self.card)
+        self._note = message.get("note", self._note)
+        _say_once(self._note)
+        if "ceilings" in message:
+            self.ceilings = devices.Ceilings.from_json(message["ceilings"])
+            # Another session measures its own; that they differ a little is no news.
+            _say_once(self.ceilings.said, about=self.ceilings.card)
+
+    def _answers(
+        self, lines: queue.Queue[str | None], waiting: Sequence[str], last_word: Callable[[], str]
+    ) -> Iterator[Outcome]:
+        """The outcomes a worker tells, and those of what it was at when it hung or died. The caller
+        takes each from ``waiting``."""
+        at: list[str] = []  # what the worker began last
+        self._began = lost = False
+        seconds = self.start_seconds + self.seconds_each
+        while waiting:
+            failed: tuple[Status, str]
+            try:
+                message = _next(lines, _LOST_SECONDS if lost else seconds)
+            except queue.Empty:
+                failed = "hung", f"no answer within {seconds:.0f} s: ended"
+            else:
+                if message is not None:
+                    self._told(message)
+                    if "begin" in message:
+                        # The first has the time a process takes to start as well.
+                        seconds = self.seconds_each if at else seconds
+                        at, self._began = message["begin"], True
+                    if "outcome" in message:
+                        outcome = Outcome.from_json(message["outcome"])
+                        seconds = self.seconds_each
+                        lost = lost or outcome.status in ("device lost", "hung")
+                        yield outcome
+                    continue
+                failed = "failed", "" if lost else last_word()
+            if not (lost or self._stopped):  # what we ended ourselves did not fail
+                for name in [one for one in at if one in waiting] or waiting[:1]:
+                    yield Outcome(name, *failed)
+            return
+
+
+def side_by_side(
+    request: Mapping[str, Any],
+    names: Sequence[str],
+    most: int,
+    report: Report | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Outcome]:
+    """The outcomes of ``names`` where nothing is timed: as many workers as there are cores, at
+    most ``most``. ``report`` is called from several threads."""
+    workers = max(1, min(len(names), len(os.sched_getaffinity(0)), most))
+    shares = [names[first::workers] for first in range(workers)]
+    sessions = [Session(request, environment=environment) for _ in shares]
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            running = [
+                pool.submit(session.run, share, report)
+                for session, share in zip(sessions, shares, strict=True)
+            ]
+            return {name: one for future in running for name, one in future.result().items()}
+        except BaseException:  # Ctrl-C: no worker outlives who asked
+            for session in sessions:
+                session.stop()
+            raise
+
+
+def make_ready(sessions: Iterable[Session]) -> None:
+    """Start the workers of all ``sessions`` and wait until each is ready: nothing else goes on then
+    while one of them measures. Who came to the GPUs meanwhile is taken for one of them: in a
+    container the driver's numbers of processes are not ours."""
+    waiting = list(sessions)
+    before = clocks.computing()
+    for session in waiting:
+        session.start_ahead()
+    for session in waiting:
+        session.wait_ahead()
+    for card, processes in clocks.computing().items():
+        _ready.update(processes - before.get(card, frozenset()))
+
+
+def died(outcome: Outcome) -> bool:
+    """Whether the process ended while it was at this workload."""
+    return outcome.status == "failed" and outcome.detail.startswith(_DIED)
+
+
+def last_words(errors: Sequence[str]) -> str:
+    words = [line.strip() for line in errors if line.strip()]
+    return words[-1][:300] if words else "it said nothing"
+
+
+def _say_once(note: str, about: str = "") -> None:
+    if note and (about or note) not in _SAID:
+        _SAID.add(about or note)
+        print(note, file=sys.stderr, flush=True)
+
+
+def _pump(stream: Any, lines: queue.Queue[str | None]) -> None:
+    for line in stream:
+        lines.put(line)
+    lines.put(None)
+
+
+def _next(lines: queue.Queue[str | None], seconds: float) -> dict[str, Any] | None:
+    """The worker's next message; ``None`` when it has ended, ``queue.Empty`` if none comes."""
+    while (line := lines.get(timeout=seconds)) is not None:
+        # Anything else is a profiler's own chatter, or half a line of a process that was killed.
+        if line.startswith("{") and line.endswith("\n"):
+            message: dict[str, Any] = json.loads(line)
+            return message
+    return None

@@ -1,0 +1,188 @@
+"""Utilization from the best instrument that may be used here, with its name beside the value.
+
+Tiers, best first: ``ncu`` (hardware counters; on AMD ``rocprofv3``, whose reader has not been run
+on a card of ours), ``gpm`` (the driver's sampling, NVIDIA's alone), then what needs no
+counter at all: the share of the peak at the clock of the samples (``latency``), the share of the
+datasheet's peak (derived in reports), and the compiled bound. Tiers are never compared.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from warpwatch import devices
+from warpwatch.instruments.counters import ncu, rocprof
+from warpwatch.instruments.outcome import Outcome
+
+from . import session
+from .session import Report, Session
+
+TIERS = ("ncu", "rocprofv3", "gpm", "latency", "datasheet", "compiled")
+SECONDS_EACH = 180.0
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Readings:
+    """``outcomes`` by workload, all from one ``tier``; ``why`` the better tiers were not used."""
+
+    tier: str
+    outcomes: dict[str, Outcome]
+    why: str = ""
+
+
+def read(
+    workloads: Sequence[str],
+    tell: Tell,
+    report: Report | None = None,
+    until: float | None = None,
+) -> Readings:
+    """Counters of ``workloads`` from the best tier. ``tell`` gets one line if a tier is missing.
+    No workload is begun that would end after ``until`` (a time of ``time.time``)."""
+    if on_hip():
+        return _read_on_hip(workloads, tell, report, until)
+    try:
+        found = by_ncu(workloads, report, None, until)
+        unread = [one.detail for one in found.values() if one.detail.startswith(ncu.UNREAD)]
+        if unread and not any(one.status == "ok" for one in found.values()):
+            raise ncu.CountersRefusedError(unread[0])  # this card has no such counter
+        return Readings("ncu", found)
+    except (ncu.CountersRefusedError, ValueError) as refused:
+        tell(f"no hardware counters, the driver's sampling instead: {refused}")
+        sampled = Session(_request("sampled", until), seconds_each=SECONDS_EACH)
+        outcomes = sampled.run(workloads, report)
+        why = str(refused)
+    if any(outcome.status == "ok" for outcome in outcomes.values()):
+        return Readings("gpm", outcomes, why)
+    details = sorted({outcome.detail for outcome in outcomes.values() if outcome.detail})
+    tell(f"no sampling either, utilization is a share of the peak: {'; '.join(details)[:300]}")
+    return Readings("latency", {}, "; ".join([why, *details]))
+
+
+def on_hip() -> bool:
+    """Whether torch is built for AMD's cards."""
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.version.hip is not None
+
+
+def _read_on_hip(
+    workloads: Sequence[str], tell: Tell, report: Report | None, until: float | None
+) -> Readings:
+    try:
+        outcomes = by_rocprof(workloads, report, until)
+    except (rocprof.RocprofError, ValueError) as refused:
+        tell(f"no hardware counters, utilization is a share of the peak: {refused}")
+        return Readings("latency", {}, str(refused))
+    tell(f"hardware counters: {rocprof.UNPROVEN}")
+    return Readings("rocprofv3", outcomes, rocprof.UNPROVEN)
+
+
+def by_rocprof(
+    workloads: Sequence[str], report: Report | None = None, until: float | None = None
+) -> dict[str, Outcome]:
+    """As :func:`by_ncu`, on AMD. Whatever ends the process takes the table with it: the others are
+    counted again. ``RocprofError`` where nothing can be counted."""
+    combined: dict[str, Outcome] = {}
+    left = list(workloads)
+    while left:
+        with tempfile.TemporaryDirectory() as folder:
+            profiled = Session(
+                _request("dispatches", until),
+                seconds_each=SECONDS_EACH,
+                wrap=rocprof.command(Path(folder)),
+            )
+            outcomes = profiled.run_once(left, report)
+            *_, last = outcomes.values()
+            if last.status in ("hung", "device lost") or session.died(last):
+                combined[last.workload] = last
+            elif not any(outcome.evidence.get("marks") for outcome in outcomes.values()):
+                combined |= outcomes
+            else:
+                name = str((profiled.card or {}).get("name"))
+                device = devices.identify(name)
+                if device is None:
+                    raise rocprof.RocprofError(f"no datasheet says how many SIMDs a {name!r} has")
+                combined |= rocprof.combine(outcomes, rocprof.table(Path(folder)), device)
+        left = [name for name in left if name not in combined]
+    return combined
+
+
+def by_ncu(
+    workloads: Sequence[str],
+    report: Report | None = None,
+    environment: Mapping[str, str] | None = None,
+    until: float | None = None,
+) -> dict[str, Outcome]:
+    """One profiled process over all workloads. One that hangs, or takes ``ncu`` with it before its
+    table is written, costs another process: the others are counted again.
+    ``CountersRefusedError`` where ``ncu`` counts nothing."""
+    if on_hip():
+        raise ncu.CountersRefusedError("Nsight Compute reads no AMD card")
+    combined: dict[str, Outcome] = {}
+    left = list(workloads)
+    in_vain = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for attempt in range(len(left)):
+            log = Path(folder) / f"counters-{attempt}.csv"
+            profiled = Session(
+                _request("counters", until),
+                seconds_each=SECONDS_EACH,
+                wrap=ncu.command(log),
+                environment=environment,
+            )
+            outcomes = profiled.run_once(left, report)
+            text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+            text += profiled.errors
+            try:
+                found = _counted(outcomes, text)
+            except (ncu.CountersRefusedError, ValueError) as refused:
+                if not profiled.unended:
+                    raise
+                why = f"ncu did not end after the last call, so it was ended: {refused}"
+                raise ncu.CountersRefusedError(why) from None
+            combined |= found
+            left = [name for name in left if name not in combined]
+            if not left:
+                break
+            in_vain = 0 if any(one.samples for one in found.values()) else in_vain + 1
+            if in_vain == session.MAX_LOST:
+                *_, last = found.values()
+                why = f"{in_vain} processes of ncu in a row gave no counters: {last.detail}"
+                raise ncu.CountersRefusedError(why)
+    return combined
+
+
+def _counted(outcomes: dict[str, Outcome], text: str) -> dict[str, Outcome]:
+    """What one process and its log say of whom."""
+    if "ERR_NVGPUCTRPERM" in text:
+        ncu.parse(text)
+    *_, last = outcomes.values()
+    if last.status == "hung":
+        return {last.workload: last}
+    if not any(outcome.evidence.get("marks") for outcome in outcomes.values()):
+        return outcomes
+    if session.died(last):
+        # It made marks that it could not tell of: they are the last in the log.
+        try:
+            launches = ncu.parse(text)
+        except (
+            ncu.CountersRefusedError,
+            ValueError,
+        ):  # ncu ended with it: no table, or half of one
+            return {last.workload: last}
+        told = sum(int(outcome.evidence.get("marks", 0)) for outcome in outcomes.values())
+        marks = max(0, len(ncu.calls(launches)) - told)
+        outcomes = {**outcomes, last.workload: replace(last, evidence={"marks": marks})}
+    return ncu.combine(outcomes, text)
+
+
+def _request(mode: str, until: float | None) -> dict[str, Any]:
+    return {"mode": mode} if until is None else {"mode": mode, "until": until}

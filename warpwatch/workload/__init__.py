@@ -1,0 +1,1 @@
+"""The small protocol that a measured project implements."""
