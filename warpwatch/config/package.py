@@ -12,11 +12,16 @@ from typing import Any
 
 from warpwatch import project
 
+from . import targets as known_targets
+from .calls import Call, calls_of
+
 # A folder that keeps what the compilers made, for a run over many commits.
 CACHE_VARIABLE = "WARPWATCH_COMPILER_CACHE"
 
-_SECTIONS = ("package", "sets")
-_NEEDED = ("name", "path", "workloads")
+_SECTIONS = ("package", "sets", "targets", "workload")
+_NEEDED = ("name", "path")
+# Offers the workloads of ``[[workload]]`` where no module is named.
+_CONFIGURED = "warpwatch.workload.configured"
 _MODULES = ("name", "workloads", "peers")
 
 
@@ -47,21 +52,26 @@ class Package:
     Attributes:
         name: What is imported, such as ``fastops`` or ``company.fastops``.
         path: The folder of the repository that holds it, such as ``src/fastops``.
-        workloads: The module that offers ``all_workloads``, ``get``, ``select`` and ``fixed_set``.
+        workloads: The module that offers ``all_workloads``, ``get``, ``select`` and ``fixed_set``;
+            by default the one that offers ``[[workload]]``.
         peers: The module whose ``PEERS`` compute the same as the workloads; none where empty.
         workloads_folder: A folder for Python's path in which ``workloads`` is found, beside the
             configuration file's own; relative to that file.
         repository: The git repository that holds the package, relative to the configuration file.
         sets: Workloads that runs treat apart.
+        targets: What ``[[workload]]`` is compiled for; empty: every target.
+        calls: The ``[[workload]]`` of the file.
     """
 
     name: str
     path: str
-    workloads: str
+    workloads: str = _CONFIGURED
     peers: str = ""
     workloads_folder: str = ""
     repository: str = "."
     sets: Sets = field(default_factory=Sets)
+    targets: tuple[str, ...] = ()
+    calls: tuple[Call, ...] = ()
 
     @property
     def repository_path(self) -> Path:
@@ -108,18 +118,22 @@ def load(file: Path | None = None) -> Package:
     mistakes = [f"unknown section [{key}]" for key in data if key not in _SECTIONS]
     section = data.get("package")
     if not isinstance(section, dict):
-        raise ValueError(
-            f"{path}: expected a section [package] with name, path and workloads; it has none"
-        )
+        raise ValueError(f"{path}: expected a section [package] with name and path; it has none")
     mistakes += _package_mistakes(section, path.parent)
-    sets, more = _sets(data.get("sets", {}))
-    if mistakes or more:
-        raise ValueError(f"{path}: " + "; ".join(mistakes + more))
-    return Package(**section, sets=sets)
+    sets, of_sets = _sets(data.get("sets", {}))
+    calls, of_calls = calls_of(data.get("workload", []))
+    mistakes += of_sets + of_calls + _target_mistakes(data.get("targets", []))
+    if calls and "workloads" in section:
+        mistakes.append("[package] workloads: leave it out, or [[workload]]: one of them serves")
+    if not calls and not of_calls and "workloads" not in section:
+        mistakes.append("nothing to measure: expected [[workload]] tables, or a module `workloads`")
+    if mistakes:
+        raise ValueError(f"{path}: " + "; ".join(mistakes))
+    return Package(**section, sets=sets, targets=tuple(data.get("targets", [])), calls=calls)
 
 
 def _package_mistakes(section: dict[str, Any], folder: Path) -> list[str]:
-    known = [one.name for one in fields(Package) if one.name != "sets"]
+    known = [one.name for one in fields(Package) if one.name not in ("sets", "targets", "calls")]
     mistakes = [
         f"[package] {key}: unknown key, expected one of {' '.join(known)}"
         for key in section
@@ -153,6 +167,17 @@ def _place_mistakes(name: str, path: str) -> list[str]:
         return []
     expected = "/".join(parts)
     return [f"[package] path: expected a folder that ends in {expected} for {name}, got {path!r}"]
+
+
+def _target_mistakes(named: Any) -> list[str]:
+    known = [one.name for one in known_targets.TARGETS]
+    if not isinstance(named, list):
+        return [f"targets: expected a list of {' '.join(known)}, got {named!r}"]
+    return [
+        f"targets: unknown target {one!r}, expected one of {' '.join(known)}"
+        for one in named
+        if one not in known
+    ]
 
 
 def _sets(section: Any) -> tuple[Sets, list[str]]:

@@ -13,14 +13,17 @@ Inputs = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Workload(ABC):
-    """One row of the yardstick. Subclasses hold the shapes.
+    """One call that is measured. Subclasses hold the shapes.
 
-    ``kernel`` is the public name in ``kernels`` that a commit must have for this workload to be
-    applicable. ``group`` is the table the workload belongs to (``sdpa``, ``guide``, ``fa3`` ...).
-    ``every_commit`` is off where only who asks has it measured (``peers``, ``tune``): the suite's
-    time on a GPU is dear.
-    torch and ``kernels`` are imported inside the methods, so that listing workloads costs nothing
-    and a commit without some kernel breaks nothing.
+    torch and the measured package are imported inside the methods, so that listing workloads costs
+    nothing and a commit without some kernel breaks nothing.
+
+    Attributes:
+        kernel: The name below the package that a commit must have for this workload to be
+            applicable, such as ``matmul`` or ``ops.norm:rms_norm``; empty: nothing is looked for.
+        group: The table that the workload belongs to, such as ``sdpa``.
+        dtype: The dtype that its share of peak is taken of.
+        every_commit: Off where only who asks has it measured, as by ``peers`` or ``tune``.
     """
 
     kernel: str
@@ -49,6 +52,11 @@ class Workload(ABC):
         """Fewest bytes one call must move: each input read once, each output written once."""
 
     @property
+    def has_reference(self) -> bool:
+        """Whether :meth:`reference` can be called; without one no answer is checked."""
+        return True
+
+    @property
     def formula_bytes(self) -> int | None:
         """Bytes that the plain formula holds at once beyond its inputs, at least; ``None`` where
         that is no figure to compare the kernel's memory with."""
@@ -60,7 +68,7 @@ class Workload(ABC):
 
     @abstractmethod
     def call(self, inputs: Inputs) -> Any:
-        """Run the kernel of the ``kernels`` package that can be imported now."""
+        """Run the kernel of the package that can be imported now."""
 
     @abstractmethod
     def reference(self, inputs: Inputs, dtype: str | None = None) -> Any:

@@ -20,6 +20,8 @@ from warpwatch.instruments.compiled import METHOD_VERSION
 from warpwatch.instruments.gpu.roofs import roofs
 from warpwatch.session import compile_pairs
 
+from .naming import class_name
+
 if TYPE_CHECKING:
     from warpwatch.workload.base import Workload
 
@@ -106,7 +108,7 @@ def classes(module: str) -> dict[str, type]:
         wanted.setdefault(workload.kernel, set()).add(target)
     classes: dict[str, type] = {}
     for kernel, found in by_kernel.items():
-        name = "".join(part.capitalize() for part in kernel.split("_"))
+        name = class_name(kernel)
         body: dict[str, Any] = {
             "params": [
                 list(found),

@@ -20,6 +20,8 @@ from warpwatch.instruments.gpu.roofs import roofs
 from warpwatch.session.commit import INSTRUMENTS, MEASURED, SETUP_SECONDS, Cache, canaries, measure
 from warpwatch.workload.base import Workload
 
+from .naming import class_name
+
 
 class Measured:
     """What asv's classes inherit: one ``setup_cache``, so that one run serves all of them."""
@@ -86,7 +88,7 @@ def classes(
         by_kernel.setdefault(workload.kernel, {})[workload.name] = workload
     made: dict[str, type[Measured]] = {}
     for kernel, workloads in by_kernel.items():
-        name = "".join(part.capitalize() for part in kernel.split("_"))
+        name = class_name(kernel)
         body: dict[str, Any] = {
             "params": [list(workloads)],
             "param_names": ["workload"],

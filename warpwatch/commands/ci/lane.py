@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warpwatch import project
+from warpwatch.asv import configuration
 from warpwatch.commands.measure.history import Queue, commits_that_touch, is_registered, run_asv
 from warpwatch.config import sharding
 from warpwatch.config.package import load, workloads
@@ -125,8 +126,8 @@ def in_turns(commits: list[str], chosen: list[str]) -> list[_Pass]:
 
 def _run(one: _Pass, machine: str) -> int:
     # Samples are kept, so that a later run of the same commit can be pooled with this one.
-    command = [sys.executable, "-m", "asv", "run", "HASHFILE:-", "--show-stderr"]
-    command += ["--machine", machine, "--record-samples", *one.options]
+    command = [sys.executable, "-m", "asv", "run", *configuration.options(), "HASHFILE:-"]
+    command += ["--show-stderr", "--machine", machine, "--record-samples", *one.options]
     short = " and ".join(commit[:10] for commit in one.commits)
     print(f"measuring {short} of {load().path}", file=sys.stderr)
     return run_asv(command, Queue("", one.commits, one.patterns))

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from warpwatch import project
-from warpwatch.config import results_file, targets
+from warpwatch.config import arguments, results_file, targets
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments.compiled.diff import comparison, kept, sides
 from warpwatch.instruments.compiled.measure import jobs
-from warpwatch.instruments.compiled.record import callables
 from warpwatch.judge.evidence import compiled as kept_evidence
 
 SCHEMA_VERSION = 1
@@ -65,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    callables.parse_arguments(args.args)  # its mistakes are the user's, not the targets'
+    arguments.parse_arguments(args.args)  # its mistakes are the user's, not the targets'
     asked = _asked(args)
     if args.diff:
         return _diff(args, asked)

@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Event
 
 from warpwatch import project
+from warpwatch.asv import configuration
 from warpwatch.config import isolation
 from warpwatch.config.package import CACHE_VARIABLE, load
 from warpwatch.config.package import workloads as load_workloads
@@ -25,6 +26,7 @@ from warpwatch.instruments.gpu.card import carve_outs, clocks
 from warpwatch.judge.evidence import compiled as kept_evidence
 from warpwatch.judge.evidence import measured as measured_evidence
 from warpwatch.judge.evidence import roofs as measured_roofs
+from warpwatch.judge.evidence.coverage import coverage
 from warpwatch.judge.results.strict_json import RejectedError
 from warpwatch.session import commit
 
@@ -139,7 +141,8 @@ def main(args: argparse.Namespace) -> int:
     machine = ["--machine", args.machine] if args.machine else []
     if not is_registered(args.machine):
         register(args.machine)
-    command = [*asv, "run", "HASHFILE:-", "--skip-existing", "--show-stderr", *machine]
+    command = [*asv, "run", *configuration.options(), "HASHFILE:-", "--skip-existing"]
+    command += ["--show-stderr", *machine]
     print(
         f"measuring {len(commits)} commits that touch {package.path}, newest first",
         file=sys.stderr,
@@ -161,7 +164,11 @@ def main(args: argparse.Namespace) -> int:
         print(line, file=sys.stderr)
     for queue, code in failed:
         print(f"asv stopped with exit code {code}; its output: {queue.log}", file=sys.stderr)
-    return 2 if failed else 0
+    if failed:
+        return 2
+    covered = coverage(project.results() / kept_evidence.FOLDER, set(commits))
+    print("\n".join(covered.lines()), file=sys.stderr)
+    return 0 if covered.measured or presence.has_gpu() else 3
 
 
 def said_since(begin_ns: int) -> list[str]:

@@ -183,6 +183,7 @@ def _import_package(workload: Workload) -> str:
     import importlib
 
     from warpwatch.config import package as configuration
+    from warpwatch.workload.kernel import find_kernel
 
     name = configuration.load().name
     try:
@@ -191,7 +192,7 @@ def _import_package(workload: Workload) -> str:
         raise _UnavailableError("import failed", f"import {name}: {_one_line(error)}"[:300]) from (
             error
         )
-    if not hasattr(package, workload.kernel):
+    if find_kernel(package, workload.kernel) is None:
         raise _UnavailableError("not applicable", f"{name} has no {workload.kernel}")
     return name
 

@@ -1,0 +1,129 @@
+"""``init``: propose a configuration for the package in this folder, and write it.
+
+It reads the package's sources and runs nothing of it, but for a trial of each proposed workload
+where Triton is installed: what cannot be recorded is written as a comment with its error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from warpwatch import project
+
+from .proposal import Found, find_packages, launchers, written
+
+_STARTER = "starter"
+# What ``--workflows`` writes: images, and the workflows that call them.
+_PARTS = ("docker", ".github/workflows")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--package", metavar="FOLDER", help="the package's folder, if several")
+    parser.add_argument(
+        "--most", type=int, default=12, metavar="N", help="propose at most N workloads (default 12)"
+    )
+    parser.add_argument("--no-trial", action="store_true", help="propose without trying the calls")
+    parser.add_argument(
+        "--workflows", action="store_true", help="also write docker/ and .github/workflows"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Write ``warpwatch.toml``. Nothing that exists is written over.
+
+    Args:
+        args: The parsed arguments.
+
+    Returns:
+        0 where the configuration was written.
+
+    Raises:
+        ValueError: A file exists already, or no package is found.
+    """
+    root = Path.cwd()
+    file = root / project.FILE_NAME
+    if args.workflows:
+        _write_starter(root)
+        if file.exists():
+            return 0
+    if file.exists():
+        raise ValueError(f"{file} exists already: `warpwatch doctor` says whether it is right")
+    found = _chosen(root, args.package)
+    calls = launchers(found, args.most)
+    text = written(found, calls, {})
+    file.write_text(text, encoding="utf-8")
+    if calls and not args.no_trial:
+        text = written(found, calls, _tried(calls))
+        file.write_text(text, encoding="utf-8")
+    print(file)
+    print(
+        f"package {found.name} in {found.path}; {len(calls)} calls proposed. Look at their "
+        "arguments, then run `warpwatch doctor` and `warpwatch history --commits 3`",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _chosen(root: Path, named: str | None) -> Found:
+    packages = find_packages(root)
+    if named:
+        path = Path(named).as_posix().rstrip("/")
+        packages = [one for one in packages if one.path == path]
+        if not packages:
+            raise ValueError(f"--package {named}: no Python package with Triton code is there")
+    if not packages:
+        raise ValueError(
+            f"no package with Triton code in {root}: expected a folder of Python modules that "
+            "import triton, in this folder or below src/"
+        )
+    if len(packages) > 1:
+        names = ", ".join(one.path for one in packages)
+        raise ValueError(f"several packages have Triton code ({names}): name one with --package")
+    return packages[0]
+
+
+def _tried(calls: Sequence[object]) -> dict[str, str]:
+    """Why proposed workloads cannot be recorded, by name; nothing is tried without Triton."""
+    try:
+        import triton  # noqa: F401  # only whether it is there
+    except ImportError:
+        print("Triton is not installed here: the calls were not tried", file=sys.stderr)
+        return {}
+    from warpwatch.session.compile_pairs import compiled_pairs
+    from warpwatch.workload.configured import all_workloads
+
+    names = [one.name for one in all_workloads()]
+    print(f"trying {len(names)} calls without a GPU ...", file=sys.stderr, flush=True)
+    problems = {}
+    for (name, _), found in compiled_pairs([(name, "sm_90") for name in names]):
+        if found.status != "ok":
+            problems[name] = f"{found.status}: {found.detail}"
+    return problems
+
+
+def _write_starter(root: Path) -> None:
+    """Write the images and workflows that Warpwatch brings; what exists is refused, all at once."""
+    source = _starter()
+    files = [path for part in _PARTS for path in sorted((source / part).rglob("*"))]
+    pairs = [(one, root / one.relative_to(source)) for one in files if one.is_file()]
+    there = [str(target.relative_to(root)) for _, target in pairs if target.exists()]
+    if there:
+        raise ValueError(
+            f"these files exist already, and nothing was written: {', '.join(there[:10])}"
+            + (f" and {len(there) - 10} more" if len(there) > 10 else "")
+        )
+    for one, target in pairs:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(one, target)
+        shutil.copymode(one, target)
+    print(f"{len(pairs)} files written below docker and .github/workflows", file=sys.stderr)
+
+
+def _starter() -> Path:
+    package = Path(__file__).resolve().parents[2]
+    packed = package / _STARTER
+    return packed if packed.is_dir() else package.parent  # a checkout has them at its root

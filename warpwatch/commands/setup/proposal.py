@@ -1,0 +1,202 @@
+"""What ``init`` proposes: found by reading sources, none of which is imported."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_SKIPPED = {"tests", "test", "docs", "build", "dist", "examples", "benchmarks", "benchmark"}
+_LARGEST_BYTES = 2_000_000
+# By the parameter's name: a guess that the user looks at.
+_SCALARS = {"eps": "1e-6", "epsilon": "1e-6", "scale": "1.0", "alpha": "1.0", "beta": "0.0"}
+_VECTORS = {"weight", "bias", "w", "gamma", "beta_vector", "ln_weight", "ln_bias"}
+_TENSOR, _VECTOR = "bf16[4096,4096]", "bf16[4096]"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A package with Triton code: its import name, and its folder in the repository."""
+
+    root: Path
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A public function that launches a kernel, with arguments that are guessed."""
+
+    name: str
+    call: str
+    args: str
+
+
+def find_packages(root: Path) -> list[Found]:
+    """Find the packages of a repository that import Triton.
+
+    Args:
+        root: The repository's folder; ``src/`` in it is looked into as well.
+
+    Returns:
+        One for each top-level package, by name. A folder without ``__init__.py`` counts as a
+        namespace, and the package below it is found.
+    """
+    found = []
+    for base in (root / "src", root):
+        for folder in sorted(base.iterdir()) if base.is_dir() else []:
+            if folder.is_dir() and folder.name.isidentifier() and folder.name not in _SKIPPED:
+                if base == root and folder.name == "src":
+                    continue
+                place = _package_below(folder)
+                if place is not None and any(_uses_triton(one) for one in _modules(place)):
+                    name = ".".join(place.relative_to(base).parts)
+                    found.append(Found(root, name, place.relative_to(root).as_posix()))
+    return found
+
+
+def _package_below(folder: Path) -> Path | None:
+    """The folder itself if it holds modules, else the one package below a namespace."""
+    if (folder / "__init__.py").is_file():
+        return folder
+    if any(folder.glob("*.py")):
+        return folder
+    inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and one.name.isidentifier()]
+    packages = [one for one in map(_package_below, inner) if one is not None]
+    return packages[0] if len(packages) == 1 else None
+
+
+def _modules(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*.py")):
+        inside = path.relative_to(folder).parts[:-1]
+        if not _SKIPPED & set(inside) and path.stat().st_size <= _LARGEST_BYTES:
+            yield path
+
+
+def _uses_triton(path: Path) -> bool:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return re.search(r"^\s*(import triton|from triton)\b", text, re.MULTILINE) is not None
+
+
+def launchers(found: Found, most: int) -> list[Launcher]:
+    """Find the public functions of a package that launch kernels.
+
+    Args:
+        found: The package.
+        most: How many are returned.
+
+    Returns:
+        Functions in which a kernel is called with a grid, and those that call them in the same
+        module, each with arguments guessed from the names of its parameters.
+    """
+    proposed: list[Launcher] = []
+    folder = found.root / found.path
+    for path in _modules(folder):
+        if not _uses_triton(path):
+            continue
+        parts = path.relative_to(folder).with_suffix("").parts
+        module = ".".join((found.name, *(one for one in parts if one != "__init__")))
+        try:
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+        except (SyntaxError, UnicodeDecodeError):
+            continue
+        for function in _launching(tree):
+            name = f"{function.name}-bf16"
+            if any(one.name == name for one in proposed):
+                name = f"{parts[-1]}-{name}"
+            proposed.append(Launcher(name, f"{module}:{function.name}", _guessed(function)))
+    names = [one.name for one in proposed]
+    return [one for one in proposed if names.count(one.name) == 1][:most]
+
+
+def _launching(tree: ast.Module) -> list[ast.FunctionDef]:
+    """Public functions without a decorator of Triton that launch, directly or by another one."""
+    functions = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
+    host = [one for one in functions if not _is_kernel(one)]
+    launching = {one.name for one in host if _launches(one)}
+    calling = {one.name for one in host if _called(one) & launching}
+    public = [one for one in host if not one.name.startswith("_")]
+    return [one for one in public if one.name in launching | calling]
+
+
+def _is_kernel(function: ast.FunctionDef) -> bool:
+    words = " ".join(ast.unparse(one) for one in function.decorator_list)
+    return re.search(r"\b(jit|autotune|heuristics)\b", words) is not None
+
+
+def _launches(function: ast.FunctionDef) -> bool:
+    """Whether it holds ``kernel[grid](...)``."""
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)
+        for node in ast.walk(function)
+    )
+
+
+def _called(function: ast.FunctionDef) -> set[str]:
+    return {
+        node.func.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+
+
+def _guessed(function: ast.FunctionDef) -> str:
+    """Arguments for the parameters that have no default."""
+    given = function.args
+    needed = given.args[: len(given.args) - len(given.defaults)]
+    return " ".join(_guess(one) for one in needed)
+
+
+def _guess(parameter: ast.arg) -> str:
+    kind = ast.unparse(parameter.annotation) if parameter.annotation else ""
+    if parameter.arg.lower() in _SCALARS or kind == "float":
+        return _SCALARS.get(parameter.arg.lower(), "1.0")
+    if kind == "int":
+        return "128"
+    if kind == "bool":
+        return "false"
+    return _VECTOR if parameter.arg.lower() in _VECTORS else _TENSOR
+
+
+def written(found: Found, calls: Sequence[Launcher], problems: Mapping[str, str]) -> str:
+    """Write the configuration.
+
+    Args:
+        found: The package.
+        calls: The workloads that are proposed.
+        problems: Why some of them cannot be recorded, by name: those become comments.
+
+    Returns:
+        The text of ``warpwatch.toml``.
+    """
+    lines = [
+        "# What Warpwatch measures here. `warpwatch doctor` says whether it is right.",
+        "",
+        "# What every commit is compiled for; all targets where this is left out.",
+        'targets = ["sm_90", "gfx942"]',
+        "",
+        "[package]",
+        f'name = "{found.name}"',
+        f'path = "{found.path}"',
+        "",
+        "# Each call is a series. Arguments are tensors, as dtype[shape], or Python literals;",
+        "# `backward = true` measures gradients as well. The arguments below are guessed.",
+    ]
+    if not calls:
+        lines += ["#", "# [[workload]]", '# name = "gelu-bf16-4096"']
+        lines += [f'# call = "{found.name}.ops:gelu"', f'# args = "{_TENSOR}"']
+    good = [one for one in calls if one.name not in problems]
+    for one in (*good, *(one for one in calls if one.name in problems)):
+        hidden = "# " if one.name in problems else ""
+        lines.append("")
+        if hidden:
+            lines.append(f"# Not recorded ({problems[one.name][:150]}): mend its arguments.")
+        lines += [
+            f"{hidden}[[workload]]",
+            f'{hidden}name = "{one.name}"',
+            f'{hidden}call = "{one.call}"',
+            f'{hidden}args = "{one.args}"',
+        ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,95 @@
+"""Reads ``[[workload]]``: calls that are measured without code of their own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any
+
+from .arguments import parse_arguments
+
+_CALL = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,119}")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One ``[[workload]]``: a call that is measured without code of its own.
+
+    Attributes:
+        name: The name of its series; it never changes its meaning.
+        call: What is called, ``package.module:function``.
+        args: The arguments, such as ``bf16[4096,4096] bf16[4096] 1e-6``.
+        backward: Whether gradients are computed as well.
+        reference: A function of the same arguments that gives the right answer.
+        flops: Floating-point operations of one call; 0 where nobody says.
+        group: The table that the workload belongs to.
+    """
+
+    name: str
+    call: str
+    args: str = ""
+    backward: bool = False
+    reference: str = ""
+    flops: int = 0
+    group: str = "configured"
+
+
+def calls_of(tables: Any) -> tuple[tuple[Call, ...], list[str]]:
+    """Read the tables of a configuration file.
+
+    Args:
+        tables: What the file holds under ``workload``.
+
+    Returns:
+        The calls, and every mistake in them.
+    """
+    if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
+        return (), ["workload: expected tables [[workload]] with name, call and args"]
+    calls, mistakes = [], []
+    for number, table in enumerate(tables, start=1):
+        place = f"[[workload]] {number}"
+        if isinstance(table.get("name"), str):
+            place += f" ({table['name'][:60]})"
+        wrong = [f"{place} {mistake}" for mistake in _mistakes(table)]
+        mistakes += wrong
+        if not wrong:
+            calls.append(Call(**table))
+    names = [one.name for one in calls]
+    mistakes += [
+        f"[[workload]]: two are called {name!r}; names must differ"
+        for name in sorted({one for one in names if names.count(one) > 1})
+    ]
+    return tuple(calls), mistakes
+
+
+def _mistakes(table: dict[str, Any]) -> list[str]:
+    kinds = {one.name: type(one.default) for one in fields(Call)} | {"name": str, "call": str}
+    found = [
+        f"{key}: unknown key, expected one of {' '.join(kinds)}"
+        for key in table
+        if key not in kinds
+    ]
+    found += [f"{key}: is missing" for key in ("name", "call") if key not in table]
+    for key, kind in kinds.items():
+        value = table.get(key)
+        if key in table and type(value) is not kind:
+            found.append(f"{key}: expected {_WORDS[kind]}, got {value!r}")
+    if found:
+        return found
+    if not _NAME.fullmatch(table["name"]):
+        found.append(f"name: expected letters, digits and . _ + -, got {table['name']!r}")
+    for key in ("call", "reference"):
+        if table.get(key) and not _CALL.fullmatch(table[key]):
+            expected = "expected package.module:function, such as fastops.ops:gelu"
+            found.append(f"{key}: {expected}, got {table[key]!r}")
+    try:
+        parse_arguments(table.get("args", ""))
+    except ValueError as error:
+        found.append(f"args: {str(error).removeprefix('--args: ')}")
+    if table.get("flops", 0) < 0:
+        found.append(f"flops: expected 0 or more, got {table['flops']}")
+    return found
+
+
+_WORDS = {str: "text", bool: "true or false", int: "a whole number"}

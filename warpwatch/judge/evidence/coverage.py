@@ -1,0 +1,113 @@
+"""How much of what was to be compiled was measured, and why the rest was not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from warpwatch.judge.results.strict_json import RejectedError
+
+from . import compiled
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why pairs of a workload and a target have no values.
+
+    Attributes:
+        status: ``not applicable``, ``import failed``, ``compile failed`` or ``not measured``.
+        detail: The error, in one line.
+        count: How many pairs of how many commits it concerns.
+        example: One of them.
+    """
+
+    status: str
+    detail: str
+    count: int
+    example: str
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Pairs of a workload and a target, over all commits that were asked about.
+
+    Attributes:
+        measured: Pairs that were compiled and read.
+        reasons: Why the others have none, the most frequent first.
+        unread: Files of evidence that could not be read, each with what is wrong.
+        never: Workloads that have values at no commit.
+    """
+
+    measured: int
+    reasons: tuple[Reason, ...]
+    unread: tuple[str, ...]
+    never: tuple[str, ...]
+
+    @property
+    def missing(self) -> int:
+        """Pairs without values."""
+        return sum(reason.count for reason in self.reasons)
+
+    def lines(self, most: int = 8) -> list[str]:
+        """What a person is told at the end of a run.
+
+        Args:
+            most: How many reasons are spelt out.
+
+        Returns:
+            A line of counts, then one a reason.
+        """
+        total = self.measured + self.missing
+        said = [f"compiled: {self.measured} of {total} pairs of workload and target measured"]
+        for one in self.reasons[:most]:
+            said.append(f"  {one.count} {one.status}: {one.detail} (such as {one.example})")
+        if len(self.reasons) > most:
+            said.append(f"  and {len(self.reasons) - most} more reasons")
+        if self.never:
+            more = f" and {len(self.never) - 5} more" if len(self.never) > 5 else ""
+            said.append(f"never measured: {', '.join(self.never[:5])}{more}")
+        return said + [f"not read: {one}" for one in self.unread[:most]]
+
+
+def coverage(folder: Path, commits: Collection[str]) -> Coverage:
+    """Read what the compiled instrument left of some commits.
+
+    Args:
+        folder: The folder of evidence next to results.
+        commits: Full hashes; files of other commits are passed over.
+
+    Returns:
+        How much of it has values, and why the rest has none.
+    """
+    measured = 0
+    missing: Counter[tuple[str, str]] = Counter()
+    examples: dict[tuple[str, str], str] = {}
+    seen: dict[str, bool] = {}
+    unread = []
+    short = {commit[:8] for commit in commits}
+    for path in compiled.files(folder):
+        if path.name[:8] not in short:
+            continue
+        try:
+            found = compiled.read(path)
+        except RejectedError as error:
+            unread.append(str(error))
+            continue
+        if found.commit not in commits:
+            continue
+        for (workload, target), row in found.results.items():
+            seen[workload] = seen.get(workload, False) or row["status"] == "ok"
+            if row["status"] == "ok":
+                measured += 1
+                continue
+            key = (row["status"], row["detail"])
+            missing[key] += 1
+            examples.setdefault(key, f"{workload} on {target}")
+    reasons = tuple(
+        Reason(status, detail, count, examples[status, detail])
+        for (status, detail), count in missing.most_common()
+    )
+    never = tuple(sorted(name for name, once in seen.items() if not once))
+    return Coverage(measured, reasons, tuple(unread), never)
