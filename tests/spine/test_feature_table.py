@@ -57,7 +57,8 @@ def test_the_table_is_whole() -> None:
 def test_what_is_claimed_elsewhere_is_a_test_too() -> None:
     """Pages name tests by function, or by the start of one."""
     sources = "".join(file.read_text(encoding="utf-8") for file in Path("tests").rglob("*.py"))
-    for file in Path("docs").rglob("*.md"):
+    log = Path("docs/log")  # says what was, in the words of its day
+    for file in [one for one in Path("docs").rglob("*.md") if not one.is_relative_to(log)]:
         page = file.read_text(encoding="utf-8")
         for name in re.findall(r"`(test_\w+)\*?`", page):
             assert f"def {name}" in sources or list(Path("tests").rglob(f"{name}.py")), (file, name)

@@ -177,7 +177,8 @@ def test_make_targets_of_the_documents_exist() -> None:
     rules = "\n".join(path.read_text(encoding="utf-8") for path in makefiles)
     targets = set(re.findall(r"^([a-z][a-z0-9-]*):", rules, re.MULTILINE))
     documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    for document in documents:
+    log = ROOT / "docs" / "log"  # says what was, in the words of its day
+    for document in [one for one in documents if not one.is_relative_to(log)]:
         text = document.read_text(encoding="utf-8")
         named = set(re.findall(r"(?:`|\$ )make ([a-z][a-z0-9-]*)", text))
         assert named <= targets, f"{document.name} names make targets that do not exist"
