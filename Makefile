@@ -12,7 +12,7 @@ RESULTS := .asv/results
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench bench-flash bench-matmul bench-all report overhead demo test bytecode test-tritons lint doctor upgrade-check clean
+.PHONY: help setup bench bench-flash bench-matmul bench-all report overhead demo test bytecode test-tritons lint wheel doctor upgrade-check clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -76,6 +76,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+wheel: $(STAMP) ## Build the wheel into dist/
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 doctor: $(STAMP) ## Say what this machine can measure and what is missing
 	@$(BIN)/python -m warpwatch doctor
