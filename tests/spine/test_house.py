@@ -112,6 +112,14 @@ def test_layers_import_downwards(graph: house_graph.Graph, package: str) -> None
     assert upward == []
 
 
+def test_the_page_on_architecture_has_the_same_layers() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE)
+    said = {(name, int(row)) for row, name in rows}
+    layers = LAYERS["warpwatch"]
+    assert said == {(name, at) for at, one in enumerate(layers, start=1) for name in one}
+
+
 @pytest.mark.parametrize("package", ["kernels", "warpwatch"])
 def test_folders_stay_small_and_name_what_they_hold(package: str) -> None:
     for folder in {path.parent for path in modules(package)}:
