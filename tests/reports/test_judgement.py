@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.reports import trees
+from warpwatch import project
 from warpwatch.__main__ import main
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.judgement import judge
@@ -244,6 +245,16 @@ def test_compare_says_it_in_word_and_exit_code(
     assert run(tree, "compare", "--recorded", *tree.commits, "--json") == code
     document = json.loads(capsys.readouterr().out)
     assert [series["verdict"] for series in document["series"]] == [word]
+
+
+@pytest.mark.parametrize("command", [("compare", "--recorded"), ("ci", "comment")])
+def test_commits_come_from_the_project_where_no_repository_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 2]})
+    monkeypatch.delenv(project.FILE_VARIABLE, raising=False)
+    monkeypatch.chdir(tree.repo)
+    assert main([*command, "--results", str(tree.results), "HEAD~1", "HEAD"]) == 1
 
 
 def test_the_quick_look_hides_no_step(tmp_path: Path) -> None:

@@ -7,7 +7,11 @@ import json
 
 from warpwatch.ci import message
 from warpwatch.ci.pull_request import Judgement, conclude
-from warpwatch.commands.results.report import add_source_arguments, sources_of
+from warpwatch.commands.results.report import (
+    add_source_arguments,
+    repository_of,
+    sources_of,
+)
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.model.commits import head
 from warpwatch.judge.pairs.commits import judge_commits, with_findings
@@ -32,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Exit 0 clean, 1 regressed, 3 inconclusive or nothing in common."""
-    base, newer = head(args.repo, args.base), head(args.repo, args.head)
+    repository = repository_of(args)
+    base, newer = head(repository, args.base), head(repository, args.head)
     history = load(sources_of(args))
     judged = judge_commits(history, base, newer, thresholds.load())
     comparisons = with_findings(history, base, newer, judged).comparisons

@@ -19,7 +19,7 @@ from warpwatch.judge.pairs.commits import (
 from warpwatch.report.builder import load
 from warpwatch.report.words import SHAPES, quantity
 
-from .report import add_source_arguments, sources_of
+from .report import add_source_arguments, repository_of, sources_of
 
 SCHEMA_VERSION = 1
 
@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Exit 0 clean, 1 regressed or missing, 3 inconclusive or nothing in common."""
-    base, newer = head(args.repo, args.base), head(args.repo, args.head)
+    repository = repository_of(args)
+    base, newer = head(repository, args.base), head(repository, args.head)
     limits = thresholds.load(args.thresholds)
     history = load(sources_of(args))
     verdict = judge_commits(history, base, newer, limits)

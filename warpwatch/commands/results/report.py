@@ -51,6 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def repository_of(args: argparse.Namespace) -> Path:
+    """The repository that the arguments name, else the configured one."""
+    return args.repo or default_repository()
+
+
 def sources_of(args: argparse.Namespace) -> Sources:
     """The sources the arguments name; ``ValueError`` where there is nothing to read."""
     folders = args.results or [folder for folder in default_results() if folder.is_dir()]
@@ -63,7 +68,7 @@ def sources_of(args: argparse.Namespace) -> Sources:
     if missing:
         raise ValueError(f"--results: no folder {' '.join(missing)}")
     directions = read_directions(args.directions) if args.directions else Directions()
-    return Sources(tuple(folders), args.repo or default_repository(), args.branch, directions)
+    return Sources(tuple(folders), repository_of(args), args.branch, directions)
 
 
 def main(args: argparse.Namespace) -> int:
