@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import warpwatch
+from warpwatch.commands import COMMANDS, STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 LOG = ROOT / "docs" / "log"  # says what was, in the words of its day
@@ -22,6 +23,10 @@ OF_TODAY = [page for page in PAGES if page.name != "CHANGELOG.md"]
 FOLDERS = "benchmarks|docker|docs|examples|kernels|reports|tests|tools|warpwatch"
 PATH = re.compile(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]+[\w-]")
 MODULE = re.compile(r"python -m ((?:benchmarks|examples|reports|tests|tools|warpwatch)[\w.]*)")
+COMMAND = re.compile(
+    r"^ *(?:\$ )?(?:[A-Z_]+=\S+ )*(?:\S+/)?warpwatch ([a-z]+)(?: ([a-z]+)\b)?", re.M
+)
+NO_COMMANDS = {"cpu"}  # a check on GitHub is called `warpwatch cpu`
 MADE = ("reports/html",)  # by a command, ignored by git
 LONGEST_RELEASE = 60
 
@@ -100,6 +105,13 @@ def test_the_readme_s_error_rates_are_the_scorecard_s(noise: str, row: str) -> N
     alarms = round(quiet * false_alarms / 100)
     ending = f"| {power:.0f} % of {gates:,} gates | {alarms} in {quiet:,} gates of identical code |"
     assert said[0].endswith(ending)
+
+
+@pytest.mark.parametrize("page", OF_TODAY, ids=title)
+def test_commands_that_a_page_names_exist(page: Path) -> None:
+    named = {found for code in code_of(page) for found in COMMAND.findall(code)}
+    assert {name for name, _ in named} <= {*COMMANDS, *NO_COMMANDS}
+    assert {step for name, step in named if name == "ci" and step} <= set(STEPS)
 
 
 def test_the_changelog_begins_with_this_version_and_keeps_releases_short() -> None:
