@@ -24,7 +24,7 @@ from warpwatch.instruments.compiled.formats.code import Instruction, Program
 from warpwatch.instruments.compiled.measure import reading
 from warpwatch.instruments.compiled.measure import workload as measure
 from warpwatch.instruments.compiled.measure.workload import measure_call
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 _PATH = Path(__file__).with_name("attention_kernel.py")
 _SPEC = importlib.util.spec_from_file_location("attention_kernel", _PATH)

@@ -12,7 +12,7 @@ from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.config.targets import get
 from warpwatch.instruments.compiled.formats import elf
 from warpwatch.instruments.compiled.machine_code import cubins, identity, sass, unwritten_registers
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 
 def gradients(target: str) -> list[bytes]:

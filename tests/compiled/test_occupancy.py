@@ -13,7 +13,7 @@ from warpwatch import devices
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.formats.recording import Launch
 from warpwatch.instruments.compiled.machine_code import occupancy
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from warpwatch.config import targets
 from warpwatch.instruments.compiled.formats import elf
 from warpwatch.instruments.compiled.formats.code import Instruction, Program
 from warpwatch.instruments.compiled.machine_code import amdgcn, identity, sass
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 SAMPLES = Path(__file__).parent / "samples"
 SASS = sorted(SAMPLES.glob("*.sass.xz"))

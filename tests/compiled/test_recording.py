@@ -25,7 +25,7 @@ from warpwatch.config import targets
 from warpwatch.instruments.compiled.formats.recording import DescriptorArgument, HarnessError
 from warpwatch.instruments.compiled.measure import reading
 from warpwatch.instruments.compiled.record import addresses, driver
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 from warpwatch.instruments.compiled.record.torch import cuda as torch_cuda
 
 H200 = targets.get("sm_90")

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from warpwatch.config import targets
 from warpwatch.instruments.compiled import Recording
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 H200 = targets.get("sm_90")
 ROWS, COLUMNS = 128, 512

@@ -12,7 +12,7 @@ import triton.language as tl
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.bound import trip_counts
 from warpwatch.instruments.compiled.formats import ir
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 
 def evaluated(call: Any, target: str = "sm_90") -> tuple[list[float], list[str]]:

@@ -18,7 +18,7 @@ from warpwatch.config import targets
 from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.instruments.compiled.formats.recording import Kernel
 from warpwatch.instruments.compiled.machine_code import sass
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 
 @triton.jit

@@ -16,7 +16,7 @@ from tests.kernels import sanitizer_log
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.formats.recording import Kernel, Recording
 from warpwatch.instruments.compiled.measure.reading import read_code
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 SM_90 = targets.get("sm_90")
 

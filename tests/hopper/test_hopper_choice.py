@@ -13,7 +13,7 @@ from tests.hopper.recorded import (
     only_kernel,
     packed,
 )
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from kernels.attention.hopper.fp8 import launch as hopper_fp8
 from tests.hopper.recorded import SM_90, in_fp8, only_kernel, packed_in_fp8, product_of_fp8
 from warpwatch.instruments.compiled.formats.recording import Recording
 from warpwatch.instruments.compiled.measure.reading import read_code
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])

@@ -8,7 +8,7 @@ import torch
 import kernels
 from tests.hopper.many_launches import CASES
 from tests.hopper.recorded import SM_90
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 
 @pytest.mark.parametrize(

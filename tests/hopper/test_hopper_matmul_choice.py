@@ -21,7 +21,7 @@ from tests.hopper.recorded import (
     product,
     product_of_fp8,
 )
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 
 @pytest.mark.parametrize("shape", [(256, 4096, 4096), (1000, 1001, 1000)], ids=str)

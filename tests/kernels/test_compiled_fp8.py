@@ -16,7 +16,7 @@ from kernels.runtime import targets
 from warpwatch.config.targets import get
 from warpwatch.instruments.compiled.measure import workload as measure
 from warpwatch.instruments.compiled.measure.reading import read_code
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 INSTRUCTIONS = {
     "sm_90": r"QGMMA\S*E4M3",

@@ -13,7 +13,7 @@ from kernels.attention.decode import few_queries
 from tests.kernels.interpreted import Worker
 from tests.kernels.test_attention_forward import BASE, run_flash
 from warpwatch.config import targets
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 FEW = replace(BASE, B=1, S=4, KV=600, H=4, G=2, D=32)
 CASES = [

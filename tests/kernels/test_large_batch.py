@@ -19,7 +19,7 @@ import kernels
 from tests.kernels.test_reach import NO_RESERVE
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.formats.recording import TensorArgument
-from warpwatch.instruments.compiled.record import call as record
+from warpwatch.instruments.compiled.record.call import record
 
 # Nothing is written to what is allocated here: launches are recorded.
 BATCH = 70_000

@@ -267,7 +267,7 @@ def test_a_bias_that_no_copy_brings_near_is_refused() -> None:
 
 def test_compiled_strides_are_widened_before_anything_is_multiplied_by_them() -> None:
     from warpwatch.config import targets
-    from warpwatch.instruments.compiled.record import call as record
+    from warpwatch.instruments.compiled.record.call import record
 
     def call() -> None:
         out = far(torch.empty(64, 64), 0, FURTHER)
