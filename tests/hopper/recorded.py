@@ -12,7 +12,7 @@ from kernels.attention.common.options import Options
 from kernels.attention.common.packed.sequences import Packed
 from kernels.attention.dispatch import backward as gradients
 from kernels.attention.operators.varlen import flash_attention_varlen_backward_op
-from tests.kernels import sanitizer_log
+from tools.kernels import sanitizer_log
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.formats.recording import Kernel, Recording
 from warpwatch.instruments.compiled.measure.reading import read_code

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import kernels
-from tests.hopper.many_launches import CASES
 from tests.hopper.recorded import SM_90
+from tools.kernels.many_launches import CASES
 from warpwatch.instruments.compiled.record.call import record
 
 

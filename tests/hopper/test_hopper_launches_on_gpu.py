@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from kernels.runtime.targets import current
-from tests.hopper.many_launches import CALLS, CASES, LOADS
 from tests.root import ROOT
+from tools.kernels.many_launches import CALLS, CASES, LOADS
 
 pytestmark = pytest.mark.gpu
 
@@ -23,7 +23,7 @@ def told() -> dict[str, str]:
     """What the process said, by case and load."""
     if not current().has_wgmma:
         pytest.skip(f"the kernels are for Hopper, this GPU is {current().name}")
-    command = [sys.executable, "-m", "tests.hopper.many_launches"]
+    command = [sys.executable, "-m", "tools.kernels.many_launches"]
     try:
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
         said, last = ran.stdout, f"exit {ran.returncode}: {ran.stderr.strip()[-300:]}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.instruments import ncu_by_hand as by_hand
 from tests.instruments.test_counters import HEADER, RECORDED, UNITS, marked, row
+from tools.harness import ncu_by_hand as by_hand
 from warpwatch.instruments.counters import ncu
 
 

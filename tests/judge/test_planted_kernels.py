@@ -12,10 +12,10 @@ import pytest
 
 from benchmarks import workloads
 from examples.demo.story import apply
-from tests.judge import planted_on_gpu
-from tests.judge.planted_kernels import BRANCHES
-from tests.judge.plants import Branch, Plant
 from tests.root import ROOT
+from tools.planted import on_gpu
+from tools.planted.branches import BRANCHES
+from tools.planted.plants import Branch, Plant
 
 DEFECTS = [plant for branch in BRANCHES for plant in branch.plants if plant.cause]
 HARMLESS = [plant for branch in BRANCHES for plant in branch.plants if not plant.cause]
@@ -66,20 +66,20 @@ def test_a_row_says_what_found_a_defect_and_whether_the_cause_was_named() -> Non
                    series("latency_cold", "regressed")],
         "causes": {"w": ["a spill: 0 -> 8"]},
     }  # fmt: skip
-    row = planted_on_gpu.row(defect, document, 10.0)
+    row = on_gpu.row(defect, document, 10.0)
     assert row.right
     assert row.change == "latency_cold 2 to 3 us, +50%"
     assert row.found == "latency_cold, spilled_bytes"
-    assert not planted_on_gpu.row(defect, document | {"causes": {}}, 10.0).right
+    assert not on_gpu.row(defect, document | {"causes": {}}, 10.0).right
     quiet = document | {"series": [series("latency_cold", "unchanged")]}
-    assert planted_on_gpu.row(defect, quiet, 10.0).found == "not found"
+    assert on_gpu.row(defect, quiet, 10.0).found == "not found"
     lost = document | {"series": [series("latency_cold", "missing", None)]}
-    assert "wrong answer" in planted_on_gpu.row(defect, lost, 10.0).cause
+    assert "wrong answer" in on_gpu.row(defect, lost, 10.0).cause
     harmless = Plant("h", "", "w", ())
-    assert planted_on_gpu.row(harmless, quiet, 10.0).right
+    assert on_gpu.row(harmless, quiet, 10.0).right
     for verdict in ("regressed", "inconclusive", "improved"):
         one = document | {"series": [series("latency_cold", verdict)]}
-        assert not planted_on_gpu.row(harmless, one, 10.0).right
+        assert not on_gpu.row(harmless, one, 10.0).right
 
 
 def test_the_program_finds_a_lost_tensor_core_without_a_gpu(
@@ -87,14 +87,14 @@ def test_the_program_finds_a_lost_tensor_core_without_a_gpu(
 ) -> None:
     command = ["planted", "--only", "wgmma-lost", "--compiled-only", "--out", str(tmp_path)]
     monkeypatch.setattr("sys.argv", command)
-    assert planted_on_gpu.main() == 0
+    assert on_gpu.main() == 0
     assert "1 of 1 defects found, 1 with the cause expected" in capsys.readouterr().out
     document = json.loads((tmp_path / "time-2.json").read_text(encoding="utf-8"))
     assert any("level 2 -> 0" in text for text in document["causes"].popitem()[1])
 
 
 def test_every_defect_that_an_h200_measured_is_found_with_its_cause() -> None:
-    rows = planted_on_gpu.kept(BRANCHES, Path(__file__).parent / "data" / "planted_h200")
+    rows = on_gpu.kept(BRANCHES, Path(__file__).parent / "data" / "planted_h200")
     defects = [row for row in rows if row.plant.cause]
     assert len(defects) == len(DEFECTS)
     assert [row.line for row in defects if not row.right] == []
@@ -109,13 +109,13 @@ def test_a_plant_run_again_by_itself_replaces_its_row_alone(tmp_path: Path) -> N
     document = json.loads((folder / "time-2.json").read_text(encoding="utf-8"))
     (tmp_path / "time-2.json").write_text(json.dumps(document), encoding="utf-8")
     (branch,) = (one for one in BRANCHES if one.name == "time-2")
-    before = planted_on_gpu.kept([branch], tmp_path)
+    before = on_gpu.kept([branch], tmp_path)
     for one in document["series"]:
         if one["subject"] == "matmul-bf16-16x4096x4096-nt" and one["metric"] == "latency_cold":
             one["head"], one["ratio"] = 555.5, 36.7
     again = json.dumps(document | {"gpu_seconds": 33})
     (tmp_path / "wgmma-lost.json").write_text(again, encoding="utf-8")
-    after = planted_on_gpu.kept([branch], tmp_path)
+    after = on_gpu.kept([branch], tmp_path)
     (mine,) = (row for row in after if row.plant.name == "wgmma-lost")
     assert (mine.seconds, mine.right) == (33, True) and "to 555.5 us" in mine.change
     others = [row for row in after if row is not mine]

@@ -7,7 +7,7 @@ cut is most of what head dims up to 32 lose, where there is one addition: seven 
 largest errors on an H200 were 6.506e-4, 7.638e-4, 7.20e-5, 6.21e-5, 2.592e-4, 1.885e-4 and
 1.644e-4, and are here 6.506e-4, 7.635e-4, 7.27e-5, 6.22e-5, 2.593e-4, 1.883e-4 and 1.642e-4;
 without it 1.7e-4, 2.2e-4, 1.5e-5, 1.3e-5, 4.2e-5, 6.2e-5 and 2.6e-5 (seeds 63000449, 455, 881, 883,
-885, 886 and 887 of tests/kernels/random_configurations.py; what remains is fp32).
+885, 886 and 887 of tools/kernels/random_configurations.py; what remains is fp32).
 """
 
 from __future__ import annotations

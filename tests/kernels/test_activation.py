@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 from kernels.matmul.common.activation import apply_activation
-from tests.kernels.fitted_gelu import exact, grid, relative_errors
 from tests.kernels.interpreted import Errors, Worker, measure
+from tools.kernels.fitted_gelu import exact, grid, relative_errors
 
 
 @triton.jit

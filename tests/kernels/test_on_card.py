@@ -9,8 +9,9 @@ import torch
 
 from kernels.attention.common.numerics import exactness
 from kernels.runtime import backends
-from tests.kernels import each_path_once, test_matmul, test_matmul_fp8
+from tests.kernels import test_matmul, test_matmul_fp8
 from tests.kernels.on_card import portable
+from tools.kernels import each_path_once
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.record import driver
 

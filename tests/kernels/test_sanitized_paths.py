@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from triton import knobs
 
-from tests.kernels import each_path_once, sanitized_paths, sanitizer_log
-from tests.kernels.sanitized_paths import Attempt, Row
-from tests.kernels.sanitizer_log import Access, Hazard
+from tools.kernels import each_path_once, sanitized_paths, sanitizer_log
+from tools.kernels.sanitized_paths import Attempt, Row
+from tools.kernels.sanitizer_log import Access, Hazard
 from warpwatch.instruments.compiled.machine_code import sass
 
 NAME, FILE = "attention_backward_hopper", "hopper_backward.py"

@@ -70,7 +70,7 @@ def short_gelu(x):
     branch and no division. The error function branches, and unrolled over a tile it is more code
     than the instruction cache holds.
 
-    The coefficients are a minimax fit on [0, 14.5], made by tests/kernels/fitted_gelu.py. In fp32
+    The coefficients are a minimax fit on [0, 14.5], made by tools/kernels/fitted_gelu.py. In fp32
     the relative error is at most 9.5e-6 for |x| < 5.8, a fiftieth of fp16's rounding, and 9e-5
     beyond, where fp16 holds zeros and bf16's rounding is 20 times that, down to x = -12.9, where
     results stop being normal numbers. From t = 14.5 on Phi(-t) counts as the zero it is in fp32.

@@ -1,0 +1,1 @@
+"""All that must be seen on a GPU before a release: ``python -m tools.evidence --help``."""

@@ -1,0 +1,173 @@
+"""Defects and harmless changes planted in matmul: text edits of kernels and their launches."""
+
+from __future__ import annotations
+
+from examples.demo.story import Edit
+from tools.planted.plants import TIME, Plant
+
+LARGE_MATMUL = "matmul-fp16-8192x8192x8192"
+WIDE_MATMUL = "matmul-bf16-4096x28672x4096-nt"
+GELU = "matmul-fp16-2048x2048x2048-bias-gelu"
+SKINNY = "matmul-bf16-16x4096x4096-nt"
+TF32 = "matmul-fp32-2048x2048x2048-tf32"
+FP8_MATMUL = "matmul-fp8-4096x4096x4096-nt-tensor"
+GROUPED = "matmul-grouped-bf16-8192x14336x4096-G8"
+RESIDUAL = "matmul-bf16-4096x4096x14336-nt-residual"
+
+l2_unfriendly = Plant(
+    "l2-unfriendly-order",
+    "matmul on Hopper spreads neighbouring tiles over the matrix",
+    WIDE_MATMUL,
+    (
+        Edit(
+            "kernels/matmul/hopper/persistent.py",
+            "        n_tiles_m = gl.cdiv(self.M, self.BLOCK_M)\n        per_group",
+            "        n_tiles_m = gl.cdiv(self.M, self.BLOCK_M)\n"
+            "        i_tile = i_tile * 997 % self.tiles()\n        per_group",
+        ),
+    ),
+    "more memory traffic",
+    TIME,
+)
+
+stages_lost = Plant(
+    "pipeline-stages-lost",
+    "matmul of tf32 needs less shared memory",
+    TF32,
+    (
+        # All its tiles run at once: the order of them that another plant changes is nothing to it.
+        Edit(
+            "kernels/matmul/hopper/tf32/launch.py",
+            "WIDE = HopperConfig(consumers=2, block_n=256, block_k=32, stages=4, store_n=32)\n",
+            "WIDE = HopperConfig(consumers=2, block_n=256, block_k=32, stages=2, store_n=32)\n",
+        ),
+    ),
+    "latency is no longer hidden",
+    TIME,
+)
+
+smaller_tile = Plant(
+    "smaller-tile",
+    "grouped_matmul: tiles of 64 rows waste less at the ends of groups",
+    GROUPED,
+    (
+        Edit(
+            "kernels/matmul/common/tuning.py",
+            '("sm_90", "16-bit"): (C(128, 128, 64, 8, 4), C(64, 64, 64, 4, 4)),',
+            '("sm_90", "16-bit"): (C(64, 64, 64, 4, 4),),',
+        ),
+    ),
+    "more instructions",
+    TIME,
+)
+
+second_launch = Plant(
+    "second-launch",
+    "matmul on Hopper leaves gelu to torch",
+    GELU,
+    (
+        Edit(
+            "kernels/matmul/operators/dense.py",
+            "hopper.launch, a, b, out, bias, activation, **added)\n        ):\n",
+            "hopper.launch, a, b, out, bias, None, **added)\n        ):\n"
+            "            if activation:\n"
+            "                out.copy_(getattr(torch.nn.functional, activation)(out))\n",
+        ),
+    ),
+    "launches a call instead of",
+    ("launches", *TIME),
+)
+
+lost_tma = Plant(
+    "tma-lost",
+    "matmul adds residuals in portable Triton, which loads its largest tiles in one way everywhere",
+    RESIDUAL,
+    (
+        # No large tile but fp8's is the portable kernel's on Hopper otherwise.
+        Edit(
+            "kernels/matmul/operators/dense.py",
+            "        takes_residual = residual is None or not in_tf32\n",
+            "        takes_residual = residual is None\n",
+        ),
+        Edit(
+            "kernels/matmul/common/tuning.py",
+            '    ("sm_90", "16-bit"): (\n        C(128, 256, 64, 8, 4, tma=True),\n',
+            '    ("sm_90", "16-bit"): (\n        C(128, 256, 64, 8, 4),\n',
+        ),
+    ),
+    "copies to shared memory wait",
+    ("async_copy_level", *TIME),
+)
+
+fp16_accumulation = Plant(
+    "fp16-accumulation",
+    "matmul on Hopper accumulates in the operands' dtype",
+    LARGE_MATMUL,
+    (
+        Edit(
+            "kernels/matmul/hopper/persistent.py",
+            "    acc = gl.zeros([ROWS, WIDTH], gl.float32, LAYOUT)\n",
+            "    acc = gl.zeros([ROWS, WIDTH], ring.a.dtype, LAYOUT)\n",
+        ),
+    ),
+    "relative error",
+    ("relative_error", "latency_cold"),
+)
+
+lost_wgmma = Plant(
+    "wgmma-lost",
+    "matmul multiplies in fp32 for accuracy",
+    SKINNY,
+    (
+        # Of a plain product of few rows on Hopper nothing is the portable kernel's otherwise.
+        Edit(
+            "kernels/matmul/hopper/launch.py",
+            " or _chosen(a, b) in FEW)\n",
+            ")\n",
+        ),
+        Edit(
+            "kernels/matmul/portable/kernel.py",
+            "            b_c = add_product(b_c, b_a, b_b)\n",
+            "            b_c = tl.dot(\n"
+            "                b_a.to(tl.float32), b_b.to(tl.float32), b_c, "
+            "input_precision=PRECISION\n"
+            "            )\n",
+        ),
+    ),
+    "a slower flavour of tensor-core instruction",
+    ("tensor_core_level", *TIME),
+)
+
+# Each must change no answer, no cost and no counter.
+tidy_grouped = Plant(
+    "harmless: a comment and an order",
+    "grouped_matmul adds up its pointers in the order they are used",
+    GROUPED,
+    (
+        Edit(
+            "kernels/matmul/portable/grouped.py",
+            "    a += row.to(tl.int64) * stride_am\n"
+            "    b += i_group.to(tl.int64) * stride_bg"
+            " + (i_n * BLOCK_N).to(tl.int64) * stride_bn\n",
+            "    # The 64-bit part of an address is a scalar.\n"
+            "    b += (i_n * BLOCK_N).to(tl.int64) * stride_bn"
+            " + i_group.to(tl.int64) * stride_bg\n"
+            "    a += row.to(tl.int64) * stride_am\n",
+        ),
+    ),
+)
+
+tidy_fp8_matmul = Plant(
+    "harmless: host code",
+    "matmul of fp8 names the number of its tiles",
+    FP8_MATMUL,
+    (
+        Edit(
+            "kernels/matmul/hopper/fp8/launch.py",
+            "        tiles = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)\n",
+            "        tiles_m = triton.cdiv(M, ROWS * CONSUMERS)\n"
+            "        tiles_n = triton.cdiv(N, config.block_n)\n"
+            "        tiles = tiles_m * tiles_n\n",
+        ),
+    ),
+)
