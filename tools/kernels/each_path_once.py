@@ -337,7 +337,8 @@ def paths() -> list[Drawn]:
 
 
 def run_gradients(case: Attention) -> list[Errors]:
-    return test_attention_backward.run(case, False)
+    found: list[Errors] = test_attention_backward.run(case, False)
+    return found
 
 
 def keep_loaded(place: Path) -> None:

@@ -74,7 +74,8 @@ def grid(points: int) -> np.ndarray:
     """fp32 values between the ends of bf16's normal results, small ones among them; no zero."""
     wide = np.linspace(-NORMAL_END, NORMAL_END, points)
     small = np.geomspace(1e-30, 1.0, points // 10)
-    return np.concatenate([wide[wide != 0.0], small, -small]).astype(np.float32)
+    values: np.ndarray = np.concatenate([wide[wide != 0.0], small, -small]).astype(np.float32)
+    return values
 
 
 def main() -> None:

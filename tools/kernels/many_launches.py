@@ -117,7 +117,8 @@ def backward(
         seen = 0 if two_kernels else S + hopper_backward_launch.SHORT
         options["config"] = hopper_backward_launch.choose(D, seen)
     made = [torch.empty_like(one) for one in (q, k, v)]
-    tensors = Tensors(dout, None, q, k, v, out, lse, *made)
+    dq, dk, dv = made
+    tensors = Tensors(dout, None, q, k, v, out, lse, dq, dk, dv)
     return lambda: hopper_backward_launch.launch(tensors, **options), made
 
 
@@ -139,7 +140,8 @@ def backward_packed(device: str, D: int, lengths: tuple[int, ...], causal: bool)
     made = [torch.empty_like(one) for one in (q, k, v)]
     q, k, v, dout, out = (packed.spread(one) for one in (q, k, v, dout, out))
     hopper.launch(q, k, v, out, lse, **options)
-    tensors = Tensors(dout, None, q, k, v, out, lse, *made)
+    dq, dk, dv = made
+    tensors = Tensors(dout, None, q, k, v, out, lse, dq, dk, dv)
     return lambda: hopper_backward_launch.launch(tensors, **options), made
 
 
@@ -202,7 +204,7 @@ def product_of_fp8_blocks(device: str, M: int, N: int, K: int) -> Case:
     import kernels
 
     a, b = (_drawn(rows, K, device=device, dtype=torch.float8_e4m3fn) for rows in (M, N))
-    scales = {
+    scales: dict[str, Any] = {
         "a_scale": torch.rand((M, K // 128)).to(device),
         "b_scale": torch.rand((K // 128, N // 128)).to(device),
     }
@@ -296,11 +298,10 @@ def launched(case: Case, beside: bool, calls: int) -> str:
                 for _ in range(2):
                     load = (load @ load).tanh_()
         graph.replay()
-    # torch leaves its events without types.
-    end = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    end.record()  # type: ignore[no-untyped-call]
+    end = torch.cuda.Event()
+    end.record()
     until = time.monotonic() + SECONDS
-    while not end.query():  # type: ignore[no-untyped-call]
+    while not end.query():
         if time.monotonic() > until:
             return "hung"
         time.sleep(0.001)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 import torch
 
@@ -43,6 +44,7 @@ def ratios(name: str, dtype: str) -> tuple[float, dict[bool, list[float]]]:
 
     def gradients(kind: str, exact: bool | None = None) -> list[torch.Tensor]:
         leaves = [one.to(getattr(torch, kind)).requires_grad_() for one in given]
+        out: Any
         if exact is None:
             out = plain_attention(*leaves, dtype=kind)[0]
         else:

@@ -88,7 +88,8 @@ def measured(branches: Sequence[Branch], out: Path, ends: float, compiled_only: 
 
 def chosen(names: Sequence[str]) -> list[Branch]:
     """The branches with their commits of these names, all by default."""
-    known = {one.name for branch in BRANCHES for one in (branch, *branch.plants)}
+    known = {branch.name for branch in BRANCHES}
+    known |= {plant.name for branch in BRANCHES for plant in branch.plants}
     if unknown := sorted(set(names) - known):
         raise SystemExit(f"--only {unknown[0]}: expected one of {', '.join(sorted(known))}")
     found = []
@@ -231,8 +232,9 @@ def follow(gate: Gate, out: Path) -> None:
     """Read what a gate says until it ends; its document is then in ``out``."""
     process = gate.process
     assert process.stdout and process.stderr
+    document = process.stdout
     said: list[str] = []
-    written = threading.Thread(target=lambda: said.append(process.stdout.read()))
+    written = threading.Thread(target=lambda: said.append(document.read()))
     written.start()
     for line in process.stderr:
         if ": pair 1 of" in line and not gate.began.is_set():

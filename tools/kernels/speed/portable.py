@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -33,7 +34,7 @@ BLOCK_ROWS, BLOCK_KEYS = 128, 64  # how hidden blocks are counted
 
 
 @triton.jit
-def read_all(x, out, n, BLOCK: tl.constexpr):
+def read_all(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Add up int32 words and write a sum a program: what reading alone takes."""
     b_sum = tl.zeros([BLOCK], dtype=tl.int32)
     for first in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):
@@ -83,10 +84,7 @@ def against_flash(clock: Clock, kernel: str, until: float) -> float | None:
             forward = kernel == "flash_attention"
             inputs = case.inputs(DEVICE) if forward else backward_inputs(case)
             other = peers.get(case.name + peers.SEPARATOR + "torch-flash")
-            ours, theirs = clock.medians(
-                lambda case=case, inputs=inputs: case.call(inputs),
-                lambda other=other, inputs=inputs: other.call(inputs),
-            )
+            ours, theirs = clock.medians(partial(case.call, inputs), partial(other.call, inputs))
         except Exception as error:  # the others still count
             print(f"{case.name}: FAILED {type(error).__name__}: {str(error)[:300]}", flush=True)
             continue
@@ -114,15 +112,12 @@ def decoding(clock: Clock) -> None:
             inputs = case.inputs(DEVICE)
             words = torch.zeros(case.bytes_moved // 4, dtype=torch.int32, device=DEVICE)
             out = torch.empty(4096, dtype=torch.int32, device=DEVICE)
+            n = words.numel()
             readers = [
-                lambda grid=grid, words=words, out=out: read_all[(grid,)](
-                    words, out, words.numel(), BLOCK=4096, num_warps=8
-                )
+                partial(read_all[(grid,)], words, out, n, BLOCK=4096, num_warps=8)
                 for grid in (528, 1056, 2112)
             ]
-            ours, *reads = clock.medians(
-                lambda case=case, inputs=inputs: case.call(inputs), *readers
-            )
+            ours, *reads = clock.medians(partial(case.call, inputs), *readers)
         except Exception as error:  # the others still count
             print(f"{case.name}: FAILED {type(error).__name__}: {str(error)[:300]}", flush=True)
             continue
@@ -159,12 +154,12 @@ def hidden(clock: Clock, backward: bool) -> None:
     ]
     calls, counts, names = [], [], []
     for case in cases:
-        inputs = AttentionWorkload.inputs(case, DEVICE)
+        inputs = dict(AttentionWorkload.inputs(case, DEVICE))
         options = {"causal": case.causal, "window_size": (case.window or -1, -1)}
         found: Any = kernels.flash_attention(*inputs.values(), **options, return_lse=True)
         if backward:
             inputs |= {"dout": torch.randn_like(found[0]), "out": found[0], "lse": found[1]}
-        calls.append(lambda case=case, inputs=inputs: case.call(inputs))
+        calls.append(partial(case.call, inputs))
         counts.append(blocks(S, S, case.causal, case.window))
         names.append(
             f"S8192{' causal' * case.causal}" + f" window {case.window}" * bool(case.window)
@@ -173,7 +168,7 @@ def hidden(clock: Clock, backward: bool) -> None:
     for case in packs:
         if case.backward == backward:
             inputs = case.inputs(DEVICE) if not backward else varlen_inputs(case)
-            calls.append(lambda case=case, inputs=inputs: case.call(inputs))
+            calls.append(partial(case.call, inputs))
             counts.append(sum(blocks(n, n, case.causal, 0) for n in case.lengths))
             names.append(f"varlen {case.pack} causal")
     times = clock.medians(*calls)
