@@ -1,17 +1,10 @@
-"""Makes asv result trees with a matching git repository, as large as a test asks for.
-
-Run it to make the two histories the report's figures are measured on::
-
-    python tests/reports/trees.py OUT middling   # 1,433 files, 273 MB, 3,258 series
-    python tests/reports/trees.py OUT large      # 1,406 files, 555 MB, 9,660 series
-"""
+"""Makes asv result trees with a matching git repository, as large as a test wants them."""
 
 from __future__ import annotations
 
 import json
 import random
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -294,30 +287,3 @@ def _git(repo: Path, *arguments: str, given: bytes | None = None) -> bytes:
         timeout=120,
     )
     return done.stdout
-
-
-# What the report's figures are measured on: 1,433 files, 273 MB and 3,258 series; 1,406 files,
-# 555 MB and 9,660 series.
-HISTORIES: dict[str, dict[str, Any]] = {
-    "middling": {
-        "commits": 717,
-        "homes": [("rig", "py3.10"), ("rig", "py3.11")],
-        "benchmarks": 170,
-        "params": [5, 2],
-        "files": 1433,
-        "series_a_home": 1629,
-        "samples": 4,
-    },
-    "large": {
-        "commits": 469,
-        "homes": [("rig", "py3.10"), ("rig", "py3.11"), ("big", "py3.11")],
-        "benchmarks": 330,
-        "params": [5, 2],
-        "files": 1406,
-        "series_a_home": 3220,
-        "samples": 4,
-    },
-}
-
-if __name__ == "__main__":
-    large_tree(Path(sys.argv[1]), **HISTORIES[sys.argv[2]])

@@ -48,7 +48,9 @@ LAYERS = {
 }
 MOST_MODULES = 12
 # A kernel file may be longer than another module: its table, kernel and launch stay together.
-LONGEST = {"kernels": 450, "benchmarks": 350, "warpwatch": 350}
+LONGEST = {"kernels": 450, "benchmarks": 350, "warpwatch": 350, "tools": 400}
+# Programs among the tests whose move to tools/ is under way.
+MOVING = "tests/gluon"
 
 
 def modules(package: str) -> list[Path]:
@@ -120,14 +122,31 @@ def test_the_page_on_architecture_has_the_same_layers() -> None:
     assert said == {(name, at) for at, one in enumerate(layers, start=1) for name in one}
 
 
-@pytest.mark.parametrize("package", ["kernels", "warpwatch"])
-def test_folders_stay_small_and_name_what_they_hold(package: str) -> None:
+@pytest.mark.parametrize("package", ["kernels", "warpwatch", "tools"])
+def test_folders_stay_small(package: str) -> None:
     for folder in {path.parent for path in modules(package)}:
         names = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
         assert len(names) <= MOST_MODULES, f"{folder.relative_to(ROOT)} holds {len(names)} modules"
+
+
+@pytest.mark.parametrize("package", ["kernels", "warpwatch"])
+def test_folders_name_what_they_hold(package: str) -> None:
+    for folder in {path.parent for path in modules(package)}:
+        names = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
         words = Counter(name.split("_")[0] for name in names if not name.startswith("__"))
         shared = [word for word, count in words.items() if count > 1]
         assert shared == [], f"{folder.relative_to(ROOT)}: make a folder of each of {shared}"
+
+
+def test_tests_hold_no_programs() -> None:
+    """What people run is in tools/; its cases may be the tests'."""
+    programs = [
+        path.relative_to(ROOT).as_posix()
+        for path in modules("tests")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+    ]
+    assert [one for one in programs if not one.startswith(MOVING)] == []
 
 
 WAITS = re.compile(r"^subprocess\.(run|call|check_call|check_output)$|\.(wait|communicate)$")

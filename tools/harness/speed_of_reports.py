@@ -29,7 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.reports.chromium import Browser, installed
-from tests.reports.trees import HISTORIES, large_tree, make_repository
+from tests.reports.trees import large_tree, make_repository
+from tools.harness.large_histories import HISTORIES
 from tools.root import ROOT
 
 _SAMPLED_EVERY_S = 0.1  # a look takes 7 ms of a processor: not while a build is timed
