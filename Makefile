@@ -19,12 +19,12 @@ help: ## Show what can be made
 
 setup: $(STAMP) ## Make .venv with the pinned dependencies
 
-$(STAMP): constraints.txt pyproject.toml
+$(STAMP): docker/constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "error: Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1); try make PYTHON=python3.12" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	@# Most of what is installed is never imported: Python compiles a module when it first is.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r docker/constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 

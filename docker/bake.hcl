@@ -6,6 +6,11 @@ variable "REVISION" {
   default = "unknown"
 }
 
+# The installed package: python -c "import warpwatch; print(*warpwatch.__path__)"
+variable "HARNESS" {
+  default = "warpwatch"
+}
+
 variable "PIP_CONFIG" {
   default = "/dev/null"
 }
@@ -42,6 +47,9 @@ target "common" {
   context   = "."
   platforms = ["linux/amd64"]
   secret    = ["id=pip,src=${PIP_CONFIG}"]
+  contexts = {
+    harness = HARNESS
+  }
   labels = {
     "org.opencontainers.image.revision" = REVISION
   }

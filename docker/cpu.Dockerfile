@@ -12,14 +12,20 @@ RUN apt-get update \
 FROM system AS environment
 ARG PYTHON=python3
 WORKDIR /build
-# Only what decides the dependencies: an edit to kernels/ leaves this layer alone.
-COPY constraints.txt ./
+# Only what decides the dependencies: an edit to the harness leaves this layer alone.
+COPY docker/constraints.txt ./
 # The pip settings of whoever builds (indexes, certificates) come as a secret and stay outside.
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     "${PYTHON}" -m venv /opt/venv \
     && /opt/venv/bin/pip install --no-cache-dir --no-compile --requirement constraints.txt
 
 FROM environment AS runtime
+# Where Python finds the harness that is copied below, and its command.
+RUN /opt/venv/bin/python -c "import pathlib, sysconfig; \
+pathlib.Path(sysconfig.get_path('purelib'), 'warpwatch.pth').write_text('/opt/warpwatch\n')" \
+    && printf '%s\n' '#!/opt/venv/bin/python' 'import sys' 'from warpwatch.__main__ import main' \
+        'sys.exit(main())' > /opt/venv/bin/warpwatch \
+    && chmod 755 /opt/venv/bin/warpwatch
 # pip leaves no bytecode and the root is read-only at run time: were it not compiled here, every
 # process that imports torch would compile it anew, for 3 to 9 s.
 RUN ["/opt/venv/bin/python", "-c", "import asv.main, scipy.special, torch._dynamo, triton.experimental.gluon"]
@@ -35,12 +41,13 @@ ENV PATH=/opt/venv/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     WARPWATCH_BACKEND=cpu
-WORKDIR /opt/warpwatch
 COPY docker/entrypoint.sh /usr/local/bin/warpwatch-entrypoint
-COPY asv.conf.json pyproject.toml warpwatch.toml ./
-COPY reports reports
-COPY benchmarks benchmarks
-COPY kernels kernels
+# The harness is the one that builds: `warpwatch container build` hands over its own package. The
+# measured project is mounted when the image runs, so one image serves all of its commits.
+# hadolint ignore=DL3022 # no stage: the build command names this context
+COPY --from=harness . /opt/warpwatch/warpwatch
+RUN ["/opt/venv/bin/python", "-m", "compileall", "-q", "/opt/warpwatch"]
+WORKDIR /src
 USER 10001:10001
 ENTRYPOINT ["/usr/local/bin/warpwatch-entrypoint"]
 HEALTHCHECK --interval=5m --timeout=60s --start-period=10s \

@@ -23,14 +23,20 @@ RUN "${PYTHON}" -m venv --system-site-packages /opt/venv \
 got = m.version('torch').split('+')[0]; \
 sys.exit(None if got == '${TORCH}' else \
 'base has torch %s; versions.toml says ${TORCH}' % got)"
-# Only what decides the dependencies: an edit to kernels/ leaves this layer alone. The pip settings
+# Only what decides the dependencies: an edit to the harness leaves this layer alone. The pip settings
 # of whoever builds (indexes, certificates) come as a secret and stay outside.
-COPY constraints.txt ./
+COPY docker/constraints.txt ./
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     grep -vE '^(torch|triton)==' constraints.txt > requirements.txt \
     && /opt/venv/bin/pip install --no-cache-dir --no-compile --requirement requirements.txt
 
 FROM environment AS runtime
+# Where Python finds the harness that is copied below, and its command.
+RUN /opt/venv/bin/python -c "import pathlib, sysconfig; \
+pathlib.Path(sysconfig.get_path('purelib'), 'warpwatch.pth').write_text('/opt/warpwatch\n')" \
+    && printf '%s\n' '#!/opt/venv/bin/python' 'import sys' 'from warpwatch.__main__ import main' \
+        'sys.exit(main())' > /opt/venv/bin/warpwatch \
+    && chmod 755 /opt/venv/bin/warpwatch
 # The revision is a label of the build command: as an ARG it would not be part of the layer's key.
 LABEL org.opencontainers.image.title="warpwatch-rocm" \
       org.opencontainers.image.description="Catches performance regressions of GPU kernels commit by commit" \
@@ -44,12 +50,13 @@ ENV PATH=/opt/venv/bin:/opt/rocm/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     WARPWATCH_BACKEND=rocm
-WORKDIR /opt/warpwatch
 COPY docker/entrypoint.sh /usr/local/bin/warpwatch-entrypoint
-COPY asv.conf.json pyproject.toml warpwatch.toml ./
-COPY reports reports
-COPY benchmarks benchmarks
-COPY kernels kernels
+# The harness is the one that builds: `warpwatch container build` hands over its own package. The
+# measured project is mounted when the image runs, so one image serves all of its commits.
+# hadolint ignore=DL3022 # no stage: the build command names this context
+COPY --from=harness . /opt/warpwatch/warpwatch
+RUN ["/opt/venv/bin/python", "-m", "compileall", "-q", "/opt/warpwatch"]
+WORKDIR /src
 USER 10001:10001
 ENTRYPOINT ["/usr/local/bin/warpwatch-entrypoint"]
 HEALTHCHECK --interval=5m --timeout=60s --start-period=10s \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -13,12 +14,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+import warpwatch
 from tests.containers import first_of_each
 from tests.containers.conftest import BASE, Engine, build, buildah, gpu_stand_in, pip_volumes
 from warpwatch.sandbox import images
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
-IGNORED = (".git", ".asv", ".venv", ".tools", "__pycache__", "html", "*_cache")
 
 
 def inspect(engine: Engine, image: str) -> dict[str, Any]:
@@ -39,18 +40,53 @@ def test_the_cpu_image_is_small_and_says_what_it_is(engine: Engine, cpu_image: s
     assert image["Healthcheck"]["Test"] == ["CMD", "python", "-m", "warpwatch", "doctor"]
 
 
-def test_no_pip_setting_no_history_and_no_second_kernels_stay_in_it(
-    engine: Engine, cpu_image: str
-) -> None:
+def test_no_pip_setting_and_nothing_of_a_project_stay_in_it(engine: Engine, cpu_image: str) -> None:
     look = (
-        "import importlib.util, pathlib, sys\n"
-        "sys.path = [x for x in sys.path if 'venv' in x or 'lib/python' in x]\n"
+        "import importlib.util, pathlib\n"
         "conf = pathlib.Path('/etc/pip.conf')\n"
         "print(conf.read_text() if conf.exists() else '', importlib.util.find_spec('kernels'),\n"
-        "      pathlib.Path('/opt/warpwatch/.git').exists())"
+        "      importlib.util.find_spec('benchmarks'),\n"
+        "      *[path.name for path in pathlib.Path('/opt/warpwatch').iterdir()])"
     )
     out = engine.podman("run", "--rm", "--network", "none", cpu_image, "python", "-c", look)
-    assert out.split() == ["None", "False"]
+    assert out.split() == ["None", "None", "warpwatch"]
+
+
+def test_the_harness_in_it_is_the_one_that_built_it(
+    engine: Engine, cpu_image: str, tmp_path: Path
+) -> None:
+    """Module by module; its command works, and says what it lacks where no project is mounted."""
+    harness = images.copy_harness(tmp_path / "harness")
+    ours = {str(p.relative_to(harness)): _digest(p) for p in harness.rglob("*") if p.is_file()}
+    assert len(ours) > 200
+    look = (
+        "import hashlib, json, pathlib, warpwatch\n"
+        "root = pathlib.Path(*warpwatch.__path__)\n"
+        "found = [p for p in root.rglob('*') if p.is_file() and p.suffix != '.pyc']\n"
+        "print(json.dumps({str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest()\n"
+        "                  for p in found}))"
+    )
+    run = ("run", "--rm", "--network", "none", cpu_image)
+    assert json.loads(engine.podman(*run, "python", "-c", look)) == ours
+    assert engine.podman(*run, "warpwatch", "--version") == f"warpwatch {warpwatch.__version__}"
+    said = engine.podman(*run, "sh", "-c", "warpwatch doctor || echo exit code $?")
+    assert "/src/warpwatch.toml: no such file. `warpwatch init` writes one" in said
+    assert said.endswith("exit code 2")
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_its_health_is_that_of_the_project_mounted(
+    engine: Engine, cpu_image: str, tmp_path: Path
+) -> None:
+    done = engine.warpwatch(
+        *("run", "--backend", "cpu", "--image", cpu_image, "--results", str(tmp_path)),
+        *("--", "python", "-m", "warpwatch", "doctor"),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ok       measured package     kernels from /src/kernels" in done.stdout
 
 
 def test_what_every_process_imports_is_compiled_in_it(engine: Engine, cpu_image: str) -> None:
@@ -64,13 +100,15 @@ def test_what_every_process_imports_is_compiled_in_it(engine: Engine, cpu_image:
 
 
 def test_another_revision_of_the_same_files_is_named_by_the_image(
-    container_environment: dict[str, str], engine: Engine, cpu_image: str
+    container_environment: dict[str, str], engine: Engine, cpu_image: str, tmp_path: Path
 ) -> None:
     """Every layer is there already; the label must not come from it."""
     tag = "localhost/warpwatch-test:revision"
+    harness = images.copy_harness(tmp_path / "harness")
     for revision in ("1" * 40, "2" * 40):
         command = images.build_command(
             images.get("cpu"),
+            harness=harness,
             builder="buildah",
             base=BASE,
             tag=tag,
@@ -92,16 +130,16 @@ def test_another_revision_of_the_same_files_is_named_by_the_image(
     assert inspect(engine, cpu_image)["Labels"][images.REVISION_LABEL] not in ("1" * 40, "2" * 40)
 
 
-def test_a_rebuild_after_an_edit_to_kernels_takes_seconds(
+def test_a_rebuild_after_an_edit_to_the_harness_takes_seconds(
     container_environment: dict[str, str], cpu_image: str, tmp_path: Path
 ) -> None:
-    """In a copy of the checkout, so that the edit touches nobody's files."""
-    copy = tmp_path / "checkout"
-    shutil.copytree(images.root(), copy, ignore=shutil.ignore_patterns(*IGNORED))
+    """An edit to what is measured needs none: the image holds nothing of it."""
+    harness = images.copy_harness(tmp_path / "harness")
     pip_config = tmp_path / "pip.conf"
     pip_config.write_text(images.pip_settings())
     command = images.build_command(
         images.get("cpu"),
+        harness=harness,
         builder="buildah",
         base=BASE,
         tag="localhost/warpwatch-test:edit",
@@ -113,7 +151,7 @@ def test_a_rebuild_after_an_edit_to_kernels_takes_seconds(
         started = time.monotonic()
         done = subprocess.run(
             command,
-            cwd=copy,
+            cwd=images.root(),
             env=container_environment,
             capture_output=True,
             text=True,
@@ -123,7 +161,7 @@ def test_a_rebuild_after_an_edit_to_kernels_takes_seconds(
         return time.monotonic() - started, done.stdout + done.stderr
 
     rebuild()
-    with (copy / "kernels" / "__init__.py").open("a") as file:
+    with (harness / "__init__.py").open("a") as file:
         file.write("\n# an edit\n")
     seconds, said = rebuild()
     assert seconds < 20

@@ -29,6 +29,9 @@ def test_a_dockerfile_asks_for_exactly_what_is_given(backend: images.Backend) ->
     assert asked == images.build_arguments(backend).keys()
     assert images.REVISION_LABEL not in text, "the build command alone knows the revision"
     assert "FROM ${BASE}" in text
+    assert f"COPY --from={images.HARNESS} " in text
+    copied = re.findall(r"^COPY (?!--from)(\S+) ", text, re.MULTILINE)
+    assert copied == ["docker/constraints.txt", "docker/entrypoint.sh"], "nothing of a project"
     from_lines = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
     stages = set(re.findall(r"^FROM \S+ AS (\w+)", text, re.MULTILINE))
     assert all(name.startswith("${") or name in stages for name in from_lines)
@@ -51,6 +54,8 @@ def test_compose_builds_and_hardens_as_the_command_does(backend: images.Backend)
     assert service["build"]["labels"] == {images.REVISION_LABEL: revision}
     assert service["image"] == backend.tag
     assert service["build"]["dockerfile"] == backend.dockerfile
+    contexts = service["build"]["additional_contexts"]
+    assert contexts == {images.HARNESS: "${WARPWATCH_HARNESS:-../warpwatch}"}
     assert service["network_mode"] == "none" and service["read_only"] is True
     assert service["cap_drop"] == ["ALL"] and "cap_add" not in service
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -107,6 +112,10 @@ def test_bake_builds_with_the_same_values() -> None:
     assert set(targets) - {"common"} == BACKENDS.keys()
     labels = {plain(key): value for key, value in targets["common"]["labels"].items()}
     assert defaults[labels[images.REVISION_LABEL].strip("${}")] == "unknown"
+    contexts = targets["common"]["contexts"]
+    given = {plain(key): value for key, value in contexts.items() if not key.startswith("__")}
+    assert given.keys() == {images.HARNESS}
+    assert defaults[plain(given[images.HARNESS]).strip("${}")] == "warpwatch"
     for name, backend in BACKENDS.items():
         given = {
             plain(key): defaults.get(str(value).strip("${}"), plain(value))
@@ -121,7 +130,7 @@ def test_bake_builds_with_the_same_values() -> None:
 def test_the_images_have_the_versions_of_the_lock_file() -> None:
     locked = dict(
         line.split("==")
-        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        for line in (ROOT / "docker" / "constraints.txt").read_text().splitlines()
         if "==" in line
     )
     for name, backend in BACKENDS.items():
@@ -149,12 +158,12 @@ def test_the_matrix_has_one_entry_for_each_shard(
     assert all(entry["machine"] == cuda.machine for entry in entries), "shards share one key"
 
 
-def test_the_plan_needs_nothing_but_python(tmp_path: Path) -> None:
+def test_the_plan_needs_nothing_but_python() -> None:
     """It runs on a bare runner, before anything is installed: no site-packages here either."""
     python = Path(sys.base_prefix) / "bin" / "python3"
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from warpwatch.__main__ import main; "
-    command = [str(python), "-I", "-S", "-c", code + "main(['container', 'plan'])"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=900)
+    command = [str(python), "-I", "-S", "-c", code + "sys.exit(main(['container', 'plan']))"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=900)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["include"]
 

@@ -30,10 +30,11 @@ def checkout(tmp_path: Path) -> Path:
     git(tmp_path, "init", "--quiet", "--bare", str(remote))
     git(tmp_path, "init", "--quiet", str(folder))
     git(folder, "remote", "add", "origin", str(remote))
-    for name in ("Makefile", "warpwatch", "constraints.txt", "pyproject.toml"):
+    for name in ("Makefile", "warpwatch", "pyproject.toml"):
         (folder / name).symlink_to(images.root() / name)
     (folder / "docker").mkdir()
-    (folder / "docker" / "targets.mk").symlink_to(images.root() / "docker" / "targets.mk")
+    for name in ("targets.mk", "constraints.txt"):
+        (folder / "docker" / name).symlink_to(images.root() / "docker" / name)
     (folder / "docker" / "versions.toml").write_text(VERSIONS)
     virtual_environment(folder)
     return folder

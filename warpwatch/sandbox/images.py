@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import warpwatch
 from warpwatch import project
 
 REVISION_LABEL = "org.opencontainers.image.revision"
+HARNESS = "harness"  # the build context that holds the package, in the Dockerfiles
 
 Builder = Literal["docker", "buildah"]
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -140,9 +143,25 @@ def build_arguments(backend: Backend, base: str = "") -> dict[str, str]:
     return arguments
 
 
+def copy_harness(folder: Path) -> Path:
+    """Copy the package that runs now, for an image: the same harness on both sides.
+
+    Args:
+        folder: Where to; it is made, and must not exist.
+
+    Returns:
+        ``folder``.
+    """
+    # Bytecode would change the layer whenever a module was imported; the starter is for `init`.
+    left_out = shutil.ignore_patterns("__pycache__", "*.pyc", "starter")
+    shutil.copytree(Path(warpwatch.__file__).resolve().parent, folder, ignore=left_out)
+    return folder
+
+
 def build_command(
     backend: Backend,
     *,
+    harness: Path,
     builder: Builder = "docker",
     base: str = "",
     tag: str = "",
@@ -152,7 +171,8 @@ def build_command(
 ) -> list[str]:
     """The command line that builds the image, to be run from the repository's root.
 
-    ``pip_config`` is handed over as a build secret and leaves no trace in the image. ``volumes``
+    ``harness`` holds the package that the image gets (:func:`copy_harness`). ``pip_config`` is
+    handed over as a build secret and leaves no trace in the image. ``volumes``
     (``HOST:CONTAINER:ro``) are buildah's: certificates and wheels of the machine that builds.
     """
     if builder == "docker":
@@ -163,6 +183,7 @@ def build_command(
         command = ["buildah", "bud", "--format", "docker", "--isolation", "chroot", "--layers"]
     for name, value in build_arguments(backend, base).items():
         command += ["--build-arg", f"{name}={value}"]
+    command += ["--build-context", f"{HARNESS}={harness}"]
     # Not an ARG: buildah leaves those out of the key of a LABEL, and an old layer would name an
     # old revision.
     command += ["--label", f"{REVISION_LABEL}={revision}"]

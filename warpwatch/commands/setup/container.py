@@ -113,6 +113,7 @@ def _build(args: argparse.Namespace) -> int:
         pip_config.write_text(images.pip_settings(), encoding="utf-8")
         command = images.build_command(
             backend,
+            harness=images.copy_harness(Path(folder) / images.HARNESS),
             builder=args.builder,
             base=args.base,
             tag=args.tag,
