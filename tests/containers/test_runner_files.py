@@ -66,7 +66,7 @@ def test_nothing_in_the_harness_sets_a_clock() -> None:
     words = re.compile(r"lock-gpu-clocks|-lgc\b|nvmlDeviceSetGpuLockedClocks|--setperfdeterminism")
     sources = [
         path
-        for folder in ("benchmarks", "kernels", "reports", ".github")
+        for folder in ("benchmarks", "kernels", "warpwatch", ".github")
         for path in (images.root() / folder).rglob("*")
         if path.suffix in (".py", ".yml", ".sh")
     ]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+import warpwatch
 from warpwatch.__main__ import main
 from warpwatch.config.targets import TARGETS
 from warpwatch.sandbox import images
@@ -136,6 +137,11 @@ def test_the_images_have_the_versions_of_the_lock_file() -> None:
     for name, backend in BACKENDS.items():
         assert backend.torch == locked["torch"], name
         assert backend.triton in ("", locked["triton"]), name
+
+
+def test_another_repository_installs_the_version_that_wrote_its_files() -> None:
+    text = (ROOT / "docker" / "targets.mk").read_text()
+    assert re.findall(r"warpwatch==(\S+)", text) == [warpwatch.__version__]
 
 
 def test_every_vendor_that_is_compiled_for_has_an_image() -> None:

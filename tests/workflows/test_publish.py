@@ -18,8 +18,9 @@ from warpwatch.ci import branch
 from warpwatch.sandbox import images
 
 PUBLISH: dict[str, Any] = yaml.safe_load(
-    (images.root() / ".github" / "workflows" / "publish.yml").read_text()
+    (images.root() / ".github" / "workflows" / "warpwatch-publish.yml").read_text()
 )
+MAKE = "make --file docker/targets.mk"
 VERSIONS = '[backends.cpu]\nshards = 2\nmachine = "a"\n[backends.cuda]\nshards = 1\nmachine = "b"\n'
 
 
@@ -33,7 +34,7 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("Makefile", "warpwatch", "pyproject.toml"):
         (folder / name).symlink_to(images.root() / name)
     (folder / "docker").mkdir()
-    for name in ("targets.mk", "constraints.txt"):
+    for name in ("targets.mk", "tools.mk", "constraints.txt"):
         (folder / "docker" / name).symlink_to(images.root() / "docker" / name)
     (folder / "docker" / "versions.toml").write_text(VERSIONS)
     virtual_environment(folder)
@@ -43,7 +44,7 @@ def checkout(tmp_path: Path) -> Path:
 def make(checkout: Path, target: str, **values: str) -> subprocess.CompletedProcess[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("GITHUB", "MAKE"))}
     return subprocess.run(
-        ["make", "--silent", target],
+        ["make", "--silent", "--file", "docker/targets.mk", target, "VENV=.venv"],
         cwd=checkout,
         env=kept | values,
         capture_output=True,
@@ -53,7 +54,7 @@ def make(checkout: Path, target: str, **values: str) -> subprocess.CompletedProc
 
 
 def play(checkout: Path, lanes: str) -> tuple[list[int], str]:
-    """The steps of publish.yml in their order; each exit code, and what the last one said."""
+    """The steps of the workflow in their order; each exit code, and what the last one said."""
     output = checkout / "github-output"
     codes = []
     for target in ("merge-shards", "record"):
@@ -74,8 +75,8 @@ def recorded(checkout: Path, out: Path) -> dict[str, Any]:
 def test_the_play_has_the_workflow_s_own_steps() -> None:
     jobs = PUBLISH["jobs"]
     runs = {name: [s["run"] for s in job["steps"] if "run" in s] for name, job in jobs.items()}
-    assert runs["record"] == ["make merge-shards", "make record"]
-    assert runs["complete"] == ["make shards-complete"]
+    assert runs["record"] == [f"{MAKE} merge-shards", f"{MAKE} record"]
+    assert runs["complete"] == [f"{MAKE} shards-complete"]
     assert set(jobs["complete"]["needs"]) == {"record", "site"}, "red only after publishing"
     assert jobs["complete"]["if"].startswith("always()")
     assert jobs["record"]["outputs"]["missing"] == "${{ steps.merge.outputs.missing }}"

@@ -20,6 +20,8 @@ from warpwatch.sandbox import images
 ROOT = images.root()
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 TOOLS = Path(os.environ.get("WARPWATCH_TOOLS") or ROOT / ".tools")
+OWN = "tests.yml test"
+MAKE = "make --file docker/targets.mk"
 PINS = images.read_document()["actions"]
 
 
@@ -44,10 +46,10 @@ def steps() -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{workflow} {name}", step
 
 
-def targets_of_make() -> set[str]:
+def targets_of_make(*arguments: str) -> set[str]:
     """The targets make knows, asked of make itself."""
     done = subprocess.run(
-        ["make", "--print-data-base", "--dry-run", "--question", "help"],
+        ["make", *arguments, "--print-data-base", "--dry-run", "--question", "help"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -62,16 +64,35 @@ def targets_of_make() -> set[str]:
 
 
 def test_every_run_is_one_make_target_that_exists() -> None:
+    """Those that `warpwatch init` writes need no Makefile of the project that they come to."""
     known = targets_of_make()
     assert {"test", "bench"} <= known
-    runs = [(place, step["run"]) for place, step in steps() if "run" in step]
+    own = {"make setup-tools", "make test"}
+    assert {step["run"] for place, step in steps() if place in OWN and "run" in step} == own
+    assert {run.removeprefix("make ") for run in own} <= known
+    runs = [(place, s["run"]) for place, s in steps() if "run" in s and place not in OWN]
     assert len(runs) > 15
+    known = targets_of_make("--file", "docker/targets.mk")
+    pattern = r"make --file docker/targets\.mk ([a-z][a-z0-9-]*)"
     wrong = [
         (place, run)
         for place, run in runs
-        if not (match := re.fullmatch(r"make ([a-z][a-z0-9-]*)", run)) or match[1] not in known
+        if not (match := re.fullmatch(pattern, run)) or match[1] not in known
     ]
     assert not wrong
+
+
+def test_the_wheel_carries_the_workflows_of_a_project_alone() -> None:
+    """And their names are free in it: files, names and groups say whose they are."""
+    (left_out,) = re.findall(r"^OWN = (\(.*\))$", (ROOT / "setup.py").read_text(), re.MULTILINE)
+    packed = [name for name in DOCUMENTS if name not in left_out]
+    assert set(DOCUMENTS) - set(packed) == {"tests.yml"}
+    for name in packed:
+        assert name.startswith("warpwatch") and DOCUMENTS[name]["name"] == Path(name).stem
+        group = DOCUMENTS[name].get("concurrency", {}).get("group", "warpwatch")
+        assert group.startswith("warpwatch")
+    called = [DOCUMENTS[name]["on"].get("workflow_run", {}).get("workflows") for name in packed]
+    assert [one for one in called if one] == [["warpwatch"]] * 2
 
 
 def test_every_action_is_pinned_to_the_commit_in_versions_toml() -> None:
@@ -95,18 +116,20 @@ def test_nothing_is_allowed_that_no_job_asks_for() -> None:
         if "write" in job["permissions"].values() and "steps" in job
     }
     assert writers == {
-        "judge.yml judge": ["checks", "issues", "pull-requests"],
-        "nightly.yml silent": ["issues"],
-        "publish.yml record": ["contents"],
-        "publish.yml site": ["id-token", "pages"],
+        "warpwatch-judge.yml judge": ["checks", "issues", "pull-requests"],
+        "warpwatch-nightly.yml silent": ["issues"],
+        "warpwatch-publish.yml record": ["contents"],
+        "warpwatch-publish.yml site": ["id-token", "pages"],
     }
 
 
 def test_a_pull_request_s_own_jobs_hold_no_token_and_no_secret() -> None:
-    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    text = (ROOT / ".github" / "workflows" / "warpwatch.yml").read_text()
     assert "secrets." not in text and "github.token" not in text
-    assert set(DOCUMENTS["ci.yml"]["on"]) == {"pull_request", "merge_group"}
-    assert {job["runs-on"] for job in DOCUMENTS["ci.yml"]["jobs"].values()} == {"ubuntu-24.04"}
+    assert set(DOCUMENTS["warpwatch.yml"]["on"]) == {"pull_request", "merge_group"}
+    assert {job["runs-on"] for job in DOCUMENTS["warpwatch.yml"]["jobs"].values()} == {
+        "ubuntu-24.04"
+    }
     assert "secrets." not in "".join(path.read_text() for path in WORKFLOWS)
 
 
@@ -117,14 +140,14 @@ def test_a_self_hosted_runner_serves_only_the_default_branch_s_workflows() -> No
         for workflow, _, job in jobs()
         if "matrix.runner" in str(job.get("runs-on")) or "self-hosted" in str(job.get("runs-on"))
     }
-    assert guarded == {"gpu.yml", "nightly.yml"}
-    callers = {w for w, _, job in jobs() if str(job.get("uses", "")).endswith("/gpu.yml")}
+    assert guarded == {"warpwatch-gpu.yml", "warpwatch-nightly.yml"}
+    callers = {w for w, _, job in jobs() if str(job.get("uses", "")).endswith("/warpwatch-gpu.yml")}
     events = {w: set(DOCUMENTS[w]["on"]) for w in callers | guarded}
     assert events == {
-        "gpu.yml": {"workflow_call"},
-        "main.yml": {"push"},
-        "nightly.yml": {"schedule", "workflow_dispatch"},
-        "pull-request-gpu.yml": {"workflow_run"},
+        "warpwatch-gpu.yml": {"workflow_call"},
+        "warpwatch-main.yml": {"push"},
+        "warpwatch-nightly.yml": {"schedule", "workflow_dispatch"},
+        "warpwatch-pull-request-gpu.yml": {"workflow_run"},
     }
     for workflow, _, job in jobs():
         if workflow in guarded and "matrix.runner" in str(job.get("runs-on")):
@@ -144,17 +167,19 @@ def test_waiting_gpu_jobs_do_not_cancel_one_another() -> None:
     assert len(groups) == 2
     outer = {workflow: document.get("concurrency") for workflow, document in DOCUMENTS.items()}
     event = "github.event.workflow_run.head_sha"
-    assert event in outer["pull-request-gpu.yml"]["group"], "another commit waits for nobody"
-    assert "github.sha" in outer["main.yml"]["group"]
+    assert event in outer["warpwatch-pull-request-gpu.yml"]["group"], (
+        "another commit waits for nobody"
+    )
+    assert "github.sha" in outer["warpwatch-main.yml"]["group"]
 
 
 def test_who_approves_sees_the_commit() -> None:
     head = "${{ github.event.workflow_run.head_sha }}"
-    document = DOCUMENTS["pull-request-gpu.yml"]
+    document = DOCUMENTS["warpwatch-pull-request-gpu.yml"]
     assert document["run-name"].startswith(f"GPU at {head} of ")
     assert "head_branch" not in document["run-name"], "its author chose that text"
     assert document["jobs"]["gpu"]["with"]["head"] == head, "and no other commit is measured"
-    measure = DOCUMENTS["gpu.yml"]["jobs"]["measure"]
+    measure = DOCUMENTS["warpwatch-gpu.yml"]["jobs"]["measure"]
     assert measure["name"].endswith(" at ${{ inputs.head }}")
     assert measure["environment"]["url"].endswith("/commit/${{ inputs.head }}")
 
@@ -172,8 +197,8 @@ def test_an_upload_from_a_gpu_machine_takes_only_what_was_copied_for_it() -> Non
                 assert step["with"]["path"] == ".delivery", workflow
                 before = [(one.get("run"), one.get("if")) for one in steps[place - 2 : place]]
                 assert before == [
-                    ("make container-clean", "always()"),
-                    ("make deliver", "always()"),
+                    (f"{MAKE} container-clean", "always()"),
+                    (f"{MAKE} deliver", "always()"),
                 ]
                 assert step["if"] == "always()"
     assert uploads == 2
@@ -193,7 +218,12 @@ def test_uploads_from_hidden_folders_say_so() -> None:
 
 
 def test_the_privileged_side_checks_out_nothing_of_the_pull_request() -> None:
-    for workflow in ("judge.yml", "gpu.yml", "publish.yml", "nightly.yml"):
+    for workflow in (
+        "warpwatch-judge.yml",
+        "warpwatch-gpu.yml",
+        "warpwatch-publish.yml",
+        "warpwatch-nightly.yml",
+    ):
         for job in DOCUMENTS[workflow]["jobs"].values():
             for step in job.get("steps", ()):
                 if str(step.get("uses", "")).startswith("actions/checkout"):
@@ -214,7 +244,7 @@ def test_nothing_is_restored_from_a_cache_that_a_pull_request_could_have_filled(
 
 
 def test_the_required_check_waits_for_every_job() -> None:
-    ci = DOCUMENTS["ci.yml"]["jobs"]
+    ci = DOCUMENTS["warpwatch.yml"]["jobs"]
     assert set(ci["done"]["needs"]) == ci.keys() - {"done"}
     assert ci["done"]["if"] == "always()"
 
@@ -313,7 +343,7 @@ def test_an_image_and_a_measurement_are_one_make_target_each(tmp_path: Path, bac
         code, (run, report) = asked_by_make(f"bench-{backend}", python, "MACHINE=box", "COMMITS=3")
         assert code == 0 and report == "-m warpwatch report"
         assert run.startswith(f"-m warpwatch container run --backend {backend} --machine box ")
-        assert run.endswith(" -- warpwatch history --commits 3")
+        assert run.endswith(" -- python -m warpwatch history --commits 3")
 
 
 def tool(name: str) -> str:
