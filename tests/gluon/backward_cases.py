@@ -232,7 +232,7 @@ def alike(case: Case, seeds: Sequence[int], multiprocessors: Sequence[int]) -> b
 def told_of_a_change(case: Case, seed: int, module: str, function: str, what: str) -> str:
     """What is told of a kernel in which a ``function`` of ``module`` is changed as ``what`` says
     (taken_away.py)."""
-    from tests.gluon import mutants, taken_away
+    from tools.gluon import mutants, taken_away
 
     plain = getattr(import_module(f"kernels.attention.{module}"), function).fn
     (mutant,) = (one for one in taken_away.mutants_of(plain) if one.what == what)

@@ -29,10 +29,10 @@ from triton.runtime.jit import ConstexprFunction, JITFunction
 from kernels.attention.hopper.backward.one_pass import kernel as hopper_backward
 from kernels.device import hopper_rings
 from kernels.runtime import targets
-from tests.gluon import engines, language, ptx
-from tests.gluon.blocks import OF_TORCH, Block, MisuseError, block_of, decode, encode
-from tests.gluon.memory import Descriptor, Pointer, Storage
-from tests.gluon.order import Program
+from warpwatch.simulator import engines, language, ptx
+from warpwatch.simulator.blocks import OF_TORCH, Block, MisuseError, block_of, decode, encode
+from warpwatch.simulator.memory import Descriptor, Pointer, Storage
+from warpwatch.simulator.order import Program
 
 STANDS_FOR = {
     **language.STANDS_FOR,
@@ -70,7 +70,7 @@ def translate(value: Any) -> Any:
         name = getattr(value, "__name__", "a builtin")
 
         def found(*given: Any, **named: Any) -> None:
-            raise MisuseError(f"{name} is not known: teach it to tests/gluon/language.py")
+            raise MisuseError(f"{name} is not known: teach it to warpwatch/simulator/language.py")
 
     else:
         return value

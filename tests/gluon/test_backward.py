@@ -13,8 +13,8 @@ import torch
 from tests.gluon import backward_cases as cases
 from tests.gluon import marked_cases
 from tests.gluon.backward_cases import NAMES, ONE, SHORT, WIDE, Case
-from tests.gluon.drawn_backward import draw
 from tests.kernels.interpreted import Worker
+from tools.gluon.drawn_backward import draw
 
 CAUSAL = {"causal": True}
 # Of one pass; packed sequences have no windows there. Blocks of keys are whole where EVEN.
@@ -91,7 +91,7 @@ def test_gradients_match_fp64(worker: Worker, case: Case) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_gradients_of_a_drawn_case(worker: Worker, seed: int) -> None:
     case = draw(seed, most=1 << 16)
-    print(f"python -m tests.gluon.drawn_backward --first {seed} --count 1 --most {1 << 16}: {case}")
+    print(f"python -m tools.gluon.drawn_backward --first {seed} --count 1 --most {1 << 16}: {case}")
     worker.check(cases.run, case, seed)
 
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 import triton.language as tl
 
-from tests.gluon import engines, language
-from tests.gluon.blocks import MisuseError
 from tests.gluon.faults import FAULTS, run
 from tests.gluon.interpreter import hopper_on_the_cpu
-from tests.gluon.memory import Pointer, Shared, Storage
-from tests.gluon.order import Barrier, Program
-from tests.gluon.races import Cells, Partition, RaceError
 from tests.kernels.interpreted import Worker
+from warpwatch.simulator import engines, language
+from warpwatch.simulator.blocks import MisuseError
+from warpwatch.simulator.memory import Pointer, Shared, Storage
+from warpwatch.simulator.order import Barrier, Program
+from warpwatch.simulator.races import Cells, Partition, RaceError
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda name: name or "none")

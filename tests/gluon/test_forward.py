@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from kernels.attention.hopper.forward import tail_cut
-from tests.gluon.drawn_forward import check, draw, draw_fp8
 from tests.gluon.forward_cases import (
     FP8_KERNEL,
     KERNEL,
@@ -24,6 +23,7 @@ from tests.gluon.forward_cases import (
     run_spoilt,
 )
 from tests.kernels.interpreted import Worker
+from tools.gluon.drawn_forward import check, draw, draw_fp8
 
 LENGTHS: dict[str, Any] = {"q": (70, 1, 0, 130, 64), "k": (90, 3, 70, 0, 64)}
 

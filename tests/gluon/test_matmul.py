@@ -13,10 +13,10 @@ import torch
 from kernels.matmul.hopper.fp8.launch import FEW as FEW_OF_FP8
 from kernels.matmul.hopper.fp8.launch import LARGE, NARROW, OBLONG, SQUARE, Fp8OnceConfig
 from tests.gluon import matmul_cases
-from tests.gluon.drawn_matmul import check, draw
 from tests.gluon.matmul_cases import Case
 from tests.gluon.product_forms import CASES, FORMS, FP8, FP8_ONCE, in_fp8
 from tests.kernels.interpreted import Errors, Worker, judge
+from tools.gluon.drawn_matmul import check, draw
 
 _launched: dict[Case, matmul_cases.Forms] = {}
 

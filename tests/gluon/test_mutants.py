@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.gluon import mutants, taken_away
 from tests.gluon.matmul_cases import Case
 from tests.kernels.interpreted import Worker
+from tools.gluon import mutants, taken_away
 
 
 def run_without_its_parts() -> dict[str, str]:

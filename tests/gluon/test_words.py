@@ -14,9 +14,18 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.semantic import TritonSemantic
 
 from kernels.device.hopper_rings import layout
-from tests.gluon import language, ptx
-from tests.gluon.blocks import KEPT, OF_TORCH, Block, MisuseError, block_of, decode, encode, meeting
-from tests.gluon.memory import Descriptor, Pointer, Storage
+from warpwatch.simulator import language, ptx
+from warpwatch.simulator.blocks import (
+    KEPT,
+    OF_TORCH,
+    Block,
+    MisuseError,
+    block_of,
+    decode,
+    encode,
+    meeting,
+)
+from warpwatch.simulator.memory import Descriptor, Pointer, Storage
 
 INTEGERS = (tl.int1, tl.int8, tl.int16, tl.int32, tl.int64)
 UNSIGNED = (tl.uint8, tl.uint16, tl.uint32, tl.uint64)

@@ -1,6 +1,6 @@
 """Cases of Hopper's gradients drawn at random, each from its number, run on the CPU.
 
-    TRITON_INTERPRET=1 python -m tests.gluon.drawn_backward --first 0 --count 100
+    TRITON_INTERPRET=1 python -m tools.gluon.drawn_backward --first 0 --count 100
 
 tells what was found of each case: errors beyond the bars, races and deadlocks, and gradients that
 are other bits in another order. ``--lines`` tells lines of the kernels that no case reached.
@@ -161,7 +161,7 @@ def find(seed: int, case: Case, orders: int) -> dict[str, Errors]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.gluon.drawn_backward")
+    parser = argparse.ArgumentParser(prog="python -m tools.gluon.drawn_backward")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=1e9, help="none is begun later")

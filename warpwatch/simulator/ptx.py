@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.gluon.blocks import STORED, Block, MisuseError, decode, encode
-from tests.gluon.order import Program
+from warpwatch.simulator.blocks import STORED, Block, MisuseError, decode, encode
+from warpwatch.simulator.order import Program
 
 BF16, FP16, E4M3 = (type("T", (), {"name": name})() for name in ("bf16", "fp16", "fp8e4nv"))
 Registers = dict[str, np.ndarray]
@@ -196,6 +196,6 @@ def _step(name: str, operands: list[str], registers: Registers) -> None:
         found = np.where(bits[2], bits[0], bits[1]).astype(np.uint32)
     else:
         raise MisuseError(
-            f"PTX instruction {name} is not known here: teach it to tests/gluon/ptx.py"
+            f"PTX instruction {name} is not known here: teach it to warpwatch/simulator/ptx.py"
         )
     registers[to] = found

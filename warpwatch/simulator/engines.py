@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from tests.gluon.blocks import Block, MisuseError, Type, decode, encode
-from tests.gluon.memory import Descriptor, Pointer, Shared
-from tests.gluon.order import Program
-from tests.gluon.races import Product
+from warpwatch.simulator.blocks import Block, MisuseError, Type, decode, encode
+from warpwatch.simulator.memory import Descriptor, Pointer, Shared
+from warpwatch.simulator.order import Program
+from warpwatch.simulator.races import Product
 
 running: list[Program] = []  # the one program that runs
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.gluon.blocks import MisuseError
-from tests.gluon.races import PARTITIONS, SOMEBODIES, Cells, Partition, Product
+from warpwatch.simulator.blocks import MisuseError
+from warpwatch.simulator.races import PARTITIONS, SOMEBODIES, Cells, Partition, Product
 
 YIELDS = 0.25  # how often others go on where nobody must wait
 

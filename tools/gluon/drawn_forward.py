@@ -1,6 +1,6 @@
 """Cases of Hopper's attention forward passes drawn at random, each from its seed alone.
 
-    python -m tests.gluon.drawn_forward --count 300 --first 0
+    python -m tools.gluon.drawn_forward --count 300 --first 0
 
 runs so many of each kind, tells those that fail, and counts what their kernels were compiled for.
 """
@@ -147,7 +147,7 @@ def check(case: Case | Fp8Cut) -> None:
 
 
 def main(given: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.gluon.drawn_forward")
+    parser = argparse.ArgumentParser(prog="python -m tools.gluon.drawn_forward")
     parser.add_argument("--count", type=int, default=100, help="cases of each kind")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seconds", type=float, default=600.0, help="what is not done then is not")

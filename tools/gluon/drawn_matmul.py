@@ -1,6 +1,6 @@
 """Products drawn at random, each from its seed alone: sizes, layouts, configurations, forms.
 
-    python -m tests.gluon.drawn_matmul --count 300 --first 0
+    python -m tools.gluon.drawn_matmul --count 300 --first 0
 
 runs so many, tells those that fail, and counts the kernels they ran.
 """
@@ -170,7 +170,7 @@ def check(worker: Worker, case: Case) -> Forms:
 
 
 def main(given: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.gluon.drawn_matmul")
+    parser = argparse.ArgumentParser(prog="python -m tools.gluon.drawn_matmul")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seconds", type=float, default=600.0, help="what is not done then is not")

@@ -15,8 +15,8 @@ from triton.experimental.gluon.language.nvidia import hopper as nvidia
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.language.extra import cuda
 
-from tests.gluon import engines, ptx
-from tests.gluon.blocks import (
+from warpwatch.simulator import engines, ptx
+from warpwatch.simulator.blocks import (
     KEPT,
     Block,
     MisuseError,
@@ -25,8 +25,8 @@ from tests.gluon.blocks import (
     meeting,
     rounded,
 )
-from tests.gluon.engines import program
-from tests.gluon.memory import Pointer, Shared
+from warpwatch.simulator.engines import program
+from warpwatch.simulator.memory import Pointer, Shared
 
 
 def arange(start: int, end: int | None = None, layout: None = None) -> Block:
@@ -199,7 +199,7 @@ class Language:
     def __getattr__(self, name: str) -> Any:
         if isinstance(getattr(tl, name, None), tl.dtype):
             return getattr(tl, name)
-        raise MisuseError(f"gl.{name} is not known: teach it to tests/gluon/language.py")
+        raise MisuseError(f"gl.{name} is not known: teach it to warpwatch/simulator/language.py")
 
 
 LANGUAGE = Language()

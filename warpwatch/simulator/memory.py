@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from tests.gluon.blocks import (
+from warpwatch.simulator.blocks import (
     OF_TORCH,
     STORED,
     Block,
@@ -21,8 +21,8 @@ from tests.gluon.blocks import (
     decode,
     encode,
 )
-from tests.gluon.order import Barrier, Program
-from tests.gluon.races import Cells
+from warpwatch.simulator.order import Barrier, Program
+from warpwatch.simulator.races import Cells
 
 
 class Storage:

@@ -125,7 +125,7 @@ def name_of(plain: FunctionType) -> str:
 
 def unawaited(ring: Any, at: Any, count: int) -> Any:
     """``Ring.acquire`` of a stage, be it empty or not."""
-    from tests.gluon import engines
+    from warpwatch.simulator import engines
 
     ready = ring.full.index(at.stage)
     engines.expect(ready, count)

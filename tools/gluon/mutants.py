@@ -1,7 +1,7 @@
 """What the tests of this folder are worth: takes Hopper's kernels' synchronisation away, piece by
 piece.
 
-    python -m tests.gluon.mutants [--only NAME ...] [--orders N]
+    python -m tools.gluon.mutants [--only NAME ...] [--orders N]
 
 Each mutant is one of the kernels without one of its waits, releases, fences or turns, or without
 what one depends on, with a wait for one product fewer, or with a phase the wrong way round. It is
@@ -25,7 +25,7 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
-from tests.gluon.taken_away import Change, Mutant, functions, mutants_of, name_of, unawaited
+from tools.gluon.taken_away import Change, Mutant, functions, mutants_of, name_of, unawaited
 
 OF_GRADIENTS = r"kernels\.attention\.hopper\.(backward|packed).*"
 QUICKEST = 8  # cases that try a change in more than one order
@@ -194,7 +194,7 @@ def judged(mutant: Mutant, every: list[Call], orders: int) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.gluon.mutants")
+    parser = argparse.ArgumentParser(prog="python -m tools.gluon.mutants")
     parser.add_argument("--only", nargs="+", default=[], help="kernels' modules, by their ends")
     parser.add_argument("--orders", type=int, default=3, help=f"of the {QUICKEST} quickest cases")
     given = parser.parse_args(arguments)
@@ -249,7 +249,7 @@ if __name__ == "__main__":
     if os.environ.get("TRITON_INTERPRET") != "1":
         # Triton reads it when it is imported.
         os.environ["TRITON_INTERPRET"] = "1"
-        os.execv(sys.executable, [sys.executable, "-m", "tests.gluon.mutants", *sys.argv[1:]])
+        os.execv(sys.executable, [sys.executable, "-m", "tools.gluon.mutants", *sys.argv[1:]])
     from tests.kernels.interpreted import prepare
 
     prepare()
