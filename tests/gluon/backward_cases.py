@@ -315,11 +315,11 @@ class Recorded:
 
 def variants(cases: Sequence[Case]) -> Counter[tuple[str, tuple[tuple[str, Any], ...]]]:
     """What launches of the cases are specialised for; no kernel runs."""
-    from tests.gluon import interpreter
+    from warpwatch.simulator.session import launch as simulator
 
     recorded = Recorded()
     nothing: dict[str, list[torch.Tensor]] = {}
-    with patch.object(interpreter, "launch", recorded.note):
+    with patch.object(simulator, "launch", recorded.note):
         for case in cases:
             given = case.tensors()
             nothing = {

@@ -127,9 +127,9 @@ def forms_launched() -> list[Form]:
 
 def forms(cases: Sequence[Any]) -> list[Form]:
     """What the kernels of ``cases`` are compiled for; they do not run."""
-    from tests.gluon import interpreter
+    from warpwatch.simulator.session import launch as launches
 
-    plain, interpreter.launch = interpreter.launch, lambda *_: None
+    plain, launches.launch = launches.launch, lambda *_: None
     launched.clear()
     try:
         for case in cases:
@@ -140,7 +140,7 @@ def forms(cases: Sequence[Any]) -> list[Form]:
             else:
                 outputs(case, case.tensors())
     finally:
-        interpreter.launch = plain
+        launches.launch = plain
     return launched
 
 

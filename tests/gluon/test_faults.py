@@ -12,11 +12,13 @@ import triton.language as tl
 from tests.gluon.faults import FAULTS, run
 from tests.gluon.interpreter import hopper_on_the_cpu
 from tests.kernels.interpreted import Worker
-from warpwatch.simulator import engines, language
-from warpwatch.simulator.blocks import MisuseError
-from warpwatch.simulator.memory import Pointer, Shared, Storage
-from warpwatch.simulator.order import Barrier, Program
-from warpwatch.simulator.races import Cells, Partition, RaceError
+from warpwatch.simulator.errors import MisuseError, RaceError
+from warpwatch.simulator.machine import engines
+from warpwatch.simulator.machine.memory import Pointer, Shared, Storage
+from warpwatch.simulator.machine.order import Barrier, Program
+from warpwatch.simulator.machine.races import Cells, Partition
+from warpwatch.simulator.machine.regions import Region
+from warpwatch.simulator.words import language
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda name: name or "none")
@@ -44,19 +46,18 @@ def test_a_kernel_may_be_imported_while_it_is_interpreted() -> None:
         worker.close()
 
 
-ALL = np.arange(4)
-
-
-def _two() -> tuple[Program, Partition, Partition, Cells, Barrier]:
+def _two() -> tuple[Program, Partition, Partition, Cells, Region, Barrier]:
     program = Program((0, 0, 0), (1, 1, 1), 4, seed=0)
     other = Partition(1, "the other", 4, program.name_of)
-    return program, program.now, other, Cells("some memory", 4), Barrier(8, 1, "a barrier")
+    cells = Cells("some memory", 4)
+    whole = cells.region(np.arange(4))
+    return program, program.now, other, cells, whole, Barrier(8, 1, "a barrier")
 
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_fence_counts_for_whom_it_was_let_on_behind(late: bool) -> None:
-    program, one, other, cells, barrier = _two()
-    cells.writes(ALL, one, [])
+    program, one, other, cells, whole, barrier = _two()
+    cells.writes(whole, one, [])
     if late:
         barrier.arrive(one)
         program.fence()
@@ -64,30 +65,30 @@ def test_a_fence_counts_for_whom_it_was_let_on_behind(late: bool) -> None:
         program.fence()
         barrier.arrive(one)
     barrier.learn(other, 0)
-    told = cells.objection(ALL, other, engine=True)
-    assert ("without fence_async_shared" in (told or "")) == late
+    told = cells.objection(whole, other, engine=True)
+    assert ("without fence_async_shared" in str(told)) == late
 
 
 def test_who_waits_for_a_phase_knows_nothing_of_later_ones() -> None:
     """A barrier may be two phases on when a waiter looks: in another order it is not."""
-    _, one, other, cells, barrier = _two()
+    _, one, other, cells, whole, barrier = _two()
     barrier.arrive(one)
-    cells.writes(ALL, one, [])
+    cells.writes(whole, one, [])
     barrier.arrive(one)
     barrier.arrive(one)
     barrier.learn(other, 0)
-    assert "not knowing" in (cells.objection(ALL, other, engine=False) or "")
+    assert "not knowing" in str(cells.objection(whole, other, engine=False))
     barrier.learn(other, 1)
-    assert cells.objection(ALL, other, engine=False) is None
+    assert cells.objection(whole, other, engine=False) is None
 
 
 def test_hardware_does_not_write_over_a_store_without_a_fence() -> None:
-    program, one, _, cells, barrier = _two()
-    cells.writes(ALL, one, [])
+    program, one, _, cells, whole, barrier = _two()
+    cells.writes(whole, one, [])
     with pytest.raises(RaceError, match="without fence_async_shared"):
-        cells.writes(ALL, one, [], told=(barrier.somebody, 1))
+        cells.writes(whole, one, [], told=(barrier.somebody, 1))
     program.fence()
-    cells.writes(ALL, one, [], told=(barrier.somebody, 1))
+    cells.writes(whole, one, [], told=(barrier.somebody, 1))
 
 
 def test_what_a_thread_asked_for_is_there_when_its_group_was_waited_for() -> None:

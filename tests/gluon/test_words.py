@@ -14,18 +14,12 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.semantic import TritonSemantic
 
 from kernels.device.hopper_rings import layout
-from warpwatch.simulator import language, ptx
-from warpwatch.simulator.blocks import (
-    KEPT,
-    OF_TORCH,
-    Block,
-    MisuseError,
-    block_of,
-    decode,
-    encode,
-    meeting,
-)
-from warpwatch.simulator.memory import Descriptor, Pointer, Storage
+from warpwatch.simulator.errors import MisuseError
+from warpwatch.simulator.machine.memory import Descriptor, Pointer, Storage
+from warpwatch.simulator.values import ptx
+from warpwatch.simulator.values.blocks import Block, block_of
+from warpwatch.simulator.values.elements import KEPT, OF_TORCH, decode, encode, meeting
+from warpwatch.simulator.words import language
 
 INTEGERS = (tl.int1, tl.int8, tl.int16, tl.int32, tl.int64)
 UNSIGNED = (tl.uint8, tl.uint16, tl.uint32, tl.uint64)

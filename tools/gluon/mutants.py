@@ -143,7 +143,7 @@ def told(call: Call, order: int) -> str:
 def reach(every: list[Call], among: list[FunctionType]) -> str:
     """Run all calls as they are, quickest first from then on, and note which places they reach;
     what is wrong already."""
-    from tests.gluon import interpreter
+    from warpwatch.simulator.session import interpreter
 
     now: set[tuple[str, int]] = set()
 
@@ -171,7 +171,7 @@ def reach(every: list[Call], among: list[FunctionType]) -> str:
 @contextmanager
 def put_in_place(mutant: Mutant) -> Iterator[None]:
     """Inside, it runs instead of what it was made of."""
-    from tests.gluon import interpreter
+    from warpwatch.simulator.session import interpreter
 
     interpreter.beside["_unawaited"] = unawaited
     interpreter.changed[mutant.plain] = mutant.code

@@ -125,7 +125,7 @@ def name_of(plain: FunctionType) -> str:
 
 def unawaited(ring: Any, at: Any, count: int) -> Any:
     """``Ring.acquire`` of a stage, be it empty or not."""
-    from warpwatch.simulator import engines
+    from warpwatch.simulator.machine import engines
 
     ready = ring.full.index(at.stage)
     engines.expect(ready, count)
@@ -133,7 +133,7 @@ def unawaited(ring: Any, at: Any, count: int) -> Any:
 
 
 def mutants_of(plain: FunctionType) -> Iterator[Mutant]:
-    from tests.gluon import interpreter
+    from warpwatch.simulator.session import interpreter
 
     for number in range(sys.maxsize):
         change = Change(name_of(plain), number)
@@ -145,9 +145,10 @@ def mutants_of(plain: FunctionType) -> Iterator[Mutant]:
 
 def functions() -> list[FunctionType]:
     """Of all kernels that have places to be changed."""
-    from tests.gluon import interpreter
+    from tests.gluon.interpreter import hopper_on_the_cpu
+    from warpwatch.simulator.session import interpreter
 
-    with interpreter.hopper_on_the_cpu():
+    with hopper_on_the_cpu():
         pass  # has imported them
     modules = [one for name, one in sys.modules.items() if OF_GLUON.fullmatch(name)]
     members = [member for module in modules for member in vars(module).values()]

@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from warpwatch.simulator.blocks import Block, MisuseError, Type, decode, encode
-from warpwatch.simulator.memory import Descriptor, Pointer, Shared
-from warpwatch.simulator.order import Program
-from warpwatch.simulator.races import Product
+from warpwatch.simulator.errors import MisuseError
+from warpwatch.simulator.machine.memory import Descriptor, Pointer, Shared
+from warpwatch.simulator.machine.order import Program
+from warpwatch.simulator.machine.races import Product
+from warpwatch.simulator.values.blocks import Block, Type
+from warpwatch.simulator.values.elements import decode, encode
+
+TOO_EARLY = "product used before it was waited for"
 
 running: list[Program] = []  # the one program that runs
 
@@ -30,10 +34,10 @@ class Running:
         return Type(self.dtype, self.shape)
 
     def __getattr__(self, name: str) -> Any:
-        raise MisuseError(f"{name} of a product that was not waited for")
+        raise MisuseError(f"{name} of a product that was not waited for", TOO_EARLY)
 
     def _early(self, other: Any = None) -> Any:
-        raise MisuseError("arithmetic of a product that was not waited for")
+        raise MisuseError("arithmetic of a product that was not waited for", TOO_EARLY)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _early
     __neg__ = __getitem__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _early
@@ -52,16 +56,16 @@ class Result(Block):
         return self.size
 
     @property
-    def data(self) -> np.ndarray:
+    def data(self) -> np.ndarray:  # type: ignore[override]  # nobody sets a product's values
         self.product.use(program().unused)
         return self.product.value
 
 
 def _operand(x: Any, product: Product) -> np.ndarray:
     if isinstance(x, Running):
-        raise MisuseError("a product that was not waited for is an operand of another")
+        raise MisuseError("a product that was not waited for is an operand of another", TOO_EARLY)
     if isinstance(x, Shared):
-        product.reads(x.cells, x.at)
+        product.reads(x.cells, x.region)
         values = decode(x.raw, x.dtype)
     else:
         values = x.data
@@ -127,14 +131,16 @@ def async_copy_global_to_shared(
         return
     told = barrier.barrier()
     if not told.fenced:
-        raise MisuseError(f"{told.name} is used without fence_async_shared behind its init")
+        raise MisuseError(
+            f"{told.name} is used without fence_async_shared behind its init", "missing fence"
+        )
     if to.dtype != desc.dtype or to.numel != int(np.prod(desc.block_shape)):
         raise MisuseError(
             f"expected {desc.dtype} of {desc.block_shape}, got {to.dtype} of {to.shape}"
         )
     raw = desc.read(at)
     who = program().now
-    to.cells.writes(to.at, who, program().unused, (told.somebody, told.phases + 1))
+    to.cells.writes(to.region, who, program().unused, (told.somebody, told.phases + 1))
     to.raw[...] = raw.reshape(to.raw.shape)
     told.copied(raw.nbytes)
     program().let_others()
@@ -143,9 +149,12 @@ def async_copy_global_to_shared(
 def _to_global(desc: Descriptor, at: Any, source: Shared, adds: bool) -> None:
     who = program().now
     # What lies behind the tensor's end is not copied, and need not have been written.
-    cells = source.at.reshape(desc.block_shape)[desc.box(at)[1]]
-    source.cells.starts_copying(cells, who)
-    who.copies.append((source.cells, cells))
+    used = desc.box(at)[1]
+    region = source.region
+    if not used.all():
+        region = source.cells.region(source.at.reshape(desc.block_shape)[used])
+    source.cells.starts_copying(region, who)
+    who.copies.append((source.cells, region))
     desc.write(at, np.ascontiguousarray(source.raw), adds)
 
 
@@ -160,8 +169,8 @@ def add_to_global(desc: Descriptor, at: Any, source: Shared) -> None:
 def store_wait(pendings: int) -> None:
     who = program().now
     while len(who.copies) > int(pendings):
-        cells, at = who.copies.pop(0)
-        cells.stops_copying(at, who)
+        cells, region = who.copies.pop(0)
+        cells.stops_copying(region, who)
 
 
 def init_barrier(barrier: Shared, count: int) -> None:
@@ -198,10 +207,10 @@ def copy_past_registers(to: Shared, pointer: Pointer, mask: Any = None) -> None:
             f"expected {to.dtype} of {to.shape}, got {found.dtype} of {list(found.shape)}"
         )
     who = program().now
-    to.cells.writes(to.at, who, program().unused)
-    to.cells.has_not_arrived(to.at)
+    to.cells.writes(to.region, who, program().unused)
+    to.cells.has_not_arrived(to.region)
     to.raw[...] = encode(found.data, found.dtype)
-    who.asked.append((to.cells, to.at))
+    who.asked.append((to.cells, to.region))
 
 
 def commit_group() -> None:
@@ -214,5 +223,5 @@ def wait_group(num_outstanding: int = 0) -> None:
     """All groups but the youngest ``num_outstanding`` have arrived."""
     who = program().now
     while len(who.groups) > int(num_outstanding):
-        for cells, at in who.groups.pop(0):
-            cells.has_arrived(at, who)
+        for cells, region in who.groups.pop(0):
+            cells.has_arrived(region, who)

@@ -10,19 +10,12 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from warpwatch.simulator.blocks import (
-    OF_TORCH,
-    STORED,
-    Block,
-    MisuseError,
-    Type,
-    _sizes,
-    block_of,
-    decode,
-    encode,
-)
-from warpwatch.simulator.order import Barrier, Program
-from warpwatch.simulator.races import Cells
+from warpwatch.simulator.errors import MisuseError
+from warpwatch.simulator.machine.order import Barrier, Program
+from warpwatch.simulator.machine.races import Cells
+from warpwatch.simulator.machine.regions import Region
+from warpwatch.simulator.values.blocks import Block, Type, _sizes, block_of
+from warpwatch.simulator.values.elements import OF_TORCH, STORED, decode, encode
 
 
 class Storage:
@@ -48,7 +41,8 @@ class Storage:
         if outside.any():
             wrong = int(at[outside].reshape(-1)[0]) - self.begin
             raise MisuseError(
-                f"byte {wrong} of a tensor's memory of {self.bytes.size} bytes is touched"
+                f"byte {wrong} of a tensor's memory of {self.bytes.size} bytes is touched",
+                "address out of bounds",
             )
         if (used & ((at - self.begin) % size != 0)).any():
             raise MisuseError(f"an address is no multiple of {size} bytes")
@@ -64,7 +58,7 @@ class PointerType:
 class Pointer:
     """Addresses (any shape) of elements of ``element_ty``, each within one of ``storages``."""
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]  # == compares element by element
 
     def __init__(
         self, storages: tuple[Storage, ...], at: np.ndarray | int, element_ty: tl.dtype
@@ -190,13 +184,21 @@ class Shared:
         self, program: Program, cells: Cells, raw: np.ndarray, at: np.ndarray, dtype: tl.dtype
     ) -> None:
         self.program, self.cells, self.raw, self.at, self.dtype = program, cells, raw, at, dtype
+        self._region: Region | None = None
+
+    @property
+    def region(self) -> Region:
+        """Which part of the allocation this is."""
+        if self._region is None:
+            self._region = self.cells.region(self.at)
+        return self._region
 
     @classmethod
     def allocate(cls, program: Program, dtype: tl.dtype, shape: Any, value: Any = None) -> Shared:
         shape = _sizes((shape,))
         size = int(np.prod(shape))
         name = f"shared memory {len(program.allocations)} ({dtype} {list(shape)})"
-        cells = Cells(name, size)
+        cells = Cells(name, size, program.parts_of(len(program.allocations), size))
         program.allocations.append(cells)
         raw = np.zeros(shape, STORED[dtype.name])
         # Whoever reads what nobody wrote is told so; the value would be NaN.
@@ -224,13 +226,18 @@ class Shared:
     def index(self, i: Any) -> Shared:
         i = int(i)
         if not 0 <= i < self.raw.shape[0]:
-            raise MisuseError(f"index {i} of {self.cells.what}, a view of {self.shape}")
+            raise MisuseError(
+                f"index {i} of {self.cells.what}, a view of {self.shape}", "address out of bounds"
+            )
         return self._of(self.raw[i], self.at[i])
 
     def slice(self, start: Any, length: int, dim: int = 0) -> Shared:
         start = int(start)
         if not 0 <= start <= start + length <= self.raw.shape[dim]:
-            raise MisuseError(f"slice [{start}, {start + length}) of axis {dim} of {self.shape}")
+            raise MisuseError(
+                f"slice [{start}, {start + length}) of axis {dim} of {self.shape}",
+                "address out of bounds",
+            )
         part = tuple(
             slice(start, start + length) if axis == dim else slice(None)
             for axis in range(self.raw.ndim)
@@ -252,7 +259,7 @@ class Shared:
         return self._of(self.raw.transpose(_sizes(order)), self.at.transpose(_sizes(order)))
 
     def load(self, layout: None = None) -> Block:
-        self.cells.reads(self.at, self.program.now)
+        self.cells.reads(self.region, self.program.now)
         return Block(decode(self.raw, self.dtype).copy(), self.dtype)
 
     def store(self, value: Block) -> None:
@@ -261,7 +268,7 @@ class Shared:
                 f"expected {self.dtype} of {self.shape} to store, got {value.dtype} of "
                 f"{list(value.shape)}"
             )
-        self.cells.writes(self.at, self.program.now, self.program.unused)
+        self.cells.writes(self.region, self.program.now, self.program.unused)
         self.raw[...] = encode(value.data, self.dtype)
 
     def barrier(self) -> Barrier:

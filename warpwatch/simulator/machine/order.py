@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from warpwatch.simulator.blocks import MisuseError
-from warpwatch.simulator.races import PARTITIONS, SOMEBODIES, Cells, Partition, Product
+from warpwatch.simulator.errors import NOWHERE, DeadlockError, MisuseError, here
+from warpwatch.simulator.machine.races import PARTITIONS, SOMEBODIES, Cells, Partition, Product
+from warpwatch.simulator.machine.regions import Partitioning
 
+IN_FLIGHT = "copy in flight at the end"
 YIELDS = 0.25  # how often others go on where nobody must wait
-
-
-class DeadlockError(AssertionError):
-    """Everybody waits."""
 
 
 class StoppedError(BaseException):
@@ -34,11 +32,13 @@ class Barrier:
         self.somebody, self.count, self.name = somebody, count, name
         self.arrived = self.bytes = self.phases = 0
         self.fenced = False  # the copy engine may see it
+        self.site = here()  # where its arrivals or bytes were last spoken of
         self.known = [np.zeros(SOMEBODIES, np.int64)]  # what who waited for a phase learns
         self.coming = np.zeros(SOMEBODIES, np.int64)  # what arrivals of this phase know
 
     def arrive(self, who: Partition, count: int = 1, expected: int = 0) -> None:
         np.maximum(self.coming, who.known, out=self.coming)
+        self.site = here()
         self.arrived += count
         self.bytes += expected
         if self.arrived > self.count:
@@ -83,7 +83,12 @@ class Program:
     """One program of a launch, while it runs."""
 
     def __init__(
-        self, place: tuple[int, int, int], grid: tuple[int, int, int], warps: int, seed: int
+        self,
+        place: tuple[int, int, int],
+        grid: tuple[int, int, int],
+        warps: int,
+        seed: int,
+        parts: dict[tuple[int, int], Partitioning] | None = None,
     ):
         self.place, self.grid = place, grid
         self.chance = random.Random(seed)
@@ -97,6 +102,14 @@ class Program:
         self.names: dict[int, str] = {0: self.now.name}
         self.unused: list[Product] = []  # that started, and of whose value nobody knows yet
         self.failure: BaseException | None = None
+        self.parts = {} if parts is None else parts
+
+    def parts_of(self, number: int, size: int) -> Partitioning:
+        """What other programs of the launch found of an allocation."""
+        key = (number, size)
+        if key not in self.parts:
+            self.parts[key] = Partitioning(size)
+        return self.parts[key]
 
     def name_of(self, somebody: int) -> str:
         return self.names.get(somebody, f"somebody {somebody}")
@@ -138,8 +151,8 @@ class Program:
             self.let_others()
 
     def fence(self) -> None:
-        for cells, at in self.now.unfenced:
-            cells.fence(at, self.now)
+        for cells, region in self.now.unfenced:
+            cells.fence(region, self.now)
         self.now.unfenced = []
         for barrier in self.barriers.values():
             barrier.fenced = True
@@ -166,19 +179,24 @@ class Program:
             if one is not but and not one.done and (one.until is None or one.until())
         ]
 
-    def waiting(self) -> str:
+    def deadlock(self) -> DeadlockError:
+        """Who waits for what, where nobody can go on."""
         who = [one for one in self.partitions if not one.done]
-        return "; ".join(f"{one.name} waits for {one.where}" for one in who)
+        told = "; ".join(f"{one.name} waits for {one.where}" for one in who)
+        sites = tuple((f"{one.name} waits", one.site) for one in who)
+        return DeadlockError(told, sites=sites)
 
     def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        if holds():
+            return
         who = self.now
-        who.until, who.where = holds, what
+        who.until, who.where, who.site = holds, what, here()
         while not holds():
             others = self.ready(but=who)
             if not others:
-                raise DeadlockError(self.waiting())
+                raise self.deadlock()
             self._hand_over(self.next_of(others))
-        who.until, who.where = None, ""
+        who.until, who.where, who.site = None, "", NOWHERE
 
     def _hand_over(self, to: Partition) -> None:
         who = self.now
@@ -251,16 +269,26 @@ class Program:
             self.now = self.next_of(others)
             self.now.turn.release()
         else:
-            self.failure = DeadlockError(self.waiting())
+            self.failure = self.deadlock()
             self.partitions[0].turn.release()
 
     def leave(self, who: Partition) -> None:
         if who.products:
-            raise MisuseError(f"{who.name} ends while a product of it runs")
+            raise MisuseError(
+                f"{who.name} ends while a product of it runs",
+                "product in flight at the end",
+                (("multiplies", who.products[0].site),),
+            )
         if who.copies:
-            raise MisuseError(f"{who.name} ends while the copy engine reads shared memory for it")
+            raise MisuseError(
+                f"{who.name} ends while the copy engine reads shared memory for it",
+                IN_FLIGHT,
+                (("copies", who.copies[0][0].copier(who.copies[0][1])),),
+            )
         if who.asked or who.groups:
-            raise MisuseError(f"{who.name} ends while what it asked for is copied to shared memory")
+            raise MisuseError(
+                f"{who.name} ends while what it asked for is copied to shared memory", IN_FLIGHT
+            )
         self.unused = [one for one in self.unused if one.who is not who]
 
     def finish(self) -> None:
@@ -269,10 +297,15 @@ class Program:
         for barrier in self.barriers.values():
             if barrier.bytes:
                 raise MisuseError(
-                    f"the program ends with {barrier.bytes} bytes due at {barrier.name}"
+                    f"the program ends with {barrier.bytes} bytes due at {barrier.name}",
+                    IN_FLIGHT,
+                    (("expects", barrier.site),),
                 )
         known = np.max([one.known for one in self.partitions], axis=0)
         for cells in self.allocations:
-            copied = cells.writer >= PARTITIONS
-            if (cells.written[copied] > known[cells.writer[copied]]).any():
-                raise MisuseError(f"the program ends with a copy to {cells.what} nobody waited for")
+            if site := cells.in_flight(known):
+                raise MisuseError(
+                    f"the program ends with a copy to {cells.what} nobody waited for",
+                    IN_FLIGHT,
+                    (("copies", site),),
+                )

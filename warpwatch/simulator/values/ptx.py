@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from warpwatch.simulator.blocks import STORED, Block, MisuseError, decode, encode
-from warpwatch.simulator.order import Program
+from warpwatch.simulator.errors import MisuseError, UnknownWordError
+from warpwatch.simulator.machine.order import Program
+from warpwatch.simulator.values.blocks import Block
+from warpwatch.simulator.values.elements import STORED, decode, encode
 
 BF16, FP16, E4M3 = (type("T", (), {"name": name})() for name in ("bf16", "fp16", "fp8e4nv"))
 Registers = dict[str, np.ndarray]
@@ -39,7 +41,7 @@ def run(
     registers: Registers = {}
     names = iter(range(n_out, len(wanted)))
     for one, data in zip(inputs, arrays, strict=True):
-        raw = np.ascontiguousarray(encode(data, one.dtype)).reshape(-1, pack)
+        raw: np.ndarray = np.ascontiguousarray(encode(data, one.dtype)).reshape(-1, pack)
         n_registers = max(1, pack * raw.itemsize // 4)
         bits = np.uint64 if raw.itemsize == 8 else np.uint32
         if raw.itemsize * pack < 4:  # alone in a register
@@ -54,9 +56,9 @@ def run(
         n_registers = max(1, pack * item // 4)
         held = np.stack([registers[f"${i + j}"] for j in range(n_registers)], axis=1)
         i += n_registers
-        raw = np.ascontiguousarray(held.astype(np.uint32)).view(STORED[kind.name])
-        raw = raw.reshape(-1, max(pack, 4 // item))[:, :pack].reshape(shape)
-        found.append(Block(decode(np.ascontiguousarray(raw), kind).copy(), kind))
+        packed = np.ascontiguousarray(held.astype(np.uint32)).view(STORED[kind.name])
+        values = packed.reshape(-1, max(pack, 4 // item))[:, :pack].reshape(shape)
+        found.append(Block(decode(np.ascontiguousarray(values), kind).copy(), kind))
     if i != n_out:
         raise MisuseError(f"{n_out} outputs in {constraints!r}, {i} registers of results")
     return found[0] if single else tuple(found)
@@ -144,7 +146,7 @@ def _pair(kind: Any, low: Any, high: Any) -> np.ndarray:
 
 def _permuted(a: Any, b: Any, selector: Any) -> np.ndarray:
     """prmt: each byte of the result is one of the eight of a and b."""
-    found = np.uint32(0)
+    found: Any = np.uint32(0)
     for i in range(4):
         place = (int(selector) >> 4 * i) & 0xF
         if place > 7:
@@ -195,7 +197,5 @@ def _step(name: str, operands: list[str], registers: Registers) -> None:
     elif name == "selp.f32":
         found = np.where(bits[2], bits[0], bits[1]).astype(np.uint32)
     else:
-        raise MisuseError(
-            f"PTX instruction {name} is not known here: teach it to warpwatch/simulator/ptx.py"
-        )
+        raise UnknownWordError(f"PTX instruction {name}")
     registers[to] = found

@@ -15,18 +15,13 @@ from triton.experimental.gluon.language.nvidia import hopper as nvidia
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.language.extra import cuda
 
-from warpwatch.simulator import engines, ptx
-from warpwatch.simulator.blocks import (
-    KEPT,
-    Block,
-    MisuseError,
-    _sizes,
-    block_of,
-    meeting,
-    rounded,
-)
-from warpwatch.simulator.engines import program
-from warpwatch.simulator.memory import Pointer, Shared
+from warpwatch.simulator.errors import MisuseError, UnknownWordError
+from warpwatch.simulator.machine import engines
+from warpwatch.simulator.machine.engines import program
+from warpwatch.simulator.machine.memory import Pointer, Shared
+from warpwatch.simulator.values import ptx
+from warpwatch.simulator.values.blocks import Block, _sizes, block_of
+from warpwatch.simulator.values.elements import KEPT, meeting, rounded
 
 
 def arange(start: int, end: int | None = None, layout: None = None) -> Block:
@@ -61,6 +56,7 @@ def _larger(at_least: bool) -> Callable[..., Any]:
     def choose(a: Any, b: Any, propagate_nan: Any = tl.PropagateNan.NONE) -> Any:
         if not (isinstance(a, Block) or isinstance(b, Block)):
             return max(a, b) if at_least else min(a, b)
+        function: Any
         if propagate_nan == tl.PropagateNan.ALL:
             function = np.maximum if at_least else np.minimum
         else:
@@ -162,7 +158,7 @@ def steps(*bounds: Any) -> Any:
 class Layout:
     """Any layout: None. Compiling checks them."""
 
-    def __new__(cls, *given: Any, **named: Any) -> None:
+    def __new__(cls, *given: Any, **named: Any) -> Any:
         return None
 
     @staticmethod
@@ -199,7 +195,7 @@ class Language:
     def __getattr__(self, name: str) -> Any:
         if isinstance(getattr(tl, name, None), tl.dtype):
             return getattr(tl, name)
-        raise MisuseError(f"gl.{name} is not known: teach it to warpwatch/simulator/language.py")
+        raise UnknownWordError(f"gl.{name}")
 
 
 LANGUAGE = Language()

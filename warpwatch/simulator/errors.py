@@ -1,0 +1,110 @@
+"""Errors that the simulator finds in a kernel, and the places of the kernel that they are about."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import triton
+
+# Frames of these folders are never the user's own.
+_FOREIGN = (
+    str(Path(__file__).resolve().parent),
+    str(Path(triton.__file__).resolve().parent),
+    str(Path(threading.__file__)),
+)
+_known: dict[str, bool] = {}  # whether a file is the user's
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A line of the user's code."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def is_users(file: str) -> bool:
+    """Say whether a file is the user's: not the simulator's, Triton's or Python's.
+
+    Args:
+        file: The name of the file, as a code object has it.
+
+    Returns:
+        Whether a report may name a line of it.
+    """
+    if file not in _known:
+        _known[file] = not file.startswith(("<", *_FOREIGN))
+    return _known[file]
+
+
+def here() -> Site:
+    """Find the line of the user's code that runs.
+
+    Returns:
+        The innermost line that is not the simulator's own.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if is_users(frame.f_code.co_filename):
+            return Site(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return NOWHERE
+
+
+NOWHERE = Site("?", 0)
+
+
+class Fault(AssertionError):  # noqa: N818  # its kinds are errors
+    """A kernel does what it must not.
+
+    Args:
+        message: What is wrong, in a sentence.
+        kind: The class of faults it belongs to, as reports name it.
+        sites: Lines of the user's code, each with its part in the fault.
+    """
+
+    kind = "misuse"
+
+    def __init__(
+        self, message: str, kind: str = "", sites: tuple[tuple[str, Site], ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind or self.kind
+        self.sites = sites or (("here", here()),)
+
+
+class MisuseError(Fault):
+    """The kernel does what Gluon or the hardware does not allow."""
+
+
+class UnknownWordError(MisuseError):
+    """The kernel uses a word that the simulator has not learned.
+
+    Args:
+        word: The word as the kernel says it.
+    """
+
+    kind = "unknown word"
+
+    def __init__(self, word: str) -> None:
+        super().__init__(f"{word} is not known: teach it to warpwatch/simulator")
+        self.word = word
+
+
+class RaceError(Fault):
+    """Two accesses, of which nothing says that one is done before the other."""
+
+    kind = "race in shared memory"
+
+
+class DeadlockError(Fault):
+    """Everybody waits."""
+
+    kind = "deadlock"

@@ -1,0 +1,1 @@
+"""Runs host code whose launches are simulated."""

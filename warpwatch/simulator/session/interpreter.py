@@ -1,0 +1,121 @@
+"""Turns the functions of a kernel into Python that runs: their globals are translated.
+
+Triton's interpreter does not know Gluon. Here the functions of a kernel run as they are written.
+Their words are said of numpy's blocks (language.py). What only a compiler sees is not seen:
+layouts, registers, which instruction.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any
+
+import triton
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import ConstexprFunction, JITFunction
+
+from warpwatch.simulator.errors import UnknownWordError
+from warpwatch.simulator.words import language
+
+BUILTINS = {
+    "range": language.steps,
+    "max": language._of_all(language.maximum),
+    "min": language._of_all(language.minimum),
+}
+called: set[FunctionType] = set()  # which functions of kernels have run
+changed: dict[FunctionType, CodeType] = {}  # what runs in the place of a function's own code
+beside: dict[str, Any] = {}  # what such code knows beside its module's globals
+_translated: dict[int, Any] = {}
+_keep: list[Any] = []  # whose ids are in use
+_globals: dict[tuple[int, bool], dict[str, Any]] = {}
+
+
+def translate(value: Any) -> Any:
+    """What stands for ``value``, a global of a module of kernels, while one is interpreted."""
+    if id(value) in language.STANDS_FOR:
+        return language.STANDS_FOR[id(value)]
+    if id(value) in _translated:
+        return _translated[id(value)]
+    if isinstance(value, triton.language.constexpr):
+        return value.value
+    found: Any
+    if isinstance(value, ConstexprFunction):
+        found = _function(value.fn, {})
+    elif isinstance(value, JITFunction | InterpretedFunction):
+        found = _function(value.fn, BUILTINS)
+    elif getattr(value, "__triton_aggregate__", False):
+        found = _aggregate(value)
+    elif getattr(value, "__triton_builtin__", False):
+        name = getattr(value, "__name__", "a builtin")
+
+        def unknown(*given: Any, **named: Any) -> None:
+            raise UnknownWordError(name)
+
+        found = unknown
+
+    else:
+        return value
+    _translated[id(value)] = found
+    _keep.append(value)
+    return found
+
+
+def _function(plain: FunctionType, builtins: dict[str, Any]) -> Callable[..., Any]:
+    """``plain`` with its globals translated, when first called: modules refer to one another."""
+    made: dict[CodeType, FunctionType] = {}
+
+    def call(*given: Any, **named: Any) -> Any:
+        called.add(plain)
+        code = changed.get(plain, plain.__code__)
+        if code not in made:
+            world = _world(plain, builtins)
+            if code is not plain.__code__:
+                world = {**world, **beside}
+            made[code] = FunctionType(code, world, plain.__name__, plain.__defaults__)
+            made[code].__kwdefaults__ = plain.__kwdefaults__
+        return made[code](*given, **named)
+
+    call.__name__ = plain.__name__
+    return call
+
+
+def _world(plain: FunctionType, builtins: dict[str, Any]) -> dict[str, Any]:
+    module = plain.__globals__
+    key = (id(module), bool(builtins))
+    if key not in _globals:
+        _globals[key] = world = dict(builtins)
+        _keep.append(module)
+        world |= {name: translate(value) for name, value in module.items()}
+    return _globals[key]
+
+
+def _aggregate(value: Any) -> type:
+    members = {
+        name: translate(member)
+        for name, member in vars(value).items()
+        if isinstance(member, JITFunction | ConstexprFunction | InterpretedFunction)
+    }
+    plain = value.hash_attrs[0]  # __init__, which the class of Triton's own hides
+    members["__init__"] = _function(getattr(plain, "fn", plain), {})
+    return type(value.__name__, (), members)
+
+
+def compiled(plain: FunctionType, change: Callable[[ast.Module], Any]) -> CodeType:
+    """The code of ``plain`` with its source changed, for ``changed``."""
+    lines, first = inspect.getsourcelines(plain)
+    tree = ast.increment_lineno(ast.parse(textwrap.dedent("".join(lines))), first - 1)
+    function = tree.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    function.decorator_list = []
+    # In a module that postpones no annotation they would be computed.
+    for one in (*function.args.args, *function.args.kwonlyargs):
+        one.annotation = None
+    change(tree)
+    space: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(tree), plain.__code__.co_filename, "exec"), space)
+    code: CodeType = space[plain.__name__].__code__
+    return code

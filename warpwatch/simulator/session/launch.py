@@ -1,0 +1,122 @@
+"""Launches of kernels on CPU tensors: every program of a grid, one after the other.
+
+``simulated`` puts this in the place of Triton's own launcher.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+from triton.runtime.jit import JITFunction
+
+from warpwatch.simulator.machine import engines
+from warpwatch.simulator.machine.memory import Descriptor, Pointer, Storage
+from warpwatch.simulator.machine.order import Program
+from warpwatch.simulator.machine.regions import Partitioning
+from warpwatch.simulator.session.interpreter import translate
+from warpwatch.simulator.values import ptx
+from warpwatch.simulator.values.blocks import Block, block_of
+from warpwatch.simulator.values.elements import OF_TORCH, decode, encode
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        storage = Storage(value)
+        return Pointer((storage,), storage.first, OF_TORCH[value.dtype])
+    if isinstance(value, TensorDescriptor):
+        return Descriptor(value)
+    if isinstance(value, tuple | list):
+        return tuple(_argument(one) for one in value)
+    return value if value is None else block_of(value)
+
+
+class Launches:
+    """What was interpreted, in order: the names of kernels, and what each was launched for by
+    name, its constants and the compiler's options."""
+
+    def __init__(self) -> None:
+        self.kernels: list[str] = []
+        self.named: list[dict[str, Any]] = []
+
+
+def launch(
+    kernel: Any, given: tuple[Any, ...], named: dict[str, Any], grid: Any, seed: int
+) -> None:
+    signature = inspect.signature(kernel.fn)
+    options = {name: one for name, one in named.items() if name not in signature.parameters}
+    bound = signature.bind(*given, **{n: v for n, v in named.items() if n not in options})
+    bound.apply_defaults()
+    if callable(grid):
+        grid = grid(bound.arguments)
+    width, height, depth = (int(one) for one in (*grid, 1, 1)[:3])
+    sizes: tuple[int, int, int] = (width, height, depth)
+    arguments = {
+        name: value.value if isinstance(value, triton.language.constexpr) else value
+        for name, value in bound.arguments.items()
+    }
+    for name, value in arguments.items():
+        if "constexpr" not in str(signature.parameters[name].annotation):
+            arguments[name] = _argument(value)
+    body = translate(kernel)
+    places = list(product(*(range(one) for one in sizes)))
+    chance = Program((0, 0, 0), sizes, 4, seed).chance
+    chance.shuffle(places)
+    parts: dict[tuple[int, int], Partitioning] = {}
+    for x, y, z in places:
+        place = (x, y, z)
+        warps = options.get("num_warps", 4)
+        one = Program(place, sizes, warps, chance.randrange(2**31), parts)
+        engines.running.append(one)
+        try:
+            body(**arguments)
+            one.finish()
+        except Exception as error:
+            error.add_note(f"in {kernel.__name__}, program {place} of {sizes}")
+            raise
+        finally:
+            engines.running.pop()
+
+
+@contextmanager
+def simulated(seed: int = 0) -> Iterator[Launches]:
+    """Inside, launches of kernels run here, on the CPU.
+
+    Args:
+        seed: Draws the order in which partitions and programs run.
+
+    Yields:
+        What was launched so far.
+    """
+    launches = Launches()
+    plain_run, plain_asm = JITFunction.run, InterpreterBuilder.create_inline_asm
+
+    def run(kernel: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> None:
+        launches.kernels.append(kernel.__name__)
+        launches.named.append(named)
+        launch(kernel, given, named, grid, seed + len(launches.kernels))
+
+    JITFunction.run = run
+    InterpreterBuilder.create_inline_asm = _inline_asm
+    try:
+        yield launches
+    finally:
+        JITFunction.run, InterpreterBuilder.create_inline_asm = plain_run, plain_asm
+
+
+def _inline_asm(
+    self: Any, asm: str, constraints: str, given: Any, kinds: Any, pure: bool, pack: int
+) -> Any:
+    """PTX of Triton's own interpreter."""
+    blocks = [Block(decode(one.data, one.dtype.scalar), one.dtype.scalar) for one in given]
+    found = ptx.run(None, asm, constraints, blocks, tuple(one.scalar for one in kinds), pack)
+    handles = [TensorHandle(encode(one.data, one.dtype), one.dtype) for one in found]
+    return SimpleNamespace(get_result=lambda i: handles[i])

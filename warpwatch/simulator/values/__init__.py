@@ -1,0 +1,1 @@
+"""Values as registers hold them, and the PTX that computes with them."""

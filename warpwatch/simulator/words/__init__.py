@@ -1,0 +1,1 @@
+"""Words of Triton and Gluon, and how they are run."""
