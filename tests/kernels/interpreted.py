@@ -213,18 +213,21 @@ class Worker:
     """One process in which Triton interprets; functions given to ``run`` are pickled by name."""
 
     def __init__(self) -> None:
-        before = os.environ.get("TRITON_INTERPRET")
-        os.environ["TRITON_INTERPRET"] = "1"
+        # numpy's products are small here: threads of their own only wait for one another.
+        wanted = {"TRITON_INTERPRET": "1", "OPENBLAS_NUM_THREADS": "1"}
+        before = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)
         try:
             self._pool = ProcessPoolExecutor(
                 1, get_context("spawn"), initializer=_prepare, initargs=(os.getpid(),)
             )
             self._pool.submit(_answer).result()
         finally:
-            if before is None:
-                del os.environ["TRITON_INTERPRET"]
-            else:
-                os.environ["TRITON_INTERPRET"] = before
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Whatever ran before, its random numbers are the same."""

@@ -14,7 +14,15 @@ import numpy as np
 import triton.language as tl
 
 from warpwatch.simulator.errors import MisuseError
-from warpwatch.simulator.values.elements import KEPT, STORED, decode, encode, meeting, rounded
+from warpwatch.simulator.values.elements import (
+    KEPT,
+    STORED,
+    decode,
+    encode,
+    holds,
+    meeting,
+    rounded,
+)
 
 
 def of_number(value: Any, beside: tl.dtype | None = None) -> Block:
@@ -25,10 +33,8 @@ def of_number(value: Any, beside: tl.dtype | None = None) -> Block:
         return Block(np.asarray(value), tl.int1)
     if isinstance(value, float):
         return Block(np.asarray(value, np.float32), tl.float32)
-    if beside is not None and beside != tl.int1:
-        limits = np.iinfo(KEPT[beside.name])
-        if limits.min <= value <= limits.max:
-            return Block(np.asarray(value, KEPT[beside.name]), beside)
+    if beside is not None and beside.name != "int1" and holds(beside, value):
+        return Block(np.asarray(value, KEPT[beside.name]), beside)
     kind = tl.int32 if -(2**31) <= value < 2**31 else tl.int64
     return Block(np.asarray(value, KEPT[kind.name]), kind)
 

@@ -90,13 +90,37 @@ def decode(raw: np.ndarray, dtype: tl.dtype) -> np.ndarray:
 
 def rounded(values: np.ndarray, dtype: tl.dtype) -> np.ndarray:
     """``values`` as ``dtype`` keeps them."""
-    if dtype.name in FP8 or dtype.name == "bf16":
+    name = dtype.name
+    if name == "bf16" or name in FP8:
         return decode(encode(values, dtype), dtype)
-    return np.asarray(values).astype(KEPT[dtype.name], copy=False)
+    values = np.asarray(values)
+    kept = KEPT[name]
+    return values if values.dtype == kept else values.astype(kept)
+
+
+_LIMITS = {
+    name: (int(np.iinfo(kind).min), int(np.iinfo(kind).max))
+    for name, kind in KEPT.items()
+    if np.issubdtype(kind, np.integer)
+}
+_met: dict[tuple[str, str, bool], tl.dtype] = {}  # Triton compares types slowly
+
+
+def holds(dtype: tl.dtype, value: int) -> bool:
+    """Whether an integer type holds a number."""
+    low, high = _LIMITS[dtype.name]
+    return low <= value <= high
 
 
 def meeting(a: tl.dtype, b: tl.dtype, divides: bool = False) -> tl.dtype:
     """The type in which values of two types meet."""
+    key = (a.name, b.name, divides)
+    if key not in _met:
+        _met[key] = _meeting(a, b, divides)
+    return _met[key]
+
+
+def _meeting(a: tl.dtype, b: tl.dtype, divides: bool) -> tl.dtype:
     for wide in (tl.float64, tl.float32):
         if wide in (a, b):
             return wide
