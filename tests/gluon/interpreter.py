@@ -6,14 +6,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pkgutil import walk_packages
+from typing import Any
+
 from kernels.attention.hopper.backward.one_pass import kernel as hopper_backward
 from kernels.device import hopper_rings
 from kernels.runtime import targets
-from pkgutil import walk_packages
-from typing import Any
 from warpwatch.simulator.machine import engines
 from warpwatch.simulator.session.launch import Launches, simulated
 from warpwatch.simulator.words import language
+
+# Words of our own, which Gluon does not have.
+language.STANDS_FOR.update(
+    {
+        id(hopper_rings.partition_barrier): language.nothing,
+        id(hopper_backward.add_to_global): engines.add_to_global,
     }
 )
 

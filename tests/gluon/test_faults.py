@@ -14,10 +14,11 @@ from tests.gluon.interpreter import hopper_on_the_cpu
 from tests.kernels.interpreted import Worker
 from warpwatch.simulator.errors import MisuseError, RaceError
 from warpwatch.simulator.machine import engines
-from warpwatch.simulator.machine.memory import Pointer, Shared, Storage
+from warpwatch.simulator.machine.global_memory import Pointer, Storage
 from warpwatch.simulator.machine.order import Barrier, Program
 from warpwatch.simulator.machine.races import Cells, Partition
 from warpwatch.simulator.machine.regions import Region
+from warpwatch.simulator.machine.shared_memory import Shared
 from warpwatch.simulator.words import language
 
 

@@ -15,7 +15,7 @@ from triton.language.semantic import TritonSemantic
 
 from kernels.device.hopper_rings import layout
 from warpwatch.simulator.errors import MisuseError
-from warpwatch.simulator.machine.memory import Descriptor, Pointer, Storage
+from warpwatch.simulator.machine.global_memory import Descriptor, Pointer, Storage
 from warpwatch.simulator.values import ptx
 from warpwatch.simulator.values.blocks import Block, block_of
 from warpwatch.simulator.values.elements import KEPT, OF_TORCH, decode, encode, meeting
@@ -220,7 +220,9 @@ def test_masked_lanes_touch_nothing() -> None:
 
 
 def described(x: torch.Tensor, sizes: list[int], strides: list[int], block: tuple[int, ...]) -> Any:
-    return Descriptor(TensorDescriptor(x, sizes, strides, list(block), layout(block, x.dtype)))
+    return Descriptor.of_host(
+        TensorDescriptor(x, sizes, strides, list(block), layout(block, x.dtype))
+    )
 
 
 @pytest.mark.parametrize("at", [(0, 0), (-3, 0), (5, -16), (8, 24), (100, 0), (-64, 8)])

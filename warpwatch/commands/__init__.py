@@ -60,6 +60,11 @@ COMMANDS: Mapping[str, Command] = {
         "say what the compilers make of a Triton function or a workload, without a GPU",
         "warpwatch inspect fastops:gelu --args 'bf16[4096,4096]'",
     ),
+    "simulate": Command(
+        "compiled.simulate",
+        "run Gluon kernels on this CPU and find races, missing fences and deadlocks",
+        "warpwatch simulate fastops.hopper:attention --seeds 5",
+    ),
     "upgrade": Command(
         "compiled.upgrade",
         "say what another Triton version does to the kernels, one by one",

@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import triton
 
@@ -96,6 +97,22 @@ class UnknownWordError(MisuseError):
     def __init__(self, word: str) -> None:
         super().__init__(f"{word} is not known: teach it to warpwatch/simulator")
         self.word = word
+
+
+class UnknownAttributeError(UnknownWordError, AttributeError):
+    """The kernel uses a word of a value, as of a tensor, that the simulator has not learned."""
+
+
+class Learned:
+    """Values of a kernel: a word of theirs that is not here is not known."""
+
+    __slots__ = ()
+    said = "tensor"  # how kernels call such a value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise UnknownAttributeError(f"{self.said}.{name}")
 
 
 class RaceError(Fault):

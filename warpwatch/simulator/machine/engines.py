@@ -8,10 +8,11 @@ import numpy as np
 import triton.language as tl
 
 from warpwatch.simulator.errors import MisuseError
-from warpwatch.simulator.machine.memory import Descriptor, Pointer, Shared
+from warpwatch.simulator.machine.global_memory import Descriptor, Pointer
 from warpwatch.simulator.machine.order import Program
 from warpwatch.simulator.machine.races import Product
-from warpwatch.simulator.values.blocks import Block, Type
+from warpwatch.simulator.machine.shared_memory import Shared
+from warpwatch.simulator.values.blocks import Block, Shape, Type
 from warpwatch.simulator.values.elements import decode, encode
 
 TOO_EARLY = "product used before it was waited for"
@@ -52,8 +53,8 @@ class Result(Block):
         self.product, self.size, self.dtype = product, size, tl.float32
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self.size
+    def shape(self) -> Shape:
+        return Shape(self.size)
 
     @property
     def data(self) -> np.ndarray:  # type: ignore[override]  # nobody sets a product's values

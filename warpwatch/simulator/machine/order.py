@@ -159,9 +159,9 @@ class Program:
 
     # Partitions take turns.
 
-    def let_others(self) -> None:
-        """At times another partition goes on here."""
-        if self.chance.random() < YIELDS:
+    def let_others(self, share: float = YIELDS) -> None:
+        """At times, in this ``share`` of them, another partition goes on here."""
+        if self.chance.random() < share:
             others = self.ready(but=self.now)
             if others and self.next_of([*others, self.now]) is not self.now:
                 self._hand_over(self.next_of(others))
@@ -231,6 +231,7 @@ class Program:
         workers = self.partitions[-len(threads) :] if threads else []
         try:
             function, arguments = parts[0]
+            self.let_others(0.5)
             found = function(*arguments)
             self.wait_until(lambda: all(one.done for one in workers), "the other partitions")
         except BaseException as error:

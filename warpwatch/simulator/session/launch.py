@@ -17,9 +17,10 @@ import triton
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor as PlainDescriptor
 
 from warpwatch.simulator.machine import engines
-from warpwatch.simulator.machine.memory import Descriptor, Pointer, Storage
+from warpwatch.simulator.machine.global_memory import Descriptor, Pointer, Storage
 from warpwatch.simulator.machine.order import Program
 from warpwatch.simulator.machine.regions import Partitioning
 from warpwatch.simulator.session.interpreter import translate
@@ -32,8 +33,8 @@ def _argument(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         storage = Storage(value)
         return Pointer((storage,), storage.first, OF_TORCH[value.dtype])
-    if isinstance(value, TensorDescriptor):
-        return Descriptor(value)
+    if isinstance(value, TensorDescriptor | PlainDescriptor):
+        return Descriptor.of_host(value)
     if isinstance(value, tuple | list):
         return tuple(_argument(one) for one in value)
     return value if value is None else block_of(value)
@@ -80,7 +81,9 @@ def launch(
             body(**arguments)
             one.finish()
         except Exception as error:
-            error.add_note(f"in {kernel.__name__}, program {place} of {sizes}")
+            told = f"{kernel.__name__}, program {place} of {sizes}"
+            error.add_note(f"in {told}")
+            vars(error).setdefault("launched", told)
             raise
         finally:
             engines.running.pop()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from warpwatch.simulator.errors import MisuseError
+from warpwatch.simulator.errors import Learned, MisuseError
 from warpwatch.simulator.values.elements import (
     KEPT,
     STORED,
@@ -47,6 +47,18 @@ def block_of(value: Any, beside: tl.dtype | None = None) -> Block:
     raise MisuseError(f"expected a block or a number, got {type(value).__name__}")
 
 
+class Shape(tuple[int, ...]):
+    """Lengths of axes. Triton adds lists to them."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Shape:
+        return Shape((*self, *other))
+
+    def __radd__(self, other: Any) -> Shape:
+        return Shape((*other, *self))
+
+
 class Type:
     """What kernels ask of a value's type. Its layout is None: nothing here depends on one."""
 
@@ -54,10 +66,10 @@ class Type:
 
     def __init__(self, dtype: tl.dtype, shape: tuple[int, ...]) -> None:
         self.element_ty = self.scalar = dtype
-        self.shape = shape
+        self.shape = Shape(shape)
 
 
-class Block:
+class Block(Learned):
     """Values (any shape) of one ``dtype``; of no axis it is a scalar."""
 
     __slots__ = ("data", "dtype")
@@ -68,8 +80,8 @@ class Block:
         self.dtype = dtype
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self.data.shape
+    def shape(self) -> Shape:
+        return Shape(self.data.shape)
 
     @property
     def numel(self) -> int:
@@ -224,6 +236,9 @@ class Block:
 
     def __invert__(self) -> Block:
         return Block(~self.data, self.dtype)
+
+    def __abs__(self) -> Block:
+        return Block(np.abs(self.data), self.dtype)
 
     def __eq__(self, other: object) -> Any:
         return self._compared(other, np.equal)

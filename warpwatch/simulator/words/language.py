@@ -18,7 +18,8 @@ from triton.language.extra import cuda
 from warpwatch.simulator.errors import MisuseError, UnknownWordError
 from warpwatch.simulator.machine import engines
 from warpwatch.simulator.machine.engines import program
-from warpwatch.simulator.machine.memory import Pointer, Shared
+from warpwatch.simulator.machine.global_memory import Pointer
+from warpwatch.simulator.machine.shared_memory import Shared
 from warpwatch.simulator.values import ptx
 from warpwatch.simulator.values.blocks import Block, _sizes, block_of
 from warpwatch.simulator.values.elements import KEPT, meeting, rounded

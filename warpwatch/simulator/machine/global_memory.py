@@ -1,5 +1,4 @@
-"""Global and shared memory as Gluon's kernels see them: pointers, descriptors of the copy engine,
-and views of shared memory that know which elements they are of."""
+"""Global memory as kernels see it: pointers, and tensors as the copy engine describes them."""
 
 from __future__ import annotations
 
@@ -10,10 +9,8 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from warpwatch.simulator.errors import MisuseError
-from warpwatch.simulator.machine.order import Barrier, Program
-from warpwatch.simulator.machine.races import Cells
-from warpwatch.simulator.machine.regions import Region
+from warpwatch.simulator.errors import Learned, MisuseError, UnknownWordError
+from warpwatch.simulator.machine import unwritten
 from warpwatch.simulator.values.blocks import Block, Type, _sizes, block_of
 from warpwatch.simulator.values.elements import OF_TORCH, STORED, decode, encode
 
@@ -25,11 +22,32 @@ class Storage:
         whole = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
         self.bytes = whole.numpy()
         self.begin = whole.data_ptr()
+        # Which bytes somebody wrote, where that is known.
+        self.written = unwritten.watched[-1].mask(self.begin) if unwritten.watched else None
         self.first = tensor.data_ptr()
 
     def elements(self, dtype: tl.dtype) -> np.ndarray:
         kind = np.dtype(STORED[dtype.name])
         return self.bytes[: self.bytes.size // kind.itemsize * kind.itemsize].view(kind)
+
+    def wrote(self, places: np.ndarray, dtype: tl.dtype) -> None:
+        """Elements with these numbers are written."""
+        if self.written is not None:
+            size = np.dtype(STORED[dtype.name]).itemsize
+            whole = self.written[: self.written.size // size * size].reshape(-1, size)
+            whole[places] = True
+
+    def check_written(self, places: np.ndarray, dtype: tl.dtype) -> None:
+        """A kernel reads elements with these numbers."""
+        if self.written is not None:
+            size = np.dtype(STORED[dtype.name]).itemsize
+            bare = ~self.written[places * size]
+            if bare.any():
+                first = int(places[bare].reshape(-1)[0])
+                raise MisuseError(
+                    f"element {first} of a tensor's memory is read, which nobody wrote",
+                    "value nobody wrote",
+                )
 
     def holds(self, at: np.ndarray, size: int) -> np.ndarray:
         return (at >= self.begin) & (at + size <= self.begin + self.bytes.size)
@@ -55,9 +73,10 @@ class PointerType:
         self.scalar = self
 
 
-class Pointer:
+class Pointer(Learned):
     """Addresses (any shape) of elements of ``element_ty``, each within one of ``storages``."""
 
+    said = "pointer"
     __hash__ = None  # type: ignore[assignment]  # == compares element by element
 
     def __init__(
@@ -114,6 +133,7 @@ class Pointer:
         found = np.broadcast_to(beside, np.broadcast_shapes(at.shape, beside.shape)).copy()
         for storage, inside in self._parts(at, used):
             places = storage.places(at, kind, inside)[inside]
+            storage.check_written(places, kind)
             found[inside] = decode(storage.elements(kind)[places], kind)
         return Block(found, kind)
 
@@ -123,21 +143,74 @@ class Pointer:
         at, used, data = np.broadcast_arrays(self.at, used, data)
         raw = encode(data, self.element_ty)
         for storage, inside in self._parts(at, used):
-            places = storage.places(at, self.element_ty, inside)
-            storage.elements(self.element_ty)[places[inside]] = raw[inside]
+            places = storage.places(at, self.element_ty, inside)[inside]
+            storage.elements(self.element_ty)[places] = raw[inside]
+            storage.wrote(places, self.element_ty)
 
 
-class Descriptor:
-    """A tensor as the copy engine sees it: boxes, zeros outside, addresses modulo 2^64."""
+class Descriptor(Learned):
+    """A tensor as the copy engine sees it: boxes, zeros outside, addresses modulo 2^64.
 
-    def __init__(self, given: Any) -> None:
-        self.storage = Storage(given.base)
-        self.dtype = OF_TORCH[given.base.dtype]
-        self.sizes, self.strides = list(given.shape), list(given.strides)
-        self.block_shape = list(given.block_shape)
-        self.layout = None
+    Args:
+        base: Where the tensor begins.
+        sizes: Its axes' lengths.
+        strides: Its axes' strides, in elements.
+        block_shape: The lengths of a box.
+    """
+
+    said = "tensor_descriptor"
+    layout = None
+
+    def __init__(self, base: Pointer, sizes: Any, strides: Any, block_shape: Any) -> None:
+        self.storage, self._first = base.storages[0], int(base.at)
+        self.dtype = base.element_ty
+        self.sizes, self.strides = list(_sizes((sizes,))), list(_sizes((strides,)))
+        self.block_shape = list(_sizes((block_shape,)))
+
+    @classmethod
+    def of_host(cls, given: Any) -> Descriptor:
+        """What host code describes."""
         if given.padding != "zero":
-            raise MisuseError(f"padding {given.padding} is not known")
+            raise UnknownWordError(f"a tensor descriptor with padding {given.padding!r}")
+        storage = Storage(given.base)
+        base = Pointer((storage,), storage.first, OF_TORCH[given.base.dtype])
+        return cls(base, list(given.shape), list(given.strides), list(given.block_shape))
+
+    @property
+    def shape(self) -> list[Block]:
+        """The tensor's lengths, as a kernel sees them."""
+        return [block_of(one) for one in self.sizes]
+
+    @property
+    def block_type(self) -> Type:
+        """The type of a box."""
+        return Type(self.dtype, tuple(self.block_shape))
+
+    @property
+    def nbytes_per_cta(self) -> int:
+        """The bytes of a box."""
+        return int(np.prod(self.block_shape)) * np.dtype(STORED[self.dtype.name]).itemsize
+
+    def load(self, at: Any) -> Block:
+        """A box, as plain Triton loads it."""
+        return Block(decode(self.read(at), self.dtype), self.dtype)
+
+    def store(self, at: Any, value: Any) -> None:
+        """A box, as plain Triton stores it."""
+        self.write(at, encode(block_of(value).to(self.dtype).data, self.dtype))
+
+    def atomic_add(self, at: Any, value: Any) -> None:
+        """Add a box."""
+        self.write(at, encode(block_of(value).to(self.dtype).data, self.dtype), adds=True)
+
+    def rows(self, numbers: Any, column: Any) -> tuple[np.ndarray, np.ndarray]:
+        """As ``box``, of the rows with these ``numbers``, each from a ``column`` on."""
+        wide = np.asarray(block_of(numbers).data, np.int64)[:, None]
+        along = int(column) + np.arange(self.block_shape[-1], dtype=np.int64)[None, :]
+        used = (wide >= 0) & (wide < self.sizes[0]) & (along >= 0) & (along < self.sizes[1])
+        size = np.dtype(STORED[self.dtype.name]).itemsize
+        at = self._first + (wide * self.strides[0] + along * self.strides[1]) * size
+        return self.storage.places(at, self.dtype, used), used
 
     def box(self, at: Any) -> tuple[np.ndarray, np.ndarray]:
         """Numbers of elements of a box, and which of them there are; both of block_shape."""
@@ -145,7 +218,7 @@ class Descriptor:
         if len(at) != len(self.sizes):
             raise MisuseError(f"expected {len(self.sizes)} coordinates, got {at}")
         size = np.dtype(STORED[self.dtype.name]).itemsize
-        place = np.full(self.block_shape, self.storage.first, np.uint64)
+        place = np.full(self.block_shape, self._first, np.uint64)
         used = np.ones(self.block_shape, np.bool_)
         for axis, (first, stride) in enumerate(zip(at, self.strides, strict=True)):
             if not -(2**31) <= first < 2**31:
@@ -159,120 +232,24 @@ class Descriptor:
         return self.storage.places(place.view(np.int64), self.dtype, used), used
 
     def read(self, at: Any) -> np.ndarray:
-        place, used = self.box(at)
+        return self.taken(*self.box(at))
+
+    def taken(self, place: np.ndarray, used: np.ndarray) -> np.ndarray:
+        """What is at these places, zeros where they are not ``used``."""
         raw = self.storage.elements(self.dtype)[place]
         return np.where(used, raw, raw.dtype.type(0))
 
     def write(self, at: Any, raw: np.ndarray, adds: bool = False) -> None:
         place, used = self.box(at)
-        raw = raw.reshape(self.block_shape)
+        self.put(place, used, raw.reshape(self.block_shape), adds)
+
+    def put(self, place: np.ndarray, used: np.ndarray, raw: np.ndarray, adds: bool = False) -> None:
+        """Write, or add, what is ``used`` of ``raw`` at these places."""
         elements = self.storage.elements(self.dtype)
+        self.storage.wrote(place[used], self.dtype)
         if not adds:
             elements[place[used]] = raw[used]
             return
         with np.errstate(over="ignore"):
             total = decode(elements[place[used]], self.dtype) + decode(raw[used], self.dtype)
         elements[place[used]] = encode(total, self.dtype)
-
-
-class Shared:
-    """A view of shared memory: its raw elements, and which ``cells`` of the allocation they are."""
-
-    layout = None
-
-    def __init__(
-        self, program: Program, cells: Cells, raw: np.ndarray, at: np.ndarray, dtype: tl.dtype
-    ) -> None:
-        self.program, self.cells, self.raw, self.at, self.dtype = program, cells, raw, at, dtype
-        self._region: Region | None = None
-
-    @property
-    def region(self) -> Region:
-        """Which part of the allocation this is."""
-        if self._region is None:
-            self._region = self.cells.region(self.at)
-        return self._region
-
-    @classmethod
-    def allocate(cls, program: Program, dtype: tl.dtype, shape: Any, value: Any = None) -> Shared:
-        shape = _sizes((shape,))
-        size = int(np.prod(shape))
-        name = f"shared memory {len(program.allocations)} ({dtype} {list(shape)})"
-        cells = Cells(name, size, program.parts_of(len(program.allocations), size))
-        program.allocations.append(cells)
-        raw = np.zeros(shape, STORED[dtype.name])
-        # Whoever reads what nobody wrote is told so; the value would be NaN.
-        raw.view(np.uint8)[...] = 0xFF
-        found = cls(program, cells, raw, np.arange(size).reshape(shape), dtype)
-        if value is not None:
-            found.store(value)
-        return found
-
-    @property
-    def shape(self) -> list[int]:
-        return list(self.raw.shape)
-
-    @property
-    def numel(self) -> int:
-        return self.raw.size
-
-    @property
-    def type(self) -> Type:
-        return Type(self.dtype, self.raw.shape)
-
-    def _of(self, raw: np.ndarray, at: np.ndarray) -> Shared:
-        return Shared(self.program, self.cells, raw, at, self.dtype)
-
-    def index(self, i: Any) -> Shared:
-        i = int(i)
-        if not 0 <= i < self.raw.shape[0]:
-            raise MisuseError(
-                f"index {i} of {self.cells.what}, a view of {self.shape}", "address out of bounds"
-            )
-        return self._of(self.raw[i], self.at[i])
-
-    def slice(self, start: Any, length: int, dim: int = 0) -> Shared:
-        start = int(start)
-        if not 0 <= start <= start + length <= self.raw.shape[dim]:
-            raise MisuseError(
-                f"slice [{start}, {start + length}) of axis {dim} of {self.shape}",
-                "address out of bounds",
-            )
-        part = tuple(
-            slice(start, start + length) if axis == dim else slice(None)
-            for axis in range(self.raw.ndim)
-        )
-        return self._of(self.raw[part], self.at[part])
-
-    def reshape(self, *shape: Any) -> Shared:
-        raw = self.raw.reshape(_sizes(shape))
-        if not np.shares_memory(raw, self.raw):
-            raise MisuseError(f"a view of {self.shape} cannot be reshaped to {list(raw.shape)}")
-        return self._of(raw, self.at.reshape(_sizes(shape)))
-
-    def _reinterpret(self, dtype: tl.dtype, shape: Any, layout: None = None) -> Shared:
-        if dtype != self.dtype or int(np.prod(_sizes((shape,)))) != self.numel:
-            raise MisuseError(f"a view of {self.dtype} of {self.shape} as {dtype} of {shape}")
-        return self.reshape(*_sizes((shape,)))
-
-    def permute(self, *order: Any) -> Shared:
-        return self._of(self.raw.transpose(_sizes(order)), self.at.transpose(_sizes(order)))
-
-    def load(self, layout: None = None) -> Block:
-        self.cells.reads(self.region, self.program.now)
-        return Block(decode(self.raw, self.dtype).copy(), self.dtype)
-
-    def store(self, value: Block) -> None:
-        if value.dtype != self.dtype or value.shape != self.raw.shape:
-            raise MisuseError(
-                f"expected {self.dtype} of {self.shape} to store, got {value.dtype} of "
-                f"{list(value.shape)}"
-            )
-        self.cells.writes(self.region, self.program.now, self.program.unused)
-        self.raw[...] = encode(value.data, self.dtype)
-
-    def barrier(self) -> Barrier:
-        key = (id(self.cells), int(self.at.reshape(-1)[0]))
-        if self.raw.size != 1 or key not in self.program.barriers:
-            raise MisuseError(f"{self.cells.what}: no barrier was initialised there")
-        return self.program.barriers[key]

@@ -1,0 +1,164 @@
+"""Runs host code and its Gluon or Triton launches on the CPU, and reports what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+TARGETS = {"sm_90": (9, 0), "sm_100": (10, 0)}
+SCHEMA = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes.
+
+    Args:
+        parser: The command's own.
+    """
+    parser.add_argument("call", metavar="MODULE:CALLABLE",
+                        help="host code; MODULE may also be a file's name")  # fmt: skip
+    parser.add_argument("arguments", nargs="*", metavar="ARGUMENT",
+                        help="what it is called with: numbers, 'strings', NAME=VALUE")  # fmt: skip
+    parser.add_argument("--seeds", type=int, default=8, metavar="N",
+                        help="orders to run in (default %(default)s)")  # fmt: skip
+    parser.add_argument("--first", type=int, default=0, metavar="SEED",
+                        help="the first order (default %(default)s)")  # fmt: skip
+    parser.add_argument("--target", choices=TARGETS, default="sm_90",
+                        help="the GPU that host code sees (default %(default)s)")  # fmt: skip
+    parser.add_argument("--processors", type=int, default=4, metavar="N",
+                        help="its multiprocessors (default %(default)s)")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="write JSON instead of text")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the command.
+
+    Args:
+        args: What ``add_arguments`` describes.
+
+    Returns:
+        0 where nothing was found, 1 where a fault was, 3 where a word is not known.
+
+    Raises:
+        ValueError: An argument is not what was expected.
+    """
+    if args.seeds < 1:
+        raise ValueError(f"--seeds: expected 1 or more, got {args.seeds}")
+    if args.processors < 1:
+        raise ValueError(f"--processors: expected 1 or more, got {args.processors}")
+    # Read when they are imported: numpy's threads only wait for one another, and Triton's own
+    # interpreter would take plain Triton for itself.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.pop("TRITON_INTERPRET", None)
+    function = partial(_loaded(args.call), *_positional(args.arguments), **_named(args.arguments))
+
+    from warpwatch.simulator.session.check import check
+    from warpwatch.simulator.session.host import Card
+
+    card = Card(TARGETS[args.target], args.processors)
+    with contextlib.redirect_stdout(sys.stderr):
+        findings = check(function, range(args.first, args.first + args.seeds), card)
+    if args.json:
+        print(json.dumps(_as_json(findings), indent=2))
+    else:
+        _print(findings)
+    if findings.unknown:
+        return 3
+    return 1 if findings.reports else 0
+
+
+def _print(findings: Any) -> None:
+    for report in findings.unknown or findings.reports:
+        print("\n".join(report.lines()))
+    orders = f"{findings.runs} order{'s' * (findings.runs != 1)}"
+    launches = f"{findings.launches} launch{'es' * (findings.launches != 1)}"
+    if findings.unknown:
+        return
+    if not findings.launches and not findings.reports:
+        print(f"nothing was launched in {orders}: there was nothing to judge")
+    elif findings.reports:
+        faults = len(findings.reports)
+        print(f"{faults} fault{'s' * (faults != 1)} in {orders}, {launches}")
+    else:
+        print(f"no fault in {orders}, {launches}")
+
+
+def _as_json(findings: Any) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "runs": findings.runs,
+        "launches": findings.launches,
+        "faults": [
+            {
+                "kind": one.kind,
+                "message": one.message,
+                "seed": one.seed,
+                "launch": one.launch,
+                "sites": [
+                    {"part": part, "file": site.file, "line": site.line} for part, site in one.sites
+                ],
+            }
+            for one in findings.reports
+        ],
+    }
+
+
+def _loaded(call: str) -> Callable[..., Any]:
+    module_name, _, name = call.rpartition(":")
+    if not module_name or not name:
+        raise ValueError(f"expected MODULE:CALLABLE, got {call!r}")
+    try:
+        module = _from_file(Path(module_name)) if module_name.endswith(".py") else None
+        if module is None:
+            sys.path.insert(0, str(Path.cwd()))
+            module = importlib.import_module(module_name)
+    except Exception as error:
+        raise ValueError(f"{module_name} cannot be imported: {error}") from error
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise ValueError(f"{module_name} has no function {name!r}")
+    loaded: Callable[..., Any] = found
+    return loaded
+
+
+def _from_file(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem.replace("-", "_"), path.resolve())
+    if spec is None or spec.loader is None:
+        raise ValueError("it is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _is_named(text: str) -> bool:
+    return "=" in text and text.partition("=")[0].isidentifier()
+
+
+def _positional(arguments: list[str]) -> list[Any]:
+    return [_value(one) for one in arguments if not _is_named(one)]
+
+
+def _named(arguments: list[str]) -> dict[str, Any]:
+    pairs = (one.partition("=") for one in arguments if _is_named(one))
+    return {name: _value(value) for name, _, value in pairs}

@@ -1,0 +1,65 @@
+"""Runs host code in several orders and gathers what is wrong."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from warpwatch.simulator.machine import unwritten
+from warpwatch.simulator.session import host
+from warpwatch.simulator.session.launch import simulated
+from warpwatch.simulator.session.report import Report, report_of
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What runs of host code showed: faults, each once, and how many runs and launches there
+    were."""
+
+    reports: tuple[Report, ...]
+    runs: int
+    launches: int
+
+    @property
+    def unknown(self) -> tuple[Report, ...]:
+        """Those that say that the simulator does not know a word."""
+        return tuple(one for one in self.reports if one.word)
+
+
+def check(
+    function: Callable[[], object], seeds: Sequence[int], card: host.Card | None = None
+) -> Findings:
+    """Run host code once for every seed, its launches simulated.
+
+    Args:
+        function: The host code. It may make its tensors on ``cuda`` or on the CPU.
+        seeds: Each draws one order in which programs and partitions run.
+        card: The GPU that host code sees; Hopper if none is named.
+
+    Returns:
+        What was found. A run ends at its first fault, and a word that is not known ends them all.
+    """
+    found: dict[tuple[object, ...], Report] = {}
+    runs = launches = 0
+    for seed in seeds:
+        notes = unwritten.Unwritten()
+        random.seed(seed)
+        torch.manual_seed(seed)
+        unwritten.watched.append(notes)
+        try:
+            with host.shown(card or host.Card(), notes.watch), simulated(seed) as launched:
+                try:
+                    function()
+                except Exception as error:
+                    report = report_of(error, seed)
+                    found.setdefault(report.key, report)
+            runs += 1
+            launches += len(launched.kernels)
+        finally:
+            unwritten.watched.pop()
+        if any(one.word for one in found.values()):
+            break
+    return Findings(tuple(found.values()), runs, launches)
