@@ -28,7 +28,7 @@ FAULTS = {
     "empty is not waited for": f"{READ_MISSED}|{COPY_MISSED}",
     "released before the product is done": f"{READ_MISSED}|{COPY_MISSED}",
     "the product is not waited for": "of a product that was not waited for",
-    "too few bytes": COPY_MISSED,
+    "too few bytes": f"{COPY_MISSED}|nobody wrote",
     "too many bytes": "DeadlockError.* waits for phase 0 of barrier 0",
     "nobody releases": "DeadlockError.* waits for phase 0 of barrier 0",
     "released twice": f"{READ_MISSED}|{COPY_MISSED}|which has all 1 arrivals|DeadlockError",
@@ -80,7 +80,7 @@ def _consume(c, row, ring, full, empty, staging, n, FAULT: gl.constexpr):
         if FAULT != "full is not waited for":
             mbarrier.wait(full.index(at.stage), at.phase)
         if FAULT == "a column too far":
-            staging.slice(0, 32, 1).index(64 * 2)
+            staging.slice(0, 32, 1).index(64 * 2).load(gl.SliceLayout(0, LAYOUT))
         if FAULT == "what nobody wrote":
             acc += staging.load(LAYOUT).to(gl.float32)
         next_acc = warpgroup_mma(

@@ -42,7 +42,7 @@ def hopper_on_the_cpu(multiprocessors: int = 4, seed: int = 0) -> Iterator[Launc
     targets.current = lambda: hopper_target
     targets.multiprocessors = lambda: multiprocessors
     try:
-        with simulated(seed) as launches:
+        with simulated(seed, strict=True) as launches:
             yield launches
     finally:
         targets.current, targets.multiprocessors = plain

@@ -14,12 +14,13 @@ from tests.gluon.interpreter import hopper_on_the_cpu
 from tests.kernels.interpreted import Worker
 from warpwatch.simulator.errors import MisuseError, RaceError
 from warpwatch.simulator.machine import engines
+from warpwatch.simulator.machine.barriers import Barrier
 from warpwatch.simulator.machine.global_memory import Pointer, Storage
-from warpwatch.simulator.machine.order import Barrier, Program
+from warpwatch.simulator.machine.order import Program
 from warpwatch.simulator.machine.races import Cells, Partition
 from warpwatch.simulator.machine.regions import Region
 from warpwatch.simulator.machine.shared_memory import Shared
-from warpwatch.simulator.words import language
+from warpwatch.simulator.words import standard
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda name: name or "none")
@@ -96,12 +97,12 @@ def test_what_a_thread_asked_for_is_there_when_its_group_was_waited_for() -> Non
     program = Program((0, 0, 0), (1, 1, 1), 4, seed=0)
     values = torch.arange(8, dtype=torch.float32)
     storage = Storage(values)
-    pointer = Pointer((storage,), storage.first, tl.float32) + language.arange(0, 8)
+    pointer = Pointer((storage,), storage.first, tl.float32) + standard.arange(0, 8)
     first, second = (Shared.allocate(program, tl.float32, [8]) for _ in range(2))
     engines.running.append(program)
     try:
         for to in (first, second):
-            engines.copy_past_registers(to, pointer, language.arange(0, 8) < 5)
+            engines.copy_past_registers(to, pointer, standard.arange(0, 8) < 5)
             engines.commit_group()
         for touch in (first.load, lambda: engines.copy_past_registers(first, pointer)):
             with pytest.raises(RaceError, match="not knowing that the default partition has writ"):

@@ -19,7 +19,7 @@ from warpwatch.simulator.machine.global_memory import Descriptor, Pointer, Stora
 from warpwatch.simulator.values import ptx
 from warpwatch.simulator.values.blocks import Block, block_of
 from warpwatch.simulator.values.elements import KEPT, OF_TORCH, decode, encode, meeting
-from warpwatch.simulator.words import language
+from warpwatch.simulator.words import language, standard
 
 INTEGERS = (tl.int1, tl.int8, tl.int16, tl.int32, tl.int64)
 UNSIGNED = (tl.uint8, tl.uint16, tl.uint32, tl.uint64)
@@ -61,7 +61,7 @@ def test_numbers_meet_blocks_as_tritons_do(kind: tl.dtype, number: float) -> Non
     for found in (of([1, 2], kind) * number, number * of([1, 2], kind)):
         assert found.dtype == want
         assert listed(found) == [number, 2 * number]
-    larger = language.maximum(of([1, 5], kind), number)
+    larger = standard.maximum(of([1, 5], kind), number)
     assert larger.dtype == want and listed(larger) == [max(1, number), 5]
 
 
@@ -176,8 +176,8 @@ def test_bits_are_kept_where_they_are_looked_at_otherwise() -> None:
 
 def test_nan_is_passed_over_or_on() -> None:
     a, b = of([math.nan, 1.0, math.nan], tl.float32), of([2.0, math.nan, math.nan], tl.float32)
-    assert listed(language.maximum(a, b))[:2] == [2.0, 1.0]
-    assert np.isnan(language.minimum(a, b, tl.PropagateNan.ALL).data).all()
+    assert listed(standard.maximum(a, b))[:2] == [2.0, 1.0]
+    assert np.isnan(standard.minimum(a, b, tl.PropagateNan.ALL).data).all()
     assert listed(a == a) == [False, True, False] and listed(a != a) == [True, False, True]
     assert listed(a < b) == [False] * 3 and listed(a >= b) == [False] * 3
 
@@ -191,13 +191,13 @@ def test_functions_are_rounded_once() -> None:
 
 
 def test_where_and_reductions() -> None:
-    chosen = language.where(of([True, False], tl.int1), of([1, 2], tl.int32), 0.5)
+    chosen = standard.where(of([True, False], tl.int1), of([1, 2], tl.int32), 0.5)
     assert chosen.dtype == tl.float32 and listed(chosen) == [1.0, 0.5]
-    assert listed(language._sum(of([[1, 2], [3, 4]], tl.int8), 0)) == [4, 6]
-    assert language._sum(of([[100] * 4], tl.int8), 1).dtype == tl.int32
-    assert listed(language._max(of([[1.0, math.nan], [4.0, 3.0]], tl.float32), 1)) == [1.0, 4.0]
+    assert listed(standard._sum(of([[1, 2], [3, 4]], tl.int8), 0)) == [4, 6]
+    assert standard._sum(of([[100] * 4], tl.int8), 1).dtype == tl.int32
+    assert listed(standard._max(of([[1.0, math.nan], [4.0, 3.0]], tl.float32), 1)) == [1.0, 4.0]
     with pytest.raises(MisuseError):
-        language._sum(of([1, 2, 3]), 0)
+        standard._sum(of([1, 2, 3]), 0)
 
 
 # Memory.
@@ -207,11 +207,11 @@ def test_masked_lanes_touch_nothing() -> None:
     room = torch.arange(8.0)
     storage = Storage(room[2:])
     first = Pointer((storage,), storage.first, tl.float32)
-    at = first + language.arange(0, 8)
-    inside = language.arange(0, 8) < 6
+    at = first + standard.arange(0, 8)
+    inside = standard.arange(0, 8) < 6
     assert listed(at.load(inside, 0.0)) == [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 0.0, 0.0]
     assert np.isnan(at.load(inside).data[6:]).all()  # nobody says what they are
-    at.store(of([9.0] * 8, tl.float32), language.arange(0, 8) < 2)
+    at.store(of([9.0] * 8, tl.float32), standard.arange(0, 8) < 2)
     assert room.tolist() == [0.0, 1.0, 9.0, 9.0, 4.0, 5.0, 6.0, 7.0]
     with pytest.raises(MisuseError, match="of a tensor's memory"):
         at.load()

@@ -37,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="the GPU that host code sees (default %(default)s)")  # fmt: skip
     parser.add_argument("--processors", type=int, default=4, metavar="N",
                         help="its multiprocessors (default %(default)s)")  # fmt: skip
+    parser.add_argument("--strict", action="store_true",
+                        help="a barrier that copies use wants a fence behind its init")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="write JSON instead of text")
 
 
@@ -60,14 +62,15 @@ def main(args: argparse.Namespace) -> int:
     # interpreter would take plain Triton for itself.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.pop("TRITON_INTERPRET", None)
-    function = partial(_loaded(args.call), *_positional(args.arguments), **_named(args.arguments))
-
     from warpwatch.simulator.session.check import check
-    from warpwatch.simulator.session.host import Card
+    from warpwatch.simulator.session.host import Card, shown
 
     card = Card(TARGETS[args.target], args.processors)
+    with shown(card):  # modules ask for the GPU when they are imported
+        called = _loaded(args.call)
+    function = partial(called, *_positional(args.arguments), **_named(args.arguments))
     with contextlib.redirect_stdout(sys.stderr):
-        findings = check(function, range(args.first, args.first + args.seeds), card)
+        findings = check(function, range(args.first, args.first + args.seeds), card, args.strict)
     if args.json:
         print(json.dumps(_as_json(findings), indent=2))
     else:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from warpwatch.simulator.errors import MisuseError
+from warpwatch.simulator.errors import MisuseError, UnknownWordError
 from warpwatch.simulator.machine.global_memory import Descriptor, Pointer
 from warpwatch.simulator.machine.order import Program
 from warpwatch.simulator.machine.races import Product
@@ -126,20 +126,30 @@ def warpgroup_mma_wait(num_outstanding: int = 0, deps: Any = None) -> Any:
 
 
 def async_copy_global_to_shared(
-    desc: Descriptor, at: Any, barrier: Shared, to: Shared, pred: Any = True
+    desc: Descriptor,
+    at: Any,
+    barrier: Shared,
+    to: Shared,
+    pred: Any = True,
+    multicast: bool = False,
 ) -> None:
+    if multicast:
+        raise UnknownWordError("a copy with multicast")
     if not bool(pred):
         return
-    told = barrier.barrier()
-    if not told.fenced:
-        raise MisuseError(
-            f"{told.name} is used without fence_async_shared behind its init", "missing fence"
-        )
     if to.dtype != desc.dtype or to.numel != int(np.prod(desc.block_shape)):
         raise MisuseError(
             f"expected {desc.dtype} of {desc.block_shape}, got {to.dtype} of {to.shape}"
         )
-    raw = desc.read(at)
+    _arrives(desc.read(at), barrier, to)
+
+
+def _arrives(raw: np.ndarray, barrier: Shared, to: Shared) -> None:
+    told = barrier.barrier()
+    if program().strict and not told.fenced:
+        raise MisuseError(
+            f"{told.name} is used without fence_async_shared behind its init", "missing fence"
+        )
     who = program().now
     to.cells.writes(to.region, who, program().unused, (told.somebody, told.phases + 1))
     to.raw[...] = raw.reshape(to.raw.shape)
@@ -167,7 +177,7 @@ def add_to_global(desc: Descriptor, at: Any, source: Shared) -> None:
     _to_global(desc, at, source, adds=True)
 
 
-def store_wait(pendings: int) -> None:
+def store_wait(pendings: int, read_only: bool = True) -> None:
     who = program().now
     while len(who.copies) > int(pendings):
         cells, region = who.copies.pop(0)
@@ -175,7 +185,7 @@ def store_wait(pendings: int) -> None:
 
 
 def init_barrier(barrier: Shared, count: int) -> None:
-    key = (id(barrier.cells), int(barrier.at.reshape(-1)[0]))
+    key = barrier.key
     name = f"barrier {key[1]} of {barrier.cells.what.split(' (')[0]}"
     program().new_barrier(key, int(count), name)
 
@@ -185,9 +195,9 @@ def wait(barrier: Shared, phase: Any, pred: Any = True, deps: Any = ()) -> None:
         program().wait(barrier.barrier(), int(phase))
 
 
-def expect(barrier: Shared, bytes: int, pred: Any = True) -> None:
+def expect(barrier: Shared, bytes_per_cta: int = 0, pred: Any = True, bytes: int = 0) -> None:
     if bool(pred):
-        barrier.barrier().arrive(program().now, expected=int(bytes))
+        barrier.barrier().arrive(program().now, expected=int(bytes_per_cta or bytes))
         program().let_others()
 
 
@@ -200,7 +210,7 @@ def arrive(barrier: Shared, *, count: int = 1, pred: Any = True) -> None:
 # Copies to shared memory that threads ask for themselves, past their registers.
 
 
-def copy_past_registers(to: Shared, pointer: Pointer, mask: Any = None) -> None:
+def copy_past_registers(to: Shared, pointer: Pointer, mask: Any = None, **hints: Any) -> None:
     """What is masked is not defined, as of a load without ``other``."""
     found = pointer.load(mask)
     if to.dtype != found.dtype or to.shape != list(found.shape):
@@ -226,3 +236,50 @@ def wait_group(num_outstanding: int = 0) -> None:
     while len(who.groups) > int(num_outstanding):
         for cells, region in who.groups.pop(0):
             cells.has_arrived(region, who)
+
+
+def arrive_when_copied(barrier: Shared, increment_count: bool = True) -> None:
+    """Arrive at a barrier when all copies that a partition asked for have come."""
+    who = program().now
+    told = barrier.barrier()
+    for group in (*who.groups, who.asked):
+        for cells, region in group:
+            cells.arrives_with(region, told.somebody, told.phases + 1)
+    who.groups, who.asked = [], []
+    if increment_count:
+        told.count += 1
+    told.arrive(who)
+    program().let_others()
+
+
+def invalidate(barrier: Shared) -> None:
+    """The memory of a barrier is free again."""
+    told = barrier.barrier()
+    if told.bytes:
+        raise MisuseError(f"{told.name} is invalidated while a copy to it runs", "barrier misused")
+    program().forget(barrier.key)
+
+
+# Rows of a tensor by their numbers.
+
+
+def async_gather(
+    desc: Descriptor,
+    x_offsets: Any,
+    y_offset: Any,
+    barrier: Shared,
+    result: Shared,
+    pred: Any = True,
+) -> None:
+    """Copy rows by their numbers to shared memory."""
+    if bool(pred):
+        _arrives(desc.taken(*desc.rows(x_offsets, y_offset)), barrier, result)
+
+
+def async_scatter(desc: Descriptor, x_offsets: Any, y_offset: Any, src: Shared) -> None:
+    """Copy rows of shared memory to those with these numbers."""
+    who = program().now
+    place, used = desc.rows(x_offsets, y_offset)
+    src.cells.starts_copying(src.region, who)
+    who.copies.append((src.cells, src.region))
+    desc.put(place, used, np.ascontiguousarray(src.raw).reshape(used.shape))

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from warpwatch.simulator.errors import Learned, MisuseError, UnknownWordError
 from warpwatch.simulator.machine import unwritten
-from warpwatch.simulator.values.blocks import Block, Type, _sizes, block_of
+from warpwatch.simulator.values.blocks import ANY_LAYOUT, Block, Type, _sizes, block_of
 from warpwatch.simulator.values.elements import OF_TORCH, STORED, decode, encode
 
 
@@ -147,6 +147,28 @@ class Pointer(Learned):
             storage.elements(self.element_ty)[places] = raw[inside]
             storage.wrote(places, self.element_ty)
 
+    def update(self, value: Any, mask: Any, change: Any) -> Block:
+        """An atomic of every address, one after the other: what was there, and ``change`` makes
+        of it and of ``value`` what is there then."""
+        kind = self.element_ty
+        used = np.asarray(True if mask is None else block_of(mask).data)
+        data = block_of(value, kind).to(kind).data
+        at, used, data = np.broadcast_arrays(self.at, used, data)
+        found = np.zeros(at.shape, data.dtype)
+        for storage, inside in self._parts(at, used):
+            elements = storage.elements(kind)
+            places = storage.places(at, kind, inside)
+            storage.check_written(places[inside], kind)
+            for number in zip(*np.nonzero(np.atleast_1d(inside)), strict=True):
+                one = number if at.ndim else ()
+                place = places[one]
+                before = decode(elements[place : place + 1], kind)
+                found[one] = before[0]
+                with np.errstate(all="ignore"):
+                    after = change(before, data[one])
+                elements[place : place + 1] = encode(np.asarray(after, before.dtype), kind)
+        return Block(found, kind)
+
 
 class Descriptor(Learned):
     """A tensor as the copy engine sees it: boxes, zeros outside, addresses modulo 2^64.
@@ -159,7 +181,7 @@ class Descriptor(Learned):
     """
 
     said = "tensor_descriptor"
-    layout = None
+    layout = ANY_LAYOUT
 
     def __init__(self, base: Pointer, sizes: Any, strides: Any, block_shape: Any) -> None:
         self.storage, self._first = base.storages[0], int(base.at)
@@ -180,6 +202,11 @@ class Descriptor(Learned):
     def shape(self) -> list[Block]:
         """The tensor's lengths, as a kernel sees them."""
         return [block_of(one) for one in self.sizes]
+
+    @property
+    def type(self) -> Descriptor:
+        """Its type is asked of what it is asked of itself."""
+        return self
 
     @property
     def block_type(self) -> Type:

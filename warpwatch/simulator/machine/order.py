@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from warpwatch.simulator.errors import NOWHERE, DeadlockError, MisuseError, here
+from warpwatch.simulator.errors import NOWHERE, DeadlockError, MisuseError, Site, here
+from warpwatch.simulator.machine.barriers import Barrier, Meeting
 from warpwatch.simulator.machine.races import PARTITIONS, SOMEBODIES, Cells, Partition, Product
 from warpwatch.simulator.machine.regions import Partitioning
 
@@ -25,58 +26,12 @@ class StoppedError(BaseException):
     """Another partition has failed: this one ends."""
 
 
-class Barrier:
-    """An mbarrier: phases of ``count`` arrivals and of as many bytes as were expected."""
+class Others(Protocol):
+    """The other programs of a launch (grid.py)."""
 
-    def __init__(self, somebody: int, count: int, name: str) -> None:
-        self.somebody, self.count, self.name = somebody, count, name
-        self.arrived = self.bytes = self.phases = 0
-        self.fenced = False  # the copy engine may see it
-        self.site = here()  # where its arrivals or bytes were last spoken of
-        self.known = [np.zeros(SOMEBODIES, np.int64)]  # what who waited for a phase learns
-        self.coming = np.zeros(SOMEBODIES, np.int64)  # what arrivals of this phase know
+    def changed(self, who: Program) -> None: ...
 
-    def arrive(self, who: Partition, count: int = 1, expected: int = 0) -> None:
-        np.maximum(self.coming, who.known, out=self.coming)
-        self.site = here()
-        self.arrived += count
-        self.bytes += expected
-        if self.arrived > self.count:
-            raise MisuseError(
-                f"{who.name} arrives at {self.name}, which has all {self.count} arrivals"
-            )
-        who.tick()
-        self.complete()
-
-    def copied(self, size: int) -> None:
-        self.bytes -= size
-        self.complete()
-
-    def complete(self) -> None:
-        if self.arrived < self.count or self.bytes != 0:
-            return
-        self.phases += 1
-        self.arrived = 0
-        known = np.maximum(self.known[-1], self.coming)
-        known[self.somebody] = self.phases
-        self.known.append(known)
-        self.coming[:] = 0
-
-    def learn(self, who: Partition, parity: int) -> None:
-        """``who`` knows what the phase tells that it waited for, the first it can be: later ones
-        may not have come in another order."""
-        phase = int(who.known[self.somebody])
-        phase += phase % 2 == parity
-        np.maximum(who.known, self.known[phase], out=who.known)
-
-
-class Meeting:
-    """A barrier of the multiprocessor (bar.sync, bar.arrive), by its number."""
-
-    def __init__(self) -> None:
-        self.threads = self.times = 0
-        self.coming = np.zeros(SOMEBODIES, np.int64)
-        self.known = np.zeros(SOMEBODIES, np.int64)
+    def looked(self, who: Program) -> None: ...
 
 
 class Program:
@@ -97,12 +52,26 @@ class Program:
         self.partitions = [Partition(0, "the default partition", warps, self.name_of)]
         self.now = self.partitions[0]
         self.barriers: dict[tuple[int, int], Barrier] = {}
+        self.ended: list[Barrier] = []
+        self.cores: dict[int, Partition] = {}
         self.meetings: dict[int, Meeting] = {}
         self.allocations: list[Cells] = []
         self.names: dict[int, str] = {0: self.now.name}
         self.unused: list[Product] = []  # that started, and of whose value nobody knows yet
         self.failure: BaseException | None = None
         self.parts = {} if parts is None else parts
+        self.others: Others | None = None  # the programs of its launch
+        self.strict = False  # whether barriers want a fence behind their init
+
+    def changed_memory(self) -> None:
+        """Global memory has changed that other programs may wait for."""
+        if self.others is not None:
+            self.others.changed(self)
+
+    def looked_at_memory(self) -> None:
+        """Global memory was read that other programs may change."""
+        if self.others is not None:
+            self.others.looked(self)
 
     def parts_of(self, number: int, size: int) -> Partitioning:
         """What other programs of the launch found of an allocation."""
@@ -119,11 +88,28 @@ class Program:
     def new_barrier(self, key: tuple[int, int], count: int, name: str) -> None:
         if key in self.barriers:
             raise MisuseError(f"{name} is initialised twice")
-        somebody = PARTITIONS + len(self.barriers)
+        somebody = PARTITIONS + len(self.barriers) + len(self.ended)
         if somebody >= SOMEBODIES:
             raise MisuseError(f"more than {SOMEBODIES - PARTITIONS} barriers")
         self.names[somebody] = f"a copy to {name}"
         self.barriers[key] = Barrier(somebody, count, name)
+
+    def forget(self, key: tuple[int, int]) -> None:
+        """A barrier is invalidated; another one may be initialised in its place."""
+        self.ended.append(self.barriers.pop(key))
+
+    def core_of(self, who: Partition) -> Partition:
+        """The tensor core, as it works for a partition."""
+        if who.number not in self.cores:
+            number = PARTITIONS // 2 + who.number
+            name = f"the tensor core for {who.name}"
+            self.cores[who.number] = Partition(number, name, 1, self.name_of)
+            self.names[number] = name
+        return self.cores[who.number]
+
+    def site(self) -> Site:
+        """The line that runs."""
+        return here()
 
     def wait(self, barrier: Barrier, parity: int) -> None:
         if parity not in (0, 1):
@@ -214,8 +200,8 @@ class Program:
         for number, ((function, arguments), n_warps) in enumerate(
             zip(parts[1:], warps, strict=True), start=len(self.partitions)
         ):
-            if number >= PARTITIONS:
-                raise MisuseError(f"more than {PARTITIONS} partitions")
+            if number >= PARTITIONS // 2:
+                raise MisuseError(f"more than {PARTITIONS // 2} partitions")
             name = f"partition {number} ({getattr(function, '__name__', 'a function')})"
             one = Partition(number, name, n_warps, self.name_of)
             np.maximum(one.known, main.known, out=one.known)
@@ -257,7 +243,10 @@ class Program:
                 return
             function(*arguments)
             self.leave(who)
-        except StoppedError:
+        except StoppedError as error:
+            if self.failure is None:  # another program has failed
+                self.failure = error
+                self.partitions[0].turn.release()
             return
         except BaseException as error:
             self.failure = error
@@ -303,6 +292,12 @@ class Program:
                     (("expects", barrier.site),),
                 )
         known = np.max([one.known for one in self.partitions], axis=0)
+        for core in self.cores.values():
+            if core.worked > known[core.number]:
+                raise MisuseError(
+                    f"the program ends while {core.name} works, which nobody waited for",
+                    "product in flight at the end",
+                )
         for cells in self.allocations:
             if site := cells.in_flight(known):
                 raise MisuseError(

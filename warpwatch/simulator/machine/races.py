@@ -20,7 +20,7 @@ from warpwatch.simulator.errors import NOWHERE, RaceError, Site, here
 from warpwatch.simulator.machine.regions import Atom, Partitioning, Region
 
 SOMEBODIES = 192  # partitions and barriers of a program: who can have written
-PARTITIONS = 8
+PARTITIONS = 16  # the first half of them partitions, the others their tensor cores
 NEVER = 1 << 60
 BARE = "which was stored without fence_async_shared behind it, before this was let on"
 UNWRITTEN, UNFENCED = "value nobody wrote", "missing fence"
@@ -45,6 +45,7 @@ class Partition:
         self.until: Callable[[], bool] | None = None
         self.where, self.site = "", NOWHERE  # what it waits for, and in which line
         self.done = False
+        self.worked = 0  # the clock of the last that it did, of a tensor core
 
     @property
     def clock(self) -> int:
@@ -206,6 +207,11 @@ class Cells:
     def copier(self, region: Region) -> Site:
         """The line that had a part copied to global memory last."""
         return self._of(region)[0].copier if region.atoms else NOWHERE
+
+    def arrives_with(self, region: Region, somebody: int, phase: int) -> None:
+        """What was written is there when a barrier's phase is complete."""
+        for one in self._of(region):
+            one.writer, one.written = somebody, phase
 
     def in_flight(self, known: np.ndarray) -> Site | None:
         """The line of a copy by hardware that nobody of those who ``know`` has waited for."""

@@ -8,10 +8,11 @@ import numpy as np
 import triton.language as tl
 
 from warpwatch.simulator.errors import Learned, MisuseError
-from warpwatch.simulator.machine.order import Barrier, Program
+from warpwatch.simulator.machine.barriers import Barrier
+from warpwatch.simulator.machine.order import Program
 from warpwatch.simulator.machine.races import Cells
 from warpwatch.simulator.machine.regions import Region
-from warpwatch.simulator.values.blocks import Block, Type, _sizes
+from warpwatch.simulator.values.blocks import ANY_LAYOUT, Block, Type, _sizes
 from warpwatch.simulator.values.elements import STORED, decode, encode
 
 
@@ -19,17 +20,20 @@ class Shared(Learned):
     """A view of shared memory: its raw elements, and which ``cells`` of the allocation they are."""
 
     said = "shared_memory_descriptor"
-    layout = None
+    layout = ANY_LAYOUT
 
     def __init__(
         self, program: Program, cells: Cells, raw: np.ndarray, at: np.ndarray, dtype: tl.dtype
     ) -> None:
         self.program, self.cells, self.raw, self.at, self.dtype = program, cells, raw, at, dtype
         self._region: Region | None = None
+        self._outside: MisuseError | None = None  # what is wrong with it, once it is used
 
     @property
     def region(self) -> Region:
         """Which part of the allocation this is."""
+        if self._outside is not None:
+            raise self._outside
         if self._region is None:
             self._region = self.cells.region(self.at)
         return self._region
@@ -62,14 +66,19 @@ class Shared(Learned):
         return Type(self.dtype, self.raw.shape)
 
     def _of(self, raw: np.ndarray, at: np.ndarray) -> Shared:
-        return Shared(self.program, self.cells, raw, at, self.dtype)
+        found = Shared(self.program, self.cells, raw, at, self.dtype)
+        found._outside = self._outside
+        return found
 
     def index(self, i: Any) -> Shared:
         i = int(i)
         if not 0 <= i < self.raw.shape[0]:
-            raise MisuseError(
+            # A kernel may compute an address that it does not use.
+            found = self._of(self.raw[0], self.at[0])
+            found._outside = MisuseError(
                 f"index {i} of {self.cells.what}, a view of {self.shape}", "address out of bounds"
             )
+            return found
         return self._of(self.raw[i], self.at[i])
 
     def slice(self, start: Any, length: int, dim: int = 0) -> Shared:
@@ -91,7 +100,7 @@ class Shared(Learned):
             raise MisuseError(f"a view of {self.shape} cannot be reshaped to {list(raw.shape)}")
         return self._of(raw, self.at.reshape(_sizes(shape)))
 
-    def _reinterpret(self, dtype: tl.dtype, shape: Any, layout: None = None) -> Shared:
+    def _reinterpret(self, dtype: tl.dtype, shape: Any, layout: Any = None) -> Shared:
         if dtype != self.dtype or int(np.prod(_sizes((shape,)))) != self.numel:
             raise MisuseError(f"a view of {self.dtype} of {self.shape} as {dtype} of {shape}")
         return self.reshape(*_sizes((shape,)))
@@ -99,7 +108,7 @@ class Shared(Learned):
     def permute(self, *order: Any) -> Shared:
         return self._of(self.raw.transpose(_sizes(order)), self.at.transpose(_sizes(order)))
 
-    def load(self, layout: None = None) -> Block:
+    def load(self, layout: Any = None) -> Block:
         self.cells.reads(self.region, self.program.now)
         return Block(decode(self.raw, self.dtype).copy(), self.dtype)
 
@@ -113,7 +122,13 @@ class Shared(Learned):
         self.raw[...] = encode(value.data, self.dtype)
 
     def barrier(self) -> Barrier:
-        key = (id(self.cells), int(self.at.reshape(-1)[0]))
-        if self.raw.size != 1 or key not in self.program.barriers:
+        if self.raw.size != 1 or self.key not in self.program.barriers:
             raise MisuseError(f"{self.cells.what}: no barrier was initialised there")
-        return self.program.barriers[key]
+        return self.program.barriers[self.key]
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Which barrier this is."""
+        if self._outside is not None:
+            raise self._outside
+        return (id(self.cells), int(self.at.reshape(-1)[0]))

@@ -30,7 +30,10 @@ class Findings:
 
 
 def check(
-    function: Callable[[], object], seeds: Sequence[int], card: host.Card | None = None
+    function: Callable[[], object],
+    seeds: Sequence[int],
+    card: host.Card | None = None,
+    strict: bool = False,
 ) -> Findings:
     """Run host code once for every seed, its launches simulated.
 
@@ -38,6 +41,7 @@ def check(
         function: The host code. It may make its tensors on ``cuda`` or on the CPU.
         seeds: Each draws one order in which programs and partitions run.
         card: The GPU that host code sees; Hopper if none is named.
+        strict: Whether barriers want a fence behind their init.
 
     Returns:
         What was found. A run ends at its first fault, and a word that is not known ends them all.
@@ -50,7 +54,7 @@ def check(
         torch.manual_seed(seed)
         unwritten.watched.append(notes)
         try:
-            with host.shown(card or host.Card(), notes.watch), simulated(seed) as launched:
+            with host.shown(card or host.Card(), notes.watch), simulated(seed, strict) as launched:
                 try:
                     function()
                 except Exception as error:

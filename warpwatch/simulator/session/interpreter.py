@@ -11,7 +11,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable
-from types import CodeType, FunctionType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import triton
@@ -19,12 +19,12 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction, JITFunction
 
 from warpwatch.simulator.errors import UnknownWordError
-from warpwatch.simulator.words import language
+from warpwatch.simulator.words import language, standard
 
 BUILTINS = {
     "range": language.steps,
-    "max": language._of_all(language.maximum),
-    "min": language._of_all(language.minimum),
+    "max": standard._of_all(standard.maximum),
+    "min": standard._of_all(standard.minimum),
 }
 called: set[FunctionType] = set()  # which functions of kernels have run
 changed: dict[FunctionType, CodeType] = {}  # what runs in the place of a function's own code
@@ -47,6 +47,8 @@ def translate(value: Any) -> Any:
         found = _function(value.fn, {})
     elif isinstance(value, JITFunction | InterpretedFunction):
         found = _function(value.fn, BUILTINS)
+    elif isinstance(value, ModuleType):
+        found = _Module(value)
     elif getattr(value, "__triton_aggregate__", False):
         found = _aggregate(value)
     elif getattr(value, "__triton_builtin__", False):
@@ -64,6 +66,19 @@ def translate(value: Any) -> Any:
     return found
 
 
+language.TRANSLATE.append(translate)
+
+
+class _Module:
+    """A module that a kernel names: words of it are translated."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return translate(getattr(self._module, name))
+
+
 def _function(plain: FunctionType, builtins: dict[str, Any]) -> Callable[..., Any]:
     """``plain`` with its globals translated, when first called: modules refer to one another."""
     made: dict[CodeType, FunctionType] = {}
@@ -75,7 +90,10 @@ def _function(plain: FunctionType, builtins: dict[str, Any]) -> Callable[..., An
             world = _world(plain, builtins)
             if code is not plain.__code__:
                 world = {**world, **beside}
-            made[code] = FunctionType(code, world, plain.__name__, plain.__defaults__)
+            closure = plain.__closure__ if code is plain.__code__ else None
+            if closure is not None:
+                closure = tuple(CellType(translate(one.cell_contents)) for one in closure)
+            made[code] = FunctionType(code, world, plain.__name__, plain.__defaults__, closure)
             made[code].__kwdefaults__ = plain.__kwdefaults__
         return made[code](*given, **named)
 

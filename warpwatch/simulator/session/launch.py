@@ -12,6 +12,7 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 import triton
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
@@ -21,6 +22,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor as PlainDescriptor
 
 from warpwatch.simulator.machine import engines
 from warpwatch.simulator.machine.global_memory import Descriptor, Pointer, Storage
+from warpwatch.simulator.machine.grid import Grid
 from warpwatch.simulator.machine.order import Program
 from warpwatch.simulator.machine.regions import Partitioning
 from warpwatch.simulator.session.interpreter import translate
@@ -50,7 +52,7 @@ class Launches:
 
 
 def launch(
-    kernel: Any, given: tuple[Any, ...], named: dict[str, Any], grid: Any, seed: int
+    kernel: Any, given: tuple[Any, ...], named: dict[str, Any], grid: Any, seed: int, strict: bool
 ) -> None:
     signature = inspect.signature(kernel.fn)
     options = {name: one for name, one in named.items() if name not in signature.parameters}
@@ -65,36 +67,43 @@ def launch(
         for name, value in bound.arguments.items()
     }
     for name, value in arguments.items():
-        if "constexpr" not in str(signature.parameters[name].annotation):
-            arguments[name] = _argument(value)
+        known = "constexpr" in str(signature.parameters[name].annotation)
+        arguments[name] = translate(value) if known else _argument(value)
     body = translate(kernel)
     places = list(product(*(range(one) for one in sizes)))
     chance = Program((0, 0, 0), sizes, 4, seed).chance
     chance.shuffle(places)
     parts: dict[tuple[int, int], Partitioning] = {}
-    for x, y, z in places:
-        place = (x, y, z)
-        warps = options.get("num_warps", 4)
-        one = Program(place, sizes, warps, chance.randrange(2**31), parts)
-        engines.running.append(one)
+    warps = options.get("num_warps", 4)
+    programs = [
+        Program((x, y, z), sizes, warps, chance.randrange(2**31), parts) for x, y, z in places
+    ]
+
+    def run(one: Program) -> None:
         try:
-            body(**arguments)
+            with np.errstate(all="ignore"):
+                body(**arguments)
             one.finish()
         except Exception as error:
-            told = f"{kernel.__name__}, program {place} of {sizes}"
+            told = f"{kernel.__name__}, program {one.place} of {sizes}"
             error.add_note(f"in {told}")
             vars(error).setdefault("launched", told)
             raise
-        finally:
-            engines.running.pop()
+
+    grid_of = Grid(programs, run, engines.running, chance)
+    for one in programs:
+        one.others, one.strict = grid_of, strict
+    grid_of.run()
 
 
 @contextmanager
-def simulated(seed: int = 0) -> Iterator[Launches]:
+def simulated(seed: int = 0, strict: bool = False) -> Iterator[Launches]:
     """Inside, launches of kernels run here, on the CPU.
 
     Args:
         seed: Draws the order in which partitions and programs run.
+        strict: Whether a barrier that the copy engine uses wants a fence behind its init. PTX
+            says so; Triton's own tutorials have none.
 
     Yields:
         What was launched so far.
@@ -105,7 +114,7 @@ def simulated(seed: int = 0) -> Iterator[Launches]:
     def run(kernel: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> None:
         launches.kernels.append(kernel.__name__)
         launches.named.append(named)
-        launch(kernel, given, named, grid, seed + len(launches.kernels))
+        launch(kernel, given, named, grid, seed + len(launches.kernels), strict)
 
     JITFunction.run = run
     InterpreterBuilder.create_inline_asm = _inline_asm

@@ -8,6 +8,7 @@ checks them.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -59,14 +60,58 @@ class Shape(tuple[int, ...]):
         return Shape((*other, *self))
 
 
-class Type:
-    """What kernels ask of a value's type. Its layout is None: nothing here depends on one."""
+class Layout(Learned):
+    """Any layout: they are all one, since nothing here depends on them. Compiling checks them."""
 
-    layout = None
+    said = "layout"
+    _one: Layout | None = None
+
+    def __new__(cls, *given: Any, **named: Any) -> Layout:
+        if Layout._one is None:
+            Layout._one = super().__new__(cls)
+        return Layout._one
+
+    @staticmethod
+    def get_default_for(*given: Any, **named: Any) -> Layout:
+        """A layout that suits a shape."""
+        return Layout()
+
+    multicta = get_default_for
+
+    @property
+    def parent(self) -> Layout:
+        """The layout that it is a part of."""
+        return self
+
+
+ANY_LAYOUT = Layout()
+
+
+class Type(Learned):
+    """What kernels ask of a value's type."""
+
+    said = "type"
+    layout = ANY_LAYOUT
+    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, dtype: tl.dtype, shape: tuple[int, ...]) -> None:
         self.element_ty = self.scalar = dtype
         self.shape = Shape(shape)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Type):
+            return False
+        return self.element_ty == other.element_ty and self.shape == other.shape
+
+    @property
+    def numel(self) -> int:
+        """How many values there are."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """What they take in memory."""
+        return self.numel * np.dtype(STORED[self.element_ty.name]).itemsize
 
 
 class Block(Learned):
