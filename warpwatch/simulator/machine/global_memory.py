@@ -147,14 +147,14 @@ class Pointer(Learned):
             storage.elements(self.element_ty)[places] = raw[inside]
             storage.wrote(places, self.element_ty)
 
-    def update(self, value: Any, mask: Any, change: Any) -> Block:
-        """An atomic of every address, one after the other: what was there, and ``change`` makes
-        of it and of ``value`` what is there then."""
+    def update(self, value: Any, mask: Any, change: Any) -> tuple[Block, bool]:
+        """An atomic of every address, one after the other: ``change`` makes of what was there and
+        of ``value`` what is there then. What was there, and whether anything is another now."""
         kind = self.element_ty
         used = np.asarray(True if mask is None else block_of(mask).data)
         data = block_of(value, kind).to(kind).data
         at, used, data = np.broadcast_arrays(self.at, used, data)
-        found = np.zeros(at.shape, data.dtype)
+        found, differs = np.zeros(at.shape, data.dtype), False
         for storage, inside in self._parts(at, used):
             elements = storage.elements(kind)
             places = storage.places(at, kind, inside)
@@ -167,7 +167,8 @@ class Pointer(Learned):
                 with np.errstate(all="ignore"):
                     after = change(before, data[one])
                 elements[place : place + 1] = encode(np.asarray(after, before.dtype), kind)
-        return Block(found, kind)
+                differs = differs or bool((after != before).any())
+        return Block(found, kind), differs
 
 
 class Descriptor(Learned):

@@ -14,9 +14,9 @@ from warpwatch.simulator.errors import DeadlockError, Site, here
 from warpwatch.simulator.machine.order import Program, StoppedError
 
 SWITCHES = 0.25  # how often another program goes on at an atomic
-PATIENCE = 64  # reads of flags without a change in memory, until another program goes on
+PATIENCE = 8  # reads of flags without a change in memory, until another program goes on
 RESIDENT = 132  # programs that run at once; others begin when one of them ends
-HOPELESS = 4000  # reads of flags by every program, without a change: nobody goes on
+HOPELESS = 400  # reads of flags by every program, without a change: nobody goes on
 
 
 class Grid:

@@ -69,6 +69,8 @@ class _OnCpu(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = getattr(func, "__name__", "")
+        if func is torch.device:
+            return func(*args, **(kwargs or {}))
         if name == "cuda":
             return args[0]
         if name == "__get__":

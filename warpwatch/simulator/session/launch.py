@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import product
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,35 @@ def _argument(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple(_argument(one) for one in value)
     return value if value is None else block_of(value)
+
+
+class Compiled:
+    """What host code may ask of a compiled kernel. Nothing was compiled.
+
+    Args:
+        kernel: The kernel.
+        named: What it was compiled for, by name.
+    """
+
+    n_regs, n_spills = 32, 0
+    asm: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, kernel: Any, named: dict[str, Any]) -> None:
+        self._kernel, self._named = kernel, named
+        self.metadata = SimpleNamespace(shared=1024, num_warps=named.get("num_warps", 4))
+
+    def _init_handles(self) -> None:
+        """There are none."""
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """Launch it as it was compiled."""
+
+        def launched(*given: Any) -> Any:
+            wanted = self._kernel.signature.parameters
+            own = {name: one for name, one in self._named.items() if name not in wanted}
+            return self._kernel.run(*given, grid=grid, warmup=False, **own)
+
+        return launched
 
 
 class Launches:
@@ -111,10 +140,13 @@ def simulated(seed: int = 0, strict: bool = False) -> Iterator[Launches]:
     launches = Launches()
     plain_run, plain_asm = JITFunction.run, InterpreterBuilder.create_inline_asm
 
-    def run(kernel: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> None:
+    def run(kernel: Any, *given: Any, grid: Any, warmup: bool, **named: Any) -> Any:
+        if warmup:
+            return Compiled(kernel, named)
         launches.kernels.append(kernel.__name__)
         launches.named.append(named)
         launch(kernel, given, named, grid, seed + len(launches.kernels), strict)
+        return Compiled(kernel, named)
 
     JITFunction.run = run
     InterpreterBuilder.create_inline_asm = _inline_asm

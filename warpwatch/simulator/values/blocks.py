@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from warpwatch.simulator.errors import Learned, MisuseError
+from warpwatch.simulator.errors import Learned, MisuseError, UnknownWordError
 from warpwatch.simulator.values.elements import (
     KEPT,
     STORED,
@@ -158,6 +158,8 @@ class Block(Learned):
     def to(
         self, dtype: tl.dtype, fp_downcast_rounding: None = None, bitcast: bool = False
     ) -> Block:
+        if not isinstance(dtype, tl.dtype):
+            raise UnknownWordError("a pointer made of an integer")
         if bitcast:
             raw = np.ascontiguousarray(encode(self.data, self.dtype))
             return Block(decode(raw.view(STORED[dtype.name]).reshape(self.shape), dtype), dtype)

@@ -49,6 +49,7 @@ OF_TORCH = {
     torch.uint8: tl.uint8,
     torch.uint16: tl.uint16,
     torch.uint32: tl.uint32,
+    torch.uint64: tl.uint64,
     torch.float16: tl.float16,
     torch.bfloat16: tl.bfloat16,
     torch.float32: tl.float32,

@@ -34,13 +34,13 @@ def run(
     kinds = [dtypes] if single else list(dtypes)
     wanted = [one.strip() for one in constraints.split(",")]
     n_out = sum(one.startswith("=") for one in wanted)
-    arrays = np.broadcast_arrays(*(one.data for one in inputs))
+    arrays = np.broadcast_arrays(*(one.data for one in inputs)) or (np.zeros(()),)
     shape, size = arrays[0].shape, arrays[0].size
     if size % pack:
         raise MisuseError(f"{size} values do not come in {pack}s")
-    registers: Registers = {}
+    registers: Registers = {} if inputs else {"%threads": np.zeros(1, np.uint32)}
     names = iter(range(n_out, len(wanted)))
-    for one, data in zip(inputs, arrays, strict=True):
+    for one, data in zip(inputs, arrays, strict=False):
         raw: np.ndarray = np.ascontiguousarray(encode(data, one.dtype)).reshape(-1, pack)
         n_registers = max(1, pack * raw.itemsize // 4)
         bits = np.uint64 if raw.itemsize == 8 else np.uint32

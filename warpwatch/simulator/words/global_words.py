@@ -89,12 +89,20 @@ def store(
         program().changed_memory()
 
 
+def _after(differs: bool) -> None:
+    """Others may go on behind an atomic; one that changes nothing may be waiting."""
+    if differs:
+        program().changed_memory()
+    else:
+        program().looked_at_memory()
+
+
 def _atomic(change: Callable[[Any, Any], Any]) -> Callable[..., Block]:
     def of(
         pointer: Pointer, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, **_: Any
     ) -> Block:
-        found = pointer.update(val, mask, change)
-        program().changed_memory()
+        found, differs = pointer.update(val, mask, change)
+        _after(differs)
         return found
 
     return of
@@ -105,11 +113,8 @@ def atomic_cas(
 ) -> Block:
     """Store ``val`` where ``cmp`` is; what was there."""
     wanted = block_of(cmp, pointer.element_ty).data
-    found = pointer.update(val, None, lambda old, new: np.where(old == wanted, new, old))
-    if bool(np.all(found.data == wanted)):
-        program().changed_memory()
-    else:
-        program().looked_at_memory()
+    found, differs = pointer.update(val, None, lambda old, new: np.where(old == wanted, new, old))
+    _after(differs)
     return found
 
 

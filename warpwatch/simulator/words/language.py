@@ -200,6 +200,9 @@ STANDS_FOR: dict[int, Any] = {
     id(hopper.mbarrier): MBARRIER,
     id(ampere.mbarrier): MBARRIER,
     id(ampere.async_copy): ASYNC_COPY,
+    id(tl.static_range): range,
+    id(tl.range): LANGUAGE.range,
+    id(tl.core): LANGUAGE,
     id(cuda.gdc_wait): nothing,
     id(cuda.gdc_launch_dependents): nothing,
 }

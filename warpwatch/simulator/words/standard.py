@@ -231,8 +231,10 @@ def map_elementwise(function: Callable[..., Any], *given: Any, pack: int = 1) ->
     return made[0] if len(made) == 1 else made
 
 
-def umulhi(a: Block, b: Any) -> Block:
+def umulhi(a: Any, b: Any) -> Block:
     """The upper half of an integer product."""
+    if not isinstance(a, Block):
+        a, b = b, a
     b = block_of(b, a.dtype)
     kind = meeting(a.dtype, b.dtype)
     bits = kind.int_bitwidth
