@@ -37,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="the GPU that host code sees (default %(default)s)")  # fmt: skip
     parser.add_argument("--processors", type=int, default=4, metavar="N",
                         help="its multiprocessors (default %(default)s)")  # fmt: skip
+    parser.add_argument("--trace", type=Path, metavar="FILE",
+                        help="write what a program of each launch does: .json for Perfetto, or "
+                             "the first launch with partitions as .svg")  # fmt: skip
     parser.add_argument("--strict", action="store_true",
                         help="a barrier that copies use wants a fence behind its init")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="write JSON instead of text")
@@ -58,6 +61,8 @@ def main(args: argparse.Namespace) -> int:
         raise ValueError(f"--seeds: expected 1 or more, got {args.seeds}")
     if args.processors < 1:
         raise ValueError(f"--processors: expected 1 or more, got {args.processors}")
+    if args.trace is not None and args.trace.suffix not in (".json", ".svg"):
+        raise ValueError(f"--trace: expected a name that ends in .json or .svg, got {args.trace}")
     # Read when they are imported: numpy's threads only wait for one another, and Triton's own
     # interpreter would take plain Triton for itself.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -69,8 +74,12 @@ def main(args: argparse.Namespace) -> int:
     with shown(card):  # modules ask for the GPU when they are imported
         called = _loaded(args.call)
     function = partial(called, *_positional(args.arguments), **_named(args.arguments))
+    logs: list[Any] | None = None if args.trace is None else []
     with contextlib.redirect_stdout(sys.stderr):
-        findings = check(function, range(args.first, args.first + args.seeds), card, args.strict)
+        seeds = range(args.first, args.first + args.seeds)
+        findings = check(function, seeds, card, args.strict, logs)
+    if logs:
+        _write_trace(args.trace, logs)
     if args.json:
         print(json.dumps(_as_json(findings), indent=2))
     else:
@@ -78,6 +87,18 @@ def main(args: argparse.Namespace) -> int:
     if findings.unknown:
         return 3
     return 1 if findings.reports else 0
+
+
+def _write_trace(path: Path, logs: list[Any]) -> None:
+    from warpwatch.simulator.timeline.perfetto import trace
+    from warpwatch.simulator.timeline.svg import picture
+
+    if path.suffix == ".json":
+        text = json.dumps(trace(logs))
+    else:
+        parted = [one for one in logs if len(one.tracks) > 1]
+        text = picture((parted or logs)[0])
+    path.write_text(text, encoding="utf-8")
 
 
 def _print(findings: Any) -> None:

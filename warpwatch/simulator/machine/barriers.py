@@ -6,6 +6,7 @@ import numpy as np
 
 from warpwatch.simulator.errors import MisuseError, here
 from warpwatch.simulator.machine.races import SOMEBODIES, Partition
+from warpwatch.simulator.timeline.log import Log
 
 
 class Barrier:
@@ -15,6 +16,7 @@ class Barrier:
         self.somebody, self.count, self.name = somebody, count, name
         self.arrived = self.bytes = self.phases = 0
         self.fenced = False  # the copy engine may see it
+        self.log: Log | None = None
         self.site = here()  # where its arrivals or bytes were last spoken of
         self.known = [np.zeros(SOMEBODIES, np.int64)]  # what who waited for a phase learns
         self.coming = np.zeros(SOMEBODIES, np.int64)  # what arrivals of this phase know
@@ -29,6 +31,8 @@ class Barrier:
                 f"{who.name} arrives at {self.name}, which has all {self.count} arrivals"
             )
         who.tick()
+        if self.log is not None:
+            self.log.arrives(self, who, "expect bytes at" if expected else "arrive at")
         self.complete()
 
     def copied(self, size: int) -> None:
@@ -40,6 +44,8 @@ class Barrier:
             return
         self.phases += 1
         self.arrived = 0
+        if self.log is not None:
+            self.log.completes(self)
         known = np.maximum(self.known[-1], self.coming)
         known[self.somebody] = self.phases
         self.known.append(known)
@@ -51,6 +57,8 @@ class Barrier:
         phase = int(who.known[self.somebody])
         phase += phase % 2 == parity
         np.maximum(who.known, self.known[phase], out=who.known)
+        if self.log is not None:
+            self.log.waits(self, phase, who)
 
 
 class Meeting:

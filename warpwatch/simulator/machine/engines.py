@@ -102,6 +102,8 @@ def warpgroup_mma(
             else:
                 product.value += acc.data
     program().now.products.append(product)
+    if (log := program().log) is not None:
+        log.multiplies(program().now, product)
     program().unused.append(product)
     running = Running(product, product.value.shape)
     return running if is_async else warpgroup_mma_wait(0, deps=[running])
@@ -110,8 +112,12 @@ def warpgroup_mma(
 def warpgroup_mma_wait(num_outstanding: int = 0, deps: Any = None) -> Any:
     """All products but the youngest ``num_outstanding`` are done."""
     who = program().now
+    ended = []
     while len(who.products) > int(num_outstanding):
-        who.products.pop(0).waited = int(who.known[who.number])
+        ended.append(who.products.pop(0))
+        ended[-1].waited = who.clock
+    if (log := program().log) is not None:
+        log.awaits(who, "products", ended)
     if not deps:
         raise MisuseError("warpgroup_mma_wait wants deps")
     found = []
@@ -153,6 +159,8 @@ def _arrives(raw: np.ndarray, barrier: Shared, to: Shared) -> None:
     who = program().now
     to.cells.writes(to.region, who, program().unused, (told.somebody, told.phases + 1))
     to.raw[...] = raw.reshape(to.raw.shape)
+    if (log := program().log) is not None:
+        log.copies_in(told, who, to.cells.what)
     told.copied(raw.nbytes)
     program().let_others()
 
@@ -166,6 +174,8 @@ def _to_global(desc: Descriptor, at: Any, source: Shared, adds: bool) -> None:
         region = source.cells.region(source.at.reshape(desc.block_shape)[used])
     source.cells.starts_copying(region, who)
     who.copies.append((source.cells, region))
+    if (log := program().log) is not None:
+        log.copies_out(who, who.copies[-1], source.cells.what)
     desc.write(at, np.ascontiguousarray(source.raw), adds)
 
 
@@ -179,9 +189,13 @@ def add_to_global(desc: Descriptor, at: Any, source: Shared) -> None:
 
 def store_wait(pendings: int, read_only: bool = True) -> None:
     who = program().now
+    ended = []
     while len(who.copies) > int(pendings):
-        cells, region = who.copies.pop(0)
+        ended.append(who.copies.pop(0))
+        cells, region = ended[-1]
         cells.stops_copying(region, who)
+    if (log := program().log) is not None:
+        log.awaits(who, "copies out", ended)
 
 
 def init_barrier(barrier: Shared, count: int) -> None:

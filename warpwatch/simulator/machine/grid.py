@@ -14,9 +14,10 @@ from warpwatch.simulator.errors import DeadlockError, Site, here
 from warpwatch.simulator.machine.order import Program, StoppedError
 
 SWITCHES = 0.25  # how often another program goes on at an atomic
-PATIENCE = 8  # reads of flags without a change in memory, until another program goes on
+ATOMIC = 50  # plain reads of flags that count as one atomic which changes nothing
+PATIENCE = 8 * ATOMIC  # looks at flags, until another program goes on
 RESIDENT = 132  # programs that run at once; others begin when one of them ends
-HOPELESS = 400  # reads of flags by every program, without a change: nobody goes on
+HOPELESS = 400 * ATOMIC  # looks by every program, without a change: nobody goes on
 
 
 class Grid:
@@ -44,6 +45,7 @@ class Grid:
         self._active, self._lock = 0, threading.Lock()
         self._failure: BaseException | None = None
         self._idle = 0
+        self._seen: set[tuple[int, int, object]] = set()  # looks since memory has changed
 
     def run(self) -> None:
         """Run all programs to their ends."""
@@ -134,16 +136,22 @@ class Grid:
             self._running.remove(who)
             self._running.append(who)
 
-    def changed(self, who: Program) -> None:
-        """``who`` has changed memory that others may wait for."""
+    def changed(self, who: Program, flag: bool) -> None:
+        """``who`` has changed memory that others may wait for, maybe a ``flag``."""
         self._idle = 0
-        if self._chance.random() < SWITCHES:
+        self._seen.clear()
+        if flag and self._chance.random() < SWITCHES:
             self._pause(who)
 
-    def looked(self, who: Program) -> None:
-        """``who`` has read a flag, and may do so again and again."""
-        self._idle += 1
-        if self._idle % PATIENCE == 0:
+    def looked(self, who: Program, address: int, value: object, atomic: bool) -> None:
+        """``who`` has read a ``value`` that may be a flag, and may do so again and again."""
+        look = (id(who), address, value)
+        if look not in self._seen:  # who finds something new gets on
+            self._seen.add(look)
+            return
+        before = self._idle
+        self._idle += ATOMIC if atomic else 1
+        if self._idle // PATIENCE > before // PATIENCE:
             self._pause(who)
         if self._idle > HOPELESS * (1 + len(self._paused)):
             sites = [(f"program {one.place} looks", site) for one, _, site in self._paused]

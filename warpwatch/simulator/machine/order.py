@@ -17,6 +17,7 @@ from warpwatch.simulator.errors import NOWHERE, DeadlockError, MisuseError, Site
 from warpwatch.simulator.machine.barriers import Barrier, Meeting
 from warpwatch.simulator.machine.races import PARTITIONS, SOMEBODIES, Cells, Partition, Product
 from warpwatch.simulator.machine.regions import Partitioning
+from warpwatch.simulator.timeline.log import Log
 
 IN_FLIGHT = "copy in flight at the end"
 YIELDS = 0.25  # how often others go on where nobody must wait
@@ -29,9 +30,9 @@ class StoppedError(BaseException):
 class Others(Protocol):
     """The other programs of a launch (grid.py)."""
 
-    def changed(self, who: Program) -> None: ...
+    def changed(self, who: Program, flag: bool) -> None: ...
 
-    def looked(self, who: Program) -> None: ...
+    def looked(self, who: Program, address: int, value: object, atomic: bool) -> None: ...
 
 
 class Program:
@@ -61,17 +62,18 @@ class Program:
         self.failure: BaseException | None = None
         self.parts = {} if parts is None else parts
         self.others: Others | None = None  # the programs of its launch
+        self.log: Log | None = None  # where it is noted what it does
         self.strict = False  # whether barriers want a fence behind their init
 
-    def changed_memory(self) -> None:
-        """Global memory has changed that other programs may wait for."""
+    def changed_memory(self, flag: bool = True) -> None:
+        """Global memory has changed that other programs may wait for, maybe a ``flag``."""
         if self.others is not None:
-            self.others.changed(self)
+            self.others.changed(self, flag)
 
-    def looked_at_memory(self) -> None:
+    def looked_at_memory(self, address: int, value: object, atomic: bool) -> None:
         """Global memory was read that other programs may change."""
         if self.others is not None:
-            self.others.looked(self)
+            self.others.looked(self, address, value, atomic)
 
     def parts_of(self, number: int, size: int) -> Partitioning:
         """What other programs of the launch found of an allocation."""
@@ -93,6 +95,7 @@ class Program:
             raise MisuseError(f"more than {SOMEBODIES - PARTITIONS} barriers")
         self.names[somebody] = f"a copy to {name}"
         self.barriers[key] = Barrier(somebody, count, name)
+        self.barriers[key].log = self.log
 
     def forget(self, key: tuple[int, int]) -> None:
         """A barrier is invalidated; another one may be initialised in its place."""
@@ -136,7 +139,13 @@ class Program:
         else:
             self.let_others()
 
+    def note(self, what: str) -> None:
+        """The partition that runs does something by itself."""
+        if self.log is not None:
+            self.log.word(self.now, what)
+
     def fence(self) -> None:
+        self.note("fence")
         for cells, region in self.now.unfenced:
             cells.fence(region, self.now)
         self.now.unfenced = []
@@ -168,6 +177,8 @@ class Program:
     def deadlock(self) -> DeadlockError:
         """Who waits for what, where nobody can go on."""
         who = [one for one in self.partitions if not one.done]
+        if self.log is not None:
+            self.log.stuck([one for one in who if one.where])
         told = "; ".join(f"{one.name} waits for {one.where}" for one in who)
         sites = tuple((f"{one.name} waits", one.site) for one in who)
         return DeadlockError(told, sites=sites)
@@ -208,6 +219,8 @@ class Program:
             one.known[number] = 1
             self.names[number] = name
             self.partitions.append(one)
+            if self.log is not None:
+                self.log.starts(one, main)
             threads.append(
                 threading.Thread(target=self._run, args=(one, function, arguments), daemon=True)
             )

@@ -110,6 +110,7 @@ class Shared(Learned):
 
     def load(self, layout: Any = None) -> Block:
         self.cells.reads(self.region, self.program.now)
+        self.program.note(f"load {self.cells.what}")
         return Block(decode(self.raw, self.dtype).copy(), self.dtype)
 
     def store(self, value: Block) -> None:
@@ -119,6 +120,7 @@ class Shared(Learned):
                 f"{list(value.shape)}"
             )
         self.cells.writes(self.region, self.program.now, self.program.unused)
+        self.program.note(f"store {self.cells.what}")
         self.raw[...] = encode(value.data, self.dtype)
 
     def barrier(self) -> Barrier:

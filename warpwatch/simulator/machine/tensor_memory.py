@@ -93,6 +93,7 @@ class TensorMemory(Learned):
     def load(self, layout: Any = None) -> Block:
         """Its values, in registers."""
         self.cells.reads(self.region, program().now)
+        program().note(f"load {self.cells.what}")
         return Block(self.values.copy(), self.dtype)
 
     def store(self, value: Any, pred: Any = True) -> None:
@@ -189,6 +190,8 @@ def multiply(
         acc.cells.writes(acc.region, core, [])
         core.unfenced.pop()
         acc.values[...] = rounded(value, acc.dtype)
+        if (log := program().log) is not None:
+            log.multiplies(program().now, acc)
     if mbarriers:
         _arrive(mbarriers, mbarrier_preds, program().core_of(program().now))
     program().let_others()

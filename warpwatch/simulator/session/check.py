@@ -12,6 +12,7 @@ from warpwatch.simulator.machine import unwritten
 from warpwatch.simulator.session import host
 from warpwatch.simulator.session.launch import simulated
 from warpwatch.simulator.session.report import Report, report_of
+from warpwatch.simulator.timeline.log import Log
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ def check(
     seeds: Sequence[int],
     card: host.Card | None = None,
     strict: bool = False,
+    logs: list[Log] | None = None,
 ) -> Findings:
     """Run host code once for every seed, its launches simulated.
 
@@ -42,19 +44,26 @@ def check(
         seeds: Each draws one order in which programs and partitions run.
         card: The GPU that host code sees; Hopper if none is named.
         strict: Whether barriers want a fence behind their init.
+        logs: Where it is noted what the first programs of the last run did.
 
     Returns:
-        What was found. A run ends at its first fault, and a word that is not known ends them all.
+        What was found. A run ends at its first fault. A word that is not known ends them all, and
+        so does a fault where ``logs`` are kept: they show the run that has it.
     """
     found: dict[tuple[object, ...], Report] = {}
     runs = launches = 0
     for seed in seeds:
         notes = unwritten.Unwritten()
+        if logs is not None:
+            logs.clear()
         random.seed(seed)
         torch.manual_seed(seed)
         unwritten.watched.append(notes)
         try:
-            with host.shown(card or host.Card(), notes.watch), simulated(seed, strict) as launched:
+            with (
+                host.shown(card or host.Card(), notes.watch),
+                simulated(seed, strict, logs) as launched,
+            ):
                 try:
                     function()
                 except Exception as error:
@@ -64,6 +73,6 @@ def check(
             launches += len(launched.kernels)
         finally:
             unwritten.watched.pop()
-        if any(one.word for one in found.values()):
+        if any(one.word for one in found.values()) or (found and logs is not None):
             break
     return Findings(tuple(found.values()), runs, launches)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from warpwatch.simulator.machine.grid import Grid
 from warpwatch.simulator.machine.order import Program
 from warpwatch.simulator.machine.regions import Partitioning
 from warpwatch.simulator.session.interpreter import translate
+from warpwatch.simulator.timeline.log import Log
 from warpwatch.simulator.values import ptx
 from warpwatch.simulator.values.blocks import Block, block_of
 from warpwatch.simulator.values.elements import OF_TORCH, decode, encode
@@ -80,9 +82,20 @@ class Launches:
         self.named: list[dict[str, Any]] = []
 
 
+@dataclass(frozen=True)
+class Settings:
+    """How launches run: the ``seed`` of their order, whether barriers want a fence behind their
+    init, and where it is noted what their first programs do."""
+
+    seed: int = 0
+    strict: bool = False
+    logs: list[Log] | None = None
+
+
 def launch(
-    kernel: Any, given: tuple[Any, ...], named: dict[str, Any], grid: Any, seed: int, strict: bool
+    kernel: Any, given: tuple[Any, ...], named: dict[str, Any], grid: Any, settings: Settings
 ) -> None:
+    """Run every program of a launch."""
     signature = inspect.signature(kernel.fn)
     options = {name: one for name, one in named.items() if name not in signature.parameters}
     bound = signature.bind(*given, **{n: v for n, v in named.items() if n not in options})
@@ -100,7 +113,7 @@ def launch(
         arguments[name] = translate(value) if known else _argument(value)
     body = translate(kernel)
     places = list(product(*(range(one) for one in sizes)))
-    chance = Program((0, 0, 0), sizes, 4, seed).chance
+    chance = Program((0, 0, 0), sizes, 4, settings.seed).chance
     chance.shuffle(places)
     parts: dict[tuple[int, int], Partitioning] = {}
     warps = options.get("num_warps", 4)
@@ -121,18 +134,24 @@ def launch(
 
     grid_of = Grid(programs, run, engines.running, chance)
     for one in programs:
-        one.others, one.strict = grid_of, strict
+        one.others, one.strict = grid_of, settings.strict
+        if settings.logs is not None and one.place == (0, 0, 0):
+            one.log = Log(kernel.__name__)
+            settings.logs.append(one.log)
     grid_of.run()
 
 
 @contextmanager
-def simulated(seed: int = 0, strict: bool = False) -> Iterator[Launches]:
+def simulated(
+    seed: int = 0, strict: bool = False, logs: list[Log] | None = None
+) -> Iterator[Launches]:
     """Inside, launches of kernels run here, on the CPU.
 
     Args:
         seed: Draws the order in which partitions and programs run.
         strict: Whether a barrier that the copy engine uses wants a fence behind its init. PTX
             says so; Triton's own tutorials have none.
+        logs: Where it is noted what the first program of each launch does.
 
     Yields:
         What was launched so far.
@@ -145,7 +164,7 @@ def simulated(seed: int = 0, strict: bool = False) -> Iterator[Launches]:
             return Compiled(kernel, named)
         launches.kernels.append(kernel.__name__)
         launches.named.append(named)
-        launch(kernel, given, named, grid, seed + len(launches.kernels), strict)
+        launch(kernel, given, named, grid, Settings(seed + len(launches.kernels), strict, logs))
         return Compiled(kernel, named)
 
     JITFunction.run = run

@@ -69,9 +69,10 @@ def load(
         return at.load(Block(inside, tl.int1), filled)
     if not isinstance(pointer, Pointer):
         raise MisuseError(f"expected pointers to load, got {type(pointer).__name__}")
+    found = pointer.load(mask, other)
     if not pointer.shape:  # a flag, maybe
-        program().looked_at_memory()
-    return pointer.load(mask, other)
+        program().looked_at_memory(int(pointer.at), found.data.item(), atomic=False)
+    return found
 
 
 def store(
@@ -85,16 +86,16 @@ def store(
     if not isinstance(pointer, Pointer):
         raise MisuseError(f"expected pointers to store to, got {type(pointer).__name__}")
     pointer.store(value, mask)
-    if not pointer.shape:
-        program().changed_memory()
+    program().changed_memory(flag=not pointer.shape)
 
 
-def _after(differs: bool) -> None:
+def _after(pointer: Pointer, found: Block, differs: bool) -> None:
     """Others may go on behind an atomic; one that changes nothing may be waiting."""
     if differs:
         program().changed_memory()
-    else:
-        program().looked_at_memory()
+    elif pointer.at.size:
+        first = int(pointer.at.reshape(-1)[0])
+        program().looked_at_memory(first, found.data.tobytes(), atomic=True)
 
 
 def _atomic(change: Callable[[Any, Any], Any]) -> Callable[..., Block]:
@@ -102,7 +103,7 @@ def _atomic(change: Callable[[Any, Any], Any]) -> Callable[..., Block]:
         pointer: Pointer, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, **_: Any
     ) -> Block:
         found, differs = pointer.update(val, mask, change)
-        _after(differs)
+        _after(pointer, found, differs)
         return found
 
     return of
@@ -114,7 +115,7 @@ def atomic_cas(
     """Store ``val`` where ``cmp`` is; what was there."""
     wanted = block_of(cmp, pointer.element_ty).data
     found, differs = pointer.update(val, None, lambda old, new: np.where(old == wanted, new, old))
-    _after(differs)
+    _after(pointer, found, differs)
     return found
 
 

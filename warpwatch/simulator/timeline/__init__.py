@@ -1,0 +1,1 @@
+"""What the partitions, barriers and copies of one program did, as a picture."""
