@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from dataclasses import dataclass
@@ -28,7 +29,16 @@ class Site:
     line: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{self.short}:{self.line}"
+
+    @property
+    def short(self) -> str:
+        """The file from here on, where it is below the current folder."""
+        try:
+            near = os.path.relpath(self.file)
+        except (OSError, ValueError):  # no current folder, or another drive
+            return self.file
+        return self.file if near.startswith("..") else near
 
 
 def is_users(file: str) -> bool:

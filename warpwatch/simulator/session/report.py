@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,18 +35,10 @@ class Report:
     def lines(self) -> list[str]:
         """The report, line by line."""
         found = [f"{self.kind}: {self.message}"]
-        found += [f"  {part}: {_short(site.file)}:{site.line}" for part, site in self.sites]
+        found += [f"  {part}: {site}" for part, site in self.sites]
         if self.launch:
             found.append(f"  in {self.launch}")
         return [*found, f"  seed {self.seed}"]
-
-
-def _short(file: str) -> str:
-    try:
-        near = os.path.relpath(file)
-    except ValueError:  # another drive
-        return file
-    return file if near.startswith("..") else near
 
 
 def report_of(error: Exception, seed: int) -> Report:
