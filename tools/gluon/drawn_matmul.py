@@ -30,7 +30,7 @@ SHARED_BYTES = 227 << 10  # a block may have
 def _fits(config: Any, item: int, consumers: int, more: int) -> bool:
     block_k = getattr(config, "block_k", 128) * getattr(config, "blocks", 1)
     stage = (64 * consumers + config.block_n) * block_k * item
-    return config.stages * stage + more <= SHARED_BYTES - 1024
+    return bool(config.stages * stage + more <= SHARED_BYTES - 1024)
 
 
 def configurations(kind: type) -> list[Any]:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
+
 TAKEN_AWAY = (
     "mbarrier.wait",
     "mbarrier.arrive",
@@ -23,7 +26,7 @@ TAKEN_AWAY = (
     "_hand_back",
 )
 METHODS = ("wait", "release")
-OF_GLUON = re.compile(r"kernels\.(\w+\.)?hopper\w*")
+OF_GLUON = re.compile(r"kernels\.(device\.hopper_rings|\w+\.hopper\..+)")
 
 
 class Change(ast.NodeTransformer):
@@ -37,7 +40,7 @@ class Change(ast.NodeTransformer):
         self.seen += 1
         if self.seen - 1 != self.number:
             return False
-        self.what, self.line = what, node.lineno
+        self.what, self.line = what, getattr(node, "lineno", 0)
         return True
 
     def _mark(self, value: ast.expr) -> ast.expr:
@@ -45,6 +48,7 @@ class Change(ast.NodeTransformer):
         if self.number is not None:
             return value
         call = ast.parse(f"_mark({self.name!r}, {self.seen - 1})", mode="eval").body
+        assert isinstance(call, ast.Call)
         call.args.append(value)
         return call
 
@@ -80,8 +84,8 @@ class Change(ast.NodeTransformer):
                 node.args[0] = self._mark(node.args[0])
         if name == "warpgroup_mma_wait":
             count = node.args[0]
-            more = ast.BinOp(count, ast.Add(), ast.Constant(1))
-            if isinstance(count, ast.Constant):
+            more: ast.expr = ast.BinOp(count, ast.Add(), ast.Constant(1))
+            if isinstance(count, ast.Constant) and isinstance(count.value, int):
                 more = ast.Constant(count.value + 1)
             if self._is_it(node, f"{ast.unparse(node)} of {ast.unparse(more)}"):
                 node.args[0] = more
@@ -146,7 +150,6 @@ def mutants_of(plain: FunctionType) -> Iterator[Mutant]:
 def functions() -> list[FunctionType]:
     """Of all kernels that have places to be changed."""
     from tests.gluon.interpreter import hopper_on_the_cpu
-    from warpwatch.simulator.session import interpreter
 
     with hopper_on_the_cpu():
         pass  # has imported them
@@ -159,9 +162,7 @@ def functions() -> list[FunctionType]:
         for member in vars(one).values()
     ]
     found = {
-        member.fn
-        for member in members
-        if isinstance(member, interpreter.JITFunction | interpreter.InterpretedFunction)
+        member.fn for member in members if isinstance(member, JITFunction | InterpretedFunction)
     }
     ordered = sorted(found, key=lambda one: (one.__module__, one.__code__.co_firstlineno))
     return [one for one in ordered if next(mutants_of(one), None)]
