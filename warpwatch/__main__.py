@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from warpwatch import __version__, project
-from warpwatch.commands import COMMANDS, STEPS, Command
+from warpwatch.commands import COMMANDS, STEPS, Command, extras
 
 _RECORDED = "--recorded"
 _EXIT_CODES = (
@@ -36,9 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in _EXTRAS:
+        how = extras.remedy(error.name or "")
+        if how is None:
             raise
-        print(f"error: {_missing(str(error.name))}", file=sys.stderr)
+        needed = f"this command needs {error.name}, which is not installed"
+        print(f"error: {needed}: {how}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # Whoever reads has enough, as `head` does. Python would complain once more at its end.
@@ -113,21 +115,6 @@ def _add(
         module = importlib.import_module(f"warpwatch.commands.{path}")
         module.add_arguments(command)
         command.set_defaults(main=module.main)
-
-
-# What an extra of the distribution installs, by what is imported.
-_EXTRAS = {
-    "torch": "pip install 'warpwatch[triton]'",
-    "triton": "pip install 'warpwatch[triton]'",
-    "asv": "pip install 'warpwatch[asv]'",
-    "asv_runner": "pip install 'warpwatch[asv]'",
-    "docker": "pip install 'warpwatch[containers]'",
-}
-
-
-def _missing(module: str) -> str:
-    top = module.split(".")[0]
-    return f"this command needs {top}, which is not installed: {_EXTRAS[top]}"
 
 
 if __name__ == "__main__":

@@ -41,12 +41,10 @@ def git(folder: Path, *arguments: str) -> str:
 
 def virtual_environment(folder: Path) -> None:
     """A .venv that is this interpreter, and that make takes for up to date."""
-    programs = folder / ".venv" / "bin"
-    programs.mkdir(parents=True, exist_ok=True)
-    for name, module in (("python", ""), ("warpwatch", " -m warpwatch")):
-        program = programs / name
-        program.write_text(f'#!/bin/sh\nexec {sys.executable}{module} "$@"\n')
-        program.chmod(0o755)
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True, exist_ok=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
     stamp = folder / ".venv" / ".stamp"
     stamp.touch()
     os.utime(stamp, (2e9, 2e9))

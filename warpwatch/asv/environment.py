@@ -50,7 +50,8 @@ class KernelsOverlay(environment.Environment):  # type: ignore[misc]  # asv ship
                 version = metadata.version(name)
             except metadata.PackageNotFoundError as error:
                 raise environment.EnvironmentUnavailable(
-                    f"{name} is not installed beside asv in {sys.prefix}: run `make setup`"
+                    f"{name} is not installed next to asv in {sys.prefix}: "
+                    "pip install 'warpwatch[triton]'"
                 ) from error
             self._requirements[name] = version.partition("+")[0]
         super().__init__(conf, python, self._requirements, tagged_env_vars)

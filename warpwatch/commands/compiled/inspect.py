@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from warpwatch import project
+from warpwatch.commands import extras
 from warpwatch.config import arguments, results_file, targets
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments.compiled.diff import comparison, kept, sides
@@ -69,6 +70,7 @@ def main(args: argparse.Namespace) -> int:
     if args.diff:
         return _diff(args, asked)
     with sides.opened(".") as side:
+        extras.require("torch", "triton")
         results = in_order(jobs.run(asked, side.environment, one_process_each=True), asked)
     if args.json:
         write(args.json, {"command": "inspect", "results": [document(one) for one in results]})

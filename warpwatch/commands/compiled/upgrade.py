@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from warpwatch import project
+from warpwatch.commands import extras
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments.compiled.diff import comparison, sides, upgrade_page
 from warpwatch.instruments.compiled.measure import jobs
@@ -49,6 +50,7 @@ def main(args: argparse.Namespace) -> int:
     for version in (old_version, args.new):
         with sides.opened(version) as side:
             print(f"compiling {len(asked)} pairs with {side.label}", file=sys.stderr)
+            extras.require("torch")
             found.append(inspect.in_order(jobs.run(asked, side.environment), asked))
     print(f"done in {time.monotonic() - started:.0f} s", file=sys.stderr)
     compared = comparison.compare(*found)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from warpwatch import devices, project
+from warpwatch.commands import extras
 from warpwatch.config import package as configuration
 from warpwatch.config import targets
 from warpwatch.config.package import Package, load
@@ -62,9 +63,9 @@ def _distribution(
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
-        return Check(name, "missing", "not installed", remedy="make setup")
+        return Check(name, "missing", "not installed", remedy=extras.remedy(name) or "")
     if (low and _version(version) < low) or (high and _version(version) >= high):
-        return Check(name, "warning", f"{version} was never tried", remedy="make setup")
+        return Check(name, "warning", version, remedy="no measurement was ever tried with it")
     return Check(name, "ok", version)
 
 
@@ -121,7 +122,7 @@ def _workloads() -> Check:
     if twice:
         return Check(name, "missing", f"two are called {twice[0]!r}", remedy="rename one of them")
     sets = package.sets
-    unknown = sorted({*sets.history, *sets.canaries, *sets.host} - set(found))
+    unknown = sorted({*sets.history, *sets.canaries, *sets.host} - {*found, "*"})
     if unknown:
         detail = f"[sets] names {unknown[0]!r}, which is no workload"
         return Check(name, "missing", detail, remedy="mend [sets] in the configuration file")
@@ -154,10 +155,10 @@ def _compiler(target: targets.Target) -> Check:
     try:
         from triton.backends import backends
     except ImportError as error:
-        return Check(name, "missing", str(error), remedy="make setup")
+        return Check(name, "missing", str(error), remedy=extras.remedy("triton") or "")
     backend = "nvidia" if target.backend == "cuda" else "amd"
     if backend not in backends:
-        return Check(name, "missing", f"Triton has no {backend} backend", remedy="make setup")
+        return Check(name, "missing", f"Triton has no {backend} backend", remedy="install another")
     return Check(name, "ok", f"compiled by Triton's {backend} backend")
 
 
@@ -165,7 +166,7 @@ def _gpu() -> Check:
     try:
         import torch
     except ImportError as error:
-        return Check("gpu", "warning", str(error), False, "make setup")
+        return Check("gpu", "warning", str(error), False, extras.remedy("torch") or "")
     if not torch.cuda.is_available():
         return Check(
             "gpu", "warning", "none that torch can use", False, "compiled metrics need none"
