@@ -28,7 +28,7 @@ FAULTS = {
     "empty is not waited for": f"{READ_MISSED}|{COPY_MISSED}",
     "released before the product is done": f"{READ_MISSED}|{COPY_MISSED}",
     "the product is not waited for": "of a product that was not waited for",
-    "too few bytes": f"{COPY_MISSED}|nobody wrote",
+    "too few bytes": COPY_MISSED,
     "too many bytes": "DeadlockError.* waits for phase 0 of barrier 0",
     "nobody releases": "DeadlockError.* waits for phase 0 of barrier 0",
     "released twice": f"{READ_MISSED}|{COPY_MISSED}|which has all 1 arrivals|DeadlockError",

@@ -40,7 +40,7 @@ MULTIPLIES = "acc = warpgroup_mma("
 # What is wrong: the kind of fault, and lines that a report of it names.
 FAULTS = {
     "no wait for empty": ("race in shared memory", (LOADS,)),
-    "no wait for full": ("race in shared memory", (MULTIPLIES, LOADS)),
+    "no wait for full": ("value nobody wrote", (MULTIPLIES,)),
     "no wait for the product": ("product used before it was waited for", ("acc = acc + 1.0",)),
     "no hand-back": (
         "deadlock",

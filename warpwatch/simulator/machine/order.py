@@ -49,7 +49,7 @@ class Program:
         self.place, self.grid = place, grid
         self.chance = random.Random(seed)
         self.favours = self.chance.random() < 0.5
-        self.ranks = self.chance.sample(range(PARTITIONS), PARTITIONS)
+        self.ranks = self.chance.sample(range(PARTITIONS // 2), PARTITIONS // 2)
         self.partitions = [Partition(0, "the default partition", warps, self.name_of)]
         self.now = self.partitions[0]
         self.barriers: dict[tuple[int, int], Barrier] = {}
@@ -154,9 +154,9 @@ class Program:
 
     # Partitions take turns.
 
-    def let_others(self, share: float = YIELDS) -> None:
-        """At times, in this ``share`` of them, another partition goes on here."""
-        if self.chance.random() < share:
+    def let_others(self) -> None:
+        """At times another partition goes on here."""
+        if self.chance.random() < YIELDS:
             others = self.ready(but=self.now)
             if others and self.next_of([*others, self.now]) is not self.now:
                 self._hand_over(self.next_of(others))
@@ -230,7 +230,6 @@ class Program:
         workers = self.partitions[-len(threads) :] if threads else []
         try:
             function, arguments = parts[0]
-            self.let_others(0.5)
             found = function(*arguments)
             self.wait_until(lambda: all(one.done for one in workers), "the other partitions")
         except BaseException as error:
