@@ -10,7 +10,7 @@ import pytest
 
 from warpwatch.__main__ import main
 from warpwatch.commands.results import scorecard
-from warpwatch.judge.pairs import error_rates
+from warpwatch.judge.scorecard import error_rates
 from warpwatch.judge.series.suspicion import slide, suspect_newest, suspicions
 from warpwatch.judge.statistics.recorded import recordings
 from warpwatch.judge.statistics.synthetic import Kind

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from warpwatch.judge.pairs import error_rates
-from warpwatch.judge.pairs.error_rates import Detector, Floats, Noise
+from warpwatch.judge.scorecard import error_rates
+from warpwatch.judge.scorecard.error_rates import Detector, Floats, Noise
 from warpwatch.judge.series.steps import WINDOW
 from warpwatch.judge.statistics import synthetic
 from warpwatch.judge.statistics.recorded import Recording, recordings

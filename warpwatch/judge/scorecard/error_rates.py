@@ -14,8 +14,6 @@ from warpwatch.judge.series.steps import WINDOW, changes, find_steps
 from warpwatch.judge.series.suspicion import slide, suspect_newest
 from warpwatch.judge.statistics import synthetic
 
-from .gate import judge_pairs
-
 Floats = NDArray[np.float64]
 # Indexes at which a detector says that a new level begins.
 Detector = Callable[[Floats], Sequence[int]]

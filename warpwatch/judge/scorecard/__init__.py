@@ -1,0 +1,1 @@
+"""The error rates of the judge itself, on synthetic and recorded series."""
