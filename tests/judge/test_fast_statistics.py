@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from warpwatch.judge.series import noise, steps
-from warpwatch.judge.statistics import contrast, density, likeliest, synthetic
+from warpwatch.judge.series import noise, segments, steps
+from warpwatch.judge.statistics import contrast, density, jumps, likeliest, synthetic
 
 Floats = NDArray[np.float64]
 
@@ -19,6 +19,11 @@ def plain_ranks(values: Floats) -> Floats:
     order = np.sort(values)
     below, up_to = np.searchsorted(order, values), np.searchsorted(order, values, "right")
     return (below + up_to) / (2.0 * len(values))
+
+
+def plain_medians_of_five(rows: Floats) -> Floats:
+    padded = np.pad(rows, ((0, 0), (2, 2)), mode="edge")
+    return np.median(np.lib.stride_tricks.sliding_window_view(padded, 5, axis=1), axis=2)
 
 
 def plain_strongest(values: Floats, least: int, beyond: float = 0.0) -> tuple[int, float]:
@@ -103,11 +108,13 @@ def test_the_fast_judge_finds_what_the_plain_one_finds(monkeypatch: pytest.Monke
     monkeypatch.setattr(contrast, "_ranks", plain_ranks)
     monkeypatch.setattr(contrast, "strongest", plain_strongest)
     monkeypatch.setattr(steps, "strongest", plain_strongest)
-    monkeypatch.setattr(steps, "best_shift", plain_shift)
-    monkeypatch.setattr(steps, "best_shifts", plain_shifts)
+    monkeypatch.setattr(segments, "best_shift", plain_shift)
+    monkeypatch.setattr(segments, "best_shifts", plain_shifts)
     # What no bound settles is looked into.
-    monkeypatch.setattr(steps, "bounds", lambda shape, rows, *_: np.full(len(rows), np.inf))
-    monkeypatch.setattr(steps, "median", lambda values: float(np.median(values)))
+    monkeypatch.setattr(segments, "bounds", lambda shape, rows, *_: np.full(len(rows), np.inf))
+    monkeypatch.setattr(jumps, "_medians_of_five", plain_medians_of_five)
+    for module in (segments, steps):
+        monkeypatch.setattr(module, "median", lambda values: float(np.median(values)))
     for values, found in zip(every, fast, strict=True):
         plain = steps.changes(values)
         assert [(s.index, s.before, s.after, s.interval) for s in found] == [
@@ -116,13 +123,17 @@ def test_the_fast_judge_finds_what_the_plain_one_finds(monkeypatch: pytest.Monke
         assert [s.confidence for s in found] == pytest.approx([s.confidence for s in plain])
 
 
-def test_a_glance_passes_over_no_step() -> None:
+def test_rows_without_jumps_are_told_together() -> None:
     random = np.random.default_rng(72)
-    for step in (0.0, 0.01, 0.02):
-        for points in (120, 300):
-            for _ in range(10):
-                values = synthetic.series("lognormal", points, 0.01, random, step=step).values
-                assert steps.find_steps(values, glance=True) == steps.find_steps(values)
+    rows = random.normal(0.0, 1.0, (80, 90))
+    rows[20:40, 50:] += np.linspace(1.0, 6.0, 20)[:, None]
+    rows[40:60, 30:36] += 5.0
+    rows[60:70] = np.round(rows[60:70])
+    calm = jumps.without_jumps(rows, 4)
+    has = np.array([bool(jumps.jumps(row, 4)) for row in rows])
+    assert not (calm & has).any()
+    assert calm[:20].sum() > 15
+    assert has[20:60].sum() > 25
 
 
 @pytest.mark.parametrize("apart", [1e-9, 1.0, 1e9, 1e140])

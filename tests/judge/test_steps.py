@@ -57,6 +57,61 @@ def test_two_points_far_off_at_an_end_hide_no_step() -> None:
     assert find_steps([60.1, 59.8, *values[2:]]) == []
 
 
+def apart(points: int, steps: int, gap: int, random: np.random.Generator) -> list[int]:
+    """Places of ``steps`` changes at random, each level at least ``gap`` points long."""
+    free = np.sort(random.integers(0, points - gap * (steps + 1) + 1, steps))
+    return (free + gap * np.arange(1, steps + 1)).tolist()
+
+
+def stairs(levels: list[float], places: list[int], points: int, random: np.random.Generator):
+    """Levels between ``places`` under noise of 2 %."""
+    held = np.repeat(levels, np.diff([0, *places, points]))
+    return held * np.exp(random.normal(0.0, 0.02, points))
+
+
+@pytest.mark.parametrize("levels", [[1.0, 1.5, 1.0], [1.0, 1.5, 2.25], [1.5, 1.0, 1.5]])
+def test_both_of_two_steps_are_found_at_any_length(levels: list[float]) -> None:
+    random = np.random.default_rng(16)
+    both, extra, count = 0, 0, 0
+    for points in (24, 30, 36, 44, 45, 50, 60, 80, 100, 120, 150, 300):
+        for _ in range(10):
+            places = apart(points, 2, 5, random)
+            found = found_places(stairs(levels, places, points, random))
+            both += all(any(abs(at - place) <= 2 for at in found) for place in places)
+            extra += len(found) > 2
+            count += 1
+    assert both >= 0.95 * count
+    assert extra <= 2
+
+
+@pytest.mark.parametrize("steps", [2, 3, 4, 5, 6])
+def test_any_number_of_steps_is_found(steps: int) -> None:
+    random = np.random.default_rng(17 + steps)
+    hits = right = reported = count = 0
+    for points in (60, 80, 120, 200, 500):
+        for _ in range(8):
+            places = apart(points, steps, 8, random)
+            ratios = np.where(random.random(steps) < 0.5, 1.1, 1 / 1.1)
+            levels = np.cumprod([1.0, *ratios]).tolist()
+            found = found_places(stairs(levels, places, points, random))
+            hits += sum(any(abs(at - place) <= 2 for at in found) for place in places)
+            right += sum(any(abs(at - place) <= 2 for place in places) for at in found)
+            reported, count = reported + len(found), count + steps
+    assert hits >= 0.9 * count
+    assert right >= 0.95 * reported
+
+
+def test_bursts_of_a_noise_that_has_many_are_no_levels() -> None:
+    random = np.random.default_rng(18)
+    values = np.array(noisy(100.0, 200, seed=19))
+    for at in range(10, 190, 12):  # two points long, and scattered
+        values[at : at + 2] *= random.uniform(1.06, 1.12, 2)
+    values[100:106] *= random.uniform(1.06, 1.12, 6)
+    assert found_places(values) == []
+    values[140:] *= 1.5
+    assert found_places(values) == [140]
+
+
 def test_gaps_are_skipped_and_keep_their_index() -> None:
     values: list[float | None] = [*noisy(100.0, 40, seed=7), *noisy(110.0, 40, seed=8)]
     values[10], values[41], values[70] = None, math.nan, math.inf

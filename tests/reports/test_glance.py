@@ -38,7 +38,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 def test_nothing_that_holds_a_step_is_passed_over(table: Table) -> None:
     rows = range(len(table.series))
     steady = certainly_steady(table, rows)
-    changed = {row for row in rows if find_steps(table.values[row], glance=True)}
+    changed = {row for row in rows if find_steps(table.values[row])}
     assert not steady & changed
     assert len(changed) > 30
     assert len(steady & set(range(50))) > 30  # and most of plain noise is

@@ -17,7 +17,7 @@ from scipy import special
 
 from warpwatch.judge.scorecard import error_rates
 from warpwatch.judge.scorecard.error_rates import Detector, Floats, Noise
-from warpwatch.judge.series.steps import WINDOW
+from warpwatch.judge.series.segments import WINDOW
 from warpwatch.judge.statistics import synthetic
 from warpwatch.judge.statistics.recorded import Recording, recordings
 

@@ -55,7 +55,7 @@ def series_changes(table: Table, row: int) -> list[Change]:
         if exact:
             steps = exact_steps(segment, counts)
         else:
-            steps = [at_its_level(step, segment) for step in find_steps(segment, glance=True)]
+            steps = [at_its_level(step, segment) for step in find_steps(segment)]
         for step in steps:
             found.append((_moved(step, start), _direction(step, info.meaning.better)))
     found.sort(key=lambda item: item[0].index)

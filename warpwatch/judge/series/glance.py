@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from warpwatch.judge.results.history import Table
 from warpwatch.judge.results.result_file import Floats
 from warpwatch.judge.statistics.contrast import quantile_places
+from warpwatch.judge.statistics.jumps import without_jumps
 
-from .steps import LEAST_POINTS, worth_a_look
+from .segments import LEAST_POINTS
+from .steps import LEAST_BESIDE_END, worth_a_look
 
 # Counts of up to 2,000 points are exact in single precision, what is computed from them is within
 # a thousandth; memory only raises the limit.
-_LONGEST = 2000
+_SHORTEST, _LONGEST = 100, 2000
 _SURELY = 0.99
 _POINTS_AT_ONCE = 8000  # stay in the processor's cache
 _FIRST_WIDTH = 8  # of the moving windows, as in ``contrast.strongest``
@@ -32,15 +34,17 @@ def certainly_steady(table: Table, rows: Sequence[int]) -> set[int]:
     values = table.values[list(rows)]
     count, n = values.shape
     steady: NDArray[np.bool_] = np.zeros(count, dtype=bool)
-    limit = worth_a_look(np.ones(n))
-    if not np.isfinite(limit) or n > _LONGEST:
+    limit = worth_a_look(n)
+    if not _SHORTEST <= n <= _LONGEST:
         return set()
     plain = ((values > 0.0) & (values < np.inf)).all(axis=1)
     fit = [i for i in np.flatnonzero(plain).tolist() if not table.borders(rows[i])]
     size = max(1, _POINTS_AT_ONCE // n)
     for start in range(0, len(fit), size):
         part = fit[start : start + size]
-        steady[part] = _strongest(np.log(values[part])) < _SURELY * limit
+        logs = np.log(values[part])
+        calm = without_jumps(logs, LEAST_BESIDE_END)
+        steady[part] = calm & (_strongest(logs) < _SURELY * limit)
     return {rows[i] for i in np.flatnonzero(steady).tolist()}
 
 

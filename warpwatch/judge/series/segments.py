@@ -1,0 +1,261 @@
+"""The levels of a series: which changes between them hold, and where each of them lies.
+
+The noise around the levels is learned as a density. Every change must then earn its place by
+likelihood against one common level, weighed down by the memory of the noise. What is left is
+placed where the probability of being right within two commits is highest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpwatch.judge.statistics.contrast import memory
+from warpwatch.judge.statistics.density import NoiseShape, learn, median, robust_sigma
+from warpwatch.judge.statistics.likeliest import best_shift, best_shifts, bounds
+
+Floats = NDArray[np.float64]
+
+LEAST_POINTS = 3  # on each side; fewer are a spike
+LEAST_BETWEEN = 5  # of a level that came and went
+WINDOW = 2
+EVIDENCE_NATS = 10.0  # log-likelihood a step needs over no change
+SLIDE_NATS = 4.0  # and over the best straight line
+_LEVEL_GRID, _LEVEL_SPREAD = np.linspace(-1.0, 1.0, 7), 2.0  # how unsure a level is
+_FEW_POINTS_SIGMA = 40.0  # a step is this over (points - 4) sigma high: few points lie
+_AS_GOOD = 0.02
+_FAR_SIGMA = 2.0
+_LONGEST_BURST, _BURST_SIGMA = 16, 2.5
+_ROUNDS = 30  # of pruning and moving; they settle after a few
+# Of a slide, in steps a series length.
+_SLOPES = np.array([0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5])[:, None]
+
+
+@dataclass(frozen=True)
+class Points:
+    """The finite points: their places in the series, raw and on the scale judged (logarithms of
+    positive values, so that a step is a ratio); ``weights`` count repeated runs."""
+
+    places: NDArray[np.int64]
+    raw: Floats
+    scaled: Floats
+    weights: Floats
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Segments between ``edges`` (first 0, last n), their levels and the noise around them.
+
+    ``likely`` is the log-likelihood of each segment at its level.
+    """
+
+    edges: tuple[int, ...]
+    levels: Floats
+    shape: NoiseShape
+    residuals: Floats
+    likely: tuple[float, ...]
+
+    @cached_property
+    def memory(self) -> float:
+        return memory(self.residuals)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a change lies, how probably within ``WINDOW``, and what holds it with 95 %."""
+
+    at: int
+    confidence: float
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Levels:
+    """A fit of which every change has enough evidence, and the place of each change."""
+
+    fit: Fit
+    places: tuple[Placed, ...]
+
+    @property
+    def changes(self) -> list[int]:
+        """The edges without the ends of the series."""
+        return list(self.fit.edges[1:-1])
+
+
+def settle(data: Points, proposals: Sequence[int], floor: float) -> Levels | None:
+    """Learn the noise, drop the weakest change, move the others; until nothing moves.
+
+    Args:
+        data: the points of the series.
+        proposals: where it may change, ascending; each level has ``LEAST_POINTS`` or more.
+        floor: the least memory of the noise that every change is weighed down by.
+
+    Returns:
+        The levels, ``None`` where no change is left.
+    """
+    n = len(data.scaled)
+    edges = [0, *proposals, n]
+    for _ in range(_ROUNDS + len(proposals)):
+        fit = _fitted(data, edges) if len(edges) > 2 else None
+        if fit is None:
+            return None
+        weakest = _weakest(data, fit, floor)
+        if weakest is not None:
+            del edges[weakest]
+            continue
+        burst = _burst(fit)
+        if burst is not None:
+            edges = [0, *(at for at in edges[1:-1] if at not in edges[burst : burst + 2]), n]
+            continue
+        inner = range(1, len(fit.edges) - 1)
+        places = tuple(_place(data, fit, k) for k in inner)
+        moved = [0]
+        for place in places:
+            if place.at - moved[-1] >= LEAST_POINTS:
+                moved.append(place.at)
+        moved.append(n)
+        if moved == edges:
+            return Levels(fit, places)
+        edges = moved
+    assert fit is not None
+    return Levels(fit, tuple(_place(data, fit, k) for k in range(1, len(fit.edges) - 1)))
+
+
+def _fitted(data: Points, edges: list[int]) -> Fit | None:
+    x = data.scaled
+    lengths = np.diff(edges)
+    levels = np.array([median(x[a:b]) for a, b in pairwise(edges)])
+    residuals = x - np.repeat(levels, lengths)
+    sigma = robust_sigma(residuals)
+    if sigma <= 0.0:
+        # Every segment is constant: the smallest change there is stands for several sigmas.
+        jumps = np.abs(np.diff(levels))
+        sigma = float(jumps[jumps > 0.0].min(initial=np.inf)) / 8.0
+        if not np.isfinite(sigma) or sigma < 1e-200:
+            return None
+    shape = learn(residuals, sigma)
+    # A median hangs between modes; the likeliest level does not.
+    levels = levels + best_shifts(shape, residuals, -5.0 * sigma, 5.0 * sigma, data.weights, edges)
+    residuals = x - np.repeat(levels, lengths)
+    shape = learn(residuals, sigma)
+    each = shape.log_likelihood(residuals)
+    likely = tuple(float(each[a:b] @ data.weights[a:b]) for a, b in pairwise(edges))
+    return Fit(tuple(edges), levels, shape, residuals, likely)
+
+
+def _weakest(data: Points, fit: Fit, floor: float) -> int | None:
+    """The edge with the least evidence, ``None`` where every edge has enough."""
+    inner = range(1, len(fit.edges) - 1)
+    # Between levels far apart a bound takes a fraction of the time, and mostly it is enough.
+    far = [abs(fit.levels[k] - fit.levels[k - 1]) > _FAR_SIGMA * fit.shape.sigma for k in inner]
+    known = sorted(
+        (_over_nothing(data, fit, k, bound), k, bound) for k, bound in zip(inner, far, strict=True)
+    )
+    # No memory is below the floor: mostly it need not be known.
+    least = EVIDENCE_NATS * floor
+    while known[0][0] < least or known[0][0] < EVIDENCE_NATS * fit.memory:
+        _, weakest, bounded = known[0]
+        if not bounded:
+            return weakest
+        known[0] = _over_nothing(data, fit, weakest, False), weakest, False
+        known.sort()
+    return None
+
+
+def _burst(fit: Fit) -> int | None:
+    """The first edge of a level that is none, ``None`` where every level is one.
+
+    It came and went within a few points, or the noise has such bursts: elsewhere as many points
+    lie about as far off, to the same side, or half as many and no farther.
+    """
+    for k, points in enumerate(np.diff(fit.edges).tolist()):
+        beside = fit.levels[[i for i in (k - 1, k + 1) if 0 <= i < len(fit.levels)]]
+        heights = fit.levels[k] - beside
+        up, down = bool((heights > 0.0).all()), bool((heights < 0.0).all())
+        if points > _LONGEST_BURST or not (up or down):
+            continue
+        if len(heights) == 2 and points < LEAST_BETWEEN:
+            return k
+        height, near = float(np.abs(heights).min()), _BURST_SIGMA * fit.shape.sigma
+        start, end = fit.edges[k : k + 2]  # of which neighbours may be part
+        away = fit.residuals[: max(start - WINDOW, 0)], fit.residuals[end + WINDOW :]
+        off = np.concatenate(away) * (1.0 if up else -1.0)
+        off = off[off > max(near, 0.5 * height)]
+        if max(len(off), 2 * np.count_nonzero(off - height < near)) >= points:
+            return k
+    return None
+
+
+def _over_nothing(data: Points, fit: Fit, k: int, bounded: bool) -> float:
+    """How much likelier the two levels around edge ``k`` are than one common level, in nats; or,
+    ``bounded``, a value that does not exceed that."""
+    start, end = fit.edges[k - 1], fit.edges[k + 1]
+    low, high = sorted(fit.levels[k - 1 : k + 1].tolist())
+    x, w = data.scaled[start:end], data.weights[start:end]
+    if bounded:
+        together = float(bounds(fit.shape, x[None], low, high, w)[0])
+    else:
+        together = best_shift(fit.shape, x, low, high, w)[1]
+    return fit.likely[k - 1] + fit.likely[k] - together
+
+
+def is_high(fit: Fit, k: int) -> bool:
+    """Whether the step at edge ``k`` is high enough for as few points as its two levels have."""
+    points = fit.edges[k + 1] - fit.edges[k - 1]
+    height = abs(fit.levels[k] - fit.levels[k - 1])
+    return bool(height * (points - 4) >= _FEW_POINTS_SIGMA * fit.shape.sigma)
+
+
+def is_slide(data: Points, fit: Fit, k: int) -> bool:
+    """Whether a straight line through both segments is nearly as likely as the step at ``k``."""
+    start, at, end = fit.edges[k - 1 : k + 2]
+    before, after = fit.levels[k - 1 : k + 1].tolist()
+    x, w = data.scaled[start:end], data.weights[start:end]
+    step = fit.shape.log_likelihood(x - np.where(np.arange(start, end) < at, before, after)) @ w
+    height = after - before
+    along = (np.arange(end - start) + 0.5) / (end - start) - 0.5
+    middle, reach = 0.5 * (before + after), 0.6 * abs(height)
+    rows = x - middle - _SLOPES * height * along
+    most = float(step) - SLIDE_NATS * fit.memory
+    likely = np.flatnonzero(bounds(fit.shape, rows, -reach, reach, w) > most)
+    return any(best_shift(fit.shape, rows[i], -reach, reach, w)[1] > most for i in likely)
+
+
+def _place(data: Points, fit: Fit, k: int) -> Placed:
+    """Where edge ``k`` most probably lies within ``WINDOW``, between its neighbours."""
+    start, at, end = fit.edges[k - 1 : k + 2]
+    before, after = fit.levels[k - 1 : k + 1].tolist()
+    x, w = data.scaled[start:end], data.weights[start:end]
+    left = _running(fit, x, w, before, at - start)
+    right = _running(fit, x[::-1], w[::-1], after, end - at)[::-1]
+    log_odds = left[LEAST_POINTS - 1 : -LEAST_POINTS] + right[LEAST_POINTS : 1 - LEAST_POINTS]
+    probability = np.exp(log_odds - log_odds.max())
+    probability /= probability.sum()
+    n = len(probability)
+    below = np.concatenate(([0.0], np.cumsum(probability)))
+    place = np.arange(n)
+    near = below[np.minimum(place + WINDOW + 1, n)] - below[np.maximum(place - WINDOW, 0)]
+    # The likeliest place of all that are as good as the best window.
+    best = int(np.argmax(np.where(near >= near.max() - _AS_GOOD, probability, 0.0)))
+    first = min(int(np.searchsorted(below[1:], 0.025)), best)
+    last = max(min(int(np.searchsorted(below[1:], 0.975)), n - 1), best)
+    offset = start + LEAST_POINTS
+    return Placed(offset + best, min(1.0, float(near[best])), offset + first, offset + last)
+
+
+def _running(fit: Fit, x: Floats, weights: Floats, level: float, points: int) -> Floats:
+    """Log-likelihood of the first 1, 2, 3 ... points around a level that is only known as well
+    as ``points`` tell: the average over levels near the estimate."""
+    spread = _LEVEL_SPREAD * fit.shape.sigma / np.sqrt(points)
+    levels = level + spread * _LEVEL_GRID
+    each = fit.shape.log_likelihood(x - levels[:, None]) * weights
+    totals = np.cumsum(each, axis=1) / fit.memory
+    highest = totals.max(axis=0)
+    out: Floats = highest + np.log(np.exp(totals - highest).mean(axis=0))
+    return out
