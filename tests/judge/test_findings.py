@@ -107,26 +107,66 @@ def test_a_cause_seen_in_many_series_is_one_finding_of_one_commit() -> None:
     assert only == ("regressed", "kernel", [30], 7)
 
 
-def test_findings_that_overlapping_ranges_make_are_known_apart() -> None:
-    """The largest change of the first one may begin after the range that all its changes share."""
-    made = history({f"latency of w{i}": noisy(None, seed=i) for i in range(3)})
-    ranges = {0: (10, 17, 15), 1: (8, 12, 11), 2: (14, 18, 15)}  # first, last, the likeliest
+def ranges_of(known: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """First, last and members of the findings that changes make; each is the costlier, the earlier
+    it is listed, and known by its interval and its likeliest commit."""
+    made = history({f"latency of w{i}": noisy(None, seed=i) for i in range(len(known))})
     names = [commit.hash for commit in made.commits]
     changes = [
         Change(
             made.tables[0].series[row].key,
             "regressed",
-            Step(at, 100.0, 130.0 - 5 * row, (first, last), 0.9),
+            Step(at, 100.0, 130.0 - row, (first, last), 0.9),
             names[first - 1],
             names[at],
-            1.3 - 0.05 * row,
+            1.3 - 0.01 * row,
         )
-        for row, (first, last, at) in ranges.items()
+        for row, (first, last, at) in enumerate(known)
     ]
     findings = group(changes, made)
-    shared = sorted((names.index(f.commits[0]), names.index(f.commits[-1])) for f in findings)
-    assert shared == [(10, 12), (14, 18)]
-    assert len({one.identity for one in findings}) == 2
+    assert len({one.identity for one in findings}) == len(findings)
+    for one in findings:
+        assert one.changes[0].first_commit in one.commits
+    return sorted(
+        (names.index(f.commits[0]), names.index(f.commits[-1]), len(f.changes)) for f in findings
+    )
+
+
+def test_the_range_of_a_finding_holds_the_step_of_its_costliest_series() -> None:
+    # What shares no commit with the costliest and its nearest stays apart.
+    assert ranges_of([(10, 17, 15), (8, 12, 11), (14, 18, 15)]) == [(8, 12, 1), (14, 17, 2)]
+    # A narrow interval at the edge of a wide one: both likeliest commits are shown.
+    assert ranges_of([(10, 17, 12), (16, 16, 16)]) == [(12, 16, 2)]
+    assert ranges_of([(4, 5, 5), (4, 4, 4)]) == [(4, 5, 2)]
+    # No wider than the interval of the costliest, however wide the others are.
+    assert ranges_of([(10, 12, 11), (2, 30, 20), (5, 40, 6)]) == [(10, 12, 3)]
+
+
+def test_one_interval_of_many_may_miss_its_commit() -> None:
+    known = [(10, 14, 12)] * 12
+    assert ranges_of([*known, (13, 14, 13)]) == [(10, 14, 13)]
+    # Of two, none: a range of one commit that both share says little, and is as sure as that.
+    assert ranges_of([(10, 14, 12), (12, 15, 13)]) == [(12, 14, 2)]
+
+
+def test_a_range_says_how_sure_it_is() -> None:
+    rows = {f"latency of w{i}": noisy(30, seed=i, size=0.03) for i in range(2)}
+    made = history(rows)
+    assert [one.sure for one in group(every_change(made)[:1], made)] == [0.95]
+    assert [one.sure for one in group(every_change(made), made)] == [pytest.approx(0.9025)]
+    rows["launches of w0"] = np.where(np.arange(COUNT) < 30, 1.0, 2.0)
+    made = history(rows, exact=frozenset({"launches of w0"}))
+    assert [one.sure for one in group(every_change(made), made)] == [1.0]
+
+
+def test_where_an_exact_series_knows_the_commit_it_is_named_for_all() -> None:
+    rows = {"latency of a": noisy(31, seed=8, size=0.03)}
+    rows["latency of a"][30] *= 1.03
+    rows["launches of a"] = np.where(np.arange(COUNT) < 30, 1.0, 2.0)
+    made = history(rows, exact=frozenset({"launches of a"}))
+    (one,) = group(every_change(made), made)
+    assert one.commits == (commits()[30].hash,)
+    assert {change.first_commit for change in one.changes} == set(one.commits)
 
 
 def test_two_causes_are_two_findings_and_the_costlier_comes_first() -> None:

@@ -44,6 +44,7 @@ def finding_document(judgement: Judgement, finding: Finding, accepted: str) -> d
         "status": judgement.status(finding),
         "accepted": accepted,
         "commits": list(finding.commits),
+        "range_confidence": finding.sure,
         "cost": finding.cost,
         "cause": finding.cause,
         "why": finding.why,

@@ -35,11 +35,13 @@ class Blame:
 
 @dataclass(frozen=True)
 class Ranged:
-    """A change, the positions that may hold its cause, and where its series is."""
+    """A change, the positions that may hold its cause, the likeliest (``at``), and where its
+    series is."""
 
     change: Change
     first: int
     last: int
+    at: int
     table: Table
     row: int
 

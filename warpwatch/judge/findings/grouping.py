@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,11 +15,10 @@ from warpwatch.judge.results.history import History, SeriesInfo, Table
 from warpwatch.judge.series.changes import kind, still_stands
 
 from .attribution import Attribution, Ranged
+from .joining import Group, grouped
 
 _MOST = math.log(100)
-# A metric that is no time counts as if the time followed it, up to twice the time; a workload that
-# no longer runs, as ten times its time.
-_MOST_LOST, _GONE = 1.0, 10.0
+_MOST_LOST = 1.0  # a metric that is no time counts as if the time followed it, up to twice the time
 _SECONDS = {"seconds": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 Home = tuple[str, str, str]
@@ -29,11 +29,17 @@ def group(
 ) -> list[Finding]:
     """One finding for every cause and direction, the costliest first.
 
-    Steps of noisy series are known to a few commits only: they join an exact step, or each
-    other, where their ranges leave a common commit. The finding's range is what is left. What got
-    slower and what no longer runs at the same commit are one finding. Where some of what it holds
-    for the worse has recovered, the rest comes first and is what it costs. ``changes`` are all of
-    each series, oldest first.
+    ``grouping`` says which changes share a cause, and where it lies. What got slower and what no
+    longer runs at the same commit are one finding. Where some of what it holds for the worse has
+    recovered, the rest comes first and is what it costs.
+
+    Args:
+        changes: all of each series, oldest first.
+        history: that they were found in.
+        evidence: what was kept of the measured commits, to tell causes.
+
+    Returns:
+        The findings.
     """
     places = {info.key: (t, row) for t in history.tables for row, info in enumerate(t.series)}
     sides: dict[str, list[Ranged]] = {}
@@ -45,10 +51,12 @@ def group(
             side = "hurt" if side == "lost" else side
             sides.setdefault(side, []).append(_ranged(change, history, places))
     times, causes = _Times(history), Attribution(history, evidence)
-    findings = []
+    findings: list[Finding] = []
+    taken: set[str] = set()
     for name, found in sides.items():
-        for members in _stabbed(found):
-            findings.append(_finding(name, members, history, times, causes, newest))
+        costs = [_cost([one], times) for one in found]
+        for part in grouped(found, costs):
+            findings.append(_finding(name, part, history, times, causes, newest, taken))
     findings.sort(key=lambda finding: (-finding.cost, finding.identity))
     return findings
 
@@ -101,7 +109,7 @@ def _cost(members: Sequence[Ranged], times: _Times) -> float:
         scale, home = _scale(info), _home(info)
         lost = abs(change.step.after - change.step.before)
         if math.isnan(lost):
-            found, seconds = estimated, times.of(info) * _GONE
+            found, seconds = estimated, 0.0  # what does not run loses no time
         elif scale:
             found, seconds = measured, lost * scale
         else:
@@ -119,35 +127,21 @@ def _ranged(change: Change, history: History, places: dict[SeriesKey, tuple[Tabl
         present = table.present(row)
         newest = int(present[min(change.step.interval[1], len(present) - 1)])
         last = max(last, positions[table.commits[newest].hash])
-    return Ranged(change, min(first, last), last, table, row)
-
-
-def _stabbed(ranged: Sequence[Ranged]) -> list[list[Ranged]]:
-    """The fewest groups whose members all share a commit.
-
-    The range that ends first must be in some group; everything that reaches back to its end can
-    join it without emptying the intersection.
-    """
-    groups = []
-    left = sorted(ranged, key=lambda one: (one.last, one.first))
-    while left:
-        end = left[0].last
-        groups.append([one for one in left if one.first <= end])
-        left = [one for one in left if one.first > end]
-    return groups
+    at = positions[change.first_commit]
+    return Ranged(change, min(first, last), last, at, table, row)
 
 
 def _finding(
     side: str,
-    members: list[Ranged],
+    part: Group,
     history: History,
     times: _Times,
     causes: Attribution,
     newest: Mapping[SeriesKey, Change],
+    taken: set[str],
 ) -> Finding:
-    members.sort(key=lambda one: (-weight(one.change), -_difference(one.change)))
-    first, last = max(one.first for one in members), min(one.last for one in members)
-    between: Sequence[Commit] = history.commits[first : last + 1]
+    members = [_within(one, part) for one in part.members]
+    between: Sequence[Commit] = history.commits[part.first : part.last + 1]
     # A commit that did not touch what all the changes are made from cannot be the cause.
     folders = {one.info.meaning.sources for one in members}
     touching: Sequence[Commit] = between
@@ -158,21 +152,42 @@ def _finding(
     # Exact steps know their commit; the identity must not depend on a noisy one's estimate.
     exact = [one for one in members if one.info.meaning.exact]
     name = (exact or members)[0].change.first_commit
-    # Ranges of one side share no commit, so one of its own names no other finding.
-    if all(name != commit.hash for commit in between):
-        name = between[-1].hash
+    identity = _hashed(f"{side} {name}")
+    if identity in taken:
+        identity = _hashed(f"{side} {name} {members[0].change.series}")
+    taken.add(identity)
     blamed = causes.blame(members, bool(touching))
     standing, recovered = _apart(members, newest) if side == "hurt" else (members, [])
     members = [*standing, *recovered]
     return Finding(
-        identity=hashlib.sha256(f"{side} {name}".encode()).hexdigest()[:12],
+        identity=identity,
         verdict=members[0].change.verdict,
         commits=commits,
         changes=tuple(one.change for one in members),
         cost=_cost(standing, times),
         cause=blamed.cause,
         why=blamed.why,
+        sure=part.sure,
     )
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _within(one: Ranged, part: Group) -> Ranged:
+    """The change at a commit of the range: where others know better, its own likeliest gives way.
+
+    Its interval reaches into the range; the first commit there that has a value of it stands.
+    """
+    if part.first <= one.at <= part.last:
+        return one
+    columns = (one.table.commits[column] for column in one.table.present(one.row).tolist())
+    held = [c for c in columns if part.first <= c.position <= min(one.last, part.last)]
+    if not held:
+        return one
+    change = replace(one.change, first_commit=held[0].hash)
+    return replace(one, change=change, at=held[0].position)
 
 
 def _apart(
@@ -184,8 +199,3 @@ def _apart(
         stands = still_stands(one.change, newest[one.change.series], one.table, one.row)
         parts[not stands].append(one)
     return parts if parts[0] else (members, [])
-
-
-def _difference(change: Change) -> float:
-    size = abs(change.step.after - change.step.before)
-    return size if math.isfinite(size) else 0.0

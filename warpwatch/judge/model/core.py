@@ -111,6 +111,8 @@ class Finding:
     # What speaks for the cause, in one sentence.
     why: str = ""
     reasons: tuple[str, ...] = field(default=())
+    # The probability that the commits hold the cause.
+    sure: float = 1.0
 
     @property
     def since(self) -> str:
