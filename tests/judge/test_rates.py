@@ -10,7 +10,7 @@ import pytest
 
 from warpwatch.__main__ import main
 from warpwatch.commands.results import scorecard
-from warpwatch.judge.scorecard import error_rates
+from warpwatch.judge.scorecard import error_rates, many_steps
 from warpwatch.judge.series.suspicion import slide, suspect_newest, suspicions
 from warpwatch.judge.statistics.recorded import recordings
 from warpwatch.judge.statistics.synthetic import Kind
@@ -99,6 +99,22 @@ def test_a_recording_that_is_none_is_named(tmp_path: Path) -> None:
         recordings(tmp_path)
 
 
+@pytest.mark.parametrize("case", many_steps.CASES, ids=[case.name for case in many_steps.CASES])
+def test_several_steps_of_a_series_are_found(case: many_steps.Case) -> None:
+    found = many_steps.several_found(error_rates.ours, case, 60, seed=7)
+    assert found.recall >= 0.9
+    assert found.precision >= 0.95
+
+
+def test_the_ranges_of_findings_hold_the_commits_that_caused_them() -> None:
+    found = many_steps.ranges(5, seed=7)
+    assert found.own == found.findings
+    assert found.true >= 0.9 * found.findings
+    assert found.commits < 2.0
+    assert 0.8 <= found.sure <= 1.0
+    assert 0.9 * found.causes <= found.findings <= 1.5 * found.causes
+
+
 def test_the_scorecard_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,5 +131,7 @@ def test_the_scorecard_is_written(
         "recorded H200",
         "Processor seconds",
         "from 10 series",
+        "Several steps in a series",
+        "Ranges of findings",
     ):
         assert part in text

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import math
-import sys
-from collections.abc import Callable
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from scipy import special
 
-from warpwatch.judge.scorecard import error_rates
-from warpwatch.judge.scorecard.error_rates import Detector, Floats, Noise
+from warpwatch.judge.scorecard import error_rates, many_steps
+from warpwatch.judge.scorecard.error_rates import Detector, Noise
+from warpwatch.judge.scorecard.other_detectors import Others, others
+from warpwatch.judge.scorecard.tables import number, pair, share, table, tell
 from warpwatch.judge.series.segments import WINDOW
 from warpwatch.judge.statistics import synthetic
 from warpwatch.judge.statistics.recorded import Recording, recordings
@@ -25,7 +22,6 @@ DEFAULT_OUT = Path("docs/scorecard.md")
 SEED = 2026
 LEAST = 20
 STEPS = (0.02, 0.05, 0.10)
-Others = dict[str, Detector | str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +53,8 @@ def page(series: int, gates: int) -> str:
     parts = [
         _head(series, gates),
         _steps_section(detectors, series),
+        _several_section(detectors, series),
+        _ranges_section(series),
         _alarms_section(detectors, recorded, series),
         _recorded_section(detectors, recorded, series),
         _suspicion_section(series),
@@ -64,37 +62,6 @@ def page(series: int, gates: int) -> str:
         _speed_section(detectors, 5 * series // 2),
     ]
     return "\n".join(parts)
-
-
-def others() -> Others:
-    """The detectors beside ours; one that cannot be imported is a line that says so."""
-    found: Others = {}
-    for name, load in (("asv step_detect", _asv), ("apache-otava", _otava)):
-        try:
-            found[name] = load()
-        except ImportError as error:
-            found[name] = f"not installed here ({error})"
-    return found
-
-
-def _asv() -> Detector:
-    module: Any = importlib.import_module("asv.step_detect")
-
-    def detect(values: Floats) -> list[int]:
-        found = module.detect_steps(values.tolist())
-        return [step[0] for step in found[1:]]
-
-    return detect
-
-
-def _otava() -> Detector:
-    module: Any = importlib.import_module("otava.analysis")
-
-    def detect(values: Floats) -> list[int]:
-        points, _ = module.compute_change_points(values.tolist())
-        return [point.index for point in points]
-
-    return detect
 
 
 def _head(series: int, gates: int) -> str:
@@ -129,7 +96,7 @@ def _steps_section(detectors: Others, series: int) -> str:
         noise = error_rates.made(kind, 0.01)
         for name, detector in detectors.items():
             cells = [
-                _pair(
+                pair(
                     detector,
                     partial(
                         error_rates.steps_found, noise=noise, step=step, series=series, seed=SEED
@@ -138,11 +105,11 @@ def _steps_section(detectors: Others, series: int) -> str:
                 for step in STEPS
             ]
             rows.append([kind, name, *cells])
-            _tell(f"steps in {kind} noise: {name}")
+            tell(f"steps in {kind} noise: {name}")
     at_90 = error_rates.recall_at(0.9, error_rates.made("bimodal", 0.01), 0.02, series, SEED)
     return (
         "## Steps: precision / recall in percent\n\n"
-        + _table(["noise of 1 %", "detector", *(f"step {s:.0%}" for s in STEPS)], rows)
+        + table(["noise of 1 %", "detector", *(f"step {s:.0%}" for s in STEPS)], rows)
         + f"\nOur recall of the 2 % step in bimodal noise at 90 % precision: {at_90:.0%}.\n"
     )
 
@@ -158,7 +125,7 @@ def _alarms_section(detectors: Others, recorded: list[Recording], series: int) -
     rows = []
     for name, detector in detectors.items():
         cells = [
-            _number(
+            number(
                 detector,
                 partial(
                     error_rates.false_alarms,
@@ -170,10 +137,10 @@ def _alarms_section(detectors: Others, recorded: list[Recording], series: int) -
             for kind in columns
         ]
         noises: list[Noise] = [one.resampled for one in recorded]
-        cells.append(_number(detector, partial(_mean_alarms, noises=noises, series=series // 4)))
+        cells.append(number(detector, partial(_mean_alarms, noises=noises, series=series // 4)))
         rows.append([name, *cells])
-        _tell(f"false alarms: {name}")
-    return "## False alarms per 1000 points of series without a step\n\n" + _table(
+        tell(f"false alarms: {name}")
+    return "## False alarms per 1000 points of series without a step\n\n" + table(
         ["detector", *columns, "recorded H200"], rows
     )
 
@@ -189,7 +156,7 @@ def _recorded_section(detectors: Others, recorded: list[Recording], series: int)
     for one in recorded:
         for name, detector in detectors.items():
             cells = [
-                _pair(
+                pair(
                     detector,
                     partial(
                         error_rates.steps_found,
@@ -202,7 +169,7 @@ def _recorded_section(detectors: Others, recorded: list[Recording], series: int)
                 for step in STEPS[:2]
             ]
             rows.append([one.workload, f"{one.runs}", f"{one.spread:.2%}", name, *cells])
-        _tell(f"steps in recorded noise: {one.workload}")
+        tell(f"steps in recorded noise: {one.workload}")
     heads = ["workload", "runs", "spread", "detector", *(f"step {s:.0%}" for s in STEPS[:2])]
     return (
         "## Steps in recorded noise: precision / recall in percent\n\n"
@@ -210,7 +177,7 @@ def _recorded_section(detectors: Others, recorded: list[Recording], series: int)
         "points, with a step injected:\n\n"
         + "".join(f"- {len(pool)} workloads: {source}\n" for source, pool in _sources(recorded))
         + "\n"
-        + _table(heads, rows)
+        + table(heads, rows)
     )
 
 
@@ -232,7 +199,7 @@ def _suspicion_section(series: int) -> str:
             for points in (2, 3, 5, 8)
         ]
         rows.append([label, *cells])
-    _tell("suspicions")
+    tell("suspicions")
     kinds: tuple[synthetic.Kind, ...] = ("lognormal", "bimodal", "autocorrelated", "gpu-like")
     few = max(4, series // 20)
     needless = ", ".join(
@@ -245,7 +212,7 @@ def _suspicion_section(series: int) -> str:
     )
     return (
         "## Suspicions and slides\n\nShare of steps suspected so many commits after they came:\n\n"
-        + _table(["step", "2", "3", "5", "8"], rows)
+        + table(["step", "2", "3", "5", "8"], rows)
         + f"\nSuspicions without a reason, per 1000 commits: {needless}. They cost re-runs, no\n"
         f"alarm. Series in which a slow slide is reported: {slides}.\n"
     )
@@ -261,7 +228,7 @@ def _gate_section(recorded: list[Recording], gates: int) -> str:
     rows = []
     for label, noise, change in cases:
         rows.append(_gate_row(label, noise, change, gates))
-        _tell(f"gates: {label}, change {change:.0%}")
+        tell(f"gates: {label}, change {change:.0%}")
     pools = [("all workloads", recorded)]
     pools.append(("spread up to 1.5 %", [one for one in recorded if one.spread <= 0.015]))
     by_source = _sources(recorded)
@@ -271,12 +238,12 @@ def _gate_section(recorded: list[Recording], gates: int) -> str:
         for change in (0.0, 0.02):
             if pool:
                 rows.append(_gate_row(f"recorded H200, {label}", _drawn(pool), change, gates))
-                _tell(f"gates: recorded, {label}, change {change:.0%}")
+                tell(f"gates: recorded, {label}, change {change:.0%}")
     return (
         "## The gate of a pull request: at most 24 pairs\n\n"
         "*Regressed* is the power where head is slower, a false alarm where it is not; the range\n"
         "holds the true rate with 95 %.\n\n"
-        + _table(
+        + table(
             ["noise", "head slower by", "gates", "regressed", "improved", "pairs, mean / most"],
             rows,
         )
@@ -294,52 +261,52 @@ def _gate_row(label: str, noise: Noise, change: float, gates: int) -> list[str]:
         label,
         f"{change:.0%}",
         f"{rate.gates}",
-        _range(rate.regressed, rate.gates),
-        _range(rate.improved, rate.gates),
+        share(rate.regressed, rate.gates),
+        share(rate.improved, rate.gates),
         f"{rate.pairs:.1f} / {rate.most_pairs}",
     ]
 
 
-def _range(count: int, total: int) -> str:
-    """A share with its Clopper-Pearson interval."""
-    low = float(special.betaincinv(count, total - count + 1, 0.025)) if count else 0.0
-    high = float(special.betaincinv(count + 1, total - count, 0.975)) if count < total else 1.0
-    return f"{count / total:.2%} ({low:.2%} to {high:.2%})"
+def _several_section(detectors: Others, series: int) -> str:
+    rows = []
+    for case in many_steps.CASES:
+        for name, detector in detectors.items():
+            found = partial(many_steps.several_found, case=case, series=series, seed=SEED)
+            rows.append([case.name, name, pair(detector, found)])
+        tell(f"several steps: {case.name}")
+    lengths = ", ".join(str(n) for n in many_steps.LENGTHS)
+    return (
+        "## Several steps in a series\n\n"
+        f"Series of {lengths} points, as far as they have room; levels of at least 5, 8 or 10\n"
+        "points at random places. Precision / recall in percent, over all steps:\n\n"
+        + table(["steps", "detector", "precision / recall"], rows)
+    )
+
+
+def _ranges_section(series: int) -> str:
+    found = many_steps.ranges(max(2, series // 10), SEED)
+    tell("ranges of findings")
+    return (
+        "## Ranges of findings\n\n"
+        "Histories of 120 commits and 40 series, in which six commits slow 1 to 12 series down by\n"
+        f"3 to 30 %: {found.findings} findings for {found.causes} such commits. The range holds\n"
+        f"the true commit in {share(found.true, found.findings)},\n"
+        "and the likeliest commit of the costliest series in\n"
+        f"{share(found.own, found.findings)}. It has {found.commits:.2f} commits on average,\n"
+        f"and says to be {found.sure:.1%} sure.\n"
+    )
 
 
 def _speed_section(detectors: Others, timed: int) -> str:
     rows = [
         [
             name,
-            _number(detector, partial(error_rates.cpu_seconds, series=timed, seed=SEED), digits=1),
+            number(detector, partial(error_rates.cpu_seconds, series=timed, seed=SEED), digits=1),
         ]
         for name, detector in detectors.items()
     ]
     return (
         "## Processor seconds for 1000 series of 500 points, one core\n\n"
-        + _table(["detector", "seconds"], rows)
+        + table(["detector", "seconds"], rows)
         + ("" if timed == 1000 else f"\nReckoned from {timed} series.\n")
     )
-
-
-def _pair(detector: Detector | str, measure: Callable[[Detector], error_rates.Found]) -> str:
-    if isinstance(detector, str):
-        return detector
-    found = measure(detector)
-    return f"{100 * found.precision:.0f} / {100 * found.recall:.0f}"
-
-
-def _number(detector: Detector | str, measure: Callable[[Detector], float], digits: int = 2) -> str:
-    if isinstance(detector, str):
-        return detector
-    value = measure(detector)
-    return "none" if math.isnan(value) else f"{value:.{digits}f}"
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]
-    return "\n".join(lines) + "\n"
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Kind = Literal["lognormal", "bimodal", "autocorrelated", "drifting", "gpu-like"]
+Kind = Literal["plain", "lognormal", "bimodal", "autocorrelated", "drifting", "gpu-like"]
 KINDS: tuple[Kind, ...] = ("lognormal", "bimodal", "autocorrelated", "drifting", "gpu-like")
 
 SLOW_SHARE = 0.02
@@ -28,7 +28,7 @@ class Truth:
 
 
 def noise(kind: Kind, points: int, sigma: float, random: np.random.Generator) -> Floats:
-    """Log-noise of ``points`` results. Every kind has 2 % slow outliers of 5 to 30 %.
+    """Log-noise of ``points`` results. Every kind but ``plain`` has 2 % slow outliers of 5 to 30 %.
 
     ``bimodal``: 30 % of the points sit in a second mode 4 sigma up. ``autocorrelated``: a lag-1
     correlation of 0.4. ``drifting``: lognormal, sliding 2 sigma over the whole series.
@@ -36,6 +36,8 @@ def noise(kind: Kind, points: int, sigma: float, random: np.random.Generator) ->
     from a slowly wandering level, heavy tails (about 8 % beyond 5 robust sigma), sticky outliers.
     """
     white = random.normal(0.0, sigma, points)
+    if kind == "plain":
+        return white
     slow = np.where(random.random(points) < SLOW_SHARE, random.uniform(0.05, 0.3, points), 0.0)
     if kind == "bimodal":
         upper = random.random(points) < SECOND_MODE_SHARE
@@ -71,6 +73,23 @@ def series(
         where = int(random.integers(margin, points - margin + 1))
         log_values[where:] += np.log1p(step)
     return Truth(values=100.0 * np.exp(log_values), step=where)
+
+
+def places(points: int, steps: int, gap: int, random: np.random.Generator) -> list[int]:
+    """Where ``steps`` changes of a series lie, at random.
+
+    Args:
+        points: of the series.
+        steps: how many changes.
+        gap: points that each level has at least.
+        random: the source of chance.
+
+    Returns:
+        Indexes of the first points of the new levels, ascending.
+    """
+    free = np.sort(random.integers(0, points - gap * (steps + 1) + 1, steps))
+    found: list[int] = (free + gap * np.arange(1, steps + 1)).tolist()
+    return found
 
 
 def _ar1(shocks: Floats, lag_one: float, sigma: float, random: np.random.Generator) -> Floats:

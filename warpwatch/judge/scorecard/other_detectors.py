@@ -1,0 +1,41 @@
+"""Detectors of other projects, called as ours is, where they are installed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from .error_rates import Detector, Floats
+
+Others = dict[str, Detector | str]
+
+
+def others() -> Others:
+    """The detectors beside ours; one that cannot be imported is a line that says so."""
+    found: Others = {}
+    for name, load in (("asv step_detect", _asv), ("apache-otava", _otava)):
+        try:
+            found[name] = load()
+        except ImportError as error:
+            found[name] = f"not installed here ({error})"
+    return found
+
+
+def _asv() -> Detector:
+    module: Any = importlib.import_module("asv.step_detect")
+
+    def detect(values: Floats) -> list[int]:
+        found = module.detect_steps(values.tolist())
+        return [step[0] for step in found[1:]]
+
+    return detect
+
+
+def _otava() -> Detector:
+    module: Any = importlib.import_module("otava.analysis")
+
+    def detect(values: Floats) -> list[int]:
+        points, _ = module.compute_change_points(values.tolist())
+        return [point.index for point in points]
+
+    return detect
