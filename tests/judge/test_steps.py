@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from warpwatch.judge.model.thresholds import Threshold
 from warpwatch.judge.series.steps import changes, exact_steps, find_steps
-from warpwatch.judge.statistics import synthetic
+from warpwatch.judge.statistics import jumps, synthetic
 
 
 def found_places(values: object) -> list[int]:
@@ -99,6 +99,15 @@ def test_any_number_of_steps_is_found(steps: int) -> None:
             reported, count = reported + len(found), count + steps
     assert hits >= 0.9 * count
     assert right >= 0.95 * reported
+
+
+def test_a_wave_is_no_jump() -> None:
+    waves = [
+        [1.0 + 0.005 * math.sin(0.33 * commit + phase) for commit in range(points)]
+        for points in (23, 60)
+        for phase in range(10)
+    ]
+    assert sum(len(jumps.jumps(np.log(wave), 4)) for wave in waves) <= 4
 
 
 def test_bursts_of_a_noise_that_has_many_are_no_levels() -> None:

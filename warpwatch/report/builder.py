@@ -17,6 +17,7 @@ from warpwatch.judge.model.directions import Directions
 from warpwatch.judge.results.assembly import assemble
 from warpwatch.judge.results.folders import list_folders, read_folders
 from warpwatch.judge.results.history import History
+from warpwatch.judge.results.machines import Identity
 from warpwatch.judge.results.processes import Workers
 from warpwatch.judge.results.store import Store
 from warpwatch.judge.series.incremental import judge_tables, plain
@@ -39,13 +40,15 @@ class Sources:
     repo: Path | None
     branch: str = "HEAD"
     directions: Directions = Directions()  # noqa: RUF009  # frozen
+    machines: Identity = "name"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a build did; ``judgement`` is absent when nothing had changed."""
+    """What a build did; ``judgement`` is absent when nothing had changed. ``enough`` was measured
+    and could be judged for a verdict."""
 
-    measured: bool
+    enough: bool
     written: int = 0
     kept: int = 0
     judgement: Judgement | None = None
@@ -55,7 +58,7 @@ def load(sources: Sources, store: Store | None = None) -> History:
     """The history of the sources."""
     with Workers() as workers:
         results = read_folders(sources.folders, list_folders(sources.folders), workers, store)
-    history = assemble(results, sources.repo, sources.directions, sources.branch)
+    history = assemble(results, sources.repo, sources.directions, sources.branch, sources.machines)
     return leave_gaps(history, Evidence(sources.folders))
 
 
@@ -69,9 +72,9 @@ def build(sources: Sources, out: Path, project: str = "", *, workers: Workers) -
     identity = repr((store.code, listing, evidence.listing(), tip, sources, project, accepted))
     stamp = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()
     if stamp_of(out).startswith(stamp):
-        return Outcome(measured=stamp_of(out).endswith("measured"))
+        return Outcome(stamp_of(out).endswith("enough"))
     results = read_folders(sources.folders, listing, workers, store)
-    history = assemble(results, sources.repo, sources.directions, sources.branch)
+    history = assemble(results, sources.repo, sources.directions, sources.branch, sources.machines)
     history = leave_gaps(history, evidence)
     del results
     # The workers are left first: what they still wrote would stay behind.
@@ -96,6 +99,6 @@ def build(sources: Sources, out: Path, project: str = "", *, workers: Workers) -
         identities = write_site(site, workers)
         kept = {one.digest: plain(one.changes) for one in judged.values()}
         store.save_json("judged.json", {"series": kept, "pages": identities})
-        measured = bool(history.measured)
-        fresh.publish(f"{stamp} {'measured' if measured else 'nothing'}")
-        return Outcome(measured, fresh.written, fresh.kept, judgement)
+        enough = bool(history.measured) and judgement.coverage.enough
+        fresh.publish(f"{stamp} {'enough' if enough else 'too little'}")
+        return Outcome(enough, fresh.written, fresh.kept, judgement)

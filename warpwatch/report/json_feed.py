@@ -32,6 +32,12 @@ def regressions(judgement: Judgement) -> str:
             finding_document(judgement, one, triage.word(accepted.get(one.identity)))
             for one in judgement.findings
         ],
+        "coverage": {
+            "series": judgement.coverage.series,
+            "judged": judgement.coverage.judged,
+            "not_judged": dict(judgement.coverage.reasons),
+            "enough": judgement.coverage.enough,
+        },
         "notices": list(judgement.history.notices),
     }
     return json.dumps(document, indent=1, allow_nan=False)
@@ -41,6 +47,7 @@ def finding_document(judgement: Judgement, finding: Finding, accepted: str) -> d
     return {
         "id": finding.identity,
         "verdict": finding.verdict,
+        "kind": finding.kind,
         "status": judgement.status(finding),
         "accepted": accepted,
         "commits": list(finding.commits),

@@ -17,6 +17,7 @@ from warpwatch.judge.series.changes import Kind, kind
 from warpwatch.report.charts.series import detail_for, spark_of, title_of
 
 Groups = dict[Kind, list[Change]]
+LATELY_S = 365 * 86_400
 
 
 class View:
@@ -67,7 +68,26 @@ class View:
 
     @cached_property
     def attention(self) -> list[Finding]:
+        """What got slower within ``LATELY_S`` of the newest commit, and nobody answers for."""
+        return [one for one in self._open if one.kind == "slower" and self._is_new(one)]
+
+    @cached_property
+    def failing(self) -> list[Finding]:
+        """What fails, as long ago as it may be: no value is no clean bill."""
+        return [one for one in self._open if one.kind != "slower"]
+
+    @cached_property
+    def older(self) -> list[Finding]:
+        """What got slower before, and still is: known, and nobody has to act today."""
+        return [one for one in self._open if one.kind == "slower" and not self._is_new(one)]
+
+    @cached_property
+    def _open(self) -> list[Finding]:
         return [one for one in self._with("open") if one.identity not in self.acceptances]
+
+    def _is_new(self, finding: Finding) -> bool:
+        newest = self.judgement.history.measured[-1].time_s
+        return self.commit(finding.since).time_s >= newest - LATELY_S
 
     @cached_property
     def accepted(self) -> list[Finding]:
@@ -92,14 +112,23 @@ class View:
         measured = self.judgement.history.measured
         if not measured:
             return "Nothing was measured: this is no clean bill"
+        more = f"; {_many(len(self.older), 'older finding')} open still" if self.older else ""
+        more += f"; {_many(len(self.accepted), 'finding')} accepted" if self.accepted else ""
+        failed = len({c.series for one in self.failing for c in self._standing(one)})
+        fails = f"{_many(failed, 'series')} without a value any more"
         if not self.attention:
-            but = f"; {_many(len(self.accepted), 'finding')} accepted" if self.accepted else ""
-            return f"No open regression in {_many(len(measured), 'measured commit')}{but}"
+            said = f"No open regression in {_many(len(measured), 'measured commit')}"
+            if not self.judgement.coverage.enough:
+                said = "Too few series could be judged: this is no clean bill"
+            if self.failing:
+                said = f"{_many(len(self.failing), 'failure')} to look at: {fails}"
+            return said + more
+        fails = f"; {fails}" if self.failing else ""
         series = sum(len(self._standing(finding)) for finding in self.attention)
         commits = len({finding.since for finding in self.attention})
         return (
             f"{_many(len(self.attention), 'finding')} to look at: {_many(series, 'series change')}"
-            f" for the worse at {_many(commits, 'commit')}"
+            f" for the worse at {_many(commits, 'commit')}{fails}{more}"
         )
 
     @cached_property
@@ -174,5 +203,5 @@ def _shared(names: Iterable[str]) -> str:
 def _many(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
-    plural = {"series change": "series changed"}.get(noun, f"{noun}s")
+    plural = {"series change": "series changed", "series": "series"}.get(noun, f"{noun}s")
     return f"{count:,} {plural}"

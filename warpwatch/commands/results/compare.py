@@ -55,6 +55,7 @@ def _document(base: str, newer: str, verdict: Compared) -> dict[str, object]:
         "base": base,
         "head": newer,
         "exit_code": verdict.exit_code,
+        "coverage": {"judged": verdict.judged, "measured_at_base": verdict.measured},
         "expected_false_alarms": verdict.run.expected_false,
         "looks_like_noise": verdict.run.symmetric,
         "series": [
@@ -110,6 +111,7 @@ def _print_table(base: str, newer: str, verdict: Compared, show_all: bool) -> No
     counts = {word: sum(c.verdict == word for c in judged) for word in ORDER}
     summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     print(f"{base[:10]} -> {newer[:10]}: {summary or 'nothing was measured at either commit'}")
+    print(f"{verdict.judged} series judged, of {verdict.measured} with a value at base")
     if verdict.run.symmetric:
         print("as many series improved as regressed a little: noise, so none of those counts")
     noisy = sum(not one.exact and not one.evidence for one in verdict.run.judged)

@@ -39,6 +39,12 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--branch", default="HEAD", help="whose history is shown (default: HEAD)")
     parser.add_argument(
+        "--machines",
+        choices=("name", "model"),
+        default="name",
+        help="which machines are one: of one name (default), or of one model of processor and card",
+    )
+    parser.add_argument(
         "--directions", type=Path, metavar="FILE", help="TOML: which way is better, by name or unit"
     )
 
@@ -68,11 +74,12 @@ def sources_of(args: argparse.Namespace) -> Sources:
     if missing:
         raise ValueError(f"--results: no folder {' '.join(missing)}")
     directions = read_directions(args.directions) if args.directions else Directions()
-    return Sources(tuple(folders), repository_of(args), args.branch, directions)
+    repository = repository_of(args)
+    return Sources(tuple(folders), repository, args.branch, directions, args.machines)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit 0 when the site shows at least one result, 3 when nothing was measured."""
+    """Exit 0 when the site shows results, 3 when nothing was measured or too little was judged."""
     with Workers() as workers:
         outcome = build(sources_of(args), args.out, args.project, workers=workers)
     if outcome.judgement is None:
@@ -89,5 +96,6 @@ def main(args: argparse.Namespace) -> int:
             f"{len(outcome.judgement.findings)} findings",
             file=sys.stderr,
         )
+        print(outcome.judgement.coverage.sentence, file=sys.stderr)
     print(args.out / "index.html")
-    return 0 if outcome.measured else 3
+    return 0 if outcome.enough else 3

@@ -10,16 +10,19 @@ from dataclasses import replace
 import numpy as np
 
 from warpwatch.judge.evidence.lookup import Evidence
-from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey
+from warpwatch.judge.model.core import Change, Commit, Finding, FindingKind, SeriesKey
 from warpwatch.judge.results.history import History, SeriesInfo, Table
-from warpwatch.judge.series.changes import kind, still_stands
+from warpwatch.judge.series.changes import still_stands
 
 from .attribution import Attribution, Ranged
 from .joining import Group, grouped
+from .losses import sorted_by_kind
 
-_MOST = math.log(100)
 _MOST_LOST = 1.0  # a metric that is no time counts as if the time followed it, up to twice the time
 _SECONDS = {"seconds": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+
+# Accepted findings are known by these words.
+_SIDES: Mapping[FindingKind, str] = {"slower": "hurt", "faster": "helped"}
 
 Home = tuple[str, str, str]
 
@@ -29,9 +32,9 @@ def group(
 ) -> list[Finding]:
     """One finding for every cause and direction, the costliest first.
 
-    ``grouping`` says which changes share a cause, and where it lies. What got slower and what no
-    longer runs at the same commit are one finding. Where some of what it holds for the worse has
-    recovered, the rest comes first and is what it costs.
+    ``grouping`` says which changes share a cause, and where it lies; ``losses``, which of them are
+    failures. A benchmark that fails now and then is one finding. Where some of what a finding holds
+    for the worse has recovered, the rest comes first and is what it costs.
 
     Args:
         changes: all of each series, oldest first.
@@ -42,30 +45,29 @@ def group(
         The findings.
     """
     places = {info.key: (t, row) for t in history.tables for row, info in enumerate(t.series)}
-    sides: dict[str, list[Ranged]] = {}
-    newest: dict[SeriesKey, Change] = {}
-    for change in changes:
-        newest[change.series] = change
-        side = kind(change)
-        if side != "gained":
-            side = "hurt" if side == "lost" else side
-            sides.setdefault(side, []).append(_ranged(change, history, places))
+    every = list(changes)
+    newest: dict[SeriesKey, Change] = {change.series: change for change in every}
     times, causes = _Times(history), Attribution(history, evidence)
     findings: list[Finding] = []
     taken: set[str] = set()
-    for name, found in sides.items():
-        costs = [_cost([one], times) for one in found]
-        for part in grouped(found, costs):
+    for name, found in sorted_by_kind(every, places).items():
+        ranged = [_ranged(change, history, places) for change in found]
+        if name == "flaky":
+            parts = _by_benchmark(ranged)
+        else:
+            parts = grouped(ranged, [_cost([one], times) for one in ranged])
+        for part in parts:
             findings.append(_finding(name, part, history, times, causes, newest, taken))
-    findings.sort(key=lambda finding: (-finding.cost, finding.identity))
+    findings.sort(key=lambda one: (-one.cost, -len(one.changes), one.identity))
     return findings
 
 
-def weight(change: Change) -> float:
-    """How much a change stands out: the size of its ratio, at most a factor of 100."""
-    if change.verdict in ("missing", "not applicable") or not change.ratio > 0:
-        return _MOST
-    return min(abs(math.log(change.ratio)), _MOST) * change.step.confidence
+def _by_benchmark(ranged: Sequence[Ranged]) -> list[Group]:
+    """All failures of a benchmark that fails now and then, the newest first."""
+    found: dict[str, list[Ranged]] = {}
+    for one in sorted(ranged, key=lambda one: -one.at):
+        found.setdefault(one.info.key.benchmark, []).append(one)
+    return [Group(tuple(of), of[0].first, of[0].last, 1.0) for of in found.values()]
 
 
 class _Times:
@@ -132,7 +134,7 @@ def _ranged(change: Change, history: History, places: dict[SeriesKey, tuple[Tabl
 
 
 def _finding(
-    side: str,
+    kind: FindingKind,
     part: Group,
     history: History,
     times: _Times,
@@ -152,21 +154,24 @@ def _finding(
     # Exact steps know their commit; the identity must not depend on a noisy one's estimate.
     exact = [one for one in members if one.info.meaning.exact]
     name = (exact or members)[0].change.first_commit
-    identity = _hashed(f"{side} {name}")
+    if kind == "flaky":
+        name = members[0].info.key.benchmark
+    identity = _hashed(f"{_SIDES.get(kind, kind)} {name}")
     if identity in taken:
-        identity = _hashed(f"{side} {name} {members[0].change.series}")
+        identity = _hashed(f"{kind} {name} {members[0].change.series}")
     taken.add(identity)
     blamed = causes.blame(members, bool(touching))
-    standing, recovered = _apart(members, newest) if side == "hurt" else (members, [])
+    standing, recovered = _apart(members, newest) if kind != "faster" else (members, [])
     members = [*standing, *recovered]
     return Finding(
         identity=identity,
         verdict=members[0].change.verdict,
         commits=commits,
         changes=tuple(one.change for one in members),
-        cost=_cost(standing, times),
+        cost=_cost(standing, times) if kind in _SIDES else 0.0,
         cause=blamed.cause,
         why=blamed.why,
+        kind=kind,
         sure=part.sure,
     )
 

@@ -17,6 +17,7 @@ from warpwatch.judge.results.folders import list_folders, read_folders
 from warpwatch.judge.results.history import History, SeriesInfo, Table
 from warpwatch.judge.results.processes import Workers
 from warpwatch.judge.series.changes import series_changes, still_stands
+from warpwatch.judge.series.coverage_statement import Coverage, coverage
 
 from .causes import reasons
 from .grouping import group
@@ -43,6 +44,11 @@ class Judgement:
             for one in self.findings
         )
         return replace(self, findings=tuple(findings))
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """How much of the history could be judged."""
+        return coverage(self.history)
 
     @cached_property
     def by_commit(self) -> dict[str, list[Change]]:

@@ -7,6 +7,7 @@ from typing import Literal
 
 Better = Literal["lower", "higher"]
 Verdict = Literal["regressed", "improved", "unchanged", "inconclusive", "missing", "not applicable"]
+FindingKind = Literal["slower", "faster", "lost", "flaky", "failed build"]
 PointState = Literal["measured", "failed", "not applicable"]
 
 
@@ -111,6 +112,8 @@ class Finding:
     # What speaks for the cause, in one sentence.
     why: str = ""
     reasons: tuple[str, ...] = field(default=())
+    # A failure is no slowdown: lost, flaky and failed builds are listed apart.
+    kind: FindingKind = "slower"
     # The probability that the commits hold the cause.
     sure: float = 1.0
 

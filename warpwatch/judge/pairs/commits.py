@@ -21,6 +21,7 @@ from .run_verdict import Judged, RunVerdict, settle
 
 _WANDER_POINTS = 8
 _WORSE = ("regressed", "missing")
+_KNOWN = ("unchanged", "improved", "regressed", "missing")
 ORDER: tuple[Verdict, ...] = (
     "missing",
     "regressed",
@@ -55,12 +56,29 @@ class Compared:
     @property
     def exit_code(self) -> int:
         """0 clean, 1 where something is worse that nobody accepted, 3 where it cannot be told."""
-        judged = [c for c in self.comparisons if c.series.meaning.role == "verdict"]
-        verdicts = {c.verdict for c in judged}
-        if any(c.verdict in _WORSE and not c.accepted for c in judged):
+        verdicts = {c.verdict for c in self._asked}
+        if any(c.verdict in _WORSE and not c.accepted for c in self._asked):
             return 1
-        known = verdicts & {"unchanged", "improved", "regressed", "missing"}
-        return 0 if known and "inconclusive" not in verdicts else 3
+        return 0 if self.judged and "inconclusive" not in verdicts and self._enough else 3
+
+    @property
+    def judged(self) -> int:
+        """How many series that may raise an alarm could be judged."""
+        return sum(c.verdict in _KNOWN for c in self._asked)
+
+    @property
+    def measured(self) -> int:
+        """How many of them have a value at base: to these head is to be held."""
+        return sum(c.before is not None for c in self._asked)
+
+    @property
+    def _asked(self) -> list[Comparison]:
+        return [c for c in self.comparisons if c.series.meaning.role == "verdict"]
+
+    @property
+    def _enough(self) -> bool:
+        told = sum(c.before is not None and c.verdict in _KNOWN for c in self._asked)
+        return 2 * told >= self.measured
 
 
 def compare(history: History, base: str, newer: str) -> list[Comparison]:

@@ -19,16 +19,32 @@ from warpwatch.judge.results.result_file import ABSENT, FAILED, Layout, ResultFi
 from .asv_results import combinations
 from .folders import Results
 from .history import History, SeriesInfo, Table
+from .machines import Identity, identified
 
 # Fields of a machine whose change splits no history: a kernel update or more memory is no border.
 _COLUMNS_AT_ONCE = 16  # of a table that is filled
-_NO_BORDER = frozenset(("machine", "os", "ram", "version", "python", "hostname"))
+_NO_BORDER = frozenset(("machine", "os", "ram", "version", "python", "hostname", "node", "release"))
 
 
 def assemble(
-    results: Results, repo: Path | None, directions: Directions, revision: str = "HEAD"
+    results: Results,
+    repo: Path | None,
+    directions: Directions,
+    revision: str = "HEAD",
+    identity: Identity = "name",
 ) -> History:
-    """The history of all results along the commits of ``repo``, or along dates without one."""
+    """The history of all results along the commits of ``repo``, or along dates without one.
+
+    Args:
+        results: what was read.
+        repo: the repository of the measured commits.
+        directions: which way is better, where benchmarks do not say.
+        revision: whose history is shown.
+        identity: which machines are one, as ``machines.identified`` tells.
+
+    Returns:
+        The history; its notices say what is left out.
+    """
     notices = list(results.notices)
     commits = _commits(results, repo, revision, notices)
     positions = {commit.hash: commit.position for commit in commits.ordered}
@@ -41,14 +57,15 @@ def assemble(
     kinds = _Kinds(results.benchmarks, directions)
     builders: dict[tuple[str, str], _Builder] = {}
     # Older measurements first: the newest one of a commit is the one that stays.
-    for machine, file in sorted(results.files, key=_age):
+    files = identified(results.files, positions, identity)
+    for machine, file in sorted(files, key=_age):
         position = positions.get(file.commit)
         if position is None:
             continue
         for owner in kinds.owners(file.rows, machine):
             home = (owner, file.environment if owner else _compiler(file))
             if home not in builders:
-                builders[home] = _Builder(*home, results.machines.get(owner, {}), kinds)
+                builders[home] = _Builder(*home, results.machines.get(owner, file.machine), kinds)
             builders[home].add(position, file)
     tables = tuple(builders[home].table(commits.ordered) for home in sorted(builders))
     folders = {info.meaning.sources for table in tables for info in table.series} - {""}

@@ -60,7 +60,7 @@ def parse(path: Path, data: dict[str, Any]) -> ResultFile:
         commit,
         f"{ENVIRONMENT}, Python {str(machine_info.get('python_version', ''))[:20]}",
         started_ms,
-        Fields(data, []).texts("machine_info"),
+        _machine(data, machine_info),
         str(machine_info.get("python_version", ""))[:20],
         {},
         started_ms,
@@ -70,6 +70,23 @@ def parse(path: Path, data: dict[str, Any]) -> ResultFile:
         (medians * factors).astype(np.float32),
         tuple(left_out),
     )
+
+
+def _machine(data: dict[str, Any], machine_info: dict[str, Any]) -> dict[str, str]:
+    """What matters for time, under asv's names. A host's name does not, nor its kernel."""
+    told = Fields(data, []).texts("machine_info")
+    processor = machine_info.get("cpu")
+    models = [told.get("processor", "")]
+    if isinstance(processor, dict):
+        known = Fields({"cpu": processor}, []).texts("cpu")
+        models = [known.get("brand_raw", ""), known.get("brand", ""), *models]
+    found = {
+        "cpu": next(filter(None, models), ""),
+        "arch": told.get("machine", ""),
+        "system": told.get("system", ""),
+        "python_implementation": told.get("python_implementation", ""),
+    }
+    return {field: value for field, value in found.items() if value}
 
 
 def _object(data: dict[str, Any], name: str, problems: list[str]) -> dict[str, Any]:

@@ -79,14 +79,14 @@ def series_changes(table: Table, row: int) -> list[Change]:
 
 def still_stands(change: Change, last: Change, table: Table, row: int) -> bool:
     """Whether a change is still there after ``last``, the last one of its series: at least a tenth
-    of it, or, of what was lost, that nothing came back.
+    of it, or, of what was lost, that it never came back.
 
     No change reaches across a border, but what is as it was behind one, or back, stands no more.
     """
     values = table.values[row, table.present(row)]
     before, after = change.step.before, change.step.after
     if np.isnan(after):
-        return not np.isfinite(values[-1])
+        return not np.isfinite(values[change.step.index :]).any()
     level, border = last.step.after, max(table.borders(row), default=0)
     if border > last.step.index:
         behind = values[border:][np.isfinite(values[border:])]

@@ -18,6 +18,7 @@ Floats = NDArray[np.float64]
 WINDOW = 5  # points on each side, and between two jumps
 _SPIKE_SIGMA = 3.0  # farther from the median of five is cut off
 _MEANS_SIGMA = 0.63  # of the difference of two means of five
+_ABRUPT = 0.4  # of its height a jump has between two neighbours
 _ABOVE = 1.3  # of its own deviations, above the highest that so many places reach on average
 
 
@@ -37,7 +38,8 @@ def jumps(values: Floats, least: int) -> list[int]:
     n = len(values)
     if n < 2 * least:
         return []
-    sigma = robust_sigma(values[1:] - values[:-1]) / np.sqrt(2.0)
+    apart = values[1:] - values[:-1]
+    sigma = robust_sigma(apart) / np.sqrt(2.0)
     if sigma <= TINY:
         return []
     height = _heights(values[None], np.array([sigma]), least)[0]
@@ -49,7 +51,11 @@ def jumps(values: Floats, least: int) -> list[int]:
     tops = np.flatnonzero((height == around) & (height > limit))
     found: list[int] = []
     for place in (tops[np.argsort(-height[tops], kind="stable")] + least).tolist():
-        if all(abs(place - other) >= WINDOW for other in found):
+        # A wave of ten commits and more is as high, but comes little by little.
+        abrupt = (
+            np.abs(apart[max(place - 3, 0) : place + 2]).max() >= _ABRUPT * height[place - least]
+        )
+        if abrupt and all(abs(place - other) >= WINDOW for other in found):
             found.append(place)
     return sorted(found)
 

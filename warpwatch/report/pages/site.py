@@ -54,7 +54,8 @@ class Site:
     @cached_property
     def findings(self) -> list[Finding]:
         view = self.view
-        return [*view.attention, *view.accepted, *view.recovered, *view.other]
+        worse = (*view.attention, *view.failing, *view.older)
+        return [*worse, *view.accepted, *view.recovered, *view.other]
 
 
 def _index(site: Site) -> None:
@@ -73,6 +74,8 @@ def _index(site: Site) -> None:
         measured=len(history.measured),
         series=len(judgement.places),
         attention=view.attention,
+        failing=view.failing,
+        older=view.older,
         other=view.other,
         accepted=view.accepted,
         recovered=view.recovered,
