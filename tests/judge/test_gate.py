@@ -15,7 +15,6 @@ from warpwatch.judge.pairs.gate import (
     FALSE_ALARM_RATE,
     Gate,
     Plan,
-    Stored,
     judge_exact,
     judge_groups,
     judge_pairs,
@@ -23,6 +22,7 @@ from warpwatch.judge.pairs.gate import (
 )
 from warpwatch.judge.series.noise import classify
 from warpwatch.judge.statistics import synthetic
+from warpwatch.judge.statistics.stored import Stored
 
 LATENCY = thresholds.load().of("latency_cold")
 
@@ -211,7 +211,11 @@ def test_stored_intervals_are_judged_by_the_same_rules(
 @pytest.mark.parametrize(
     ("low", "high", "reason"),
     [
-        (math.nan, math.nan, "no samples were stored"),
+        (
+            math.nan,
+            math.nan,
+            "no samples were stored, and too few values to say how far they wander",
+        ),
         (-5.0, 205.0, "an interval reaches to 0 or has no end"),
         (-math.inf, math.inf, "an interval reaches to 0 or has no end"),
     ],
@@ -219,3 +223,20 @@ def test_stored_intervals_are_judged_by_the_same_rules(
 def test_an_interval_that_says_nothing_is_named(low: float, high: float, reason: str) -> None:
     found = judge_stored(Stored(100.0, low, high), Stored(110.0, 109.0, 111.0), "lower", LATENCY)
     assert (found.verdict, found.reason) == ("inconclusive", reason)
+
+
+@pytest.mark.parametrize(
+    ("head", "lone", "verdict"),
+    [
+        (130.0, 0.001, "regressed"),
+        (70.0, 0.001, "improved"),
+        (100.1, 0.001, "unchanged"),
+        (130.0, 0.1, "inconclusive"),  # it wanders as far
+        (130.0, math.nan, "inconclusive"),
+    ],
+)
+def test_single_values_are_held_against_how_far_their_history_wanders(
+    head: float, lone: float, verdict: str
+) -> None:
+    sides = [Stored(value, math.nan, math.nan) for value in (100.0, head)]
+    assert judge_stored(sides[0], sides[1], "lower", LATENCY, lone=lone).verdict == verdict

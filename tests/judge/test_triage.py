@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.reports import trees
 from warpwatch.__main__ import main
 from warpwatch.judge.findings import triage
+from warpwatch.judge.findings.judgement import judge_folders
 from warpwatch.judge.model.core import Finding
 
 TODAY = datetime.date.today()
@@ -84,3 +86,32 @@ def test_any_text_is_written_so_that_it_reads_back(
         assert triage.load(file) == ()
     else:
         assert triage.load(file) == (acceptance,)
+
+
+def test_what_is_open_before_a_day_is_accepted_in_one_command(
+    tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    day = 86_400
+    tree = trees.compiled_tree(
+        tmp_path / "t", {"launches": [1, 2, 2, 2], "spilled_bytes": [0, 0, 0, 8]}
+    )
+    history = judge_folders([tree.results], tree.repo)
+    moment = history.commit(tree.commits[1]).time_s
+    given = ["--results", str(tree.results), "--repo", str(tree.repo), "--file", str(file)]
+    command = ["accept", "--owner", "ada", "--reason", "the baseline", *given]
+
+    def before(time_s: int) -> list[str]:
+        date = datetime.datetime.fromtimestamp(time_s, datetime.UTC).date().isoformat()
+        return [*command, "--before", date]
+
+    assert main(before(moment - day)) == 0
+    assert "0 findings are accepted" in capsys.readouterr().out
+    assert triage.load(file) == ()
+    assert main(before(moment + 2 * day)) == 0
+    accepted = {one.finding for one in triage.load(file)}
+    assert accepted == {one.identity for one in history.findings}
+    # Again: what is accepted is no mistake.
+    assert main(before(moment + 2 * day)) == 0
+    for wrong in ([ID, "--before", "2026-01-01"], ["--before", "yesterday"], []):
+        with pytest.raises(SystemExit, match="2"):
+            main([*command, *wrong])

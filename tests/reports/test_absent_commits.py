@@ -10,9 +10,11 @@ import pytest
 from tests.reports import trees
 from tests.reports.test_judgement import changes_of, results_of
 from warpwatch.judge.findings.judgement import judge
+from warpwatch.judge.model.commits import head
 from warpwatch.judge.model.directions import Directions
 from warpwatch.judge.results.assembly import assemble
 from warpwatch.judge.series.changes import kind
+from warpwatch.report.words import share
 
 
 def test_without_git_the_dates_order_the_commits(tmp_path: Path) -> None:
@@ -53,3 +55,42 @@ def test_a_commit_of_another_branch_is_left_out(tmp_path: Path) -> None:
     history = assemble(results_of(tree), tree.repo, Directions(), "main")
     assert [commit.hash for commit in history.commits] == tree.commits[:2]
     assert "1 measured commits are not on the branch and are left out" in history.notices[-1]
+
+
+def test_where_another_branch_has_the_commits_it_is_named(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 1, 2]})
+    identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.invalid"]
+    for command in ("checkout -q --orphan other", "commit -q --allow-empty -mo"):
+        whole = ["git", "-C", str(tree.repo), *identity, *command.split()]
+        subprocess.run(whole, check=True, timeout=120)
+    history = assemble(results_of(tree), tree.repo, Directions(), "other")
+    assert [commit.hash for commit in history.commits] == tree.commits
+    assert (
+        "no measured commit is on other, but main has them: give `--branch main`"
+        in (history.notices[-1])
+    )
+
+
+def test_a_revision_that_git_does_not_know_is_named(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 1)
+    with pytest.raises(ValueError, match=r"^no-such-branch: no such commit in "):
+        head(tree.repo, "no-such-branch")
+
+
+def test_measurements_that_lie_where_none_is_looked_for_are_named(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1, 2]})
+    (tree.results / "google-benchmark.json").write_text("{}")
+    (tree.results / "rig" / "times.csv").write_text("a,1")
+    (notice,) = results_of(tree).notices
+    assert "2 files are no results of asv or pytest-benchmark" in notice
+    assert "google-benchmark.json, times.csv" in notice
+
+
+def test_a_relative_change_reads_as_percent_as_far_as_that_can_be_read() -> None:
+    assert [share(value) for value in (0.025, 9.99, 1e39, float("inf"), float("nan"))] == [
+        "2.5%",
+        "999.0%",
+        "only a change of more than 1000 %",
+        "no change",
+        "no change",
+    ]

@@ -14,9 +14,10 @@ import pytest
 from tests.reports import trees
 from warpwatch.__main__ import main
 from warpwatch.judge.model.thresholds import Threshold
-from warpwatch.judge.pairs.gate import Stored, judge_stored
+from warpwatch.judge.pairs.gate import judge_stored
 from warpwatch.judge.results.asv_results import read_result
 from warpwatch.judge.results.strict_json import RejectedError
+from warpwatch.judge.statistics.stored import Stored
 
 TEST = "def test_sum(benchmark):\n    benchmark(lambda: sum(range({count})))\n"
 

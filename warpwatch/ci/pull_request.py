@@ -193,6 +193,12 @@ def conclude(comparisons: Sequence[Comparison], *, complete: bool = True) -> tup
             "action_required",
             "nothing that was measured at both commits could be told apart or equal",
         )
+    if "mixed" in verdicts:
+        return (
+            "action_required",
+            "kernels got better and worse at once, and which weighs more is not known: measure "
+            "them on a card, or accept it by hand",
+        )
     if not complete:
         return "action_required", "not all of it was measured: run the missing shards again"
     return ("neutral" if "inconclusive" in verdicts else "success"), ""

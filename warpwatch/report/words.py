@@ -20,6 +20,7 @@ SHAPES = {
     "lost": "✕",
     "gained": "✚",
     "unchanged": "●",
+    "mixed": "◆",
     "inconclusive": "◇",
     "not applicable": "○",
 }
@@ -73,6 +74,13 @@ def size(change: Change) -> str:
     if change.ratio >= 3:
         return f"{change.ratio:.3g}x"
     return f"{100 * (change.ratio - 1):+.3g} %"
+
+
+def share(value: float) -> str:
+    """A relative change as percent, as far as percent can be read."""
+    if not math.isfinite(value):
+        return "no change"
+    return f"{value:.1%}" if value < 10.0 else "only a change of more than 1000 %"
 
 
 def headed(change: Change, status: str) -> str:

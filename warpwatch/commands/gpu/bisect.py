@@ -196,7 +196,9 @@ def search(commits: Sequence[str], judge: Judge, tell: Callable[[str], None]) ->
 def worst(judged: Sequence[Judged]) -> Verdict:
     """One word for a commit: a regression of any verdict metric, else what is least sure."""
     verdicts = {one.judgement.verdict for one in judged if not one.evidence}
-    order: tuple[Verdict, ...] = ("missing", "regressed", "inconclusive", "improved", "unchanged")
+    order: tuple[Verdict, ...] = (
+        *("missing", "regressed", "mixed", "inconclusive", "improved", "unchanged"),
+    )
     return next((word for word in order if word in verdicts), "not applicable")
 
 

@@ -27,6 +27,7 @@ from warpwatch.judge.model import advice, thresholds
 from warpwatch.judge.model.thresholds import Thresholds
 from warpwatch.judge.pairs.gate import Plan, judge_exact
 from warpwatch.judge.pairs.run_verdict import Judged, RunVerdict, settle
+from warpwatch.report.words import share
 from warpwatch.session import utilization, versions
 
 SCHEMA_VERSION = 1
@@ -256,7 +257,10 @@ def _causes(verdict: RunVerdict) -> dict[str, list[str]]:
 
 def lines(base: str, head: str, verdict: RunVerdict, show_all: bool) -> list[str]:
     """The table, the causes, and one line that says it all."""
-    rank = ("missing", "regressed", "inconclusive", "improved", "not applicable", "unchanged")
+    rank = (
+        *("missing", "regressed", "mixed", "inconclusive", "improved", "not applicable"),
+        "unchanged",
+    )
     judged = sorted(
         (one for one in verdict.judged if not one.evidence),
         key=lambda one: (rank.index(one.judgement.verdict), -_size(one)),
@@ -284,7 +288,7 @@ def lines(base: str, head: str, verdict: RunVerdict, show_all: bool) -> list[str
         seen = [one.judgement.smallest_seen for one in noisy if one.judgement.smallest_seen > 0]
         out.append(
             f"of {len(noisy)} noisy series, {verdict.expected_false:.2g} false alarms are "
-            f"expected; the coarsest would have seen {max(seen, default=math.nan):.1%}"
+            f"expected; the coarsest would have seen {share(max(seen, default=math.nan))}"
         )
     return out
 
@@ -295,7 +299,7 @@ def _why(one: Judged) -> str:
         return found.reason
     return (
         f"{found.reason}; {found.pairs} pairs, {found.noise} noise, "
-        f"would have seen {found.smallest_seen:.1%}"
+        f"would have seen {share(found.smallest_seen)}"
     )
 
 

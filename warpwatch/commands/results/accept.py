@@ -1,4 +1,4 @@
-"""Accepts a finding, with an owner, a reason and an expiry, in reports/triage.toml."""
+"""Accepts findings, with an owner, a reason and an expiry, in reports/triage.toml."""
 
 from __future__ import annotations
 
@@ -7,24 +7,60 @@ import datetime
 from pathlib import Path
 
 from warpwatch.judge.findings import triage
+from warpwatch.judge.findings.judgement import judge
+from warpwatch.report.builder import load
+
+from .report import add_source_arguments, sources_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("finding", help="its identity, as the report shows it")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("finding", nargs="?", help="its identity, as the report shows it")
+    which.add_argument("--before", type=_date, metavar="DATE",
+                       help="instead: every open finding of commits before that day, as a "
+                            "baseline (2026-01-31)")  # fmt: skip
     parser.add_argument("--owner", required=True, help="who answers for it")
     parser.add_argument("--reason", required=True, help="why it is accepted, in words")
     parser.add_argument("--days", type=int, default=90, metavar="N",
                         help="until it counts again (default %(default)s)")  # fmt: skip
     parser.add_argument("--file", type=Path, default=triage.default_file(), metavar="FILE")
+    add_source_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
+    """Exit 0 when the findings are accepted."""
     today = datetime.date.today()
     if not 1 <= args.days <= triage.LONGEST_DAYS:
         raise ValueError(f"--days: expected 1 to {triage.LONGEST_DAYS}, got {args.days}")
     expires = today + datetime.timedelta(days=args.days)
+    names = _open_before(args) if args.before else [args.finding]
     triage.accept(
-        args.file, triage.Acceptance(args.finding, args.owner, args.reason, today, expires)
+        args.file,
+        *(triage.Acceptance(name, args.owner, args.reason, today, expires) for name in names),
     )
-    print(f"{args.finding} is accepted until {expires}; commit {args.file}")
+    said = f"{len(names)} findings are" if args.before else f"{args.finding} is"
+    print(f"{said} accepted until {expires}; commit {args.file}")
     return 0
+
+
+def _open_before(args: argparse.Namespace) -> list[str]:
+    """The open findings of commits before a day that the file does not know yet."""
+    judgement = judge(load(sources_of(args)))
+    known = {one.finding for one in triage.load(args.file)}
+    end = datetime.datetime.combine(args.before, datetime.time(), datetime.UTC).timestamp()
+    return [
+        one.identity
+        for one in judgement.findings
+        if judgement.status(one) == "open"
+        and one.identity not in known
+        and judgement.commit(one.since).time_s < end
+    ]
+
+
+def _date(text: str) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected a date such as 2026-01-31, got {text!r}"
+        ) from None

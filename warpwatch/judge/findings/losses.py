@@ -61,10 +61,13 @@ def _when(change: Change, places: Mapping[SeriesKey, tuple[Table, int]]) -> tupl
 def _failed_builds(
     changes: Sequence[Change], places: Mapping[SeriesKey, tuple[Table, int]]
 ) -> set[tuple[int, str]]:
-    """The tables and commits at which nearly all that ran before failed."""
+    """The tables and commits at which nearly all that ran before failed.
+
+    What compiles has no machine whose build could fail, and a metric of its own that says so.
+    """
     lost: dict[tuple[int, str], int] = {}
     for change in changes:
-        if change.verdict == "missing":
+        if change.verdict == "missing" and change.series.machine:
             when = _when(change, places)
             lost[when] = lost.get(when, 0) + 1
     tables = {id(table): table for table, _ in places.values()}

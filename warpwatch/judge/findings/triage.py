@@ -72,21 +72,33 @@ def load(path: Path | None = None) -> tuple[Acceptance, ...]:
     return tuple(acceptances)
 
 
-def accept(path: Path, acceptance: Acceptance) -> None:
-    """Append to ``path``; ``ValueError`` for what ``load`` would refuse, and nothing is written."""
-    if any(one.finding == acceptance.finding for one in load(path)):
-        raise ValueError(f"finding {acceptance.finding} is accepted already, in {path}")
-    wrong = _mistakes(vars(acceptance))
-    if wrong:
-        raise ValueError("; ".join(wrong))
-    text = (
-        "\n[[accepted]]\n"
-        f"finding = {json.dumps(acceptance.finding)}\n"
-        f"owner = {_text(acceptance.owner)}\n"
-        f"reason = {_text(acceptance.reason)}\n"
-        f"accepted = {acceptance.accepted.isoformat()}\n"
-        f"expires = {acceptance.expires.isoformat()}\n"
-    )
+def accept(path: Path, *acceptances: Acceptance) -> None:
+    """Append to a file; what ``load`` would refuse is refused, and nothing is written.
+
+    Args:
+        path: the file.
+        acceptances: what is accepted.
+
+    Raises:
+        ValueError: one is accepted already, or something is wrong with it.
+    """
+    known = {one.finding for one in load(path)}
+    text = ""
+    for acceptance in acceptances:
+        if acceptance.finding in known:
+            raise ValueError(f"finding {acceptance.finding} is accepted already, in {path}")
+        known.add(acceptance.finding)
+        wrong = _mistakes(vars(acceptance))
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        text += (
+            "\n[[accepted]]\n"
+            f"finding = {json.dumps(acceptance.finding)}\n"
+            f"owner = {_text(acceptance.owner)}\n"
+            f"reason = {_text(acceptance.reason)}\n"
+            f"accepted = {acceptance.accepted.isoformat()}\n"
+            f"expires = {acceptance.expires.isoformat()}\n"
+        )
     with path.open("a", encoding="utf-8") as file:
         file.write(text)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +28,35 @@ class Commits:
 
 
 def head(repo: Path, revision: str = "HEAD") -> str:
-    """The hash of ``revision``; ``ValueError`` says what git said."""
-    return _git(repo, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").strip()
+    """The hash of ``revision``; ``ValueError`` names what git does not know."""
+    try:
+        named = f"{revision}^{{commit}}"
+        return _git(repo, "rev-parse", "--verify", "--end-of-options", named).strip()
+    except ValueError as error:
+        raise ValueError(f"{revision}: no such commit in {repo.resolve()} ({error})") from None
+
+
+def branches_with(repo: Path, commits: Iterable[str]) -> list[str]:
+    """The branches that hold the newest of ``commits`` that the repository knows.
+
+    Args:
+        repo: the repository.
+        commits: hashes, the newest first; few, as git looks for each.
+
+    Returns:
+        Names of branches; empty where none holds any.
+    """
+    for commit in commits:
+        try:
+            found = _git(
+                repo, "for-each-ref", f"--contains={commit}", "--format=%(refname:short)",
+                "refs/heads", "refs/remotes",
+            )  # fmt: skip
+        except ValueError:  # not of this repository
+            continue
+        if found.strip():
+            return found.split()
+    return []
 
 
 def read_commits(repo: Path, revision: str = "HEAD") -> Commits:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Better = Literal["lower", "higher"]
-Verdict = Literal["regressed", "improved", "unchanged", "inconclusive", "missing", "not applicable"]
+Verdict = Literal[
+    "regressed", "improved", "unchanged", "mixed", "inconclusive", "missing", "not applicable"
+]
 FindingKind = Literal["slower", "faster", "lost", "flaky", "failed build"]
 PointState = Literal["measured", "failed", "not applicable"]
 

@@ -15,16 +15,18 @@ from warpwatch.judge.model.names import home, params
 from warpwatch.judge.model.thresholds import Thresholds
 from warpwatch.judge.results.history import UNASKED, History, SeriesInfo, Table
 from warpwatch.judge.results.result_file import ABSENT, FAILED
+from warpwatch.judge.statistics.stored import Stored
 
-from .gate import Judgement, Stored, judge_exact, judge_stored
+from .gate import Judgement, judge_exact, judge_stored
 from .run_verdict import Judged, RunVerdict, settle
 
 _WANDER_POINTS = 8
 _WORSE = ("regressed", "missing")
-_KNOWN = ("unchanged", "improved", "regressed", "missing")
+_KNOWN = ("unchanged", "improved", "regressed", "mixed", "missing")
 ORDER: tuple[Verdict, ...] = (
     "missing",
     "regressed",
+    "mixed",
     "inconclusive",
     "improved",
     "not applicable",
@@ -59,7 +61,8 @@ class Compared:
         verdicts = {c.verdict for c in self._asked}
         if any(c.verdict in _WORSE and not c.accepted for c in self._asked):
             return 1
-        return 0 if self.judged and "inconclusive" not in verdicts and self._enough else 3
+        open_ = verdicts & {"inconclusive", "mixed"}
+        return 0 if self.judged and not open_ and self._enough else 3
 
     @property
     def judged(self) -> int:
@@ -77,8 +80,8 @@ class Compared:
 
     @property
     def _enough(self) -> bool:
-        told = sum(c.before is not None and c.verdict in _KNOWN for c in self._asked)
-        return 2 * told >= self.measured
+        judged = sum(c.before is not None and c.verdict in _KNOWN for c in self._asked)
+        return 2 * judged >= self.measured
 
 
 def compare(history: History, base: str, newer: str) -> list[Comparison]:
@@ -173,7 +176,8 @@ def _judge(
         )
         for column in (before_column, after_column)
     ]
-    return judge_stored(sides[0], sides[1], meaning.better, threshold, _wander(table, row))
+    wander, lone = _wander(table, row)
+    return judge_stored(sides[0], sides[1], meaning.better, threshold, wander, lone)
 
 
 def _plain(verdict: Verdict, reason: str) -> Judgement:
@@ -181,14 +185,20 @@ def _plain(verdict: Verdict, reason: str) -> Judgement:
     return Judgement(verdict, nan, (nan, nan), 1.0, 1, nan, "none", "none", reason)
 
 
-def _wander(table: Table, row: int) -> float:
-    """How far results of neighbouring commits lie apart when nothing changed: relative, robust."""
+def _wander(table: Table, row: int) -> tuple[float, float]:
+    """How far results of neighbouring commits lie apart when nothing changed: relative, robust.
+
+    The second is for results of which nothing else is known, NaN where too few tell it: most of
+    them may be equal, so what nine of ten do not exceed counts, too.
+    """
     present = table.present(row)
     values = table.values[row, present[max(table.borders(row), default=0) :]]
     values = values[np.isfinite(values) & (values > 0)]
     if len(values) < _WANDER_POINTS:
-        return 0.0
-    return float(1.4826 * np.median(np.abs(np.diff(np.log(values)))) / math.sqrt(2.0))
+        return 0.0, math.nan
+    apart = np.abs(np.diff(np.log(values))) / math.sqrt(2.0)
+    usual = float(1.4826 * np.median(apart))
+    return usual, max(usual, float(np.quantile(apart, 0.9)) / 1.645)
 
 
 def with_findings(history: History, base: str, newer: str, compared: Compared) -> Compared:

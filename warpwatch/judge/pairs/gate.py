@@ -7,6 +7,7 @@ so far and nothing else, so whoever measures just asks again after each round.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,22 +17,12 @@ from scipy import special
 from warpwatch.judge.model.core import Better, Verdict
 from warpwatch.judge.model.thresholds import Threshold
 from warpwatch.judge.series.noise import NoiseKind, classify_pairs
-from warpwatch.judge.statistics.paired import FINEST, Comparison, Runs, Test, compare
+from warpwatch.judge.statistics.paired import Comparison, Runs, Test, compare
+from warpwatch.judge.statistics.stored import Stored, of_intervals
 
 # Of two identical versions, at most this share of series alarms; the scorecard measures it.
 FALSE_ALARM_RATE = 0.002
 _POWER = 0.95
-# asv keeps ten samples of a benchmark unless told otherwise.
-_STORED_FREEDOM = 9.0
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A median with its 99 % interval, as asv keeps them; NaN where it kept none."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -213,22 +204,39 @@ def judge_groups(base: Runs, head: Runs, better: Better, threshold: Threshold) -
 
 
 def judge_stored(
-    base: Stored, head: Stored, better: Better, threshold: Threshold, wander: float = 0.0
+    base: Stored,
+    head: Stored,
+    better: Better,
+    threshold: Threshold,
+    wander: float = 0.0,
+    lone: float = math.nan,
 ) -> Judgement:
     """Judge two results of which only the median and its 99 % interval were kept.
 
-    The interval is of one process: how far processes of one commit lie apart is ``wander``, a
-    relative standard deviation, where the history of the series tells.
+    Args:
+        base: the result compared with.
+        head: the result judged.
+        better: which way is better.
+        threshold: what counts.
+        wander: how far processes of one commit lie apart, a relative standard deviation, where the
+            history of the series tells: an interval is of one process.
+        lone: the same of results without an interval, NaN where no history tells: peak memory and
+            the like are one value a commit.
+
+    Returns:
+        The judgement; inconclusive where nothing says how far results lie apart.
     """
     gone = _availability([base.value], [head.value])
     if gone is not None:
         return gone
-    seen = _of_intervals(base, head, wander)
+    none = bool(np.isnan([base.low, base.high, head.low, head.high]).any())
+    seen = of_intervals(base, head, wander, lone)
     if seen is None:
         nan = float("nan")
         ratio = head.value / base.value if base.value else nan
-        none = np.isnan([base.low, base.high, head.low, head.high]).any()
-        reason = "no samples were stored" if none else "an interval reaches to 0 or has no end"
+        reason = "an interval reaches to 0 or has no end"
+        if none:
+            reason = "no samples were stored, and too few values to say how far they wander"
         return Judgement(
             "inconclusive", ratio, (nan, nan), 1.0, 1, nan, "none", "none", reason
         )  # fmt: skip
@@ -237,21 +245,10 @@ def judge_stored(
     if seen.p_value <= bar and _counts(seen, threshold):
         worse = (seen.shift > 0.0) == (better == "lower")
         verdict: Verdict = "regressed" if worse else "improved"
-        return replace(draft, verdict=verdict, reason="stored intervals")
+        said = "beyond the wander of single values" if none else "stored intervals"
+        return replace(draft, verdict=verdict, reason=said)
     quiet = _quiet(seen, "groups", "quiet", threshold, 1, bar)
     return replace(quiet, noise="none")
-
-
-def _of_intervals(base: Stored, head: Stored, wander: float) -> Comparison | None:
-    sides = (base, head)
-    if not all(0.0 < one.low <= one.value <= one.high < np.inf for one in sides):
-        return None
-    reach = 2.0 * float(special.stdtrit(_STORED_FREEDOM, 0.995))
-    errors = [float(np.log(one.high / one.low)) / reach for one in sides]
-    error = float(np.sqrt(errors[0] ** 2 + errors[1] ** 2 + 2.0 * wander**2 + FINEST**2))
-    shift = float(np.log(head.value / base.value))
-    p_value = 2.0 * float(special.stdtr(_STORED_FREEDOM, -abs(shift) / error))
-    return Comparison(1, "ratio", shift, error, _STORED_FREEDOM, p_value, base.value)
 
 
 def judge_exact(

@@ -9,12 +9,24 @@ from dataclasses import dataclass, replace
 
 from scipy import special
 
+from warpwatch.judge.model.core import Verdict
+
 from .gate import FALSE_ALARM_RATE, Judgement
 
 _SYMMETRY_LEAST = 6  # alarms; fewer say nothing about their symmetry
 _SYMMETRY_P = 0.1
 # What a machine's state can move: the clock of one commit measured 47 times on an H200 spans 14 %.
 _STATE = math.log(1.15)
+
+PREDICTED = "predicted_us"
+# What a kernel does with its time. A kernel that fails, a worse answer and more memory are no price
+# that a shorter time pays.
+_OF_TIME = frozenset(
+    (
+        *("launches", "copied_bytes", "spilled_bytes", "tensor_core_level", "async_copy_level"),
+        *("blocks_in_flight", "advisories", "bound_us"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -42,11 +54,12 @@ class RunVerdict:
 
     @property
     def exit_code(self) -> int:
-        """0 clean, 1 regressed or missing, 3 inconclusive or nothing measured."""
+        """0 clean, 1 regressed or missing, 3 inconclusive, mixed or nothing measured."""
         verdicts = {one.judgement.verdict for one in self.judged if not one.evidence}
         if verdicts & {"regressed", "missing"}:
             return 1
-        return 0 if verdicts & {"unchanged", "improved"} and "inconclusive" not in verdicts else 3
+        open_ = verdicts & {"inconclusive", "mixed"}
+        return 0 if verdicts & {"unchanged", "improved"} and not open_ else 3
 
 
 def settle(judged: Sequence[Judged], false_discovery_rate: float) -> RunVerdict:
@@ -64,7 +77,7 @@ def settle(judged: Sequence[Judged], false_discovery_rate: float) -> RunVerdict:
     small = {i for i in kept if not _beyond_state(judged[i].judgement.ratio)}
     up = sum(judged[i].judgement.verdict == "improved" for i in small)
     symmetric = _looks_symmetric(up, len(small) - up)
-    settled = list(judged)
+    settled = _outweighed(judged)
     for i in alarms:
         reason = ""
         if i not in kept:
@@ -77,6 +90,47 @@ def settle(judged: Sequence[Judged], false_discovery_rate: float) -> RunVerdict:
     remaining = len(kept) - (len(small) if symmetric else 0)
     expected = min(FALSE_ALARM_RATE * len(noisy), float(remaining))
     return RunVerdict(tuple(settled), expected, symmetric)
+
+
+def _outweighed(judged: Sequence[Judged]) -> list[Judged]:
+    """The same series; where a kernel's metrics contradict each other, its predicted time decides.
+
+    Compiled metrics say what a kernel needs, not how long it takes. Where no predicted time is
+    known nobody can tell what weighs more: those for the worse are mixed.
+    """
+    sides: dict[str, dict[Verdict, list[str]]] = {}
+    predicted: dict[str, Judged] = {}
+    for one in judged:
+        if one.metric == PREDICTED:
+            predicted[one.subject] = one
+        elif _is_of_time(one):
+            sides.setdefault(one.subject, {}).setdefault(one.judgement.verdict, []).append(
+                one.metric
+            )
+    return [
+        _weighed(one, better, predicted.get(one.subject))
+        if one.judgement.verdict == "regressed"
+        and _is_of_time(one)
+        and (better := sides[one.subject].get("improved"))
+        else one
+        for one in judged
+    ]
+
+
+def _is_of_time(one: Judged) -> bool:
+    return one.metric in _OF_TIME and one.exact and not one.evidence
+
+
+def _weighed(one: Judged, better: list[str], predicted: Judged | None) -> Judged:
+    names = ", ".join(dict.fromkeys(better))
+    verdict = predicted.judgement.verdict if predicted else "inconclusive"
+    if verdict == "regressed":
+        return one
+    if verdict in ("improved", "unchanged"):
+        reason = f"outweighed: {names} got better, and the predicted time did not get worse"
+        return replace(one, judgement=replace(one.judgement, verdict="unchanged", reason=reason))
+    reason = f"{names} got better: which weighs more is not known"
+    return replace(one, judgement=replace(one.judgement, verdict="mixed", reason=reason))
 
 
 def _benjamini_hochberg(p_values: dict[int, float], tests: int, rate: float) -> set[int]:

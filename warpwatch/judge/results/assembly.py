@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwatch.judge.model.benchmark import Benchmark
-from warpwatch.judge.model.commits import Commits, by_date, read_commits, touching
+from warpwatch.judge.model.commits import Commits, branches_with, by_date, read_commits, touching
 from warpwatch.judge.model.core import Commit, SeriesKey
 from warpwatch.judge.model.directions import Directions, Meaning
 from warpwatch.judge.model.work_done import Work, works_of
@@ -22,6 +22,7 @@ from .history import History, SeriesInfo, Table
 from .machines import Identity, identified
 
 # Fields of a machine whose change splits no history: a kernel update or more memory is no border.
+_ASKED_COMMITS = 5  # newest first, to find the branch that has them
 _COLUMNS_AT_ONCE = 16  # of a table that is filled
 _NO_BORDER = frozenset(("machine", "os", "ram", "version", "python", "hostname", "node", "release"))
 
@@ -134,6 +135,14 @@ def _commits(results: Results, repo: Path | None, revision: str, notices: list[s
         return by_date(dates)
     commits = read_commits(repo, revision)
     if dates and not any(commit.hash in dates for commit in commits.ordered):
+        newest = sorted(dates, key=lambda commit: -dates[commit])[:_ASKED_COMMITS]
+        elsewhere = branches_with(repo, newest)
+        if elsewhere:
+            notices.append(
+                f"no measured commit is on {revision}, but {', '.join(elsewhere[:3])} has them: "
+                f"give `--branch {elsewhere[0]}`; they stand in the order of their dates"
+            )
+            return by_date(dates)
         notices.append(
             f"the repository {repo.resolve().name} knows none of the measured commits (another "
             "clone may): they stand in the order of their dates, without author and subject"

@@ -15,6 +15,7 @@ from .processes import Workers
 from .store import Read, Store
 from .strict_json import RejectedError
 
+_OTHER = ("csv", "xml", "jsonl", "ndjson")  # formats that benchmarks are written in
 _BATCH_FILES = 16
 _WORTH_BYTES = 4_000_000
 
@@ -44,6 +45,7 @@ def list_folders(folders: Sequence[Path]) -> Listing:
         if not folder.is_dir():
             raise ValueError(f"{folder}: is not a folder of asv results")
         described.append(_stamp(folder / "benchmarks.json"))
+        described += [_stamp(path) for path in _passed_over(folder)]
         for machine in sorted(p for p in folder.iterdir() if p.is_dir()):
             described.append(_stamp(machine / "machine.json"))
             for path in sorted(machine.glob("*.json")):
@@ -71,6 +73,12 @@ def read_folders(
                 machines[machine.parent.name] = read_machine(machine)
             except RejectedError as error:
                 notices.append(str(error))
+        passed = [path.name for path in _passed_over(folder)]
+        if passed:
+            notices.append(
+                f"{folder}: {len(passed)} files are no results of asv or pytest-benchmark in a "
+                f"folder of their machine and are passed over ({', '.join(passed[:3])})"
+            )
     known = store.load_files() if store else {}
     reads: dict[str, Read] = {}
     new = []
@@ -141,6 +149,13 @@ def _shared(read: Read) -> Read:
     if read.result is None:
         return read
     return replace(read, result=replace(read.result, rows=shared(read.result.rows)))
+
+
+def _passed_over(folder: Path) -> list[Path]:
+    """Measurements, by their suffix, that lie where no result is looked for."""
+    here = [path for path in folder.glob("*.json") if path.name != "benchmarks.json"]
+    found = (*here, *(path for kind in _OTHER for path in folder.glob(f"*/*.{kind}")))
+    return sorted(path for path in found if path.is_file())
 
 
 def _stamp(path: Path) -> tuple[str, int, int]:

@@ -74,17 +74,17 @@ def parse(path: Path, data: dict[str, Any]) -> ResultFile:
 
 def _machine(data: dict[str, Any], machine_info: dict[str, Any]) -> dict[str, str]:
     """What matters for time, under asv's names. A host's name does not, nor its kernel."""
-    told = Fields(data, []).texts("machine_info")
+    known = Fields(data, []).texts("machine_info")
     processor = machine_info.get("cpu")
-    models = [told.get("processor", "")]
+    models = [known.get("processor", "")]
     if isinstance(processor, dict):
-        known = Fields({"cpu": processor}, []).texts("cpu")
-        models = [known.get("brand_raw", ""), known.get("brand", ""), *models]
+        model = Fields({"cpu": processor}, []).texts("cpu")
+        models = [model.get("brand_raw", ""), model.get("brand", ""), *models]
     found = {
         "cpu": next(filter(None, models), ""),
-        "arch": told.get("machine", ""),
-        "system": told.get("system", ""),
-        "python_implementation": told.get("python_implementation", ""),
+        "arch": known.get("machine", ""),
+        "system": known.get("system", ""),
+        "python_implementation": known.get("python_implementation", ""),
     }
     return {field: value for field, value in found.items() if value}
 

@@ -11,7 +11,7 @@ Others = dict[str, Detector | str]
 
 
 def others() -> Others:
-    """The detectors beside ours; one that cannot be imported is a line that says so."""
+    """Other detectors, by name; one that cannot be imported is a line that says so."""
     found: Others = {}
     for name, load in (("asv step_detect", _asv), ("apache-otava", _otava)):
         try:

@@ -74,9 +74,9 @@ def coverage(history: History) -> Coverage:
     once: Counter[str] = Counter()
     for table in history.tables:
         once[table.machine] = max(once[table.machine], len(table.commits))
-    alone = sum(commits == 1 for machine, commits in once.items() if machine)
+    single = sum(commits == 1 for machine, commits in once.items() if machine)
     total = judged + sum(reasons.values())
-    return Coverage(total, judged, tuple(reasons.most_common()), alone, len(history.measured))
+    return Coverage(total, judged, tuple(reasons.most_common()), single, len(history.measured))
 
 
 def _reason(table: Table, row: int) -> str:

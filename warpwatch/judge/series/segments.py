@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 LEAST_POINTS = 3  # on each side; fewer are a spike
 LEAST_BETWEEN = 5  # of a level that came and went
 WINDOW = 2
-EVIDENCE_NATS = 10.0  # log-likelihood a step needs over no change
+EVIDENCE_NATS, _HALF = 10.0, 0.5  # log-likelihood a step needs over no change
 SLIDE_NATS = 4.0  # and over the best straight line
 _LEVEL_GRID, _LEVEL_SPREAD = np.linspace(-1.0, 1.0, 7), 2.0  # how unsure a level is
 _FEW_POINTS_SIGMA = 40.0  # a step is this over (points - 4) sigma high: few points lie
@@ -105,9 +105,9 @@ def settle(data: Points, proposals: Sequence[int], floor: float) -> Levels | Non
         fit = _fitted(data, edges) if len(edges) > 2 else None
         if fit is None:
             return None
-        weakest = _weakest(data, fit, floor)
-        if weakest is not None:
-            del edges[weakest]
+        weak = _weak(data, fit, floor)
+        if weak:
+            edges = [at for k, at in enumerate(edges) if k not in weak]
             continue
         burst = _burst(fit)
         if burst is not None:
@@ -149,23 +149,29 @@ def _fitted(data: Points, edges: list[int]) -> Fit | None:
     return Fit(tuple(edges), levels, shape, residuals, likely)
 
 
-def _weakest(data: Points, fit: Fit, floor: float) -> int | None:
-    """The edge with the least evidence, ``None`` where every edge has enough."""
+def _weak(data: Points, fit: Fit, floor: float) -> set[int]:
+    """The edge with the least evidence, where it has too little; and with it those that have not
+    half of what it takes, no two of them neighbours: each of them would be the next."""
     inner = range(1, len(fit.edges) - 1)
     # Between levels far apart a bound takes a fraction of the time, and mostly it is enough.
     far = [abs(fit.levels[k] - fit.levels[k - 1]) > _FAR_SIGMA * fit.shape.sigma for k in inner]
     known = sorted(
         (_over_nothing(data, fit, k, bound), k, bound) for k, bound in zip(inner, far, strict=True)
     )
+    faint = [k for evidence, k, bound in known if not bound and evidence < _HALF * EVIDENCE_NATS]
     # No memory is below the floor: mostly it need not be known.
     least = EVIDENCE_NATS * floor
     while known[0][0] < least or known[0][0] < EVIDENCE_NATS * fit.memory:
         _, weakest, bounded = known[0]
         if not bounded:
-            return weakest
+            weak = {weakest}
+            for k in faint:
+                if not weak & {k - 1, k + 1}:
+                    weak.add(k)
+            return weak
         known[0] = _over_nothing(data, fit, weakest, False), weakest, False
         known.sort()
-    return None
+    return set()
 
 
 def _burst(fit: Fit) -> int | None:
@@ -175,8 +181,8 @@ def _burst(fit: Fit) -> int | None:
     lie about as far off, to the same side, or half as many and no farther.
     """
     for k, points in enumerate(np.diff(fit.edges).tolist()):
-        beside = fit.levels[[i for i in (k - 1, k + 1) if 0 <= i < len(fit.levels)]]
-        heights = fit.levels[k] - beside
+        neighbours = fit.levels[[i for i in (k - 1, k + 1) if 0 <= i < len(fit.levels)]]
+        heights = fit.levels[k] - neighbours
         up, down = bool((heights > 0.0).all()), bool((heights < 0.0).all())
         if points > _LONGEST_BURST or not (up or down):
             continue

@@ -45,7 +45,7 @@ def find_steps(values: Values, *, samples: Samples | None = None) -> list[Step]:
 
     Args:
         values: of the series, oldest first.
-        samples: the runs behind each value: a commit that was run again weighs more.
+        samples: the runs of each value: a commit that was run again weighs more.
 
     Returns:
         The steps.
@@ -62,7 +62,7 @@ def changes(values: Values, *, samples: Samples | None = None) -> list[Step]:
 
     Args:
         values: of the series, oldest first.
-        samples: the runs behind each value.
+        samples: the runs of each value.
 
     Returns:
         The changes, oldest first.
@@ -150,20 +150,19 @@ def _levels(data: Points) -> Levels | None:
     noise remembers, and that, which of the fainter changes are worth a look."""
     x = data.scaled
     n = len(x)
-    top = strongest(x, LEAST_POINTS)
-    near = jumps(x, LEAST_BESIDE_END)
-    if n >= _FEW and not near and top[1] <= worth_a_look(n):
+    clear = jumps(x, LEAST_BESIDE_END)
+    top = strongest(x, LEAST_POINTS) if not clear else None
+    if top is not None and n >= _FEW and top[1] <= worth_a_look(n):
         return None
-    far = [top[0]] if top[1] > _SUSPECT * LONGEST_MEMORY else []
-    clear = near + [at for at in far if all(abs(at - one) >= LEAST_POINTS for one in near)]
-    clear.sort()
+    if top is not None and top[1] > _SUSPECT * LONGEST_MEMORY:
+        clear = [top[0]]
     levels = settle(data, clear, _memory(x, clear)) if clear else None
     sure = levels.changes if levels else []
-    known = _memory(x, sure)
+    known = min(levels.fit.memory if levels else _memory(x, []), LONGEST_MEMORY)
     faint = []
     for first, end in pairwise((0, *sure, n)):
         part = x[first:end]
-        highest = strongest(part, LEAST_POINTS) if sure else top
+        highest = top if top is not None and not sure else strongest(part, LEAST_POINTS)
         faint += [first + at for at in _splits(part, known, highest)]
     if not faint and not sure and n < _FEW:
         faint = splits_beside_ends(x, least=LEAST_POINTS, share=_SHARE)

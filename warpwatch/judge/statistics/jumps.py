@@ -30,10 +30,10 @@ def jumps(values: Floats, least: int) -> list[int]:
 
     Args:
         values: finite values, oldest first.
-        least: points before the first jump, and behind the last.
+        least: points before the first jump, and after the last.
 
     Returns:
-        Indexes of the first points behind the jumps, ascending, at least ``WINDOW`` apart.
+        Indexes of the first points after the jumps, ascending, at least ``WINDOW`` apart.
     """
     n = len(values)
     if n < 2 * least:
@@ -65,7 +65,7 @@ def without_jumps(rows: Floats, least: int) -> NDArray[np.bool_]:
 
     Args:
         rows: finite values, a series a row, oldest first.
-        least: points before the first jump, and behind the last.
+        least: points before the first jump, and after the last.
 
     Returns:
         A flag a row; rows of which most neighbours are equal are left to ``jumps``.
@@ -86,7 +86,7 @@ def _limit(n: int) -> float:
 
 
 def _heights(rows: Floats, sigmas: Floats, least: int) -> Floats:
-    """How far the means of the points before and behind each place lie apart."""
+    """How far the means of the points before and after each place lie apart."""
     n = rows.shape[1]
     reach = _SPIKE_SIGMA * sigmas[:, None]
     middle = _medians_of_five(rows)
@@ -103,7 +103,7 @@ def _heights(rows: Floats, sigmas: Floats, least: int) -> Floats:
 
 
 def _medians_of_five(rows: Floats) -> Floats:
-    """Of each point, its two neighbours before and the two behind; ends are repeated."""
+    """Of each point, its two neighbours before and the two after; ends are repeated."""
     ends = (rows[:, :1], rows[:, :1], rows, rows[:, -1:], rows[:, -1:])
     padded = np.concatenate(ends, axis=1)
     a, b, c, d, e = (padded[:, k : k + rows.shape[1]] for k in range(5))

@@ -1,0 +1,63 @@
+"""Better and worse of one kernel at once: weighed by its predicted time, else mixed."""
+
+from __future__ import annotations
+
+import pytest
+
+from warpwatch.judge.model import thresholds
+from warpwatch.judge.model.core import Better
+from warpwatch.judge.pairs.gate import judge_exact
+from warpwatch.judge.pairs.run_verdict import PREDICTED, Judged, settle
+
+LIMITS = thresholds.load()
+
+
+def exact(metric: str, base: float, head: float, better: Better = "lower") -> Judged:
+    judgement = judge_exact(base, head, better, LIMITS.of(metric))
+    return Judged(metric, "w @ sm_90", "", base, head, judgement, True, "compiled")
+
+
+SPILLS = exact("spilled_bytes", 3520.0, 0.0)
+BOUND = exact("bound_us", 100.0, 101.5)
+PIPELINE = exact("async_copy_level", 1.0, 0.0, "higher")
+
+
+def verdicts(*judged: Judged) -> tuple[list[str], int]:
+    settled = settle(judged, 0.05)
+    return [one.judgement.verdict for one in settled.judged], settled.exit_code
+
+
+def test_what_nobody_can_weigh_is_mixed() -> None:
+    assert verdicts(SPILLS, BOUND) == (["improved", "mixed"], 3)
+    found = settle([SPILLS, BOUND], 0.05).judged[1].judgement
+    assert found.reason == "spilled_bytes got better: which weighs more is not known"
+    # A lost pipeline is no improvement because something else got better.
+    assert verdicts(exact("blocks_in_flight", 1.0, 2.0, "higher"), PIPELINE)[1] == 3
+
+
+@pytest.mark.parametrize(
+    ("head", "found"),
+    [
+        (50.0, (["improved", "unchanged", "improved"], 0)),
+        (100.0, (["improved", "unchanged", "unchanged"], 0)),
+        (120.0, (["improved", "regressed", "regressed"], 1)),
+    ],
+)
+def test_a_predicted_time_decides(head: float, found: tuple[list[str], int]) -> None:
+    assert verdicts(SPILLS, BOUND, exact(PREDICTED, 100.0, head)) == found
+
+
+def test_only_one_direction_is_what_it_is() -> None:
+    assert verdicts(BOUND) == (["regressed"], 1)
+    assert verdicts(SPILLS) == (["improved"], 0)
+    assert verdicts(BOUND, PIPELINE) == (["regressed", "regressed"], 1)
+
+
+def test_no_shorter_time_pays_for_a_failure_or_for_memory() -> None:
+    for metric in ("compile_failures", "peak_bytes"):
+        assert verdicts(SPILLS, exact(metric, 1.0, 2.0)) == (["improved", "regressed"], 1)
+
+
+def test_another_kernel_weighs_nothing() -> None:
+    other = Judged("bound_us", "v @ sm_90", "", 100.0, 101.5, BOUND.judgement, True, "compiled")
+    assert verdicts(SPILLS, other) == (["improved", "regressed"], 1)
