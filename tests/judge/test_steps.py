@@ -84,6 +84,17 @@ def test_both_of_two_steps_are_found_at_any_length(levels: list[float]) -> None:
     assert extra <= 2
 
 
+@pytest.mark.parametrize(("points", "first"), [(24, 5), (24, 14), (45, 22), (120, 60)])
+def test_two_steps_up_five_points_apart_are_two(points: int, first: int) -> None:
+    """Between them every place parts levels as far from each other."""
+    random = np.random.default_rng(20)
+    both = 0
+    for _ in range(25):
+        found = found_places(stairs([1.0, 1.5, 2.25], [first, first + 5], points, random))
+        both += all(any(abs(at - place) <= 2 for at in found) for place in (first, first + 5))
+    assert both >= 24
+
+
 @pytest.mark.parametrize("steps", [2, 3, 4, 5, 6])
 def test_any_number_of_steps_is_found(steps: int) -> None:
     random = np.random.default_rng(17 + steps)

@@ -8,7 +8,6 @@ judged by the few points on both sides of it: the number of other steps does not
 from __future__ import annotations
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from .density import TINY, robust_sigma
@@ -16,6 +15,7 @@ from .density import TINY, robust_sigma
 Floats = NDArray[np.float64]
 
 WINDOW = 5  # points on each side, and between two jumps
+_NEAREST = 2  # points on each side that tell two jumps apart
 _SPIKE_SIGMA = 3.0  # farther from the median of five is cut off
 _MEANS_SIGMA = 0.63  # of the difference of two means of five
 _ABRUPT = 0.4  # of its height a jump has between two neighbours
@@ -42,19 +42,19 @@ def jumps(values: Floats, least: int) -> list[int]:
     sigma = robust_sigma(apart) / np.sqrt(2.0)
     if sigma <= TINY:
         return []
-    height = _heights(values[None], np.array([sigma]), least)[0]
-    limit = sigma * _limit(n)
-    if height.max() <= limit:
+    total = _running(values[None], np.array([sigma]))
+    height = _heights(total, least, WINDOW)[0]
+    high = np.flatnonzero(height > sigma * _limit(n))
+    if not len(high):
         return []
-    # A jump is seen from a few places: it is where it is highest.
-    around = sliding_window_view(np.pad(height, 2, mode="constant"), 5).max(axis=1)
-    tops = np.flatnonzero((height == around) & (height > limit))
+    # A jump is seen from a few places. Between two that follow each other all are as high, so what
+    # the nearest points say counts, too.
+    sharp = height[high] + _heights(total, least, _NEAREST)[0, high]
     found: list[int] = []
-    for place in (tops[np.argsort(-height[tops], kind="stable")] + least).tolist():
+    for place in (high[np.argsort(-sharp, kind="stable")] + least).tolist():
         # A wave of ten commits and more is as high, but comes little by little.
-        abrupt = (
-            np.abs(apart[max(place - 3, 0) : place + 2]).max() >= _ABRUPT * height[place - least]
-        )
+        most = height[max(place - least - WINDOW, 0) : place - least + WINDOW].max()
+        abrupt = np.abs(apart[max(place - 3, 0) : place + 2]).max() >= _ABRUPT * most
         if abrupt and all(abs(place - other) >= WINDOW for other in found):
             found.append(place)
     return sorted(found)
@@ -74,7 +74,7 @@ def without_jumps(rows: Floats, least: int) -> NDArray[np.bool_]:
     if n < 2 * least:
         return np.ones(len(rows), dtype=bool)
     sigmas = 1.4826 * np.median(np.abs(np.diff(rows, axis=1)), axis=1) / np.sqrt(2.0)
-    tops = _heights(rows, sigmas, least).max(axis=1)
+    tops = _heights(_running(rows, sigmas), least, WINDOW).max(axis=1)
     # Sums in another order: within a billionth of the limit ``jumps`` decides.
     steady: NDArray[np.bool_] = (sigmas > TINY) & (tops < sigmas * _limit(n) * (1.0 - 1e-9))
     return steady
@@ -85,16 +85,21 @@ def _limit(n: int) -> float:
     return _MEANS_SIGMA * float(np.sqrt(2.0 * np.log(n)) + _ABOVE)
 
 
-def _heights(rows: Floats, sigmas: Floats, least: int) -> Floats:
-    """How far the means of the points before and after each place lie apart."""
-    n = rows.shape[1]
+def _running(rows: Floats, sigmas: Floats) -> Floats:
+    """The sums of the first 0, 1, 2 ... points, spikes cut off."""
+    total = np.zeros((len(rows), rows.shape[1] + 1))
     reach = _SPIKE_SIGMA * sigmas[:, None]
     middle = _medians_of_five(rows)
-    total = np.zeros((len(rows), n + 1))
     held = np.minimum(np.maximum(rows, middle - reach), middle + reach)
     np.add.accumulate(held, axis=1, out=total[:, 1:])
+    return total
+
+
+def _heights(total: Floats, least: int, window: int) -> Floats:
+    """How far the means of as many points before and after each place lie apart."""
+    n = total.shape[1] - 1
     at = np.arange(least, n - least + 1)
-    first, last = np.maximum(at - WINDOW, 0), np.minimum(at + WINDOW, n)
+    first, last = np.maximum(at - window, 0), np.minimum(at + window, n)
     here = total[:, least : n - least + 1]
     after = (total[:, last] - here) / (last - at)
     before = (here - total[:, first]) / (at - first)
