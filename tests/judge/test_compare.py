@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.root import ROOT
 from warpwatch.commands.gpu import compare
 from warpwatch.compare import paired_runs
 from warpwatch.instruments.outcome import Outcome
@@ -207,6 +208,7 @@ def test_a_measuring_process_imports_its_version_wherever_it_is_started(
 ) -> None:
     # As `compare` does: from the checkout, in which the package of today lies.
     monkeypatch.chdir(repository)
+    monkeypatch.setenv("WARPWATCH_CONFIG", str(ROOT / "warpwatch.toml"))
     for ahead in (True, False):
         version = versions.prepare("HEAD~1", tmp_path / str(ahead), repository)
         turns = versions.Turns({"base": version}, {"mode": "latency", "scripts": {"w": {}}})

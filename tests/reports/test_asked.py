@@ -202,7 +202,7 @@ def test_a_comparison_says_what_nobody_asked_for(tmp_path: Path) -> None:
     assert said[TIME, LARGE] == said[CYCLES, LARGE] == unasked
     # The row of what was asked for is not there.
     assert said[CYCLES, SMALL] == ("missing", "has no result at head")
-    assert run(tree, "compare", *tree.commits) == 1
+    assert run(tree, "compare", "--recorded", *tree.commits) == 1
     back = {c.reason for c in compare(told_apart(tree), *reversed(tree.commits))}
     assert "nobody asked for it at base" in back
 

@@ -315,7 +315,7 @@ def test_an_accepted_finding_fails_no_comparison_until_it_expires(
     yesterday, tomorrow = (datetime.date.today() + datetime.timedelta(days) for days in (-1, 1))
     accepted.write_text("schema_version = 1\n")
     monkeypatch.setattr(triage, "default_file", lambda: accepted)
-    command = ("compare", tree.commits[1], tree.commits[2])
+    command = ("compare", "--recorded", tree.commits[1], tree.commits[2])
     assert run(tree, *command) == 1
     assert capsys.readouterr().out.count(f"finding {finding.identity}") == 2
     assert run(tree, "ci", "comment", tree.commits[1], tree.commits[2]) == 1

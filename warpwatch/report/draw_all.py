@@ -11,9 +11,9 @@ from typing import Any
 from markupsafe import Markup
 
 from warpwatch.judge.model.core import Finding
-from warpwatch.judge.results.addresses import finding_path
 from warpwatch.judge.results.history import Table
 from warpwatch.judge.results.processes import Workers
+from warpwatch.judge.series.addresses import finding_path
 from warpwatch.report.pages.finding import SHOWN_CHANGES, finding_page, other_metrics, samples_part
 from warpwatch.report.pages.series import series_page
 from warpwatch.report.pages.site import ALONE, MOST_FINDING_PAGES, Site

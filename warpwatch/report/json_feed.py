@@ -12,7 +12,7 @@ from typing import Any
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.judgement import Judgement
 from warpwatch.judge.model.core import Change, Finding
-from warpwatch.judge.results.addresses import finding_path
+from warpwatch.judge.series.addresses import finding_path
 from warpwatch.judge.series.changes import kind
 
 SCHEMA_VERSION = 1

@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from warpwatch.judge.model import names
-from warpwatch.judge.results.addresses import digest, finding_path
+from warpwatch.judge.series.addresses import digest, finding_path
 from warpwatch.judge.series.changes import kind
 
 from . import words

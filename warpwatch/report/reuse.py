@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from warpwatch.judge.findings import triage
 from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey
-from warpwatch.judge.results.addresses import SeriesPage
 from warpwatch.judge.results.history import Table
+from warpwatch.judge.series.addresses import SeriesPage
 from warpwatch.judge.series.changes import ends
 
 from .atomic_site import FreshSite, encoded

@@ -11,11 +11,11 @@ from warpwatch.judge.evidence.gaps import leave_gaps
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey
 from warpwatch.judge.model.directions import Directions
-from warpwatch.judge.results.addresses import Addresses
 from warpwatch.judge.results.assembly import assemble
 from warpwatch.judge.results.folders import list_folders, read_folders
 from warpwatch.judge.results.history import History, SeriesInfo, Table
 from warpwatch.judge.results.processes import Workers
+from warpwatch.judge.series.addresses import Addresses
 from warpwatch.judge.series.changes import series_changes, still_stands
 from warpwatch.judge.series.coverage_statement import Coverage, coverage
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from warpwatch.judge.model import names
 from warpwatch.judge.model.core import Change, Commit
-from warpwatch.judge.results.addresses import SeriesPage
 from warpwatch.judge.results.history import SeriesInfo, Table
+from warpwatch.judge.series.addresses import SeriesPage
 from warpwatch.judge.series.noise import Noise
 from warpwatch.report import words
 from warpwatch.report.charts.data import inline, spans

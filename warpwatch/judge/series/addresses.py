@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from warpwatch.judge.model.core import SeriesKey
-
-from .history import Table
+from warpwatch.judge.results.history import Table
 
 MOST_SECTIONS = 32
 
