@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import runpy
 import sys
@@ -38,6 +39,9 @@ def test_each_program_says_how_it_is_run_and_answers_help(
     text = ast.get_docstring(ast.parse(PROGRAMS[name].read_text(encoding="utf-8"))) or ""
     assert f"python -m {name}" in text
     monkeypatch.setattr(sys, "argv", [name, "--help"])
+    # A program that replaced this process would end all tests, and well.
+    for kind in ("execv", "execve", "execvp", "execvpe"):
+        monkeypatch.setattr(os, kind, None)
     with pytest.raises(SystemExit) as ended:
         runpy.run_module(name, run_name="__main__")
     assert ended.value.code == 0

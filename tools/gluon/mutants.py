@@ -193,10 +193,15 @@ def judged(mutant: Mutant, every: list[Call], orders: int) -> str:
     return NOT_TOLD if reaching else NOT_REACHED
 
 
-def main(arguments: list[str]) -> int:
+def parser_of_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.gluon.mutants")
     parser.add_argument("--only", nargs="+", default=[], help="kernels' modules, by their ends")
     parser.add_argument("--orders", type=int, default=3, help=f"of the {QUICKEST} quickest cases")
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    parser = parser_of_arguments()
     given = parser.parse_args(arguments)
     among = functions()
     for name in given.only:
@@ -246,6 +251,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    parser_of_arguments().parse_args()  # a mistake, or --help, ends it here
     if os.environ.get("TRITON_INTERPRET") != "1":
         # Triton reads it when it is imported.
         os.environ["TRITON_INTERPRET"] = "1"
