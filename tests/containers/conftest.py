@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.containers.foreign import built_wheel
 from warpwatch.sandbox import images
 from warpwatch.sandbox.end_with_parent import end_with
 
@@ -248,11 +249,18 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def newcomer(home: Path) -> dict[str, str]:
-    """The environment of somebody who has set up nothing yet."""
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+def newcomer(home: Path, programs: Path | None = None) -> dict[str, str]:
+    """The environment of somebody who has set up nothing yet, but for ``programs`` on the path."""
     names = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
     home.mkdir()
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("WARPWATCH", "MAKE"))}
+    if programs is not None:
+        kept["PATH"] = f"{programs}{os.pathsep}{kept['PATH']}"
     return {**kept, **dict.fromkeys(names, "newcomer@localhost"), "HOME": str(home)}
 
 

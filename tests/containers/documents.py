@@ -32,7 +32,8 @@ def blocks(page: Path) -> list[Block]:
 
 def make_targets(page: Path) -> set[str]:
     """Every make target that the page names anywhere."""
-    return set(re.findall(r"(?:`|^|\$ )make ([a-z][a-z0-9-]*)", page.read_text(), re.MULTILINE))
+    pattern = r"(?:`|^|\$ )make (?:--file docker/targets\.mk )?([a-z][a-z0-9-]*)"
+    return set(re.findall(pattern, page.read_text(), re.MULTILINE))
 
 
 def carry_out(

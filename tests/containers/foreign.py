@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 from warpwatch.sandbox import images
@@ -33,6 +37,27 @@ TWO_LAUNCHES = ONE_LAUNCH.replace(
 )
 
 
+# A project that uses all the names that Warpwatch's own repository uses, too.
+ITS_OWN = {
+    "Makefile": "test:\n\t@echo the tests of fastops\n",
+    "constraints.txt": "# fastops needs nothing but Triton\n",
+    "pyproject.toml": '[project]\nname = "fastops"\nversion = "1.0"\n',
+    ".gitignore": "*.html\n",
+    ".github/workflows/ci.yml": "name: ci\non: push\njobs: {}\n",
+    "benchmarks/bench_gelu.py": "raise ImportError('nobody but fastops runs this')\n",
+    "docker/Dockerfile": "FROM scratch\n",
+    "kernels/__init__.py": "raise ImportError('not the kernels of Warpwatch')\n",
+}
+_SUITE = {
+    "__init__.py": "",
+    "compiled.py": "from warpwatch.asv.suite import compiled\n\n"
+    "globals().update(compiled.classes(__name__))\n",
+    "gpu.py": "from warpwatch.asv.suite import measured\n"
+    "from warpwatch.config.package import workloads\n\n"
+    "globals().update(measured.classes(__name__, list(workloads().all_workloads())))\n",
+}
+
+
 def git(folder: Path, *arguments: str) -> str:
     identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
     command = ["git", "-C", str(folder), *identity, *arguments]
@@ -41,27 +66,100 @@ def git(folder: Path, *arguments: str) -> str:
 
 def virtual_environment(folder: Path) -> None:
     """A .venv that is this interpreter, and that make takes for up to date."""
-    python = folder / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True, exist_ok=True)
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    stamp = folder / ".venv" / ".stamp"
+    for name, command in (("python", ""), ("warpwatch", " -m warpwatch")):
+        program = folder / ".venv" / "bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f'#!/bin/sh\nexec {sys.executable}{command} "$@"\n')
+        program.chmod(0o755)
+    _up_to_date(folder / ".venv")
+
+
+def _up_to_date(environment: Path) -> None:
+    stamp = environment / ".stamp"
     stamp.touch()
     os.utime(stamp, (2e9, 2e9))
 
 
-def foreign_repository(folder: Path) -> Path:
-    """The repository ``fastops`` below ``folder``, with two commits and nothing of the harness."""
-    (folder / "warpwatch").symlink_to(images.root())
+def built_wheel(folder: Path) -> Path:
+    """The wheel of this checkout, built below ``folder``."""
+    source = folder / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(images.root() / name, source)
+    for name in ("warpwatch", "docker", ".github"):
+        skip = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(images.root() / name, source / name, ignore=skip)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    if importlib.util.find_spec("setuptools"):
+        command.append("--no-build-isolation")  # spares a download
+    command += ["--wheel-dir", str(folder), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (wheel,) = folder.glob("warpwatch-*.whl")
+    return wheel
+
+
+def install(wheel: Path, repository: Path) -> Path:
+    """The environment of ``docker/targets.mk``, up to date: the wheel, and what this interpreter
+    has beside it, but not this checkout. Gives the folder of its programs."""
+    place = repository / ".warpwatch-venv"
+    venv.create(place, symlinks=True)
+    python = place / "bin" / "python"
+    (site,) = place.glob("lib/python*/site-packages")
+    (site / "beside.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    command += ["--no-deps", "--no-index", str(wheel)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    _up_to_date(place)
+    return place / "bin"
+
+
+def write(repository: Path, name: str, text: str) -> None:
+    (repository / name).parent.mkdir(parents=True, exist_ok=True)
+    (repository / name).write_text(text)
+
+
+def foreign_repository(folder: Path, wheel: Path) -> Path:
+    """The repository ``fastops`` below ``folder``: two commits, nothing of the harness in git, and
+    the harness installed in its environment."""
     repository = folder / "fastops"
-    package = repository / "src" / "fastops" / "__init__.py"
-    package.parent.mkdir(parents=True)
-    package.write_text(ONE_LAUNCH)
+    for name, text in ITS_OWN.items():
+        write(repository, name, text)
+    write(repository, "src/fastops/__init__.py", ONE_LAUNCH)
     git(folder, "init", "--quiet", str(repository))
     git(repository, "add", "--all")
     git(repository, "commit", "--quiet", "--message", "gelu")
-    (package.parent / "notes.txt").write_text("a harmless commit\n")
+    write(repository, "src/fastops/notes.txt", "a harmless commit\n")
     git(repository, "add", "--all")
     git(repository, "commit", "--quiet", "--message", "notes")
-    virtual_environment(repository)
+    install(wheel, repository)
+    with (repository / ".git" / "info" / "exclude").open("a") as file:
+        file.write("/.warpwatch-venv/\n")
     return repository
+
+
+def suite(repository: Path) -> None:
+    """asv's configuration and its view of the workloads, as this repository's own has them."""
+    text = (images.root() / "asv.conf.json").read_text()
+    for ours, theirs in (
+        ('"benchmarks/suite"', '"bench/suite"'),
+        ('"project": "warpwatch"', '"project": "fastops"'),
+    ):
+        assert ours in text
+        text = text.replace(ours, theirs)
+    write(repository, "asv.conf.json", text)
+    for name, module in _SUITE.items():
+        write(repository, f"bench/suite/{name}", module)
+
+
+def images_and_workflows(repository: Path) -> list[str]:
+    """Write what the wheel carries for ``warpwatch init --workflows``; which files these are."""
+    (starter,) = repository.glob(".warpwatch-venv/lib/python*/site-packages/warpwatch/starter")
+    names = [str(p.relative_to(starter)) for p in sorted(starter.rglob("*")) if p.is_file()]
+    there = [name for name in names if (repository / name).exists()]
+    assert not there, "a name that a project may use itself"
+    for name in names:
+        write(repository, name, (starter / name).read_text())
+        shutil.copymode(starter / name, repository / name)
+    return names

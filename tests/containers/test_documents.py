@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.containers.conftest import newcomer
 from tests.containers.documents import blocks, carry_out, make_targets
-from tests.containers.foreign import TWO_LAUNCHES, foreign_repository, git, virtual_environment
+from tests.containers.foreign import (
+    TWO_LAUNCHES,
+    foreign_repository,
+    git,
+    suite,
+    virtual_environment,
+    write,
+)
 from warpwatch.sandbox import images
 
 DOCS = images.root() / "docs"
@@ -18,32 +27,19 @@ PAGES = [DOCS / name for name in ("newcomer.md", "own-kernels.md", "runners.md",
 
 
 @pytest.mark.slow
-def test_a_foreign_package_is_under_the_harness_after_its_section_alone(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
-    repository = foreign_repository(tmp_path)
-    package = repository / "src" / "fastops" / "__init__.py"
-    carry_out(DOCS / "own-kernels.md", repository, environment)
+def test_a_foreign_package_is_measured_after_its_section_alone(tmp_path: Path, wheel: Path) -> None:
+    repository = foreign_repository(tmp_path, wheel)
+    environment = newcomer(tmp_path / "home", repository / ".warpwatch-venv" / "bin")
+    suite(repository)
+    carry_out(DOCS / "own-kernels.md", repository, environment, leave=("warpwatch init",))
     assert (repository / "reports" / "html" / "index.html").is_file()
-    package.write_text(TWO_LAUNCHES)
+    write(repository, "src/fastops/__init__.py", TWO_LAUNCHES)
     git(repository, "commit", "--quiet", "--all", "--message", "a second launch")
-    bench = ["make", "bench", "COMMITS=1"]
-    subprocess.run(
-        bench, cwd=repository, env=environment, check=True, capture_output=True, timeout=900
-    )
-    compare = [
-        ".venv/bin/python",
-        "-m",
-        "warpwatch",
-        "compare",
-        "--recorded",
-        "HEAD~2",
-        "HEAD",
-        "--json",
-    ]
-    done = subprocess.run(
-        compare, cwd=repository, env=environment, capture_output=True, text=True, timeout=900
-    )
+    run = partial(subprocess.run, cwd=repository, env=environment, capture_output=True, text=True)
+    done = run(["warpwatch", "history", "--commits", "1"], timeout=900)
+    assert done.returncode == 0, done.stderr
+    compare = ["warpwatch", "compare", "--recorded", "HEAD~2", "HEAD", "--json"]
+    done = run(compare, timeout=900)
     assert done.returncode == 1, done.stderr
     found = [s for s in json.loads(done.stdout)["series"] if s["verdict"] == "regressed"]
     told = {(s["metric"], s["workload"], s["before"], s["after"]) for s in found}
@@ -54,13 +50,15 @@ def test_a_foreign_package_is_under_the_harness_after_its_section_alone(
     }
 
 
-def test_the_newcomer_s_commands_run(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_the_newcomer_s_commands_run(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", str(images.root()), str(clone))
     virtual_environment(clone)
     doctor, command, plan = carry_out(
-        *(DOCS / "newcomer.md", clone, environment),
-        leave=("make lane-cpu",),  # test_lane.py runs it on a pull request
+        DOCS / "newcomer.md",
+        clone,
+        newcomer(tmp_path / "home", clone / ".venv" / "bin"),
+        leave=("make --file docker/targets.mk lane-cpu",),  # test_lane.py: on a pull request
     )
     assert "the main job can run" in doctor
     assert command.startswith("docker run --rm --hostname") and "--network none" in command
@@ -70,7 +68,8 @@ def test_the_newcomer_s_commands_run(tmp_path: Path, environment: dict[str, str]
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_every_target_a_page_names_exists(page: Path) -> None:
     makefile = "".join(
-        (images.root() / name).read_text() for name in ("Makefile", "docker/targets.mk")
+        (images.root() / name).read_text()
+        for name in ("Makefile", "docker/targets.mk", "docker/tools.mk")
     )
     known = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, re.MULTILINE))
     assert make_targets(page) <= known
@@ -81,7 +80,9 @@ def test_every_link_and_file_a_page_names_exists(page: Path) -> None:
     text = page.read_text()
     links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
     assert all((page.parent / link).is_file() for link in links)
-    files = re.findall(r"`((?:docker|tests|benchmarks|reports|docs)/[\w./-]+\.\w+)`", text)
+    files = re.findall(
+        r"`((?:docker|tests|benchmarks|reports|docs|warpwatch)/[\w./-]+\.\w+)`", text
+    )
     made = {"reports/html/index.html"}
     assert not [name for name in files if not (images.root() / name).exists() and name not in made]
 

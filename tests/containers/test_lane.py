@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +15,15 @@ import pytest
 
 from tests.containers.conftest import Engine, newcomer
 from tests.containers.documents import blocks
-from tests.containers.foreign import TWO_LAUNCHES, foreign_repository, git
+from tests.containers.foreign import (
+    ITS_OWN,
+    TWO_LAUNCHES,
+    foreign_repository,
+    git,
+    images_and_workflows,
+    suite,
+    write,
+)
 from tests.workflows import stand_in
 from warpwatch.__main__ import main
 from warpwatch.ci import branch
@@ -21,33 +31,74 @@ from warpwatch.judge.evidence.compiled import SUFFIX, read
 from warpwatch.sandbox import images
 
 pytestmark = [pytest.mark.slow]
-HARNESS = (".dockerignore", "asv.conf.json", "benchmarks", "constraints.txt", "docker")
-HARNESS += ("Makefile", "pyproject.toml", "reports", "warpwatch.toml")
+MAKE = ("make", "--silent", "--file", "docker/targets.mk")
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A team's repository under this checkout's harness; its newest commit is a regression."""
-    repository = foreign_repository(tmp_path_factory.mktemp("team"))
-    skip = shutil.ignore_patterns("__pycache__", "html", "published")
-    for name in HARNESS:
-        source = images.root() / name
-        if source.is_dir():
-            shutil.copytree(source, repository / name, ignore=skip)
-        else:
-            shutil.copy(source, repository / name)
+def repository(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
+    """A team's repository with Warpwatch installed; its newest commit is a regression."""
+    repository = foreign_repository(tmp_path_factory.mktemp("team"), wheel)
+    suite(repository)
+    images_and_workflows(repository)
     for block in blocks(images.root() / "docs" / "own-kernels.md"):
         if block.file:
-            (repository / block.file).parent.mkdir(exist_ok=True)
-            (repository / block.file).write_text(block.text)
-    (repository / ".gitignore").write_text("/.asv/\n/.lane*/\n/.venv/\n/reports/html/\n")
-    (repository / "src" / "fastops" / "notes.txt").write_text("under Warpwatch\n")
+            write(repository, block.file, block.text)
+    write(repository, ".gitignore", ITS_OWN[".gitignore"] + "/.asv/\n/.lane*/\n/reports/html/\n")
+    write(repository, "src/fastops/notes.txt", "under Warpwatch\n")
     git(repository, "add", "--all")
     git(repository, "commit", "--quiet", "--message", "Warpwatch")
     git(repository, "branch", "base")
-    (repository / "src" / "fastops" / "__init__.py").write_text(TWO_LAUNCHES)
+    write(repository, "src/fastops/__init__.py", TWO_LAUNCHES)
     git(repository, "commit", "--quiet", "--all", "--message", "a second launch")
     return repository
+
+
+@pytest.fixture
+def environment(repository: Path, tmp_path: Path) -> dict[str, str]:
+    return newcomer(tmp_path / "home", repository / ".warpwatch-venv" / "bin")
+
+
+def test_nothing_of_the_team_s_own_is_overwritten(repository: Path) -> None:
+    for name, text in ITS_OWN.items():
+        assert (repository / name).read_text().startswith(text), name
+    changed = git(repository, "diff", "--name-status", "base~1", "base").splitlines()
+    edited = {line.split("\t")[1] for line in changed if not line.startswith("A\t")}
+    assert edited == {".gitignore", "src/fastops/notes.txt"}
+    added = [line.split("\t")[1] for line in changed if line.startswith("A\t")]
+    assert {"docker/targets.mk", ".github/workflows/warpwatch.yml", "warpwatch.toml"} <= set(added)
+    assert len(added) < 30, "no file of the harness itself"
+    done = subprocess.run(
+        ["make", "test"], cwd=repository, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "the tests of fastops\n"
+
+
+def test_every_target_that_its_workflows_run_is_there(repository: Path) -> None:
+    workflows = list((repository / ".github" / "workflows").glob("warpwatch*.yml"))
+    assert len(workflows) == 7
+    text = "".join(path.read_text() for path in workflows)
+    runs = re.findall(r"run: (make .*)", text)
+    targets = {run.removeprefix("make --file docker/targets.mk ") for run in runs}
+    help_of_make = subprocess.run(
+        [*MAKE, "help"], cwd=repository, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert targets <= {line.split()[0] for line in help_of_make.stdout.splitlines()}
+
+
+def test_a_plan_needs_no_more_than_the_wheel(
+    repository: Path, environment: dict[str, str], wheel: Path, tmp_path: Path
+) -> None:
+    """The hosted runner that plans has Python alone: torch would take it a minute."""
+    output = tmp_path / "output"
+    local = f"WARPWATCH=--no-index {wheel}"
+    python = f"PYTHON={Path(sys.base_prefix) / 'bin' / 'python3'}"
+    values = {"BACKENDS": "cuda", "GITHUB_OUTPUT": str(output)}
+    make(repository, environment, "ci-plan", local, python, **values)
+    matrix = json.loads(output.read_text().removeprefix("matrix="))
+    assert matrix["include"][0]["machine"] == images.get("cuda").machine
+    (site,) = (repository / ".warpwatch-bare").glob("lib/python*/site-packages")
+    assert not list(site.glob("torch*")) and not list(site.glob("numpy*"))
+    shutil.rmtree(repository / ".warpwatch-bare")
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +107,7 @@ def lane(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lane")
     git(repository, "update-ref", "refs/remotes/origin/main", "base")
     measure, compare = newcomer_s_check()
-    environment = newcomer(folder / "home")
+    environment = newcomer(folder / "home", repository / ".warpwatch-venv" / "bin")
     run = partial(subprocess.run, cwd=repository, env=environment, capture_output=True, text=True)
     done = run(shlex.split(measure))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -70,13 +121,13 @@ def lane(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def newcomer_s_check() -> list[str]:
     """The two commands with which the newcomer's page sees a verdict before pushing."""
     page = blocks(images.root() / "docs" / "newcomer.md")
-    (block,) = (b for b in page if b.language == "bash" and b.text.startswith("make lane-cpu"))
+    (block,) = (b for b in page if b.language == "bash" and " lane-cpu " in b.text)
     return block.text.splitlines()
 
 
-def make(repository: Path, environment: dict[str, str], target: str, **values: str) -> None:
+def make(repository: Path, environment: dict[str, str], *target: str, **values: str) -> None:
     done = subprocess.run(
-        ["make", "--silent", target],
+        [*MAKE, *target],
         cwd=repository,
         env=environment | values,
         capture_output=True,
@@ -149,17 +200,7 @@ def test_a_night_fills_gaps_measures_suspects_again_and_rewrites_nothing(
     branch.record(remote, [known], message="on record")
 
     shutil.rmtree(repository / ".asv")  # a container's is empty at first
-    command = [
-        ".venv/bin/python",
-        "-m",
-        "warpwatch",
-        "ci",
-        "lane",
-        "--lane",
-        "cpu",
-        "--commits",
-        "2",
-    ]
+    command = [".warpwatch-venv/bin/warpwatch", "ci", "lane", "--lane", "cpu", "--commits", "2"]
     command += ["--bench", "track_(launches|spilled_bytes)"]
     command += ["--known", str(known), "--again", str(suspects)]
     done = subprocess.run(
@@ -180,7 +221,7 @@ def test_a_night_fills_gaps_measures_suspects_again_and_rewrites_nothing(
     assert evidence == {commit[:8] for commit in commits}
 
     shutil.rmtree(repository / ".asv")
-    command = [*command[:10], "--known", str(tmp_path / "out" / "results")]
+    command = [*command[:9], "--known", str(tmp_path / "out" / "results")]
     done = subprocess.run(
         command, cwd=repository, env=environment, capture_output=True, text=True, timeout=900
     )
