@@ -211,7 +211,7 @@ def test_an_engine_that_dies_in_mid_run_is_one_line_and_results_stay(
     _, error = process.communicate(timeout=60)
     assert process.returncode == 3
     warning, message = error.splitlines()
-    assert warning.startswith("warning: ") and "make container-clean" in warning
+    assert warning.startswith("warning: ") and "warpwatch container clean" in warning
     assert message.startswith("error: the engine stopped answering in mid-run")
     assert (repository / ".asv" / "first").read_text() == "1\n"
     (tmp_path / "again").mkdir()
@@ -258,7 +258,8 @@ def test_an_image_that_is_not_there_names_its_target(engine: Engine, repository:
     )
     assert done.returncode == 3
     assert done.stderr == (
-        "error: the image localhost/no-such-image:1 is not there: make image-cpu\n"
+        "error: the image localhost/no-such-image:1 is not there: "
+        "warpwatch container build --backend cpu\n"
     )
 
 

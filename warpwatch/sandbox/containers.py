@@ -94,7 +94,8 @@ def execute(client: Any, run: Run) -> int:
                 return _follow(container, run)
     except ImageNotFound:
         raise EngineError(
-            f"the image {run.reference} is not there: make image-{run.backend.name}"
+            f"the image {run.reference} is not there: "
+            f"warpwatch container build --backend {run.backend.name}"
         ) from None
     except APIError as error:
         raise EngineError(_explain(error)) from None
@@ -170,7 +171,7 @@ def _check_image(client: Any, run: Run) -> None:
     if built and engine and built != engine:
         raise EngineError(
             f"the image {run.reference} is built for {built}, the engine runs {engine}: build it "
-            f"on this machine with make image-{run.backend.name}"
+            f"on this machine with warpwatch container build --backend {run.backend.name}"
         )
 
 
@@ -244,7 +245,7 @@ def _removed(container: Any) -> Iterator[None]:
         except failures as error:
             print(
                 f"warning: {container.name} could not be removed ({_first_line(error)}): "
-                "make container-clean when the engine is back",
+                "warpwatch container clean when the engine is back",
                 file=sys.stderr,
             )
 

@@ -37,7 +37,7 @@ def main(args: argparse.Namespace) -> int:
         raise ValueError(f"--keep: expected 1 or more, got {args.keep}")
     folder = args.results / kept_evidence.FOLDER
     if not folder.is_dir():
-        raise ValueError(f"{folder}: no evidence is kept there; `make bench` measures some")
+        raise ValueError(f"{folder}: no evidence is kept there; `warpwatch history` measures some")
     found = evidence.survey(folder, _commits(args.results)[: args.keep])
     sizes = {
         name: sum(path.stat().st_size for path in paths)

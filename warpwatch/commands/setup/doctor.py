@@ -65,8 +65,15 @@ def _distribution(
     except metadata.PackageNotFoundError:
         return Check(name, "missing", "not installed", remedy=extras.remedy(name) or "")
     if (low and _version(version) < low) or (high and _version(version) >= high):
-        return Check(name, "warning", version, remedy="no measurement was ever tried with it")
+        return Check(name, "warning", f"{version} was never tried", remedy=_tried(low, high))
     return Check(name, "ok", version)
+
+
+def _tried(low: tuple[int, int] | None, high: tuple[int, int] | None) -> str:
+    """Which versions were: from ``low`` on, and below ``high``."""
+    ends = (("from", low), ("below", high))
+    limits = [f"{word} {one[0]}.{one[1]}" for word, one in ends if one]
+    return f"tried are those {' and '.join(limits)}"
 
 
 def _package() -> Check:
@@ -158,7 +165,8 @@ def _compiler(target: targets.Target) -> Check:
         return Check(name, "missing", str(error), remedy=extras.remedy("triton") or "")
     backend = "nvidia" if target.backend == "cuda" else "amd"
     if backend not in backends:
-        return Check(name, "missing", f"Triton has no {backend} backend", remedy="install another")
+        detail = f"Triton has no {backend} backend"
+        return Check(name, "missing", detail, remedy="install a Triton that has it")
     return Check(name, "ok", f"compiled by Triton's {backend} backend")
 
 
