@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from warpwatch.config import isolation, metrics
-from warpwatch.config.package import FILE_VARIABLE, ROOT
+from warpwatch.project import FILE_VARIABLE
 
 from .story import Commit, write
 
+ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATION = Path(__file__).parent / "warpwatch.toml"
 # asv's exit code when a benchmark failed; the report shows which.
 _MEASURED = (0, 2)
@@ -81,7 +82,7 @@ def _start_asv(
         "repo": str(repository),
         "branches": ["main"],
         "dvcs": "git",
-        "plugins": [".benchmarks.environment"],
+        "plugins": [".warpwatch.asv.environment"],
         "environment_type": "kernels-overlay",
         "launch_method": "forkserver",
         "benchmark_dir": "benchmarks/suite",

@@ -10,8 +10,8 @@ import torch
 from benchmarks import workloads
 from benchmarks.workloads.attention_backward import TrainingWorkload
 from tests.kernels.interpreted import Worker
+from warpwatch.config.package import load
 from warpwatch.instruments.gpu import accuracy
-from warpwatch.session.commit import HISTORY
 
 SHAPE: dict[str, Any] = {"dtype": "bf16", "B": 1, "S": 130, "H": 2, "G": 1, "D": 32, "causal": True}
 
@@ -24,7 +24,7 @@ def test_it_counts_both_passes() -> None:
     assert case.needs == ("exact_gradients",)
     asked = workloads.select(group="training")
     assert {one.name.endswith("-sink") for one in asked} == {False, True}
-    assert len({one.name for one in asked} & set(HISTORY)) == 3
+    assert len({one.name for one in asked} & set(load().sets.history)) == 3
 
 
 def weights(case: TrainingWorkload) -> torch.Tensor:
