@@ -38,6 +38,9 @@ note("ends")
 sys.exit(3 if queue == os.environ.get("STOPS") else 0)
 """
 
+# This asv leaves no evidence.
+NOTHING_MEASURED = 3
+
 
 @pytest.fixture
 def asv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
@@ -61,7 +64,7 @@ def run(*bench: str, commits: int = 5) -> int:
 def test_what_is_compiled_shares_the_machine_and_what_is_timed_has_it_alone(
     asv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run() == 0
+    assert run() == NOTHING_MEASURED
     notes = [line.split() for line in asv.read_text().splitlines()]
     assert notes[0] == ["begins", "1", "^compiled"]
     assert notes[1] == ["c1", "1", "^compiled"], "the others begin when this is compiled"
@@ -94,10 +97,10 @@ def test_a_package_whose_host_nothing_times_has_no_last_run(
     (tmp_path / ".asv" / "results").mkdir(parents=True)
     kept = tmp_path / ".asv" / "results" / "benchmarks.json"
     kept.write_text(json.dumps({**found, "version": 2}))
-    assert run(commits=1) == 0
+    assert run(commits=1) == NOTHING_MEASURED
     assert "host" not in asv.read_text()
     kept.write_text(json.dumps({"host.Calls.time_call": {"params": [["x"]]}, "version": 2}))
-    assert run(commits=1) == 0
+    assert run(commits=1) == NOTHING_MEASURED
     assert "begins host ^host" in asv.read_text()
 
 

@@ -50,6 +50,11 @@ class Coverage:
         """Pairs without values."""
         return sum(reason.count for reason in self.reasons)
 
+    @property
+    def pairs(self) -> int:
+        """All pairs that were asked for."""
+        return self.measured + self.missing
+
     def lines(self, most: int = 8) -> list[str]:
         """What a person is told at the end of a run.
 
@@ -59,8 +64,7 @@ class Coverage:
         Returns:
             A line of counts, then one a reason.
         """
-        total = self.measured + self.missing
-        said = [f"compiled: {self.measured} of {total} pairs of workload and target measured"]
+        said = [f"compiled: {self.measured} of {self.pairs} pairs of workload and target measured"]
         for one in self.reasons[:most]:
             said.append(f"  {one.count} {one.status}: {one.detail} (such as {one.example})")
         if len(self.reasons) > most:
