@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.root import ROOT
 from tests.spine import strangers
 from warpwatch import project
 from warpwatch.asv import configuration
@@ -184,7 +185,9 @@ def test_init_writes_nothing_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "docker" / "compose.yaml").unlink()
     init._write_starter(tmp_path)
     assert (tmp_path / "docker" / "versions.toml").is_file()
-    assert (tmp_path / ".github" / "workflows" / "ci.yml").is_file()
+    assert (tmp_path / ".github" / "workflows" / "warpwatch.yml").is_file()
+    assert not (tmp_path / ".github" / "workflows" / "tests.yml").exists()
+    assert f"OWN = {init.OWN}".replace("'", '"') in (ROOT / "setup.py").read_text("utf-8")
 
 
 def test_several_packages_are_named(tmp_path: Path) -> None:

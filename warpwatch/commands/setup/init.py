@@ -19,6 +19,8 @@ from .proposal import Found, find_packages, launchers, written
 _STARTER = "starter"
 # What ``--workflows`` writes: images, and the workflows that call them.
 _PARTS = ("docker", ".github/workflows")
+# Of a checkout; a wheel is built without them (setup.py).
+OWN = ("actionlint", "ci-packages.txt", "tests.yml", "tools.mk", "tools.txt")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +111,8 @@ def _write_starter(root: Path) -> None:
     """Write the images and workflows that Warpwatch brings; what exists is refused, all at once."""
     source = _starter()
     files = [path for part in _PARTS for path in sorted((source / part).rglob("*"))]
-    pairs = [(one, root / one.relative_to(source)) for one in files if one.is_file()]
+    files = [one for one in files if one.is_file() and not {*one.parts} & {*OWN}]
+    pairs = [(one, root / one.relative_to(source)) for one in files]
     there = [str(target.relative_to(root)) for _, target in pairs if target.exists()]
     if there:
         raise ValueError(
