@@ -111,8 +111,8 @@ def _write_starter(root: Path) -> None:
     """Write the images and workflows that Warpwatch brings; what exists is refused, all at once."""
     source = _starter()
     files = [path for part in _PARTS for path in sorted((source / part).rglob("*"))]
-    files = [one for one in files if one.is_file() and not {*one.parts} & {*OWN}]
-    pairs = [(one, root / one.relative_to(source)) for one in files]
+    files = [one for one in files if not {*OWN} & {*one.relative_to(source).parts}]
+    pairs = [(one, root / one.relative_to(source)) for one in files if one.is_file()]
     there = [str(target.relative_to(root)) for _, target in pairs if target.exists()]
     if there:
         raise ValueError(
