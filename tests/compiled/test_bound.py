@@ -22,8 +22,7 @@ from warpwatch.instruments.compiled.bound import overlap
 from warpwatch.instruments.compiled.bound.bound import Bound
 from warpwatch.instruments.compiled.formats.code import Instruction, Program
 from warpwatch.instruments.compiled.measure import reading
-from warpwatch.instruments.compiled.measure import workload as measure
-from warpwatch.instruments.compiled.measure.workload import measure_call
+from warpwatch.instruments.compiled.measure.workload import measure, measure_call
 from warpwatch.instruments.compiled.record.call import record
 
 _PATH = Path(__file__).with_name("attention_kernel.py")

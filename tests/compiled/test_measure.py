@@ -18,7 +18,7 @@ import triton.language as tl
 from warpwatch.config import metrics, targets
 from warpwatch.config import package as configuration
 from warpwatch.instruments.compiled import Measurement
-from warpwatch.instruments.compiled.measure import workload as measure
+from warpwatch.instruments.compiled.measure.workload import measure
 from warpwatch.workload.base import Inputs, Values, Workload
 
 H200 = targets.get("sm_90")

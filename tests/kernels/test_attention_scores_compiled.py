@@ -11,7 +11,7 @@ from benchmarks.workloads.attention import AttentionWorkload
 from kernels.attention.portable.tuning.scored import ALONE_BACKWARD
 from tests.kernels.on_card import portable
 from warpwatch.config.targets import TARGETS, Target, get
-from warpwatch.instruments.compiled.measure import workload as measure
+from warpwatch.instruments.compiled.measure.workload import measure
 from warpwatch.instruments.compiled.record import driver
 from warpwatch.workload.base import Inputs
 

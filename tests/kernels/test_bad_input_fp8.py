@@ -11,7 +11,7 @@ from benchmarks.workloads.attention_fp8 import Fp8AttentionWorkload
 from kernels.attention.portable.fp8 import kernel as fp8
 from kernels.runtime import targets
 from warpwatch.config.targets import get
-from warpwatch.instruments.compiled.measure import workload as measure
+from warpwatch.instruments.compiled.measure.workload import measure
 
 Q = torch.zeros(1, 4, 4, 32, dtype=torch.float8_e4m3fn)
 K = Q[:, :, :2]

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.workloads.attention import AttentionWorkload
 from warpwatch.config.targets import TARGETS, Target, get
-from warpwatch.instruments.compiled.measure import workload as measure
+from warpwatch.instruments.compiled.measure.workload import measure
 from warpwatch.workload.base import Inputs
 
 # As warpwatch.config.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.

@@ -14,8 +14,8 @@ from benchmarks.workloads.attention_fp8 import Fp8AttentionWorkload
 from kernels import flash_attention_varlen
 from kernels.runtime import targets
 from warpwatch.config.targets import get
-from warpwatch.instruments.compiled.measure import workload as measure
 from warpwatch.instruments.compiled.measure.reading import read_code
+from warpwatch.instruments.compiled.measure.workload import measure
 from warpwatch.instruments.compiled.record.call import record
 
 INSTRUCTIONS = {

@@ -19,7 +19,7 @@ from benchmarks.workloads.matmul import MatmulWorkload
 from tests.kernels.on_card import portable
 from warpwatch import devices
 from warpwatch.config.targets import TARGETS, Target, get
-from warpwatch.instruments.compiled.measure import workload as measure
+from warpwatch.instruments.compiled.measure.workload import measure
 from warpwatch.workload.base import Inputs, Workload
 
 # As warpwatch.config.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.

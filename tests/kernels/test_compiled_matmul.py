@@ -10,7 +10,7 @@ from benchmarks.workloads.matmul_fp8 import Fp8MatmulWorkload
 from benchmarks.workloads.matmul_grouped import GroupedMatmulWorkload
 from warpwatch import devices
 from warpwatch.config.targets import TARGETS, Target, get
-from warpwatch.instruments.compiled.measure import workload as measure
+from warpwatch.instruments.compiled.measure.workload import measure
 
 # As warpwatch.config.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
 LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}

@@ -14,7 +14,7 @@ from benchmarks.workloads.attention_varlen import VarlenWorkload
 from tests.kernels.interpreted import Worker
 from tests.kernels.test_attention_varlen import Case, through_descriptors
 from warpwatch.config.targets import TARGETS, Target, get
-from warpwatch.instruments.compiled.measure import workload as measure
+from warpwatch.instruments.compiled.measure.workload import measure
 from warpwatch.workload.base import Inputs
 
 
