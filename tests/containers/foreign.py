@@ -151,15 +151,3 @@ def suite(repository: Path) -> None:
     write(repository, "asv.conf.json", text)
     for name, module in _SUITE.items():
         write(repository, f"bench/suite/{name}", module)
-
-
-def images_and_workflows(repository: Path) -> list[str]:
-    """Write what the wheel carries for ``warpwatch init --workflows``; which files these are."""
-    (starter,) = repository.glob(".warpwatch-venv/lib/python*/site-packages/warpwatch/starter")
-    names = [str(p.relative_to(starter)) for p in sorted(starter.rglob("*")) if p.is_file()]
-    there = [name for name in names if (repository / name).exists()]
-    assert not there, "a name that a project may use itself"
-    for name in names:
-        write(repository, name, (starter / name).read_text())
-        shutil.copymode(starter / name, repository / name)
-    return names

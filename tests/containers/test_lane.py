@@ -20,7 +20,6 @@ from tests.containers.foreign import (
     TWO_LAUNCHES,
     foreign_repository,
     git,
-    images_and_workflows,
     suite,
     write,
 )
@@ -39,10 +38,12 @@ def repository(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
     """A team's repository with Warpwatch installed; its newest commit is a regression."""
     repository = foreign_repository(tmp_path_factory.mktemp("team"), wheel)
     suite(repository)
-    images_and_workflows(repository)
     for block in blocks(images.root() / "docs" / "own-kernels.md"):
         if block.file:
             write(repository, block.file, block.text)
+    init = [".warpwatch-venv/bin/warpwatch", "init", "--workflows"]
+    done = subprocess.run(init, cwd=repository, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
     write(repository, ".gitignore", ITS_OWN[".gitignore"] + "/.asv/\n/.lane*/\n/reports/html/\n")
     write(repository, "src/fastops/notes.txt", "under Warpwatch\n")
     git(repository, "add", "--all")
