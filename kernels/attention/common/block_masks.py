@@ -28,8 +28,8 @@ def list_blocks(
     BLOCK: tl.constexpr,
 ):
     """Of one row of ``mask`` (of one column, with OWNS_KEYS): how many blocks are seen, then which,
-    into ``listed``, contiguous of (batch, heads, owned, 1 + walked). Offsets as in forward.py, None
-    where they hide nothing."""
+    into ``listed``, contiguous of (batch, heads, owned, 1 + walked). Offsets as in
+    portable/forward/kernel.py, None where they hide nothing."""
     i_own = tl.program_id(0) % owned
     i_bh = tl.program_id(0) // owned
     mask += (i_bh // heads).to(tl.int64) * stride_b + (i_bh % heads).to(tl.int64) * stride_h

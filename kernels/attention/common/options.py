@@ -21,7 +21,7 @@ class Options:
     ``bias`` expands to (batch, heads, seqlen_q, seqlen_k), of bool where it hides.
     ``seed`` is int64 (1,). ``block_mask`` is (batch or 1, heads or 1,
     blocks of queries, blocks of keys) of bool. ``exact_gradients`` asks nothing of scores: it
-    says that log-sum-exps have marks (marks.py)."""
+    says that log-sum-exps have marks (common/numerics/heavy_rows.py)."""
 
     softcap: float | None = None
     slopes: torch.Tensor | None = None

@@ -71,7 +71,7 @@ def attention_kvcache_combine(
     AFTER: tl.constexpr,
 ):
     """BLOCK_R rows of queries of one tile and BLOCK_DV columns a program: adds what their
-    ``splits`` parts of the keys gave. ``cu_q`` and ``tokens`` as in kvcache_forward.py. AFTER waits
+    ``splits`` parts of the keys gave. ``cu_q`` and ``tokens`` as in decode/kernel.py. AFTER waits
     for what the launch before wrote."""
     if AFTER:
         gdc_wait()

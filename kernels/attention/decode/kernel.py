@@ -1,7 +1,7 @@
 """Attention over a key-value cache: few query rows, the keys split over programs, a combine step.
 
 A program owns the queries of all heads that share one key head, and reads one part of that head's
-keys: every key is read once. The combine step (kvcache_combine.py) adds the parts.
+keys: every key is read once. The combine step (decode/combine.py) adds the parts.
 """
 
 from __future__ import annotations
@@ -127,11 +127,11 @@ def attention_kvcache(
     keys came with this call, or with ``cu_new`` a number of each sequence's own, behind the
     ``length`` others: queries are turned to the positions from there on. With ``leftpad`` the first
     so many keys of a sequence are not its own, and are counted all the same. ``softcap`` and
-    ``slopes`` as in scores.py, or None; the sink of a head is with the first part of its keys.
-    FP8 says how the cache is read (e4m3.way); it holds keys and values divided by their scales.
-    TURNED: keys, or columns of values, are the rows of products, queries their columns; so a matrix
-    unit of 64 rows at least is full without padding queries. PAIRS, if TURNED: an element of an fp8
-    cache is two columns.
+    ``slopes`` as in common/scores.py, or None; the sink of a head is with the first part of its
+    keys. FP8 says how the cache is read (e4m3.way); it holds keys and values divided by their
+    scales. TURNED: keys, or columns of values, are the rows of products, queries their columns; so
+    a matrix unit of 64 rows at least is full without padding queries. PAIRS, if TURNED: an element
+    of an fp8 cache is two columns.
     EARLY lets the kernel behind this one start, AFTER waits for what the one before it wrote. FAR:
     offsets within a block of keys, or among columns, need 64 bits.
     """

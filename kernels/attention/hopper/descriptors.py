@@ -12,7 +12,7 @@ from .problem import BEYOND
 
 
 def columns(head_dim: int, causal: bool) -> tuple[int, int, bool]:
-    """HEAD_DIM, REST and SPLIT of hopper_products.py."""
+    """HEAD_DIM, REST and SPLIT of hopper/products.py."""
     block = max(16, triton.next_power_of_2(head_dim))
     half = block // 2
     rest = max(16, triton.next_power_of_2(head_dim - half)) if head_dim > half else 0

@@ -11,7 +11,8 @@ from kernels.attention.hopper.packed.tiles import FIELDS
 
 from .tile_order import anew, in_pairs, rounds, seen_blocks, to_and_fro, whole_first
 
-BEYOND = gl.constexpr(1 << 30)  # where rows of a packed tensor end; hopper.py tells how
+# Where rows of a packed tensor end: hopper/forward/launch.py says how.
+BEYOND = gl.constexpr(1 << 30)
 
 
 @aggregate
@@ -59,7 +60,7 @@ class Sequence:
 
 @gluon.jit
 def listed_turns(tiles, PAIRS: gl.constexpr):
-    """How many blocks of rows a program walks at most of a list (packed_tiles.py)."""
+    """How many blocks of rows a program walks at most of a list (hopper/packed/tiles.py)."""
     n_rounds = gl.cdiv(gl.load(tiles), gl.num_programs(0))
     return 2 * n_rounds if PAIRS else n_rounds
 
@@ -193,8 +194,8 @@ class Problem:
         Full attention walks the whole blocks of a head side by side, every other turn backwards,
         and in the end each head's last, of fewer rows: those who had a whole block less take two.
         With TAILS a head has ``whole_each`` whole blocks, the first ``whole_more`` heads one more,
-        and then blocks of ``tail`` warpgroups: hopper_cut.py chooses them. The sequence ends for a
-        program where its block does.
+        and then blocks of ``tail`` warpgroups: hopper/forward/tail_cut.py chooses them. The
+        sequence ends for a program where its block does.
         Causal rows come longest first over all heads of an entry of the batch, every other turn
         backwards, so that no program collects the longer tile of each; or, with PAIRS, a long and a
         short block of one head follow each other: programs stay equally busy and a head's keys stay

@@ -1,6 +1,6 @@
 """In which order programs walk blocks of rows, and which keys those need, in Hopper's attention.
 
-hopper_problem.py tells why (``walked``). tests/hopper/test_hopper_tiles.py runs these as Python.
+hopper/problem.py tells why (``walked``). tests/hopper/test_hopper_tiles.py runs these as Python.
 """
 
 from triton.experimental import gluon

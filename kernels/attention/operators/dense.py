@@ -35,8 +35,9 @@ def flash_attention_op(
     return_lse: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp, another one with marks) for checked arguments of layout (batch, seqlen,
-    heads, head_dim). The last is for ``exact_gradients`` of 16 bits (marks.py), else it is without
-    elements; so is the other where only the last is needed."""
+    heads, head_dim). The last is for ``exact_gradients`` of 16 bits
+    (common/numerics/heavy_rows.py), else it is without elements; so is the other where only the
+    last is needed."""
     blocks = (block_mask, block_rows, block_columns)
     options = Options(softcap, slopes, sinks, dropout, seed, exact_gradients, bias, *blocks)
     out, lse, rows = _outputs(q, k, v, exact_gradients=exact_gradients, return_lse=return_lse)

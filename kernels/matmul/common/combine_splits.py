@@ -35,7 +35,7 @@ def combine_kernel(
     FAR: tl.constexpr,
 ):
     """BLOCK_N columns of one row of C from ``parts``, contiguous (PARTS, M, N) in fp32. AFTER waits
-    for what the launch before wrote, which had let this one start. FAR: see portable.py."""
+    for what the launch before wrote, which had let this one start. FAR: see portable/kernel.py."""
     if FAR:
         stride_cn = wide(stride_cn)
         if HAS_RESIDUAL:

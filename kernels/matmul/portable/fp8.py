@@ -116,7 +116,7 @@ def matmul_fp8(
         p_sb = b_scale + (i_n * BLOCK_N // BLOCK).to(tl.int64) * stride_sbn
 
     b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
-    # At least one pass: see portable.py.
+    # At least one pass: see portable/kernel.py.
     for i_k in range(first_k, first_k + tl.maximum(steps, 1)):
         if TMA:
             if A_TRANSPOSED:

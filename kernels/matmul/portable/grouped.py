@@ -65,7 +65,7 @@ def grouped_matmul_kernel(
     FAR: tl.constexpr,
 ):
     """One tile of one group's rows of C; zeros where a row belongs to no group. FAR: see
-    portable.py."""
+    portable/kernel.py."""
     if FAR:
         stride_am, stride_ak = wide(stride_am), wide(stride_ak)
         stride_bk, stride_bn = wide(stride_bk), wide(stride_bn)
@@ -90,7 +90,7 @@ def grouped_matmul_kernel(
     p_a = a + (o_m[:, None] * stride_am + o_k[None, :] * stride_ak)
     p_b = b + (o_k[:, None] * stride_bk + o_n[None, :] * stride_bn)
     b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=sum_type(a.dtype.element_ty))
-    # At least one pass: see portable.py.
+    # At least one pass: see portable/kernel.py.
     depth = tl.where(multiplies, K, 0)
     for i_k in range(0, tl.maximum(tl.cdiv(depth, BLOCK_K), 1)):
         in_k = o_k < depth - i_k * BLOCK_K
@@ -127,7 +127,7 @@ def grouped_weights_kernel(
     FAR: tl.constexpr,
 ):
     """One tile, BLOCK_M of K by BLOCK_N, of ``a.T @ dout`` over the rows of one group, BLOCK_K of
-    them at a time; zeros for an empty group. FAR: see portable.py."""
+    them at a time; zeros for an empty group. FAR: see portable/kernel.py."""
     if FAR:
         stride_am, stride_ak = wide(stride_am), wide(stride_ak)
         stride_dm, stride_dn = wide(stride_dm), wide(stride_dn)

@@ -67,8 +67,8 @@ def clear_behind(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Zeros in what no sequence uses of q (tokens_q, width_q) and, unless None, of k and v, as
-    ``cu_q`` and ``cu_k`` tell (``Begins`` in packed.py); -inf there in lse (heads, tokens_q),
-    unless that is None."""
+    ``cu_q`` and ``cu_k`` tell (``Begins`` in common/packed/sequences.py); -inf there in lse (heads,
+    tokens_q), unless that is None."""
     _clear(q, None, lse, cu_q, batch, heads, tokens_q, width_q, None, BLOCK)
     if k is not None:
         _clear(k, v, None, cu_k, batch, heads, tokens_k, width_k, width_v, BLOCK)

@@ -1,6 +1,6 @@
 """Which backward passes Hopper's kernels take, and the launches of those up to head dim 128.
 
-hopper_backward_wide.py has those of wider heads.
+hopper/backward/wide/launch.py has those of wider heads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ FEW_PACKED = 512
 # sums that are no matter.
 MOST_ROWS = 4
 FEW_BYTES = 1 << 26
-# Keys a query sees, in the mean, up to which hopper_backward_short.py is faster, at its head dims.
+# Keys a query sees, in the mean, up to which hopper/backward/short/launch.py is faster, at its head
+# dims.
 SHORT = 1024
 SHORT_WINDOW = 1536  # the same in a window
 
@@ -51,7 +52,8 @@ class HopperBackwardConfig:
     step, of which a ring holds ``stages``.
 
     With ``two_kernels`` queries have a kernel of their own (up to 128 columns
-    hopper_backward_short.py, above hopper_backward_wide.py), else dq is summed by that of the keys.
+    hopper/backward/short/launch.py, above hopper/backward/wide/launch.py), else dq is summed by
+    that of the keys.
     """
 
     columns: int
@@ -193,7 +195,7 @@ def launch(
     n_m, n_n = triton.cdiv(seqlen_q, block_m), triton.cdiv(seqlen_k, BLOCK_N)
     n_heads, n_kv_heads, blocks = batch * heads, batch * kv_heads, n_n
     if packed is not None:
-        # hopper_backward_packed.py tells where sequences stand.
+        # hopper/packed/places.py tells where sequences stand.
         n_m, n_n = seqlen_q // block_m + batch, seqlen_k // BLOCK_N + batch
         n_heads, n_kv_heads, blocks = heads, kv_heads, triton.cdiv(packed.max_k, BLOCK_N)
     all_rows = n_heads * n_m * block_m

@@ -29,7 +29,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 class Tensors(NamedTuple):
     """What gradients come from, and where they go: ``dq``, ``dk`` and ``dv`` are contiguous. So are
     ``lse`` and ``dlse``, fp32 (batch, heads, seqlen_q); ``out`` may have any strides. ``marked``:
-    whether dlse is what backward_exact.py has in its place."""
+    whether dlse is what portable/backward/heavy_rows.py has in its place."""
 
     dout: torch.Tensor
     dlse: torch.Tensor | None
@@ -175,10 +175,10 @@ def attention_backward_hopper_prepare(
     A row without a key, and one past the end, gets +inf as lse: its weights are 0; one whose lse
     is +inf gets NaN. The sums of dq become 0. bounds, (2, batch * kv_heads, blocks of keys):
     largest element of k, norm of v.
-    With MARKED delta is 0 of rows that lse marks (marks.py), of which dlse tells all.
-    Where nothing is summed in fixed point, dq and bounds are None and rows has no norms.
+    With MARKED delta is 0 of rows that lse marks (common/numerics/heavy_rows.py), of which dlse
+    tells all. Where nothing is summed in fixed point, dq and bounds are None and rows has no norms.
     Of ``sequences`` that are packed ``places`` tells where rows, and behind them keys, stand
-    (hopper_backward_packed.py), and batch is 1; else both are None.
+    (hopper/packed/places.py), and batch is 1; else both are None.
     """
     gdc_launch_dependents()
     n_m = tl.cdiv(seqlen_q, BLOCK_M)

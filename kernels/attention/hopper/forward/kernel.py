@@ -4,8 +4,8 @@ A program owns one multiprocessor and walks blocks of query rows. Its producer w
 rings of K and V blocks through the bulk copy engine (TMA); every consumer warpgroup owns 64 rows.
 Within a warpgroup the scores of one block are multiplied beside the values of the block before;
 between warpgroups a turn goes round, so that one multiplies while another exponentiates.
-docs/hopper/forward.md tells how this shape came about. forward.py computes the same and is its
-twin in tests.
+docs/hopper/forward.md tells how this shape came about. portable/forward/kernel.py computes the same
+and is its twin in tests.
 """
 
 import triton.language as tl
@@ -311,10 +311,11 @@ def attention_forward_hopper(
     left_offset unless that is None.
 
     q, k, v, out: (batch, heads, seqlen, head_dim) as descriptors of one head's boxes.
-    lse, rows: fp32 (batch, heads, seqlen_q), the second with marks (marks.py); either may be None.
-    ``tiles`` is None, or lists those of packed sequences (packed_tiles.py): q, k, v and out are
-    then ragged descriptors, both offsets count from each one's bottom-right corner, seqlen_q is
-    the sum of all, lse (heads, seqlen_q), and batch and seqlen_k are not used.
+    lse, rows: fp32 (batch, heads, seqlen_q), the second with marks (common/numerics/heavy_rows.py);
+    either may be None. ``tiles`` is None, or lists those of packed sequences
+    (hopper/packed/tiles.py): q, k, v and out are then ragged descriptors, both offsets count from
+    each one's bottom-right corner, seqlen_q is the sum of all, lse (heads, seqlen_q), and batch and
+    seqlen_k are not used.
     """
     problem = Problem(
         heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset,

@@ -28,7 +28,8 @@ WIDEST_ALIKE = 1024
 FEW_KEYS = 256
 # Causal rows up to which tiles of all heads, longest first, are faster than pairs at head dim 64.
 FEW_FOR_PAIRS = 512
-# Rows from which full attention at head dims 65 to 128 is faster cut as hopper_cut.py does.
+# Rows from which full attention at head dims 65 to 128 is faster cut as hopper/forward/tail_cut.py
+# does.
 FEWEST_FOR_TAILS = 1024
 LOG2_E = 1.4426950408889634
 
@@ -37,10 +38,10 @@ LOG2_E = 1.4426950408889634
 class HopperConfig:
     """``64 * consumers`` query rows a program, keys a block, and the ring that brings them.
 
-    ``pairs`` and ``in_turns`` are told in hopper_forward.py; ``by_head``, which only packed
-    sequences ask for, in packed_tiles.py; ``tails``, of full attention over a plain batch, in
-    hopper_cut.py. With ``once``, where a plain batch has no more tiles than there are
-    multiprocessors, a program asks for its tile's first copies before its warps part; pairs and
+    ``pairs`` and ``in_turns`` are told in hopper/forward/kernel.py; ``by_head``, which only packed
+    sequences ask for, in hopper/packed/tiles.py; ``tails``, of full attention over a plain batch,
+    in hopper/forward/tail_cut.py. With ``once``, where a plain batch has no more tiles than there
+    are multiprocessors, a program asks for its tile's first copies before its warps part; pairs and
     tails have nothing of it. With ``ahead`` programs of many tiles of a plain batch find the
     next one's place while values are multiplied.
     """

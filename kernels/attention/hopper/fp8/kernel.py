@@ -1,11 +1,12 @@
 """The fp8 attention forward pass of Hopper GPUs in Gluon: a producer warp, consumer warpgroups.
 
-As hopper_forward.py, with three differences. fp8 products want both operands along what is summed,
-so values come transposed (hopper_fp8.py). The products of a block of keys are added to the output
-in fp32: while it adds them itself, the unit keeps 14 bits. And a warpgroup multiplies or
-exponentiates, never both: sums, products and scores at once would need more registers than three
+As hopper/forward/kernel.py, with three differences. fp8 products want both operands along what is
+summed, so values come transposed (hopper/fp8/launch.py). The products of a block of keys are added
+to the output in fp32: while it adds them itself, the unit keeps 14 bits. And a warpgroup multiplies
+or exponentiates, never both: sums, products and scores at once would need more registers than three
 warpgroups have, and three that take turns as they come are faster than two that overlap.
-docs/hopper/forward-fp8.md tells how this shape came about; fp8.py is its twin in tests.
+docs/hopper/forward-fp8.md tells how this shape came about; portable/fp8/kernel.py is its twin in
+tests.
 
 Aggregates read their annotations when they are built, so nothing here postpones them.
 """
@@ -312,8 +313,8 @@ def attention_forward_fp8_hopper(
     heads, head_dim, seqlen), keys in the order of ``hopper_fp8.prepare``. factors: (1, 2,
     heads) or, BY_SEQUENCE, (batch, 2, heads), what scores are multiplied by (they are powers of 2
     then) and what the output is. ``tiles`` is None, or lists those of packed sequences
-    (packed_tiles.py): q, k and out are then ragged descriptors, ROOM, lse (heads, seqlen_q) and
-    sizes as ``Fp8Problem`` tells.
+    (hopper/packed/tiles.py): q, k and out are then ragged descriptors, ROOM, lse (heads, seqlen_q)
+    and sizes as ``Fp8Problem`` tells.
     """
     problem = Fp8Problem(
         heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset,

@@ -67,7 +67,7 @@ def choose(head_dim: int, seqlen_q: int, causal: bool, mean: int | None = None) 
 
 
 def _by_head(config: Fp8HopperConfig, head_dim: int, longest: int, causal: bool) -> bool:
-    """Whether packed sequences' tiles are listed by head: as hopper.py has it."""
+    """Whether packed sequences' tiles are listed by head: as hopper/forward/launch.py has it."""
     return config.consumers == 2 and (not causal or head_dim > 128 or longest > 1024)
 
 

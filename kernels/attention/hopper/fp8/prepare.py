@@ -77,10 +77,11 @@ def attention_forward_fp8_hopper_prepare(
     factors: (1, 2, heads) fp32 or, BY_SEQUENCE, (batch, 2, heads), by which scores are multiplied,
     to powers of 2, and the output. The first of a head whose scales are below 0 is NaN.
 
-    With ``cu``, which tells where ``batch`` packed sequences begin (``Begins`` in packed.py), v is
-    (1, tokens, kv heads, 4 WORDS) and ``seqlen_k`` not used. Sequence i, which begins with row r,
-    has its room from column (r // ROOM + i) * ROOM on: as many whole ROOM columns as its keys fill,
-    one ROOM at least. Behind its keys there are zeros, for what else is there may be NaN.
+    With ``cu``, which tells where ``batch`` packed sequences begin (``Begins`` in
+    common/packed/sequences.py), v is (1, tokens, kv heads, 4 WORDS) and ``seqlen_k`` not used.
+    Sequence i, which begins with row r, has its room from column (r // ROOM + i) * ROOM on: as many
+    whole ROOM columns as its keys fill, one ROOM at least. Behind its keys there are zeros, for
+    what else is there may be NaN.
     """
     # Heads side by side, as they are in memory.
     i_h = tl.program_id(0) % kv_heads

@@ -1,6 +1,6 @@
 """What Hopper's fp8 attention computes and in which order: sizes, tiles, blocks of keys (Gluon).
 
-hopper_problem.py knows windows too, and has what is said of packed sequences; the sizes here can be
+hopper/problem.py knows windows too, and has what is said of packed sequences; the sizes here can be
 had anew. Aggregates read their annotations when they are built, so nothing here postpones them.
 """
 
@@ -23,7 +23,7 @@ from kernels.attention.hopper.tile_order import (
 class Fp8Problem:
     """Sizes, and how they are cut. Of packed sequences ``batch`` and ``seqlen_k`` are not used,
     ``seqlen_q`` counts the rows of all, and the tiles are listed: ``tiles`` points there, and is
-    None else. Their values lie in rooms of whole ROOM columns (hopper_fp8_prepare.py); ROOM is 0
+    None else. Their values lie in rooms of whole ROOM columns (hopper/fp8/prepare.py); ROOM is 0
     where none are packed."""
 
     heads: gl.tensor
@@ -95,7 +95,7 @@ class Fp8Problem:
     @gluon.jit
     def walked(self, i_turn):
         """``tile`` of a plain batch: full attention by whole blocks first, causal by longest first,
-        or by PAIRS of a long and a short block of one head. hopper_problem.py tells why."""
+        or by PAIRS of a long and a short block of one head. hopper/problem.py tells why."""
         n_m = gl.cdiv(self.seqlen_q, self.BLOCK_M)
         n_heads = self.heads * self.batch
         if self.PAIRS:

@@ -121,7 +121,7 @@ def list_tiles(
     stand together, which keeps its keys in L2; else those of all heads that see the same keys,
     which take alike.
 
-    With ``places`` (hopper_backward_packed.py) queries and keys have changed names, and so have
+    With ``places`` (hopper/packed/places.py) queries and keys have changed names, and so have
     cu_q and cu_k: a unit is a tile of keys, of which the first are seen by most.
     """
     OF_KEYS: tl.constexpr = places is not None

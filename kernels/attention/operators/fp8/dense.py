@@ -1,6 +1,6 @@
 """Attention in fp8 as flash_attention offers it: what it accepts, and the operator torch knows.
 
-Of packed sequences fp8_varlen.py has the operator."""
+Of packed sequences operators/fp8/varlen.py has the operator."""
 
 from __future__ import annotations
 

@@ -2,9 +2,10 @@
 
 All kernels of gradients take delta as rowsum(out * dout) - dlse, where out is rounded to 16 bits.
 In a row one of whose weights is near 1 that rounding is most of what dp - delta holds. The forward
-pass marks such rows (marks.py). A launch before the gradients' own finds their delta from products
-that nothing rounded, and ends at once where a block has none; -delta takes the place of dlse, and
-the kernels leave their own sum out: not even another order of it may be left in theirs.
+pass marks such rows (common/numerics/heavy_rows.py). A launch before the gradients' own finds their
+delta from products that nothing rounded, and ends at once where a block has none; -delta takes the
+place of dlse, and the kernels leave their own sum out: not even another order of it may be left in
+theirs.
 """
 
 from __future__ import annotations

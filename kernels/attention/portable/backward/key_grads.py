@@ -263,11 +263,11 @@ def attention_backward_kv(
 ):
     """Gradients of BLOCK_N keys and values of one head; dk and dv are contiguous.
 
-    With ``total``, which backward_rows.py tells, lse is its shift; without, delta holds dlse.
-    ROWS > 0 says that lse and delta are what attention_backward_q wrote: the first already as an
-    exponent of 2, both in blocks of ROWS rows that no two sequences share, rows beyond the last
-    with weights of 0: no masks, and whole vectors. A head has ``tokens`` rows in them. With far
-    (backward_far.py) what those rows give is added to what is there.
+    With ``total``, which portable/backward/row_stats.py tells, lse is its shift; without, delta
+    holds dlse. ROWS > 0 says that lse and delta are what attention_backward_q wrote: the first
+    already as an exponent of 2, both in blocks of ROWS rows that no two sequences share, rows
+    beyond the last with weights of 0: no masks, and whole vectors. A head has ``tokens`` rows in
+    them. With far (portable/backward/far_rows.py) what those rows give is added to what is there.
     """
     n_blocks = tl.cdiv(seqlen_k, BLOCK_N)
     i_n, i_bk = taken(tl.program_id(0), n_blocks, TOGETHER)

@@ -53,10 +53,10 @@ def launch(
 ) -> list[torch.Tensor]:
     """Gradients of q, k and v, contiguous, for what ``forward.launch`` filled; of packed sequences
     without the batch axis, unwritten behind the last, and as exact as the longest one asks
-    (backward_few.py does the rest). After them those of the sinks, if there are any, and with
-    ``bias_grad`` of the bias. With ``far`` what its rows give is added to what was found.
-    ``corrected`` is what backward_exact.py has in dlse's place, for kernels that are not exact;
-    delta may overwrite it."""
+    (portable/backward/short_sequences.py does the rest). After them those of the sinks, if there
+    are any, and with ``bias_grad`` of the bias. With ``far`` what its rows give is added to what
+    was found. ``corrected`` is what portable/backward/heavy_rows.py has in dlse's place, for
+    kernels that are not exact; delta may overwrite it."""
     q, k, v, out, dout = (near(one) for one in (q, k, v, out, dout))
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k, kv_heads = k.shape[1], k.shape[2]
@@ -337,9 +337,9 @@ def _of_sinks(
     unit: float = LOG2_E,
 ) -> torch.Tensor:
     """(heads,): the weight of a row's sink times -delta, whose dp is 0, summed over rows. With
-    ``total`` lse is the shift of backward_rows.py, in which a score is ``unit``. ``unseen`` rows,
-    which sum up nothing or lie behind the last of packed sequences, add nothing, whatever delta and
-    total are there."""
+    ``total`` lse is the shift of portable/backward/row_stats.py, in which a score is ``unit``.
+    ``unseen`` rows, which sum up nothing or lie behind the last of packed sequences, add nothing,
+    whatever delta and total are there."""
     if total is None:
         weights = torch.exp(sinks[:, None] - lse)
     else:  # fp32: not a rounding more than the formula has

@@ -206,13 +206,13 @@ def attention_backward_q(
     MARKED: tl.constexpr,
     TOGETHER: tl.constexpr,
 ):
-    """Gradient of BLOCK_M queries of one head, contiguous; the rest as in backward_kv.py. dbias
-    is (batch, heads, seqlen_q, seqlen_k), contiguous; dots, of lse's shape, gets sums of p * dp.
-    With out this kernel finds delta as ``attention_backward_delta`` does, and writes what it else
-    reads. With
-    exponent it writes that and delta as backward_kv.py reads them, in blocks of ROWS, and has the
-    number of a head's rows there in ``rows``. With far (backward_far.py) those rows alone are
-    written."""
+    """Gradient of BLOCK_M queries of one head, contiguous; the rest as in
+    portable/backward/key_grads.py. dbias is (batch, heads, seqlen_q, seqlen_k), contiguous; dots,
+    of lse's shape, gets sums of p * dp. With out this kernel finds delta as
+    ``attention_backward_delta`` does, and writes what it else reads. With
+    exponent it writes that and delta as portable/backward/key_grads.py reads them, in blocks of
+    ROWS, and has the number of a head's rows there in ``rows``. With far
+    (portable/backward/far_rows.py) those rows alone are written."""
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_m, i_bh = taken(tl.program_id(0), n_blocks, TOGETHER)
     if TOGETHER > 0:  # causal: the longest first

@@ -37,7 +37,7 @@ def attention_backward_delta(
     MARKED: tl.constexpr,
 ):
     """delta = rowsum(out * dout) - dlse: what every score of a row has in common; with MARKED -dlse
-    alone of rows that lse marks (marks.py). ``delta`` may be dlse's memory."""
+    alone of rows that lse marks (common/numerics/heavy_rows.py). ``delta`` may be dlse's memory."""
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_row = tl.program_id(0) % n_blocks * BLOCK_M
     i_bh = tl.program_id(0) // n_blocks
@@ -158,7 +158,7 @@ def attention_backward_rows(
 
     ``n_blocks`` of a head's blocks of rows are visited, from the first on. Without ``shift`` and
     ``total`` delta alone is written, less dlse, as ``attention_backward_delta`` does. With ``far``
-    only rows count that backward_far.py tells, the others' weights are 0.
+    only rows count that portable/backward/far_rows.py tells, the others' weights are 0.
 
     Where scores may lie far from 0 the shift is the maximum itself, not an exponent of 2.
     """

@@ -2,10 +2,10 @@
 behind the last sequence, in one launch.
 
 Which pass serves is chosen by the longest sequence, since the host reads no lengths. What rows need
-that see a few keys (``FEW_KEYS`` in backward.py) the shorter ones get here, where the device knows
-which they are: all keys that their rows see are one tile, so that a program has weights, delta and
-gradients of its rows from the same products, without a workspace, and puts them over what the pass
-before left there.
+that see a few keys (``FEW_KEYS`` in portable/backward/launch.py) the shorter ones get here, where
+the device knows which they are: all keys that their rows see are one tile, so that a program has
+weights, delta and gradients of its rows from the same products, without a workspace, and puts them
+over what the pass before left there.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def keys_of_few(
     seqlen_q, seqlen_k, causal_offset, left_offset,
     CAUSAL: tl.constexpr, FEW: tl.constexpr, ROOM: tl.constexpr,
 ):  # fmt: skip
-    """Of one sequence whether a row sees at most ``FEW`` keys, as ``keys_seen`` in backward.py has
-    it, and the first key that any row sees, rounded down to what ``kept`` counts from."""
+    """Of one sequence whether a row sees at most ``FEW`` keys, as ``keys_seen`` in
+    portable/backward/launch.py has it, and the first key that any row sees, rounded down to what
+    ``kept`` counts from."""
     seen = seqlen_k
     if CAUSAL:
         seen = (tl.maximum(tl.minimum(causal_offset + 1, seqlen_k), 1) + seqlen_k) // 2
@@ -152,7 +153,7 @@ def attention_backward_few(
 ):
     """dq, dk and dv, contiguous, of sequences whose rows see at most FEW keys, where they stand;
     and what ``clear_behind`` does. A program walks all rows of a head of keys of a sequence, and
-    then its next one. The rest is as backward_kv.py takes it."""
+    then its next one. The rest is as portable/backward/key_grads.py takes it."""
     kv_heads = heads // heads_per_kv
     clear_behind(
         dq, dk, dv, None, cu_q, cu_k, batch, heads, tokens_q, tokens_k,

@@ -61,8 +61,8 @@ def weights(b_s, b_exponent, seen, scale, MASKED: tl.constexpr):
 def shifted(
     b_s, b_shift, seen, scale, MASKED: tl.constexpr, PRECISE: tl.constexpr, FAR: tl.constexpr
 ):
-    """As ``weights``, with backward_rows.py's shift: to be divided by its total. Of b_s's dtype.
-    FAR says that the shift is a score, not an exponent of 2.
+    """As ``weights``, with portable/backward/row_stats.py's shift: to be divided by its total. Of
+    b_s's dtype. FAR says that the shift is a score, not an exponent of 2.
 
     PRECISE, for fp32, has no rounding of a product in an exponent: the formula has none."""
     b_scale = tl.cast(scale, b_s.dtype) * LOG2_E

@@ -98,10 +98,11 @@ def attention_forward(
     Powers of 2 serve and ``scale_log`` holds log2(e); with NATURAL, for fp32, it does not, and
     powers of e serve: a rounding less in the log-sum-exp.
 
-    From ``factor`` on follows what options.py hands over, None where nothing is asked of scores.
-    ``rows`` gets what lse does, with marks (marks.py), for the gradients; either may be None.
-    With ``cu_q`` and ``cu_k`` the sequences are packed (packed.py): the lengths are then those of
-    the longest, both offsets count from the bottom-right corner, lse is (heads, tokens).
+    From ``factor`` on follows what common/options.py hands over, None where nothing is asked of
+    scores. ``rows`` gets what lse does, with marks (common/numerics/heavy_rows.py), for the
+    gradients; either may be None. With ``cu_q`` and ``cu_k`` the sequences are packed
+    (common/packed/sequences.py): the lengths are then those of the longest, both offsets count from
+    the bottom-right corner, lse is (heads, tokens).
     """
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_m, i_bh = taken(tl.program_id(0), n_blocks, TOGETHER)
@@ -280,7 +281,7 @@ def attention_forward(
             # A heavy sink leaves the others nothing: it has no value, so its dp is exactly 0.
             b_others = b_sum - tl.exp2((b_sink - b_max) * (1.4426950408889634 if FAR else 1.0))
             b_heavy = b_heavy & (b_others > b_sum * HEAVY)
-        if FAR:  # where backward_far.py serves; the log-sum-exp tells no weights there
+        if FAR:  # where backward/far_rows.py serves; the log-sum-exp tells no weights there
             b_heavy = b_heavy & (tl.abs(b_lse) <= FAR_FROM)
         tl.store(rows + o_m, marked(b_lse, b_heavy), mask=in_m)
     tl.store(
@@ -312,8 +313,9 @@ def launch(
     options: Options = PLAIN,
     rows: torch.Tensor | None = None,
 ) -> None:
-    """Fill ``out``, ``lse`` and ``rows``, of 16-bit operands lse with marks (marks.py), for checked
-    arguments of layout (batch, seqlen, heads, head_dim)."""
+    """Fill ``out``, ``lse`` and ``rows``, of 16-bit operands lse with marks
+    (common/numerics/heavy_rows.py), for checked arguments of layout (batch, seqlen, heads,
+    head_dim)."""
     q, k, v = near(q), near(k), near(v)
     batch, seqlen_q, heads, head_dim = q.shape
     seqlen_k = k.shape[1]

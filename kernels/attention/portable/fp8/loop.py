@@ -1,4 +1,4 @@
-"""The loop over keys of the forward pass in fp8, as forward_keys.py has it in 16 bits."""
+"""The loop over keys of the forward pass in fp8, as portable/forward/loop.py has it in 16 bits."""
 
 from __future__ import annotations
 

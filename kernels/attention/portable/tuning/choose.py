@@ -153,10 +153,10 @@ def choose_backward(
 def choose_rows(
     target: Target, columns: int, *, scored: bool, describable: bool = True
 ) -> ForwardConfig:
-    """The tile of what corrects gradients of 16 bits (backward_exact.py), which rounds like no
-    other kernel's; of so many ``columns``, ``scored`` where more is asked than a mask,
-    ``describable`` where 16 bytes of a row are fetched at once. Found with the compiler: nothing
-    spills up to 128 columns."""
+    """The tile of what corrects gradients of 16 bits (portable/backward/heavy_rows.py), which
+    rounds like no other kernel's; of so many ``columns``, ``scored`` where more is asked than a
+    mask, ``describable`` where 16 bytes of a row are fetched at once. Found with the compiler:
+    nothing spills up to 128 columns."""
     if target.is_amd:
         return C(64, 32, 4, 1, 1) if scored or columns > 128 else C(64, 64, 4, 1, 2)
     if columns > 64 and (scored or not describable):
@@ -191,10 +191,10 @@ def choose_forward(
     """The configuration the forward pass launches; ``plain`` where nothing but causal is asked,
     ``other`` where head dims are not ``measured``, ``narrow`` where sequences are packed or
     a row sees few keys, ``scored`` where more is asked of scores than a mask, ``crowded`` where
-    much is, ``biased_blocks`` where it is a bias and lists of blocks, ``uneven`` as options.py has
-    it, ``alone`` what it is where it is one thing, ``describable`` where keys and values may come
-    through descriptors, ``ragged`` where all rows see all keys, in a number that is no multiple of
-    16."""
+    much is, ``biased_blocks`` where it is a bias and lists of blocks, ``uneven`` as
+    common/options.py has it, ``alone`` what it is where it is one thing, ``describable`` where keys
+    and values may come through descriptors, ``ragged`` where all rows see all keys, in a number
+    that is no multiple of 16."""
     if target.backend == "interpreter":
         return INTERPRETED
     if dtype.itemsize == 2 and target.name in FORWARD:

@@ -24,10 +24,10 @@ SCORED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
     "gfx950": {64: C(64, 64, 4, 1, 2), 128: C(64, 32, 4, 1, 2), 256: C(64, 32, 8, 1, 1)},
 }
 # A bias that no loads of 16 bytes fetch, or one value of which serves all keys of a row
-# (options.py): the tiles of an even one spill, at head dim 128 up to 620 bytes on sm_80, 428 on
-# sm_90 and 1016 on sm_100, at 64 up to 4, 1120 and 4. On sm_80 two loops of these tiles would spill
-# 40 at 128. With a second stage ptxas waits for every wgmma by itself on sm_90 (C7515), but of
-# values of 4 bytes. AMD's tiles spill nothing. Those of sm_90 are the fastest on an H200 that
+# (common/options.py): the tiles of an even one spill, at head dim 128 up to 620 bytes on sm_80, 428
+# on sm_90 and 1016 on sm_100, at 64 up to 4, 1120 and 4. On sm_80 two loops of these tiles would
+# spill 40 at 128. With a second stage ptxas waits for every wgmma by itself on sm_90 (C7515), but
+# of values of 4 bytes. AMD's tiles spill nothing. Those of sm_90 are the fastest on an H200 that
 # neither spill nor wait so, under Triton 3.6 and 3.7; the others were found with the compiler.
 UNEVEN_FORWARD: dict[str, dict[int, ForwardConfig]] = {
     "sm_80": {
@@ -66,8 +66,8 @@ CROWDED_FORWARD: dict[str, dict[int, ForwardConfig]] = {
 # A bias beside lists of blocks: with two stages ptxas waits for every wgmma by itself (C7515).
 BIASED_BLOCKS = {"sm_90": CROWDED_FORWARD["sm_90"] | {64: C(64, 32, 4, 1, tma=True)}}
 
-# One thing asked of scores, by its name among options.py's, leaves registers for the tiles that
-# serve without any, or for these. Found with the compiler; not measured on a card yet.
+# One thing asked of scores, by its name among common/options.py's, leaves registers for the tiles
+# that serve without any, or for these. Found with the compiler; not measured on a card yet.
 _ONE_OF_CROWD: dict[str, dict[int, ForwardConfig]] = {
     "sm_80": {128: C(128, 64, 8, 3)},
     "sm_90": FORWARD["sm_90"],
@@ -154,8 +154,8 @@ SHARED_KV: dict[str, dict[str, dict[int, ForwardConfig]]] = {
 # even length and at an odd one, by triton 3.7, up to head dim 128 by 3.6 too). The keys' kernel has
 # no registers for 64 queries where an option takes some: dropout and softcap 32 then, a bias one
 # stage, of fp32 or uneven 32 queries, too, and a block mask no second stage. With more stages the
-# queries' kernel of a bias gets C7515, or at head dim 128 with 128 rows; uneven (options.py) it
-# spills by 64 keys. Found with the compiler. Measured on an H200 at head dim 128, us of 4 x 4096
+# queries' kernel of a bias gets C7515, or at head dim 128 with 128 rows; uneven (common/options.py)
+# it spills by 64 keys. Found with the compiler. Measured on an H200 at head dim 128, us of 4 x 4096
 # causal tokens of 16 heads: softcap by 32 queries in two stages and 128 x 64 2441, 64 queries in
 # one 2465, three stages 2316, queries' tiles 64 x 64 in two 2354, both 2223; a bias
 # 2505, by 32 queries 2707, in three stages 2674; queries' tiles in one stage lost 600. Dropout

@@ -1,6 +1,6 @@
 """The matmul of fp8 operands on Hopper where no program has more than one tile, in Gluon.
 
-As hopper_once.py, and sums are promoted to fp32 once in 128 of K as in hopper_fp8_kernel.py. Where
+As one_tile.py of 16 bits, and sums are promoted to fp32 once in 128 of K as in persistent.py. Where
 tiles are small a program's time is that of its copies: so many are asked for at once as shared
 memory holds. A stage has several blocks of 128 of K, whose products are on their way together, or
 one, and the next is waited for beside its product.

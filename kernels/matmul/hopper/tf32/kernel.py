@@ -1,7 +1,7 @@
 """The matmul of fp32 operands rounded to tf32 on Hopper, in Gluon.
 
 The matrix unit drops the bits that tf32 has not, and takes its right operand from shared memory,
-along K, alone: b comes as a copy that is rounded already (hopper_tf32_copy.py). Rows of a are
+along K, alone: b comes as a copy that is rounded already (copy.py). Rows of a are
 rounded on their way from shared memory to the registers in which the matrix unit takes a left
 operand, whichever way they lie.
 """

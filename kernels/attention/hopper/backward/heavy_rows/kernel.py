@@ -1,9 +1,9 @@
 """What corrects the gradients of rows of one heavy weight on Hopper GPUs, in Gluon.
 
-backward_exact.py tells what is computed and is its twin. Programs look for marks before their warps
-part; where there is one, a producer warp brings Q and dO of up to 128 rows and rings of K and V,
-and two consumer warpgroups of 64 rows each multiply scores and dp. They take turns, so that one's
-products fill the time in which the other exponentiates.
+portable/backward/heavy_rows.py tells what is computed and is its twin. Programs look for marks
+before their warps part; where there is one, a producer warp brings Q and dO of up to 128 rows and
+rings of K and V, and two consumer warpgroups of 64 rows each multiply scores and dp. They take
+turns, so that one's products fill the time in which the other exponentiates.
 """
 
 from triton.experimental import gluon

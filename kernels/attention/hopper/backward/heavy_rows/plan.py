@@ -1,4 +1,5 @@
-"""Which rows a program of hopper_backward_marked.py corrects, and what it keeps of them (Gluon).
+"""Which rows a program of hopper/backward/heavy_rows/kernel.py corrects, and what it keeps of them
+(Gluon).
 
 Aggregates read their annotations when they are built, so nothing here postpones them.
 """

@@ -4,7 +4,8 @@ A program owns a block of keys and walks the queries that see it. Scores are tra
 queries: the weights and their gradients then are left operands in registers of what is added to dv
 and dk, and only the scores' gradients pass through shared memory, to be multiplied by the keys.
 What that gives the queries comes from many programs. It is added in fixed point, where sums are the
-same in any order (hopper_backward_rows.py tells how): gradients are the same bits at every run.
+same in any order (hopper/backward/row_stats.py tells how): gradients are the same bits at every
+run.
 
 Aggregates read their annotations when they are built, so nothing here postpones them.
 """
@@ -300,10 +301,10 @@ def attention_backward_hopper(
     q, k, v, dout, dk, dv: (batch, heads, seqlen, head_dim) as descriptors of one head's boxes.
     rows: fp32 (3 * batch * heads * padded seqlen_q): log-sum-exps in base 2, deltas, units.
     dq: int32 (batch * heads * padded seqlen_q, HEAD_DIM), added to.
-    ``tiles`` is None, or lists the blocks of keys of packed sequences (packed_tiles.py): then all
-    but rows, bounds and dq are ragged descriptors, batch counts them, seqlen_q and seqlen_k are
-    the sums of all, and causal_offset counts from each one's bottom-right corner;
-    hopper_backward_packed.py tells where each one's rows and bounds stand.
+    ``tiles`` is None, or lists the blocks of keys of packed sequences (hopper/packed/tiles.py):
+    then all but rows, bounds and dq are ragged descriptors, batch counts them, seqlen_q and
+    seqlen_k are the sums of all, and causal_offset counts from each one's bottom-right corner;
+    hopper/packed/places.py tells where each one's rows and bounds stand.
     """
     PACKED: gl.constexpr = tiles is not None
     gdc_wait()

@@ -1,9 +1,9 @@
 """Launches of Hopper's backward pass where sequences are short: two kernels that share nothing.
 
-Each gradient is added up by one program, as above head dim 128 (hopper_backward_wide.py). Scores
-and dp are multiplied twice, seven products instead of five. But nothing of keys and values is read
-before, the rows' deltas are made where dq is, and no sums of dq are set to 0, added to in L2 and
-read again: what takes as long however few keys a query sees.
+Each gradient is added up by one program, as above head dim 128 (hopper/backward/wide/launch.py).
+Scores and dp are multiplied twice, seven products instead of five. But nothing of keys and values
+is read before, the rows' deltas are made where dq is, and no sums of dq are set to 0, added to in
+L2 and read again: what takes as long however few keys a query sees.
 """
 
 from __future__ import annotations

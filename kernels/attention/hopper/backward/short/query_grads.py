@@ -142,7 +142,7 @@ def _deltas(
     LAYOUT: gl.constexpr, I_CONSUMER: gl.constexpr, MARKED: gl.constexpr,
 ):  # fmt: skip
     """Sums of output times dO, less the log-sum-exps' gradients; with MARKED those sums are 0 of
-    rows that lse marks (marks.py)."""
+    rows that lse marks (common/numerics/heavy_rows.py)."""
     COLUMNS: gl.constexpr = 64
     READ: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, READ))
@@ -363,7 +363,7 @@ def attention_backward_hopper_short_q(
 
     q, k, v, dout, dq: (batch, heads, seqlen, head_dim) as descriptors of one head's 64 rows.
     lse, dlse (or None): fp32 (batch, heads, seqlen_q). out: as q, rows contiguous.
-    With MARKED dlse is backward_exact.py's.
+    With MARKED dlse is portable/backward/heavy_rows.py's.
     rows: fp32 (2 * batch * heads * padded seqlen_q), written: log-sum-exps in base 2, deltas.
     """
     gdc_launch_dependents()
