@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.suite import attention, matmul, peers
+from benchmarks.suite import attention, compiled, host, matmul, peers
+from tests.root import ROOT
 from warpwatch import project
+from warpwatch.asv import environment
 from warpwatch.asv.suite import measured
 from warpwatch.commands.measure import history
 from warpwatch.config import isolation, metrics
@@ -319,3 +321,17 @@ def test_what_there_is_no_time_for_is_left_to_the_next_run(
     document = json.loads(gzip.decompress((evidence / f"gpu-{'a' * 12}.json.gz").read_bytes()))
     assert document["timed"] == [], "a gap, and nothing that was lost"
     assert len(list(evidence.glob("*.unfinished"))) == 1
+
+
+def test_every_published_benchmark_is_found_under_its_name():
+    """asv knows a series by the names of file, class and method."""
+    described = json.loads((ROOT / "reports/published/benchmarks.json").read_text("utf-8"))
+    published = [name for name in described if name != "version"]
+    modules = {one.__name__.rpartition(".")[2]: one for one in (*SUITES, compiled, host)}
+    lacking = []
+    for name in published:
+        module, kind, method = name.split(".")
+        if not hasattr(getattr(modules[module], kind, None), method):
+            lacking.append(name)
+    assert len(published) > 100 and lacking == []
+    assert environment.KernelsOverlay.tool_name == "kernels-overlay"

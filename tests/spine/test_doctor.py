@@ -57,3 +57,20 @@ def test_a_card_without_a_datasheet_is_told(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: name)
     said = "; no datasheet: shares of peak are of ceilings measured on it" if without else ""
     assert doctor._gpu() == doctor.Check("gpu", "ok", name + said, False)
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "said"),
+    [
+        ("Darwin", "arm64", "reports, `compare --recorded` and `init` work here"),
+        ("Linux", "aarch64", "no measurement was tried on it"),
+    ],
+)
+def test_another_platform_gets_one_line_about_what_it_can(
+    monkeypatch: pytest.MonkeyPatch, system: str, machine: str, said: str
+) -> None:
+    monkeypatch.setattr(doctor.platform, "system", lambda: system)
+    monkeypatch.setattr(doctor.platform, "machine", lambda: machine)
+    found = doctor._platform()
+    assert (found.state, found.needed) == ("warning", False)
+    assert said in found.remedy

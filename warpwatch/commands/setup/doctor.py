@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,18 @@ def _python() -> Check:
     if (3, 11) <= sys.version_info[:2] < (3, 15):
         return Check("python", "ok", found)
     return Check("python", "missing", found, remedy="use Python 3.11 to 3.14")
+
+
+def _platform() -> Check:
+    system, machine = platform.system(), platform.machine()
+    found = f"{system} on {machine}"
+    if system != "Linux":
+        works = "reports, `compare --recorded` and `init` work here; to measure, use Linux"
+        return Check("platform", "warning", f"{found}: Triton has no build for it", False, works)
+    if machine not in ("x86_64", "AMD64"):
+        works = "the images are built for it too; no measurement was tried on it"
+        return Check("platform", "warning", found, False, works)
+    return Check("platform", "ok", found, False)
 
 
 def _distribution(
@@ -203,6 +216,7 @@ def checks() -> list[Check]:
     """Every check of this machine, the needed ones first."""
     probes: list[Callable[[], Check]] = [
         _python,
+        _platform,
         lambda: _distribution("torch", *_TORCH),
         lambda: _distribution("triton", *_TRITON),
         lambda: _distribution("asv"),
