@@ -19,7 +19,7 @@ if targets.interpreting():
 
 flops.register()
 
-triton_matmul = matmul
+triton_matmul = matmul  # the name that the guide's users call
 
 __all__ = [
     "check_hopper_features",

@@ -62,6 +62,7 @@ def _run(arguments: list[str]) -> int:
         description="Catches performance regressions of GPU kernels, commit by commit, with or "
         "without a GPU.",
         epilog=_EXIT_CODES,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"warpwatch {__version__}")
     parser.add_argument(
@@ -101,6 +102,7 @@ def _add(
             help=one.help,
             description=f"{one.help[0].upper()}{one.help[1:]}.",
             epilog=f"Example: {one.example}",
+            allow_abbrev=False,
         )
         if not arguments or arguments[0] != name:
             continue

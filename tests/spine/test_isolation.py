@@ -163,7 +163,7 @@ def test_every_mistake_of_the_configuration_is_named_at_once(tmp_path: Path) -> 
     with pytest.raises(ValueError) as caught:
         load(file)
     message = str(caught.value)
-    for part in ("[other]", "workload: unknown", "name: expected", "path: expected", "workloads:"):
+    for part in ("[other]", "workload: unknown", "name: expected", "path: expected", "`workloads`"):
         assert part in message
 
 

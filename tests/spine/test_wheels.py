@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.root import ROOT
+from warpwatch.instruments.compiled import METHOD_VERSION
 
 LARGEST_MB = 260  # of an environment that reads results and writes reports
 CHECKOUT = ("PYTHONPATH", "WARPWATCH_CONFIG", "VIRTUAL_ENV")
@@ -71,6 +72,13 @@ def test_the_wheel_holds_the_harness_and_nothing_of_ours(wheel: Path) -> None:
         for path in ROOT.glob(pattern)
     ]
     assert sorted(set(needed) - set(names)) == []
+
+
+def test_the_method_is_the_same_wherever_the_harness_lies(python: Path, tmp_path: Path) -> None:
+    """Next to other packages, too: else who installs it has a border in each history."""
+    code = "from warpwatch.instruments.compiled import METHOD_VERSION as v; print(v)"
+    done = run(python, "-c", code, cwd=tmp_path, PYTHONPATH=sysconfig.get_path("purelib"))
+    assert done.stdout.strip() == METHOD_VERSION, done.stderr
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def draw(seed: int, most: int = 1 << 18) -> Case:
             some = (0, 0, 1, 1, 2, 17, 33, 64, 128)
             k_lengths = tuple(r.choice((length(), r.choice(some))) for _ in range(count))
             # Rows of few keys are few: a kernel that is not launched here does them again
-            # (backward_few.py).
+            # (portable/backward/short_sequences.py).
             q_lengths = tuple(
                 r.choice((length(), r.choice(some), n)) if n > FEW_KEYS else r.choice((0, n))
                 for n in k_lengths

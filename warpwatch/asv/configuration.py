@@ -30,16 +30,26 @@ def options() -> list[str]:
     """
     own = project.folder() / _OWN
     if own.is_file() and _names_plugin(own):
+        results = project.folder() / str(_content(own).get("results_dir", "results"))
+        if results.resolve() != project.results().resolve():
+            raise ValueError(
+                f'{own}: expected "results_dir": ".asv/results", where reports look, got '
+                f"{_content(own).get('results_dir')!r}"
+            )
         return []
     return ["--config", str(_written(project.folder() / ".asv"))]
 
 
-def _names_plugin(path: Path) -> bool:
+def _content(path: Path) -> dict[str, object]:
     try:
         found = util.load_json(str(path), js_comments=True)
     except (util.UserError, OSError) as error:
         raise ValueError(f"{path}: {error}") from error
-    plugins = found.get("plugins") if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _names_plugin(path: Path) -> bool:
+    plugins = _content(path).get("plugins")
     return isinstance(plugins, list) and PLUGIN in plugins
 
 

@@ -37,7 +37,7 @@ COMMANDS: Mapping[str, Command] = {
     "run": Command(
         "measure.run",
         "measure one workload now, uncommitted edits included",
-        "warpwatch run matmul-fp16-1024x1024x1024",
+        "warpwatch run gelu-bf16",
     ),
     "history": Command(
         "measure.history",
@@ -73,17 +73,17 @@ COMMANDS: Mapping[str, Command] = {
     "peers": Command(
         "gpu.peers",
         "measure workloads next to every other implementation that can be imported here",
-        "warpwatch peers --group fa3",
+        "warpwatch peers --workload gelu-bf16",
     ),
     "tune": Command(
         "gpu.tune",
         "sweep the configurations of a workload: compilers condemn, the GPU times the rest",
-        "warpwatch tune matmul-fp16-4096x4096x4096",
+        "warpwatch tune gelu-bf16",
     ),
     "profile": Command(
         "gpu.profile",
         "run a workload under ncu, nsys, torch's profiler or proton",
-        "warpwatch profile matmul-fp16-4096x4096x4096 --tool ncu",
+        "warpwatch profile gelu-bf16 --tool ncu",
     ),
     "bisect": Command(
         "gpu.bisect",

@@ -24,10 +24,10 @@ from pathlib import Path
 import warpwatch
 from warpwatch import project
 
+from .package import SITE_VARIABLE as SITE_VARIABLE
 from .package import Package, load
 
 PATH_VARIABLE = "ASV_PYTHONPATH"  # what asv's runner puts on sys.path
-SITE_VARIABLE = "WARPWATCH_SITE"
 RESULTS_VARIABLE = "WARPWATCH_RESULTS"
 QUEUE_VARIABLE = "WARPWATCH_QUEUE"  # runs of asv at one time have environments of their own
 _STAMP = "measured.json"
@@ -43,7 +43,8 @@ class Measured:
     site: str
 
 
-def _git(repository: Path, *arguments: str) -> bytes:
+def git(repository: Path, *arguments: str) -> bytes:
+    """What git prints; ``ValueError`` with its own words where it fails."""
     try:
         return subprocess.run(
             ["git", "-C", str(repository), *arguments], check=True, capture_output=True
@@ -54,12 +55,27 @@ def _git(repository: Path, *arguments: str) -> bytes:
         ) from error
 
 
+def check_top(repository: Path) -> None:
+    """Refuse a folder inside a repository: git's paths count from the top.
+
+    Raises:
+        ValueError: The folder is no repository, or its top is above; the message names it.
+    """
+    below = git(repository, "rev-parse", "--show-prefix").decode().strip().rstrip("/")
+    if below:
+        levels = "/".join(".." for _ in Path(below).parts)
+        raise ValueError(
+            f"{repository} lies inside a repository: set repository = {levels!r} in [package], and "
+            f"let `path` begin with {below}/"
+        )
+
+
 def commit_hash(revision: str, repository: Path | None = None) -> str:
     """The 40 digits of what git knows as ``revision``; ``ValueError`` where it knows none."""
     repository = repository or load().repository_path
     arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     try:
-        return _git(repository, *arguments).decode().strip()
+        return git(repository, *arguments).decode().strip()
     except ValueError as error:
         raise ValueError(f"{revision!r} is no commit of {repository}") from error
 
@@ -71,10 +87,10 @@ def last_touched(
     else ``commit`` itself."""
     package = package or load()
     path, repository = package.path, repository or package.repository_path
-    found = _git(repository, "rev-list", "--max-count=1", commit, "--", path).decode().strip()
+    found = git(repository, "rev-list", "--max-count=1", commit, "--", path).decode().strip()
     if not found:
         return commit
-    trees = {_git(repository, "rev-parse", "--verify", f"{one}:{path}") for one in (commit, found)}
+    trees = {git(repository, "rev-parse", "--verify", f"{one}:{path}") for one in (commit, found)}
     return found if len(trees) == 1 else commit
 
 
@@ -99,7 +115,7 @@ def export(
     else:
         name = commit_hash(commit, repository)
         try:
-            tree = _git(repository, "rev-parse", f"{name}:{package.path}").decode().strip()
+            tree = git(repository, "rev-parse", f"{name}:{package.path}").decode().strip()
         except ValueError as error:
             raise ValueError(
                 f"commit {name[:8]} has no folder {package.path}: nothing to measure"
@@ -111,7 +127,7 @@ def export(
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     else:
         unpacked = site / ".unpacked"
-        archive = _git(repository, "archive", "--format=tar", name, package.path)
+        archive = git(repository, "archive", "--format=tar", name, package.path)
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             if hasattr(tarfile, "data_filter"):
                 tar.extractall(unpacked, filter="data")
@@ -138,8 +154,10 @@ def link_harness(folder: Path) -> Path:
         link = folder / source.name
         if link.is_symlink() and link.readlink() == source:
             continue
-        link.unlink(missing_ok=True)
-        link.symlink_to(source, target_is_directory=source.is_dir())
+        # Several commands may begin at once: the link is made elsewhere and put in its place.
+        made = folder / f".{source.name}.{os.getpid()}"
+        made.symlink_to(source, target_is_directory=source.is_dir())
+        made.replace(link)
     return folder
 
 
@@ -171,7 +189,9 @@ def foreign_path(value: str) -> str:
         The same without the project's folder, its sources and the harness's own.
     """
     package = load()
-    own = {project.folder().resolve(), package.source_root, package.repository_path, _HERE.parent}
+    own = {project.folder().resolve(), package.source_root, package.repository_path}
+    if (_HERE.parent / "pyproject.toml").is_file():
+        own.add(_HERE.parent)  # a checkout: other code lies next to the harness
     parts = [part for part in value.split(os.pathsep) if part and Path(part).resolve() not in own]
     return os.pathsep.join(parts)
 

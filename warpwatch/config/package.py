@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import tomllib
 from dataclasses import dataclass, field, fields
@@ -17,7 +18,10 @@ from .calls import Call, calls_of
 
 # A folder that keeps what the compilers made, for a run over many commits.
 CACHE_VARIABLE = "WARPWATCH_COMPILER_CACHE"
+# Names the exported package in a measuring process.
+SITE_VARIABLE = "WARPWATCH_SITE"
 
+_BROUGHT = ("torch", "triton", "asv", "asv_runner", "docker")
 _SECTIONS = ("package", "sets", "targets", "workload")
 _NEEDED = ("name", "path")
 # Offers the workloads of ``[[workload]]`` where no module is named.
@@ -216,9 +220,33 @@ def peers() -> ModuleType | None:
 
 
 def _imported(name: str, package: Package) -> ModuleType:
-    for root in package.workload_roots:
+    # A measuring process has links to what it may import, and nothing else of the project.
+    if SITE_VARIABLE not in os.environ:
+        _find(name, package)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] in _BROUGHT:
+            raise  # an extra brings it: the command line says which
+        raise ValueError(_unimportable(name, error)) from error
+    except Exception as error:  # the user's module may raise anything
+        raise ValueError(_unimportable(name, error)) from error
+
+
+def _find(name: str, package: Package) -> None:
+    """Put the folder that holds a module of the project on Python's path."""
+    roots = package.workload_roots
+    if f"{name}.".startswith(f"{package.name}."):
+        roots = (package.source_root,)
+    for root in roots:
         if (root / name.split(".")[0]).is_dir() or (root / f"{name}.py").is_file():
             if str(root) not in sys.path:
                 sys.path.append(str(root))
-            break
-    return importlib.import_module(name)
+            return
+
+
+def _unimportable(name: str, error: Exception) -> str:
+    return (
+        f"{project.configuration_file()}: [package] cannot import {name}: "
+        f"{type(error).__name__}: {error}. Mend the name or the module"
+    )

@@ -21,14 +21,21 @@ _LABELS = {"METHOD_VERSION", "__all__"}
 
 @dataclass(frozen=True)
 class _Tree:
-    """Where a file's imports are looked up: ``root`` holds its top-level package, ``names`` are
-    those its imports bind, each with its word for the hash."""
+    """Where a file's imports are looked up: ``root`` holds ``top``, its top-level package, and
+    perhaps everybody else's; ``names`` are those its imports bind, each with its word for the
+    hash."""
 
     root: Path
+    top: str
     names: Mapping[str, str]
 
     def is_module(self, path: str) -> bool:
-        return "." in path and _exists(self.root.joinpath(*path.split(".")))
+        """Whether a dotted path names a module of the file's own package."""
+        parts = path.split(".")
+        if parts[0] != self.top or len(parts) < 2:
+            return False
+        target = self.root.joinpath(*parts)
+        return target.is_dir() or target.with_suffix(".py").is_file()
 
 
 def method_hash(*files: str) -> str:
@@ -117,31 +124,30 @@ def _targets(node: ast.Assign) -> set[str]:
 def _imported(tree: ast.AST, path: Path) -> _Tree:
     """The names that the imports of a file bind: each stands for its name where it is defined, or,
     if it is a module of this project, for the one word of all modules."""
-    root = path.resolve().parent
+    root, top = path.resolve().parent, ""
     while (root / "__init__.py").is_file():
-        root = root.parent
+        root, top = root.parent, root.name
+    known = _Tree(root, top, {})
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            folder = _folder(node, path.resolve(), root)
+            base = _absolute(node, path.resolve(), root)
             for alias in node.names:
-                bound, target = alias.asname or alias.name, folder / alias.name
-                found[bound] = _MODULE if _exists(target) else alias.name
+                is_module = known.is_module(f"{base}.{alias.name}")
+                found[alias.asname or alias.name] = _MODULE if is_module else alias.name
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                target = root.joinpath(*alias.name.split("."))
-                if alias.asname and _exists(target):
+                if alias.asname and known.is_module(alias.name):
                     found[alias.asname] = _MODULE
-    return _Tree(root, found)
+    return _Tree(root, top, found)
 
 
-def _exists(module: Path) -> bool:
-    return module.is_dir() or module.with_suffix(".py").is_file()
-
-
-def _folder(node: ast.ImportFrom, path: Path, root: Path) -> Path:
-    base = path.parents[node.level - 1] if node.level else root
-    return base.joinpath(*(node.module or "").split("."))
+def _absolute(node: ast.ImportFrom, path: Path, root: Path) -> str:
+    """The module that is imported from, with its whole path."""
+    if not node.level:
+        return node.module or ""
+    base = path.parents[node.level - 1].relative_to(root).parts
+    return ".".join([*base, *([node.module] if node.module else [])])
 
 
 def _named(body: Sequence[ast.stmt]) -> dict[str, ast.AST]:

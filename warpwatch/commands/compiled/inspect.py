@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="package.module:callable, such as kernels:matmul, or a workload; with --diff and "
+        help="package.module:callable, such as fastops:gelu, or a workload; with --diff and "
         "without a name: every workload of the fixed set",
     )
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""``upgrade``: what another Triton version does to our kernels, kernel by kernel."""
+"""``upgrade``: what another Triton version does to the kernels, kernel by kernel."""
 
 from __future__ import annotations
 

@@ -138,9 +138,8 @@ def scatter(rows: Sequence[Row]) -> str:
             f'<text x="{at(0) - 6}" y="{SIZE - at(tick) + 4}" text-anchor="end">{tick}</text>'
         )
     for row in rows:
-        fill = "#47a" if row.workload.startswith("matmul") else "#c63"
         parts.append(
             f'<circle cx="{at(row.bound):.1f}" cy="{SIZE - at(row.measured):.1f}" r="4" '
-            f'fill="{fill}"><title>{row.workload}</title></circle>'
+            f'fill="#47a"><title>{row.workload}</title></circle>'
         )
     return "\n".join([*parts, "</svg>"]) + "\n"

@@ -1,4 +1,4 @@
-"""``peers``: our kernels beside every implementation that can be imported here.
+"""``peers``: workloads next to every implementation that can be imported here.
 
 What is measured is written to ``--json`` as it comes. A stop (Ctrl-C, SIGTERM) ends the measuring
 and still prints the table; ``--seconds`` ends it in time.

@@ -72,24 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def commits_that_touch(path: str, count: int, repository: Path | None = None) -> list[str]:
     """The newest commits that change ``path``, newest first; 0 means all of them."""
+    repository = repository or load().repository_path
+    isolation.check_top(repository)
     limit = [f"--max-count={count}"] if count else []
-    log = subprocess.run(
-        [
-            "git",
-            "-C",
-            str(repository or load().repository_path),
-            "log",
-            "--format=%H",
-            *limit,
-            "HEAD",
-            "--",
-            path,
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return log.stdout.split()
+    log = isolation.git(repository, "log", "--format=%H", *limit, "HEAD", "--", path)
+    return log.decode().split()
 
 
 def patterns_of_the_set(patterns: list[str]) -> list[str]:
@@ -163,7 +150,10 @@ def main(args: argparse.Namespace) -> int:
     for line in said_since(begin):
         print(line, file=sys.stderr)
     for queue, code in failed:
-        print(f"asv stopped with exit code {code}; its output: {queue.log}", file=sys.stderr)
+        print(
+            f"asv stopped with exit code {code}; its output: {project.folder() / queue.log}",
+            file=sys.stderr,
+        )
     if failed:
         return 2
     covered = coverage(project.results() / kept_evidence.FOLDER, set(commits))

@@ -7,9 +7,9 @@ where Triton is installed: what cannot be recorded is written as a comment with 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from warpwatch import project
@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
         args: The parsed arguments.
 
     Returns:
-        0 where the configuration was written.
+        0 where a call is proposed, 3 where the user has to write one.
 
     Raises:
         ValueError: A file exists already, or no package is found.
@@ -52,19 +52,29 @@ def main(args: argparse.Namespace) -> int:
         _write_starter(root)
         if file.exists():
             return 0
-    if file.exists():
-        raise ValueError(f"{file} exists already: `warpwatch doctor` says whether it is right")
+    there = project.configuration_file()
+    if there.exists():
+        raise ValueError(f"{there} exists already: `warpwatch doctor` says whether it is right")
     found = _chosen(root, args.package)
     calls = launchers(found, args.most)
-    text = written(found, calls, {})
-    file.write_text(text, encoding="utf-8")
+    problems: dict[str, str] = {}
+    file.write_text(written(found, calls, problems), encoding="utf-8")
     if calls and not args.no_trial:
-        text = written(found, calls, _tried(calls))
-        file.write_text(text, encoding="utf-8")
+        os.environ[project.FILE_VARIABLE] = str(file)
+        problems = _tried()
+        file.write_text(written(found, calls, problems), encoding="utf-8")
     print(file)
+    good = len(calls) - len(problems)
+    print(f"package {found.name} in {found.path}; {good} calls proposed", file=sys.stderr)
+    if problems:
+        print(f"{len(problems)} calls could not be recorded: they are comments", file=sys.stderr)
+    if not good:
+        print(
+            "write a [[workload]] with arguments that fit: nothing is measured yet", file=sys.stderr
+        )
+        return 3
     print(
-        f"package {found.name} in {found.path}; {len(calls)} calls proposed. Look at their "
-        "arguments, then run `warpwatch doctor` and `warpwatch history --commits 3`",
+        "look at their arguments, then run `warpwatch doctor` and `warpwatch history --commits 3`",
         file=sys.stderr,
     )
     return 0
@@ -88,7 +98,7 @@ def _chosen(root: Path, named: str | None) -> Found:
     return packages[0]
 
 
-def _tried(calls: Sequence[object]) -> dict[str, str]:
+def _tried() -> dict[str, str]:
     """Why proposed workloads cannot be recorded, by name; nothing is tried without Triton."""
     try:
         import triton  # noqa: F401  # only whether it is there

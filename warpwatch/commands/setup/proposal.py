@@ -50,22 +50,21 @@ def find_packages(root: Path) -> list[Found]:
             if folder.is_dir() and folder.name.isidentifier() and folder.name not in _SKIPPED:
                 if base == root and folder.name == "src":
                     continue
-                place = _package_below(folder)
-                if place is not None and any(_uses_triton(one) for one in _modules(place)):
-                    name = ".".join(place.relative_to(base).parts)
-                    found.append(Found(root, name, place.relative_to(root).as_posix()))
+                for place in _packages_below(folder):
+                    if any(_uses_triton(one) for one in _modules(place)):
+                        name = ".".join(place.relative_to(base).parts)
+                        found.append(Found(root, name, place.relative_to(root).as_posix()))
     return found
 
 
-def _package_below(folder: Path) -> Path | None:
-    """The folder itself if it holds modules, else the one package below a namespace."""
-    if (folder / "__init__.py").is_file():
-        return folder
+def _packages_below(folder: Path) -> Iterator[Path]:
+    """The folder itself if it holds modules, else the packages below a namespace."""
     if any(folder.glob("*.py")):
-        return folder
-    inner = [one for one in sorted(folder.iterdir()) if one.is_dir() and one.name.isidentifier()]
-    packages = [one for one in map(_package_below, inner) if one is not None]
-    return packages[0] if len(packages) == 1 else None
+        yield folder
+        return
+    for inner in sorted(folder.iterdir()):
+        if inner.is_dir() and inner.name.isidentifier():
+            yield from _packages_below(inner)
 
 
 def _modules(folder: Path) -> Iterator[Path]:
@@ -105,7 +104,7 @@ def launchers(found: Found, most: int) -> list[Launcher]:
         for function in _launching(tree):
             name = f"{function.name}-bf16"
             if any(one.name == name for one in proposed):
-                name = f"{parts[-1]}-{name}"
+                name = f"{parts[-1].strip('_')}-{name}".lstrip("-")
             proposed.append(Launcher(name, f"{module}:{function.name}", _guessed(function)))
     names = [one.name for one in proposed]
     return [one for one in proposed if names.count(one.name) == 1][:most]
@@ -145,8 +144,12 @@ def _called(function: ast.FunctionDef) -> set[str]:
 def _guessed(function: ast.FunctionDef) -> str:
     """Arguments for the parameters that have no default."""
     given = function.args
-    needed = given.args[: len(given.args) - len(given.defaults)]
-    return " ".join(_guess(one) for one in needed)
+    every = [*given.posonlyargs, *given.args]
+    needed = [_guess(one) for one in every[: len(every) - len(given.defaults)]]
+    for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        if default is None:
+            needed.append(f"{one.arg}={_guess(one)}")
+    return " ".join(needed)
 
 
 def _guess(parameter: ast.arg) -> str:

@@ -1,6 +1,6 @@
-"""Other implementations of the same operations, to stand beside ours: who they are, and for what.
+"""Other implementations of a workload: who they are, and for what.
 
-A peer is measured by the same rules as our kernels. A workload of a peer is called
+A peer is measured by the same rules as the kernels themselves. A workload of a peer is called
 ``WORKLOAD @ PEER`` wherever a workload's name is expected.
 """
 

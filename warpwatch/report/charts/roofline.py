@@ -72,18 +72,20 @@ def roofline_chart(roofline: Roofline, address: Callable[[SeriesKey], str]) -> M
         f'<text x="{left:.0f}" y="{top:.0f}">{roofline.bandwidth_gbps:,.0f} GB/s</text>'
     )
     for dot in roofline.ranked:
-        parts.append(_dot(dot, x(dot.intensity), y(dot.tflops), address(dot.key)))
+        at = (x(dot.intensity), y(dot.tflops))
+        parts.append(_dot(dot, roofline.roof_of(dot), at, address(dot.key)))
     if len(dots) <= MOST_NUMBERED:
         parts += numbers(places)
     parts.append("</svg>")
     return Markup("".join(parts))
 
 
-def _dot(dot: Dot, x: float, y: float, address: str) -> str:
-    """Squares for matmul, circles for anything else: told apart without colour."""
+def _dot(dot: Dot, roof: str, at: tuple[float, float], address: str) -> str:
+    """Squares under the compute roof, circles under memory's: they differ without colour."""
+    x, y = at
     shape = (
         f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"/>'
-        if "matmul" in dot.workload
+        if roof == "compute"
         else f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>'
     )
     label = f"{dot.workload}: {dot.tflops:,.4g} TFLOP/s, {dot.share:.0f} % of peak"

@@ -3,7 +3,7 @@
 Machine code says what one iteration of a loop does, the evaluated loop bounds say how often it
 runs, the datasheet how fast each unit is. Nothing is assumed about overlap: all of it overlaps, so
 that no schedule can be faster than the bound. The utilization beside it is held closer to what
-counters read: it knows what keeps the units of a Hopper card from overlapping (see :mod:`.chain`).
+counters read: it knows what keeps the units of a Hopper card from overlapping (``overlap.py``).
 
 Units: *tensor* (matrix instructions, and the operands wgmma fetches itself), *special* (exp2, rcp,
 ...), *fma* (floating-point adds and multiplies), *shared* (loads and stores of shared memory, and
@@ -23,7 +23,7 @@ from warpwatch.instruments.compiled.formats.recording import Launch
 from . import overlap, trip_counts
 
 UNITS = ("tensor", "special", "fma", "shared", "memory")
-# No units of the bound on the time, of utilization alone: see :mod:`.chain`.
+# No units of the bound on the time, of utilization alone: see :mod:`.overlap`.
 _ALONE, _ISSUE, _FETCH = "chain", "issue", "fetch"
 _CROWD = ("tensor", "special", "fma", _ISSUE)
 # mma.sync reaches this share of the tensor cores' rate on Hopper; only wgmma reaches all of it.

@@ -24,7 +24,7 @@ def find(name: str) -> Callable[..., Any]:
     """The callable called ``package.module:callable``; ``ValueError`` says what was not found."""
     module_name, colon, path = name.partition(":")
     if not colon or not module_name or not path:
-        raise UsageError(f"{name!r}: expected package.module:callable, such as kernels:matmul")
+        raise UsageError(f"{name!r}: expected package.module:callable, such as fastops:gelu")
     from triton.runtime import KernelInterface
 
     try:

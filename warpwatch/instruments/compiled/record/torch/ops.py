@@ -2,7 +2,7 @@
 
 Two modes work together. The function mode lets host code find its tensors on ``cuda:0`` and sends
 tensors it makes there to the CPU. The dispatch mode notes every operation that is not a view, with
-its bytes (:mod:`.torch_traffic`).
+its bytes (:mod:`.traffic`).
 
 Small operations on known values are computed, because sizes, grids and the tables loop bounds are
 read from are made of them: integers up to a few million elements, floating point to some thousand.

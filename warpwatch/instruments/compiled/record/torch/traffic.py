@@ -10,7 +10,7 @@ writes it, however often it is named.
   what puts into places (``index_put_``, ``scatter_``) touches no more of its target than it was
   handed.
 
-Views do neither: see :mod:`.torch_ops`.
+Views do neither: see :mod:`.ops`.
 """
 
 from __future__ import annotations
