@@ -68,9 +68,13 @@ def test_from_nothing_to_a_report(name: str, tmp_path: Path) -> None:
     assert {one["metric"] for one in worse} >= {"copied_bytes", "launches"}
 
     # The working tree is the newest commit; the one before has no copy.
-    code, out, err = warpwatch(folder, "inspect", "--diff", "HEAD~1", ".", "gelu-bf16")
+    code, out, err = warpwatch(
+        folder, "inspect", "--diff", "HEAD~1", ".", "gelu-bf16", "--target", "sm_90"
+    )
     assert code == 1, out + err
-    code, out, err = warpwatch(folder, "inspect", "--diff", "HEAD", ".", "gelu-bf16")
+    code, out, err = warpwatch(
+        folder, "inspect", "--diff", "HEAD", ".", "gelu-bf16", "--target", "sm_90"
+    )
     assert (code, "1 same" in out) == (0, True), out + err
     if name == "src":
         function = f"{layout.name}.ops.activation:gelu"
