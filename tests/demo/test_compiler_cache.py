@@ -19,6 +19,7 @@ from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.instruments.compiled.formats.recording import Kernel
 from warpwatch.instruments.compiled.machine_code import sass
 from warpwatch.instruments.compiled.record.call import record
+from warpwatch.instruments.compiled.record.compiler_cache import without_paths
 
 
 @triton.jit
@@ -131,3 +132,17 @@ def test_nothing_is_kept_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> No
     first, second = compiled(), compiled()
     assert first.binary == second.binary
     assert first.compile_seconds != second.compile_seconds
+
+
+def test_a_helper_that_moves_to_another_file_compiles_nothing_again() -> None:
+    def program(module: str, kernel: str = "gelu") -> str:
+        helper = f'@"{module}.erf__fp32S1024S__"'
+        return (
+            f"tt.func public @{kernel}(%x: i32) {{ tt.call {helper}(%x) }}\n"
+            f"tt.func private {helper}(%x: i32) {{ tt.return }}\n"
+        )
+
+    moved = without_paths(program("ops.special"))
+    assert moved == without_paths(program("ops"))
+    assert moved != without_paths(program("ops", "silu")), "the kernel's name is in its binary"
+    assert "ops" not in moved

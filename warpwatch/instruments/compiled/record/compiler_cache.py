@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -25,6 +26,8 @@ _TEXTS = ("ttir", "ttgir", "ptx", "amdgcn")
 # where another process has just compiled it, it is waited for.
 _HEARD = "heard.json"
 _HEARD_SECONDS = 10.0
+_SYMBOL = re.compile(r'@(?:"[^"]*"|[\w$.-]+)')
+_KERNEL = re.compile(r'tt\.func public (@(?:"[^"]*"|[\w$.-]+))')
 
 
 class Reused:
@@ -79,7 +82,8 @@ class Reused:
         from triton._C.libtriton import get_cache_invalidating_env_vars
         from triton.runtime.cache import triton_key
 
-        parts = (program.str_nodebug(), triton_key(), backend.hash(), options.hash())
+        source = without_paths(program.str_nodebug())
+        parts = (source, triton_key(), backend.hash(), options.hash())
         variables = sorted(get_cache_invalidating_env_vars().items())
         key = "\n".join((*parts, repr(backend.target), repr(variables)))
         name = f"{hashlib.sha256(key.encode()).hexdigest()}.json"
@@ -114,6 +118,26 @@ class Reused:
         log, seconds = said
         write_at_once(folder / _HEARD, json.dumps([log, seconds]))
         return str(log), float(seconds)
+
+
+def without_paths(program: str) -> str:
+    """A program without the modules that its helpers lie in: a file that moves compiles no kernel
+    again.
+
+    Args:
+        program: What Triton's front end made of a kernel, as text.
+
+    Returns:
+        The text with each symbol but the kernel's own numbered in the order of appearance.
+    """
+    own = set(_KERNEL.findall(program))
+    numbers: dict[str, str] = {}
+
+    def numbered(match: re.Match[str]) -> str:
+        symbol = match[0]
+        return symbol if symbol in own else numbers.setdefault(symbol, f"@{len(numbers)}")
+
+    return _SYMBOL.sub(numbered, program)
 
 
 def write_at_once(path: Path, text: str) -> None:
