@@ -320,7 +320,7 @@ def test_another_commit_is_measured_and_not_the_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def edit(kernels: Path) -> None:
-        configs = kernels / "matmul" / "configs.py"
+        configs = kernels / "matmul" / "common" / "tuning.py"
         text = configs.read_text()
         assert text.count("C(64, 64, 64, 4, 4)") > 1
         configs.write_text(text.replace("C(64, 64, 64, 4, 4)", "C(64, 64, 64, 8, 4)"))
