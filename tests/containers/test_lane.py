@@ -69,7 +69,11 @@ def test_nothing_of_the_team_s_own_is_overwritten(repository: Path) -> None:
     assert {"docker/targets.mk", ".github/workflows/warpwatch.yml", "warpwatch.toml"} <= set(added)
     assert len(added) < 30, "no file of the harness itself"
     done = subprocess.run(
-        ["make", "test"], cwd=repository, capture_output=True, text=True, timeout=60
+        ["make", "--no-print-directory", "test"],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stdout == "the tests of fastops\n"
 

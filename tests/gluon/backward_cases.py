@@ -234,7 +234,7 @@ def told_of_a_change(case: Case, seed: int, module: str, function: str, what: st
     (taken_away.py)."""
     from tools.gluon import mutants, taken_away
 
-    plain = getattr(import_module(f"kernels.attention.{module}"), function).fn
+    plain = getattr(import_module(f"kernels.attention.hopper.backward.{module}"), function).fn
     (mutant,) = (one for one in taken_away.mutants_of(plain) if one.what == what)
     with mutants.put_in_place(mutant):
         try:

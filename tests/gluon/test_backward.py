@@ -127,7 +127,7 @@ def test_a_warpgroup_gives_nothing_back_that_it_never_took(worker: Worker) -> No
     block of values, which it only passes over; given back in its name, it was filled again."""
     assert worker.run(cases.alike, LATE, LATE_QUERIES, (2, 2))
     arrival = "mbarrier.arrive(v_ring.empty.index(v_at.stage), pred=more) in any case"
-    assert _hang_with(worker, LATE_QUERIES, "hopper_backward_short_q", "_consume", arrival)
+    assert _hang_with(worker, LATE_QUERIES, "short.query_grads", "_consume", arrival)
 
 
 def test_what_a_warpgroup_passes_over_is_filled_again_behind_it(worker: Worker) -> None:
@@ -135,7 +135,7 @@ def test_what_a_warpgroup_passes_over_is_filled_again_behind_it(worker: Worker) 
     not be filled for the next round: its barrier would be two phases on."""
     assert worker.run(cases.alike, LATE, LATE_KEYS, (2, 2))
     wait = "no wait in dout_ring.acquire(at, BYTES)"
-    assert _hang_with(worker, LATE_KEYS, "hopper_backward_short_kv", "_produce", wait)
+    assert _hang_with(worker, LATE_KEYS, "short.key_grads", "_produce", wait)
 
 
 def test_cases_are_of_every_kind_of_each_kernel(worker: Worker) -> None:
