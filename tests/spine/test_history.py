@@ -79,7 +79,7 @@ def test_what_is_compiled_shares_the_machine_and_what_is_timed_has_it_alone(
         "2": ["begins", "c2", "c5", "ends"],
         "3": ["begins", "c3", "ends"],
     }
-    logs = {path.name for path in (tmp_path / ".asv").iterdir()}
+    logs = {path.name for path in (tmp_path / ".asv").glob("*.log")}
     assert logs == {"run.log", "run-2.log", "run-3.log", "run-host.log"}
     said = capsys.readouterr().err
     assert "   3 [ 0.00%] · For own commit c3:" in said
@@ -126,6 +126,7 @@ def test_named_benchmarks_may_be_timed_and_run_one_at_a_time(asv: Path) -> None:
 @pytest.mark.parametrize(("queue", "log"), [("2", "run-2.log"), ("host", "run-host.log")])
 def test_any_of_them_that_stops_fails_the_history_and_names_its_log(
     asv: Path,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     queue: str,
@@ -134,7 +135,7 @@ def test_any_of_them_that_stops_fails_the_history_and_names_its_log(
     monkeypatch.setenv("STOPS", queue)
     assert run(commits=2) == 2
     said = capsys.readouterr().err
-    assert f"asv stopped with exit code 3; its output: .asv/{log}" in said
+    assert f"asv stopped with exit code 3; its output: {tmp_path / '.asv' / log}" in said
 
 
 def test_one_core_and_one_commit_have_one_queue(asv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
