@@ -13,7 +13,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from warpwatch.judge.results.asv_results import read_result
+from warpwatch.judge.results.asv_results import combinations, read_result
 from warpwatch.judge.results.strict_json import Fields, RejectedError, parse, text
 
 MAX_ARTIFACT_BYTES = 64 * 1024 * 1024
@@ -123,7 +123,9 @@ def read_shard(name: str, files: dict[str, bytes], lane: str, base: str, head: s
 def write_results(shard: Shard, folder: Path, machine: str) -> None:
     """Write the result files below ``folder``, each held to the schema and to the two commits.
 
-    All must be the lane's own ``machine``'s: filed under another, they would meet no record.
+    All must be the lane's own ``machine``'s: filed under another, they would meet no record. Each
+    is called as asv calls it, by commit and environment: so no commit has two files, of which one
+    would count and nobody could say which.
 
     ``benchmarks.json`` is left out: which way is better is not for a pull request to say.
     """
@@ -146,8 +148,15 @@ def write_results(shard: Shard, folder: Path, machine: str) -> None:
             target.unlink()
             continue
         problems += [f"{path}: {problem}" for problem in result.problems]
-        if result.commit not in (shard.base, shard.head):
-            problems.append(f"{path}: measures {result.commit[:10]}, which nobody asked for")
+        for row in result.rows:
+            if len(set(combinations(row.params))) != row.size:
+                problems.append(f"{path}: {text(row.benchmark)}: one point is there twice")
+        name = f"{result.commit[:8]}-{result.environment}.json"
+        if target.name != name:
+            problems.append(f"{path}: expected to be called {text(name)}")
+            target.unlink()
+        elif result.commit not in (shard.base, shard.head):
+            problems.append(f"{path}: measures {result.commit[:10]}, which nobody requested")
             target.unlink()
     if problems:
         raise RejectedError(Path(name_of(shard.lane, shard.shard, shard.shards)), problems)

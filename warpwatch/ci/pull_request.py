@@ -13,9 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
-from warpwatch.judge.model.benchmark import Benchmark
 from warpwatch.judge.model.directions import Directions
 from warpwatch.judge.pairs.commits import Comparison, compare
 from warpwatch.judge.results.assembly import assemble
@@ -24,6 +21,7 @@ from warpwatch.judge.results.strict_json import RejectedError
 
 from .artifact import Shard, name_of, parse_name, read_shard, unpack, write_results
 from .github import Artifact
+from .record import held_against
 from .shards import merge
 
 # GitHub lets `neutral` satisfy a required check. So it stands for one thing alone: measured, and
@@ -147,23 +145,34 @@ def _verdict(
     if not (trusted / "benchmarks.json").is_file():
         note = "the default branch has no results yet: nothing says which way is better"
         return Judgement("action_required", base, head, (), missing, (), (note,))
-    known = read_folder(trusted)
+    record = read_folder(trusted)
     # Of other lanes' machines no head can be here. What these measured earlier says how far they
     # wander when nothing changes.
-    past = replace(known, files=tuple((m, file) for m, file in known.files if m in machines))
-    known = replace(past, files=tuple((m, file) for m, file in past.files if file.commit == base))
-    folders = [_stripped(read_folder(lane), set(known.benchmarks)) for lane in lanes]
+    past = replace(record, files=tuple((m, file) for m, file in record.files if m in machines))
+    known = any(file.commit == base for _, file in past.files)
+    folders = [_stripped(read_folder(lane), set(record.benchmarks)) for lane in lanes]
     notes = []
-    if known.files:
-        # The base was measured before anyone wrote this pull request: that record counts.
-        forged = _forged(known, folders, base, complete=not missing)
-        if forged:
-            return Judgement("failure", base, head, (), missing, forged)
-    else:
+    held = held_against(past, folders, base, complete=not missing)
+    if held.forged:
+        return Judgement("failure", base, head, (), missing, held.forged)
+    if held.unknown_points:
+        notes.append(
+            f"{held.unknown_points} values of base are not on record: they were measured by the "
+            "pull request's own job"
+        )
+    if not known:
         notes.append("the base is not on record: it was measured by the pull request's own job")
     comparisons = compare(assemble(joined([past, *folders]), None, Directions()), base, head)
     conclusion, note = conclude(comparisons, complete=not missing)
     notes += [note] if note else []
+    if held.strange_methods and conclusion in ("success", "neutral"):
+        conclusion = "action_required"
+        others = f" and {len(held.strange_methods) - 1} more"
+        notes.append(
+            f"`{held.strange_methods[0]}`{others if len(held.strange_methods) > 1 else ''}: "
+            "measured by a method that the default branch does not know, so nothing could be held "
+            "against its record; merge by hand if the method is meant to change"
+        )
     odd = _slower_base(past, folders, base)
     if odd and conclusion in ("success", "neutral"):
         conclusion = "action_required"
@@ -211,36 +220,6 @@ def _stripped(folder: Results, known: set[str]) -> Results:
         for machine, result in folder.files
     )
     return replace(folder, benchmarks={}, files=files)
-
-
-def _forged(
-    record: Results, claims: Sequence[Results], base: str, *, complete: bool
-) -> tuple[str, ...]:
-    """Exact metrics of the base that the job reports otherwise than they are on record.
-
-    Where a shard is missing, so are its points: then only what was measured can be compared.
-    """
-    kept = {
-        (result.environment, row.benchmark, row.version, row.params): result.values[
-            row.offset : row.offset + row.size
-        ]
-        for _, result in record.files
-        for row in result.rows
-        if record.benchmarks.get(row.benchmark, Benchmark("")).attributes.get("exact") is True
-    }
-    found = []
-    for _, result in (entry for folder in claims for entry in folder.files):
-        if result.commit != base:
-            continue
-        for row in result.rows:
-            ours = kept.get((result.environment, row.benchmark, row.version, row.params))
-            theirs = result.values[row.offset : row.offset + row.size]
-            if ours is None:
-                continue
-            known = np.full(len(ours), True) if complete else np.isfinite(theirs)
-            if not np.array_equal(ours[known], theirs[known], equal_nan=True):
-                found.append(f"{row.benchmark}: the base is on record with other values")
-    return tuple(found[:20])
 
 
 def _slower_base(past: Results, claims: Sequence[Results], base: str) -> int:

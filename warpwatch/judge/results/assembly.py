@@ -64,7 +64,7 @@ def assemble(
         if position is None:
             continue
         for owner in kinds.owners(file.rows, machine):
-            home = (owner, file.environment if owner else _compiler(file))
+            home = (owner, file.environment if owner else compiler_of(file))
             if home not in builders:
                 builders[home] = _Builder(*home, results.machines.get(owner, file.machine), kinds)
             builders[home].add(position, file)
@@ -118,7 +118,7 @@ class _Kinds:
             yield machine
 
 
-def _compiler(file: ResultFile) -> str:
+def compiler_of(file: ResultFile) -> str:
     """What a compiled value depends on: the version of Triton, of whichever machine."""
     version = file.requirements.get("triton") or file.machine.get("triton")
     return f"triton {version}" if version else file.environment
