@@ -10,6 +10,7 @@ import pytest
 
 from tests.workflows import stand_in
 from tests.workflows.stand_in import StandIn
+from warpwatch.ci import api
 
 
 @pytest.fixture
@@ -25,5 +26,6 @@ def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
         served.pull_request()
         monkeypatch.setenv("GITHUB_API_URL", served.url)
         monkeypatch.setenv("GITHUB_TOKEN", "secret")
+        monkeypatch.setattr(api, "WAITS_S", [0.0] * 3)
         monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
         yield served

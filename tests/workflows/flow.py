@@ -16,13 +16,15 @@ WORSE_HEAD = result(HEAD, [0, 96, 8], [3, 1, 2])
 ONE_OF_ONE = artifact.name_of("cpu", 1, 1)
 
 
-def judge(folder: Path, base: dict[str, Any] | None = GOOD_BASE, shards: int = 1) -> int:
+def judge(
+    folder: Path, base: dict[str, Any] | None = GOOD_BASE, shards: int = 1, **event: Any
+) -> int:
     trusted = folder / "trusted"
     if not trusted.exists():
         stand_in.write_trusted(trusted, base)
     versions = folder / "versions.toml"
     versions.write_text(f'[backends.cpu]\nshards = {shards}\nmachine = "{MACHINE}"\n')
-    event = stand_in.write_event(folder)
-    arguments = ["ci", "judge", "--event", str(event), "--lane", "cpu", "--versions", str(versions)]
+    file = stand_in.write_event(folder, **event)
+    arguments = ["ci", "judge", "--event", str(file), "--lane", "cpu", "--versions", str(versions)]
     arguments += ["--trusted", str(trusted / "results"), "--out", str(folder / "verdict.json")]
     return main(arguments)

@@ -110,6 +110,10 @@ class StandIn:
     issues: list[dict[str, Any]] = field(default_factory=list)
     written: list[tuple[str, str]] = field(default_factory=list)
     leaked: list[str] = field(default_factory=list)
+    # Where a head departed from a branch, if not at BASE.
+    departed: dict[str, str] = field(default_factory=dict)
+    # By the beginning of a call: the answers that it gets before it gets the true one.
+    trouble: dict[str, list[int]] = field(default_factory=dict)
 
     def pull_request(self, head: str = HEAD, number: int = NUMBER, branch: str = "main") -> None:
         self.pulls.append(
@@ -129,6 +133,9 @@ class StandIn:
         if not authorized or not parts.path.startswith(prefix):
             return 401, {"message": "no"}
         call = parts.path.removeprefix(prefix)
+        for beginning, answers in self.trouble.items():
+            if answers and f"{method} {call}".startswith(beginning):
+                return answers.pop(0), {"message": "try again"}
         if method != "GET":
             self.written.append((method, call))
         page = int(parse_qs(parts.query).get("page", ["1"])[0])
@@ -136,8 +143,9 @@ class StandIn:
             case "GET", ["pulls"]:
                 wanted = parse_qs(parts.query)["head"][0]
                 return 200, self.pulls if wanted == "stranger:branch" else []
-            case "GET", ["compare", _]:
-                return 200, {"merge_base_commit": {"sha": BASE}}
+            case "GET", ["compare", pair]:
+                sha = self.departed.get(pair.partition("...")[0], BASE)
+                return 200, {"merge_base_commit": {"sha": sha}}
             case "GET", ["actions", "runs", run, "artifacts"]:
                 assert int(run) == RUN
                 entries = [
@@ -147,10 +155,12 @@ class StandIn:
                 return 200, {"artifacts": entries[(page - 1) * 100 : page * 100]}
             case "GET", ["actions", "artifacts", identity, "zip"]:
                 return 302, f"{self.url}/store/{identity}"
-            case "GET", ["issues", _, "comments"]:
-                return 200, self.comments[(page - 1) * 100 : page * 100]
-            case "POST", ["issues", _, "comments"]:
-                self.comments.append({"id": len(self.comments), "user": {"login": BOT}} | body)
+            case "GET", ["issues", number, "comments"]:
+                here = [c for c in self.comments if c.get("issue", number) == number]
+                return 200, here[(page - 1) * 100 : page * 100]
+            case "POST", ["issues", number, "comments"]:
+                comment = {"id": len(self.comments), "user": {"login": BOT}, "issue": number}
+                self.comments.append(comment | body)
                 return 201, {}
             case "PATCH", ["issues", "comments", identity]:
                 self.comments[int(identity)]["body"] = body["body"]
@@ -206,6 +216,7 @@ def write_event(folder: Path, **more: Any) -> Path:
     """The event that starts the judge, as GitHub sends it for a pull request from a fork."""
     run = {
         "id": RUN,
+        "event": "pull_request",
         "head_sha": HEAD,
         "head_branch": "branch",
         "head_repository": {"owner": {"login": "stranger"}},

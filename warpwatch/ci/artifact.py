@@ -16,7 +16,8 @@ from pathlib import Path, PurePosixPath
 from warpwatch.judge.results.asv_results import combinations, read_result
 from warpwatch.judge.results.strict_json import Fields, RejectedError, parse, text
 
-MAX_ARTIFACT_BYTES = 64 * 1024 * 1024
+from .github import MAX_ARTIFACT_BYTES
+
 MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 MAX_FILES = 5_000
 MANIFEST = "shard.json"
@@ -33,7 +34,6 @@ _EVIDENCE = re.compile(
     r"results/(?:[A-Za-z0-9+_-][A-Za-z0-9._+-]{0,100}/){1,4}[A-Za-z0-9._+-]{1,200}"
 )
 _BENCHMARKS = "results/benchmarks.json"
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,15 @@ def read_shard(name: str, files: dict[str, bytes], lane: str, base: str, head: s
     return Shard(lane, shard, shards, base, head, kept)
 
 
+def base_of(name: str, files: dict[str, bytes]) -> str:
+    """The base that an unpacked artifact says it measured; ``RejectedError`` without one."""
+    manifest = parse(Path(name) / MANIFEST, files.get(MANIFEST, b""))
+    base = manifest.get("base") if isinstance(manifest, dict) else None
+    if not isinstance(base, str):
+        raise RejectedError(Path(name), [f"{MANIFEST}: expected a base"])
+    return base
+
+
 def write_results(shard: Shard, folder: Path, machine: str) -> None:
     """Write the result files below ``folder``, each held to the schema and to the two commits.
 
@@ -160,11 +169,6 @@ def write_results(shard: Shard, folder: Path, machine: str) -> None:
             target.unlink()
     if problems:
         raise RejectedError(Path(name_of(shard.lane, shard.shard, shard.shards)), problems)
-
-
-def is_commit(value: object) -> bool:
-    """Whether it is the full hash of a commit."""
-    return isinstance(value, str) and _COMMIT.fullmatch(value) is not None
 
 
 def _entry_problems(entries: list[zipfile.ZipInfo]) -> list[str]:

@@ -22,8 +22,8 @@ from warpwatch.judge.evidence.measured import MEASURED_PATTERN
 from warpwatch.judge.results.asv_results import read_result
 from warpwatch.judge.results.strict_json import RejectedError, load
 
+from .api import is_commit
 from .append import append
-from .artifact import is_commit
 from .merge_evidence import unite
 
 BRANCH = "warpwatch-data"

@@ -32,6 +32,8 @@ def code(value: str, limit: int = 200) -> str:
 def title(judgement: Judgement) -> str:
     """The verdict in one line."""
     counts = _counts(judgement)
+    if judgement.problem:
+        return "could not judge: the judge itself has failed"
     if judgement.refused:
         return "refused: an artifact is not what a measuring job writes"
     words = [f"{count} {word}" for word, count in counts.items()]
@@ -41,13 +43,9 @@ def title(judgement: Judgement) -> str:
 
 def comment(judgement: Judgement, report_url: str = "") -> str:
     """The one comment on the pull request: verdict first, then what to do, then the table."""
-    lines = [
-        MARKER,
-        f"**Warpwatch: {title(judgement)}**",
-        "",
-        f"`{judgement.base[:10]}` → `{judgement.head[:10]}`",
-        "",
-    ]
+    pair = [f"`{commit[:10]}`" for commit in (judgement.base, judgement.head) if commit]
+    lines = [MARKER, f"**Warpwatch: {title(judgement)}**", "", " → ".join(pair), ""]
+    lines += _problem(judgement)
     lines += [f"- refused: {code(reason, 400)}" for reason in judgement.refused[:20]]
     lines += [f"- missing: {code(name)} delivered nothing" for name in judgement.missing_shards]
     lines += [f"- {note}" for note in judgement.notes]
@@ -74,7 +72,7 @@ def comment(judgement: Judgement, report_url: str = "") -> str:
 
 def summary(judgement: Judgement) -> str:
     """The step summary: every verdict that is not `unchanged`."""
-    lines = [f"## {title(judgement)}", ""]
+    lines = [f"## {title(judgement)}", "", *_problem(judgement)]
     lines += [f"- refused: {code(reason, 400)}" for reason in judgement.refused]
     lines += [f"- {note}" for note in judgement.notes]
     told = [c for c in judgement.comparisons if c.verdict != "unchanged"]
@@ -93,7 +91,17 @@ def document(judgement: Judgement) -> dict[str, Any]:
         "missing_shards": list(judgement.missing_shards),
         "refused": list(judgement.refused),
         "notes": list(judgement.notes),
+        "problem": judgement.problem,
     }
+
+
+def _problem(judgement: Judgement) -> list[str]:
+    if not judgement.problem:
+        return []
+    return [
+        f"- {code(judgement.problem, 400)}",
+        "- this says nothing about the pull request: run the job again, and report it if it stays",
+    ]
 
 
 def _finding(judgement: Judgement) -> str:

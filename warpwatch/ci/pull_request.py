@@ -19,7 +19,7 @@ from warpwatch.judge.results.assembly import assemble
 from warpwatch.judge.results.folders import Results, joined, read_folder
 from warpwatch.judge.results.strict_json import RejectedError
 
-from .artifact import Shard, name_of, parse_name, read_shard, unpack, write_results
+from .artifact import Shard, base_of, name_of, parse_name, read_shard, unpack, write_results
 from .github import Artifact
 from .record import held_against
 from .shards import merge
@@ -43,6 +43,8 @@ class Judgement:
     missing_shards: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    problem: str = ""
+    """Why nothing could be judged at all, which says nothing about the pull request."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,30 @@ def judge(
         return _verdict(lanes, trusted, machines, base, head, tuple(missing))
 
 
+def could_not_judge(base: str, head: str, error: Exception) -> Judgement:
+    """What is said where judging itself fails: not green, and no word against the author."""
+    problem = f"{type(error).__name__}: {error}"
+    return Judgement("action_required", base, head, problem=problem)
+
+
+def claimed_bases(
+    artifacts: Sequence[Artifact],
+    download: Callable[[Artifact], bytes],
+    expected: Sequence[Expected],
+) -> set[str]:
+    """The bases that artifacts say they measured: they choose among pull requests of one head."""
+    bases = set()
+    for artifact in artifacts:
+        parsed = parse_name(artifact.name)
+        if parsed is None or parsed[0] not in {lane.lane for lane in expected}:
+            continue
+        try:
+            bases.add(base_of(artifact.name, unpack(artifact.name, download(artifact))))
+        except RejectedError:
+            continue  # it is refused, by name, when it is judged
+    return bases
+
+
 def _lane(
     artifacts: Sequence[Artifact],
     download: Callable[[Artifact], bytes],
@@ -130,7 +156,8 @@ def _write(
             problems.append(str(error))
             shutil.rmtree(target, ignore_errors=True)
             continue
-        taken[number] = target
+        if target.is_dir():  # a shard that wrote no results at all has delivered nothing
+            taken[number] = target
     return taken, problems
 
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import sys
 import tomllib
+import traceback
 from pathlib import Path
 
-from warpwatch.ci.github import ApiError, Event, GitHub, PullRequest, read_event
+from warpwatch.ci.api import ApiError
+from warpwatch.ci.event import Event, read_event
+from warpwatch.ci.github import GitHub, PullRequest
 from warpwatch.ci.message import MARKER, comment, document, summary, title
-from warpwatch.ci.pull_request import Expected, Judgement, judge
+from warpwatch.ci.pull_request import (
+    Expected,
+    Judgement,
+    claimed_bases,
+    could_not_judge,
+    judge,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,28 +39,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit 0 when the verdict was delivered, whatever it is: the check carries it."""
+    """Exit 0 when the verdict was delivered, whatever it is: the check carries it.
+
+    Args:
+        args: The parsed arguments.
+
+    Returns:
+        0, or 3 where the judge itself has failed and the check says so.
+
+    Raises:
+        ValueError: There is no event that names a commit.
+    """
     if not args.event:
         raise ValueError("--event: expected a file, or GITHUB_EVENT_PATH in the environment")
     event = read_event(Path(args.event))
     api = GitHub(event.repository, os.environ.get("GITHUB_TOKEN", ""))
-    pull = api.pull_request(event)
-    if pull is None:
+    pulls: list[PullRequest] = []
+    try:
+        pulls = api.pull_requests(event)
+        verdicts = _judged(args, api, event, pulls)
+    except Exception as error:  # whatever it is: a check that stays pending helps nobody
+        traceback.print_exc()
+        # Without an answer of the API the default branch's check is the one that is waited for.
+        failed = pulls or [PullRequest(0, event.default_branch, "", event.head)]
+        for pull in failed:
+            judgement = could_not_judge(pull.base, pull.head, error)
+            deliver(api, event, pull, judgement, "-".join(args.lane))
+        args.out.write_text(json.dumps(document(judgement), indent=1) + "\n", encoding="utf-8")
+        return 3
+    if not pulls:
         # Somebody pushed again, or closed it: the newer run is judged instead.
         print(f"no open pull request has {event.head[:10]} as its head", file=sys.stderr)
-        return 0
-    judgement = judge(
-        api.artifacts(args.run or event.run),
-        api.download,
-        expected_shards(args.versions, args.lane),
-        args.trusted,
-        pull.base,
-        pull.head,
-    )
-    args.out.write_text(json.dumps(document(judgement), indent=1) + "\n", encoding="utf-8")
-    deliver(api, event, pull, judgement, "-".join(args.lane))
-    print(f"{judgement.conclusion}: {title(judgement)}")
+    for pull, judgement in verdicts:
+        args.out.write_text(json.dumps(document(judgement), indent=1) + "\n", encoding="utf-8")
+        deliver(api, event, pull, judgement, "-".join(args.lane))
+        print(f"{judgement.conclusion}: {title(judgement)}")
     return 0
+
+
+def _judged(
+    args: argparse.Namespace, api: GitHub, event: Event, pulls: list[PullRequest]
+) -> list[tuple[PullRequest, Judgement]]:
+    """The verdict on each pull request of this head whose base the run has measured."""
+    if not pulls:
+        return []
+    expected = expected_shards(args.versions, args.lane)
+    artifacts = api.artifacts(args.run or event.run)
+    download = functools.cache(api.download)
+    if len({pull.base for pull in pulls}) > 1:
+        # Each has a run of its own; one that measured no base of theirs is refused by the first.
+        bases = claimed_bases(artifacts, download, expected)
+        pulls = [pull for pull in pulls if pull.base in bases] or pulls[:1]
+    verdicts = {
+        base: judge(artifacts, download, expected, args.trusted, base, event.head)
+        for base in dict.fromkeys(pull.base for pull in pulls)
+    }
+    return [(pull, verdicts[pull.base]) for pull in pulls]
 
 
 def expected_shards(versions: Path, lanes: list[str]) -> list[Expected]:
@@ -76,6 +120,8 @@ def deliver(api: GitHub, event: Event, pull: PullRequest, judgement: Judgement, 
     if path:
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(told)
+    if not pull.number:
+        return
     marker = MARKER.replace("verdict", f"{lane} verdict")
     try:
         api.put_comment(pull.number, marker, comment(judgement, event.url).replace(MARKER, marker))
