@@ -76,7 +76,7 @@ container-clean: $(STAMP) ## Remove containers whose run has died
 LANE_DIR := .lane
 TRUSTED := .trusted
 
-.PHONY: image ci-plan ci-all-green fetch-commit lane-cpu lane-gpu history-gpu deliver
+.PHONY: image ci-plan ci-gate ci-all-green fetch-commit lane-cpu lane-gpu history-gpu deliver
 .PHONY: trusted judge merge-shards shards-complete record site silent-machines
 
 image: $(STAMP) ## Build the image of $BACKEND
@@ -85,11 +85,15 @@ image: $(STAMP) ## Build the image of $BACKEND
 ci-plan: $(BARE_READY) ## Write the matrix of $BACKENDS for a workflow
 	@$(BARE) -m warpwatch container plan --backends $${BACKENDS:?backends} --output "$$GITHUB_OUTPUT"
 
+ci-gate: $(BARE_READY) ## Write what a GPU machine may measure for this event; fail where it may not
+	@$(BARE) -m warpwatch ci gate --environment "$${ENVIRONMENT:?environment}" --base "$$BASE" \
+		--output "$$GITHUB_OUTPUT"
+
 ci-all-green: $(BARE_READY) ## Fail unless every job in $NEEDS succeeded
 	@$(BARE) -m warpwatch ci needs "$$NEEDS"
 
-fetch-commit: $(STAMP) ## Fetch the objects of $HEAD; nothing of it is checked out
-	@$(BIN)/python -m warpwatch ci record commit "$$HEAD"
+fetch-commit: $(STAMP) ## Fetch the objects of $HEAD and $BASE; nothing of them is checked out
+	@$(BIN)/python -m warpwatch ci record commit "$$HEAD" "$$BASE"
 
 lane-cpu: $(STAMP) ## Compile $BASE and $HEAD for all targets, for the judge
 	@rm -rf $(LANE_DIR)

@@ -112,6 +112,10 @@ class StandIn:
     leaked: list[str] = field(default_factory=list)
     # Where a head departed from a branch, if not at BASE.
     departed: dict[str, str] = field(default_factory=dict)
+    # What protects each environment; one that was never made is not there.
+    environments: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    # The hash of each folder, by commit and path.
+    trees: dict[tuple[str, str], str] = field(default_factory=dict)
     # By the beginning of a call: the answers that it gets before it gets the true one.
     trouble: dict[str, list[int]] = field(default_factory=dict)
 
@@ -122,6 +126,16 @@ class StandIn:
 
     def _stored(self) -> list[tuple[str, bytes]]:
         return [*self.earlier.items(), *self.artifacts.items()]
+
+    def _tree(self, tree: str) -> list[dict[str, str]]:
+        """One folder's entries, below a commit or another tree, as git names them."""
+        above = {found: (commit, f"{path}/") for (commit, path), found in self.trees.items()}
+        commit, folder = above.get(tree, (tree, ""))
+        return [
+            {"path": path.removeprefix(folder), "type": "tree", "sha": found}
+            for (one, path), found in self.trees.items()
+            if one == commit and path.startswith(folder) and "/" not in path.removeprefix(folder)
+        ]
 
     def answer(self, method: str, path: str, body: Any, authorized: bool) -> tuple[int, Any]:
         parts = urlsplit(path)
@@ -146,6 +160,10 @@ class StandIn:
             case "GET", ["compare", pair]:
                 sha = self.departed.get(pair.partition("...")[0], BASE)
                 return 200, {"merge_base_commit": {"sha": sha}}
+            case "GET", ["environments", name] if name in self.environments:
+                return 200, {"name": name, "protection_rules": self.environments[name]}
+            case "GET", ["git", "trees", tree]:
+                return 200, {"tree": self._tree(tree)}
             case "GET", ["actions", "runs", run, "artifacts"]:
                 assert int(run) == RUN
                 entries = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import urllib.parse
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from warpwatch.judge.results.strict_json import RejectedError
 
@@ -70,6 +70,41 @@ class GitHub:
         if not is_commit(commit):
             raise ApiError(f"GET compare/{base}...{head[:10]}: no merge base in the answer")
         return str(commit)
+
+    def reviewers(self, environment: str) -> int:
+        """How many people or teams an environment asks; none where it does not exist."""
+        name = urllib.parse.quote(environment, safe="")
+        try:
+            answer = self._api.get(f"environments/{name}")
+        except ApiError as error:
+            if error.status == 404:
+                return 0
+            raise
+        rules = at(answer, "protection_rules")
+        return sum(
+            len(rule.get("reviewers") or ())
+            for rule in (rules if isinstance(rules, list) else ())
+            if at(rule, "type") == "required_reviewers"
+        )
+
+    def same(self, base: str, head: str, folder: str) -> bool:
+        """Whether the folder is there at both commits and holds the same, by git's own hash."""
+        trees = {self._tree(commit, folder) for commit in (base, head)}
+        return len(trees) == 1 and "" not in trees
+
+    def _tree(self, commit: str, folder: str) -> str:
+        found = commit
+        for part in PurePosixPath(folder).parts:
+            entries = at(self._api.get(f"git/trees/{found}"), "tree")
+            below = [
+                at(entry, "sha")
+                for entry in (entries if isinstance(entries, list) else ())
+                if at(entry, "path") == part and at(entry, "type") == "tree"
+            ]
+            if len(below) != 1 or not is_commit(below[0]):
+                return ""
+            found = str(below[0])
+        return found if found != commit else ""
 
     def artifacts(self, run: int) -> list[Artifact]:
         """The artifacts of a run that have not expired, the newest of each name.

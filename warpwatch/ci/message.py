@@ -37,6 +37,8 @@ def title(judgement: Judgement) -> str:
     if judgement.refused:
         return "refused: an artifact is not what a measuring job writes"
     words = [f"{count} {word}" for word, count in counts.items()]
+    if not judgement.comparisons and judgement.conclusion == "success":
+        words = ["the measured package is the same"]
     words += [f"{len(judgement.missing_shards)} shards missing"] if judgement.missing_shards else []
     return f"{_WORDS[judgement.conclusion]}: {', '.join(words) or 'nothing was measured'}"
 

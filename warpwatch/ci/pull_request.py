@@ -100,6 +100,12 @@ def could_not_judge(base: str, head: str, error: Exception) -> Judgement:
     return Judgement("action_required", base, head, problem=problem)
 
 
+def nothing_to_measure(base: str, head: str, folder: str) -> Judgement:
+    """What is said where the measured package is the same at both commits, by git's own hash."""
+    note = f"`{folder}` is the same at both commits, so there was nothing to measure"
+    return Judgement("success", base, head, notes=(note,))
+
+
 def claimed_bases(
     artifacts: Sequence[Artifact],
     download: Callable[[Artifact], bytes],

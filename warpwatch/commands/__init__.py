@@ -139,6 +139,11 @@ STEPS: Mapping[str, Command] = {
         "measure base and head of a pull request, or one shard of them",
         "warpwatch ci lane --lane cpu --base main --head HEAD",
     ),
+    "gate": Command(
+        "ci.gate",
+        "say whether a GPU machine may measure for this event, and against which base",
+        "warpwatch ci gate --environment gpu",
+    ),
     "judge": Command(
         "ci.judge",
         "judge the artifacts of a pull request's run and say so on GitHub",

@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     silent = actions.add_parser("silent", help="alarm for machines without new results")
     silent.add_argument("--days", type=float, default=3.0, metavar="N")
     silent.add_argument("--issue", action="store_true", help="open an issue for each")
-    commit = actions.add_parser("commit", help="fetch one commit's objects; no checkout")
-    commit.add_argument("commit", metavar="SHA")
+    commit = actions.add_parser("commit", help="fetch objects of commits; no checkout")
+    commit.add_argument("commits", metavar="SHA", nargs="+")
     for action in (push, fetch, silent):
         action.add_argument("--remote", default="origin", metavar="URL")
         action.add_argument("--branch", default=branch.BRANCH, metavar="NAME")
@@ -34,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if args.action == "commit":
-        branch.fetch_commit(Path.cwd(), args.commit)
+        for commit in args.commits:
+            branch.fetch_commit(Path.cwd(), commit)
         return 0
     remote = _address(args.remote)
     if args.action == "push":

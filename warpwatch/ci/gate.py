@@ -1,0 +1,62 @@
+"""Whether a GPU machine may measure what an event brings, and against which base.
+
+Only the standard library is needed: this runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .event import Event
+from .github import GitHub
+
+# Of these events GitHub takes workflow and commit from the default branch: nobody else wrote it.
+OWN = ("push", "schedule", "workflow_dispatch")
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What is measured: ``base`` is empty where nothing is, and ``reason`` says why."""
+
+    base: str
+    reason: str = ""
+
+
+def admit(
+    kind: str, base: str, environment: str, read: Callable[[], tuple[Event, GitHub]], package: str
+) -> Admission:
+    """Say what a GPU machine measures for this event.
+
+    Args:
+        kind: The name of the event.
+        base: The commit compared with, for the default branch's own events.
+        environment: Its reviewers approve a pull request's commit.
+        read: Gives the event and the API.
+        package: The measured package's folder in the repository; empty where it is elsewhere.
+
+    Returns:
+        The base to measure against, or why nothing is to be measured.
+
+    Raises:
+        ValueError: The environment asks nobody, or the event is of a kind that may not measure.
+    """
+    if kind in OWN:
+        return Admission(base)
+    if kind != "workflow_run":
+        raise ValueError(f"event {kind!r}: a GPU machine measures for it in no case")
+    event, api = read()
+    if not api.reviewers(environment):
+        raise ValueError(
+            f"the environment {environment!r} has no required reviewers, so nobody would approve "
+            "the commit before it is measured: add them in the repository's settings, under "
+            "Environments (private repositories: GitHub Enterprise only). Without them unset "
+            "WARPWATCH_GPU_BACKENDS"
+        )
+    pulls = api.pull_requests(event)
+    if not pulls:
+        return Admission("", f"no open pull request has {event.head[:10]} as its head")
+    chosen = pulls[0]
+    if package and api.same(chosen.base, chosen.head, package):
+        return Admission("", f"{package} is the same at base and head")
+    return Admission(chosen.base)
