@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from warpwatch import __version__, project
-from warpwatch.commands import COMMANDS, STEPS, Command, extras
+from warpwatch.commands import COMMANDS, STEPS, Command, extras, workflow_log
 
 _RECORDED = "--recorded"
 _EXIT_CODES = (
@@ -30,6 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         nothing measured; 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    with workflow_log.unheeded(_global_options(arguments)[1]):
+        return _guarded(arguments)
+
+
+def _guarded(arguments: list[str]) -> int:
+    """Run it; a mistake of the user's is one line."""
     try:
         return _run(arguments)
     except ValueError as error:
