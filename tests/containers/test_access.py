@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from warpwatch.__main__ import main
+from warpwatch.commands.setup import container
 from warpwatch.sandbox import containers, images
 from warpwatch.sandbox.settings import Access, EngineError, Run, command_line, gpu_access, settings
 
@@ -27,13 +30,104 @@ def run(folder: Path, backend: str = "cuda", **more: Any) -> Run:
          Access(cdi="nvidia.com/gpu=all")),
         ("rocm", {"DiscoveredDevices": [{"Source": "cdi", "ID": "amd.com/gpu=0"}]},
          Access(cdi="amd.com/gpu=all")),
-        ("cuda", {"Runtimes": {"runc": {}, "nvidia": {}}}, Access(all_gpus=True)),
+        ("cuda", {"Runtimes": {"runc": {}, "nvidia": {}}}, Access(gpus="all")),
     ],
 )  # fmt: skip
 def test_cdi_first_then_the_vendor_s_own_way(
     backend: str, engine: dict[str, Any], access: Access, tmp_path: Path
 ) -> None:
     assert gpu_access(backend, engine, tmp_path) == access
+
+
+@pytest.mark.parametrize("said", [None, []], ids=["absent", "empty"])
+def test_podman_says_nothing_of_cdi_and_its_descriptions_count(tmp_path: Path, said: Any) -> None:
+    """Its answer to `info`, as `test_engine.py` asks a real one."""
+    (tmp_path / "nvidia.yaml").write_text("cdiVersion: 0.6.0\nkind: nvidia.com/gpu\n")
+    engine = {"BuildahVersion": "1.41", "ServerVersion": "5.6.0"} | (
+        {} if said is None else {"DiscoveredDevices": said}
+    )
+    found = gpu_access("cuda", engine, cdi_folders=[str(tmp_path)])
+    assert found == Access(cdi="nvidia.com/gpu=all")
+    with pytest.raises(EngineError, match="no NVIDIA GPU"):
+        gpu_access("cuda", engine, cdi_folders=[str(tmp_path / "none")])
+    with pytest.raises(EngineError, match="passes over GPUs"):  # it ignores requests
+        gpu_access("cuda", engine | {"ServerVersion": "4.3.1"}, cdi_folders=[str(tmp_path)])
+    with pytest.raises(EngineError, match="no NVIDIA GPU"):  # a Docker of which CDI is off
+        gpu_access("cuda", {"CDISpecDirs": []}, cdi_folders=[str(tmp_path)])
+
+
+def test_amd_s_groups_come_with_its_cdi_description_too(tmp_path: Path) -> None:
+    """The user inside is nobody's on the host: without a group of the nodes there is no GPU."""
+    (tmp_path / "dri").mkdir()
+    for node in ("kfd", "dri/renderD128", "dri/renderD129", "dri/card0"):
+        (tmp_path / node).touch()
+    os.chown(tmp_path / "dri" / "renderD129", -1, 4711)
+    engine = {"DiscoveredDevices": [{"Source": "cdi", "ID": "amd.com/gpu=0"}]}
+    access = gpu_access("rocm", engine, tmp_path)
+    own = str((tmp_path / "kfd").stat().st_gid)
+    assert access == Access(cdi="amd.com/gpu=all", groups=tuple(sorted({own, "4711"})))
+    given = run(tmp_path, "rocm", access=access)
+    assert settings(given)["user"] == "7:8", "not root"
+    assert settings(given)["group_add"] == list(access.groups)
+    line = command_line(given)
+    assert [line[i + 1] for i, word in enumerate(line) if word == "--group-add"] == [*access.groups]
+
+
+UUID = "GPU-12345678-90ab-cdef-1234-567890abcdef"
+
+
+@pytest.mark.parametrize(
+    ("backend", "engine", "words", "request_"),
+    [
+        ("cuda", {"DiscoveredDevices": [{"ID": "nvidia.com/gpu=0"}]},
+         ["--device", f"nvidia.com/gpu={UUID}"],
+         {"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={UUID}"]}),
+        ("cuda", {"Runtimes": {"nvidia": {}}}, ["--gpus", f"device={UUID}"],
+         {"Driver": "", "DeviceIDs": [UUID], "Count": 0}),
+        ("rocm", {"DiscoveredDevices": [{"ID": "amd.com/gpu=0"}]},
+         ["--device", f"amd.com/gpu={UUID}"],
+         {"Driver": "cdi", "DeviceIDs": [f"amd.com/gpu={UUID}"]}),
+    ],
+)  # fmt: skip
+def test_one_gpu_of_several_is_handed_over_by_its_name(
+    tmp_path: Path,
+    backend: str,
+    engine: dict[str, Any],
+    words: list[str],
+    request_: dict[str, Any],
+) -> None:
+    """Four pods of a node would time one GPU, were all handed to each."""
+    given = run(tmp_path, backend, access=gpu_access(backend, engine, tmp_path, gpu=UUID))
+    line = command_line(given)
+    assert line[line.index(words[0]) + 1] == words[1]
+    (asked,) = settings(given)["device_requests"]
+    assert request_.items() <= asked.items()
+    assert "=all" not in " ".join(line)
+
+
+def test_one_amd_gpu_without_cdi_and_a_name_that_is_none_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "dri").mkdir()
+    (tmp_path / "kfd").touch()
+    with pytest.raises(EngineError, match="by CDI alone"):
+        gpu_access("rocm", {}, tmp_path, gpu="0")
+    for name in ("all,1", "a b", "=all", "-1"):
+        with pytest.raises(EngineError, match="--gpu: expected"):
+            gpu_access("cuda", {}, tmp_path, gpu=name)
+
+
+def test_the_gpu_s_name_comes_from_a_file_of_the_container_that_was_given_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".git").mkdir()
+    file = tmp_path / "gpu"
+    monkeypatch.setattr(container, "_offline_info", lambda: {"Runtimes": {"nvidia": {}}})
+    command = ["container", "run", "--backend", "cuda", "--print", "docker"]
+    command += ["--repository", str(tmp_path), "--gpu", f"@{file}", "--", "true"]
+    for text, code in ((f"{UUID}\n", 0), ("", 2), ("GPU-1,GPU-2", 2), (None, 2)):
+        file.unlink() if text is None else file.write_text(text)
+        assert main(command) == code
+        out = capsys.readouterr().out
+        assert (f"--gpus device={UUID} " in out) == (code == 0)
 
 
 def test_a_cdi_description_on_this_host_counts(tmp_path: Path) -> None:

@@ -378,3 +378,9 @@ def test_a_described_gpu_is_handed_over(
         folder.rmdir()
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["1", "/dev/made-up-gpu", "10001", "CapEff:", "0" * 16]
+
+
+def test_podman_is_known_by_its_answer(engine: Engine) -> None:
+    """It names no folder of CDI descriptions: `gpu_access` goes by the name of its builder."""
+    said = docker.DockerClient(base_url=engine.environment["DOCKER_HOST"]).info()
+    assert "BuildahVersion" in said and not said.get("CDISpecDirs")

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .images import Backend
 
+# Where podman and Docker look for descriptions of devices, if nobody tells them otherwise.
+CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 LABEL = "warpwatch.run"
 SOURCE = "/src"  # where the repository is seen inside
 RESULTS = ".asv"  # the only part of it that can be written
+
+
+_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_-]{0,80}")
 
 
 class EngineError(ValueError):
@@ -27,7 +33,8 @@ class Access:
     cdi: str = ""
     devices: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    all_gpus: bool = False
+    gpus: str = ""
+    """For engines with NVIDIA's runtime: ``all``, or the name of one."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +70,10 @@ def settings(run: Run) -> dict[str, Any]:
     requests = []
     if access.cdi:
         requests.append(DeviceRequest(driver="cdi", device_ids=[access.cdi]))
-    if access.all_gpus:
+    if access.gpus == "all":
         requests.append(DeviceRequest(count=-1, capabilities=[["gpu"]]))
+    elif access.gpus:
+        requests.append(DeviceRequest(device_ids=[access.gpus], capabilities=[["gpu"]]))
     bind = "bind"
     return {
         "image": run.reference,
@@ -115,8 +124,8 @@ def command_line(run: Run, engine: str = "podman") -> list[str]:
         line += ["--volume", f"{outside}:{inside}" + ("" if writable else ":ro")]
     if access.cdi:
         line += ["--device", access.cdi]
-    if access.all_gpus:
-        line += ["--gpus", "all"]
+    if access.gpus:
+        line += ["--gpus", "all" if access.gpus == "all" else f"device={access.gpus}"]
     for device in access.devices:
         line += ["--device", device]
     for group in access.groups:
@@ -124,40 +133,89 @@ def command_line(run: Run, engine: str = "podman") -> list[str]:
     return [*line, run.reference, *run.command]
 
 
-def gpu_access(backend: str, engine: Mapping[str, Any], devices: Path = Path("/dev")) -> Access:
+def gpu_access(
+    backend: str,
+    engine: Mapping[str, Any],
+    devices: Path = Path("/dev"),
+    *,
+    gpu: str = "",
+    cdi_folders: Sequence[str] = CDI_FOLDERS,
+) -> Access:
     """How the GPU is handed over, from what the engine says of itself (``docker info``).
 
     CDI where the engine knows the devices, else the vendor's own way.
+
+    Args:
+        backend: ``cpu``, ``cuda`` or ``rocm``.
+        engine: The engine's answer to ``info``.
+        devices: Where the device nodes are.
+        gpu: The one GPU that is handed over, as its vendor names it; all of them without.
+        cdi_folders: Where podman looks for descriptions: its answer does not say.
+
+    Returns:
+        The way.
+
+    Raises:
+        EngineError: There is no GPU, or none that can be handed over.
     """
     if backend == "cpu":
         return Access()
+    if gpu and not _GPU.fullmatch(gpu):
+        raise EngineError(f"--gpu: expected what the vendor's tool calls it, got {gpu!r}")
     kind = {"cuda": "nvidia.com/gpu", "rocm": "amd.com/gpu"}[backend]
-    discovered = [str(device.get("ID", "")) for device in engine.get("DiscoveredDevices") or ()]
-    described = any(
-        kind in path.read_text(errors="replace")
-        for folder in engine.get("CDISpecDirs") or ()
-        for path in sorted(Path(folder).glob("*.[jy]*"))
-    )
-    if described or any(identity.startswith(kind) for identity in discovered):
-        return Access(cdi=f"{kind}=all")
+    groups = _amd_groups(devices) if backend == "rocm" else ()
+    if _knows(kind, engine, cdi_folders):
+        version = str(engine.get("ServerVersion", ""))
+        if _is_podman(engine) and version.partition(".")[0] in ("1", "2", "3", "4"):
+            raise EngineError(
+                f"podman {version} passes over GPUs that are requested by its API: use podman 5 or "
+                "later, or run what --print podman prints"
+            )
+        return Access(cdi=f"{kind}={gpu or 'all'}", groups=groups)
     if backend == "cuda":
         if "nvidia" in (engine.get("Runtimes") or {}):
-            return Access(all_gpus=True)
+            return Access(gpus=gpu or "all")
         raise EngineError(
             "the engine has no NVIDIA GPU: install the NVIDIA container toolkit, then "
             "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, and restart the engine"
         )
-    if (devices / "kfd").exists() and (devices / "dri").is_dir():
-        # By number: the groups of the host need not exist in the image.
-        nodes = (devices / "kfd", *sorted((devices / "dri").glob("renderD*")))
-        groups = {str(node.stat().st_gid) for node in nodes}
-        return Access(
-            devices=(str(devices / "kfd"), str(devices / "dri")), groups=tuple(sorted(groups))
+    if gpu:
+        raise EngineError(
+            "--gpu: one AMD GPU of several is handed over by CDI alone: "
+            "amd-ctk cdi generate --output=/etc/cdi/amd.json"
         )
+    if (devices / "kfd").exists() and (devices / "dri").is_dir():
+        return Access(devices=(str(devices / "kfd"), str(devices / "dri")), groups=groups)
     raise EngineError(
         "the engine has no AMD GPU: /dev/kfd and /dev/dri are missing; install the amdgpu driver, "
         "or describe the GPU for CDI with amd-ctk cdi generate --output=/etc/cdi/amd.json"
     )
+
+
+def _knows(kind: str, engine: Mapping[str, Any], cdi_folders: Sequence[str]) -> bool:
+    """Whether the engine hands over devices of this kind by CDI."""
+    discovered = [str(device.get("ID", "")) for device in engine.get("DiscoveredDevices") or ()]
+    if any(identity.startswith(kind) for identity in discovered):
+        return True
+    folders = engine.get("CDISpecDirs") or ()
+    if not folders and _is_podman(engine):
+        folders = cdi_folders
+    files = (path for folder in folders for path in sorted(Path(folder).glob("*.[jy]*")))
+    return any(kind in path.read_text(errors="replace") for path in files)
+
+
+def _is_podman(engine: Mapping[str, Any]) -> bool:
+    """It speaks CDI always and says nothing of it; the name of its builder gives it away."""
+    return "BuildahVersion" in engine
+
+
+def _amd_groups(devices: Path) -> tuple[str, ...]:
+    """The groups that own the nodes, by number: those of the host need not exist in the image.
+
+    AMD's descriptions name none, and the nodes are open to their groups alone.
+    """
+    nodes = (devices / "kfd", *sorted((devices / "dri").glob("renderD*")))
+    return tuple(sorted({str(node.stat().st_gid) for node in nodes if node.exists()}))
 
 
 def _environment(run: Run) -> dict[str, str]:

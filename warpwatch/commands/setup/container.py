@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from warpwatch.sandbox import containers, delivery, images
-from warpwatch.sandbox.settings import EngineError, command_line, gpu_access
+from warpwatch.sandbox.settings import CDI_FOLDERS, EngineError, command_line, gpu_access
 
 BACKENDS = ("cpu", "cuda", "rocm")
 
@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--repository", type=Path, default=Path(), metavar="DIR")
     run.add_argument("--results", type=Path, metavar="DIR", help="default: .asv there")
     run.add_argument("--machine", default=containers.default_machine(), metavar="NAME")
+    run.add_argument("--gpu", default=os.environ.get("WARPWATCH_GPU", ""), metavar="NAME",
+                     help="hand over one GPU of several, by its UUID, or @FILE that holds it "
+                          "(default: $WARPWATCH_GPU, else all)")  # fmt: skip
     run.add_argument("--memory-gb", type=float, default=32.0, metavar="GB")
     run.add_argument("--tmp-gb", type=float, default=8.0, metavar="GB")
     run.add_argument("--results-gb", type=float, default=8.0, metavar="GB",
@@ -82,7 +85,7 @@ def _run(args: argparse.Namespace) -> int:
         args.results,
         machine=args.machine,
         image=args.image,
-        access=gpu_access(args.backend, info),
+        access=gpu_access(args.backend, info, gpu=_one_gpu(args.gpu)),
         memory_gb=args.memory_gb,
         pids=args.pids,
         tmp_gb=args.tmp_gb,
@@ -100,7 +103,20 @@ def _run(args: argparse.Namespace) -> int:
 
 def _offline_info() -> dict[str, object]:
     """What can be known of GPUs without asking an engine: where CDI descriptions usually lie."""
-    return {"CDISpecDirs": ["/etc/cdi", "/var/run/cdi"]}
+    return {"CDISpecDirs": CDI_FOLDERS}
+
+
+def _one_gpu(name: str) -> str:
+    """The GPU's name; a file holds it where another container was given the GPU."""
+    if not name.startswith("@"):
+        return name
+    try:
+        found = Path(name[1:]).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ValueError(f"--gpu {name}: {error.strerror}") from None
+    if not found or "," in found:
+        raise ValueError(f"--gpu {name}: expected the name of one GPU, got {found!r}")
+    return found
 
 
 def _build(args: argparse.Namespace) -> int:
