@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.containers.foreign import git
 from tests.workflows.stand_in import (
     BASE,
     BENCHMARKS,
@@ -142,15 +145,78 @@ def test_evidence_of_old_results_goes_and_results_stay(remote: str, tmp_path: Pa
     assert {f"{c[:8]}-{ENVIRONMENT}.json" for c in commits} <= names
 
 
-def test_a_machine_gone_silent_raises_the_alarm(
-    remote: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+DAY = 86_400
+ROLES = ("AUTHOR", "COMMITTER")
+NOW = 1_800_000_000
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a package, in which commits can be made at any time."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    git(folder, "init", "--quiet")
+    (folder / "warpwatch.toml").write_text(
+        '[package]\nname = "ops"\npath = "ops"\n'
+        '[[workload]]\nname = "a"\ncall = "ops:a"\nargs = "bf16[1]"\n'
+    )
+    monkeypatch.setenv("WARPWATCH_CONFIG", str(folder / "warpwatch.toml"))
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(time, "time", lambda: float(NOW))
+    return folder
+
+
+def pushed(project: Path, file: str, days_ago: float) -> str:
+    (project / file).parent.mkdir(exist_ok=True)
+    (project / file).write_text(str(days_ago))
+    git(project, "add", "--all")
+    when = f"{NOW - int(days_ago * DAY)} +0000"
+    who = {f"GIT_{role}_{what}": "t@localhost" for role in ROLES for what in ("NAME", "EMAIL")}
+    dates = {f"GIT_{role}_DATE": when for role in ROLES}
+    command = ["git", "-C", str(project), "commit", "--quiet", "--message", file]
+    subprocess.run(command, check=True, env=os.environ | who | dates, timeout=120)
+    return git(project, "rev-parse", "HEAD").strip()
+
+
+def measured(tmp_path: Path, remote: str, commit: str, days_ago: float) -> None:
+    """The machine's result of a commit, taken so many days ago."""
+    started = int((NOW - days_ago * DAY) * 1000)
+    folder = results(tmp_path / f"{commit[:6]}", commit, date=started)
+    (path,) = (folder / MACHINE).glob(f"{commit[:8]}-*.json")
+    document = json.loads(path.read_text())
+    for row in document["results"].values():
+        row[3] = started
+    path.write_text(json.dumps(document))
+    branch.record(remote, [folder], message=commit)
+
+
+def test_nobody_is_silent_where_nothing_was_pushed(
+    project: Path, remote: str, tmp_path: Path
 ) -> None:
-    assert main(["ci", "record", "silent", "--remote", remote]) == 3
-    branch.record(remote, [results(tmp_path / "old", BASE)], message="old")
-    assert main(["ci", "record", "silent", "--remote", remote]) == 3
+    silent = ["ci", "record", "silent", "--remote", remote]
+    pushed(project, "ops/a.py", 12)
+    assert main(silent) == 0, "before the first result there is no machine"
+    measured(tmp_path, remote, pushed(project, "ops/a.py", 10), 9.9)
+    assert main(silent) == 0, "a quiet spell"
+    pushed(project, "notes.md", 8)
+    assert main(silent) == 0, "documents alone owe no result"
+    pushed(project, "ops/a.py", 2)
+    assert main(silent) == 0, "three days are allowed"
+
+
+def test_a_machine_that_owes_a_result_raises_the_alarm(
+    project: Path, remote: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = ["ci", "record", "silent", "--remote", remote]
+    first = pushed(project, "ops/a.py", 10)
+    measured(tmp_path, remote, first, 9.9)
+    second = pushed(project, "ops/a.py", 4)
+    assert main(silent) == 3
     out = capsys.readouterr().out
-    assert MACHINE in out and BASE[:10] in out
-    assert main(["ci", "record", "silent", "--remote", remote, "--days", "1e6"]) == 0
+    assert MACHINE in out and first[:10] in out
+    assert main([*silent, "--days", "5"]) == 0
+    measured(tmp_path, remote, second, 0.1)
+    assert main(silent) == 0
 
 
 def test_a_remote_that_refuses_is_one_clear_message(tmp_path: Path) -> None:

@@ -149,3 +149,27 @@ def test_nothing_at_all_is_red_at_once(checkout: Path) -> None:
     done = make(checkout, "merge-shards", LANES="cpu", GITHUB_OUTPUT=str(checkout / "output"))
     assert done.returncode == 2 and "no shard delivered anything" in done.stderr
     assert (checkout / "output").read_text() == "missing=results-cpu-1-of-2 results-cpu-2-of-2\n"
+
+
+def test_a_lane_that_others_record_neither_waits_nor_is_waited_for(
+    checkout: Path, tmp_path: Path
+) -> None:
+    """The GPU's job has delivered one shard of two: what is compiled is recorded all the same."""
+    shard_folders(checkout / ".artifacts", 2)
+    other = checkout / ".artifacts" / "results-cuda-1-of-2" / "results" / "b"
+    other.mkdir(parents=True)
+    (other / f"{BASE[:8]}-{ENVIRONMENT}.json").write_text(json.dumps(result(BASE, [1], [1])))
+    assert play(checkout, "cpu")[0] == [0, 0, 0]
+    branch.fetch(str(tmp_path / "remote.git"), tmp_path / "out")
+    assert {p.name for p in (tmp_path / "out" / "results").iterdir() if p.is_dir()} == {MACHINE}
+
+
+def test_what_is_compiled_does_not_wait_for_a_gpu_machine() -> None:
+    text = (images.root() / ".github" / "workflows" / "warpwatch-main.yml").read_text()
+    jobs = yaml.safe_load(text)["jobs"]
+    waits = {name: (job["needs"], job["with"]["lanes"]) for name, job in jobs.items()
+             if name.startswith("record")}  # fmt: skip
+    assert waits == {
+        "record": ("compile", "cpu"),
+        "record-gpu": ("gpu", "${{ vars.WARPWATCH_GPU_BACKENDS }}"),
+    }

@@ -35,11 +35,19 @@ _MEANING = ("better", "role", "exact", "unit", "metric", "instrument")
 
 @dataclass(frozen=True)
 class Silent:
-    """A machine whose newest result is older than allowed."""
+    """A machine that owes the result of a commit for longer than allowed."""
 
     machine: str
     newest: str
     age_days: float
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A commit to be measured, and when it came to the branch."""
+
+    commit: str
+    since_s: float
 
 
 def record(
@@ -90,11 +98,24 @@ def remote_address(repository: Path, remote: str) -> str:
     return _git(repository, "remote", "get-url", remote)
 
 
-def silent_machines(results: Path, limit_days: float, now_s: float) -> list[Silent]:
-    """Machines of the results whose newest file is older than ``limit_days``."""
+def silent_machines(
+    results: Path, limit_days: float, now_s: float, commits: Sequence[Waiting]
+) -> list[Silent]:
+    """Machines for which a commit waits longer than ``limit_days``: it came after their newest
+    result. Where nothing was pushed nobody is silent.
+
+    Args:
+        results: The folder of the data branch.
+        limit_days: How long a machine may take.
+        now_s: The time.
+        commits: What came to the default branch and touches the measured package.
+
+    Returns:
+        The machines, by name.
+    """
     found = []
     for folder in sorted(path for path in results.iterdir() if (path / "machine.json").is_file()):
-        newest_ms, commit = 0, ""
+        newest_ms, commit, measured = 0, "", set()
         for path in folder.glob("*.json"):
             if path.name == "machine.json":
                 continue
@@ -102,13 +123,28 @@ def silent_machines(results: Path, limit_days: float, now_s: float) -> list[Sile
                 result = read_result(path)
             except RejectedError:
                 continue
+            measured.add(result.commit)
             started = result.started_ms or result.date_ms
             if started > newest_ms:
                 newest_ms, commit = started, result.commit
-        age_days = (now_s - newest_ms / 1000) / 86_400
-        if age_days > limit_days:
-            found.append(Silent(folder.name, commit, age_days))
+        waiting = [
+            one.since_s
+            for one in commits
+            if one.since_s > newest_ms / 1000 and one.commit not in measured
+        ]
+        if waiting and (now_s - min(waiting)) / 86_400 > limit_days:
+            found.append(Silent(folder.name, commit, (now_s - newest_ms / 1000) / 86_400))
     return found
+
+
+def arrivals(repository: Path, folder: str, limit: int = 50) -> list[Waiting]:
+    """The newest commits of the checked-out branch that touch ``folder``, and when they came.
+
+    Along the first parents: a merge came when it was made, whenever its commits were written.
+    """
+    log = ["log", "--first-parent", "-m", f"--max-count={limit}", "--format=%H %ct"]
+    found = (line.split() for line in _git(repository, *log, "--", folder).splitlines())
+    return [Waiting(commit, int(time_s)) for commit, time_s in found]
 
 
 def _attempt(

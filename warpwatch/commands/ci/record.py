@@ -11,6 +11,7 @@ from pathlib import Path
 
 from warpwatch.ci import branch
 from warpwatch.ci.github import GitHub
+from warpwatch.config.package import load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                       help="results a machine whose evidence files are kept")  # fmt: skip
     fetch = actions.add_parser("fetch", help="check the data branch out")
     fetch.add_argument("--out", type=Path, required=True, metavar="DIR")
-    silent = actions.add_parser("silent", help="alarm for machines without new results")
+    silent = actions.add_parser("silent", help="alarm for machines that owe results")
     silent.add_argument("--days", type=float, default=3.0, metavar="N")
     silent.add_argument("--issue", action="store_true", help="open an issue for each")
     commit = actions.add_parser("commit", help="fetch objects of commits; no checkout")
@@ -56,17 +57,19 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _silent(args: argparse.Namespace, remote: str) -> int:
-    """Exit 0 when every machine has new results, 3 when one has none."""
+    """Exit 0 when every machine has results of what was pushed, 3 when one has none."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "data"
         if not branch.fetch(remote, out, args.branch):
-            print(f"there is no {args.branch} yet: nothing was ever measured", file=sys.stderr)
-            return 3
-        found = branch.silent_machines(out / "results", args.days, time.time())
+            print(f"there is no {args.branch} yet: no machine was ever heard", file=sys.stderr)
+            return 0
+        package = load()
+        commits = branch.arrivals(package.repository_path, package.path)
+        found = branch.silent_machines(out / "results", args.days, time.time(), commits)
     for machine in found:
         line = (
-            f"{machine.machine}: no result for {machine.age_days:.1f} days, the newest is of "
-            f"{machine.newest[:10] or 'no commit'}: is its runner alive?"
+            f"{machine.machine}: no result for {machine.age_days:.1f} days, though commits wait; "
+            f"the newest is of {machine.newest[:10] or 'no commit'}: is its runner alive?"
         )
         print(line)
         if args.issue:
