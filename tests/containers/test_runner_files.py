@@ -22,7 +22,7 @@ def hook(tmp_path: Path) -> Path:
     tool.chmod(0o755)
     text = (FOLDER / "clock-hook.sh").read_text()
     moved = re.sub(r"^PATH=.*$", f"PATH={tmp_path}:/usr/bin:/bin", text, flags=re.MULTILINE)
-    moved = moved.replace("/etc/warpwatch/clock-mhz", f"{tmp_path}/clock-mhz")
+    moved = moved.replace("/etc/warpwatch/", f"{tmp_path}/")
     script = tmp_path / "hook.sh"
     script.write_text(moved)
     return script
@@ -60,6 +60,23 @@ def test_what_is_no_clock_is_refused(hook: Path, clock: str) -> None:
 @pytest.mark.parametrize("arguments", [[], ["unlock"], ["lock;reboot"]])
 def test_only_two_words_are_known(hook: Path, arguments: list[str]) -> None:
     assert calls(hook, *arguments, clock="1395") == (2, [])
+
+
+def test_a_machine_without_nvidia_s_tool_loses_no_job(hook: Path) -> None:
+    """GitHub ends a job whose start hook fails: on AMD every one would."""
+    (hook.parent / "nvidia-smi").unlink()
+    assert calls(hook, "lock", clock="1395") == (0, [])
+
+
+def test_only_the_gpus_that_root_named_are_touched(hook: Path) -> None:
+    gpus = "GPU-1234,GPU-5678"
+    (hook.parent / "gpus").write_text(f"{gpus}\n")
+    expected = [f"--id={gpus} --reset-gpu-clocks", f"--id={gpus} --lock-gpu-clocks=1395,1395"]
+    assert calls(hook, "lock", clock="1395") == (0, expected)
+    for wrong in ("", "0; reboot", "--help", "$(reboot)"):
+        (hook.parent / "calls").unlink(missing_ok=True)
+        (hook.parent / "gpus").write_text(wrong)
+        assert calls(hook, "lock", clock="1395") == (2, [])
 
 
 def test_nothing_in_the_harness_sets_a_clock() -> None:

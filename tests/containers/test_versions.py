@@ -68,15 +68,26 @@ def test_compose_builds_and_hardens_as_the_command_does(backend: images.Backend)
     assert {m["Target"]: m["ReadOnly"] for m in given["mounts"] if m["Target"] in mounts} == mounts
     assert service["tmpfs"] == [f"{place}:{how}" for place, how in given["tmpfs"].items()]
     for ours, theirs in (
-        *(("mem_limit", "mem_limit"), ("memswap_limit", "memswap_limit"), ("user", "user")),
+        *(("mem_limit", "mem_limit"), ("memswap_limit", "memswap_limit")),
         *(("pids_limit", "pids_limit"), ("shm_size", "shm_size"), ("hostname", "hostname")),
         *(("working_dir", "working_dir"), ("network_mode", "network_mode")),
     ):
         assert _plain(service[theirs]) == given[ours], theirs
+    assert service["user"].startswith("${WARPWATCH_USER:?"), "who owns .asv runs inside"
     assert service["logging"]["driver"] == given["log_config"]["Type"] == "none"
     assert service["healthcheck"] == {"disable": True} and given["healthcheck"]["test"] == ["NONE"]
     environment = {name: _plain(value) for name, value in service["environment"].items()}
     assert environment == given["environment"]
+
+
+def test_compose_s_own_line_says_who_runs_inside_and_makes_the_folder() -> None:
+    """As an image's own user nobody could write the results of somebody else's checkout."""
+    top = (ROOT / "docker" / "compose.yaml").read_text().split("\nname:")[0]
+    line = " ".join(re.findall(r"^#   (.*)$", top, re.MULTILINE)).replace("\\ ", "")
+    assert line.startswith("mkdir -p .asv && WARPWATCH_USER=$(id -u):$(id -g) ")
+    assert "docker compose -f docker/compose.yaml run --rm cpu" in line
+    groups = COMPOSE["services"]["rocm"]["group_add"]
+    assert all(one.startswith("${WARPWATCH_") for one in groups), "by number, not by name"
 
 
 def _plain(value: Any) -> Any:
