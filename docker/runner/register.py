@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Registers a runner for one job, and refuses where any workflow could reach the machine.
+
+Run by root before each start of the runner (warpwatch-runner.service): the token is root's, and
+the job gets a registration that is good for itself alone. Needs nothing but Python 3.11.
+
+    register.py --config /etc/warpwatch/runner.toml --token /etc/warpwatch/token --out FILE
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pwd
+import re
+import secrets
+import socket
+import sys
+import tomllib
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+# The workflows that take what they run from the default branch; docs/security.md says why.
+ALLOWED = re.compile(
+    r"[\w.-]+/[\w.-]+/\.github/workflows/warpwatch-(?:gpu|nightly)\.yml@refs/heads/[\w./-]+"
+)
+CALLERS = re.compile(r"\.github/workflows/warpwatch-(?:pull-request-gpu|main|nightly)\.yml(?:@.*)?")
+OWN_EVENTS = ("push", "schedule", "workflow_dispatch", "workflow_run")
+WAITING = ("queued", "in_progress", "waiting", "pending", "requested")
+
+
+class RefusalError(Exception):
+    """It must not be registered; the message says why and what to do."""
+
+
+class Api:
+    """GitHub's API with an administrator's token."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._url = os.environ.get("GITHUB_API_URL", "https://api.github.com").rstrip("/")
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """The answer; ``RefusalError`` where there is none."""
+        request = urllib.request.Request(
+            f"{self._url}/{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={
+                "Accept": "application/vnd.github+json",
+                "Authorization": f"Bearer {self._token}",
+                "Content-Type": "application/json",
+            },
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise RefusalError(f"{method} {path}: {error.code} {error.reason}") from None
+        except (OSError, ValueError) as error:
+            raise RefusalError(f"{method} {path}: {error}") from None
+
+
+def group_of(api: Api, organisation: str, name: str) -> int:
+    """The group's number, if no workflow but ours may use its runners."""
+    path = f"orgs/{organisation}/actions/runner-groups?per_page=100"
+    groups = [one for one in api.call("GET", path)["runner_groups"] if one.get("name") == name]
+    if not groups:
+        raise RefusalError(f"the organisation {organisation} has no runner group {name!r}: make it")
+    selected = groups[0].get("selected_workflows") or []
+    if groups[0].get("restricted_to_workflows") is not True or not selected:
+        raise RefusalError(
+            f"the runner group {name!r} admits every workflow: a pull request could run on this "
+            "machine. Restrict it to warpwatch-gpu.yml and warpwatch-nightly.yml"
+        )
+    others = [one for one in selected if not ALLOWED.fullmatch(str(one))]
+    if others:
+        raise RefusalError(f"the runner group {name!r} admits {others[0]!r}, which is none of ours")
+    return int(groups[0]["id"])
+
+
+def admit_repository(api: Api, repository: str, labels: list[str], run: int | None) -> None:
+    """A repository's runner serves any of its workflows: in a private one its members wrote them
+    all; in a public one it is registered for a run that was approved, while nobody else waits."""
+    known = api.call("GET", f"repos/{repository}")
+    if known.get("private") is True:
+        return
+    if run is None:
+        raise RefusalError(
+            f"{repository} is public, and a runner of a repository serves any workflow that a pull "
+            "request brings along: use a group of an organisation, or --run for one approved run"
+        )
+    chosen = api.call("GET", f"repos/{repository}/actions/runs/{run}")
+    ours = (
+        CALLERS.fullmatch(str(chosen.get("path"))) is not None
+        and chosen.get("event") in OWN_EVENTS
+        and chosen.get("head_branch") == known.get("default_branch")
+        and (chosen.get("head_repository") or {}).get("full_name") == known.get("full_name")
+    )
+    if not ours:
+        raise RefusalError(f"run {run} is not of our workflows on {known.get('default_branch')}")
+    for status in WAITING:
+        path = f"repos/{repository}/actions/runs?per_page=100&status={status}"
+        for other in api.call("GET", path)["workflow_runs"]:
+            jobs = api.call("GET", f"repos/{repository}/actions/runs/{other['id']}/jobs")["jobs"]
+            if other["id"] != run and any(_would_take(job, labels) for job in jobs):
+                raise RefusalError(
+                    f"run {other['id']} waits for such a runner, too: cancel it first"
+                )
+
+
+def _would_take(job: dict[str, Any], labels: list[str]) -> bool:
+    wanted = {str(one).lower() for one in job.get("labels") or ()}
+    return job.get("status") != "completed" and wanted <= {one.lower() for one in labels}
+
+
+def register(api: Api, config: dict[str, Any], run: int | None) -> str:
+    """The registration of one runner for one job."""
+    labels = config.get("labels")
+    if not isinstance(labels, list) or not labels or not all(isinstance(x, str) for x in labels):
+        raise RefusalError("labels: expected those of docker/versions.toml")
+    if ("organisation" in config) == ("repository" in config):
+        raise RefusalError("expected either organisation, with group, or repository")
+    if "organisation" in config:
+        owner = f"orgs/{config['organisation']}"
+        group = group_of(api, str(config["organisation"]), str(config.get("group", "")))
+    else:
+        owner, group = f"repos/{config['repository']}", 1  # a repository has one group
+        admit_repository(api, str(config["repository"]), labels, run)
+    body = {
+        "name": f"{socket.gethostname().split('.')[0]}-{secrets.token_hex(4)}",
+        "runner_group_id": group,
+        "labels": labels,
+        "work_folder": "_work",
+    }
+    answer = api.call("POST", f"{owner}/actions/runners/generate-jitconfig", body)
+    return str(answer["encoded_jit_config"])
+
+
+def write(registration: str, out: Path, user: str) -> None:
+    """Readable by the runner's user alone."""
+    out.unlink(missing_ok=True)
+    descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        if user:
+            os.fchown(file.fileno(), pwd.getpwnam(user).pw_uid, -1)
+        file.write(registration)
+
+
+def main() -> int:
+    """0 when it is registered, 1 when it must not be."""
+    parser = argparse.ArgumentParser(description="Register a runner for one job.")
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--token", type=Path, required=True, help="a file that root alone reads")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--user", default="", help="who runs the runner")
+    parser.add_argument("--run", type=int, help="the approved run, for a public repository")
+    args = parser.parse_args()
+    try:
+        config = tomllib.loads(args.config.read_text(encoding="utf-8"))
+        api = Api(args.token.read_text(encoding="utf-8").strip())
+        write(register(api, config, args.run), args.out, args.user)
+    except (RefusalError, OSError, KeyError, tomllib.TOMLDecodeError) as error:
+        print(f"not registered: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
