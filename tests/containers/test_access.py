@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docker.errors import ImageNotFound
 
 from warpwatch.__main__ import main
 from warpwatch.commands.setup import container
@@ -196,3 +197,25 @@ def test_all_mistakes_of_a_call_are_named_at_once(tmp_path: Path) -> None:
         containers.check(wrong)
     for words in ("a command is missing", "--machine", "--memory-gb"):
         assert words in str(caught.value)
+
+
+def test_an_image_that_somebody_else_builds_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    class Engine:
+        @property
+        def images(self) -> Engine:
+            return self
+
+        def get(self, reference: str) -> None:
+            asked.append(reference)
+            if len(asked) > 1:
+                raise ImageNotFound("no such image")
+
+    monkeypatch.setattr(containers, "connect", Engine)
+    command = ["container", "build", "--backend", "cuda", "--builder", "none"]
+    assert [main(command), main(command)] == [0, 3]
+    assert asked == [images.get("cuda").tag] * 2
+    assert "let it pull one first" in capsys.readouterr().err

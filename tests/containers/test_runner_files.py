@@ -107,8 +107,24 @@ def test_a_scale_set_holds_one_gpu_and_no_token(backend: str, resource: str) -> 
     assert runner["securityContext"]["capabilities"]["drop"] == ["ALL"]
     assert "privileged" not in runner["securityContext"]
     assert engine["resources"]["limits"][resource] == 1
+    address = values["githubConfigUrl"]
+    assert address.count("/") == 3, "an organisation's: a repository has no runner groups"
+    assert runner["image"].endswith("/warpwatch-runner:latest"), "GitHub's own lacks make and venv"
+    given = {one["name"]: one["value"] for one in runner["env"]}
+    assert given["WARPWATCH_GPU"] == "@/engine/gpu", "else every pod of a node times GPU 0"
+    assert given["BUILDER"] == "none"
     (line,) = engine["args"]
+    assert "> /engine/gpu;" in line
+    assert f"podman tag REGISTRY/warpwatch:{backend} {images.get(backend).tag};" in line
     assert "chown 1001 /engine/engine.sock" in line, "podman's own mode lets nobody else connect"
     assert line.endswith(runner["env"][0]["value"])
+    assert all({"name": "cdi", "mountPath": "/etc/cdi", "readOnly": True} in c["volumeMounts"]
+               for c in (runner, engine)), "the look-up is made where the harness runs"  # fmt: skip
     mounted = {m["name"] for c in (runner, engine) for m in c["volumeMounts"]}
     assert mounted == {volume["name"] for volume in spec["volumes"]}
+
+
+def test_the_runner_s_image_has_what_the_jobs_call() -> None:
+    text = (FOLDER / "runner.Dockerfile").read_text()
+    assert {"git", "make", "python3", "python3-venv"} <= set(text.split())
+    assert re.findall(r"^USER (\S+)", text, re.MULTILINE)[-1] == "1001", "as in the values' socket"

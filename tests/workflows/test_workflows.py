@@ -388,13 +388,13 @@ def test_actionlint_finds_nothing() -> None:
 
 @pytest.mark.tools
 def test_hadolint_finds_nothing() -> None:
-    files = sorted(str(path) for path in (ROOT / "docker").glob("*.Dockerfile"))
-    assert len(files) == len(images.load())
+    files = sorted(str(path) for path in (ROOT / "docker").rglob("*.Dockerfile"))
+    assert len(files) == len(images.load()) + 1, "and the runner's own"
     check(tool("bin/hadolint"), *files)
 
 
 def test_every_ignored_finding_has_its_reason_beside_it() -> None:
-    files = [*WORKFLOWS, *(ROOT / "docker").glob("*.Dockerfile")]
+    files = [*WORKFLOWS, *(ROOT / "docker").rglob("*.Dockerfile")]
     ignores = [
         line
         for path in files

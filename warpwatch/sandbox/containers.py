@@ -106,6 +106,16 @@ def execute(client: Any, run: Run) -> int:
         ) from None
 
 
+def has_image(client: Any, reference: str) -> None:
+    """``EngineError`` where the engine has no image of this name."""
+    from docker.errors import ImageNotFound
+
+    try:
+        client.images.get(reference)
+    except ImageNotFound:
+        raise EngineError(f"the engine has no image {reference}: let it pull one first") from None
+
+
 def remove_left_over(client: Any) -> int:
     """Remove containers whose run has died without cleaning up; how many they were."""
     count = 0

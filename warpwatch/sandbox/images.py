@@ -20,7 +20,7 @@ from warpwatch import project
 REVISION_LABEL = "org.opencontainers.image.revision"
 HARNESS = "harness"  # the build context that holds the package, in the Dockerfiles
 
-Builder = Literal["docker", "buildah"]
+Builder = Literal["docker", "buildah"]  # `none`: somebody else has built it
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PINNED = re.compile(r"[a-z0-9][a-z0-9./_-]*:[A-Za-z0-9._-]+")
 # The name becomes the container's host name and asv's folder.
