@@ -24,7 +24,7 @@ variable "CUDA_BASE" {
 }
 
 variable "CUDA_COUNTERS" {
-  default = "nvidia/cuda:13.0.2-devel-ubuntu24.04@sha256:5dc1bca23d05bd37b011be68ec470c03b403a5da07ec3a86e41af9470e9d0cc6"
+  default = "nvidia/cuda:13.0.2-base-ubuntu24.04@sha256:2ab6381d970b211fb93853796dc6707eb8a72575a375c422b17cf4d8b2641701"
 }
 
 variable "ROCM_BASE" {

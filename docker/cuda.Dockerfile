@@ -3,6 +3,15 @@ ARG BASE
 ARG COUNTERS
 
 FROM ${COUNTERS} AS counters
+# hadolint ignore=DL3002 # a stage that nothing runs in
+USER 0
+# Nsight Compute alone, from the image's own package index, where the image does not bring it.
+# hadolint ignore=DL3008 # the package's name says which CUDA it is of
+RUN if [ ! -d /opt/nvidia/nsight-compute ]; then \
+        apt-get update \
+        && apt-get install -y --no-install-recommends cuda-nsight-compute-13-0 \
+        && rm -rf /var/lib/apt/lists/*; \
+    fi
 
 FROM ${BASE} AS system
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
@@ -14,7 +23,6 @@ USER 0
 RUN apt-get update \
     && apt-get install -y --no-install-recommends gcc git libc6-dev python3-dev python3-venv \
     && rm -rf /var/lib/apt/lists/*
-# Nsight Compute alone: the toolkit around it is not needed.
 COPY --from=counters /opt/nvidia/nsight-compute /opt/nvidia/nsight-compute
 RUN newest="$(find /opt/nvidia/nsight-compute -mindepth 1 -maxdepth 1 -type d | sort -V | tail -n 1)" \
     && test -x "${newest}/ncu" \

@@ -14,6 +14,7 @@ import yaml
 
 import warpwatch
 from warpwatch.__main__ import main
+from warpwatch.commands.setup import doctor
 from warpwatch.config.targets import TARGETS
 from warpwatch.sandbox import images
 from warpwatch.sandbox.settings import Run, settings
@@ -148,6 +149,43 @@ def test_the_images_have_the_versions_of_the_lock_file() -> None:
     for name, backend in BACKENDS.items():
         assert backend.torch == locked["torch"], name
         assert backend.triton in ("", locked["triton"]), name
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "state"),
+    [
+        ("NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19", "13.0", "warning"),
+        ("NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release", "13.0", "ok"),
+        ("NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19", "12.8", "ok"),
+        ("NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19", None, ""),
+        (None, "13.0", ""),
+    ],
+)
+def test_doctor_says_when_the_driver_is_too_old_for_the_image_s_cuda(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    driver: str | None,
+    cuda: str | None,
+    state: str,
+) -> None:
+    if driver:
+        (tmp_path / "version").write_text(f"NVRM version: {driver}\nGCC version:  12.2.0\n")
+    monkeypatch.setattr(doctor, "_DRIVER_FILE", tmp_path / "version")
+    monkeypatch.setattr("torch.version.cuda", cuda)
+    found = doctor._driver()
+    assert [check.state for check in found] == ([state] if state else [])
+    if state == "warning":
+        assert f"driver {BACKENDS['cuda'].driver} or later" in found[0].remedy
+        assert "cuda13" in BACKENDS["cuda"].base
+
+
+def test_the_counters_come_without_all_of_cuda() -> None:
+    cuda = BACKENDS["cuda"]
+    assert "-base-" in cuda.counters, "the image with everything does not fit a hosted runner"
+    text = (ROOT / cuda.dockerfile).read_text()
+    assert re.findall(r"install -y --no-install-recommends (cuda\S+)", text) == [
+        "cuda-nsight-compute-13-0"
+    ]
 
 
 def test_another_repository_installs_the_version_that_wrote_its_files() -> None:

@@ -43,6 +43,7 @@ class Backend:
     triton: str = ""
     counters: str = ""
     counters_digest: str = ""
+    driver: str = ""
 
     @property
     def dockerfile(self) -> str:
@@ -234,7 +235,7 @@ def _check(name: str, section: Any) -> tuple[list[str], Backend | None]:
     for key in ("digest", "counters_digest"):
         value = section.get(key)
         hold(key, isinstance(value, str) and bool(_DIGEST.fullmatch(value)), "sha256 and 64 digits")
-    for key in ("python", "torch", "triton", "platform"):
+    for key in ("python", "torch", "triton", "platform", "driver"):
         value = section.get(key)
         hold(key, isinstance(value, str) and bool(value), "a text")
     labels = section.get("runner")

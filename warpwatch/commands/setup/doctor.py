@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,9 @@ from warpwatch.session import utilization
 SCHEMA_VERSION = 1
 _TORCH = ((2, 11), None)
 _TRITON = ((3, 6), (3, 10))
+# The oldest driver that a CUDA runs on, by its major version, as NVIDIA's release notes say.
+_DRIVERS = {12: 525, 13: 580}
+_DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,25 @@ def _gpu() -> Check:
     return Check("gpu", "ok", ", ".join(names) + without, False)
 
 
+def _driver() -> list[Check]:
+    """Whether NVIDIA's driver is new enough for the CUDA of this torch; nothing without one."""
+    try:
+        text = _DRIVER_FILE.read_text(encoding="utf-8", errors="replace")
+        import torch
+    except (OSError, ImportError):
+        return []
+    match = re.search(r"\b(\d{3,})\.\d+", text)
+    cuda = torch.version.cuda
+    if match is None or cuda is None:
+        return []
+    found = f"{match[0]}, torch is built for CUDA {cuda}"
+    needed = _DRIVERS.get(_version(cuda)[0], 0)
+    if int(match[1]) >= needed:
+        return [Check("NVIDIA driver", "ok", found, False)]
+    remedy = f"install driver {needed} or later, or a torch that is built for an older CUDA"
+    return [Check("NVIDIA driver", "warning", found, False, remedy)]
+
+
 def _counters() -> Check:
     name, remedy = "hardware counters", "without them utilization comes from a lower tier"
     if utilization.on_hip():
@@ -227,7 +250,7 @@ def checks() -> list[Check]:
         _gpu,
         _counters,
     ]
-    return [probe() for probe in probes]
+    return [*(probe() for probe in probes), *_driver()]
 
 
 def main(args: argparse.Namespace) -> int:
