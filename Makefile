@@ -19,13 +19,15 @@ help: ## Show what can be made
 
 setup: $(STAMP) ## Make .venv with the pinned dependencies
 
-$(STAMP): docker/constraints.txt pyproject.toml
+$(STAMP): docker/constraints.txt docker/locks docker/pip_arguments.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "error: Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1); try make PYTHON=python3.12" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	@# Most of what is installed is never imported: Python compiles a module when it first is.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r docker/constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@echo "installing torch, Triton and the tools: some 0.4 GB to fetch without an NVIDIA GPU, 2.8 GB with" >&2
+	$(BIN)/python docker/pip_arguments.py development | \
+		xargs $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 bench: $(STAMP) ## Measure the newest commits that touch the kernels, then write the report

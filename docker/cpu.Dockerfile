@@ -13,11 +13,13 @@ FROM system AS environment
 ARG PYTHON=python3
 WORKDIR /build
 # Only what decides the dependencies: an edit to the harness leaves this layer alone.
-COPY docker/constraints.txt ./
+COPY docker/constraints.txt docker/pip_arguments.py ./
+COPY docker/locks ./locks
 # The pip settings of whoever builds (indexes, certificates) come as a secret and stay outside.
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     "${PYTHON}" -m venv /opt/venv \
-    && /opt/venv/bin/pip install --no-cache-dir --no-compile --requirement constraints.txt
+    && /opt/venv/bin/python pip_arguments.py compile \
+    | xargs /opt/venv/bin/pip install --no-cache-dir --no-compile
 
 FROM environment AS runtime
 # Where Python finds the harness that is copied below, and its command.

@@ -42,10 +42,11 @@ sys.exit(None if got == ('${TORCH}', '${TRITON}') else \
 'base has torch %s, triton %s; versions.toml says ${TORCH}, ${TRITON}' % got)"
 # Only what decides the dependencies: an edit to the harness leaves this layer alone. The pip settings
 # of whoever builds (indexes, certificates) come as a secret and stay outside.
-COPY docker/constraints.txt ./
+COPY docker/constraints.txt docker/pip_arguments.py ./
+COPY docker/locks ./locks
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
-    grep -vE '^(torch|triton)==' constraints.txt > requirements.txt \
-    && /opt/venv/bin/pip install --no-cache-dir --no-compile --requirement requirements.txt
+    /opt/venv/bin/python pip_arguments.py image \
+    | xargs /opt/venv/bin/pip install --no-cache-dir --no-compile
 
 FROM environment AS runtime
 # Where Python finds the harness that is copied below, and its command.

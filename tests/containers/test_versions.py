@@ -32,8 +32,9 @@ def test_a_dockerfile_asks_for_exactly_what_is_given(backend: images.Backend) ->
     assert images.REVISION_LABEL not in text, "the build command alone knows the revision"
     assert "FROM ${BASE}" in text
     assert f"COPY --from={images.HARNESS} " in text
-    copied = re.findall(r"^COPY (?!--from)(\S+) ", text, re.MULTILINE)
-    assert copied == ["docker/constraints.txt", "docker/entrypoint.sh"], "nothing of a project"
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
+    packages = ["docker/constraints.txt docker/pip_arguments.py", "docker/locks"]
+    assert copied == [*packages, "docker/entrypoint.sh"], "nothing of a project"
     from_lines = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
     stages = set(re.findall(r"^FROM \S+ AS (\w+)", text, re.MULTILINE))
     assert all(name.startswith("${") or name in stages for name in from_lines)

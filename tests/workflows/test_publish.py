@@ -34,7 +34,7 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("Makefile", "warpwatch", "pyproject.toml"):
         (folder / name).symlink_to(images.root() / name)
     (folder / "docker").mkdir()
-    for name in ("targets.mk", "tools.mk", "constraints.txt"):
+    for name in ("targets.mk", "tools.mk", "constraints.txt", "locks", "pip_arguments.py"):
         (folder / "docker" / name).symlink_to(images.root() / "docker" / name)
     (folder / "docker" / "versions.toml").write_text(VERSIONS)
     virtual_environment(folder)

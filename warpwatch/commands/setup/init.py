@@ -20,7 +20,7 @@ _STARTER = "starter"
 # What ``--workflows`` writes: images, and the workflows that call them.
 _PARTS = ("docker", ".github/workflows")
 # Of a checkout; a wheel is built without them (setup.py).
-OWN = ("actionlint", "ci-packages.txt", "tests.yml", "tools.mk", "tools.txt")
+OWN = ("actionlint", "ci-packages.txt", "development.txt", "tests.yml", "tools.mk", "tools.txt")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
