@@ -58,7 +58,9 @@ def main(args: argparse.Namespace) -> int:
     manifest = out / "shard.json"
     manifest.unlink(missing_ok=True)
     if not is_registered(machine):
-        asv_machine = [sys.executable, "-m", "asv", "machine", "--yes", "--machine", machine]
+        # asv wants a configuration here as well, which a project need not have.
+        asv_machine = [sys.executable, "-m", "asv", "machine", *configuration.options(), "--yes"]
+        asv_machine += ["--machine", machine]
         subprocess.run(asv_machine, cwd=project.folder(), check=True, stdout=subprocess.DEVNULL)
     names = [workload.name for workload in workloads().all_workloads()]
     chosen = args.bench or sharding.patterns(names, shard, shards)
