@@ -104,21 +104,6 @@ def test_the_next_commit_is_read_anew(run: Run, tmp_path: Path) -> None:
     assert json.loads(run(f"{NAME}-0", others)[1]) == 99.0
 
 
-def test_workloads_that_come_with_the_commit_are_asked_in_its_process(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    file = tmp_path / "warpwatch.toml"
-    file.write_text('[package]\nname = "fast"\npath = "fast"\nworkloads = "fast.workloads"\n')
-    monkeypatch.setenv("WARPWATCH_CONFIG", str(file))
-    for known in (value_server._classes, value_server._benchmark):
-        known.cache_clear()
-    try:
-        assert run(f"{NAME}-0") == (RAN_BY_ASV, "")
-    finally:
-        for known in (value_server._classes, value_server._benchmark):
-            known.cache_clear()
-
-
 def test_asv_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "ForkServer", value_server.HandingServer.__mro__[1])
     value_server.use()

@@ -18,6 +18,8 @@ from .calls import Call, calls_of
 
 # A folder that keeps what the compilers made, for a run over many commits.
 CACHE_VARIABLE = "WARPWATCH_COMPILER_CACHE"
+# A folder whose locks count the compilers that runs at one time may have between them.
+SLOTS_VARIABLE = "WARPWATCH_COMPILER_SLOTS"
 # Names the exported package in a measuring process.
 SITE_VARIABLE = "WARPWATCH_SITE"
 
@@ -131,6 +133,7 @@ def load(file: Path | None = None) -> Package:
         mistakes.append("[package] workloads: leave it out, or [[workload]]: one of them serves")
     if not calls and not of_calls and "workloads" not in section:
         mistakes.append("nothing to measure: expected [[workload]] tables, or a module `workloads`")
+    mistakes += _inside_mistakes(section)
     if mistakes:
         raise ValueError(f"{path}: " + "; ".join(mistakes))
     return Package(**section, sets=sets, targets=tuple(data.get("targets", [])), calls=calls)
@@ -171,6 +174,19 @@ def _place_mistakes(name: str, path: str) -> list[str]:
         return []
     expected = "/".join(parts)
     return [f"[package] path: expected a folder that ends in {expected} for {name}, got {path!r}"]
+
+
+def _inside_mistakes(section: dict[str, Any]) -> list[str]:
+    """Modules inside the measured package would come with each commit: another yardstick each."""
+    package = section.get("name")
+    if not isinstance(package, str):
+        return []
+    return [
+        f"[package] {key}: {value} lies inside {package}, so that each commit would be measured "
+        "by its own; how it is measured is today's: move the module out of the package"
+        for key in ("workloads", "peers")
+        if isinstance(value := section.get(key), str) and f"{value}.".startswith(f"{package}.")
+    ]
 
 
 def _target_mistakes(named: Any) -> list[str]:
@@ -235,10 +251,7 @@ def _imported(name: str, package: Package) -> ModuleType:
 
 def _find(name: str, package: Package) -> None:
     """Put the folder that holds a module of the project on Python's path."""
-    roots = package.workload_roots
-    if f"{name}.".startswith(f"{package.name}."):
-        roots = (package.source_root,)
-    for root in roots:
+    for root in package.workload_roots:
         if (root / name.split(".")[0]).is_dir() or (root / f"{name}.py").is_file():
             if str(root) not in sys.path:
                 sys.path.append(str(root))
