@@ -154,7 +154,7 @@ def test_a_commit_that_does_not_import_says_why(
     monkeypatch.syspath_prepend(str(tmp_path))
     found = measure(Doubling(), H200)
     assert found.status == "import failed"
-    assert found.detail == "import kernels: RuntimeError: half a merge"
+    assert found.detail == "import kernels: RuntimeError: half a merge (kernels.py:1)"
 
 
 def test_host_code_that_raises_is_one_clear_row(package: types.ModuleType) -> None:
@@ -163,7 +163,7 @@ def test_host_code_that_raises_is_one_clear_row(package: types.ModuleType) -> No
 
     found = measured(package, broken)
     assert found.status == "compile failed"
-    assert found.detail == "TypeError: expected 4 dimensions, got 2"
+    assert found.detail.startswith("TypeError: expected 4 dimensions, got 2 (")
     assert found.values["compile_failures"] == 1
     assert math.isnan(found.values["launches"])
 

@@ -90,6 +90,22 @@ COMPILED: tuple[Metric, ...] = (
         "time the busiest unit of the default device needs for one call",
     ),
     Metric(
+        "atomics",
+        "count",
+        None,
+        "evidence",
+        True,
+        "elements of memory that one call updates atomically, masked ones included",
+    ),
+    Metric(
+        "configurations",
+        "count",
+        None,
+        "evidence",
+        True,
+        "configurations that the autotuned kernels of one call may choose from, after pruning",
+    ),
+    Metric(
         "bound_utilization",
         "%",
         "higher",

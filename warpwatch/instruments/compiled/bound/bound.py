@@ -7,21 +7,27 @@ counters read: it knows what keeps the units of a Hopper card from overlapping (
 
 Units: *tensor* (matrix instructions, and the operands wgmma fetches itself), *special* (exp2, rcp,
 ...), *fma* (floating-point adds and multiplies), *shared* (loads and stores of shared memory, and
-asynchronous copies into it), *memory* (traffic with device memory, each byte of an argument once).
+asynchronous copies into it), *memory* (traffic with device memory, each byte of an argument once),
+and where registers spill *spills* (local memory, through the first cache).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from warpwatch.devices import Device
 from warpwatch.instruments.compiled.formats import ir, work
-from warpwatch.instruments.compiled.formats.code import Class, Loop, Program
+from warpwatch.instruments.compiled.formats.code import Class, Program
 from warpwatch.instruments.compiled.formats.recording import Launch
 
 from . import overlap, trip_counts
+from .loops import Runs, pieces_of, regions_of, source_loops
 
+# Bytes a clock and SM that local memory, where registers spill to, goes through at most: the first
+# cache of either vendor.
+_FIRST_CACHE_BYTES = {"nvidia": 128, "amd": 64}
+_SPILLS = "spills"  # a unit where there are any
 UNITS = ("tensor", "special", "fma", "shared", "memory")
 # No units of the bound on the time, of utilization alone: see :mod:`.overlap`.
 _ALONE, _ISSUE, _FETCH = "chain", "issue", "fetch"
@@ -38,7 +44,8 @@ class Bound:
     SM that has nothing left to do is not active. ``chain_us`` is what of that the code keeps from
     overlapping, 0 where it does not. ``repeated`` is how many times the products of the source are
     really executed (warps that share rows repeat them), ``asked_flops`` the products of the source;
-    ``iterations`` how often each hot loop runs, over all programs."""
+    ``iterations`` how often each hot loop runs, over all programs; ``atomics`` how many elements of
+    memory are updated atomically, masked ones included."""
 
     units_us: Mapping[str, float]
     limited_by: str
@@ -48,6 +55,7 @@ class Bound:
     repeated: float
     asked_flops: float
     iterations: tuple[float, ...]
+    atomics: float
     notes: tuple[str, ...]
 
     @property
@@ -59,44 +67,21 @@ class Bound:
         return 100 * self.tensor_us / self.active_us if self.active_us else 0.0
 
 
-@dataclass(frozen=True)
-class _Runs:
-    """How often a piece of code runs: over the launch, and in the program that runs it most.
-    ``seldom``: the share of them in which what its rarest branch holds runs, too. ``multiplied``:
-    the share of its products that they execute, which code of a branch not taken does not."""
-
-    total: float
-    most: float
-    warps: int
-    seldom: float = 1.0
-    multiplied: float = 1.0
-
-
-@dataclass(frozen=True)
-class _Loop:
-    """A loop of the source, with what one iteration does."""
-
-    runs: _Runs
-    flops: int
-    special: int
-    global_bytes: int
-
-
 def bound(launch: Launch, program: Program, device: Device, blocks: int = 1) -> Bound:
     """The bound of one launch whose machine code is ``program``, ``blocks`` of it on an SM."""
     function = ir.parse(launch.kernel.texts["ttgir"])
     visited = trip_counts.evaluate(function, launch)
     works = work.of_function(function)
     notes = list(visited.notes)
-    loops = _source_loops(function, visited, works)
-    pieces = _pieces(program, loops, _Runs(launch.programs, 1.0, function.warps), notes)
+    loops = source_loops(function, visited, works)
+    pieces = pieces_of(program, loops, Runs(launch.programs, 1.0, function.warps), notes)
 
     specialised = any(one.name == "ttg.warp_specialize" for one in function.body.walk())
     chained = overlap.applies(program, specialised)
     # Of the launch, of the longest program.
-    clocks = {unit: [0.0, 0.0] for unit in (*UNITS, _ALONE, _ISSUE, _FETCH)}
+    clocks = {unit: [0.0, 0.0] for unit in (*UNITS, _SPILLS, _ALONE, _ISSUE, _FETCH)}
 
-    def add(unit: str, amount: float, runs: _Runs) -> None:
+    def add(unit: str, amount: float, runs: Runs) -> None:
         clocks[unit][0] += amount * runs.total
         clocks[unit][1] += amount * runs.most
 
@@ -119,10 +104,11 @@ def bound(launch: Launch, program: Program, device: Device, blocks: int = 1) -> 
             ("special", device.special_per_clock),
             ("fma", device.fp32_fma_per_clock),
             ("shared", device.shared_bytes_per_clock),
+            (_SPILLS, _FIRST_CACHE_BYTES[device.vendor]),
         ):
-            done = program.work(unit, indices)  # type: ignore[arg-type]
-            done -= (1 - runs.seldom) * program.work(unit, over)  # type: ignore[arg-type]
-            add(unit, short * done * runs.warps / per_clock, runs)
+            kind: Class = "local" if unit == _SPILLS else unit  # type: ignore[assignment]
+            busy = program.work(kind, indices) - (1 - runs.seldom) * program.work(kind, over)
+            add(unit, short * busy * runs.warps / per_clock, runs)
         products = short * _tensor_clocks(program, indices, device) * runs.warps
         products *= runs.multiplied
         add("tensor", products, runs)
@@ -134,7 +120,7 @@ def bound(launch: Launch, program: Program, device: Device, blocks: int = 1) -> 
             alone, beside = overlap.exposed_clocks(program, indices, runs.warps, device)
             add(_ALONE, short * alone + max(products, short * beside), runs)
     for region, one in works.items():
-        runs = _Runs(visited.total.get(region, 0.0), visited.most.get(region, 0.0), 1)
+        runs = Runs(visited.total.get(region, 0.0), visited.most.get(region, 0.0), 1)
         add("shared", one.copied_by_tma / device.shared_bytes_per_clock, runs)
         add(_FETCH, one.fetched / overlap.L2_BYTES, runs)
         if program.tensor_level == 3:  # the code does not say the shape, the source does
@@ -142,7 +128,7 @@ def bound(launch: Launch, program: Program, device: Device, blocks: int = 1) -> 
                 add("tensor", flops / _rate(device, dtype), runs)
     ends = 0.0
     if program.tensor_level == 2:
-        regions = (one for one in _regions(function.body) if one in works)
+        regions = (one for one in regions_of(function.body) if one in works)
         done = sum(works[one].stores.total() for one in regions)
         ends = overlap.memory_clocks(done)
         ends += overlap.tail_clocks(program, device) if specialised else 0.0
@@ -152,11 +138,12 @@ def bound(launch: Launch, program: Program, device: Device, blocks: int = 1) -> 
     ends *= launch.programs / sharing / device.kernel_sms
     per_us = device.clock_ghz * 1e3
     average = {unit: total / device.kernel_sms / per_us for unit, (total, _) in clocks.items()}
-    units_us = {unit: max(average[unit], clocks[unit][1] / per_us) for unit in UNITS}
+    units = (*UNITS, _SPILLS) if clocks[_SPILLS][0] else UNITS
+    units_us = {unit: max(average[unit], clocks[unit][1] / per_us) for unit in units}
     traffic = work.dram_bytes(works, visited.total, launch)
     units_us["memory"] = traffic / (device.kernel_bandwidth_gbps * 1e3)
     average["memory"] = units_us["memory"] * min(1.0, launch.programs / device.kernel_sms)
-    active = max(average[unit] for unit in UNITS)
+    active = max(average[unit] for unit in units)
     if program.tensor_level == 2:
         crowd = overlap.crowded(average[unit] for unit in _CROWD)
         average[_ALONE] += ends / per_us if chained else 0.0
@@ -170,6 +157,7 @@ def bound(launch: Launch, program: Program, device: Device, blocks: int = 1) -> 
         repeated=short * executed / works_asked if works_asked and executed else 1.0,
         asked_flops=works_asked,
         iterations=tuple(runs.total for indices, runs in pieces if indices in _hot(program)),
+        atomics=sum(one.atomics * visited.total.get(region, 0.0) for region, one in works.items()),
         notes=tuple(notes),
     )
 
@@ -197,154 +185,3 @@ def _tensor_clocks(program: Program, indices: Iterable[int], device: Device) -> 
         fetch = one.fetched_bytes / device.shared_bytes_per_clock
         clocks += max(one.work / rate, fetch)
     return clocks
-
-
-def _source_loops(
-    function: ir.Function,
-    visited: trip_counts.Visits,
-    works: Mapping[ir.Region, work.RegionWork],
-) -> list[_Loop]:
-    """Loops of the source in the order of the machine code, outer before inner: that of the text,
-    but that the code of the default warps comes after that of the specialised ones."""
-    found: list[_Loop] = []
-
-    def walk(region: ir.Region, warps: int) -> None:
-        for op in region.ops:
-            for inner in sorted(op.regions, key=lambda one: one.kind == "default"):
-                inside = inner.warps or warps
-                if op.name in ("scf.for", "scf.while") and inner is op.regions[-1]:
-                    total = [works[one] for one in _regions(inner) if one in works]
-                    times = visited.total.get(inner, 0.0)
-                    rarest = min(visited.total.get(one, 0.0) for one in _regions(inner))
-                    flops = sum(one.flops.total() for one in total)
-                    asked = sum(
-                        works[one].flops.total() * visited.total.get(one, 0.0)
-                        for one in _regions(inner)
-                        if one in works
-                    )
-                    found.append(
-                        _Loop(
-                            runs=_Runs(
-                                times,
-                                visited.most.get(inner, 0.0),
-                                inside,
-                                rarest / times if times else 1.0,
-                                asked / (flops * times) if flops * times else 1.0,
-                            ),
-                            flops=flops,
-                            special=sum(one.special for one in total),
-                            global_bytes=sum(one.global_bytes for one in total),
-                        )
-                    )
-                walk(inner, inside)
-
-    walk(function.body, function.warps)
-    return found
-
-
-def _regions(region: ir.Region) -> list[ir.Region]:
-    """``region`` and the regions inside it that are no loops of their own."""
-    found = [region]
-    for op in region.ops:
-        if op.name not in ("scf.for", "scf.while"):
-            for inner in op.regions:
-                found.extend(_regions(inner))
-    return found
-
-
-def _pieces(
-    program: Program, source: list[_Loop], once: _Runs, notes: list[str]
-) -> list[tuple[frozenset[int], _Runs]]:
-    """The code of every loop (inner loops left out) with its runs, then what is in no loop."""
-    matched = _match(program, source, notes)
-    pieces: list[tuple[frozenset[int], _Runs]] = []
-    covered: set[int] = set()
-    for loop in program.loops:
-        inside = [other.indices for other in program.loops if other.indices < loop.indices]
-        own = loop.indices.difference(*inside)
-        covered |= own
-        pieces.append((own, matched[loop]))
-    rest = frozenset(range(len(program.instructions))) - covered
-    pieces.append((rest, once))
-    return pieces
-
-
-def _match(program: Program, source: list[_Loop], notes: list[str]) -> dict[Loop, _Runs]:
-    """The runs of each machine loop.
-
-    The compilers keep the order of loops. Where they also keep their number the n-th is the n-th;
-    else loops with and without products are matched apart; what is left over is scaled so that
-    its memory traffic (or the special functions, or nothing) agrees with the source's.
-    """
-    machine = list(program.loops)
-    found: dict[Loop, _Runs] = {}
-    multiplies = [program.count(loop.indices)["tensor"] > 0 for loop in machine]
-    groups: list[tuple[list[Loop], list[_Loop]]]
-    if len(machine) == len(source):
-        groups = [(machine, source)]
-    else:
-        groups = [
-            (
-                [loop for loop, yes in zip(machine, multiplies, strict=True) if yes],
-                [loop for loop in source if loop.flops],
-            ),
-            (
-                [loop for loop, yes in zip(machine, multiplies, strict=True) if not yes],
-                [loop for loop in source if not loop.flops],
-            ),
-        ]
-    for loops, originals in groups:
-        if len(loops) == len(originals):
-            for loop, original in zip(loops, originals, strict=True):
-                found[loop] = _unrolled(program, loop, original)
-        elif loops:
-            notes.append(
-                f"{len(originals)} loops of the source are {len(loops)} in machine code: "
-                "their runs are scaled by the work of the heaviest"
-            )
-            found.update(_scaled(program, loops, originals))
-    return found
-
-
-def _ratios(program: Program, loop: Loop, original: _Loop) -> dict[str, float]:
-    """Work of one machine iteration over that of one source iteration, by kind."""
-    warps = original.runs.warps
-    pairs: tuple[tuple[Class, int], ...] = (
-        ("tensor", original.flops),
-        ("special", original.special),
-        ("global", original.global_bytes),
-    )
-    ratios = {
-        kind: program.work(kind, loop.indices) * warps / asked for kind, asked in pairs if asked
-    }
-    copies = sum(
-        program.instructions[index].work
-        for index in loop.indices
-        if program.instructions[index].opcode.startswith("LDGSTS")
-    )
-    if original.global_bytes and copies:
-        ratios["global"] = ratios.get("global", 0.0) + copies * warps / original.global_bytes
-    return {kind: ratio for kind, ratio in ratios.items() if ratio}
-
-
-def _unrolled(program: Program, loop: Loop, original: _Loop) -> _Runs:
-    """A machine iteration that does everything of the source's n times stands for n of them."""
-    ratios = _ratios(program, loop, original)
-    times = max(1, int(min(ratios.values(), default=1.0) + 0.05))
-    runs = original.runs
-    return replace(runs, total=runs.total / times, most=runs.most / times)
-
-
-def _scaled(program: Program, loops: list[Loop], originals: list[_Loop]) -> dict[Loop, _Runs]:
-    if not originals:
-        return {loop: _Runs(0.0, 0.0, 1) for loop in loops}
-    heaviest = max(originals, key=lambda one: (one.flops, one.global_bytes * one.runs.total))
-    kind: Class = "tensor" if heaviest.flops else "global"
-    main = max(loops, key=lambda loop: program.work(kind, loop.indices))
-    found = {loop: _Runs(0.0, 0.0, heaviest.runs.warps) for loop in loops}
-    ratios = _ratios(program, main, heaviest)
-    scale = 1.0 / max(1.0, ratios.get(kind, 1.0))
-    total = sum(one.runs.total for one in originals) if heaviest.flops else heaviest.runs.total
-    most = heaviest.runs.most * scale
-    found[main] = replace(heaviest.runs, total=total * scale, most=most)
-    return found

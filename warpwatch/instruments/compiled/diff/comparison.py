@@ -10,10 +10,10 @@ from typing import Any, Literal
 from warpwatch.config import metrics
 from warpwatch.instruments.compiled.machine_code.identity import differences
 from warpwatch.instruments.compiled.measure.jobs import Result
-from warpwatch.judge.model import thresholds
+from warpwatch.judge.model import atomics, search_space, thresholds
 from warpwatch.judge.model.thresholds import Threshold
 
-Word = Literal["HURT", "helped", "LOST", "GAINED", "same", "other code", "nothing"]
+Word = Literal["HURT", "helped", "LOST", "GAINED", "same", "other code", "other space", "nothing"]
 
 _GRAVEST = (
     "compile_failures",
@@ -26,8 +26,8 @@ _GRAVEST = (
     "bound_us",
     "blocks_in_flight",
 )
-_WORDS = ("LOST", "HURT", "helped", "GAINED", "other code", "same", "nothing")
-_EXPLAINING = ("registers", "shared_bytes", "code_bytes")
+_WORDS = ("LOST", "HURT", "helped", "GAINED", "other code", "other space", "same", "nothing")
+_EXPLAINING = ("registers", "shared_bytes", "code_bytes", "atomics", "configurations")
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,9 @@ class Compared:
     """One workload or call on one target, before and after.
 
     ``LOST`` compiled before and does not now; ``GAINED`` the other way round; ``other code``
-    changed without a verdict metric moving; ``nothing`` is known of one side or both. ``kernels``
-    says which kernels run in place of which others: their values say little about each other.
+    changed without a verdict metric moving; ``other space``: an autotuned kernel chooses among
+    other configurations; ``nothing`` is known of one side or both. ``kernels`` says which kernels
+    run in place of which others: their values say little about each other.
     """
 
     name: str
@@ -104,16 +105,26 @@ def _compare(old: Result, new: Result, name: str, target: str) -> Compared:
         return Compared(name, target, "LOST", causes=(new.detail,))
     if old.status != "ok":
         return Compared(name, target, "GAINED", causes=(f"before: {old.detail}",))
-    verdicts, evidence = [], []
+    verdicts, evidence, notes = [], [], list[str]()
+    updates = [side.values.get(atomics.METRIC) for side in (old, new)]
     for metric in metrics.COMPILED:
         change = _change(metric, old.values.get(metric.name), new.values.get(metric.name))
         if change is None:
             continue
-        if metric.role == "verdict":
+        unsaid = atomics.reason(metric.name, *updates)
+        if unsaid:
+            notes.append(f"{change}: {unsaid}")
+        elif metric.role == "verdict":
             verdicts.append(change)
         elif metric.name in _EXPLAINING:
             evidence.append(change)
     word: Word = "same" if _codes(old) == _codes(new) else "other code"
+    other_space = search_space.replaced(_tuned(old), _tuned(new))
+    if other_space:
+        notes += [*(str(change) for change in verdicts), other_space]
+        verdicts = []
+    if other_space or (word == "same" and search_space.changes(_tuned(old), _tuned(new))):
+        word = "other space"
     if any(change.better is False for change in verdicts):
         word = "HURT"
     elif verdicts:
@@ -124,7 +135,7 @@ def _compare(old: Result, new: Result, name: str, target: str) -> Compared:
         word,
         tuple(verdicts),
         tuple(evidence),
-        tuple(causes(old, new)),
+        (*notes, *causes(old, new)),
         _replaced(old, new),
     )
 
@@ -162,6 +173,7 @@ def causes(old: Result, new: Result) -> list[str]:
     if replaced:
         said.append(f"launches {replaced}")
     said += _operations(old, new)
+    said += search_space.changes(_tuned(old), _tuned(new))
     if len(before) != len(after):
         return said
     for one, other in zip(before, after, strict=True):
@@ -183,6 +195,10 @@ def _operations(old: Result, new: Result) -> list[str]:
         for name in names
         if counts[0].get(name, 0) != counts[1].get(name, 0)
     ]
+
+
+def _tuned(result: Result) -> list[Mapping[str, Any]]:
+    return list(result.evidence.get("tuned", []))
 
 
 def _launch_causes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

@@ -1,10 +1,15 @@
-"""What an error says in one line, compilers' errors among them."""
+"""What an error says in one line, compilers' errors among them, and where it happened."""
 
 from __future__ import annotations
 
 import re
+import traceback
+from pathlib import Path
 
 from triton.compiler.errors import CompilationError
+
+_HARNESS = "warpwatch"
+_LIBRARIES = ("torch", "triton", _HARNESS)
 
 
 def one_line(error: BaseException) -> str:
@@ -22,3 +27,46 @@ def one_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(said).splitlines() if line.strip()]
     telling = [line for line in lines if "rror" in line] or lines or ["no message"]
     return f"{type(error).__name__}: {where}{telling[0]}"[:300]
+
+
+def _frames(error: BaseException) -> list[tuple[str, str, int]]:
+    """Module, file and line of each frame, the innermost last."""
+    return [
+        (str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+
+
+def _belongs(module: str, package: str) -> bool:
+    return bool(package) and f"{module}.".startswith(f"{package}.")
+
+
+def passes_through(error: BaseException, package: str) -> bool:
+    """Whether code of ``package`` was at work when ``error`` was raised."""
+    return any(_belongs(module, package) for module, _, _ in _frames(error))
+
+
+def located(error: BaseException, package: str) -> str:
+    """Say an error in one line, with the file and the line where it happened.
+
+    Args:
+        error: As it was caught.
+        package: The measured package: its innermost frame is the place, else that of the code
+            which is neither a library's nor the harness's.
+
+    Returns:
+        The kind of the error, its first line, and the place in parentheses where there is one.
+    """
+    text = str(error).splitlines()[0] if str(error) else "no message"
+    said = f"{type(error).__name__}: {text}"[:220]
+    if isinstance(error, SyntaxError) and error.filename:
+        return said  # its text names the place
+    frames = _frames(error)
+    own = [one for one in frames if _belongs(one[0], package)]
+    others = [one for one in frames if one[0].split(".")[0] not in _LIBRARIES]
+    for module, file, line in (own or others)[-1:]:
+        path = Path(file)
+        parts = module.split(".")
+        depth = len(parts) if path.stem != "__init__" else len(parts) + 1
+        return f"{said} ({'/'.join(path.parts[-depth:])}:{line})"
+    return said

@@ -70,13 +70,14 @@ class Kernel:
 class Launch:
     """One launch that would have happened. ``arguments`` has every argument by name, constexprs
     included; ``signature`` the type Triton gave each, ``attributes`` what it was specialised for
-    (``tt.divisibility``, ``tt.pointer_range``)."""
+    (``tt.divisibility``, ``tt.pointer_range``); ``file`` is where the kernel's source lies."""
 
     kernel: Kernel
     grid: tuple[int, int, int]
     arguments: Mapping[str, Argument]
     signature: Mapping[str, str]
     attributes: Mapping[str, tuple[tuple[str, int], ...]]
+    file: str = ""
 
     @property
     def programs(self) -> int:
@@ -88,13 +89,15 @@ class TorchOp:
     """An operation of torch itself on device tensors; views are none.
 
     ``bytes_moved`` is what it reads and writes, ``copied_bytes`` what it writes when all it does
-    is to copy.
+    is to copy. ``flops`` of ``dtype`` are those of products, 0 of anything else.
     """
 
     name: str
     launches: int
     bytes_moved: int
     copied_bytes: int
+    flops: int = 0
+    dtype: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,19 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Tuned:
+    """The search space of an autotuned kernel, as it was when it was launched: ``configurations``
+    after its pruning, in its order, ``recorded`` the one that was taken and ``why``. ``key`` is the
+    tuner's own: what a choice made on a card is known by."""
+
+    kernel: str
+    key: str
+    configurations: tuple[str, ...]
+    recorded: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Recording:
     """Everything one call did, in order."""
 
@@ -116,3 +132,4 @@ class Recording:
     torch_ops: tuple[TorchOp, ...]
     failures: tuple[Failure, ...]
     notes: tuple[str, ...] = ()
+    tuned: tuple[Tuned, ...] = ()

@@ -52,6 +52,14 @@ _STORES = {
     "atomic_cas",
     "buffer_atomic_rmw",
 }
+_ATOMICS = {
+    "atomic_rmw",
+    "atomic_cas",
+    "buffer_atomic_rmw",
+    "buffer_atomic_cas",
+    "descriptor_reduce",
+    "async_tma_reduce",
+}
 _DTYPES = {"f16": "fp16", "bf16": "bf16", "f32": "tf32", "f64": "fp64", "i8": "int8"}
 
 
@@ -60,7 +68,8 @@ class RegionWork:
     """One run of a region, the regions inside left out. ``flops`` by dtype; ``loads`` and
     ``stores`` are bytes by the kernel argument they go to (``""`` where that is not clear);
     ``copied_by_tma`` are the bytes of them that go straight to or from shared memory, ``fetched``
-    those that asynchronous copies and TMA take from L2 past the first cache."""
+    those that asynchronous copies and TMA take from L2 past the first cache; ``atomics`` the
+    elements of memory that are read, changed and written as one."""
 
     flops: Counter[str] = field(default_factory=Counter)
     special: int = 0
@@ -68,6 +77,7 @@ class RegionWork:
     stores: Counter[str] = field(default_factory=Counter)
     copied_by_tma: int = 0
     fetched: int = 0
+    atomics: int = 0
 
     @property
     def global_bytes(self) -> int:
@@ -156,6 +166,8 @@ def _add(op: Op, work: RegionWork, origins: Mapping[str, frozenset[str]]) -> Non
     kind = op.name.split(".")[-1]
     if (kind not in _LOADS and kind not in _STORES) or not op.values:
         return
+    if kind in _ATOMICS:
+        work.atomics += _updated(op, types)
     direction = work.loads if kind in _LOADS else work.stores
     nbytes = _moved_bytes(op, types)
     if not nbytes:
@@ -179,6 +191,13 @@ def _moved_bytes(op: Op, types: list[Shaped]) -> int:
     pointed = [one for one in types if one.element.startswith("!tt.ptr")]
     filled = shaped(op.rest.rsplit("->", 1)[1]) if "->" in op.rest else []
     return max((one.nbytes for one in pointed or filled or types), default=0)
+
+
+def _updated(op: Op, types: list[Shaped]) -> int:
+    """The elements an atomic operation updates: of pointers, or of the tile in shared memory."""
+    pointed = [one for one in types if one.element.startswith("!tt.ptr")]
+    tiles = [one for one in types if one.element not in ("i1", "i32", "i64")]
+    return max((one.elements for one in pointed or tiles or types), default=1)
 
 
 def _dtype(operand: Shaped) -> str:

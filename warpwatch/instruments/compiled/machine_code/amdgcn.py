@@ -17,7 +17,7 @@ _SPECIAL = re.compile(
 _TENSOR = re.compile(r"v_(mfma|smfmac)_")
 _FMA = re.compile(
     r"v_(pk_|dot2c?_|dual_)?(fma|fmac|fmaak|fmamk|mad_mix|fma_mix|fma_mixlo|fma_mixhi|mac|mul|add"
-    r"|sub|subrev|mad|mul_legacy|fma_legacy|ldexp|div_fmas|div_fixup|div_scale|trig_preop)"
+    r"|sub|subrev|mad|madmk|madak|mul_legacy|fma_legacy|ldexp|div_fmas|div_fixup|div_scale|trig_preop)"
     r"_(f16|f32|f64|bf16)" + _END + r"|v_dot2c?_f32_|v_(fma_mix|mad_mix)" + _END
 )
 _CONVERT = re.compile(r"v_(cvt|rndne|trunc|floor|ceil|fract|frexp|sat_pk|prng)_")

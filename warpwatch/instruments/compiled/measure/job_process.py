@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import selectors
 import signal
@@ -23,6 +24,7 @@ from typing import IO, NoReturn
 
 from warpwatch.config import isolation
 
+from . import slots
 from .jobs import Job
 from .workload import Measurement, Status, measure, measure_call
 
@@ -38,6 +40,7 @@ class _Child:
     results: int
     words: IO[bytes]
     deadline: float
+    slot: slots.Slot
     text: bytes = b""
     done: int = 0
     silenced: bool = False
@@ -88,11 +91,17 @@ def _serve(
 ) -> None:
     with selectors.DefaultSelector() as selector:
         while batches or running:
+            patience = math.inf
             while batches and len(running) < processes:
-                child = _start(batches.popleft(), time.monotonic() + job_seconds)
+                slot = slots.take()
+                if slot is None:  # another run at the same time has them all
+                    patience = slots.PATIENCE_SECONDS
+                    break
+                child = _start(batches.popleft(), time.monotonic() + job_seconds, slot)
                 running[child.results] = child
                 selector.register(child.results, selectors.EVENT_READ)
-            patience = min(child.deadline for child in running.values()) - time.monotonic()
+            for child in running.values():
+                patience = min(patience, child.deadline - time.monotonic())
             for key, _ in selector.select(max(0.0, patience)):
                 child = running[key.fd]
                 text = os.read(child.results, 1 << 20)
@@ -112,7 +121,7 @@ def _serve(
                     _kill(child)
 
 
-def _start(batch: Sequence[Job], deadline: float) -> _Child:
+def _start(batch: Sequence[Job], deadline: float, slot: slots.Slot) -> _Child:
     reading, writing = os.pipe()
     words = tempfile.TemporaryFile()  # noqa: SIM115  (closed when the child has ended)
     sys.stderr.flush()
@@ -123,7 +132,7 @@ def _start(batch: Sequence[Job], deadline: float) -> _Child:
         os.dup2(words.fileno(), 2)
         _work(batch, writing)
     os.close(writing)
-    return _Child(batch, process, reading, words, deadline)
+    return _Child(batch, process, reading, words, deadline, slot)
 
 
 def _work(batch: Sequence[Job], pipe: int) -> NoReturn:
@@ -161,6 +170,7 @@ def _line(job: Job, found: Measurement) -> str:
 def _end(child: _Child, batches: deque[list[Job]], answers: IO[str], job_seconds: float) -> None:
     """Take leave of a child: what it was at when it died has a result too."""
     os.close(child.results)
+    child.slot.give_back()
     _, state = os.waitpid(child.process, 0)
     code = os.waitstatus_to_exitcode(state)
     child.words.seek(0)

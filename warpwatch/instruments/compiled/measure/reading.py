@@ -74,6 +74,7 @@ class Reading:
             "advisories": list(code.advisories),
             "unknown_instructions": list(code.program.unknown),
             "instructions": _counts(code.program),
+            "atomics": round(bounded.atomics),
             "hot_loops": [_counts(code.program, loop.indices) for loop in code.program.hot_loops],
             "occupancy": {
                 "blocks": self.occupancy.blocks,

@@ -5,20 +5,29 @@ from __future__ import annotations
 import math
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from warpwatch import devices
 from warpwatch.config import metrics
 from warpwatch.config.targets import Target
-from warpwatch.instruments.compiled.formats.recording import HarnessError, Recording
+from warpwatch.instruments.compiled.formats import errors
+from warpwatch.instruments.compiled.formats.recording import (
+    HarnessError,
+    Launch,
+    Recording,
+    TorchOp,
+    Tuned,
+)
 
 if TYPE_CHECKING:
     from warpwatch.workload.base import Workload
 
     from .reading import Reading
 
+# How the detail begins of what only the user of the harness can mend.
+MISTAKE = "mistake in the workload"
 Status = Literal["ok", "compile failed", "not applicable", "import failed", "not measured"]
 
 
@@ -65,11 +74,13 @@ def measure(workload: Workload, target: Target) -> Measurement:
         try:
             return workload.inputs("cpu", values="none")
         except Exception as error:
-            if _passes_through(error, package):
+            if errors.passes_through(error, package):
                 raise
-            raise HarnessError(f"inputs of {workload.name}: {_one_line(error)}") from error
+            raise _UnavailableError(
+                "not measured", f"{MISTAKE} (inputs): {errors.located(error, package)}"
+            ) from error
 
-    return _record(workload.name, target, workload.call, inputs)
+    return _record(_Asked(workload.name, target, kernel=workload.kernel), workload.call, inputs)
 
 
 def measure_call(
@@ -84,16 +95,58 @@ def measure_call(
         except callables.UsageError as error:
             raise _UnavailableError("not applicable", str(error)) from error
 
-    return _record(name, target, lambda call: call(), inputs)
+    return _record(_Asked(name, target, function=name), lambda call: call(), inputs)
 
 
-def _record(
-    name: str, target: Target, call: Callable[[Any], Any], inputs: Callable[[], Any]
-) -> Measurement:
+@dataclass(frozen=True)
+class _Asked:
+    """What is measured: a workload, of ``kernel`` below the package, or anyone's ``function``."""
+
+    name: str
+    target: Target
+    kernel: str = ""
+    function: str = ""
+
+    @property
+    def package(self) -> tuple[str, str]:
+        """The package whose code is under test, and its folder in the repository."""
+        from warpwatch.config import package as configuration
+
+        if self.function:
+            top = self.function.partition(":")[0].partition(".")[0]
+            return top, top
+        package = configuration.load()
+        return package.name, package.path
+
+    def sources(self, launches: Sequence[Launch]) -> tuple[list[str], ...]:
+        """Files of the package: of the kernels and the function, and what those import."""
+        from . import origins
+
+        return origins.of(launches, self.entry, *self.package)
+
+    @property
+    def entry(self) -> Any:
+        """The function of the package that is called, ``None`` where that is not known."""
+        from warpwatch.workload.kernel import find_kernel
+
+        name, _ = self.package
+        path = self.function.partition(":")[0].removeprefix(name).lstrip(".")
+        below = self.kernel or ":".join((path, self.function.partition(":")[2])).strip(":")
+        return find_kernel(sys.modules[name], below) if name in sys.modules and below else None
+
+    def is_to_blame(self, error: BaseException) -> bool:
+        """Whether code under test was at work when ``error`` was raised: the package's, or that of
+        the module which its function comes from."""
+        modules = {self.package[0], str(getattr(self.entry, "__module__", ""))}
+        return any(errors.passes_through(error, one) for one in modules if one)
+
+
+def _record(asked: _Asked, call: Callable[[Any], Any], inputs: Callable[[], Any]) -> Measurement:
     from warpwatch.instruments.compiled.record import callables
     from warpwatch.instruments.compiled.record.call import record
     from warpwatch.instruments.compiled.record.torch import cuda as torch_cuda
 
+    name, target = asked.name, asked.target
     theirs: list[BaseException] = []
 
     def watched(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,7 +160,7 @@ def _record(
         return watching
 
     try:
-        return _measured(name, target, record(watched(call), target, inputs=watched(inputs)))
+        return _measured(asked, record(watched(call), target, inputs=watched(inputs)))
     except _UnavailableError as error:
         return Measurement.without_values(name, target.name, error.status, str(error))
     except callables.UsageError as error:
@@ -116,7 +169,7 @@ def _record(
         return Measurement.without_values(name, target.name, "not measured", _one_line(error))
     except (Exception, SystemExit) as error:  # the code under test may raise anything
         if error in theirs and not isinstance(error, HarnessError | MemoryError):
-            return _raised(name, target, error)
+            return _raised(asked, error)
         # Loud, and never the kernel's fault.
         traceback.print_exc(file=sys.stderr)
         detail = f"harness error: {_one_line(error)}"[:300]
@@ -128,22 +181,32 @@ def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:300]
 
 
-def _passes_through(error: BaseException, package: str) -> bool:
-    """Whether code of ``package`` was at work when ``error`` was raised."""
-    frames = traceback.walk_tb(error.__traceback__)
-    names = [str(frame.f_globals.get("__name__", "")) for frame, _ in frames]
-    return any(name == package or name.startswith(f"{package}.") for name in names)
-
-
-def _raised(name: str, target: Target, error: BaseException) -> Measurement:
-    detail = _one_line(error)
+def _raised(asked: _Asked, error: BaseException) -> Measurement:
+    """What an error of a call says: of the code under test, or of the workload that calls it."""
+    package, _ = asked.package
+    detail = errors.located(error, package)
     unknown_option = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
-    missing = isinstance(error, NotImplementedError) or unknown_option
-    status: Status = "not applicable" if missing else "compile failed"
-    return Measurement.without_values(name, target.name, status, detail)
+    status: Status = "compile failed"
+    if isinstance(error, NotImplementedError) or unknown_option:
+        status = "not applicable"
+    elif not asked.function and not asked.is_to_blame(error):
+        status = "not applicable" if _is_elsewhere(error, package) else "not measured"
+        detail = detail if status == "not applicable" else f"{MISTAKE} (call): {detail}"
+    return Measurement.without_values(asked.name, asked.target.name, status, detail[:300])
 
 
-def _measured(name: str, target: Target, recording: Recording) -> Measurement:
+def _is_elsewhere(error: BaseException, package: str) -> bool:
+    """Whether a commit has a function by another name, or with other parameters."""
+    if isinstance(error, AttributeError):
+        return f"{getattr(error.obj, '__name__', '')}.".startswith(f"{package}.")
+    if isinstance(error, ImportError):
+        return f"{error.name}.".startswith(f"{package}.")
+    return isinstance(error, TypeError) and any(
+        words in str(error) for words in ("required positional", "positional argument")
+    )
+
+
+def _measured(asked: _Asked, recording: Recording) -> Measurement:
     from warpwatch.instruments.compiled.machine_code import identity
 
     from . import packing, reading
@@ -158,6 +221,7 @@ def _measured(name: str, target: Target, recording: Recording) -> Measurement:
                 "launches": op.launches,
                 "bytes_moved": op.bytes_moved,
                 "copied_bytes": op.copied_bytes,
+                "flops": op.flops,
             }
             for op in recording.torch_ops
         ],
@@ -166,6 +230,16 @@ def _measured(name: str, target: Target, recording: Recording) -> Measurement:
             for one in recording.failures
         ],
         "notes": list(recording.notes),
+        "tuned": [
+            {
+                "kernel": one.kernel,
+                "configurations": list(one.configurations),
+                "recorded": one.recorded,
+                "why": one.why,
+            }
+            for one in _spaces(recording)
+        ],
+        "sources": dict(zip(("own", "imported"), asked.sources(recording.launches), strict=True)),
     }
     code = {
         key: packing.pack(identity.listing(one.code.program))
@@ -174,7 +248,7 @@ def _measured(name: str, target: Target, recording: Recording) -> Measurement:
     full = {metric.name: float(values.get(metric.name, math.nan)) for metric in metrics.COMPILED}
     status: Status = "compile failed" if recording.failures else "ok"
     detail = "".join(f"{first.kernel}: {first.error}" for first in recording.failures[:1])
-    return Measurement(name, target.name, status, detail, full, explained, code)
+    return Measurement(asked.name, asked.target.name, status, detail, full, explained, code)
 
 
 def _import_package(workload: Workload) -> str:
@@ -189,9 +263,9 @@ def _import_package(workload: Workload) -> str:
     try:
         package: Any = importlib.import_module(name)
     except Exception as error:  # a broken commit may raise anything on import
-        raise _UnavailableError("import failed", f"import {name}: {_one_line(error)}"[:300]) from (
-            error
-        )
+        raise _UnavailableError(
+            "import failed", f"import {name}: {errors.located(error, name)}"[:300]
+        ) from (error)
     if find_kernel(package, workload.kernel) is None:
         raise _UnavailableError("not applicable", f"{name} has no {workload.kernel}")
     return name
@@ -205,13 +279,14 @@ def summarize(recording: Recording, readings: tuple[Reading, ...]) -> dict[str, 
     if recording.failures:
         return {"compile_failures": len(recording.failures)}
     device = devices.load(recording.target.device)
-    moved = sum(op.bytes_moved for op in recording.torch_ops)
-    moved_us = moved / (device.kernel_bandwidth_gbps * 1e3)
+    moved_us = torch_us(recording.torch_ops, device)
     values: dict[str, float] = {
         "compile_failures": 0,
         "launches": len(recording.launches) + sum(op.launches for op in recording.torch_ops),
         "copied_bytes": sum(op.copied_bytes for op in recording.torch_ops),
         "bound_us": sum(one.bound.us for one in readings) + moved_us,
+        "atomics": sum(round(one.bound.atomics) for one in readings),
+        "configurations": sum(len(one.configurations) for one in _spaces(recording)),
     }
     if not readings:
         return values
@@ -234,3 +309,20 @@ def summarize(recording: Recording, readings: tuple[Reading, ...]) -> dict[str, 
         active_us = sum(one.bound.active_us for one in readings) + moved_us
         values["bound_utilization"] = 100 * tensor_us / active_us
     return values
+
+
+def torch_us(operations: Sequence[TorchOp], device: devices.Device) -> float:
+    """How long torch's own operations take at least: for their traffic, or for their products."""
+    per_us = device.kernel_bandwidth_gbps * 1e3
+    moved = sum(one.bytes_moved for one in operations if not one.flops) / per_us
+    for one in operations:
+        if one.flops:
+            rate = device.flop_per_clock.get(one.dtype) or 2 * device.fp32_fma_per_clock
+            busy = one.flops / (rate * device.kernel_sms * device.clock_ghz * 1e3)
+            moved += max(one.bytes_moved / per_us, busy)
+    return moved
+
+
+def _spaces(recording: Recording) -> list[Tuned]:
+    """The search spaces of the call, each once however often its kernel is launched."""
+    return list({(one.kernel, one.configurations): one for one in recording.tuned}.values())

@@ -46,6 +46,7 @@ def record(
         recorder.launches.clear()
         recorder.failures.clear()
         recorder.notes.clear()
+        recorder.tuned.clear()
         try:
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always", RuntimeWarning)
@@ -61,4 +62,5 @@ def record(
         torch_ops=tuple(operations),
         failures=tuple(recorder.failures),
         notes=(*recorder.notes, *dict.fromkeys(said)),
+        tuned=tuple(recorder.tuned),
     )

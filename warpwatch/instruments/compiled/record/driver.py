@@ -2,8 +2,7 @@
 
 Host code runs unmodified. A launch becomes a :class:`Launch` instead of work, a kernel that does
 not compile or does not fit becomes a :class:`Failure`, at every launch of it, and the host code
-goes on. An autotuner cannot time anything here: the first configuration that survives its pruning,
-compiles and fits is the one recorded.
+goes on. Which configuration of an autotuned kernel is recorded: see :mod:`.autotune`.
 """
 
 from __future__ import annotations
@@ -32,9 +31,15 @@ from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.config.targets import Target
 from warpwatch.instruments.compiled.formats import ir, work
 from warpwatch.instruments.compiled.formats.errors import one_line
-from warpwatch.instruments.compiled.formats.recording import Failure, HarnessError, Kernel, Launch
+from warpwatch.instruments.compiled.formats.recording import (
+    Failure,
+    HarnessError,
+    Kernel,
+    Launch,
+    Tuned,
+)
 
-from . import addresses
+from . import addresses, autotune
 from .answers import Utilities
 from .arguments import describe, flatten_attributes, tensor_of
 from .compiler_cache import Reused
@@ -61,6 +66,7 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
         self.launches: list[Launch] = []
         self.failures: list[Failure] = []
         self.notes: list[str] = []
+        self.tuned: list[Tuned] = []
         self.broken: HarnessError | None = None
         self.utils = Utilities(target)
         self._kernels: dict[str, Kernel] = {}
@@ -116,6 +122,7 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
         """Triton's launcher: called as the real one is, it notes the launch."""
         names = list(src.fn.arg_names)
         attributes = flatten_attributes(names, getattr(src, "attrs", {}))
+        source = str(getattr(getattr(src.fn.fn, "__code__", None), "co_filename", ""))
         signature = {str(name): str(kind) for name, kind in src.signature.items()}
 
         def record(x: int, y: int, z: int, *rest: Any) -> None:
@@ -131,6 +138,7 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
                     },
                     signature=signature,
                     attributes=attributes,
+                    file=source,
                 )
                 if launch.programs:
                     self.launches.append(launch)
@@ -271,33 +279,6 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
             )
             return None
 
-    def tune(self, original: Callable[..., Any], tuner: Any, *args: Any, **kwargs: Any) -> Any:
-        """``Autotuner.run`` without timing: see the module."""
-        if len(tuner.configs) == 1:
-            return original(tuner, *args, **kwargs)
-        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-        configs = list(tuner.prune_configs(kwargs))
-        name = tuner.base_fn.__name__
-        kept, first = list(self.failures), None
-        for config in configs:
-            before = len(self.failures)
-            full = {**tuner.nargs, **kwargs, **config.all_kwargs()}
-            if config.pre_hook is not None:
-                config.pre_hook(full)
-            result = tuner.fn.run(*args, **kwargs, **config.all_kwargs())
-            if len(self.failures) == before:
-                self.failures[:] = kept
-                self.notes.append(
-                    f"{name}: {len(configs)} configurations, recorded the first that fits: {config}"
-                )
-                tuner.best_config = config
-                tuner.nargs = None
-                return result
-            first = first or self.failures[before]
-        tuner.nargs = None
-        self.failures[:] = [*kept, first] if first else kept
-        return None
-
 
 @contextmanager
 def active(target: Target, known: Known | None = None) -> Iterator[RecordingDriver]:
@@ -315,7 +296,7 @@ def active(target: Target, known: Known | None = None) -> Iterator[RecordingDriv
         recorder.prepare(prepare_one, kernel)
 
     def tuning(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-        return recorder.tune(tune_one, tuner, *args, **kwargs)
+        return autotune.run(recorder, tune_one, tuner, *args, **kwargs)
 
     kept = os.environ.get(CACHE_VARIABLE)
     with (

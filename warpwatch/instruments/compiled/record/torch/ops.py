@@ -23,11 +23,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from warpwatch import devices
 from warpwatch.instruments.compiled.formats.recording import TorchOp
 from warpwatch.instruments.compiled.record import custom_ops
 from warpwatch.instruments.compiled.record.known_values import Known
 
-from .traffic import operands, puts_into_places, tensors, traffic
+from .traffic import TEMPLATED, operands, products, puts_into_places, tensors, traffic
 
 COMPUTED_ELEMENTS = 1 << 14
 COMPUTED_INTEGERS = 1 << 22
@@ -156,6 +157,8 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     launches=1,
                     bytes_moved=read + written,
                     copied_bytes=written if name in _COPIES else 0,
+                    flops=products(func, args, kwargs, result),
+                    dtype=_multiplied(inputs),
                 )
             )
         return result
@@ -172,7 +175,8 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = list(operands(func, args, kwargs))
         changed = [one for one, _, writes in given if writes]
         involved = [one for one, _, _ in given]
-        known = all(self._known(one) for one, reads, _ in given if reads)
+        template = func._schema.name in TEMPLATED
+        known = template or all(self._known(one) for one, reads, _ in given if reads)
         if puts_into_places(func):
             known = known and self._known(given[0][0])
         result = NotImplemented
@@ -192,6 +196,14 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for one in (*changed, *tensors(result)):
             self._known.mark(one, known)
         return result
+
+
+def _multiplied(inputs: list[torch.Tensor]) -> str:
+    """The dtype of a product, as datasheets call it. Torch multiplies fp32 as such by default."""
+    try:
+        return devices.canonical_dtype(str(inputs[0].dtype) if inputs else "")
+    except ValueError:
+        return "fp32"
 
 
 def _unknown_read(what: str) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten
+from torch.utils.flop_counter import flop_registry
 
 # In place, without a look at what was there.
 _OVERWRITES = {
@@ -38,6 +39,15 @@ _OVERWRITES = {
     "aten::_foreach_zero_",
 }
 _LOOKS_UP = {"aten::index", "aten::index_select", "aten::gather", "aten::embedding", "aten::take"}
+# They take size and dtype from their first operand, and no value.
+TEMPLATED = {
+    "aten::ones_like",
+    "aten::zeros_like",
+    "aten::full_like",
+    "aten::new_full",
+    "aten::new_ones",
+    "aten::new_zeros",
+}
 # Of these the target is the first operand and what is put the last tensor; those that accumulate
 # read the places they write.
 _PUTS = {"aten::index_put_", "aten::index_copy_", "aten::scatter_", "aten::_index_put_impl_"}
@@ -91,6 +101,17 @@ def traffic(func: Any, args: Any, kwargs: Any, result: Any) -> tuple[int, int]:
         accumulates = name in _ADDS or True in args[3:] or kwargs.get("accumulate", False)
         read[target] = written[target] if accumulates else 0
     return sum(read.values()), sum(written.values())
+
+
+def products(func: Any, args: Any, kwargs: Any, result: Any) -> int:
+    """Floating-point operations of an operation that multiplies matrices; 0 of any other."""
+    formula = flop_registry.get(func._overloadpacket)
+    if formula is None:
+        return 0
+    try:
+        return int(formula(*args, **kwargs, out_val=result))
+    except Exception:  # torch's formulas know torch's own calls; a bound may lack a product
+        return 0
 
 
 def _piece(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -1,0 +1,141 @@
+"""The recording of kernels as other libraries write them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.compiled import foreign_kernels
+from warpwatch.config import choices, targets
+from warpwatch.instruments.compiled.machine_code import amdgcn
+from warpwatch.instruments.compiled.measure import origins, reading
+from warpwatch.instruments.compiled.measure.workload import Measurement, measure_call, torch_us
+from warpwatch.instruments.compiled.record.call import record
+from warpwatch.instruments.compiled.record.torch import traffic
+
+HERE = "tests.compiled.foreign_kernels"
+HOPPER = targets.get("sm_90")
+
+
+def measured(name: str, arguments: str, target: str = "sm_90") -> Measurement:
+    found = measure_call(f"{HERE}:{name}", targets.get(target), arguments=arguments)
+    assert (found.status, found.detail) == ("ok", "")
+    return found
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_atomic_updates_are_counted(target: str) -> None:
+    found = measured("by_atomics", "fp32[65536]", target)
+    # One for each element, and a scalar one for each of 256 programs.
+    assert found.values["atomics"] == 65536 + 256
+    (launch,) = found.evidence["launches"]  # type: ignore[misc]
+    assert launch["atomics"] == 65536 + 256
+
+
+def test_a_kernel_without_atomics_has_none() -> None:
+    assert measured("copied", "fp32[4096]").values["atomics"] == 0
+
+
+def test_the_first_gradient_is_one() -> None:
+    """The branch that training takes is the one recorded."""
+    recording = record(foreign_kernels.trained, HOPPER)
+    assert [one.kernel.name for one in recording.launches] == []
+    assert recording.notes == ()
+
+
+@pytest.mark.parametrize("make", [torch.ones_like, torch.zeros_like])
+def test_what_is_made_like_an_unknown_tensor_is_known(make: Any) -> None:
+    read: list[float] = []
+
+    def call() -> None:
+        unknown = torch.empty(4, device="cuda")
+        read.append(make(unknown).sum().item())
+        read.append(unknown.new_full((2,), 3.0).sum().item())
+
+    recording = record(call, HOPPER)
+    assert read == [4.0 if make is torch.ones_like else 0.0, 6.0]
+    assert recording.notes == ()
+
+
+def test_spills_take_time_in_the_first_cache() -> None:
+    recording = record(lambda: foreign_kernels.spilled(torch.empty(65536, device="cuda")), HOPPER)
+    (found,) = reading.read(recording.launches)
+    assert found.code.spilled_bytes > 0
+    assert 0 < found.bound.units_us["spills"] < 1e3
+    recording = record(lambda: foreign_kernels.copied(torch.empty(64, device="cuda")), HOPPER)
+    (found,) = reading.read(recording.launches)
+    assert "spills" not in found.bound.units_us
+
+
+def test_the_products_of_torch_take_time() -> None:
+    def call() -> None:
+        one = torch.empty(4096, 4096, dtype=torch.bfloat16, device="cuda")
+        torch.mm(one, one)
+
+    recording = record(call, HOPPER)
+    (op,) = recording.torch_ops
+    assert (op.flops, op.dtype) == (2 * 4096**3, "bf16")
+    from warpwatch import devices
+
+    # 989 TFLOP/s dense in bf16; its traffic alone is 21 us.
+    assert torch_us(recording.torch_ops, devices.load("h200")) == pytest.approx(139, rel=0.02)
+    assert traffic.products(torch.ops.aten.add.Tensor, (), {}, None) == 0
+
+
+def test_the_whole_space_of_a_tuner_is_recorded() -> None:
+    found = measured("copied", "fp32[4096]")
+    (space,) = found.evidence["tuned"]  # type: ignore[misc]
+    assert space["kernel"] == "tuned_copy" and space["why"] == "the first that fits"
+    assert [one.split("num_warps: ")[1][0] for one in space["configurations"]] == list("124")
+    assert space["recorded"] == space["configurations"][0]
+    assert found.values["configurations"] == 3
+
+
+def test_a_choice_made_on_a_card_is_recorded_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choices.project, "folder", lambda: tmp_path)
+    (space,) = measured("copied", "fp32[4096]").evidence["tuned"]  # type: ignore[misc]
+    key = "(4096, 'torch.float32', 'torch.float32')"
+    chosen = choices.Choice("sm_90", "tuned_copy", key, space["configurations"][2])
+    assert choices.write(choices.place(), [chosen]) == 1
+    assert choices.write(choices.place(), [chosen]) == 0
+    found = measured("copied", "fp32[4096]")
+    (launch,) = found.evidence["launches"]  # type: ignore[misc]
+    assert launch["num_warps"] == 4
+    (space,) = found.evidence["tuned"]  # type: ignore[misc]
+    assert space["why"] == "the one chosen on a card"
+    gone = choices.Choice("sm_90", "tuned_copy", key, "BLOCK: 8")
+    choices.write(choices.place(), [gone])
+    choices._table.cache_clear()
+    (space,) = measured("copied", "fp32[4096]").evidence["tuned"]  # type: ignore[misc]
+    assert space["why"].startswith("the first that fits (the one chosen on a card is not")
+
+
+def test_a_broken_lock_file_names_its_remedy(tmp_path: Path) -> None:
+    path = tmp_path / choices.FILE_NAME
+    path.write_text(json.dumps({"schema": 2, "choices": []}))
+    with pytest.raises(ValueError, match=r"is no lock file .*expected schema 1, got 2.*--lock"):
+        choices.read(path)
+
+
+def test_the_files_of_a_call_are_its_kernels_and_what_they_import() -> None:
+    recording = record(lambda: foreign_kernels.copied(torch.empty(64, device="cuda")), HOPPER)
+    own, imported = origins.of(recording.launches, None, "tests.compiled", "tests/compiled")
+    assert (own, imported) == (["tests/compiled/foreign_kernels.py"], [])
+    (launch,) = recording.launches
+    assert launch.file == foreign_kernels.__file__
+    package = "warpwatch.instruments.compiled"
+    own, imported = origins.of((), origins.of, package, "src/compiled")
+    assert own == ["src/compiled/measure/origins.py"]
+    assert imported == ["src/compiled/formats/recording.py"]
+    assert origins.of((), None, "not.imported", "x") == ([], [])
+
+
+@pytest.mark.parametrize("mnemonic", ["v_madmk_f32", "v_madak_f32"])
+def test_a_multiply_add_with_a_constant_is_one(mnemonic: str) -> None:
+    assert amdgcn.classify(mnemonic) == "fma"

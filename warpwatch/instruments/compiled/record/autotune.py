@@ -1,0 +1,71 @@
+"""Which configuration of an autotuned kernel is recorded, and what its search space is.
+
+Nothing can be timed here. A choice that was made on a card, and is kept in the lock file, is taken
+while the space still holds it. Else it is the first configuration that survives the kernel's own
+pruning, compiles and fits. The whole space is noted either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from warpwatch.config import choices
+from warpwatch.instruments.compiled.formats.recording import Tuned
+
+if TYPE_CHECKING:
+    from .driver import RecordingDriver
+
+_FIRST = "the first that fits"
+_LOCKED = "the one chosen on a card"
+_GONE = "the first that fits (the one chosen on a card is not in the space any more)"
+
+
+def run(
+    recorder: RecordingDriver,
+    original: Callable[..., Any],
+    tuner: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """``Autotuner.run`` without timing: see the module."""
+    if len(tuner.configs) == 1:
+        return original(tuner, *args, **kwargs)
+    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+    configs = list(tuner.prune_configs(kwargs))
+    name = tuner.base_fn.__name__
+    key = choices.key_of(tuner, args, kwargs)
+    ordered, why = _ordered(configs, choices.locked(recorder.target.name, name, key))
+    failures = recorder.failures
+    kept, first = list(failures), None
+    for number, config in enumerate(ordered):
+        before = len(failures)
+        full = {**tuner.nargs, **kwargs, **config.all_kwargs()}
+        if config.pre_hook is not None:
+            config.pre_hook(full)
+        result = tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+        if len(failures) == before:
+            failures[:] = kept
+            taken = why if not number else _FIRST
+            recorder.notes.append(
+                f"{name}: {len(configs)} configurations, recorded {taken}: {config}"
+            )
+            space = tuple(str(one) for one in configs)
+            recorder.tuned.append(Tuned(name, key, space, str(config), taken))
+            tuner.best_config = config
+            tuner.nargs = None
+            return result
+        first = first or failures[before]
+    tuner.nargs = None
+    failures[:] = [*kept, first] if first else kept
+    return None
+
+
+def _ordered(configs: list[Any], locked: str) -> tuple[list[Any], str]:
+    """The configurations in the order in which they are tried, and why the first is that."""
+    if not locked:
+        return configs, _FIRST
+    chosen = [one for one in configs if str(one) == locked]
+    if not chosen:
+        return configs, _GONE
+    return [*chosen, *(one for one in configs if one is not chosen[0])], _LOCKED
