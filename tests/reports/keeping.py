@@ -22,9 +22,10 @@ def write_compiled(
     listings: Places,
     advice: Places | None = None,
     statuses: Mapping[tuple[str, str], str] | None = None,
+    recorded: Mapping[str, Any] | None = None,
 ) -> Path:
     """The machine code of every launch, by workload and target, what each is advised, and what came
-    of those that did not go well."""
+    of those that did not go well; ``recorded`` is what evidence holds beside all that."""
     folder = results / kept_evidence.FOLDER
     entries = []
     for (workload, target), texts in listings.items():
@@ -43,10 +44,17 @@ def write_compiled(
                 "status": (statuses or {}).get((workload, target), "ok"),
                 "detail": "",
                 "values": {},
-                "evidence": {"launches": launches, "torch_ops": [], "failures": [], "notes": []},
+                "evidence": {
+                    "launches": launches,
+                    "torch_ops": [],
+                    "failures": [],
+                    "notes": [],
+                    **(recorded or {}),
+                },
             }
         )
     content = {"schema": 1, "commit": commit, "triton": triton, "method": "m", "results": entries}
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{commit[:8]}-{triton}{kept_evidence.SUFFIX}"
     path.write_bytes(lzma.compress(json.dumps(content).encode()))
     return path

@@ -11,7 +11,7 @@ from warpwatch.judge.evidence.gaps import leave_gaps
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.grouping import group
-from warpwatch.judge.findings.judgement import Judgement
+from warpwatch.judge.findings.judgement import Judgement, judged_changes
 from warpwatch.judge.model.commits import head
 from warpwatch.judge.model.directions import Directions
 from warpwatch.judge.results.assembly import assemble
@@ -82,7 +82,7 @@ def build(sources: Sources, out: Path, project: str = "", *, workers: Workers) -
         fresh.folders(*_FOLDERS)
         remembered = store.load_json("judged.json") or {}
         judged = judge_tables(history.tables, remembered.get("series", {}), workers)
-        changes = {key: one.changes for key, one in judged.items()}
+        changes = judged_changes(history, {key: one.changes for key, one in judged.items()})
         findings = group((c for found in changes.values() for c in found), history, evidence)
         judgement = Judgement(history, changes, tuple(findings), evidence).explained()
         view = View(judgement)

@@ -51,6 +51,7 @@ def finding_document(judgement: Judgement, finding: Finding, accepted: str) -> d
         "status": judgement.status(finding),
         "accepted": accepted,
         "commits": list(finding.commits),
+        "likeliest": finding.likeliest,
         "range_confidence": finding.sure,
         "cost": finding.cost,
         "cause": finding.cause,

@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from warpwatch.judge.evidence.coverage import missing_at as coverage_of
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.judgement import ATTENTION, Judgement
 from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey
@@ -18,6 +19,7 @@ from warpwatch.report.charts.series import detail_for, spark_of, title_of
 
 Groups = dict[Kind, list[Change]]
 LATELY_S = 365 * 86_400
+_FAILURES = "compile_failures"
 
 
 class View:
@@ -118,7 +120,9 @@ class View:
         fails = f"{_many(failed, 'series')} without a value any more"
         if not self.attention:
             said = f"No open regression in {_many(len(measured), 'measured commit')}"
-            if not self.judgement.coverage.enough:
+            if not self.judgement.coverage.judged:
+                said = f"Nothing could be compared in {_many(len(measured), 'measured commit')}"
+            elif not self.judgement.coverage.enough:
                 said = "Too few series could be judged: this is no clean bill"
             if self.failing:
                 said = f"{_many(len(self.failing), 'failure')} to look at: {fails}"
@@ -129,6 +133,46 @@ class View:
         return (
             f"{_many(len(self.attention), 'finding')} to look at: {_many(series, 'series change')}"
             f" for the worse at {_many(commits, 'commit')}{fails}{more}"
+        )
+
+    @cached_property
+    def unmeasured(self) -> list[str]:
+        """What of the newest compiled commit has no values, and why; what never had any."""
+        history, evidence = self.judgement.history, self.judgement.evidence
+        compiled = [
+            commit for table in history.tables if not table.machine for commit in table.commits
+        ]
+        if not compiled:
+            return []
+        newest = max(compiled, key=lambda commit: commit.position)
+        said = coverage_of(evidence.folders, newest.hash)
+        never = sorted(self._workloads - self._with_values)
+        if never:
+            more = f" and {len(never) - 8} more" if len(never) > 8 else ""
+            said.append(f"never measured at any commit: {', '.join(never[:8])}{more}")
+        return said
+
+    @cached_property
+    def _workloads(self) -> set[str]:
+        return {info.workload for table in self.judgement.history.tables for info in table.series}
+
+    @cached_property
+    def _with_values(self) -> set[str]:
+        """The workloads that have a value at some commit."""
+        return {
+            table.series[row].workload
+            for table in self.judgement.history.tables
+            for row in _said(table)
+            if np.isfinite(table.values[row]).any()
+        }
+
+    def has_values(self, commit: Commit) -> bool:
+        """Whether anything was measured at a commit: else it is not unchanged."""
+        columns = ((t, t.column_of(commit.hash)) for t in self.judgement.history.tables)
+        return any(
+            np.isfinite(table.values[_said(table), column]).any()
+            for table, column in columns
+            if column is not None
         )
 
     @cached_property
@@ -175,6 +219,11 @@ class View:
         for finding in self.judgement.findings:
             found.setdefault(finding.since, []).append(finding)
         return found
+
+
+def _said(table: Table) -> list[int]:
+    """The rows of a table whose values are measured: that nothing compiled is a number, too."""
+    return [r for r, info in enumerate(table.series) if info.meaning.metric != _FAILURES]
 
 
 def _headline(infos: Sequence[SeriesInfo]) -> str:

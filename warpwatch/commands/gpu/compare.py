@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from warpwatch.instruments import presence
 from warpwatch.instruments.counters import ncu
 from warpwatch.instruments.outcome import Outcome
 from warpwatch.judge.findings.compiled_moves import Change, causes
-from warpwatch.judge.model import advice, thresholds
+from warpwatch.judge.model import advice, atomics, search_space, thresholds
 from warpwatch.judge.model.thresholds import Thresholds
 from warpwatch.judge.pairs.gate import Plan, judge_exact
 from warpwatch.judge.pairs.run_verdict import Judged, RunVerdict, settle
@@ -116,6 +116,8 @@ def judge_compiled(
             continue
         unable = {"not applicable", "import failed", "not measured"}
         one_sided = {before["status"], after["status"]} & unable
+        other_space = search_space.replaced(*(_evidence(row, "tuned") for row in (before, after)))
+        updates = [row["values"].get(atomics.METRIC) for row in (before, after)]
         for metric in metrics.COMPILED:
             if metric.better is None or (one_sided and metric.name != "launches"):
                 continue
@@ -124,6 +126,11 @@ def judge_compiled(
                 continue
             judgement = judge_exact(a, b, metric.better, limits.of(metric.name))
             detail = after["detail"] or before["detail"]
+            unsaid = atomics.reason(metric.name, *updates)
+            if unsaid and judgement.verdict != "unchanged":
+                judgement = replace(judgement, verdict="not applicable", reason=unsaid)
+            elif other_space and judgement.verdict not in ("unchanged", "missing"):
+                judgement = replace(judgement, verdict="inconclusive", reason=other_space)
             if metric.name == "advisories" and not math.isnan(b - a):
                 detail = advice.words(_advisories(before), _advisories(after), more=b > a)
             if judgement.verdict != "unchanged" and detail:
@@ -145,8 +152,12 @@ def judge_compiled(
 
 
 def _advisories(row: Mapping[str, Any]) -> list[str]:
-    launches = row.get("evidence", {}).get("launches", ())
-    return [text for launch in launches for text in launch["advisories"]]
+    return [text for launch in _evidence(row, "launches") for text in launch["advisories"]]
+
+
+def _evidence(row: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    found: Sequence[Mapping[str, Any]] = row.get("evidence", {}).get(name, ())
+    return found
 
 
 def _on_gpu(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +73,20 @@ class Coverage:
             more = f" and {len(self.never) - 5} more" if len(self.never) > 5 else ""
             said.append(f"never measured: {', '.join(self.never[:5])}{more}")
         return said + [f"not read: {one}" for one in self.unread[:most]]
+
+
+def missing_at(folders: Iterable[Path], commit: str) -> list[str]:
+    """What of one commit has no compiled values.
+
+    Args:
+        folders: Folders of results, next to which evidence lies.
+        commit: The full hash.
+
+    Returns:
+        A line of counts and one a reason; nothing where every pair was measured.
+    """
+    found = [coverage(folder / compiled.FOLDER, {commit}) for folder in folders]
+    return [line for one in found if one.missing or one.unread for line in one.lines() if line]
 
 
 def coverage(folder: Path, commits: Collection[str]) -> Coverage:

@@ -65,6 +65,8 @@ class Evidence:
         self._measured: dict[str, list[Path]] = {}
         self._launches: dict[Place, dict[Place, tuple[Launch, ...]]] = {}
         self._statuses: dict[Place, dict[Place, str]] = {}
+        self._sources: dict[Place, dict[Place, tuple[frozenset[str], ...]]] = {}
+        self._notes: dict[Place, dict[Place, tuple[str, ...]]] = {}
         self._states: dict[str, dict[Place, CardState]] = {}
         self._asked: dict[str, Asked] = {}
         for path in self._paths():
@@ -93,6 +95,16 @@ class Evidence:
         """By workload and target; empty where nothing was kept."""
         self._read_compiled(commit, triton)
         return self._launches[commit, triton]
+
+    def sources(self, commit: str, triton: str) -> dict[Place, tuple[frozenset[str], ...]]:
+        """By workload and target, the files of its kernels and those that these import."""
+        self._read_compiled(commit, triton)
+        return self._sources.get((commit, triton), {})
+
+    def notes(self, commit: str, triton: str) -> dict[Place, tuple[str, ...]]:
+        """By workload and target, what was said while its call was recorded."""
+        self._read_compiled(commit, triton)
+        return self._notes.get((commit, triton), {})
 
     def statuses(self, commit: str, triton: str) -> dict[Place, str]:
         """What came of compiling, by workload and target: of all that was asked for."""
@@ -173,6 +185,13 @@ class Evidence:
             self._reject(error)
             return
         self._statuses[commit, triton] |= {p: one["status"] for p, one in kept.results.items()}
+        for place, result in kept.results.items():
+            recorded = result["evidence"]
+            files = recorded.get("sources", {})
+            known = tuple(frozenset(files.get(name, ())) for name in ("own", "imported"))
+            self._sources.setdefault((commit, triton), {})[place] = known
+            notes = tuple(recorded.get("notes", ()))
+            self._notes.setdefault((commit, triton), {})[place] = notes
         self._launches[commit, triton] |= {
             place: tuple(
                 Launch(

@@ -55,7 +55,7 @@ class Attribution:
 
     def __init__(self, history: History, evidence: Evidence | None = None):
         self._history = history
-        self._evidence = evidence
+        self.evidence = evidence
         self._rows: dict[tuple[int, str], list[int]] = {}
         for number, table in enumerate(history.tables):
             for row, info in enumerate(table.series):
@@ -121,7 +121,7 @@ class Attribution:
         return ""
 
     def _same_code(self, members: Sequence[Ranged]) -> bool:
-        evidence = self._evidence
+        evidence = self.evidence
         if evidence is None:
             return False
         known = [
@@ -155,7 +155,7 @@ class Attribution:
 
     def _clock_moved(self, one: Ranged) -> float | None:
         """The logarithm of clock after over clock before, ``None`` where no clock is known."""
-        evidence = self._evidence
+        evidence = self.evidence
         if evidence is not None:
             key = (one.info.workload, one.info.meaning.metric)
             states = [

@@ -19,6 +19,7 @@ from .joining import Group, grouped
 from .losses import sorted_by_kind
 
 _MOST_LOST = 1.0  # a metric that is no time counts as if the time followed it, up to twice the time
+_MOST_ASKED = 12  # changes of one finding whose files are looked up
 _SECONDS = {"seconds": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 # Accepted findings are known by these words.
@@ -173,7 +174,43 @@ def _finding(
         why=blamed.why,
         kind=kind,
         sure=part.sure,
+        suspects=_suspects(commits, members, history, causes.evidence),
     )
+
+
+def _suspects(
+    commits: tuple[str, ...],
+    members: Sequence[Ranged],
+    history: History,
+    evidence: Evidence | None,
+) -> tuple[str, ...]:
+    """The commits of a range, first those that touched the files of the kernels, then those that
+    touched what these import, the newest first; nothing where no file tells them apart."""
+    if evidence is None or len(commits) < 2:
+        return ()
+    own: set[str] = set()
+    imported: set[str] = set()
+    for one in members[:_MOST_ASKED]:
+        for commit in (one.change.first_commit, one.change.last_good):
+            for triton in evidence.tritons(commit):
+                for place, (first, second) in evidence.sources(commit, triton).items():
+                    if place[0] == one.info.workload and one.info.target in ("", place[1]):
+                        own |= first
+                        imported |= second
+    changed: dict[str, set[str]] = {}
+    for by_commit in history.files.values():
+        for name in commits:
+            changed.setdefault(name, set()).update(by_commit.get(name, ()))
+
+    def rank(name: str) -> int:
+        files = changed.get(name, set())
+        return 0 if files & own else 1 if files & imported else 2
+
+    ranks = {name: rank(name) for name in commits}
+    if len(set(ranks.values())) < 2:
+        return ()
+    places = {name: place for place, name in enumerate(commits)}
+    return tuple(sorted(commits, key=lambda name: (ranks[name], -places[name])))
 
 
 def _hashed(text: str) -> str:

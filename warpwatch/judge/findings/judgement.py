@@ -9,6 +9,7 @@ from pathlib import Path
 
 from warpwatch.judge.evidence.gaps import leave_gaps
 from warpwatch.judge.evidence.lookup import Evidence
+from warpwatch.judge.model import atomics
 from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey
 from warpwatch.judge.model.directions import Directions
 from warpwatch.judge.results.assembly import assemble
@@ -104,6 +105,38 @@ class Judgement:
         return self.history.commits[self.history.positions[commit]]
 
 
+def judged_changes(
+    history: History, by_series: Mapping[SeriesKey, tuple[Change, ...]]
+) -> dict[SeriesKey, tuple[Change, ...]]:
+    """Leave the changes out that say nothing: those of the bound where atomics came or went.
+
+    Args:
+        history: that they were found in.
+        by_series: the changes of each series, oldest first.
+
+    Returns:
+        The same, without those.
+    """
+    found = dict(by_series)
+    for table in history.tables:
+        for row, info in enumerate(table.series):
+            if info.meaning.metric in atomics.UNJUDGED and found.get(info.key):
+                kept = (one for one in found[info.key] if not _unsaid(one, table, row))
+                found[info.key] = tuple(kept)
+    return found
+
+
+def _unsaid(change: Change, table: Table, row: int) -> bool:
+    info = table.series[row]
+    counted = table.row_of(atomics.METRIC, info.workload, info.target)
+    columns = [table.column_of(commit) for commit in (change.last_good, change.first_commit)]
+    values = [
+        None if counted is None or column is None else float(table.values[counted, column])
+        for column in columns
+    ]
+    return bool(atomics.reason(info.meaning.metric, *values))
+
+
 def judge(history: History, evidence: Evidence | None = None) -> Judgement:
     """Every series judged here and now, and the findings the changes make."""
     by_series = {
@@ -111,6 +144,7 @@ def judge(history: History, evidence: Evidence | None = None) -> Judgement:
         for table in history.tables
         for row, info in enumerate(table.series)
     }
+    by_series = judged_changes(history, by_series)
     evidence = evidence or Evidence()
     findings = group((c for found in by_series.values() for c in found), history, evidence)
     return Judgement(history, by_series, tuple(findings), evidence).explained()

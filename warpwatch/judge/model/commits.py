@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,13 +83,16 @@ def read_commits(repo: Path, revision: str = "HEAD") -> Commits:
     return Commits(tuple(ordered), _url(repo))
 
 
-def touching(repo: Path, folder: str, revision: str = "HEAD") -> frozenset[str]:
-    """The commits that changed something below ``folder``."""
+def files_of(repo: Path, folder: str, revision: str = "HEAD") -> Mapping[str, frozenset[str]]:
+    """The files below ``folder`` that each commit changed; of a merge none is named."""
     where = f":(top,literal){folder}"
-    log = _git(
-        repo, "log", "--format=%H", "--full-history", "--end-of-options", revision, "--", where
-    )
-    return frozenset(log.split())
+    arguments = ("-c", "core.quotePath=false", "log", "--format=%x1e%H", "--name-only")
+    log = _git(repo, *arguments, "--full-history", "--end-of-options", revision, "--", where)
+    found: dict[str, frozenset[str]] = {}
+    for entry in filter(None, log.split("\x1e")):
+        commit, *files = entry.split("\n")
+        found[commit] = frozenset(filter(None, files))
+    return found
 
 
 def by_date(dates_ms: dict[str, int]) -> Commits:

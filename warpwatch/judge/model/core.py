@@ -118,9 +118,16 @@ class Finding:
     kind: FindingKind = "slower"
     # The probability that the commits hold the cause.
     sure: float = 1.0
+    # The commits again, the likeliest first: who touched the kernel's files, then what they import.
+    suspects: tuple[str, ...] = ()
 
     @property
     def since(self) -> str:
         """The commit to name: where the largest change begins, if its range holds that."""
         first = self.changes[0].first_commit
         return first if first in self.commits else self.commits[-1]
+
+    @property
+    def likeliest(self) -> str:
+        """The commit of the range to look at first; :attr:`since` where no file tells."""
+        return self.suspects[0] if self.suspects else self.since

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.judgement import judge
-from warpwatch.judge.model import thresholds
+from warpwatch.judge.model import atomics, thresholds
 from warpwatch.judge.model.core import SeriesKey, Verdict
 from warpwatch.judge.model.names import home, params
 from warpwatch.judge.model.thresholds import Thresholds
@@ -103,6 +104,9 @@ def judge_commits(history: History, base: str, newer: str, limits: Thresholds) -
             if values == [ABSENT, ABSENT]:
                 continue
             judgement = _judge(table, row, columns[0], columns[1], limits)
+            unsaid = atomics.reason(info.meaning.metric, *_updates(table, row, columns))
+            if unsaid and judgement.verdict in ("regressed", "improved"):
+                judgement = _plain("not applicable", unsaid)
             found.append((info, _judged(info, values[0], values[1], judgement)))
     run = settle([judged for _, judged in found], limits.false_discovery_rate)
     comparisons = [
@@ -117,6 +121,18 @@ def judge_commits(history: History, base: str, newer: str, limits: Thresholds) -
     ]
     comparisons.sort(key=lambda c: (ORDER.index(c.verdict), -_weight(c), c.series.key.label))
     return Compared(tuple(comparisons), run)
+
+
+def _updates(table: Table, row: int, columns: Sequence[int | None]) -> list[float | None]:
+    """The atomic updates of a series' workload at some columns, as far as they were counted."""
+    info = table.series[row]
+    if info.meaning.metric not in atomics.UNJUDGED:
+        return [None] * len(columns)
+    counted = table.row_of(atomics.METRIC, info.workload, info.target)
+    return [
+        None if counted is None or column is None else float(table.values[counted, column])
+        for column in columns
+    ]
 
 
 def _judged(info: SeriesInfo, base: float, newer: float, judgement: Judgement) -> Judged:
@@ -154,7 +170,7 @@ def _judge(
     if not math.isfinite(after):
         if after == ABSENT and math.isfinite(before):
             return _plain("missing", "has no result at head")
-        return _plain("not applicable", "head has no such kernel")
+        return _plain("not applicable", _absent(before))
     if not math.isfinite(before):
         if before == FAILED:
             return _plain("improved", "failed at base")
@@ -178,6 +194,13 @@ def _judge(
     ]
     wander, lone = _wander(table, row)
     return judge_stored(sides[0], sides[1], meaning.better, threshold, wander, lone)
+
+
+def _absent(before: float) -> str:
+    """Why there is no value at head: of a kernel without matrix products there are tensor-core
+    metrics at neither commit."""
+    neither = not math.isfinite(before) and before not in (FAILED, ABSENT)
+    return "does not apply at either commit" if neither else "head has no such kernel"
 
 
 def _plain(verdict: Verdict, reason: str) -> Judgement:

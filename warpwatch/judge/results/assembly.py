@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwatch.judge.model.benchmark import Benchmark
-from warpwatch.judge.model.commits import Commits, branches_with, by_date, read_commits, touching
+from warpwatch.judge.model.commits import Commits, branches_with, by_date, files_of, read_commits
 from warpwatch.judge.model.core import Commit, SeriesKey
 from warpwatch.judge.model.directions import Directions, Meaning
 from warpwatch.judge.model.work_done import Work, works_of
@@ -71,10 +71,11 @@ def assemble(
     tables = tuple(builders[home].table(commits.ordered) for home in sorted(builders))
     folders = {info.meaning.sources for table in tables for info in table.series} - {""}
     # What a commit changed that git does not have is not known: it may be the cause.
-    touched = dict.fromkeys(folders, commits.absent)
+    changed: dict[str, Mapping[str, frozenset[str]]] = {}
     if repo is not None and commits.absent != positions.keys():
-        touched = {folder: touching(repo, folder, revision) | commits.absent for folder in folders}
-    return History(commits.ordered, tables, tuple(notices), commits.url, touched)
+        changed = {folder: files_of(repo, folder, revision) for folder in folders}
+    touched = {folder: changed.get(folder, {}).keys() | commits.absent for folder in folders}
+    return History(commits.ordered, tables, tuple(notices), commits.url, touched, changed)
 
 
 class _Kinds:

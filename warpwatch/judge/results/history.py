@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -118,6 +118,17 @@ class Table:
         return state.hexdigest()
 
     @cached_property
+    def _metrics(self) -> dict[tuple[str, str, str], int]:
+        return {
+            (one.meaning.metric, one.workload, one.target): row
+            for row, one in enumerate(self.series)
+        }
+
+    def row_of(self, metric: str, workload: str, target: str) -> int | None:
+        """The row of another metric of the same workload, ``None`` where it was not measured."""
+        return self._metrics.get((metric, workload, target))
+
+    @cached_property
     def _columns(self) -> dict[str, int]:
         return {commit.hash: column for column, commit in enumerate(self.commits)}
 
@@ -197,7 +208,9 @@ class History:
     notices: tuple[str, ...] = ()
     url: str = ""
     # For each folder that benchmarks name as their sources, the commits that changed it.
-    touching: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    touching: Mapping[str, Set[str]] = field(default_factory=dict)
+    # The same with the files: by folder and commit what it changed there.
+    files: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
 
     @cached_property
     def positions(self) -> dict[str, int]:

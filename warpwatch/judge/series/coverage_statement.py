@@ -24,7 +24,7 @@ class Coverage:
     """Of ``series`` that may raise an alarm ``judged`` could be; ``reasons`` count the others.
 
     ``once`` is the number of machines that measured a single commit, ``commits`` that of all
-    measured ones.
+    measured ones. ``blind``: two values of an exact series are enough, and none has them.
     """
 
     series: int
@@ -32,10 +32,14 @@ class Coverage:
     reasons: tuple[tuple[str, int], ...]
     once: int
     commits: int
+    blind: bool = False
 
     @property
     def enough(self) -> bool:
-        """Whether half of the series could be judged, or the history is too young to ask."""
+        """Whether half of the series could be judged, or the history is too young to ask; not
+        where exact series had commits to compare and none could be."""
+        if self.blind:
+            return False
         return 2 * self.judged >= self.series or self.commits < LEAST_NOISY
 
     @property
@@ -62,11 +66,14 @@ def coverage(history: History) -> Coverage:
     """
     reasons: Counter[str] = Counter()
     judged = 0
+    exact: Counter[bool] = Counter()
     for table in history.tables:
         for row in range(len(table.series)):
             if table.series[row].meaning.role != "verdict":
                 continue
             reason = _reason(table, row)
+            if table.series[row].meaning.exact and table.series[row].meaning.better:
+                exact[not reason] += 1
             if reason:
                 reasons[reason] += 1
             else:
@@ -76,7 +83,10 @@ def coverage(history: History) -> Coverage:
         once[table.machine] = max(once[table.machine], len(table.commits))
     single = sum(commits == 1 for machine, commits in once.items() if machine)
     total = judged + sum(reasons.values())
-    return Coverage(total, judged, tuple(reasons.most_common()), single, len(history.measured))
+    blind = len(history.measured) >= LEAST_EXACT and exact[False] > 0 and not exact[True]
+    return Coverage(
+        total, judged, tuple(reasons.most_common()), single, len(history.measured), blind
+    )
 
 
 def _reason(table: Table, row: int) -> str:

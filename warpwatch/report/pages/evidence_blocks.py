@@ -22,7 +22,7 @@ from warpwatch.report.charts import strips
 from warpwatch.report.charts.series import title_of
 
 MOST_CODE_LINES = 160
-_MOST_KERNELS, _MOST_CARDS = 4, 6
+_MOST_KERNELS, _MOST_CARDS, _MOST_NOTES = 4, 6, 12
 _HEAD_BYTES = 64 * 1024
 
 Row = tuple[str, str, str]
@@ -107,6 +107,26 @@ def code_changes(judgement: Judgement, finding: Finding) -> list[CodeChange]:
                 if len(found) >= _MOST_KERNELS:
                     return found[:_MOST_KERNELS]
     return found
+
+
+def notes(judgement: Judgement, finding: Finding) -> list[tuple[str, str]]:
+    """What was assumed while the finding's calls were recorded, such as that a value which nobody
+    computed is 0; each once, with where."""
+    evidence = judgement.evidence
+    found: dict[str, dict[str, None]] = {}
+    for change, info in _members(judgement, finding):
+        for commit in _ends(judgement, change):
+            for triton in _tritons(evidence, info, commit):
+                for place, said in evidence.notes(commit, triton).items():
+                    if place[0] == info.workload and info.target in ("", place[1]):
+                        for text in said:
+                            found.setdefault(text, {})[f"{place[0]} on {place[1]}"] = None
+    return [(text, _places(list(where))) for text, where in list(found.items())[:_MOST_NOTES]]
+
+
+def _places(where: Sequence[str]) -> str:
+    more = f" and {len(where) - 3} more" if len(where) > 3 else ""
+    return ", ".join(where[:3]) + more
 
 
 def cards(judgement: Judgement, finding: Finding) -> list[tuple[str, tuple[Row, ...]]]:

@@ -46,8 +46,9 @@ def finding_page(
     table, row = judgement.places[first.series]
     changes = judgement.by_series[first.series]
     columns = view.columns(table)
-    commits = [judgement.commit(name) for name in finding.commits]
-    shown = commits[-_SHOWN_COMMITS:]
+    ordered = finding.suspects or finding.commits[::-1]
+    commits = [judgement.commit(name) for name in ordered]
+    shown = commits[:_SHOWN_COMMITS]
     return render(
         "finding.html",
         **common,
@@ -59,13 +60,14 @@ def finding_page(
         samples=samples,
         status=judgement.status(finding),
         accepted=triage.word(view.acceptances.get(finding.identity)),
-        commits=shown[::-1],
+        commits=shown,
         more_commits=len(commits) - len(shown),
         measured=view.measured,
         shown=SHOWN_CHANGES,
         ends=ends(table, row, first),
         evidence=evidence,
         code=evidence_blocks.code_changes(judgement, finding),
+        notes=evidence_blocks.notes(judgement, finding),
         most_lines=evidence_blocks.MOST_CODE_LINES,
         on_card=evidence_blocks.measured_on_a_card(judgement, finding),
         cards=evidence_blocks.cards(judgement, finding),

@@ -64,7 +64,8 @@ def _index(site: Site) -> None:
     commits = []
     for commit in reversed(history.measured):
         groups = view.groups(commit)
-        commits.append((commit, [(name, len(found)) for name, found in groups.items() if found]))
+        moved = [(name, len(found)) for name, found in groups.items() if found]
+        commits.append((commit, moved, view.has_values(commit)))
     page = render(
         "index.html",
         **site.common,
@@ -94,6 +95,7 @@ def _index(site: Site) -> None:
             (roofline_path(r.name, r.home), r) for r in rooflines(history, judgement.evidence)
         ],
         notices=(*history.notices, *site.refused),
+        unmeasured=view.unmeasured,
     )
     site.fresh.write("index.html", page)
 

@@ -1,0 +1,98 @@
+"""No report is green that compared nothing, and what was not measured is named."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.reports import keeping, trees
+from warpwatch.judge.evidence.benchmarks import counted
+from warpwatch.judge.findings.judgement import judge_folders
+
+PLACE = ("flash B1-H8-S512-D64", "sm_90")
+
+
+def test_nothing_compared_is_no_clean_bill(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [None, None], "bound_us": [None, None]})
+    for commit in tree.commits:
+        status = {PLACE: "not applicable"}
+        keeping.write_compiled(tree.results, commit, "3.7.1", {PLACE: []}, statuses=status)
+    index = trees.build_site(tree, tmp_path / "html", code=3) / "index.html"
+    page = index.read_text()
+    assert "No open regression" not in page and ">unchanged<" not in page
+    assert "Nothing could be compared in 2 measured commits" in page
+    assert page.count("nothing was measured") == 2
+    assert "0 of 1 pairs of workload and target measured" in page
+    assert "never measured at any commit: flash B1-H8-S512-D64" in page
+
+
+def test_a_set_up_that_failed_is_not_unchanged(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1.0, None, 1.0, 1.0]})
+    page = (trees.build_site(tree, tmp_path / "html") / "index.html").read_text()
+    failing = next(
+        line for line in page.splitlines() if tree.commits[1][:10] in line and "<li>" in line
+    )
+    assert ">unchanged<" not in failing
+    assert "Not measured" not in page
+
+
+def test_values_of_benchmarks_are_counted(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 2)
+    tree.add_benchmark("latency.A.track_cold", [["one", "two"]])
+    tree.add_benchmark("compiled.A.track_launches", [["one"]])
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    rows: dict[str, list[float | None]] = {
+        "latency.A.track_cold": [None, None],
+        "compiled.A.track_launches": [1.0],
+    }
+    tree.write_result(0, rows)
+    found = counted(tree.results, set(tree.commits), [], 0)
+    assert (found.measured, found.failed) == (0, (("latency.A.track_cold", 2),))
+    assert found.lines() == [
+        "benchmarks: 0 of 2 values measured",
+        "  2 failed: latency.A.track_cold",
+    ]
+    assert counted(tree.results, set(tree.commits), ["^host"], 0).lines() == []
+    tree.write_result(1, rows | {"latency.A.track_cold": [3.0, None]})
+    assert counted(tree.results, set(tree.commits), [], 0).measured == 1
+
+
+def _git(repository: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.invalid")
+    command = ["git", "-C", str(repository), *identity, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.parametrize("touched", ["own", "imported"])
+def test_a_range_begins_with_who_touched_the_kernels_files(tmp_path: Path, touched: str) -> None:
+    """Nobody measured the commits in between: the newest is innocent."""
+    tree = trees.Tree(tmp_path)
+    (tree.repo / "fast").mkdir(parents=True)
+    _git(tree.repo, "init", "-q", "-b", "main")
+    files = {"own": "fast/norm.py", "imported": "fast/tools.py", "other": "fast/rope.py"}
+    for number, name in enumerate(["own", "other", touched, "other", "other"]):
+        (tree.repo / files[name]).write_text(f"# {number}\n")
+        _git(tree.repo, "add", "--all")
+        _git(tree.repo, "commit", "-q", "-m", f"Change {number} of {name}")
+        tree.commits.append(_git(tree.repo, "rev-parse", "HEAD"))
+    made = trees.compiled_tree(tmp_path / "levels", {"launches": [1.0] * 5}, sources="fast")
+    tree.benchmarks = made.benchmarks
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    sources = {"own": [files["own"]], "imported": [files["imported"]]}
+    for commit, launches in ((0, 1.0), (4, 3.0)):
+        tree.write_result(commit, {"compiled.Attention.track_launches": [launches]})
+        keeping.write_compiled(
+            tree.results, tree.commits[commit], "3.7.1", {PLACE: []}, recorded={"sources": sources}
+        )
+    (finding,) = judge_folders([tree.results], tree.repo).findings
+    assert finding.since == tree.commits[4]
+    assert finding.likeliest == tree.commits[2]
+    newest_first = [tree.commits[number] for number in (2, 4, 3, 1)]
+    assert list(finding.suspects) == newest_first
+    page = (trees.build_site(tree, tmp_path / "html") / "index.html").read_text()
+    assert f"Change 2 of {touched}" in page
+    assert "named is the newest that touches its files" in page
