@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _guarded(arguments: list[str]) -> int:
     """Run it; a mistake of the user's is one line."""
     try:
-        return _run(arguments)
+        code = _run(arguments)
+        sys.stdout.flush()  # here a closed pipe can still be answered
+        return code
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

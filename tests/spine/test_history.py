@@ -106,7 +106,7 @@ def test_a_package_whose_host_nothing_times_has_no_last_run(
 
 def test_a_gpu_is_for_one_at_a_time(asv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history.presence, "has_gpu", lambda: True)
-    assert run() == 0
+    assert run() == NOTHING_MEASURED
     assert asv.read_text().split() == [
         "begins",
         "1",
@@ -118,7 +118,7 @@ def test_a_gpu_is_for_one_at_a_time(asv: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_named_benchmarks_may_be_timed_and_run_one_at_a_time(asv: Path) -> None:
-    assert run("Attention", commits=2) == 0
+    assert run("Attention", commits=2) == NOTHING_MEASURED
     assert asv.read_text().splitlines()[-1] == "ends 1 Attention"
     assert asv.read_text().count("begins") == 1
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from warpwatch.commands.results.report import default_results
 from warpwatch.compare import paired_runs
 from warpwatch.config import package as configuration
 from warpwatch.config import targets
+from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.config.package import load as load_package
 from warpwatch.instruments import presence
 from warpwatch.judge.findings.judgement import Judgement, judge_folders
@@ -82,14 +86,19 @@ def main(args: argparse.Namespace) -> int:
     _tell(f"{len(commits)} commits after {wanted.good[:10]} up to {wanted.bad[:10]}, judged on "
           + ", ".join(wanted.names))  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="warpwatch-") as folder:
+        # Most kernels are the same at most commits: what is compiled is kept.
+        os.environ.setdefault(CACHE_VARIABLE, str(Path(folder) / "kernels"))
         good = versions.prepare(wanted.good, Path(folder) / "good")
+        compile_good = cache(lambda: versions.compiled(good, list(wanted.pairs), _tell))
 
         def judge(commit: str) -> Verdict:
             head = versions.prepare(commit, Path(folder) / commit[:12])
             if versions.same_package(good, head):
                 return "unchanged"
-            measure = _by_time if wanted.by_time else _compiled
-            judged = measure(good, head, wanted)
+            if wanted.by_time:
+                judged = _by_time(good, head, wanted)
+            else:
+                judged = _compiled(compile_good(), head, wanted)
             return worst([one for one in judged if one.metric in (wanted.metrics or {one.metric})])
 
         found = search(commits, judge, _tell)
@@ -212,9 +221,12 @@ def between(good: str, bad: str) -> list[str]:
     return out.split()
 
 
-def _compiled(good: versions.Version, head: versions.Version, wanted: Search) -> tuple[Judged, ...]:
+def _compiled(
+    before: Mapping[versions.Pair, Mapping[str, Any]], head: versions.Version, wanted: Search
+) -> tuple[Judged, ...]:
+    """``before`` is what the compilers say of the good commit, which is the same at each step."""
     limits = thresholds.load()
-    before, after = (versions.compiled(side, list(wanted.pairs), _tell) for side in (good, head))
+    after = versions.compiled(head, list(wanted.pairs), _tell)
     return settle(judge_compiled(before, after, limits), limits.false_discovery_rate).judged
 
 

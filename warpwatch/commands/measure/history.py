@@ -19,13 +19,14 @@ from threading import Event
 from warpwatch import project
 from warpwatch.asv import configuration
 from warpwatch.config import isolation
-from warpwatch.config.package import CACHE_VARIABLE, load
+from warpwatch.config.package import CACHE_VARIABLE, SLOTS_VARIABLE, load
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments import presence
 from warpwatch.instruments.gpu.card import carve_outs, clocks
 from warpwatch.judge.evidence import compiled as kept_evidence
 from warpwatch.judge.evidence import measured as measured_evidence
 from warpwatch.judge.evidence import roofs as measured_roofs
+from warpwatch.judge.evidence.benchmarks import counted
 from warpwatch.judge.evidence.coverage import coverage
 from warpwatch.judge.results.strict_json import RejectedError
 from warpwatch.session import commit
@@ -43,7 +44,8 @@ _WITHOUT_GPU = ("compiled", "host")
 # In what a measuring process finds at its start, and notes on every outcome.
 _OF_THE_CARD = (clocks.SHARED, carve_outs.KEPT)
 # Compiled values need no quiet machine, and asv hands them out one by one: while it does, other
-# commits are compiled. Three queues keep two cores busy, since each waits now and then.
+# commits are compiled. Three queues keep two cores busy, since each waits now and then; between
+# them they have no more compilers than there are cores.
 _QUEUES = 3
 
 
@@ -139,6 +141,9 @@ def main(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="compiled-") as kept:
         # Most kernels do not change from one commit to the next: what is compiled is kept.
         os.environ.setdefault(CACHE_VARIABLE, kept)
+        slots = Path(kept) / "slots"
+        slots.mkdir()
+        os.environ.setdefault(SLOTS_VARIABLE, str(slots))
         if args.bench or presence.has_gpu():
             failed = _run([Queue("", commits, patterns_of_the_set(args.bench))], command)
         else:
@@ -157,11 +162,16 @@ def main(args: argparse.Namespace) -> int:
     if failed:
         return 2
     covered = coverage(project.results() / kept_evidence.FOLDER, set(commits))
-    others = bool(args.bench) or presence.has_gpu()  # may have measured what is not compiled
-    if not covered.pairs and others:
-        return 0
-    print("\n".join(covered.lines()), file=sys.stderr)
-    return 0 if covered.measured or others else 3
+    ran = counted(project.results(), set(commits), args.bench, begin)
+    compiled = _asks_for_compiled(args.bench)
+    said = covered.lines() if covered.pairs or not ran.lines() else []
+    print("\n".join([*said, *ran.lines()]), file=sys.stderr)
+    return 0 if (compiled and covered.measured) or ran.measured else 3
+
+
+def _asks_for_compiled(patterns: Sequence[str]) -> bool:
+    """Whether ``--bench`` may have asked for what compilers say."""
+    return not patterns or any(re.search(one, "compiled.Kernel.track_launches") for one in patterns)
 
 
 def said_since(begin_ns: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import platform
 import re
@@ -18,13 +19,15 @@ from typing import Literal
 
 from warpwatch import devices, project
 from warpwatch.commands import extras
+from warpwatch.config import isolation, targets
 from warpwatch.config import package as configuration
-from warpwatch.config import targets
 from warpwatch.config.package import Package, load
 from warpwatch.instruments.counters import ncu, rocprof
-from warpwatch.session import utilization
+from warpwatch.session import utilization, versions
 
 SCHEMA_VERSION = 1
+_TRIAL_SECONDS = 120.0
+_SHOWN_TRIALS = 5
 _TORCH = ((2, 11), None)
 _TRITON = ((3, 6), (3, 10))
 # The oldest driver that a CUDA runs on, by its major version, as NVIDIA's release notes say.
@@ -153,6 +156,41 @@ def _workloads() -> Check:
     return Check(name, "ok", f"{len(found)} in {package.workloads}")
 
 
+def _trials() -> Check:
+    """Whether each workload finds its kernel in the newest commit, and builds its inputs."""
+    name = "kernels at HEAD"
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton") is None:
+        return Check(name, "warning", "not tried: torch or triton is missing", False)
+    try:
+        with tempfile.TemporaryDirectory(prefix="warpwatch-") as folder:
+            head = versions.prepare("HEAD", Path(folder) / "head")
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", "warpwatch.commands.setup.trial"],
+                cwd=folder,
+                env=isolation.subprocess_environment(head.environment),
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_TRIAL_SECONDS,
+            )
+        found: dict[str, str] = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        detail = f"no answer within {_TRIAL_SECONDS:.0f} s: the package's import or inputs hang"
+        return Check(name, "missing", detail, remedy="mend the workloads' inputs")
+    except json.JSONDecodeError:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return Check(name, "missing", last[:300], remedy="mend the workloads or the package")
+    except ValueError as error:
+        return Check(name, "missing", str(error), remedy="commit the package, or mend `path`")
+    wrong = {name: text for name, text in found.items() if text}
+    if not wrong:
+        return Check(name, "ok", f"{len(found)} workloads find their kernel and build their inputs")
+    listed = "; ".join(f"{one}: {text}" for one, text in list(wrong.items())[:_SHOWN_TRIALS])
+    more = f"; and {len(wrong) - _SHOWN_TRIALS} more" if len(wrong) > _SHOWN_TRIALS else ""
+    detail = f"{len(wrong)} of {len(found)} workloads cannot run: {listed}{more}"
+    return Check(name, "missing", detail, remedy="mend those workloads' call or args")
+
+
 def _repository() -> Check:
     if shutil.which("git") is None:
         return Check("git", "missing", "not on the PATH", remedy="install git")
@@ -246,6 +284,7 @@ def checks() -> list[Check]:
         _package,
         _workloads,
         _repository,
+        _trials,
         *(lambda target=target: _compiler(target) for target in targets.TARGETS),
         _gpu,
         _counters,
