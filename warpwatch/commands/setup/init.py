@@ -10,13 +10,18 @@ import argparse
 import os
 import shutil
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from warpwatch import project
+from warpwatch.config import isolation
 
-from .proposal import Found, find_packages, launchers, written
+from .proposal import Found, Launcher, find_packages, launchers, written
 
 _STARTER = "starter"
+TRIAL_SECONDS = 90.0  # for all calls; five minutes are for the whole of a first report
 # What ``--workflows`` writes: images, and the workflows that call them.
 _PARTS = ("docker", ".github/workflows")
 # Of a checkout; a wheel is built without them (setup.py).
@@ -61,7 +66,7 @@ def main(args: argparse.Namespace) -> int:
     file.write_text(written(found, calls, problems), encoding="utf-8")
     if calls and not args.no_trial:
         os.environ[project.FILE_VARIABLE] = str(file)
-        problems = _tried()
+        calls, problems = _tried(calls)
         file.write_text(written(found, calls, problems), encoding="utf-8")
     print(file)
     good = len(calls) - len(problems)
@@ -98,23 +103,48 @@ def _chosen(root: Path, named: str | None) -> Found:
     return packages[0]
 
 
-def _tried() -> dict[str, str]:
-    """Why proposed workloads cannot be recorded, by name; nothing is tried without Triton."""
+def _tried(calls: Sequence[Launcher]) -> tuple[list[Launcher], dict[str, str]]:
+    """The calls with arguments that can be recorded, and why others cannot, by name; nothing is
+    tried without Triton. Where shapes do not fit, others are tried while there is time."""
     try:
         import triton  # noqa: F401  # only whether it is there
     except ImportError:
         print("Triton is not installed here: the calls were not tried", file=sys.stderr)
-        return {}
-    from warpwatch.session.compile_pairs import compiled_pairs
-    from warpwatch.workload.configured import all_workloads
+        return list(calls), {}
+    from warpwatch.instruments.compiled.measure import jobs
 
-    names = [one.name for one in all_workloads()]
-    print(f"trying {len(names)} calls without a GPU ...", file=sys.stderr, flush=True)
-    problems = {}
-    for (name, _), found in compiled_pairs([(name, "sm_90") for name in names]):
-        if found.status != "ok":
-            problems[name] = f"{found.status}: {found.detail}"
-    return problems
+    deadline = time.monotonic() + TRIAL_SECONDS
+    environment = isolation.subprocess_environment()
+    good: dict[str, Launcher] = {}
+    problems: dict[str, str] = {}
+    waiting = {
+        one.name: (one, *(replace(one, args=args) for args in one.variants)) for one in calls
+    }
+    print(f"trying {len(calls)} calls without a GPU ...", file=sys.stderr, flush=True)
+    while waiting:
+        asked = {
+            jobs.Job(one.call, "sm_90", one.args, one.backward): one for one, *_ in waiting.values()
+        }
+        for job, found in jobs.measure(list(asked), environment, job_seconds=TRIAL_SECONDS / 3):
+            one = asked[job]
+            if found.status == "ok" and found.evidence["launches"]:
+                good[one.name] = one
+            elif found.status == "ok":
+                problems.setdefault(one.name, "no kernel was launched")
+            else:
+                problems.setdefault(one.name, f"{found.status}: {found.detail}")
+            if time.monotonic() > deadline:
+                break
+        waiting = {
+            name: tuple(left[1:])
+            for name, left in waiting.items()
+            if name not in good and len(left) > 1 and time.monotonic() < deadline
+        }
+    for one in calls:
+        if one.name not in good:
+            problems.setdefault(one.name, f"not tried within {TRIAL_SECONDS:.0f} s")
+    kept = [good.get(one.name, one) for one in calls]
+    return kept, {name: text for name, text in problems.items() if name not in good}
 
 
 def _write_starter(root: Path) -> None:

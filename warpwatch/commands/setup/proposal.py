@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _SKIPPED = {"tests", "test", "docs", "build", "dist", "examples", "benchmarks", "benchmark"}
@@ -14,6 +14,10 @@ _LARGEST_BYTES = 2_000_000
 _SCALARS = {"eps": "1e-6", "epsilon": "1e-6", "scale": "1.0", "alpha": "1.0", "beta": "0.0"}
 _VECTORS = {"weight", "bias", "w", "gamma", "beta_vector", "ln_weight", "ln_bias"}
 _TENSOR, _VECTOR = "bf16[4096,4096]", "bf16[4096]"
+_LABELS = {"target", "targets", "label", "labels", "indices", "ids", "input_ids", "index"}
+_SWITCHES = re.compile(r"(is|use|has|with|in)_|causal$|training$|inplace$|log_")
+# What tensors of more dimensions are tried as where two do not do: heads, sequences, one dimension.
+_OTHER_SHAPES = ("bf16[2,1024,16,128]", "bf16[4,2048,1024]", "bf16[4096]")
 
 
 @dataclass(frozen=True)
@@ -27,11 +31,20 @@ class Found:
 
 @dataclass(frozen=True)
 class Launcher:
-    """A public function that launches a kernel, with arguments that are guessed."""
+    """A public function that launches a kernel, with arguments that are guessed; with a backward
+    where it is differentiable."""
 
     name: str
     call: str
     args: str
+    backward: bool = False
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The arguments with other shapes, for who finds that these do not fit."""
+        if _TENSOR not in self.args:
+            return ()
+        return tuple(self.args.replace(_TENSOR, shape) for shape in _OTHER_SHAPES)
 
 
 def find_packages(root: Path) -> list[Found]:
@@ -70,8 +83,10 @@ def _packages_below(folder: Path) -> Iterator[Path]:
 def _modules(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*.py")):
         inside = path.relative_to(folder).parts[:-1]
-        if not _SKIPPED & set(inside) and path.stat().st_size <= _LARGEST_BYTES:
-            yield path
+        private = any(one.startswith("_") for one in inside)
+        if private or _SKIPPED & set(inside) or path.stat().st_size > _LARGEST_BYTES:
+            continue
+        yield path
 
 
 def _uses_triton(path: Path) -> bool:
@@ -101,13 +116,39 @@ def launchers(found: Found, most: int) -> list[Launcher]:
             tree = ast.parse(path.read_text(encoding="utf-8"))
         except (SyntaxError, UnicodeDecodeError):
             continue
-        for function in _launching(tree):
-            name = f"{function.name}-bf16"
-            if any(one.name == name for one in proposed):
+        differentiable = list(_differentiable(tree))
+        found_here = [
+            *(Launcher(_plain(one.name), f"{module}:{one.name}.apply", args, backward=True)
+              for one, args in differentiable),
+            *(Launcher(one.name, f"{module}:{one.name}", _guessed(one))
+              for one in ([] if differentiable else _launching(tree))),
+        ]  # fmt: skip
+        for one in found_here:
+            name = f"{one.name}-bf16"
+            if any(other.name == name for other in proposed):
                 name = f"{parts[-1].strip('_')}-{name}".lstrip("-")
-            proposed.append(Launcher(name, f"{module}:{function.name}", _guessed(function)))
+            proposed.append(replace(one, name=name))
     names = [one.name for one in proposed]
-    return [one for one in proposed if names.count(one.name) == 1][:most]
+    unique = [one for one in proposed if names.count(one.name) == 1]
+    return sorted(unique, key=lambda one: not one.backward)[:most]
+
+
+def _differentiable(tree: ast.Module) -> Iterator[tuple[ast.ClassDef, str]]:
+    """The public autograd functions of a module, with arguments for what ``forward`` needs."""
+    for one in tree.body:
+        if not isinstance(one, ast.ClassDef) or one.name.startswith("_"):
+            continue
+        if not any(ast.unparse(base).rpartition(".")[2] == "Function" for base in one.bases):
+            continue
+        for method in one.body:
+            if isinstance(method, ast.FunctionDef) and method.name == "forward":
+                yield one, _guessed(method, skip=1)
+
+
+def _plain(name: str) -> str:
+    """``LigerRMSNormFunction`` as a series is called: ``liger_rms_norm``."""
+    words = re.sub(r"(Function|AutoGrad|Autograd|Fn|Func)$", "", name) or name
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", words).lower()
 
 
 def _launching(tree: ast.Module) -> list[ast.FunctionDef]:
@@ -141,11 +182,11 @@ def _called(function: ast.FunctionDef) -> set[str]:
     }
 
 
-def _guessed(function: ast.FunctionDef) -> str:
-    """Arguments for the parameters that have no default."""
+def _guessed(function: ast.FunctionDef, skip: int = 0) -> str:
+    """Arguments for the parameters that have no default, ``skip`` of them passed over."""
     given = function.args
     every = [*given.posonlyargs, *given.args]
-    needed = [_guess(one) for one in every[: len(every) - len(given.defaults)]]
+    needed = [_guess(one) for one in every[skip : len(every) - len(given.defaults)]]
     for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
         if default is None:
             needed.append(f"{one.arg}={_guess(one)}")
@@ -154,13 +195,20 @@ def _guessed(function: ast.FunctionDef) -> str:
 
 def _guess(parameter: ast.arg) -> str:
     kind = ast.unparse(parameter.annotation) if parameter.annotation else ""
-    if parameter.arg.lower() in _SCALARS or kind == "float":
-        return _SCALARS.get(parameter.arg.lower(), "1.0")
-    if kind == "int":
-        return "128"
-    if kind == "bool":
+    name = parameter.arg.lower().strip("_")
+    if "Optional" in kind or "None" in kind:
+        return "none"
+    if name in _SCALARS or kind == "float":
+        return _SCALARS.get(name, "1.0")
+    if kind == "int" or name.startswith(("num_", "n_")):
+        return "-100" if name == "ignore_index" else "8" if "group" in name else "128"
+    if kind == "bool" or _SWITCHES.search(name):
         return "false"
-    return _VECTOR if parameter.arg.lower() in _VECTORS else _TENSOR
+    if kind == "str" or name == "reduction":
+        return "mean"
+    if name in _LABELS:
+        return "i64[4096]"
+    return _VECTOR if name in _VECTORS or name.endswith(("weight", "bias")) else _TENSOR
 
 
 def written(found: Found, calls: Sequence[Launcher], problems: Mapping[str, str]) -> str:
@@ -201,5 +249,6 @@ def written(found: Found, calls: Sequence[Launcher], problems: Mapping[str, str]
             f'{hidden}name = "{one.name}"',
             f'{hidden}call = "{one.call}"',
             f'{hidden}args = "{one.args}"',
+            *([f"{hidden}backward = true"] if one.backward else []),
         ]
     return "\n".join(lines) + "\n"

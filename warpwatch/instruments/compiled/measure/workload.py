@@ -132,7 +132,10 @@ class _Asked:
         name, _ = self.package
         path = self.function.partition(":")[0].removeprefix(name).lstrip(".")
         below = self.kernel or ":".join((path, self.function.partition(":")[2])).strip(":")
-        return find_kernel(sys.modules[name], below) if name in sys.modules and below else None
+        try:
+            return find_kernel(sys.modules[name], below) if name in sys.modules and below else None
+        except Exception:  # a module may raise anything on import
+            return None
 
     def is_to_blame(self, error: BaseException) -> bool:
         """Whether code under test was at work when ``error`` was raised: the package's, or that of
@@ -262,11 +265,12 @@ def _import_package(workload: Workload) -> str:
     name = configuration.load().name
     try:
         package: Any = importlib.import_module(name)
+        kernel = find_kernel(package, workload.kernel)
     except Exception as error:  # a broken commit may raise anything on import
         raise _UnavailableError(
             "import failed", f"import {name}: {errors.located(error, name)}"[:300]
         ) from (error)
-    if find_kernel(package, workload.kernel) is None:
+    if kernel is None:
         raise _UnavailableError("not applicable", f"{name} has no {workload.kernel}")
     return name
 
