@@ -60,6 +60,11 @@ COMMANDS: Mapping[str, Command] = {
         "say what the compilers make of a Triton function or a workload, without a GPU",
         "warpwatch inspect fastops:gelu --args 'bf16[4096,4096]'",
     ),
+    "record": Command(
+        "compiled.record",
+        "run an existing script or pytest without a GPU, and make each call a workload",
+        "warpwatch record -- python benchmarks/rms_norm.py",
+    ),
     "simulate": Command(
         "compiled.simulate",
         "run Gluon kernels on this CPU and find races, missing fences and deadlocks",

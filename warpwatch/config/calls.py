@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, fields
 from typing import Any
@@ -24,6 +25,9 @@ class Call:
         reference: A function of the same arguments that gives the right answer.
         flops: Floating-point operations of one call; 0 where nobody says.
         group: The table that the workload belongs to.
+
+    A table may also ``sweep``: names of parameters with lists of values. Each combination is a call
+    of its own, its values put into ``args`` where ``{name}`` stands, and into the name.
     """
 
     name: str
@@ -51,16 +55,46 @@ def calls_of(tables: Any) -> tuple[tuple[Call, ...], list[str]]:
         place = f"[[workload]] {number}"
         if isinstance(table.get("name"), str):
             place += f" ({table['name'][:60]})"
-        wrong = [f"{place} {mistake}" for mistake in _mistakes(table)]
-        mistakes += wrong
+        swept, wrong = _swept(dict(table))
+        wrong = wrong or [one for each in swept for one in _mistakes(each)]
+        mistakes += [f"{place} {mistake}" for mistake in dict.fromkeys(wrong)]
         if not wrong:
-            calls.append(Call(**table))
+            calls += [Call(**one) for one in swept]
     names = [one.name for one in calls]
     mistakes += [
         f"[[workload]]: two are called {name!r}; names must differ"
         for name in sorted({one for one in names if names.count(one) > 1})
     ]
     return tuple(calls), mistakes
+
+
+def _swept(table: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The tables that one with ``sweep`` stands for."""
+    sweep = table.pop("sweep", None)
+    if sweep is None:
+        return [table], []
+    good = isinstance(sweep, dict) and all(
+        key.isidentifier() and isinstance(values, list) and values
+        and all(isinstance(one, int | float | str) for one in values)
+        for key, values in sweep.items()
+    )  # fmt: skip
+    args, name = table.get("args", ""), table.get("name", "")
+    if not good or not sweep:
+        return [], ["sweep: expected lists of values, such as sweep = { M = [1024, 4096] }"]
+    if not isinstance(args, str) or not isinstance(name, str):
+        return [table], []
+    unused = [key for key in sweep if f"{{{key}}}" not in args]
+    if unused:
+        return [], [f"sweep: args names no {{{unused[0]}}}"]
+    found = []
+    for values in itertools.product(*sweep.values()):
+        given = dict(zip(sweep, values, strict=True))
+        text = args
+        for key, value in given.items():
+            text = text.replace(f"{{{key}}}", str(value))
+        ending = "".join(f"-{key}{value}" for key, value in given.items())
+        found.append({**table, "name": f"{name}{ending}", "args": text})
+    return found, []
 
 
 def _mistakes(table: dict[str, Any]) -> list[str]:

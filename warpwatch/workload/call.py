@@ -7,9 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from warpwatch.config.arguments import TensorSpec, parse_arguments
+from warpwatch.config.arguments import TensorSpec, parse_arguments, tensors
 
 from .base import Inputs, Values, Workload
+from .tensors import made
 
 _BYTES = {"64": 8, "32": 4, "16": 2, "8": 1, "bool": 1}
 _NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
@@ -62,30 +63,20 @@ class CallWorkload(Workload):
 
     def _tensors(self) -> list[TensorSpec]:
         positional, keywords = parse_arguments(self.arguments)
-        return [one for one in (*positional, *keywords.values()) if isinstance(one, TensorSpec)]
+        return tensors((*positional, *keywords.values()))
 
     def inputs(self, device: str, seed: int = 0, values: Values = "random") -> Inputs:
         import torch
 
         generator = torch.Generator(device).manual_seed(seed) if values == "random" else None
 
-        def made(value: Any) -> Any:
-            if not isinstance(value, TensorSpec):
-                return value
-            dtype = getattr(torch, value.dtype)
-            if not (dtype.is_floating_point or dtype.is_complex):
-                return torch.zeros(value.shape, dtype=dtype, device=device)
-            if generator is None:
-                tensor = torch.empty(value.shape, dtype=dtype, device=device)
-            else:
-                drawn = torch.randn(value.shape, generator=generator, device=device)
-                tensor = drawn.to(dtype)
-            return tensor.requires_grad_() if self.backward else tensor
+        def built(value: Any) -> Any:
+            return made(value, device, backward=self.backward, generator=generator)
 
         positional, keywords = parse_arguments(self.arguments)
         return {
-            "positional": tuple(map(made, positional)),
-            "keywords": {name: made(value) for name, value in keywords.items()},
+            "positional": tuple(map(built, positional)),
+            "keywords": {name: built(value) for name, value in keywords.items()},
         }
 
     def call(self, inputs: Inputs) -> Any:
@@ -120,11 +111,11 @@ def _with_gradients(output: Any, inputs: Inputs) -> Any:
     import torch
     from torch.utils._pytree import tree_flatten
 
-    def tensors(tree: Any) -> list[torch.Tensor]:
+    def with_gradient(tree: Any) -> list[torch.Tensor]:
         found = tree_flatten(tree)[0]
         return [one for one in found if isinstance(one, torch.Tensor) and one.requires_grad]
 
-    outputs, leaves = tensors(output), tensors(dict(inputs))
+    outputs, leaves = with_gradient(output), with_gradient(dict(inputs))
     if not outputs:
         raise ValueError("backward = true: no output depends on a tensor that requires a gradient")
     grads = [torch.ones_like(one) for one in outputs]
@@ -140,10 +131,9 @@ def _size(tensor: TensorSpec) -> int:
 def dtype_name(arguments: str) -> str:
     """The dtype that stands for a call: that of its first floating-point tensor, else ``fp32``."""
     positional, keywords = parse_arguments(arguments)
-    for value in (*positional, *keywords.values()):
-        if isinstance(value, TensorSpec):
-            if value.dtype in _NAMES:
-                return _NAMES[value.dtype]
-            if value.dtype.startswith("float8"):
-                return "fp8"
+    for value in tensors((*positional, *keywords.values())):
+        if value.dtype in _NAMES:
+            return _NAMES[value.dtype]
+        if value.dtype.startswith("float8"):
+            return "fp8"
     return "fp32"

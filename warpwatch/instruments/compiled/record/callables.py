@@ -13,7 +13,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from warpwatch.config.arguments import TensorSpec, parse_arguments
+from warpwatch.config.arguments import parse_arguments
+from warpwatch.workload.tensors import made
 
 
 class UsageError(ValueError):
@@ -53,26 +54,15 @@ def find(name: str) -> Callable[..., Any]:
 def prepare(name: str, arguments: str, *, backward: bool) -> Callable[[], Any]:
     """A call without arguments. To be used under a recording driver: modules may ask at import
     which GPU there is."""
-    import torch
-
     function = find(name)
     positional, keywords = parse_arguments(arguments)
     _check(name, function, positional, keywords)
 
-    def make(value: Any) -> Any:
-        if not isinstance(value, TensorSpec):
-            return value
-        dtype = getattr(torch, value.dtype)
-        if not (dtype.is_floating_point or dtype.is_complex):
-            return torch.zeros(value.shape, dtype=dtype, device="cuda")
-        tensor = torch.empty(value.shape, dtype=dtype, device="cuda")
-        return tensor.requires_grad_() if backward else tensor
-
-    made = [make(value) for value in positional]
-    made_keywords = {key: make(value) for key, value in keywords.items()}
+    arguments_made = [made(value, "cuda", backward=backward) for value in positional]
+    keywords_made = {k: made(value, "cuda", backward=backward) for k, value in keywords.items()}
 
     def call() -> Any:
-        output = function(*made, **made_keywords)
+        output = function(*arguments_made, **keywords_made)
         if backward:
             _run_backward(output)
         return output
