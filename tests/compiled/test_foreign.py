@@ -116,6 +116,17 @@ def test_a_choice_made_on_a_card_is_recorded_in_its_place(
     assert space["why"].startswith("the first that fits (the one chosen on a card is not")
 
 
+def test_what_tuners_chose_is_found_in_this_process() -> None:
+    tuner: Any = foreign_kernels.tuned_copy
+    tuner.cache[4096, "torch.float32"] = tuner.configs[1]
+    try:
+        found = [one for one in choices.made_here("sm_90") if one.kernel == "tuned_copy"]
+    finally:
+        tuner.cache.clear()
+    key, configuration = "(4096, 'torch.float32')", str(tuner.configs[1])
+    assert found == [choices.Choice("sm_90", "tuned_copy", key, configuration)]
+
+
 def test_a_broken_lock_file_names_its_remedy(tmp_path: Path) -> None:
     path = tmp_path / choices.FILE_NAME
     path.write_text(json.dumps({"schema": 2, "choices": []}))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.reports import trees
+from warpwatch.commands.compiled import inspect
 from warpwatch.commands.gpu import compare
 from warpwatch.config import metrics
 from warpwatch.instruments.compiled.diff import comparison
@@ -122,3 +123,24 @@ def test_a_space_in_another_order_is_named() -> None:
     (said,) = search_space.changes(space(FIRST, FIRST, SECOND), space(SECOND, SECOND, FIRST))
     assert said == "k: another search space, 2 -> 2 configurations: in another order"
     assert search_space.changes(space(FIRST, FIRST), space(FIRST, FIRST)) == []
+
+
+def test_a_backward_says_its_forwards_causes_once() -> None:
+    causes = ("k: registers 32 -> 40", "k: grid 1 -> 2")
+    own = "k_backward: registers 8 -> 9"
+    lines = inspect.lines(
+        [
+            comparison.Compared("norm", "sm_90", "HURT", causes=causes),
+            comparison.Compared("norm-backward", "sm_90", "HURT", causes=(*causes, own)),
+            comparison.Compared("norm", "gfx942", "HURT", causes=causes[:1]),
+        ]
+    )
+    assert [line.strip() for line in lines] == [
+        "HURT       sm_90   norm",
+        *causes,
+        "HURT       sm_90   norm-backward",
+        own,
+        "2 causes as of norm",
+        "HURT       gfx942  norm",
+        causes[0],
+    ]

@@ -22,10 +22,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 from warpwatch import devices
-from warpwatch.config import isolation
+from warpwatch.config import choices, isolation
 from warpwatch.config import package as configuration
 from warpwatch.instruments.gpu import ceilings, latency, measuring
 from warpwatch.instruments.gpu.card import carve_outs, clocks
@@ -79,6 +80,8 @@ def main() -> int:
         begin(names)
         lost = False
         for outcome in measure(names):
+            if "lock" in request:  # before it is told: who has the last outcome ends this process
+                choices.write(Path(request["lock"]), choices.made_here(_target_here()))
             _tell(answers, {"outcome": outcome.to_json()})
             lost = lost or outcome.status == "device lost"
             if outcome.status == "hung":
@@ -86,6 +89,16 @@ def main() -> int:
         if lost:
             return 1  # the context is gone: a fresh process takes what is left
     return 0
+
+
+def _target_here() -> str:
+    """The target that the card of this process is, as configurations call it."""
+    import torch
+
+    if torch.version.hip:
+        return str(torch.cuda.get_device_properties(0).gcnArchName).split(":")[0]
+    major, minor = torch.cuda.get_device_capability(0)
+    return f"sm_{major}{minor}"
 
 
 def _make_ready() -> None:

@@ -264,10 +264,18 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
 def lines(compared: Sequence[comparison.Compared]) -> list[str]:
     """A comparison as text: one line for each that is not the same, its causes indented."""
     found = []
+    said: dict[tuple[str, str], str] = {}  # a backward holds the kernels of its forward again
     for one in compared:
         if one.word == "same":
             continue
         moved = ", ".join(str(change) for change in (*one.verdicts, *one.evidence))
         found.append(f"{one.word:10s} {one.target:7s} {one.name}  {moved}".rstrip())
-        found += [f"           {cause}" for cause in one.causes]
+        again: dict[str, int] = {}
+        for cause in one.causes:
+            first = said.setdefault((one.target, cause), one.name)
+            if first == one.name:
+                found.append(f"           {cause}")
+            else:
+                again[first] = again.get(first, 0) + 1
+        found += [f"           {count} causes as of {name}" for name, count in again.items()]
     return found

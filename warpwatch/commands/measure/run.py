@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 
 from warpwatch.commands.compiled import inspect
-from warpwatch.config import targets
+from warpwatch.config import choices, targets
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments import presence
 from warpwatch.instruments.compiled.diff import sides
@@ -23,11 +23,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", action="append", metavar="NAME", help="may be repeated; default: all"
     )
+    parser.add_argument(
+        "--lock",
+        action="store_true",
+        help=f"keep what autotuners choose on this GPU in {choices.FILE_NAME}: it is compiled then",
+    )
     parser.add_argument("--json", metavar="FILE", help="write everything to FILE; - is stdout")
 
 
 def main(args: argparse.Namespace) -> int:
     workload = load_workloads().get(args.workload)
+    if args.lock and not presence.has_gpu():
+        raise ValueError("--lock: there is no GPU here, and only one can choose")
     chosen = [targets.get(name) for name in args.target or [one.name for one in targets.TARGETS]]
     asked = [jobs.Job(workload.name, target.name, is_workload=True) for target in chosen]
     with sides.opened(".") as side:
@@ -37,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
         "results": [inspect.document(one) for one in results],
     }
     inspect.write(args.json, content, last=False)
-    measured = _on_this_gpu(workload.name)
+    measured = _on_this_gpu(workload.name, lock=args.lock)
     if measured is not None:
         content["measured"] = asdict(measured)
     inspect.write(args.json, content)
@@ -57,9 +64,17 @@ def main(args: argparse.Namespace) -> int:
     return inspect.exit_code(results)
 
 
-def _on_this_gpu(name: str) -> Outcome | None:
-    """Measured in a process of its own: a call that hangs is ended."""
+def _on_this_gpu(name: str, *, lock: bool) -> Outcome | None:
+    """Measured in a process of its own: a call that hangs is ended. ``lock`` keeps what its tuners
+    choose."""
     if not presence.has_gpu():
         return None
-    session = Session({"mode": "latency", "methods": list(latency.METHODS)})
-    return session.run([name])[name]
+    request: dict[str, object] = {"mode": "latency", "methods": list(latency.METHODS)}
+    if lock:
+        request["lock"] = str(choices.place())
+    before = choices.read(choices.place())
+    outcome = Session(request).run([name])[name]
+    if lock:
+        kept = choices.read(choices.place())
+        print(f"{len(set(kept) - set(before))} new choices in {choices.place()}", file=sys.stderr)
+    return outcome
