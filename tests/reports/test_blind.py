@@ -63,7 +63,8 @@ def test_values_of_benchmarks_are_counted(tmp_path: Path) -> None:
 def _git(repository: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.invalid")
     command = ["git", "-C", str(repository), *identity, *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    return done.stdout.strip()
 
 
 @pytest.mark.parametrize("touched", ["own", "imported"])

@@ -130,7 +130,8 @@ class Calls:
             one.function = found
             if method == "backward":
                 return one
-            path, function, skip = f"{module}:{owner}.{_APPLY}", found.forward, 1
+            function, skip = getattr(found, "forward", None), 1
+            path = f"{module}:{owner}.{_APPLY}"
         elif "<locals>" in code.co_qualname or (names and names[0] in ("self", "cls")):
             one.why = "a method, or a function inside another"
             return one
