@@ -100,7 +100,7 @@ def test_head_dims_between_powers_of_two_multiply_fewer_columns(
 def test_the_forward_pass_is_cut_as_was_timed(
     rows: int, n_heads: int, options: dict, consumers: int, block_n: int, pairs: bool
 ) -> None:
-    """By the times of docs/hopper/forward.md."""
+    """By the times of docs/log/kernels/hopper/forward.md."""
     from kernels.attention.hopper.forward import launch as forward
 
     given = {"head_dim": 128, "causal": False, "seqlen_k": rows} | options
@@ -128,7 +128,7 @@ def test_the_forward_pass_is_cut_as_was_timed(
 def test_one_tile_a_program_where_there_are_no_more(
     rows: int, n_heads: int, options: dict, once: bool
 ) -> None:
-    """By the times of docs/hopper/forward.md."""
+    """By the times of docs/log/kernels/hopper/forward.md."""
     from kernels.attention.hopper.forward import launch as forward
 
     given = {"head_dim": 64, "causal": False, "seqlen_k": rows} | options
@@ -153,7 +153,7 @@ def test_one_tile_a_program_where_there_are_no_more(
 def test_the_next_tile_is_found_early_where_that_was_timed(
     rows: int, n_heads: int, options: dict, ahead: bool
 ) -> None:
-    """By the times of docs/hopper/forward.md."""
+    """By the times of docs/log/kernels/hopper/forward.md."""
     from kernels.attention.hopper.forward import launch as forward
 
     given = {"head_dim": 64, "causal": False, "seqlen_k": rows} | options

@@ -60,7 +60,7 @@ def test_portable_backward_serves_what_hoppers_does_not_take(options) -> None:
 def test_portable_backward_serves_short_sequences_of_many_programs(
     head_dim: int, length: int, causal: bool, batch: int, kv_heads: int, portable: bool
 ) -> None:
-    """By the times of docs/hopper/backward.md."""
+    """By the times of docs/log/kernels/hopper/backward.md."""
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
     from warpwatch.instruments.compiled.record import driver
 
@@ -85,7 +85,7 @@ def test_portable_backward_serves_short_sequences_of_many_programs(
 def test_two_kernels_serve_short_sequences_and_wide_heads(
     head_dim: int, length: int, causal: bool, two_kernels: bool
 ) -> None:
-    """By the times of docs/hopper/backward-two-kernels.md."""
+    """By the times of docs/log/kernels/hopper/backward-two-kernels.md."""
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
 
     seen = exactness.keys_seen(length, causal, 0, None, length)
@@ -104,7 +104,7 @@ def test_two_kernels_serve_short_sequences_and_wide_heads(
 def test_two_kernels_serve_narrow_windows_and_wide_heads(
     head_dim: int, window: int, two_kernels: bool
 ) -> None:
-    """By the times of docs/hopper/backward.md."""
+    """By the times of docs/log/kernels/hopper/backward.md."""
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
 
     seen = exactness.keys_seen(8192, True, 0, -window, 8192)
@@ -134,7 +134,7 @@ def test_two_kernels_of_two_stages_are_refused_where_they_would_never_end() -> N
 def test_portable_backward_serves_narrow_windows_up_to_head_dim_64(
     head_dim: int, window: int, kv_heads: int, portable: bool
 ) -> None:
-    """By the times of docs/hopper/backward.md."""
+    """By the times of docs/log/kernels/hopper/backward.md."""
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
 
     q = torch.empty((1, 8192, 32, head_dim), dtype=torch.bfloat16, device="meta")
@@ -159,7 +159,7 @@ def test_portable_backward_serves_narrow_windows_up_to_head_dim_64(
 def test_portable_backward_serves_packed_sequences_that_are_short(
     batch: int, longest: int, causal: bool, portable: bool
 ) -> None:
-    """By the times of docs/hopper/backward.md, of 16,384 tokens."""
+    """By the times of docs/log/kernels/hopper/backward.md, of 16,384 tokens."""
     from kernels.attention.common.packed.sequences import Packed
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
     from warpwatch.instruments.compiled.record import driver

@@ -259,7 +259,7 @@ def test_a_workload_that_chooses_nothing_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 def test_every_kept_sweep_is_told_of_and_holds_against_what_was_chosen():
-    folder = ROOT / "docs" / "tuning"
+    folder = ROOT / "docs" / "log" / "kernels" / "tuning"
     page = (folder / "README.md").read_text(encoding="utf-8")
     kept = sorted(folder.glob("*.json"))
     assert len(kept) >= 2

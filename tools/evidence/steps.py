@@ -267,7 +267,7 @@ TIMED: tuple[Step, ...] = (
         "speed-scores",
         ("-m", "tools.kernels.speed.scores"),
         60,
-        "what options of scores cost, as docs/performance.md has them",
+        "what options of scores cost, as docs/log/kernels/performance.md has them",
         must=r"^backward block mask",
         tells=r"^(forward|backward) +(softcap|dropout)",
         timed=True,
