@@ -64,7 +64,8 @@ class Barrier:
 class Meeting:
     """A barrier of the multiprocessor (bar.sync, bar.arrive), by its number."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.name = f"named barrier {number}"
         self.threads = self.times = 0
         self.coming = np.zeros(SOMEBODIES, np.int64)
         self.known = np.zeros(SOMEBODIES, np.int64)

@@ -121,8 +121,10 @@ class Program:
         barrier.learn(self.now, parity)
 
     def meet(self, number: int, threads: int, stays: bool) -> None:
-        meeting = self.meetings.setdefault(number, Meeting())
+        meeting = self.meetings.setdefault(number, Meeting(number))
         who = self.now
+        if self.log is not None:
+            self.log.arrives(meeting, who, "arrive at")
         np.maximum(meeting.coming, who.known, out=meeting.coming)
         who.tick()
         meeting.threads += 32 * who.warps
@@ -133,9 +135,13 @@ class Program:
             meeting.threads, meeting.times = 0, time + 1
             np.maximum(meeting.known, meeting.coming, out=meeting.known)
             meeting.coming[:] = 0
+            if self.log is not None:
+                self.log.completes(meeting)
         if stays:
             self.wait_until(lambda: meeting.times > time, f"barrier {number} of {threads} threads")
             np.maximum(who.known, meeting.known, out=who.known)
+            if self.log is not None:
+                self.log.waits(meeting, time + 1, who)
         else:
             self.let_others()
 
