@@ -139,7 +139,18 @@ def _multiprocessors(device: int) -> int:
 
 
 def check_hopper_features() -> dict[str, bool | str]:
-    """What the active GPU offers of the features that came with Hopper; all False without a GPU."""
+    """The features of Hopper that the active GPU has.
+
+    Returns:
+        ``target``, its name such as sm_90, "none" without a GPU; and whether it has
+        ``tma_available``, ``wgmma_available``, ``warp_specialization_available`` and
+        ``fp8_available``.
+
+    Examples:
+        >>> from kernels import check_hopper_features
+        >>> sorted(check_hopper_features())[:2]
+        ['fp8_available', 'target']
+    """
     try:
         target = current()
     except RuntimeError:

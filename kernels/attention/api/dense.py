@@ -41,58 +41,80 @@ def flash_attention(
     v_scale: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """``softmax(q @ k^T * softmax_scale) @ v``, no score matrix in memory; one launch.
+    """Attention, ``softmax(q @ k^T * softmax_scale) @ v``, with no score matrix in memory.
 
-    q: (batch, seqlen_q, heads, head_dim); k: (batch, seqlen_k, kv_heads, head_dim) and v: (batch,
-    seqlen_k, kv_heads, head_dim_v) of the same dtype, fp16, bf16 or fp32, with any strides: a
-    transposed view costs no copy. ``heads`` is a multiple of ``kv_heads``: query head h reads key
-    head h // (heads // kv_heads). Up to 16 queries of 16 bits over 512 keys or more, whose scores
-    go through nothing else, are decoded: heads packed, keys split over the device, two launches;
-    on Hopper up to 256 over 1024 keys, where their tiles would leave most of the device idle.
+    One launch. Rows that see no key give 0, and -inf as log-sum-exp. Outputs and gradients are the
+    same bits at every run. Portable kernels serve every option; on Hopper others take over where
+    they are faster. Up to 16 queries of 16 bits over 512 keys or more, without an option of scores,
+    are decoded: heads packed, keys split over the device, two launches. On Hopper so are up to 256
+    over 1024 keys, where their tiles would leave much of the device idle.
 
-    ``causal`` is aligned bottom-right: the last query sees every key, so query i sees key j when
-    j <= i + seqlen_k - seqlen_q. A row that sees no key gives 0, and -inf as log-sum-exp.
-    ``window_size`` (left, right) lets it see that many keys before and after its own alone, -1 for
-    all of them; what no query sees is not read, forward or backward. ``attention_chunk`` lets it
-    see keys of its own chunk alone (Llama 4): chunks are so many keys each from the first key on,
-    and query i is in that of key i + seqlen_k - seqlen_q. Without a bias and a block mask. Several
-    chunks are entries of a batch where they are whole and queries are as many as keys, else packed
-    sequences (``flash_attention_varlen``): dropout draws by chunk, and a batch whose rows do not
-    follow one another is copied.
-    ``softmax_scale`` is 1 / sqrt(head_dim) by default.
+    A score goes through the options in this order: softcap, ALiBi, bias. docs/kernels/attention.md
+    has an example of each.
 
-    What else a score goes through, in this order, on portable kernels: ``softcap`` above 0 makes
-    it softcap * tanh(score / softcap) (Gemma 2). ``alibi_slopes``, (heads,) or (batch, heads),
-    takes slope * |i + seqlen_k - seqlen_q - j| away (ALiBi, bottom-right as in FlashAttention-2);
-    they get no gradient, as there. ``bias``, fp16, bf16 or fp32 that broadcasts to (batch, heads,
-    seqlen_q, seqlen_k), is added; bool hides a key where it is false. It is read as it lies, with
-    any strides. Its gradient is written for every score, in its dtype or, where it broadcasts, in
-    fp32 to be summed by torch: that takes as much memory. ``sinks``, (heads,), is one more score of
-    every row that has no value (gpt-oss): it takes weight, counts in the log-sum-exp, which is the
-    sink where a row sees no key, and gets a gradient. Slopes and sinks are read in fp32; of fp16 or
-    bf16 they are converted by a small launch. With ``dropout_p`` that part of the weights is
-    dropped and the rest divided by 1 - dropout_p; which ones follows from ``dropout_seed``, an int
-    or an int64 tensor of one number on the device, and from batch, head, query and key alone.
-    Without a seed one is drawn from torch's generator. ``block_mask``, bool (batch or 1, heads or
-    1, ceil(seqlen_q / block_size[0]), ceil(seqlen_k / block_size[1])), hides blocks of scores where
-    it is false, forward and backward: what is hidden is not read. Block sizes are multiples of 128.
+    Args:
+        q: (batch, seqlen_q, heads, head_dim), fp16, bf16 or fp32, with any strides: a transposed
+            view costs no copy. Or e4m3 in the flavour of the hardware, forward only: float8_e4m3fn
+            on sm_89 and later and gfx950, float8_e4m3fnuz on gfx942. head_dim is 1 to 256.
+        k: (batch, seqlen_k, kv_heads, head_dim), of q's dtype. ``heads`` is a multiple of
+            ``kv_heads``: query head h reads key head h // (heads // kv_heads).
+        v: (batch, seqlen_k, kv_heads, head_dim_v), of q's dtype. head_dim_v may differ from
+            head_dim.
+        causal: Query i sees key j where j <= i + seqlen_k - seqlen_q: aligned to the bottom right,
+            so that the last query sees every key.
+        window_size: (left, right), the keys before and after its own that a query sees; -1 for all.
+            Keys that no query sees are not read, forward or backward.
+        attention_chunk: Keys a chunk has, counted from the first key. A query sees only the keys of
+            its own chunk; query i is in that of key i + seqlen_k - seqlen_q. Not with a bias or
+            block mask. Whole chunks of as many queries as keys are entries of a batch, others
+            packed sequences: dropout draws by chunk, and a batch whose rows do not follow one
+            another is copied.
+        softmax_scale: 1 / sqrt(head_dim) by default.
+        softcap: Above 0 a score becomes softcap * tanh(score / softcap).
+        alibi_slopes: (heads,) or (batch, heads). A score loses slope * |i + seqlen_k - seqlen_q -
+            j|. They get no gradient. fp16 and bf16 are converted to fp32 by a small launch.
+        sinks: (heads,), one more score of every row, without a value. It takes weight, counts in
+            the log-sum-exp, which is the sink where a row sees no key, and gets a gradient.
+        bias: Broadcasts to (batch, heads, seqlen_q, seqlen_k) and is read as it lies. fp16, bf16 or
+            fp32 is added; bool hides a key where it is false. Its gradient is written for every
+            score, in its dtype or, where it broadcasts, in fp32 to be summed by torch.
+        dropout_p: This share of the weights is dropped, the others are divided by 1 - dropout_p.
+        dropout_seed: An int, or an int64 tensor of one number on the device. It decides with batch,
+            head, query and key which weights are dropped. By default drawn from torch's generator.
+        block_mask: bool (batch or 1, heads or 1, ceil(seqlen_q / block_size[0]), ceil(seqlen_k /
+            block_size[1])). Blocks of scores where it is false are hidden and not read.
+        block_size: (queries, keys) of a block of ``block_mask``, multiples of 128.
+        exact_gradients: Take the rounding of the output from 16-bit gradients, by a launch that
+            works where a row has one heavy weight. Without it they keep it, as in FlashAttention.
+        return_lse: Return the log-sum-exp, too. It is differentiable.
+        q_scale: Of e4m3 only, as the next two: the fp32 factor of q. One value, one a head, or one
+            a sequence and head (batch, heads); of q also (batch, kv_heads), which a launch repeats.
+            1 by default. On Hopper, where its own kernel serves, a head whose q_scale times k_scale
+            is below 0 is NaN, and so is its log-sum-exp.
+        k_scale: The factor of k.
+        v_scale: The factor of v.
+        out_dtype: Of e4m3 only: bf16 (the default), fp16 or fp32. Weights are rounded to e4m3.
 
-    ``return_lse`` adds the log-sum-exp of every row: (batch, heads, seqlen_q), fp32. Both are
-    differentiable; gradients are the same bits at every run. Those of 16 bits would hold the
-    rounding of the output, which in rows of one heavy weight is most of what they are: a launch
-    takes it from them in blocks that have such rows, which the forward pass tells; where all have,
-    gradients took 1.3 to 1.7 times as long on an H200 (docs/attention.md). Without
-    ``exact_gradients`` they keep it, as FlashAttention has it. Under ``torch.autocast`` q, k and v
-    are cast to its dtype.
+    Returns:
+        (batch, seqlen_q, heads, head_dim_v), of q's dtype; with ``return_lse`` also the
+        log-sum-exp, fp32 (batch, heads, seqlen_q). Under ``torch.autocast`` q, k and v are cast to
+        its dtype first.
 
-    q, k and v may also be e4m3 in the flavour of the hardware (float8_e4m3fn on sm_89 and later
-    and gfx950, float8_e4m3fnuz on gfx942), forward alone. ``q_scale``, ``k_scale`` and ``v_scale``
-    are then what they are multiplied by, fp32 tensors of one value, of one a head of theirs or of
-    one a sequence and head, (batch, heads), 1 by default; ``q_scale`` also of one a sequence and
-    key head, (batch, kv_heads), as FlashAttention-3 has it, which a small launch repeats.
-    ``out_dtype`` is bf16 by default. Weights are rounded to e4m3. Scales below 0 are right but on
-    Hopper, where its own kernel serves (docs/attention.md): there a head whose ``q_scale`` times
-    ``k_scale`` is below 0 is NaN, also its log-sum-exp.
+    Raises:
+        TypeError: An argument is no tensor or no number.
+        ValueError: A shape, dtype, device or value does not fit. The message names the argument,
+            the expected value, the value that came, and the remedy.
+        NotImplementedError: An option of scores with e4m3, or forward-mode differentiation.
+
+    Examples:
+        >>> import torch
+        >>> from kernels import flash_attention
+        >>> q, k, v = torch.randn(3, 1, 64, 2, 32).unbind()
+        >>> out, lse = flash_attention(q, k, v, causal=True, return_lse=True)
+        >>> out.shape, lse.shape
+        (torch.Size([1, 64, 2, 32]), torch.Size([1, 2, 64]))
+        >>> torch.equal(out[:, 0], v[:, 0])  # the first query sees the first key only
+        True
     """
     low: dict[str, Any] = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
     low["out_dtype"] = out_dtype
@@ -157,12 +179,42 @@ def flash_attention_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of q, k and v for ``out, lse = flash_attention(..., return_lse=True)``.
 
-    What autograd runs, for who keeps outputs himself; without softcap and the like. This lse does
-    not tell which rows have a heavy weight: ``exact_gradients`` takes all for such. The same bits
-    at every run. Under ``torch.autocast`` all but lse are cast to its dtype first. The results have
-    no gradients of their own: where an input requires one, asking for it is an error. Where k or v
-    holds NaN or inf, those of q are NaN: on Hopper at head dims 33 to 128 of all queries of its
-    heads (from 65 on where they see above 1,024 keys in the mean), else of those that see it.
+    For callers who keep outputs themselves; autograd does the same for the others. It knows masks
+    and no option of scores. The gradients are the same bits at every run and have no gradients of
+    their own. Where k or v holds NaN or inf, dq is NaN: on Hopper at head dims 33 to 128 for all
+    queries of its head (from 65 on where they see above 1,024 keys in the mean), elsewhere for
+    those that see it.
+
+    Args:
+        dout: The gradient of ``out``, of its shape and dtype.
+        q: (batch, seqlen_q, heads, head_dim), fp16, bf16 or fp32.
+        k: (batch, seqlen_k, kv_heads, head_dim).
+        v: (batch, seqlen_k, kv_heads, head_dim_v).
+        out: (batch, seqlen_q, heads, head_dim_v), as ``flash_attention`` returned it.
+        lse: fp32 (batch, heads, seqlen_q), contiguous, as ``flash_attention`` returned it.
+        causal: As in the forward pass, like the next two.
+        window_size: As in the forward pass.
+        softmax_scale: As in the forward pass.
+        exact_gradients: Take the rounding of ``out`` from the gradients of all rows. This ``lse``
+            does not say which rows have a heavy weight.
+
+    Returns:
+        dq, dk and dv, with the shapes and dtypes of q, k and v. Under ``torch.autocast`` all but
+        lse are cast to its dtype first.
+
+    Raises:
+        TypeError: An argument is no tensor.
+        ValueError: A shape, dtype or device does not fit.
+        NotImplementedError: Forward-mode differentiation.
+
+    Examples:
+        >>> import torch
+        >>> from kernels import flash_attention, flash_attention_backward
+        >>> q, k, v = torch.randn(3, 1, 64, 2, 32).unbind()
+        >>> out, lse = flash_attention(q, k, v, return_lse=True)
+        >>> dq, dk, dv = flash_attention_backward(torch.ones_like(out), q, k, v, out, lse)
+        >>> torch.allclose(dv.sum(1), torch.full((1, 2, 32), 64.0), atol=1e-3)
+        True
     """
     layout = "(batch, seqlen, heads, head_dim)"
     dout, q, k, v, out = autocast.lowered(dout, q, k, v, out)

@@ -51,57 +51,80 @@ def flash_attention_kvcache(
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Attention of the newest tokens over the keys a cache holds, for decoding; as the
-    ``flash_attn_with_kvcache`` of FlashAttention.
+    """Attention of the newest tokens over the keys a cache holds, for decoding.
 
-    q: (batch, seqlen_q, heads, head_dim), fp16, bf16 or fp32, usually 1 to 16 tokens; more are
-    right too. k_cache: (cache_batch, seqlen_cache, kv_heads, head_dim) and v_cache: (cache_batch,
-    seqlen_cache, kv_heads, head_dim_v), or with ``block_table`` pages (num_pages, page_size,
-    kv_heads, ...), of any size. Any strides. Query head h reads key head
-    h // (heads // kv_heads); all that share one are one program's, so that keys are read once.
+    It has the arguments of FlashAttention's ``flash_attn_with_kvcache``. Nothing waits for the
+    device, so CUDA graphs can hold it. Not differentiable. All query heads that share a key head
+    are one program's: keys are read once. Neither pages nor rows are checked against the cache,
+    which would wait for the GPU; lengths are held within its room.
 
-    ``cache_seqlens``: keys in the cache, int32 (batch,) on the device, or one int for all; all
-    of seqlen_cache by default. ``cache_batch_idx``: int32 (batch,), the row of the cache that is
-    each sequence's, in place of its own number. ``block_table``: int32 (batch, max_pages), the
-    pages of each sequence in order; entries beyond its keys are not read. Neither pages nor rows
-    are checked against the cache, which would wait for the GPU; lengths are held within its room.
+    Args:
+        q: (batch, seqlen_q, heads, head_dim), fp16, bf16 or fp32; usually 1 to 16 tokens. With
+            ``cu_seqlens_q`` (tokens, heads, head_dim).
+        k_cache: (cache_batch, seqlen_cache, kv_heads, head_dim), or with ``block_table`` pages of
+            any size, (num_pages, page_size, kv_heads, head_dim). Any strides. Of q's dtype, or
+            float8_e4m3fn or float8_e4m3fnuz: then widened as it is read, to fp16 (fp32 where q is),
+            by the hardware where it has that flavour, else by its bits, on every target.
+        v_cache: The same of the values, whose head dim may differ.
+        k: (batch, seqlen_new, kv_heads, head_dim), written in place after the keys the cache holds
+            and then seen like them; keys that find no room are not written. With
+            ``cu_seqlens_k_new`` (tokens_new, kv_heads, head_dim). Into an fp8 cache rounded to
+            nearest even, and to the largest where they are too large.
+        v: The same of the values.
+        rotary_cos: (positions, rotary_dim / 2), a position for each key there is room for. It turns
+            the first rotary_dim columns: of k at the positions it is written to; of q from
+            cache_seqlens on, one position a token if ``causal`` or with a window or chunks, else
+            all at that one.
+        rotary_sin: The same of the sines.
+        cache_seqlens: Keys in the cache, int32 (batch,) on the device, or one int for all; the
+            whole room by default. It is not changed.
+        cache_batch_idx: int32 (batch,), the row of the cache that is each sequence's.
+        cache_leftpad: int32 (batch,) on the device: rows at the front of each sequence's cache that
+            are not its own. They are not read, nor is a page of only these. ``cache_seqlens``
+            counts them, and so do rotary positions, as in FlashAttention-3.
+        block_table: int32 (batch, max_pages), the pages of each sequence in order; entries beyond
+            its keys are not read.
+        cu_seqlens_q: int32 (batch + 1,) on the device: sequences have queries of their own number,
+            packed as in ``flash_attention_varlen``. Rows after the last entry give 0, and -inf.
+        cu_seqlens_k_new: int32 (batch + 1,) on the device: new keys of their own number, packed;
+            those after the last entry are not read.
+        max_seqlen_q: The most queries of a sequence, with ``cu_seqlens_q``; rows beyond it are left
+            unwritten.
+        softmax_scale: 1 / sqrt(head_dim) by default.
+        causal: Aligned to the bottom right: the last query sees all keys.
+        window_size: As in ``flash_attention``.
+        attention_chunk: As in ``flash_attention``, counted from a sequence's own first key.
+        softcap: As in ``flash_attention``.
+        alibi_slopes: (heads,) or (batch, heads).
+        sinks: (heads,).
+        rotary_interleaved: Pair columns 2i and 2i + 1, else i and i + rotary_dim / 2.
+        num_splits: Into how many parts the keys of a sequence are split, each a program; 0 for a
+            number that fills the device, chosen from the shapes and whether one length is given for
+            all. Partial results are fp32.
+        return_lse: Return the log-sum-exp, too.
+        k_scale: Of fp8 caches only: keys are held divided by it. fp32 on the device, (), (1,) or
+            (kv_heads,), 1 by default. Those of scale 0 are read as 0.
+        v_scale: The same of the values.
 
-    ``cache_leftpad``: int32 (batch,) on the device, of batches of prompts that were padded on the
-    left: how many rows at the front of each sequence's cache are not its own. They are not read,
-    nor is a page of these alone, and a sequence without a row behind them has no key. Rows are
-    numbered from the first of all: ``cache_seqlens`` counts the padding, and so do the positions of
-    rotary embedding, as FlashAttention-3's.
+    Returns:
+        The shape of q with the values' head dim, of q's dtype; with ``return_lse`` also the
+        log-sum-exp, fp32 (batch, heads, seqlen_q), or packed (heads, tokens). No key gives 0, and
+        -inf. Under ``torch.autocast`` those of q, k and v are cast to its dtype that the cache is
+        not of.
 
-    ``cu_seqlens_q``, ``max_seqlen_q``: sequences have queries of their own number, packed as
-    ``flash_attention_varlen`` takes them: q is (tokens, heads, head_dim), ``cu_seqlens_q`` int32
-    (batch + 1,) on the device, and no sequence has more than ``max_seqlen_q``; rows beyond it are
-    left unwritten. Rows behind the last entry give 0, and -inf.
+    Raises:
+        TypeError: An argument is no tensor or no number.
+        ValueError: A shape, dtype, device or value does not fit, or arguments exclude each other.
+        NotImplementedError: A gradient is needed of an argument.
 
-    ``k``, ``v``: (batch, seqlen_new, kv_heads, ...), written in place behind the keys the cache
-    holds and then seen like them; ``cache_seqlens`` is not changed, and what finds no room is not
-    written. With ``cu_seqlens_k_new``, int32 (batch + 1,) on the device, sequences get keys of
-    their own number, packed: (tokens_new, kv_heads, ...), of which those behind the last entry are
-    not read. ``rotary_cos``, ``rotary_sin``: (positions, rotary_dim / 2), a position for each key
-    there is room for, turn the first rotary_dim columns: of k at the positions it is written to; of
-    q from cache_seqlens on, one position a token if ``causal`` or with a window or chunks, else all
-    at that one. ``rotary_interleaved`` pairs columns 2i and 2i + 1, else i and i + rotary_dim / 2.
-
-    The caches may be float8_e4m3fn or float8_e4m3fnuz and hold keys and values divided by
-    ``k_scale`` and ``v_scale``: fp32 on the device, (), (1,) or (kv_heads,), 1 by default. They are
-    widened as they are read, to fp16, in which the products are then (fp32 where q is): by the
-    hardware where it has that flavour, else by their bits, on every target. New ones are rounded to
-    nearest even, and to the largest where they are too large; those of scale 0 are read as 0.
-
-    ``causal``, ``window_size``, ``attention_chunk`` (of a sequence's own keys),
-    ``softcap``, ``alibi_slopes`` and ``sinks`` as in ``flash_attention``, aligned bottom-right: the
-    last query sees all keys. No key gives 0, and
-    -inf as log-sum-exp. ``num_splits``: into how many parts the keys of a sequence are split, each
-    a program, 0 for a number that fills the device, chosen from the shapes and whether one length
-    is given for all: then sequences whose key heads alone fill it are not split. Partial results
-    are fp32. ``return_lse`` adds (batch, heads, seqlen_q), fp32, or packed (heads, tokens).
-
-    Nothing waits for the device, so CUDA graphs can hold it. Not differentiable. Under
-    ``torch.autocast`` those of q, k and v are cast to its dtype that the cache is not of.
+    Examples:
+        >>> import torch
+        >>> from kernels import flash_attention_kvcache
+        >>> k_cache, v_cache = torch.randn(2, 1, 64, 2, 32).unbind()
+        >>> q, k, v = torch.randn(3, 1, 1, 2, 32).unbind()  # one new token
+        >>> out = flash_attention_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=40, causal=True)
+        >>> out.shape, torch.equal(k_cache[:, 40], k[:, 0])
+        (torch.Size([1, 1, 2, 32]), True)
     """
     q, k, v = autocast.lowered(q, k, v, but=getattr(k_cache, "dtype", None))
     max_seqlen_q = _check_packed(q, cu_seqlens_q, max_seqlen_q)

@@ -26,22 +26,46 @@ def scaled_dot_product_attention(
     *,
     exact_gradients: bool = True,
 ) -> torch.Tensor:
-    """``torch.nn.functional.scaled_dot_product_attention`` for (..., heads, seqlen, head_dim).
+    """``torch.nn.functional.scaled_dot_product_attention``, by the kernels of ``flash_attention``.
 
-    Before the heads any number of batch axes may stand, or none, and heads may be missing too.
-    Batch axes broadcast, and heads without ``enable_gqa``. What is broadcast is read as it lies; of
-    several batch axes those that are no single one in memory, as (2, 1) beside (2, 3), are copied.
-    As torch's, ``is_causal`` is aligned top-left (query i sees key j when j <= i), where
-    ``flash_attention`` aligns bottom-right; the two agree when the lengths do. Heads may differ
-    with ``enable_gqa``, or where one has a single one. Inputs of four axes are read through
-    transposed views, never copied. ``attn_mask`` broadcasts to (..., heads, seqlen_q, seqlen_k):
-    bool lets a query see a key where it is true, fp16, bf16 or fp32 is added to the scores, -inf
-    hides. It is not copied, as above, and may have a gradient, whose memory is told at
-    ``flash_attention``'s ``bias``. Those of ``torch.nn.attention.bias``
-    (``causal_lower_right``, ``causal_upper_left``) hide keys without being read. A row that sees no
-    key gives 0.
-    ``dropout_p`` drops weights by a seed drawn from torch's generator, not the ones torch drops.
-    ``exact_gradients``, which torch's has not, is as at ``flash_attention``.
+    Any number of batch axes may stand before the heads, or none, and heads may be missing, too.
+    Batch axes broadcast, and so do heads without ``enable_gqa``. Broadcast axes are read as they
+    lie; of several batch axes those that are no single one in memory, as (2, 1) with (2, 3), are
+    copied. Inputs of four axes are read through transposed views and never copied. A row that sees
+    no key gives 0.
+
+    Args:
+        query: (..., heads, seqlen_q, head_dim), fp16, bf16 or fp32.
+        key: (..., kv_heads, seqlen_k, head_dim), of query's dtype.
+        value: (..., kv_heads, seqlen_k, head_dim_v), of query's dtype.
+        attn_mask: Broadcasts to (..., heads, seqlen_q, seqlen_k). bool lets a query see a key where
+            it is true; fp16, bf16 or fp32 is added, and -inf hides. It may have a gradient, which
+            takes the memory of ``flash_attention``'s ``bias``. ``causal_lower_right`` and
+            ``causal_upper_left`` of ``torch.nn.attention.bias`` hide keys without being read.
+        dropout_p: The share of the weights that is dropped, by a seed drawn from torch's generator.
+            torch drops others.
+        is_causal: Aligned to the top left, as torch's: query i sees key j where j <= i.
+            ``flash_attention`` aligns to the bottom right; the two agree where the lengths do.
+        scale: 1 / sqrt(head_dim) by default.
+        enable_gqa: Whether query heads may share key heads, as in ``flash_attention``.
+        exact_gradients: As in ``flash_attention``; torch has no such argument.
+
+    Returns:
+        (..., heads, seqlen_q, head_dim_v), of query's dtype.
+
+    Raises:
+        TypeError: An argument is no tensor or no number.
+        ValueError: A shape, dtype or device does not fit, or a mask came with ``is_causal``.
+        NotImplementedError: Forward-mode differentiation.
+
+    Examples:
+        >>> import torch
+        >>> from kernels import scaled_dot_product_attention
+        >>> q, k, v = torch.randn(3, 1, 2, 64, 32).unbind()
+        >>> out = scaled_dot_product_attention(q, k, v, is_causal=True)
+        >>> expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        >>> torch.allclose(out, expected, atol=1e-4)
+        True
     """
     is_causal = checks.flag("is_causal", is_causal)
     if is_causal and attn_mask is not None:

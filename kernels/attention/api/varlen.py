@@ -44,28 +44,58 @@ def flash_attention_varlen(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """``flash_attention`` of every sequence of a packed batch at once.
 
-    q: (tokens_q, heads, head_dim), k: (tokens_k, kv_heads, head_dim), v: (tokens_k, kv_heads,
-    head_dim_v). ``cu_seqlens_q``, ``cu_seqlens_k``: int32, (batch + 1,), from 0 up to the number of
-    tokens: sequence i owns the rows from entry i up to entry i + 1, and may be empty.
-    ``max_seqlen_q``, ``max_seqlen_k``: the longest sequence; rows of a sequence beyond it are left
-    unwritten. Rows behind the last entry are no sequence's and not read: their output and gradients
-    are 0, their log-sum-exp is -inf. No entry is checked, which would wait for the GPU.
+    Sequences lie one after the other, without padding. Masks and ALiBi are aligned to the bottom
+    right of each one. Rows after the last entry of ``cu_seqlens`` are no sequence's and not read:
+    their output and gradients are 0, their log-sum-exp is -inf. No entry is checked, which would
+    wait for the GPU. Differentiable, with the same bits at every run. On Hopper most gradients up
+    to head dim 128 have a kernel of its own, where a NaN or inf in k or v makes dq of all queries
+    of its head and sequence NaN (docs/kernels/hopper/backward.md).
 
-    ``seqused_q``, ``seqused_k``: int32, (batch,): of the rows that sequence i owns the first
-    ``seqused[i]`` alone are queries, or keys; masks are aligned by these. The other rows are as
-    those behind the last entry, and the longest sequences may be those of used rows.
+    Args:
+        q: (tokens_q, heads, head_dim), fp16, bf16, fp32, or e4m3 forward only.
+        k: (tokens_k, kv_heads, head_dim), of q's dtype.
+        v: (tokens_k, kv_heads, head_dim_v), of q's dtype.
+        cu_seqlens_q: int32 (batch + 1,), contiguous, from 0 up to at most tokens_q: sequence i owns
+            the rows from entry i up to entry i + 1, and may be empty.
+        cu_seqlens_k: The same of the keys.
+        max_seqlen_q: The longest sequence of queries; rows of a sequence beyond it are left
+            unwritten.
+        max_seqlen_k: The longest sequence of keys.
+        causal: As in ``flash_attention``, in each sequence.
+        window_size: As in ``flash_attention``.
+        softmax_scale: 1 / sqrt(head_dim) by default.
+        softcap: As in ``flash_attention``.
+        alibi_slopes: (heads,) or (batch, heads).
+        sinks: (heads,), with a gradient.
+        dropout_p: As in ``flash_attention``.
+        dropout_seed: As in ``flash_attention``.
+        exact_gradients: As in ``flash_attention``.
+        return_lse: Return the log-sum-exp, too.
+        seqused_q: int32 (batch,): only the first ``seqused_q[i]`` rows of sequence i are queries.
+            Masks are aligned by these. The other rows are like those after the last entry, and the
+            longest sequences may be those of used rows.
+        seqused_k: The same of the keys.
+        q_scale: Of e4m3 only, as in ``flash_attention``; (batch, heads) has a row a sequence.
+        k_scale: The same of k.
+        v_scale: The same of v.
+        out_dtype: Of e4m3 only: bf16 (the default), fp16 or fp32.
 
-    ``causal``, ``window_size`` and ALiBi are aligned bottom-right in each sequence; ``softcap``,
-    ``alibi_slopes``, ``sinks``, dropout and ``exact_gradients`` are as ``flash_attention`` takes
-    them. ``return_lse`` adds the log-sum-exp, (heads, tokens_q). Differentiable, with the same bits
-    at every run. On Hopper the forward pass has a kernel of its own, and so have most gradients up
-    to head dim 128, where a NaN or inf in k or v makes dq of all queries of its head and sequence
-    NaN (docs/hopper/backward.md).
+    Returns:
+        (tokens_q, heads, head_dim_v), of q's dtype; with ``return_lse`` also the log-sum-exp, fp32
+        (heads, tokens_q).
 
-    q, k and v may be e4m3, forward alone, with ``q_scale``, ``k_scale``, ``v_scale`` and
-    ``out_dtype`` as ``flash_attention`` takes them: scales of (batch, heads) have a row a sequence.
-    On Hopper its own kernel serves where it takes ``flash_attention``'s, and scales below 0 are
-    what they are there.
+    Raises:
+        TypeError: An argument is no tensor or no number.
+        ValueError: A shape, dtype, device or value does not fit.
+        NotImplementedError: An option of scores with e4m3, or forward-mode differentiation.
+
+    Examples:
+        >>> import torch
+        >>> from kernels import flash_attention_varlen
+        >>> q, k, v = torch.randn(3, 48, 2, 32).unbind()  # sequences of 16 and 32 tokens
+        >>> at = torch.tensor([0, 16, 48], dtype=torch.int32)
+        >>> flash_attention_varlen(q, k, v, at, at, 32, 32, causal=True).shape
+        torch.Size([48, 2, 32])
     """
     low: dict[str, Any] = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
     low["out_dtype"] = out_dtype

@@ -27,27 +27,51 @@ def matmul(
     allow_tf32: bool = False,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``activation(a @ b + bias) + residual``, accumulated in fp32.
+    """``activation(a @ b + bias) + residual``, accumulated in fp32 and rounded once.
 
-    a: (M, K), b: (K, N) of one dtype, fp16, bf16, fp32 or fp8 e4m3, with any strides: a transposed
-    view costs no copy. bias: (N,). activation: relu, gelu (exact) or silu. residual: (M, N) with
-    any strides, an expanded view among them; it is added before the result is rounded.
-    ``allow_tf32`` lets fp32 inputs be rounded to tf32 where the matrix unit has it. ``out``:
-    (M, N), written in place; it may be ``residual`` itself, but no other operand. One launch; two
-    where few rows leave K to be split, and a workspace of at most a quarter of b's bytes, or on
-    Hopper few tiles, and one of at most 32 KB a multiprocessor; two in tf32 on Hopper from 512 rows
-    on, and one like b. A scale of which 2^31 elements or more lie between the first and the last is
-    copied first.
+    One launch. Two where few rows leave K to be split, with a workspace of at most a quarter of b's
+    bytes; on Hopper also where tiles are few, with at most 32 KB a multiprocessor. Two in tf32 on
+    Hopper from 512 rows on, with a copy like b. A scale of which 2^31 elements or more lie between
+    the first and the last is copied first.
 
-    fp8 (float8_e4m3fn or float8_e4m3fnuz): a and b are multiplied by their fp32 scales, by none
-    where there is none. ``a_scale``: one for the tensor, (M,) for rows, (M, ceil(K / 128)) for
-    blocks of 1 x 128. ``b_scale``: one, (N,) for columns, (ceil(K / 128), ceil(N / 128)) for blocks
-    of 128 x 128. ``out_dtype``, bf16 where None, fp16 or fp32, is also that of bias, residual and
-    out. A target whose matrix unit lacks the flavour decodes it to fp16. Forward only.
+    Differentiable without ``out``. With gelu or silu, or relu and a residual, the backward pass
+    multiplies a and b once more instead of keeping the product. fp8 runs forward only; a target
+    whose matrix unit lacks the flavour decodes it to fp16.
 
-    Differentiable without ``out``; with gelu or silu, or relu and a residual, the backward pass
-    multiplies a and b once more instead of keeping the product. Under ``torch.autocast`` a, b, bias
-    and residual are cast to its dtype first, unless ``out`` is given or a and b are fp8.
+    Args:
+        a: (M, K), fp16, bf16, fp32, float8_e4m3fn or float8_e4m3fnuz, with any strides: a
+            transposed view costs no copy.
+        b: (K, N), of a's dtype, with any strides.
+        bias: (N,), stride 1, of the output's dtype.
+        activation: "relu", "gelu" (exact), "silu" or None.
+        residual: (M, N), of the output's dtype, with any strides, an expanded view among them. It
+            is added before the result is rounded.
+        a_scale: Of fp8 only, fp32: one for the tensor, (M,) for rows, or (M, ceil(K / 128)) for
+            blocks of 1 x 128. a is multiplied by it.
+        b_scale: Of fp8 only, fp32: one, (N,) for columns, or (ceil(K / 128), ceil(N / 128)) for
+            blocks of 128 x 128. b is multiplied by it.
+        out_dtype: Of fp8 only: bf16 (the default), fp16 or fp32.
+        allow_tf32: Round fp32 inputs to tf32 where the matrix unit has it.
+        out: (M, N), of the output's dtype, written in place. It may be ``residual`` itself, and no
+            other operand.
+
+    Returns:
+        (M, N), of a's dtype, of fp8 of ``out_dtype``; ``out`` if given. Under ``torch.autocast`` a,
+        b, bias and residual are cast to its dtype first, unless ``out`` is given or a and b are
+        fp8.
+
+    Raises:
+        TypeError: An argument is no tensor.
+        ValueError: A shape, dtype, device or stride does not fit, or ``out`` shares memory.
+        NotImplementedError: A gradient is needed of fp8 operands or with ``out``.
+
+    Examples:
+        >>> import torch
+        >>> from kernels import matmul
+        >>> a, b = torch.randn(64, 32), torch.randn(32, 48)
+        >>> out = matmul(a, b, bias=torch.ones(48), activation="relu")
+        >>> torch.allclose(out, torch.relu(a @ b + 1), atol=1e-4)
+        True
     """
     in_fp8 = isinstance(a, torch.Tensor) and a.dtype in fp8_interface.DTYPES
     if out is None and not in_fp8:
