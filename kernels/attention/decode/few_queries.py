@@ -17,8 +17,8 @@ FEW = 16
 MANY = 512
 # On Hopper so do up to SOME queries over MANY_FOR_SOME keys where the other kernel's programs, of
 # ROWS queries, would leave one multiprocessor of three idle; at head dims above SOME_COLUMNS, whose
-# parts cost more, two of three, over KEYS_A_PROGRAM for each of them: what was measured
-# (docs/hopper/decoding.md).
+# parts cost more, two of three, over KEYS_A_PROGRAM for each of them. The measurements are in
+# docs/log/kernels/hopper/decoding.md.
 SOME = 256
 MANY_FOR_SOME = 1024
 ROWS = 64

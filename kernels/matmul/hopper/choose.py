@@ -57,7 +57,7 @@ MOST_COLUMNS_SPLIT = 128  # of tiles whose K is split
 PARTS_OF_TILES = (4, 2, 1)
 LEAST_COLUMNS = 64
 # How long a turn takes where programs have several tiles, and a last one of tiles cut into so many
-# parts, in hundredths of a turn of the widest: docs/hopper/matmul.md measures it.
+# parts, in hundredths of a turn of the widest: docs/log/kernels/hopper/matmul.md measures it.
 TURNS = {
     WIDE: {1: 100, 2: 67, 4: 55},
     TRIPLE: {1: 78, 2: 70},
@@ -83,7 +83,7 @@ def programs_in_step(tiles: int, multiprocessors: int) -> int:
     """How many programs walk ``tiles``: no fewer than take the fewest turns, in whole runs.
 
     Programs of a run have the same columns at the same time in every turn then: L2 is asked for
-    them once. What the others would have had is no turn less; docs/hopper/matmul.md measures it."""
+    them once. More programs save no turn; docs/log/kernels/hopper/matmul.md measures it."""
     turns = triton.cdiv(tiles, min(tiles, multiprocessors))
     runs = triton.cdiv(triton.cdiv(tiles, turns), RUN)
     return min(runs * RUN, tiles, multiprocessors)
@@ -91,7 +91,7 @@ def programs_in_step(tiles: int, multiprocessors: int) -> int:
 
 def parts_of_the_rest(config: HopperConfig, M: int, N: int, multiprocessors: int) -> int:
     """Into how many parts along N those tiles are cut that multiprocessors do not share evenly: as
-    many as still give each at most one, 1 for none; docs/hopper/matmul.md measures it."""
+    many as still give each one at most, 1 for none: docs/log/kernels/hopper/matmul.md has times."""
     programs = tiles(config, M, N)
     left = programs % multiprocessors if programs > multiprocessors else 0
     most = min(multiprocessors // left, config.block_n // LEAST_COLUMNS) if left else 1
@@ -110,7 +110,7 @@ def cost(config: HopperConfig, M: int, N: int, multiprocessors: int) -> int:
 
 def choose(M: int, N: int, K: int, multiprocessors: int) -> HopperConfig:
     """The largest tile that still gives most multiprocessors one, or another where that takes less
-    of a last turn, or as many parts of K; docs/hopper/matmul.md measures it."""
+    of a last turn, or as many parts of K; docs/log/kernels/hopper/matmul.md measures it."""
     return by_shape(M, N, K, multiprocessors)
 
 

@@ -2,7 +2,7 @@
 
 Such a product takes as long to start as to multiply: every 128 bytes of code wait for memory. So
 there is little of it. No warps are told apart, the grid is that of the tiles, without a division,
-and one thread asks for the copies between two products. docs/hopper/matmul.md has what it brought.
+and one thread asks for the copies between two products. docs/kernels/hopper/matmul.md explains it.
 """
 
 from triton.experimental import gluon

@@ -2,8 +2,8 @@
 
 A program owns one multiprocessor and walks the tiles of C. Its producer warp keeps a ring of
 shared-memory stages full through the bulk copy engine (TMA); every consumer warpgroup multiplies
-its 64 rows of the tile with all columns (wgmma) and hands stages back. docs/hopper/matmul.md tells
-how this shape came about. portable/kernel.py computes the same and is its twin in tests.
+its 64 rows of the tile with all columns (wgmma) and hands stages back. The design is explained in
+docs/kernels/hopper/matmul.md. portable/kernel.py computes the same and is its twin in tests.
 
 Aggregates read their annotations when they are built, so nothing here postpones them.
 """

@@ -14,7 +14,7 @@ import triton.language as tl
 
 # From which share of a row its largest weight is heavy. There gradients by the rounded output begin
 # to err more than the formula's: at a half up to 1.16 times, at 0.4 up to 0.99 (emulated in
-# PyTorch, a script that is not part of the project; 256 rows of 64, fp16 and bf16).
+# PyTorch over 256 rows of 64, fp16 and bf16). docs/kernels/numerics.md has the reason.
 HEAVY = tl.constexpr(0.4)
 
 

@@ -29,7 +29,7 @@ from .wide import launch as wide
 BLOCK_N = 128  # 64 keys a warpgroup
 MOST_KEYS = 1 << 20  # every program reads two numbers of each block of keys
 # Keys a query sees, in the mean, and queries a program walks, up to which the portable kernels are
-# faster at the head dim they have tiles of their own for. docs/hopper/backward.md has the times.
+# faster at the head dim they have tiles for. docs/log/kernels/hopper/backward.md has the times.
 FEW = {64: 512}
 # The same in a window, at head dims up to 64, however many programs there are: keys times heads
 # that share them, of which four gain no more than three.
@@ -79,7 +79,7 @@ def choose(
     head_dim: int, keys_seen: int, *, windowed: bool = False, packed: bool = False
 ) -> HopperBackwardConfig:
     """The cut of a problem whose queries see ``keys_seen`` in the mean, or ``windowed`` at most;
-    docs/hopper/backward.md holds the measurements behind it. Packed sequences have one pass."""
+    docs/log/kernels/hopper/backward.md has the measurements. Packed sequences have one pass."""
     if head_dim <= 64:
         return HopperBackwardConfig(64, two_kernels=False, block_m=128, stages=2)
     if head_dim > 128:

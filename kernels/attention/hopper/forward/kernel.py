@@ -4,7 +4,7 @@ A program owns one multiprocessor and walks blocks of query rows. Its producer w
 rings of K and V blocks through the bulk copy engine (TMA); every consumer warpgroup owns 64 rows.
 Within a warpgroup the scores of one block are multiplied beside the values of the block before;
 between warpgroups a turn goes round, so that one multiplies while another exponentiates.
-docs/hopper/forward.md tells how this shape came about. portable/forward/kernel.py computes the same
+docs/kernels/hopper/forward.md explains the design. portable/forward/kernel.py computes the same
 and is its twin in tests.
 """
 
@@ -214,7 +214,7 @@ def _consume(out, lse, rows, tiles, memory, problem, I_CONSUMER: gl.constexpr, A
             b_lse = (maximum * scale_log2 + gl.log2(total)) * 0.6931471805599453
             b_lse = gl.where(empty, float("-inf"), b_lse)
             # The weights of a score of +inf are NaN, the formula's log-sum-exp is +inf. All others
-            # are not below their maximum: ptxas makes a 3 % faster loop (docs/hopper/forward.md).
+            # are not below their maximum, of which ptxas makes a faster loop.
             if HELD:
                 b_lse = gl.maximum(b_lse, maximum * scale_log2 * 0.6931471805599453)
             else:

@@ -70,7 +70,7 @@ def choose(
     packed: bool = False,
     window: int | None = None,
 ) -> HopperConfig:
-    """The cut of a problem; docs/hopper/forward.md holds the measurements behind it.
+    """The cut of a problem; docs/log/kernels/hopper/forward.md has the measurements.
 
     ``n_heads`` counts those of all entries of the batch, ``window`` the keys before the last of a
     row that it sees, None for all.
@@ -111,7 +111,7 @@ def choose(
         three = seqlen_q >= (2048 if causal else 512)
     if three:
         return HopperConfig(3, block_n=128, stages=2, q_stages=1, skip=True, tails=full)
-    # Tiles of a narrow window take alike: 242 us where pairs took 253 (window 1024).
+    # Tiles of a narrow window take alike, and pairs bring nothing.
     pairs = pairs and (packed or window is None or window > WIDEST_ALIKE)
     pairs = pairs and (head_dim > 64 or packed or seqlen_q > FEW_FOR_PAIRS)
     few_keys = window is not None and window <= FEW_KEYS and not packed

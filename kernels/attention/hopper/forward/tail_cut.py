@@ -9,7 +9,7 @@ import triton
 from kernels.device.hopper_rings import ROWS
 
 # What blocks of 64, 128 and 192 rows take, in hundredths of one of 192, where a program has three
-# warpgroups; and 128 rows where it has two. docs/hopper/forward.md has the measurements.
+# warpgroups; and 128 rows where it has two: docs/log/kernels/hopper/forward.md measures them.
 SHARES = (62, 85, 100)
 WHOLE = SHARES[-1]
 SHARE_OF_TWO = 75

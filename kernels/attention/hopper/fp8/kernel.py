@@ -5,7 +5,7 @@ summed, so values come transposed (hopper/fp8/launch.py). The products of a bloc
 to the output in fp32: while it adds them itself, the unit keeps 14 bits. And a warpgroup multiplies
 or exponentiates, never both: sums, products and scores at once would need more registers than three
 warpgroups have, and three that take turns as they come are faster than two that overlap.
-docs/hopper/forward-fp8.md tells how this shape came about; portable/fp8/kernel.py is its twin in
+docs/kernels/hopper/forward-fp8.md explains the design; portable/fp8/kernel.py is its twin in
 tests.
 
 Aggregates read their annotations when they are built, so nothing here postpones them.

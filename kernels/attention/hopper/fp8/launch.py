@@ -49,7 +49,7 @@ class Fp8HopperConfig:
 
 
 def choose(head_dim: int, seqlen_q: int, causal: bool, mean: int | None = None) -> Fp8HopperConfig:
-    """The cut of a problem; docs/hopper/forward-fp8.md holds the measurements behind it. Of packed
+    """The cut of a problem; docs/log/kernels/hopper/forward-fp8.md has the measurements. Of packed
     sequences ``seqlen_q`` is the longest one's, and ``mean`` what they have in the mean."""
     packed = mean is not None
     if head_dim > 128:

@@ -76,7 +76,7 @@ def choose(
     Wide tiles where every multiprocessor has three, narrow ones where most have one (beside
     scales of blocks large ones of which no program has more than one, where those suffice), smaller
     ones of which no program has more than one where those do, else None: the portable kernel's;
-    docs/hopper/matmul-fp8.md measures it."""
+    docs/log/kernels/hopper/matmul-fp8.md measures it."""
     rows = triton.cdiv(M, ROWS * CONSUMERS)
     # Registers that a wide tile lacks: a scale for each row; a long activation of fp32, or any of
     # sums that no scale multiplies; silu of sums that two scales do not.

@@ -23,7 +23,7 @@ FEWEST_ROWS = 512
 
 
 def choose(M: int, N: int, multiprocessors: int) -> HopperConfig:
-    """The largest tile that gives most multiprocessors one; docs/hopper/matmul.md measures it."""
+    """The largest tile that gives most multiprocessors one: docs/log/kernels/hopper/matmul.md."""
     for config in (WIDE, SMALL):
         tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
         if tiles * 10 >= multiprocessors * 9:

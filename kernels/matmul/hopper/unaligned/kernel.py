@@ -1,7 +1,7 @@
 """The matmul of rows that begin anywhere in a line of memory, of several tiles a program, in Gluon.
 
 As persistent.py, but a tile has rows of a (and of c) that begin at one place of their lines, and
-steps along K end where those lines do: docs/hopper/matmul.md tells what L2 is asked for otherwise.
+steps along K end where those lines do: docs/kernels/hopper/matmul.md explains why.
 
 Aggregates read their annotations when they are built, so nothing here postpones them.
 """

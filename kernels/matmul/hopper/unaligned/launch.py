@@ -41,7 +41,7 @@ WORTH = 0.96
 
 def choose(a: torch.Tensor, b: torch.Tensor, now: int, multiprocessors: int) -> LinesConfig | None:
     """How to cut a product that rows as they come take ``now`` tiles of 128 x 256 for; None leaves
-    it to them. docs/hopper/matmul.md measures it.
+    it to them. docs/log/kernels/hopper/matmul.md measures it.
 
     What costs is a row that begins within a sector of 32 bytes: there are eight classes then. A
     step takes as long as the lines it asks for until products bind, and rows that a class lacks for
