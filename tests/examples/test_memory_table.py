@@ -116,7 +116,7 @@ def test_by_autograd_no_rounding_of_the_output_takes_four_bytes_a_row_or_none(
 
 
 def test_the_table_of_the_page_has_the_commands_form_and_arithmetic() -> None:
-    lines = Path("docs/log/kernels/attention.md").read_text(encoding="utf-8").splitlines()
+    lines = Path("docs/kernels/memory.md").read_text(encoding="utf-8").splitlines()
     start = lines.index(f"| {memory_table.HEAD} |")
     table = [line.strip("| ").split(" | ") for line in lines[start + 2 : start + 7]]
     assert [int(row[0]) for row in table] == list(memory_table.LENGTHS)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path("docs/log/kernels/features.md")
+PAGE = Path("docs/kernels/features.md")
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`(?:, cases? `([^`]+)`)?")
 
 
