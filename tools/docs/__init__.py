@@ -1,0 +1,1 @@
+"""Programs that check the documents and write what of them is generated."""
