@@ -35,7 +35,6 @@ OLD = frozenset(
         "docs/performance.md",
         "docs/report.md",
         "docs/runners.md",
-        "docs/scorecard.md",
         "docs/security.md",
         "docs/simulator.md",
         "docs/third-party.md",

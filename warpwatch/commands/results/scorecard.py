@@ -18,7 +18,7 @@ from warpwatch.judge.series.segments import WINDOW
 from warpwatch.judge.statistics import synthetic
 from warpwatch.judge.statistics.recorded import Recording, recordings
 
-DEFAULT_OUT = Path("docs/scorecard.md")
+DEFAULT_OUT = Path("docs/results/scorecard.md")
 SEED = 2026
 LEAST = 20
 STEPS = (0.02, 0.05, 0.10)
@@ -67,16 +67,19 @@ def page(series: int, gates: int) -> str:
 def _head(series: int, gates: int) -> str:
     return f"""# Scorecard of the judge
 
-Written by `warpwatch scorecard --series {series} --gates {gates}`; every figure below was
-measured in that one run, with one set of settings ({_versions()}).
-Series have {error_rates.POINTS} points and one step at a random place,
-{error_rates.MARGIN} or more points from both ends; a step counts as found within {WINDOW} commits.
-Random numbers start from {SEED}: a second run prints the same, but for processor time.
+Written by `warpwatch scorecard --series {series} --gates {gates}`. Every figure below was measured
+in that one run, with one set of settings ({_versions()}).
+Series have {error_rates.POINTS} points and one step at a random place.
+The step lies {error_rates.MARGIN} or more points from both ends. It counts as found within {WINDOW}
+commits. Random numbers start from {SEED}: a second run prints the same, except processor time.
 
-Noise of 1 % around 100 us, all kinds with slow outliers of 5 to 30 %: *lognormal* (2 % outliers),
-*bimodal* (30 % of the points in a second mode 4 sigma up), *autocorrelated* (0.4 from one point to
-the next), *drifting* (slides by 2 sigma from end to end), *gpu-like* (a level that wanders, sticky
-outliers, 8 % of the points beyond 5 sigma).
+Noise is 1 % around 100 us, with slow outliers of 5 to 30 %. The kinds are:
+
+- *lognormal*: 2 % of the points are outliers
+- *bimodal*: 30 % of the points lie in a second mode, 4 sigma up
+- *autocorrelated*: 0.4 from one point to the next
+- *drifting*: slides by 2 sigma from end to end
+- *gpu-like*: a level that wanders, sticky outliers, 8 % of the points beyond 5 sigma
 """
 
 
@@ -173,9 +176,12 @@ def _recorded_section(detectors: Others, recorded: list[Recording], series: int)
     heads = ["workload", "runs", "spread", "detector", *(f"step {s:.0%}" for s in STEPS[:2])]
     return (
         "## Steps in recorded noise: precision / recall in percent\n\n"
-        "Fresh processes of one commit, resampled in blocks of neighbouring runs to series of 200\n"
-        "points, with a step injected:\n\n"
-        + "".join(f"- {len(pool)} workloads: {source}\n" for source, pool in _sources(recorded))
+        "Each recording holds fresh processes of one commit. Blocks of neighbouring runs are\n"
+        "resampled to series of 200 points, and a step is injected.\n\n"
+        + table(
+            ["workloads", "recorded"],
+            [[f"{len(pool)}", source] for source, pool in _sources(recorded)],
+        )
         + "\n"
         + table(heads, rows)
     )
@@ -213,8 +219,9 @@ def _suspicion_section(series: int) -> str:
     return (
         "## Suspicions and slides\n\nShare of steps suspected so many commits after they came:\n\n"
         + table(["step", "2", "3", "5", "8"], rows)
-        + f"\nSuspicions without a reason, per 1000 commits: {needless}. They cost re-runs, no\n"
-        f"alarm. Series in which a slow slide is reported: {slides}.\n"
+        + f"\nSuspicions without a reason, per 1000 commits: {needless}.\n"
+        "They cost re-runs and raise no alarm.\n"
+        f"Series in which a slow slide is reported: {slides}.\n"
     )
 
 
@@ -241,8 +248,8 @@ def _gate_section(recorded: list[Recording], gates: int) -> str:
                 tell(f"gates: recorded, {label}, change {change:.0%}")
     return (
         "## The gate of a pull request: at most 24 pairs\n\n"
-        "*Regressed* is the power where head is slower, a false alarm where it is not; the range\n"
-        "holds the true rate with 95 %.\n\n"
+        "*Regressed* is the power where head is slower, and a false alarm where it is not.\n"
+        "The range holds the true rate with 95 %.\n\n"
         + table(
             ["noise", "head slower by", "gates", "regressed", "improved", "pairs, mean / most"],
             rows,
@@ -277,8 +284,9 @@ def _several_section(detectors: Others, series: int) -> str:
     lengths = ", ".join(str(n) for n in many_steps.LENGTHS)
     return (
         "## Several steps in a series\n\n"
-        f"Series of {lengths} points, as far as they have room; levels of at least 5, 8 or 10\n"
-        "points at random places. Precision / recall in percent, over all steps:\n\n"
+        f"Series have {lengths} points, as far as they have room.\n"
+        "Levels have at least 5, 8 or 10 points and lie at random places.\n"
+        "Precision / recall in percent, over all steps:\n\n"
         + table(["steps", "detector", "precision / recall"], rows)
     )
 
@@ -288,12 +296,20 @@ def _ranges_section(series: int) -> str:
     tell("ranges of findings")
     return (
         "## Ranges of findings\n\n"
-        "Histories of 120 commits and 40 series, in which six commits slow 1 to 12 series down by\n"
-        f"3 to 30 %: {found.findings} findings for {found.causes} such commits. The range holds\n"
-        f"the true commit in {share(found.true, found.findings)},\n"
-        "and the likeliest commit of the costliest series in\n"
-        f"{share(found.own, found.findings)}. It has {found.commits:.2f} commits on average,\n"
-        f"and says to be {found.sure:.1%} sure.\n"
+        "Histories have 120 commits and 40 series. In each, six commits slow 1 to 12 series down\n"
+        f"by 3 to 30 %. There are {found.findings} findings for {found.causes} such commits.\n\n"
+        + table(
+            ["the range of a finding", "share"],
+            [
+                ["holds the true commit", share(found.true, found.findings)],
+                [
+                    "holds the likeliest commit of the costliest series",
+                    share(found.own, found.findings),
+                ],
+            ],
+        )
+        + f"\nIt has {found.commits:.2f} commits on average. "
+        f"It says that it is {found.sure:.1%} sure.\n"
     )
 
 
