@@ -1,0 +1,1 @@
+"""Runs the code blocks of tutorials and guides, so that a reader can."""
