@@ -12,7 +12,7 @@ RESULTS := .asv/results
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench bench-flash bench-matmul bench-all report overhead demo test bytecode test-tritons lint wheel doctor upgrade-check clean
+.PHONY: help setup bench bench-flash bench-matmul bench-all report overhead demo test bytecode test-tritons lint wheel docs docs-site doctor upgrade-check clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -81,6 +81,23 @@ lint: $(STAMP)
 
 wheel: $(STAMP) ## Build the wheel into dist/
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+docs: $(STAMP) ## Check the documents and build their site into .site/docs
+	@$(BIN)/python -m tools.docs.results --check
+	@$(BIN)/python -m tools.docs.style --quiet
+	@$(MAKE) --no-print-directory docs-site
+
+# Its packages are apart from the project's: nothing but the site needs them.
+DOCS_TOOLS := .tools/site
+DOCS_OUT ?= .site/docs
+
+$(DOCS_TOOLS)/.stamp: tools/docs/site/requirements.txt
+	$(PYTHON) -m venv $(DOCS_TOOLS)
+	$(DOCS_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r $<
+	@touch $@
+
+docs-site: $(DOCS_TOOLS)/.stamp ## Build the site of the documents only; a warning fails it
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_TOOLS)/bin/python -m mkdocs build --site-dir $(DOCS_OUT)
 
 doctor: $(STAMP) ## Say what this machine can measure and what is missing
 	@$(BIN)/python -m warpwatch doctor

@@ -167,9 +167,14 @@ shards-complete: ## Fail if $MISSING names a shard
 record: $(READER_STAMP) ## Append .merged to the data branch
 	@$(READER_BIN)/python -m warpwatch ci record push .merged/*
 
+# Warpwatch's own site holds its documents, too.
+WITH_DOCS := $(if $(and $(wildcard warpwatch/__main__.py),$(wildcard mkdocs.yml)),$(MAKE) \
+	--no-print-directory docs-site DOCS_OUT=.site/html/docs,:)
+
 site: $(READER_STAMP) ## Build the site of the data branch for Pages
 	@rm -rf .site && mkdir -p .site
 	@$(READER_BIN)/python -m warpwatch report --results $(TRUSTED)/results --out .site/html
+	@$(WITH_DOCS)
 	@tar --create --file .site/artifact.tar --directory .site/html .
 
 silent-machines: $(READER_STAMP) ## Open an issue for each machine without new results

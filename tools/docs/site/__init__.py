@@ -1,0 +1,1 @@
+"""The site of the documents: its navigation, its links, and its locked packages."""
