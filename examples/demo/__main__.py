@@ -7,10 +7,12 @@ nothing else is; 1 when anything differs.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from warpwatch.instruments.compiled.diff import sides
@@ -23,6 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave everything in a new DIR")
     parser.add_argument("--triton", metavar="VERSION", help="measure with this one, such as 3.6.0")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE, too")
     args = parser.parse_args(argv)
     if args.triton:
         try:
@@ -38,16 +41,19 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="demo-") as temporary:
         place = (args.keep or Path(temporary) / "demo").resolve()
         place.mkdir(parents=True)
-        return show(place)
+        return show(place, args.json)
 
 
-def show(folder: Path) -> int:
+def show(folder: Path, kept: Path | None = None) -> int:
     started = time.monotonic()
     count = len(COMMITS) + 1
     print(f"measuring {count} commits without a GPU, a few minutes ...", file=sys.stderr)
     done = spine.run(COMMITS, folder)
     rows = verdict.judge(done.commits, done.regressions)
     print(table(rows))
+    if kept is not None:
+        document = {"schema_version": 1, "rows": [asdict(row) for row in rows]}
+        kept.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     wrong = [row for row in rows if row.mistakes]
     for row in wrong:
         for mistake in row.mistakes:

@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "doctor": Command(
         "setup.doctor",
-        "say what this machine can measure, what is missing, and how to get it",
+        "list the measurements that this machine can make, and how to get the missing ones",
         "warpwatch doctor",
     ),
     "run": Command(
@@ -57,7 +57,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "inspect": Command(
         "compiled.inspect",
-        "say what the compilers make of a Triton function or a workload, without a GPU",
+        "show the compilers' reading of a Triton function or a workload, without a GPU",
         "warpwatch inspect fastops:gelu --args 'bf16[4096,4096]'",
     ),
     "record": Command(
@@ -72,7 +72,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "upgrade": Command(
         "compiled.upgrade",
-        "say what another Triton version does to the kernels, one by one",
+        "compare the kernels under another Triton version, one by one",
         "warpwatch upgrade 3.9.0",
     ),
     "peers": Command(
@@ -88,7 +88,7 @@ COMMANDS: Mapping[str, Command] = {
     "profile": Command(
         "gpu.profile",
         "run a workload under ncu, nsys, torch's profiler or proton",
-        "warpwatch profile gelu-bf16 --tool ncu",
+        "warpwatch profile gelu-bf16 --with ncu",
     ),
     "bisect": Command(
         "gpu.bisect",
@@ -117,7 +117,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "evidence": Command(
         "compiled.evidence",
-        "say what evidence is kept next to results, and what of it can go",
+        "list the evidence that is kept next to results, and how much of it can go",
         "warpwatch evidence",
     ),
     "calibrate": Command(

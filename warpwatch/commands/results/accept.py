@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("finding", nargs="?", help="its identity, as the report shows it")
     which.add_argument("--before", type=_date, metavar="DATE",
                        help="instead: every open finding of commits before that day, as a "
-                            "baseline (2026-01-31)")  # fmt: skip
+                            "baseline (YYYY-MM-DD)")  # fmt: skip
     parser.add_argument("--owner", required=True, help="who answers for it")
     parser.add_argument("--reason", required=True, help="why it is accepted, in words")
     parser.add_argument("--days", type=int, default=90, metavar="N",

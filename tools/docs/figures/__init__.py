@@ -1,0 +1,1 @@
+"""Figures of the documents, each computed from results that are committed."""

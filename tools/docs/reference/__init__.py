@@ -1,0 +1,1 @@
+"""Reference pages, read from the code that they describe."""

@@ -1,0 +1,177 @@
+"""Keys of configuration files, and metrics, as the code reads them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from dataclasses import MISSING, Field, fields
+
+from tools.docs.figures.markdown import table
+from tools.root import ROOT
+from warpwatch.config import metrics
+from warpwatch.config.calls import Call
+from warpwatch.config.package import Package, Sets
+from warpwatch.config.targets import TARGETS
+from warpwatch.devices.datasheet import load, names
+from warpwatch.judge.findings.triage import Acceptance
+from warpwatch.judge.model import thresholds
+
+_ATTRIBUTE = re.compile(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", re.MULTILINE | re.DOTALL)
+
+
+def _attributes(owner: type) -> dict[str, str]:
+    """What the section ``Attributes`` of a docstring says of each."""
+    text = inspect.cleandoc(owner.__doc__ or "").partition("Attributes:\n")[2]
+    return {name: _plain(said) for name, said in _ATTRIBUTE.findall(text)}
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("``", "`").split()).replace("|", "\\|")
+
+
+def _default(field: Field[object]) -> str:
+    if field.default is MISSING and field.default_factory is MISSING:
+        return "required"
+    if field.default_factory is not MISSING:
+        return "none"
+    value = field.default
+    if isinstance(value, tuple):
+        return "`[]`" if not value else f"`{list(value)}`"
+    return f"`{str(value).lower()}`" if isinstance(value, bool) else f'`"{value}"`' if isinstance(
+        value, str
+    ) else f"`{value}`"  # fmt: skip
+
+
+def _keys(owner: type, *, without: tuple[str, ...] = ()) -> str:
+    said = _attributes(owner)
+    rows = [
+        (f"`{field.name}`", _default(field), said[field.name])
+        for field in fields(owner)
+        if field.name not in without
+    ]
+    return table(["key", "default", "meaning"], rows)
+
+
+def package() -> str:
+    """Write the keys of ``[package]``.
+
+    Returns:
+        A table.
+    """
+    return _keys(Package, without=("sets", "targets", "calls"))
+
+
+def workload() -> str:
+    """Write the keys of ``[[workload]]``.
+
+    Returns:
+        A table.
+    """
+    return _keys(Call)
+
+
+def sets() -> str:
+    """Write the keys of ``[sets]``.
+
+    Returns:
+        A table.
+    """
+    return _keys(Sets)
+
+
+def targets() -> str:
+    """Write the targets.
+
+    Returns:
+        A table.
+    """
+    rows = [
+        (f"`{one.name}`", one.backend, str(one.warp_size), load(one.device).title)
+        for one in TARGETS
+    ]
+    return table(["target", "backend", "threads a warp", "datasheet of its bound"], rows, right=[2])
+
+
+def metric_table(which: tuple[metrics.Metric, ...]) -> str:
+    """Write metrics.
+
+    Args:
+        which: The metrics.
+
+    Returns:
+        A table.
+    """
+    rows = [
+        (
+            f"`{one.name}`",
+            one.unit,
+            f"{one.better} is better" if one.better else "-",
+            one.role,
+            "yes" if one.exact else "no",
+            _plain(one.meaning),
+        )
+        for one in which
+    ]
+    return table(["metric", "unit", "direction", "role", "exact", "meaning"], rows)
+
+
+def compiled_metrics() -> str:
+    """Write the metrics that need no GPU.
+
+    Returns:
+        A table.
+    """
+    return metric_table(metrics.COMPILED)
+
+
+def measured_metrics() -> str:
+    """Write the metrics that are read on a GPU.
+
+    Returns:
+        A table.
+    """
+    return metric_table(metrics.MEASURED)
+
+
+def threshold_values() -> str:
+    """Write the thresholds that Warpwatch brings along.
+
+    Returns:
+        A table.
+    """
+    path = ROOT / "warpwatch" / "judge" / "model" / "thresholds.toml"
+    limits = thresholds.load(path)
+    named = tomllib.loads(path.read_text(encoding="utf-8"))["metric"]
+    rows = [
+        (f"`{name}`", f"{one.relative:g}", f"{one.absolute:g}", f"{one.resolve:g}")
+        for name, one in (("default", limits.default), *((key, limits.of(key)) for key in named))
+    ]
+    head = ["metric", "`relative`", "`absolute`", "`resolve`"]
+    return table(head, rows, right=[1, 2, 3])
+
+
+def acceptance_keys() -> str:
+    """Write the keys of an accepted finding.
+
+    Returns:
+        Their names, separated by commas.
+    """
+    return ", ".join(f"`{field.name}`" for field in fields(Acceptance))
+
+
+def devices() -> str:
+    """Write the GPUs with a datasheet.
+
+    Returns:
+        A table.
+    """
+    rows = []
+    for name in names():
+        one = load(name)
+        rows.append(
+            (f"`{name}`", one.title, f"`{one.arch}`", str(one.sm_count), f"{one.bandwidth_gbps:g}",
+             f"{one.peak_tflops['fp16']:g}")
+        )  # fmt: skip
+    head = ["file", "card", "target", "SMs or CUs", "GB/s", "fp16 TFLOP/s"]
+    return table(head, rows, right=[3, 4, 5])

@@ -1,0 +1,1 @@
+"""Writes today's figures into the documents, and says which of them are stale."""
