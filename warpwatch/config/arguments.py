@@ -63,7 +63,12 @@ def tensors(value: Any) -> list[TensorSpec]:
 
 
 def parse_arguments(text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments; ``ValueError`` lists every one that cannot be read."""
+    """Positional and keyword arguments; ``ValueError`` lists every one that cannot be read.
+
+    Example:
+        >>> parse_arguments("bf16[64,32] 1e-6 causal=true")
+        ((TensorSpec(dtype='bfloat16', shape=(64, 32)), 1e-06), {'causal': True})
+    """
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     mistakes = []

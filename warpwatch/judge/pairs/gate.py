@@ -95,6 +95,14 @@ def judge_pairs(
     """The state of the gate after these pairs, in the order they were measured.
 
     A run that failed is NaN. ``ValueError`` if the sides differ in length.
+
+    Example:
+        >>> from warpwatch.judge.model.thresholds import Threshold
+        >>> limits = Threshold(relative=0.01, absolute=0.0, resolve=0.03)
+        >>> base = [100.0, 100.3, 99.8, 100.1, 99.9, 100.2, 100.0, 99.7]
+        >>> gate = judge_pairs(base, [1.05 * one for one in base], "lower", limits)
+        >>> gate.wanted, gate.judgement.verdict
+        (0, 'regressed')
     """
     plan = plan or Plan()
     if len(base) != len(head):
@@ -254,7 +262,14 @@ def judge_stored(
 def judge_exact(
     base: float | None, head: float | None, better: Better, threshold: Threshold
 ) -> Judgement:
-    """Judge an instrument without noise: one value a side, any change that counts is one."""
+    """Judge an instrument without noise: one value a side, any change that counts is one.
+
+    Example:
+        >>> from warpwatch.judge.model.thresholds import Threshold
+        >>> limits = Threshold(relative=0.01, absolute=0.0, resolve=0.03)
+        >>> judge_exact(1.0, 2.0, "lower", limits).verdict  # a second launch
+        'regressed'
+    """
     a = np.nan if base is None else float(base)
     b = np.nan if head is None else float(head)
     gone = _availability([a], [b])

@@ -52,6 +52,12 @@ def find_steps(values: Values, *, samples: Samples | None = None) -> list[Step]:
 
     Raises:
         ValueError: there is not one list of samples for each value.
+
+    Example:
+        >>> values = [100.0, 100.2, 99.9, 100.1, 100.0, 100.2, 110.1, 109.9, 110.0, 110.2, 109.8]
+        >>> [step] = find_steps(values)
+        >>> step.index, step.before, step.after
+        (6, 100.05, 110.0)
     """
     found = changes(values, samples=samples)
     return [step for step in found if step.confidence >= PLACED_CONFIDENCE]
