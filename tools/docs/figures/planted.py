@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import Any
 
 from tools.docs.figures import scorecard
 from tools.docs.figures.markdown import table
@@ -21,8 +22,8 @@ def _rows() -> tuple[Row, ...]:
 
 
 @cache
-def _history() -> dict[str, list[dict[str, str]]]:
-    document: dict[str, list[dict[str, str]]] = json.loads(HISTORY.read_text(encoding="utf-8"))
+def _history() -> dict[str, list[dict[str, Any]]]:
+    document: dict[str, list[dict[str, Any]]] = json.loads(HISTORY.read_text(encoding="utf-8"))
     return document
 
 
@@ -101,7 +102,7 @@ def changes_in_history() -> str:
         A table.
     """
     rows = [
-        (row["subject"], row["planted"], row["found"], row["targets"], row["cause"])
+        (row["subject"], row["planted"], row["found"], " ".join(row["targets"]), row["cause"])
         for row in _history()["rows"]
         if row["planted"]
     ]
@@ -121,4 +122,4 @@ def summary() -> str:
          found_in_history(), alarms_in_history()),
         *scorecard.summary(),
     ]  # fmt: skip
-    return table(["test", "found, with its cause", "false alarms"], rows)
+    return table(["test", "found", "false alarms"], rows)
