@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tools.docs.figures import counts, install, planted, prediction, scorecard, standing
-from tools.docs.reference import commands, feed, settings
+from tools.docs.reference import commands, feed, programs, settings
 
 FIGURES: Mapping[str, Callable[[], str]] = {
     "counts": counts.all_of_them,
@@ -43,6 +43,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "reference-steps": commands.steps_summary,
     "reference-targets": settings.targets,
     "reference-thresholds": settings.threshold_values,
+    "reference-tools": programs.programs,
     "reference-workload": settings.workload,
     "scorecard-steps": scorecard.steps,
     "standing": standing.by_group,

@@ -14,7 +14,6 @@ _OF_HISTORY = ("docs/results/", "CHANGELOG.md", "reports/published/")
 OLD = frozenset(
     {
         "CHANGELOG.md",
-        "CONTRIBUTING.md",
         "README.md",
         "docs/amd.md",
         "docs/attention.md",
