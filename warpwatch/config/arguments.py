@@ -65,7 +65,7 @@ def tensors(value: Any) -> list[TensorSpec]:
 def parse_arguments(text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments; ``ValueError`` lists every one that cannot be read.
 
-    Example:
+    Examples:
         >>> parse_arguments("bf16[64,32] 1e-6 causal=true")
         ((TensorSpec(dtype='bfloat16', shape=(64, 32)), 1e-06), {'causal': True})
     """

@@ -50,6 +50,7 @@ KINDS = {
     "kernels": "Kernels",
     "results": "Results",
 }
+_DIARY = "log/"  # outside the navigation: pages that stay as they were
 LAST = {"glossary.md": "Glossary", "faq.md": "FAQ"}
 # Within a folder these come first, in this order; the others follow by name.
 FIRST = (
@@ -63,7 +64,7 @@ FIRST = (
     "architecture.md",
     "how-it-judges.md",
 )
-_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 # What a browser loads by itself; a link that a reader follows is none of it.
 _LOADED = re.compile(
@@ -128,10 +129,13 @@ def on_page_markdown(markdown: str, page: Page, config: Config, files: Any) -> s
     """
     docs = Path(config.docs_dir)
     source = docs / page.file.src_uri
-    diary = page.file.src_uri.startswith("log/")
+    diary = page.file.src_uri.startswith(_DIARY)
 
     def held(found: re.Match[str]) -> str:
-        text, link = found[1], found[2]
+        text, link = found[2], found[3]
+        if found[1]:
+            picture = not diary or (source.parent / link).exists()
+            return found[0] if picture else text
         if "://" in link or link.startswith("mailto:"):
             return found[0]
         target = (source.parent / link).resolve()
@@ -172,8 +176,9 @@ def on_page_content(html: str, page: Page, config: Config, files: Any) -> str:
     Returns:
         The content as it is. A difference is a warning, which ends a strict build.
     """
-    if page.markdown is not None and ":::" not in page.markdown:
-        plain = _COMMONMARK.render(page.markdown)
+    plain_page = page.markdown is not None and ":::" not in page.markdown
+    if plain_page and not page.file.src_uri.startswith(_DIARY):
+        plain = _COMMONMARK.render(page.markdown or "")
         for tag in ("li", "table", "blockquote"):
             here, there = (len(re.findall(rf"<{tag}[ >]", one)) for one in (html, plain))
             if here != there:

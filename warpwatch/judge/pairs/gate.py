@@ -96,7 +96,7 @@ def judge_pairs(
 
     A run that failed is NaN. ``ValueError`` if the sides differ in length.
 
-    Example:
+    Examples:
         >>> from warpwatch.judge.model.thresholds import Threshold
         >>> limits = Threshold(relative=0.01, absolute=0.0, resolve=0.03)
         >>> base = [100.0, 100.3, 99.8, 100.1, 99.9, 100.2, 100.0, 99.7]
@@ -264,7 +264,7 @@ def judge_exact(
 ) -> Judgement:
     """Judge an instrument without noise: one value a side, any change that counts is one.
 
-    Example:
+    Examples:
         >>> from warpwatch.judge.model.thresholds import Threshold
         >>> limits = Threshold(relative=0.01, absolute=0.0, resolve=0.03)
         >>> judge_exact(1.0, 2.0, "lower", limits).verdict  # a second launch

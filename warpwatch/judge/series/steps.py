@@ -53,9 +53,9 @@ def find_steps(values: Values, *, samples: Samples | None = None) -> list[Step]:
     Raises:
         ValueError: there is not one list of samples for each value.
 
-    Example:
+    Examples:
         >>> values = [100.0, 100.2, 99.9, 100.1, 100.0, 100.2, 110.1, 109.9, 110.0, 110.2, 109.8]
-        >>> [step] = find_steps(values)
+        >>> step = find_steps(values)[0]
         >>> step.index, step.before, step.after
         (6, 100.05, 110.0)
     """
