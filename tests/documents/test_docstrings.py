@@ -29,6 +29,15 @@ def test_examples_of_the_harness_run(name: str) -> None:
     assert doctest.testmod(module).failed == 0
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_public_functions_say_what_they_take_and_give(name: str) -> None:
+    module = importlib.import_module(name)
+    for function in MODULES[name]:
+        text = getattr(module, function).__doc__
+        assert text.splitlines()[0].endswith("."), "one line sums it up"
+        assert all(part in text for part in ("Args:", "Returns:", "Examples:")), function
+
+
 def test_examples_of_the_kernels_run() -> None:
     """In Triton's interpreter, which is chosen before Triton is imported."""
     code = """

@@ -53,7 +53,7 @@ def test_the_navigation_follows_the_folders(docs: Path) -> None:
     config = Config(str(docs))
     hooks.on_config(config)
     assert config.nav == [
-        {"Warpwatch": "index.md"},
+        {"Start here": "index.md"},
         {"Tutorials": ["tutorials/first-report.md", "tutorials/zebra.md"]},
         {"How-to guides": ["guides/a.md", "guides/b.md"]},
         {"Kernels": ["kernels/index.md", {"Hopper": ["kernels/hopper/forward.md"]}]},

@@ -63,7 +63,16 @@ def tensors(value: Any) -> list[TensorSpec]:
 
 
 def parse_arguments(text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments; ``ValueError`` lists every one that cannot be read.
+    """Read the arguments of a call.
+
+    Args:
+        text: Such as ``bf16[4096,4096] 1e-6 causal=true``.
+
+    Returns:
+        The positional arguments, and those with a name.
+
+    Raises:
+        ValueError: Some cannot be read; all of them are listed.
 
     Examples:
         >>> parse_arguments("bf16[64,32] 1e-6 causal=true")

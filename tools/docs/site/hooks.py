@@ -93,7 +93,7 @@ def navigation(docs: Path) -> list[Any]:
     Returns:
         A navigation as mkdocs takes it.
     """
-    nav: list[Any] = [{"Warpwatch": "index.md"}] if (docs / "index.md").exists() else []
+    nav: list[Any] = [{"Start here": "index.md"}] if (docs / "index.md").exists() else []
     for folder, title in KINDS.items():
         if pages := _listed(docs, docs / folder):
             nav.append({title: pages})

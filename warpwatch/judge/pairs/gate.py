@@ -92,9 +92,20 @@ def judge_pairs(
     threshold: Threshold,
     plan: Plan | None = None,
 ) -> Gate:
-    """The state of the gate after these pairs, in the order they were measured.
+    """Judge the pairs of one series so far, and say whether more are needed.
 
-    A run that failed is NaN. ``ValueError`` if the sides differ in length.
+    Args:
+        base: The runs of base, in the order they were measured. A run that failed is NaN.
+        head: Those of head: the run at each place was measured next to base's.
+        better: Which way is better.
+        threshold: From where on a change counts.
+        plan: When to look, and how many pairs there may be; the usual plan without.
+
+    Returns:
+        The judgement, and how many pairs are needed in total before the next look.
+
+    Raises:
+        ValueError: The sides differ in length.
 
     Examples:
         >>> from warpwatch.judge.model.thresholds import Threshold
@@ -262,7 +273,16 @@ def judge_stored(
 def judge_exact(
     base: float | None, head: float | None, better: Better, threshold: Threshold
 ) -> Judgement:
-    """Judge an instrument without noise: one value a side, any change that counts is one.
+    """Judge an instrument without noise: any change that counts is one.
+
+    Args:
+        base: The value at base; ``None`` where there is none.
+        head: The value at head.
+        better: Which way is better.
+        threshold: From where on a change counts.
+
+    Returns:
+        The judgement.
 
     Examples:
         >>> from warpwatch.judge.model.thresholds import Threshold
