@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from unittest import mock
 
 from tools.docs.figures.markdown import table
+from warpwatch import project
 from warpwatch.__main__ import _add
 from warpwatch.commands import COMMANDS, STEPS, Command
 
@@ -93,7 +94,9 @@ def _options(parser: argparse.ArgumentParser, prefix: str = "") -> str:
             if isinstance(action, argparse._SubParsersAction):
                 inner += [(name, one) for name, one in action.choices.items()]
             elif action.help != argparse.SUPPRESS and action.dest != "help":
-                said = formatter._expand_help(action) if action.help else ""
+                said = formatter._expand_help(action) if action.help else _default(action)
+                # A folder of the project is named from there.
+                said = said.replace(f"{project.folder()}{os.sep}", "")
                 rows.append((f"`{_shown(action, formatter)}`", _cell(said)))
     parts = [table(["argument", "meaning"], rows)] if rows else []
     for name, one in inner:
@@ -104,6 +107,15 @@ def _options(parser: argparse.ArgumentParser, prefix: str = "") -> str:
             "\n\n".join(part for part in (f"**{title}** {described}".strip(), options) if part)
         )
     return "\n\n".join(parts)
+
+
+def _default(action: argparse.Action) -> str:
+    """What stands in the place of a help that nobody wrote."""
+    if action.required or not action.option_strings:
+        return "required" if action.nargs != argparse.REMAINDER else "the command that is run"
+    if action.default in (None, False, [], argparse.SUPPRESS):
+        return ""
+    return f"default: {action.default}"
 
 
 def _shown(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
