@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import workloads
 from tools.docs.figures import blocks, standing
 from tools.docs.results import __main__ as results
 from tools.docs.style import pages
@@ -68,6 +69,12 @@ def test_the_command_checks_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     page.write_text("<!-- generated: nothing --><!-- end -->")
     assert results.main([str(page)]) == 2
     assert "page.md: line 1: no figure is called 'nothing'" in capsys.readouterr().err
+
+
+def test_every_workload_is_in_a_group() -> None:
+    assert {standing.group_of(one.name) for one in workloads.select()} == set(standing.GROUPS)
+    with pytest.raises(ValueError, match="add one"):
+        standing.group_of("gelu-bf16")
 
 
 def peers(path: Path, *rows: tuple[str, str, float | None]) -> None:

@@ -25,7 +25,7 @@ PUBLISHED = ROOT / "reports" / "published" / "h200"
 REPETITIONS = ROOT / "docs" / "results" / "data" / "peers"
 _TIME = "track_latency_cold"
 # A workload belongs to the first group with which its name begins.
-_GROUPS = {
+GROUPS = {
     "attention, gradients": ("attention-backward-", "attention-varlen-backward-"),
     "attention, forward and gradients": ("attention-training-",),
     "attention, decoding": ("attention-kvcache-",),
@@ -72,7 +72,7 @@ def group_of(workload: str) -> str:
     Raises:
         ValueError: No group holds it.
     """
-    for group, beginnings in _GROUPS.items():
+    for group, beginnings in GROUPS.items():
         if workload.startswith(beginnings):
             return group
     raise ValueError(f"{workload!r} is in no group of tools/docs/figures/standing.py: add one")
@@ -148,7 +148,7 @@ def _by_group() -> Iterator[tuple[str, list[Race]]]:
     grouped: dict[str, list[Race]] = defaultdict(list)
     for race in races():
         grouped[group_of(race.workload)].append(race)
-    for group in _GROUPS:
+    for group in GROUPS:
         if group in grouped:
             yield group, grouped[group]
 
@@ -193,14 +193,16 @@ def source() -> str:
     Returns:
         One or two sentences.
     """
-    count = len(list(REPETITIONS.glob("*.json")))
-    if count:
+    files = sorted(REPETITIONS.glob("*.json"))
+    if files:
+        read = (json.loads(path.read_text(encoding="utf-8")) for path in files)
+        cards = sorted({str(one.get("card", {}).get("name", "unknown")) for one in read})
         return (
-            f"The times are medians of {count} runs of `warpwatch peers`, whose files lie in "
-            "`docs/results/data/peers/`."
+            f"The times are medians of {len(files)} runs of `warpwatch peers` on "
+            f"{' and '.join(cards)}.\nTheir files lie in `docs/results/data/peers/`."
         )
     return (
         "The times are those of the whole suite at the newest published commit that was measured "
-        "with peers.\nIt times cuDNN, FlashAttention-2 and cuBLAS on "
+        "with peers,\non one NVIDIA H200. It times cuDNN, FlashAttention-2 and cuBLAS on "
         f"{len(races())} workloads."
     )
