@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ class File:
 class Page:
     file: File
     markdown: str | None = None
+    meta: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass
@@ -75,8 +76,9 @@ def test_links_that_leave_the_documents(
     docs: Path, page: str, text: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
-    changed = hooks.on_page_markdown(text, Page(File(page)), Config(str(docs)), None)
-    assert changed == expected
+    read = Page(File(page))
+    assert hooks.on_page_markdown(text, read, Config(str(docs)), None) == expected
+    assert ("search" in read.meta) == page.startswith("log/"), "the diary is not searched"
 
 
 def test_in_a_workflow_they_lead_to_the_repository(

@@ -38,6 +38,7 @@ class Page(Protocol):
 
     file: File
     markdown: str | None
+    meta: dict[str, Any]
 
 
 log = logging.getLogger("mkdocs.hooks.warpwatch")
@@ -130,6 +131,8 @@ def on_page_markdown(markdown: str, page: Page, config: Config, files: Any) -> s
     docs = Path(config.docs_dir)
     source = docs / page.file.src_uri
     diary = page.file.src_uri.startswith(_DIARY)
+    if diary:
+        page.meta["search"] = {"exclude": True}
 
     def held(found: re.Match[str]) -> str:
         text, link = found[2], found[3]
