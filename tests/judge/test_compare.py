@@ -17,7 +17,7 @@ from warpwatch.compare import paired_runs
 from warpwatch.instruments.outcome import Outcome
 from warpwatch.judge.findings.compiled_moves import explain
 from warpwatch.judge.model import thresholds
-from warpwatch.judge.pairs.gate import Plan
+from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.pairs.run_verdict import Judged, RunVerdict, settle
 from warpwatch.session import versions
 from warpwatch.session.session import Session

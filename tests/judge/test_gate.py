@@ -14,12 +14,12 @@ from warpwatch.judge.model import thresholds
 from warpwatch.judge.pairs.gate import (
     FALSE_ALARM_RATE,
     Gate,
-    Plan,
     judge_exact,
     judge_groups,
     judge_pairs,
     judge_stored,
 )
+from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.series.noise import classify
 from warpwatch.judge.statistics import synthetic
 from warpwatch.judge.statistics.stored import Stored

@@ -13,7 +13,8 @@ from typing import Literal
 from warpwatch.config import metrics
 from warpwatch.instruments.outcome import Outcome
 from warpwatch.judge.model.thresholds import Thresholds
-from warpwatch.judge.pairs.gate import Gate, Judgement, Plan, judge_exact, judge_groups, judge_pairs
+from warpwatch.judge.pairs.gate import Gate, Judgement, judge_exact, judge_groups, judge_pairs
+from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.pairs.run_verdict import Judged
 from warpwatch.session import versions
 

@@ -23,7 +23,7 @@ from warpwatch.instruments import presence
 from warpwatch.judge.findings.judgement import Judgement, judge_folders
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.model.core import Verdict
-from warpwatch.judge.pairs.gate import Plan
+from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.pairs.run_verdict import Judged, settle
 from warpwatch.session import versions
 

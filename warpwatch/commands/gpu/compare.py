@@ -25,7 +25,8 @@ from warpwatch.instruments.outcome import Outcome
 from warpwatch.judge.findings.compiled_moves import Change, causes
 from warpwatch.judge.model import advice, atomics, search_space, thresholds
 from warpwatch.judge.model.thresholds import Thresholds
-from warpwatch.judge.pairs.gate import Plan, judge_exact
+from warpwatch.judge.pairs.gate import judge_exact
+from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.pairs.run_verdict import Judged, RunVerdict, settle
 from warpwatch.report.words import share
 from warpwatch.session import utilization, versions

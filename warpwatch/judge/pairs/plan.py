@@ -1,0 +1,38 @@
+"""When the gate of a pull request looks at its pairs, and how much makes it believe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Plan:
+    """When the gate looks, and what it takes to believe.
+
+    ``explore``: pairs at each look, and the two-sided p-value that raises an alarm there.
+    ``confirm``: fresh pairs at each look after an alarm; ``fresh_p`` is the one-sided p-value
+    they must reach by themselves, ``pooled_p`` the two-sided one of all pairs.
+    """
+
+    explore: tuple[tuple[int, float], ...] = (
+        (4, 0.001),
+        (6, 0.004),
+        (8, 0.006),
+        (12, 0.01),
+        (16, 0.02),
+    )
+    confirm: tuple[int, ...] = (4, 8, 12, 16)
+    fresh_p: float = 0.15
+    pooled_p: float = 0.001
+    most_pairs: int = 24
+
+    def within(self, most_pairs: int) -> Plan:
+        """The same plan with a smaller or larger budget of pairs."""
+        least = self.explore[0][0] + self.confirm[0]
+        if most_pairs < least:
+            raise ValueError(
+                f"pairs: expected at least {least} ({self.explore[0][0]} to notice a change and "
+                f"{self.confirm[0]} fresh ones to confirm it), got {most_pairs}"
+            )
+        kept = tuple(look for look in self.explore if look[0] + self.confirm[0] <= most_pairs)
+        return replace(self, explore=kept, most_pairs=most_pairs)
