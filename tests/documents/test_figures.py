@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
 from benchmarks import workloads
-from tools.docs.figures import blocks, standing
+from tools.docs.figures import blocks, prediction, standing
 from tools.docs.results import __main__ as results
 from tools.docs.style import pages
+from warpwatch.commands.gpu.bounds import Row, scatter
 
 
 def test_no_page_is_stale() -> None:
@@ -75,6 +77,16 @@ def test_every_workload_is_in_a_group() -> None:
     assert {standing.group_of(one.name) for one in workloads.select()} == set(standing.GROUPS)
     with pytest.raises(ValueError, match="add one"):
         standing.group_of("gelu-bf16")
+
+
+def test_the_bound_of_the_plot_is_read_as_it_was_drawn() -> None:
+    drawn = [Row("matmul-a", 81.234, 70.111), Row("attention-b", 100.0, 0.0)]
+    plot = prediction.read(ElementTree.fromstring(scatter(drawn)))
+    assert [row.workload for row in plot] == ["matmul-a", "attention-b"]
+    for one, read in zip(drawn, plot, strict=True):
+        assert read.slack == pytest.approx(one.slack, abs=0.04)
+    assert len(prediction.rows()) > 1000
+    assert "above the bound in 0 of them" in prediction.summary()
 
 
 def peers(path: Path, *rows: tuple[str, str, float | None]) -> None:

@@ -1,6 +1,6 @@
 """The compiled bound on utilization against the counters of every published commit.
 
-    python -m tools.harness.bound_against_published [--plot FILE] [--json FILE]
+    python -m tools.harness.bound_against_published [--plot FILE]
 
 Compiles the workloads measured on the H200 at each commit, under the Triton they were measured
 with, and prints how far below the bound they stayed. No GPU is needed.
@@ -16,7 +16,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 from tools.root import ROOT
@@ -68,7 +67,6 @@ def main() -> int:
         description="the compiled bound on utilization against the counters of published commits",
     )
     parser.add_argument("--plot", metavar="FILE", help="write the scatter as SVG")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE")
     arguments = parser.parse_args()
     folder = sides.triton_folder(TRITON)
     if folder is not None:
@@ -89,9 +87,6 @@ def main() -> int:
     if arguments.plot:
         plain = [Row(row.workload.split()[1], row.bound, row.measured) for row in found]
         Path(arguments.plot).write_text(scatter(plain), encoding="utf-8")
-    if arguments.json:
-        document = {"schema_version": 1, "rows": [asdict(row) for row in found]}
-        arguments.json.write_text(json.dumps(document) + "\n", encoding="utf-8")
     print("\n".join(lines(found)))
     return int(any(row.slack < 0 for row in found))
 
