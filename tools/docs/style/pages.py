@@ -30,6 +30,7 @@ OLD = frozenset(
         "docs/hopper.md",
         "docs/matmul.md",
         "docs/newcomer.md",
+        "docs/own-kernels.md",
         "docs/performance.md",
         "docs/report.md",
         "docs/runners.md",
