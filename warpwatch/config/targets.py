@@ -11,7 +11,7 @@ class Target:
     """An architecture Triton compiles for.
 
     ``arch`` is what Triton's ``GPUTarget`` takes: the compute capability times ten for CUDA, the
-    gfx name for HIP. ``device`` names the datasheet (a file of ``benchmarks/devices``) whose
+    gfx name for HIP. ``device`` names the datasheet (a file of ``warpwatch/devices``) whose
     units, clocks and bandwidth the bound of this target is computed with.
     """
 

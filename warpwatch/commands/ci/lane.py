@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--known", type=Path, metavar="DIR",
                         help="with --commits: results that are there already")  # fmt: skip
     parser.add_argument("--again", type=Path, metavar="FILE",
-                        help="with --commits: what reports suspects --json wrote; its commits are "
-                             "measured once more")  # fmt: skip
+                        help="with --commits: a file that suspects --json wrote; its commits "
+                             "are measured once more")  # fmt: skip
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="this runner's part")
     parser.add_argument("--bench", action="append", default=[], metavar="REGEX",
                         help="as asv's --bench; with one shard only")  # fmt: skip
