@@ -44,6 +44,15 @@ def test_an_accepted_finding_counts_again_when_it_expires(file: Path) -> None:
     assert main([*command, "--file", str(file)]) == 2  # twice
 
 
+def test_the_first_acceptance_makes_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "reports" / "triage.toml"
+    command = ["accept", "--owner", "ada", "--reason", "meant", "--file", str(file)]
+    assert main([*command, ID]) == 0
+    assert main([*command, ID[::-1]]) == 0
+    assert [one.finding for one in triage.load(file)] == [ID, ID[::-1]]
+    assert file.read_text().startswith("# Findings that were looked at")
+
+
 def test_a_reason_is_required(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = file.read_text()
     arguments = ["accept", ID, "--owner", "ada", "--reason", " ", "--file", str(file)]

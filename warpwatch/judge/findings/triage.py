@@ -18,6 +18,10 @@ SCHEMA_VERSION = 1
 LONGEST_DAYS = 366
 _IDENTITY = re.compile(r"[0-9a-f]{12}")
 _KEYS = ("finding", "owner", "reason", "accepted", "expires")
+_HEAD = f"""# Findings that were looked at and accepted. Written by `warpwatch accept` and reviewed
+# like code: an accepted finding no longer fails a build until it expires.
+schema_version = {SCHEMA_VERSION}
+"""
 
 
 @dataclass(frozen=True)
@@ -76,14 +80,15 @@ def accept(path: Path, *acceptances: Acceptance) -> None:
     """Append to a file; what ``load`` would refuse is refused, and nothing is written.
 
     Args:
-        path: the file.
+        path: the file; it is made where it is missing.
         acceptances: what is accepted.
 
     Raises:
         ValueError: one is accepted already, or something is wrong with it.
     """
-    known = {one.finding for one in load(path)}
-    text = ""
+    there = path.is_file()
+    known = {one.finding for one in load(path)} if there else set()
+    text = "" if there else _HEAD
     for acceptance in acceptances:
         if acceptance.finding in known:
             raise ValueError(f"finding {acceptance.finding} is accepted already, in {path}")
@@ -99,6 +104,7 @@ def accept(path: Path, *acceptances: Acceptance) -> None:
             f"accepted = {acceptance.accepted.isoformat()}\n"
             f"expires = {acceptance.expires.isoformat()}\n"
         )
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(text)
 
