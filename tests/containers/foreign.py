@@ -48,14 +48,6 @@ ITS_OWN = {
     "docker/Dockerfile": "FROM scratch\n",
     "kernels/__init__.py": "raise ImportError('not the kernels of Warpwatch')\n",
 }
-_SUITE = {
-    "__init__.py": "",
-    "compiled.py": "from warpwatch.asv.suite import compiled\n\n"
-    "globals().update(compiled.classes(__name__))\n",
-    "gpu.py": "from warpwatch.asv.suite import measured\n"
-    "from warpwatch.config.package import workloads\n\n"
-    "globals().update(measured.classes(__name__, list(workloads().all_workloads())))\n",
-}
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -137,17 +129,3 @@ def foreign_repository(folder: Path, wheel: Path) -> Path:
     with (repository / ".git" / "info" / "exclude").open("a") as file:
         file.write("/.warpwatch-venv/\n")
     return repository
-
-
-def suite(repository: Path) -> None:
-    """asv's configuration and its view of the workloads, as this repository's own has them."""
-    text = (images.root() / "asv.conf.json").read_text()
-    for ours, theirs in (
-        ('"benchmarks/suite"', '"bench/suite"'),
-        ('"project": "warpwatch"', '"project": "fastops"'),
-    ):
-        assert ours in text
-        text = text.replace(ours, theirs)
-    write(repository, "asv.conf.json", text)
-    for name, module in _SUITE.items():
-        write(repository, f"bench/suite/{name}", module)

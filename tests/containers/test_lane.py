@@ -20,7 +20,6 @@ from tests.containers.foreign import (
     TWO_LAUNCHES,
     foreign_repository,
     git,
-    suite,
     write,
 )
 from tests.workflows import stand_in
@@ -37,7 +36,6 @@ MAKE = ("make", "--silent", "--file", "docker/targets.mk", "VENV=.warpwatch-venv
 def repository(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
     """A team's repository with Warpwatch installed; its newest commit is a regression."""
     repository = foreign_repository(tmp_path_factory.mktemp("team"), wheel)
-    suite(repository)
     for block in blocks(images.root() / "docs" / "own-kernels.md"):
         if block.file:
             write(repository, block.file, block.text)
