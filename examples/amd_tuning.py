@@ -1,4 +1,4 @@
-"""Untuned against tuned on AMD, as the compilers see it: the table of docs/amd.md.
+"""Untuned against tuned on AMD, as the compilers see it: the table of docs/results/amd.md.
 
     python examples/amd_tuning.py
     python examples/amd_tuning.py --target gfx942 matmul-fp16-4096x4096x4096

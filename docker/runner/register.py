@@ -23,7 +23,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-# The workflows that take what they run from the default branch; docs/security.md says why.
+# The workflows that take what they run from the default branch: docs/explanation/security.md.
 ALLOWED = re.compile(
     r"[\w.-]+/[\w.-]+/\.github/workflows/warpwatch-(?:gpu|nightly)\.yml@refs/heads/[\w./-]+"
 )

@@ -1,4 +1,4 @@
-# The runner of a pod (docs/runners.md): GitHub's own, with what a job of ours needs as well. The
+# The runner of a pod (docs/guides/gpu-runner.md): GitHub's own, with what a job of ours needs as well. The
 # engine is another container, which pulls the images.
 #   docker buildx build --file docker/runner/runner.Dockerfile --tag REGISTRY/warpwatch-runner:latest docker/runner
 # GitHub refuses runners that are too old, so the base follows its newest: build it anew each month.

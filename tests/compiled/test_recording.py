@@ -108,7 +108,7 @@ def test_host_code_finds_a_gpu_of_the_target() -> None:
 
 
 def test_the_document_states_which_questions_are_answered() -> None:
-    text = (ROOT / "docs" / "compiled.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "explanation" / "compiled-instrument.md").read_text(encoding="utf-8")
     stated = text[text.index("- `torch.cuda` answers") : text.index("Every other function")]
     assert re.findall(r"`(\w+)`", stated) == list(torch_cuda.ANSWERED)
 

@@ -36,7 +36,7 @@ MAKE = ("make", "--silent", "--file", "docker/targets.mk", "VENV=.warpwatch-venv
 def repository(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
     """A team's repository with Warpwatch installed; its newest commit is a regression."""
     repository = foreign_repository(tmp_path_factory.mktemp("team"), wheel)
-    for block in blocks(images.root() / "docs" / "own-kernels.md"):
+    for block in blocks(images.root() / "docs" / "tutorials" / "your-own-package.md"):
         if block.file:
             write(repository, block.file, block.text)
     init = [".warpwatch-venv/bin/warpwatch", "init", "--workflows"]
@@ -124,7 +124,7 @@ def lane(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def newcomer_s_check() -> list[str]:
     """The two commands with which the newcomer's page sees a verdict before pushing."""
-    page = blocks(images.root() / "docs" / "newcomer.md")
+    page = blocks(images.root() / "docs" / "tutorials" / "first-flagged-pull-request.md")
     (block,) = (b for b in page if b.language == "bash" and " lane-cpu " in b.text)
     return block.text.splitlines()
 

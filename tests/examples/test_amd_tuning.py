@@ -1,4 +1,4 @@
-"""The command behind docs/amd.md, and that the page is of its making."""
+"""The command behind docs/results/amd.md, and that the page is of its making."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from examples import amd_tuning
 from warpwatch.config import targets
 from warpwatch.config.package import workloads as load_workloads
 
-PAGE = Path("docs/amd.md").read_text(encoding="utf-8")
+PAGE = Path("docs/results/amd.md").read_text(encoding="utf-8")
 
 
 def test_the_command_compares_the_guides_tile_with_the_tables() -> None:

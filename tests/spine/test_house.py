@@ -114,7 +114,7 @@ def test_layers_import_downwards(graph: house_graph.Graph, package: str) -> None
 
 
 def test_the_page_on_architecture_has_the_same_layers() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE)
     said = {(name, int(row)) for row, name in rows}
     layers = LAYERS["warpwatch"]

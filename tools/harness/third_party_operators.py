@@ -1,6 +1,6 @@
 """Inspects public operators of two Triton libraries, unmodified, for an NVIDIA and an AMD target.
 
-    python -m tools.harness.third_party_operators [--page docs/third-party.md] [--only TEXT]
+    python -m tools.harness.third_party_operators [--page FILE] [--only TEXT]
 
 Installs the libraries from the package index into a folder under .asv/ and writes the table. Not
 part of `make test`: it compiles some 600 kernels and takes minutes.
@@ -188,20 +188,21 @@ def page(rows: Sequence[tuple[str, str, jobs.Job]], results: dict[jobs.Job, jobs
     text = [
         "# Other people's kernels, inspected unmodified",
         "",
-        f"{operators} public operators of two libraries ({', '.join(PACKAGES[:2])}), forward and "
-        f"backward, for {' and '.join(TARGETS)}, on a machine without a GPU: {ok} of "
-        f"{len(results)} calls were read, {whole} operators in full; instructions no reader knows: "
-        f"{', '.join(sorted(unknown)) or 'none'}. Written by "
-        "`python -m tools.harness.third_party_operators`; one of them by hand:",
+        f"{operators} public operators of two libraries were read, unmodified, without a GPU.",
+        f"The libraries are {' and '.join(PACKAGES[:2])}, the targets {' and '.join(TARGETS)}.",
+        f"{ok} of {len(results)} calls were read, {whole} operators in full.",
+        f"Instructions that no reader knows: {', '.join(sorted(unknown)) or 'none'}.",
         "",
-        "```",
-        "warpwatch inspect fla.ops.gla:chunk_gla --backward --target sm_90 \\",
+        "`python -m tools.harness.third_party_operators` writes this page. One call by hand:",
+        "",
+        "```console",
+        "$ warpwatch inspect fla.ops.gla:chunk_gla --backward --target sm_90 \\",
         f"    --args '{HEADS} {HEADS} {HEADS} fp32[2,2048,8,64]'",
         "```",
         "",
-        "*bound* is the sum over launches of the time the busiest unit needs at least. An "
-        "autotuned kernel is read in the first configuration that fits, so that the numbers "
-        "describe the code and do not rank the libraries. *backward* includes the forward pass.",
+        "*Bound* sums up, over launches, the time that the busiest unit needs at least.",
+        "An autotuned kernel is read in the first configuration that fits. So the numbers",
+        "describe the code, and do not rank the libraries. *Backward* includes the forward pass.",
         "",
         "| library | operator | pass | " + " | ".join(TARGETS) + " |",
         "|---|---|---|" + "---|" * len(TARGETS),
@@ -222,7 +223,7 @@ def main() -> int:
         prog="python -m tools.harness.third_party_operators",
         description="inspect public operators of two Triton libraries, unmodified",
     )
-    parser.add_argument("--page", default=str(ROOT / "docs" / "third-party.md"))
+    parser.add_argument("--page", default=str(ROOT / "docs" / "results" / "third-party.md"))
     parser.add_argument("--only", default="", metavar="TEXT", help="operators that hold TEXT")
     args = parser.parse_args()
     started = time.monotonic()

@@ -20,7 +20,7 @@ _FEED_ENTRIES = 50
 
 
 def regressions(judgement: Judgement) -> str:
-    """The document ``docs/report.md`` describes."""
+    """The document ``docs/reference/regressions-json.md`` describes."""
     accepted = triage.holding()
     document = {
         "schema_version": SCHEMA_VERSION,

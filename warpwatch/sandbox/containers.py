@@ -24,7 +24,11 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 # What the engine's answers become: the words it uses, and the remedy.
 _REMEDIES = (
     ("no space left", "the disk is full: free some space (docker system prune), then run it again"),
-    ("could not select device driver", "the engine has no GPU runtime: see docs/runners.md"),
+    (
+        "could not select device driver",
+        "the engine has no GPU runtime: install the vendor's container toolkit "
+        "(docs/guides/gpu-runner.md)",
+    ),
     ("unresolvable CDI devices", "the CDI description of the GPU is out of date: generate it anew"),
 )
 

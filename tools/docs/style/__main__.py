@@ -1,10 +1,9 @@
 """Check the style of the documents.
 
-    python -m tools.docs.style [PAGE ...] [--all] [--quiet]
+    python -m tools.docs.style [PAGE ...] [--quiet]
 
-Without PAGE it checks every page but those in ``OLD`` of ``tools/docs/style/pages.py``. It prints
-a line of figures for each page, and each fault as ``file:line: fault``. It exits with 1 where there
-is one.
+Without PAGE it checks every page. It prints a line of figures for each page, and each fault as
+``file:line: fault``. It exits with 1 where there is one.
 """
 
 from __future__ import annotations
@@ -28,13 +27,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tools.docs.style", description="Check the style of the documents."
     )
-    parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="default: all of today")
-    parser.add_argument("--all", action="store_true", help="pages yet to be rewritten, too")
+    parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE", help="default: every page")
     parser.add_argument("--quiet", action="store_true", help="print faults only")
     options = parser.parse_args(arguments)
-    chosen = options.pages or [
-        page for page in pages.all_pages() if options.all or pages.name(page) not in pages.OLD
-    ]
+    chosen = options.pages or pages.all_pages()
     absent = [str(page) for page in chosen if not page.is_file()]
     if absent:
         print(f"error: no such page: {', '.join(absent)}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Which pages the style check reads, and which are still to be rewritten."""
+"""Which pages the style check reads."""
 
 from __future__ import annotations
 
@@ -10,37 +10,6 @@ from tools.root import ROOT
 _EXEMPT = ("docs/log/",)
 # Pages of results and releases name commits and days.
 _OF_HISTORY = ("docs/results/", "CHANGELOG.md", "reports/published/")
-# Written before this check. The list only shrinks; who rewrites a page takes it off.
-OLD = frozenset(
-    {
-        "README.md",
-        "docs/amd.md",
-        "docs/attention.md",
-        "docs/compiled.md",
-        "docs/demo.md",
-        "docs/features.md",
-        "docs/hopper/backward-exact.md",
-        "docs/hopper/backward-two-kernels.md",
-        "docs/hopper/backward.md",
-        "docs/hopper/decoding.md",
-        "docs/hopper/forward-fp8.md",
-        "docs/hopper/forward.md",
-        "docs/hopper/matmul-fp8.md",
-        "docs/hopper/matmul.md",
-        "docs/hopper.md",
-        "docs/matmul.md",
-        "docs/newcomer.md",
-        "docs/own-kernels.md",
-        "docs/performance.md",
-        "docs/report.md",
-        "docs/runners.md",
-        "docs/security.md",
-        "docs/simulator.md",
-        "docs/third-party.md",
-        "docs/tuning/README.md",
-        "docs/upgrade.md",
-    }
-)
 
 
 def all_pages() -> list[Path]:

@@ -1,8 +1,9 @@
 """Which questions to ``torch.cuda`` are answered for a GPU that is not there; the rest refuse.
 
-Answers come from the target's datasheet; ``docs/compiled.md`` states which there are. Anything that
-would need a real device (memory numbers, event times, graphs) raises :class:`NotAnsweredError` that
-names the call, so that host code never continues on an invented figure.
+Answers come from the target's datasheet; ``docs/explanation/compiled-instrument.md`` lists them.
+Anything that would need a real device (memory numbers, event times, graphs) raises
+:class:`NotAnsweredError` that names the call, so that host code never continues on an invented
+figure.
 """
 
 from __future__ import annotations
