@@ -9,6 +9,7 @@ import pytest
 from tools.docs.style import __main__ as style
 from tools.docs.style import pages, prose, rules
 
+
 @pytest.mark.parametrize("page", pages.all_pages(), ids=pages.name)
 def test_a_page_keeps_the_rules(page: Path) -> None:
     found = rules.faults(prose.read(page), history=pages.of_history(page))
