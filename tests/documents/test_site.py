@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.root import ROOT
+from tools import locks
 from tools.docs.site import hooks
 
 MKDOCS = ROOT / ".tools" / "site" / "bin" / "python"
@@ -121,11 +122,17 @@ def test_a_page_that_loads_from_elsewhere_is_a_warning(
 
 
 def test_packages_of_the_site_are_locked() -> None:
-    lines = (ROOT / "tools" / "docs" / "site" / "requirements.txt").read_text().splitlines()
-    wanted = [line for line in lines if line and not line.startswith("#")]
-    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[\w.]+", line) for line in wanted)
-    names = {line.partition("==")[0].lower() for line in wanted}
-    assert {"mkdocs", "mkdocs-material", "mkdocstrings", "markdown-it-py"} <= names
+    folder = ROOT / "tools" / "docs" / "site"
+    entries = [
+        one
+        for one in locks.split((folder / "requirements.txt").read_text(encoding="utf-8"))
+        if not one.startswith("#")
+    ]
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", one) for one in entries)
+    pins = {one.split()[0] for one in entries}
+    wanted = (folder / "requirements.in").read_text(encoding="utf-8").splitlines()
+    named = {re.sub(r"\[.*\]", "", line) for line in wanted if not line.startswith("#")}
+    assert "mkdocs-material" in {one.partition("==")[0] for one in named} and named <= pins
 
 
 @pytest.mark.tools

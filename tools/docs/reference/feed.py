@@ -31,7 +31,7 @@ _FINDING = {
     "status": "`open`, `recovered` or `improved`",
     "accepted": "who accepted it, until when and why; else empty",
     "commits": "the commits that may hold the cause, oldest first",
-    "likeliest": "the commit of the range to look at first: it touched the kernel's files",
+    "likeliest": "the commit of the range to look at first",
     "range_confidence": "the probability that they do; 1 where an exact metric names the commit",
     "cost": "seconds that one run of the suite loses; an order, not a measurement",
     "cause": "`kernel`, `dependency`, `machine`, `harness` or `unknown`",
