@@ -63,7 +63,7 @@ COMMANDS: Mapping[str, Command] = {
     "record": Command(
         "compiled.record",
         "run an existing script or pytest without a GPU, and make each call a workload",
-        "warpwatch record -- python benchmarks/rms_norm.py",
+        "warpwatch record -- python bench/rms_norm.py",
     ),
     "simulate": Command(
         "compiled.simulate",
