@@ -119,9 +119,19 @@ class StandIn:
     # By the beginning of a call: the answers that it gets before it gets the true one.
     trouble: dict[str, list[int]] = field(default_factory=dict)
 
-    def pull_request(self, head: str = HEAD, number: int = NUMBER, branch: str = "main") -> None:
+    def pull_request(
+        self,
+        head: str = HEAD,
+        number: int = NUMBER,
+        branch: str = "main",
+        source: str = "stranger:branch",
+    ) -> None:
         self.pulls.append(
-            {"number": number, "head": {"sha": head}, "base": {"ref": branch, "sha": OTHER}}
+            {
+                "number": number,
+                "head": {"sha": head, "label": source},
+                "base": {"ref": branch, "sha": OTHER},
+            }
         )
 
     def _stored(self) -> list[tuple[str, bytes]]:
@@ -156,7 +166,7 @@ class StandIn:
         match method, call.split("/"):
             case "GET", ["pulls"]:
                 wanted = parse_qs(parts.query)["head"][0]
-                return 200, self.pulls if wanted == "stranger:branch" else []
+                return 200, [one for one in self.pulls if one["head"]["label"] == wanted]
             case "GET", ["compare", pair]:
                 sha = self.departed.get(pair.partition("...")[0], BASE)
                 return 200, {"merge_base_commit": {"sha": sha}}
