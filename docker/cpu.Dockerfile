@@ -10,6 +10,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 FROM system AS environment
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 ARG PYTHON=python3
 WORKDIR /build
 # Only what decides the dependencies: an edit to the harness leaves this layer alone.

@@ -29,6 +29,7 @@ RUN newest="$(find /opt/nvidia/nsight-compute -mindepth 1 -maxdepth 1 -type d | 
     && ln -s "${newest}/ncu" /usr/local/bin/ncu
 
 FROM system AS environment
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 ARG PYTHON=python3
 ARG TORCH
 ARG TRITON

@@ -13,6 +13,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 
 FROM system AS environment
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 ARG PYTHON=python3
 ARG TORCH
 WORKDIR /build
