@@ -19,7 +19,7 @@ COPY docker/locks ./locks
 # The pip settings of whoever builds (indexes, certificates) come as a secret and stay outside.
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     "${PYTHON}" -m venv /opt/venv \
-    && /opt/venv/bin/python pip_arguments.py compile \
+    && /opt/venv/bin/python pip_arguments.py development \
     | xargs /opt/venv/bin/pip install --no-cache-dir --no-compile
 
 FROM environment AS runtime

@@ -19,14 +19,13 @@ ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "docker" / "constraints.txt"
 LOCKS = ROOT / "docker" / "locks"
 _READ = ("jinja2", "msgspec", "numpy", "scipy")
-# Each use, with what it asks for; `None` is all of docker/constraints.txt.
+# Each use, with its packages; `None` is all of docker/constraints.txt.
 USES: dict[str, tuple[str, ...] | None] = {
     "reports": _READ,
     "gpu": (*_READ, "docker"),
     "compile": (*_READ, "asv", "asv-runner", "setuptools", "torch", "triton"),
-    # On the vendors' bases, which bring torch and Triton.
-    "image": (*_READ, "asv", "asv-runner"),
     "development": None,
+    "image": None,  # on the vendors' bases, which bring torch and Triton
 }
 # torch's build for Linux on x86-64 without CUDA, for Python 3.11 to 3.14.
 CPU_BUILDS = {
@@ -48,7 +47,10 @@ def main() -> int:
     digest = hashlib.sha256(CONSTRAINTS.read_bytes()).hexdigest()
     cuda: list[str] = []
     for use, names in USES.items():
-        entries = split(resolved(pinned if names is None else list(names)))
+        wanted = pinned if names is None else list(names)
+        if use == "image":
+            wanted = [line for line in pinned if not line.startswith(("torch==", "triton=="))]
+        entries = split(resolved(wanted))
         kept = [entry for entry in entries if not _CUDA.match(entry)]
         cuda = cuda or [entry for entry in entries if _CUDA.match(entry)]
         write(use, digest, [with_cpu_builds(entry) for entry in kept])
