@@ -24,7 +24,7 @@ $(STAMP): docker/constraints.txt docker/locks docker/pip_arguments.py pyproject.
 		echo "error: Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1); try make PYTHON=python3.12" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	@# Most of what is installed is never imported: Python compiles a module when it first is.
-	@echo "installing torch, Triton and the tools: some 0.4 GB to fetch without an NVIDIA GPU, 2.8 GB with" >&2
+	@echo "installing torch, Triton and the tools: some 0.5 GB to fetch without an NVIDIA GPU, 2.8 GB with" >&2
 	$(BIN)/python docker/pip_arguments.py development | \
 		xargs $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
