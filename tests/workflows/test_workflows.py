@@ -120,7 +120,7 @@ def test_nothing_is_allowed_that_no_job_asks_for() -> None:
         if "write" in job["permissions"].values() and "steps" in job
     }
     assert writers == {
-        "warpwatch-judge.yml judge": ["checks", "issues", "pull-requests"],
+        "warpwatch-judge.yml judge": ["checks", "pull-requests"],
         "warpwatch-nightly.yml silent": ["issues"],
         "warpwatch-publish.yml record": ["contents"],
         "warpwatch-publish.yml site": ["id-token", "pages"],
