@@ -255,6 +255,16 @@ def test_all_mistakes_of_the_file_are_named_at_once(tmp_path: Path) -> None:
         assert words in str(caught.value)
 
 
+def test_the_compile_lane_is_one_job_as_the_workflows_have_it(tmp_path: Path) -> None:
+    """Two would be expected by the judge and delivered by nobody."""
+    path = tmp_path / "versions.toml"
+    text = images.versions_file().read_text()
+    at = text.index("[backends.cpu]")
+    path.write_text(text[:at] + text[at:].replace("shards = 1", "shards = 2", 1))
+    with pytest.raises(ValueError, match=r"\[backends.cpu\] shards: expected 1: the workflows"):
+        images.load(path)
+
+
 def test_a_file_that_is_not_there_or_not_toml_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is missing"):
         images.load(tmp_path / "none.toml")

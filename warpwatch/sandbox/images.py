@@ -246,6 +246,8 @@ def _check(name: str, section: Any) -> tuple[list[str], Backend | None]:
     )
     shards = section.get("shards")
     hold("shards", type(shards) is int and 1 <= shards <= 64, "a whole number from 1 to 64")
+    one = name != "cpu" or shards in (None, 1)
+    hold("shards", one, "1: the workflows compile in one job")
     machine = section.get("machine")
     hold(
         "machine",
