@@ -122,6 +122,15 @@ def test_a_change_of_documents_alone_asks_for_no_approval(
     assert gate() == (0, said)
 
 
+@pytest.mark.parametrize(("status", "said"), [(404, (0, f"base={BASE}\n")), (401, (2, ""))])
+def test_what_the_api_does_not_know_of_folders_is_measured(
+    gate: Any, github: StandIn, status: int, said: tuple[int, str]
+) -> None:
+    trees(github, "1" * 40)
+    github.trouble["GET git/trees"] = [status]
+    assert gate() == said
+
+
 @pytest.mark.parametrize(
     ("head", "conclusion"), [("1" * 40, "success"), ("4" * 40, "action_required")]
 )

@@ -12,6 +12,7 @@ from .api import Api, ApiError, at, is_commit, patiently
 from .event import Event
 
 MAX_ARTIFACT_BYTES = 64 * 1024 * 1024
+_UNKNOWN = (404, 409, 422)  # of a commit or a folder
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,16 @@ class GitHub:
         )
 
     def same(self, base: str, head: str, folder: str) -> bool:
-        """Whether the folder is there at both commits and holds the same, by git's own hash."""
-        trees = {self._tree(commit, folder) for commit in (base, head)}
+        """Whether the folder is there at both commits and holds the same, by git's own hash.
+
+        Where the API cannot say it, it is not: then there is something to measure.
+        """
+        try:
+            trees = {self._tree(commit, folder) for commit in (base, head)}
+        except ApiError as error:
+            if error.status not in _UNKNOWN:
+                raise
+            return False
         return len(trees) == 1 and "" not in trees
 
     def _tree(self, commit: str, folder: str) -> str:
