@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 import torch
 
 from tests.compiled import foreign_kernels
+from warpwatch import __main__ as cli
+from warpwatch.commands.compiled import ranking
 from warpwatch.config import choices, targets
 from warpwatch.instruments.compiled.machine_code import amdgcn
-from warpwatch.instruments.compiled.measure import origins, reading
+from warpwatch.instruments.compiled.measure import jobs, origins, reading
 from warpwatch.instruments.compiled.measure.workload import Measurement, measure_call, torch_us
 from warpwatch.instruments.compiled.record.call import record
 from warpwatch.instruments.compiled.record.torch import traffic
@@ -150,3 +153,36 @@ def test_the_files_of_a_call_are_its_kernels_and_what_they_import() -> None:
 @pytest.mark.parametrize("mnemonic", ["v_madmk_f32", "v_madak_f32"])
 def test_a_multiply_add_with_a_constant_is_one(mnemonic: str) -> None:
     assert amdgcn.classify(mnemonic) == "fma"
+
+
+def test_all_configurations_are_ranked_by_their_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["inspect", f"{HERE}:copied", "--args", "fp32[1048576]", "--target", "sm_90"]
+    assert cli.main([*command, "--configurations"]) == 0
+    heading, *ranked = capsys.readouterr().out.splitlines()
+    assert heading == f"{HERE}:copied sm_90 tuned_copy: 3 configurations, by their bound"
+    assert len(ranked) == 3 and all("us  memory" in line for line in ranked)
+    bounds = [float(line.split()[0]) for line in ranked]
+    assert bounds == sorted(bounds)
+    assert sorted(line.split("num_warps: ")[1][0] for line in ranked) == list("124")
+
+
+def test_a_configuration_that_does_not_fit_is_ranked_last() -> None:
+    space = {"kernel": "k", "configurations": ["a", "b"], "recorded": "a", "why": ""}
+    launch = {
+        "kernel": "k",
+        "bound": {"us": 3.0, "limited_by": "tensor"},
+        "spilled_bytes": 0,
+        "occupancy": {"blocks": 2},
+    }
+    job = jobs.Job("m:f", "sm_90")
+    first = jobs.Result(job, "ok", evidence={"tuned": [space], "launches": [launch]})
+    assert [one.configuration for one in ranking.others([first])] == [0, 1]
+    again = replace(first, job=replace(job, configuration=0))
+    failed = jobs.Result(replace(job, configuration=1), "compile failed")
+    assert ranking.lines([first, again, failed]) == [
+        "m:f sm_90 k: 2 configurations, by their bound",
+        "        3.0 us  tensor  0 bytes spilled, 2 blocks  a",
+        "          -      does not compile or fit  b",
+    ]
+    plain = jobs.Result(job, "ok", evidence={"launches": [launch]})
+    assert "no kernel of these calls is autotuned" in ranking.lines([plain])[0]

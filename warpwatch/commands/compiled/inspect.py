@@ -21,6 +21,8 @@ from warpwatch.instruments.compiled.diff import comparison, kept, sides
 from warpwatch.instruments.compiled.measure import jobs
 from warpwatch.judge.evidence import compiled as kept_evidence
 
+from . import ranking
+
 SCHEMA_VERSION = 1
 TARGETS = tuple(target.name for target in targets.TARGETS)
 
@@ -59,6 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="asv's results, beside which evidence is kept (default: .asv/results)",
     )
     parser.add_argument(
+        "--configurations",
+        action="store_true",
+        help="rank the configurations of autotuned kernels by their bound, instead of one each",
+    )
+    parser.add_argument(
         "--code", action="store_true", help="with --diff: show how the code differs"
     )
     parser.add_argument("--json", metavar="FILE", help="write everything to FILE; - is stdout")
@@ -72,6 +79,11 @@ def main(args: argparse.Namespace) -> int:
     with sides.opened(".") as side:
         extras.require("torch", "triton")
         results = in_order(jobs.run(asked, side.environment, one_process_each=True), asked)
+        if args.configurations:
+            rest = ranking.others(results)
+            every = [*results, *in_order(jobs.run(rest, side.environment), rest)]
+            print("\n".join(ranking.lines(every)))
+            return exit_code(results)
     if args.json:
         write(args.json, {"command": "inspect", "results": [document(one) for one in results]})
     if args.json != "-":

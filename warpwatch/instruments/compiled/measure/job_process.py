@@ -154,7 +154,9 @@ def _work(batch: Sequence[Job], pipe: int) -> NoReturn:
 def _measured(job: Job) -> Measurement:
     from warpwatch.config import package as configuration
     from warpwatch.config import targets
+    from warpwatch.instruments.compiled.record import autotune
 
+    autotune.only = job.configuration
     target = targets.get(job.target)
     if job.is_workload:
         return measure(configuration.workloads().get(job.name), target)

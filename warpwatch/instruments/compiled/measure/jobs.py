@@ -34,13 +34,15 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Job:
-    """One thing to measure on one target: a workload by name, or a callable with ``arguments``."""
+    """One thing to measure on one target: a workload by name, or a callable with ``arguments``;
+    of autotuned kernels the ``configuration`` of that number, where one is given."""
 
     name: str
     target: str
     arguments: str = ""
     backward: bool = False
     is_workload: bool = False
+    configuration: int | None = None
 
 
 @dataclass(frozen=True)

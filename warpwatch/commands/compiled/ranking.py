@@ -1,0 +1,79 @@
+"""Every configuration of an autotuned kernel, the one with the shortest bound first.
+
+The bound is no time: it says which configurations cannot be fast, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from warpwatch.instruments.compiled.measure import jobs
+
+MOST = 64  # configurations of one call
+
+
+def others(results: Sequence[jobs.Result]) -> list[jobs.Job]:
+    """The jobs that are left after one of each call.
+
+    Args:
+        results: Of each call and target, in whichever configuration.
+
+    Returns:
+        One job for each number that a space of the call has.
+    """
+    found = []
+    for one in results:
+        spaces = one.evidence.get("tuned", [])
+        count = max((len(space["configurations"]) for space in spaces), default=0)
+        found += [replace(one.job, configuration=number) for number in range(min(count, MOST))]
+    return found
+
+
+def lines(results: Sequence[jobs.Result]) -> list[str]:
+    """The ranking as text.
+
+    Args:
+        results: Of each call and target, those in one configuration of each number among them.
+
+    Returns:
+        A heading for each call, target and kernel, and a line for each configuration.
+    """
+    ranked: dict[tuple[str, str, str], dict[str, tuple[float, str]]] = {}
+    failed: dict[tuple[str, str, str], dict[str, str]] = {}
+    for one in results:
+        if one.job.configuration is None:
+            spaces = {s["kernel"]: s["configurations"] for s in one.evidence.get("tuned", [])}
+            for kernel, configurations in spaces.items():
+                place = (one.job.name, one.job.target, kernel)
+                ranked.setdefault(place, {})
+                failed[place] = dict.fromkeys(configurations[:MOST], "does not compile or fit")
+    for one in results:
+        if one.job.configuration is None:
+            continue
+        for space in one.evidence.get("tuned", []):
+            place = (one.job.name, one.job.target, space["kernel"])
+            launches = [
+                launch for launch in one.evidence["launches"] if launch["kernel"] == space["kernel"]
+            ]
+            if launches and place in ranked:
+                ranked[place][space["recorded"]] = _told(launches)
+                failed[place].pop(space["recorded"], None)
+    said = []
+    for place, found in ranked.items():
+        said.append(f"{place[0]} {place[1]} {place[2]}: {len(found) + len(failed[place])}"
+                    " configurations, by their bound")  # fmt: skip
+        said += [text for _, text in sorted(
+            (us, f"  {us:9.1f} us  {more}  {name}") for name, (us, more) in found.items()
+        )]  # fmt: skip
+        said += [f"          -      {why}  {name}" for name, why in failed[place].items()]
+    return said or ["no kernel of these calls is autotuned over several configurations"]
+
+
+def _told(launches: Sequence[Any]) -> tuple[float, str]:
+    """The bound of a kernel's launches, and what else speaks for or against its code."""
+    us = sum(one["bound"]["us"] for one in launches)
+    first = launches[0]
+    spilled, blocks = first["spilled_bytes"], first["occupancy"]["blocks"]
+    return us, f"{first['bound']['limited_by']:7s} {spilled} bytes spilled, {blocks} blocks"
