@@ -127,6 +127,20 @@ def test_pytest_serves_as_well_and_what_is_there_is_not_written_twice(project: P
     ]
 
 
+def test_a_command_that_is_ended_leaves_its_calls(project: Path) -> None:
+    """As ``--seconds`` ends it."""
+    (project / "endless.py").write_text(
+        "import os, signal, time, torch, benchedops\n"
+        "benchedops.launched(torch.ones(256, device='cuda'))\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(600)\n"
+    )
+    code, out, err = record(project, "--", "python", "endless.py")
+    assert code == 0, err
+    assert 'args = "fp32[256]"' in out
+    assert "the command ended with its time was up" in err
+
+
 def test_nothing_launched_is_said(project: Path) -> None:
     (project / "idle.py").write_text("import benchedops\n")
     code, out, err = record(project, "--", "python", "idle.py")

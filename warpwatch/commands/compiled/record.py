@@ -16,6 +16,8 @@ from warpwatch.config import isolation, targets
 from warpwatch.config.calls import Call
 from warpwatch.config.package import load
 
+_LAST_SECONDS = 20.0
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--package", metavar="NAME", help="whose calls (default: the configured)")
@@ -89,12 +91,16 @@ def _ran(request: str, seconds: float) -> str:
     nothing."""
     process = [sys.executable, "-m", "warpwatch.commands.compiled.recording.run", request]
     environment = isolation.subprocess_environment()
-    try:
-        code = subprocess.run(
-            process, env=environment, stdout=sys.stderr, check=False, timeout=seconds
-        ).returncode
-    except subprocess.TimeoutExpired:
-        return f"no end within {seconds:.0f} s"
+    with subprocess.Popen(process, env=environment, stdout=sys.stderr) as running:
+        try:
+            code = running.wait(seconds)
+        except subprocess.TimeoutExpired:
+            running.terminate()  # it writes down what it has
+            try:
+                code = running.wait(_LAST_SECONDS)
+            except subprocess.TimeoutExpired:
+                running.kill()
+                return f"no end within {seconds:.0f} s"
     return f"exit code {code}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ def main() -> int:
     known = Known()
     calls = Calls(request["package"], known)
     ended = ""
+    signal.signal(signal.SIGTERM, _enough)
     with (
         driver.active(target, known),
         torch_cuda.answered(target),
@@ -50,7 +52,7 @@ def main() -> int:
         try:
             _run(command)
         except SystemExit as error:
-            ended = f"exit code {error.code}" if error.code else ""
+            ended = _word(error)
         except BaseException as error:  # the calls before it are worth having
             traceback.print_exc()
             ended = f"{type(error).__name__}: {error}"
@@ -64,6 +66,17 @@ def main() -> int:
     }
     Path(request["answer"]).write_text(json.dumps(answer), encoding="utf-8")
     return 0
+
+
+def _word(error: SystemExit) -> str:
+    """How a command ended that ends itself; empty where that is as it should be."""
+    if isinstance(error.code, str):
+        return error.code
+    return f"exit code {error.code}" if error.code else ""
+
+
+def _enough(*_: object) -> None:
+    raise SystemExit("its time was up")
 
 
 def _run(command: list[str]) -> None:
