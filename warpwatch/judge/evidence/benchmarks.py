@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from warpwatch.judge.results.asv_results import read_result
-from warpwatch.judge.results.result_file import FAILED
+from warpwatch.judge.results.result_file import FAILED, Row
 from warpwatch.judge.results.strict_json import RejectedError
 
 _NO_RESULTS = ("benchmarks.json", "machine.json")
@@ -26,11 +26,13 @@ class Counted:
         measured: Values that are there.
         failed: Values that should be there, by benchmark.
         unread: Files that could not be read, each with what is wrong.
+        compiled: Values of the compiled benchmarks that were asked for.
     """
 
     measured: int
     failed: tuple[tuple[str, int], ...]
     unread: tuple[str, ...]
+    compiled: int = 0
 
     def lines(self, most: int = 8) -> list[str]:
         """What a person reads at the end of a run; nothing where nothing was asked."""
@@ -57,7 +59,7 @@ def counted(
         since_ns: Where files were written since, only those count: others are of earlier runs.
 
     Returns:
-        The values of all benchmarks but the compiled ones.
+        The values of all benchmarks, the compiled ones apart.
     """
     short = {commit[:8] for commit in commits}
     found = [
@@ -66,7 +68,7 @@ def counted(
         if path.name not in _NO_RESULTS and path.name[:8] in short
     ]
     fresh = [path for path in found if path.stat().st_mtime_ns >= since_ns]
-    measured, unread = 0, []
+    measured, compiled, unread = 0, 0, []
     failed: Counter[str] = Counter()
     for path in fresh or found:
         try:
@@ -75,15 +77,22 @@ def counted(
             unread.append(str(error))
             continue
         for row in result.rows:
-            if row.benchmark.startswith(_COMPILED) or not _asked(row.benchmark, patterns):
+            if not _asked(row, patterns):
                 continue
             values = result.values[row.offset : row.offset + row.size]
+            if row.benchmark.startswith(_COMPILED):
+                compiled += int(np.isfinite(values).sum())
+                continue
             measured += int(np.isfinite(values).sum())
             missing = int((values == FAILED).sum())
             if missing:
                 failed[row.benchmark] += missing
-    return Counted(measured, tuple(failed.most_common()), tuple(unread))
+    return Counted(measured, tuple(failed.most_common()), tuple(unread), compiled)
 
 
-def _asked(benchmark: str, patterns: Sequence[str]) -> bool:
-    return not patterns or any(re.search(pattern, benchmark) for pattern in patterns)
+def _asked(row: Row, patterns: Sequence[str]) -> bool:
+    """Whether a pattern may have meant some value of a benchmark: asv searches its name, with or
+    without the parameters of one value."""
+    values = ", ".join(value for values in row.params for value in values)
+    names = (row.benchmark, f"{row.benchmark}({values})")
+    return not patterns or any(re.search(one, name) for one in patterns for name in names)
