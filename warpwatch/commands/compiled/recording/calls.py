@@ -130,8 +130,7 @@ class Calls:
             one.function = found
             if method == "backward":
                 return one
-            function, skip = getattr(found, "forward", None), 1
-            path = f"{module}:{owner}.{_APPLY}"
+            path, function, skip = f"{module}:{owner}.{_APPLY}", getattr(found, "forward", None), 1
         elif "<locals>" in code.co_qualname or (names and names[0] in ("self", "cls")):
             one.why = "a method, or a function inside another"
             return one
