@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch._functorch import pyfunctorch
 
-from . import checks
+from . import checks, tracing
+from .launch import applied
 
 
 def differentiable(
@@ -26,6 +27,22 @@ def differentiable(
     ``register_autograd`` takes. An operator that a formula calls has to be called so, too.
     """
     operator.register_autograd(backward, setup_context=remember)
+
+    body = operator._init_fn
+
+    class Direct(torch.autograd.Function):
+        """Gradients without the dispatcher, whose time on the host is that of several launches."""
+
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            found = body(*arguments)
+            found = tuple(found) if isinstance(found, list) else found
+            remember(ctx, arguments, found)
+            return found
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            return backward(ctx, *grads)
 
     class Transformed(torch.autograd.Function):
         generate_vmap_rule = True
@@ -47,7 +64,12 @@ def differentiable(
         def jvp(ctx: Any, *tangents: Any) -> Any:
             raise NotImplementedError(f"{operator._name}: {checks.NO_TANGENT}")
 
+    # Without what Function.apply does for transforms, within which Transformed serves.
+    straight = super(torch.autograd.Function, Direct).apply
+
     def call(*arguments: Any) -> Any:
+        if not tracing.traced(*arguments):
+            return applied(straight, *arguments) if _asked(arguments) else body(*arguments)
         if not torch._C._are_functorch_transforms_active():
             return operator(*arguments)
         if torch.compiler.is_compiling():
@@ -58,6 +80,13 @@ def differentiable(
         return Transformed.apply(*arguments)
 
     return call
+
+
+def _asked(arguments: tuple[Any, ...]) -> bool:
+    """Whether somebody may ask for gradients of one of them."""
+    return torch.is_grad_enabled() and any(
+        isinstance(one, torch.Tensor) and one.requires_grad for one in arguments
+    )
 
 
 def _takes_gradients() -> bool:

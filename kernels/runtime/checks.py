@@ -11,22 +11,14 @@ import torch
 from torch.autograd import forward_ad
 
 from . import targets
+from .launch import repeated
+from .tracing import PLAIN
+from .tracing import traced as traced
 
-# Modes that make a graph, or fake tensors, of what the dispatcher sees of plain tensors.
-_GRAPHS = torch._C._TorchDispatchModeKey
-_TRACERS = (_GRAPHS.PROXY, _GRAPHS.FAKE, _GRAPHS.FUNCTIONAL)
-# Looked up once: every call asks them.
-_compiling = torch.compiler.is_compiling
-_tracing = torch._C._is_tracing
-_modes_active = torch._C._len_torch_dispatch_stack
-_mode_at = torch._C._get_dispatch_stack_at
-_transforms_active = torch._C._are_functorch_transforms_active
 NO_TANGENT = (
     "expected no tangent, kernels are differentiated backward alone, got a dual tensor; use "
     "torch.autograd.grad"
 )
-# What is no tensor, or one whose memory is its values.
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None), bool, int, float, str))
 
 
 def tensor(name: str, value: Any, *, rank: int, layout: str) -> None:
@@ -129,11 +121,14 @@ def apart(
     begins, of matrices with rows as far apart where those meet or, of tensors without gaps,
     anywhere. ``in_place`` names the one that may be ``value`` itself, each element read where it is
     written."""
-    if traced(value):
-        return
+    if not traced(value):
+        repeated(_apart, name, value, in_place=in_place, **others)
+
+
+def _apart(name: str, value: torch.Tensor, *, in_place: str, **others: torch.Tensor | None) -> None:
     first = value.data_ptr()
     for other, tensor in others.items():
-        if tensor is None or type(tensor) not in _PLAIN:
+        if tensor is None or type(tensor) not in PLAIN:
             continue
         if not tensor.numel() or not value.numel():
             continue
@@ -151,7 +146,7 @@ def apart(
 
 def written(*values: torch.Tensor) -> None:
     """Tell autograd of what a launch it does not know of wrote in place: it may have kept it."""
-    torch.autograd.graph.increment_version(values)
+    repeated(torch.autograd.graph.increment_version, values)
 
 
 def _without_gaps(value: torch.Tensor) -> bool:
@@ -175,29 +170,6 @@ def _rows_meet(one: torch.Tensor, other: torch.Tensor) -> bool:
             if near and -other.shape[i] < up < one.shape[i]:
                 return True
     return False
-
-
-def traced(*values: Any) -> bool:
-    """Whether torch has to see one operator instead of launches: while it compiles or traces
-    (``make_fx``, ``jit.trace``) or counts (``FlopCounterMode``), where one of ``values`` is no
-    plain tensor but a subclass that says itself what operators make of it, and within its
-    transforms, whose tensors look plain (``vmap``); and on the meta device, where the first of
-    ``values`` tells: all are on one."""
-    return (
-        _compiling()
-        or not _PLAIN.issuperset(map(type, values))
-        or _transforms_active()
-        or (_modes_active() and _watched())
-        or _tracing()
-        or values[0].is_meta
-    )
-
-
-def _watched() -> bool:
-    if any(torch._C._get_dispatch_mode(key) is not None for key in _TRACERS):
-        return True
-    modes = (_mode_at(i) for i in range(_modes_active()))
-    return any(type(mode).__module__ == "torch.utils.flop_counter" for mode in modes)
 
 
 def no_tangent(**values: Any) -> None:

@@ -13,10 +13,12 @@ from kernels.attention.dispatch import backward as gradients
 from kernels.attention.operators import dense as operators
 from kernels.attention.operators.fp8 import dense as fp8_interface
 from kernels.runtime import autocast, checks
+from kernels.runtime.launch import prepared
 
 from . import chunks
 
 
+@prepared
 def flash_attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -164,6 +166,7 @@ def flash_attention(
     return (out, lse) if return_lse else out
 
 
+@prepared
 def flash_attention_backward(
     dout: torch.Tensor,
     q: torch.Tensor,

@@ -11,6 +11,7 @@ from kernels.attention.common.numerics import e4m3
 from kernels.attention.decode.tuning import MAX_SPLITS
 from kernels.attention.operators import kvcache as operators
 from kernels.runtime import autocast, checks
+from kernels.runtime.launch import prepared
 
 from . import chunks
 
@@ -22,6 +23,7 @@ NEW_LAYOUT = "(batch, seqlen_new, kv_heads, head_dim)"
 PACKED_NEW_LAYOUT = "(tokens_new, kv_heads, head_dim)"
 
 
+@prepared
 def flash_attention_kvcache(
     q: torch.Tensor,
     k_cache: torch.Tensor,

@@ -10,10 +10,12 @@ import torch
 from kernels.attention.common.options import checked, is_causal_bias
 from kernels.attention.common.shapes import check
 from kernels.runtime import autocast, checks
+from kernels.runtime.launch import prepared
 
 from .dense import attend
 
 
+@prepared
 def scaled_dot_product_attention(
     query: torch.Tensor,
     key: torch.Tensor,

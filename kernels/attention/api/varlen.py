@@ -12,10 +12,12 @@ from kernels.attention.operators.fp8 import dense as fp8_interface
 from kernels.attention.operators.fp8 import varlen as fp8_varlen
 from kernels.attention.operators.varlen import ASKED, attend
 from kernels.runtime import autocast, checks
+from kernels.runtime.launch import prepared
 
 LAYOUT = "(tokens, heads, head_dim)"
 
 
+@prepared
 def flash_attention_varlen(
     q: torch.Tensor,
     k: torch.Tensor,

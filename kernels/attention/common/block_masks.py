@@ -8,6 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.runtime.launch import noted
+
 
 @triton.jit
 def list_blocks(
@@ -71,7 +73,7 @@ def listed(
         strides = (*strides[:2], strides[3], strides[2])
     found = torch.zeros((*mask.shape[:2], owned, 1 + walked), dtype=torch.int32, device=mask.device)
     if found.numel():
-        list_blocks[(mask.shape[0] * mask.shape[1] * owned,)](
+        noted(list_blocks, (mask.shape[0] * mask.shape[1] * owned,))(
             mask.view(torch.uint8),
             found,
             *strides,

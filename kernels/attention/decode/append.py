@@ -13,6 +13,7 @@ from kernels.attention.common.numerics import e4m3
 from kernels.attention.common.numerics.e4m3 import narrowed
 from kernels.runtime import targets
 from kernels.runtime.addressing import wide
+from kernels.runtime.launch import noted
 
 from .cache import Cache, keys_in_cache, owners
 from .rotary import Rotary, load_rotated
@@ -173,7 +174,7 @@ def launch(
     # By the bits on every target: few values are written.
     way = e4m3.way(cache.k.dtype, targets.INTERPRETER)
     with targets.on_device_of(k, "k"):
-        kvcache_append[(triton.cdiv(tokens * kv_heads, ROWS) * batch,)](
+        noted(kvcache_append, (triton.cdiv(tokens * kv_heads, ROWS) * batch,))(
             k,
             v,
             *(cache.bits if way else (cache.k, cache.v)),

@@ -15,6 +15,7 @@ from triton.language.extra.cuda import gdc_wait
 
 from kernels.attention.common.columns import padded
 from kernels.attention.common.scores import finite
+from kernels.runtime.launch import noted
 
 from .cache import parts_of, queries_of, row_of
 
@@ -170,7 +171,7 @@ def launch(
     """
     splits, head_dim_v = part.shape[1], part.shape[3]
     block_s, block_r, block_dv = cut(tiles, splits, rows, head_dim_v, programs)
-    attention_kvcache_combine[(tiles * -(-rows // block_r), -(-head_dim_v // block_dv))](
+    noted(attention_kvcache_combine, (tiles * -(-rows // block_r), -(-head_dim_v // block_dv)))(
         part,
         stats,
         out,

@@ -10,6 +10,7 @@ from kernels.attention.common.addressing import spans
 from kernels.attention.common.columns import columns
 from kernels.attention.common.numerics import e4m3
 from kernels.runtime import targets
+from kernels.runtime.launch import noted
 
 from . import combine as kvcache_combine
 from .cache import Cache
@@ -95,7 +96,7 @@ def launch(
                 shape = (kv_heads, num_splits, tokens * group)
             part = q.new_empty((*shape, head_dim_v), dtype=torch.float32)
             stats = q.new_empty((2, *shape), dtype=torch.float32)
-        attention_kvcache[(blocks * num_splits * tiles,)](
+        noted(attention_kvcache, (blocks * num_splits * tiles,))(
             q,
             k,
             v,

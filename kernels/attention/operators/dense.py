@@ -11,9 +11,11 @@ from kernels.attention.common.options import NAMES, Options
 from kernels.attention.dispatch import backward as gradients
 from kernels.attention.dispatch.forward import launch
 from kernels.runtime import autograd, checks
+from kernels.runtime.launch import prepared
 
 
 @torch.library.custom_op("warpwatch::flash_attention", mutates_args=())
+@prepared
 def flash_attention_op(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -104,6 +106,7 @@ def asked(
 
 
 @torch.library.custom_op("warpwatch::flash_attention_backward", mutates_args=())
+@prepared
 def flash_attention_backward_op(
     dout: torch.Tensor,
     dlse: torch.Tensor | None,

@@ -13,8 +13,10 @@ from kernels.attention.decode.cache import Cache
 from kernels.attention.decode.rotary import Rotary
 from kernels.runtime import checks
 from kernels.runtime.addressing import near
+from kernels.runtime.launch import prepared
 
 
+@prepared
 def _attend(
     q: torch.Tensor,
     k_cache: torch.Tensor,
@@ -81,6 +83,7 @@ def _outputs(
     return out, torch.empty(rows, dtype=torch.float32, device=q.device)
 
 
+@prepared
 def _append(
     k: torch.Tensor,
     v: torch.Tensor,

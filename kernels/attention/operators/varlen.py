@@ -12,6 +12,7 @@ from kernels.attention.common.packed.sequences import Packed
 from kernels.attention.dispatch import backward as gradients
 from kernels.attention.dispatch import forward as dispatch_forward
 from kernels.runtime import autograd
+from kernels.runtime.launch import prepared
 
 from . import dense as operators
 
@@ -20,6 +21,7 @@ ASKED = NAMES[: NAMES.index("exact_gradients") + 1]
 
 
 @torch.library.custom_op("warpwatch::flash_attention_varlen", mutates_args=())
+@prepared
 def flash_attention_varlen_op(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -83,6 +85,7 @@ def _fake(
 
 
 @torch.library.custom_op("warpwatch::flash_attention_varlen_backward", mutates_args=())
+@prepared
 def flash_attention_varlen_backward_op(
     dout: torch.Tensor,
     dlse: torch.Tensor | None,

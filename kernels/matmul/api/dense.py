@@ -9,11 +9,13 @@ import torch
 from kernels.matmul.operators import dense as operators
 from kernels.matmul.operators import fp8 as fp8_interface
 from kernels.runtime import autocast, checks
+from kernels.runtime.launch import prepared
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 ACTIVATIONS = ("relu", "gelu", "silu")
 
 
+@prepared
 def matmul(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -107,7 +109,9 @@ def matmul(
     if in_fp8:
         low = (a, b, a_scale, b_scale, bias, activation, residual)
         if out is None:
-            return fp8_interface.matmul_fp8_op(*low, kind)
+            run: Any = fp8_interface.matmul_fp8_op if traced else fp8_interface.multiply
+            product: torch.Tensor = run(*low, kind)
+            return product
         if traced:
             fp8_interface.matmul_fp8_into_op(*low, out)
             return out

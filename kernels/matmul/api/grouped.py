@@ -8,10 +8,12 @@ import torch
 
 from kernels.matmul.portable import grouped
 from kernels.runtime import autocast, autograd, checks
+from kernels.runtime.launch import prepared
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
+@prepared
 def grouped_matmul(a: torch.Tensor, b: torch.Tensor, group_offsets: torch.Tensor) -> torch.Tensor:
     """Multiply rows, sorted by group, by their group's matrix, as a mixture of experts does.
 
@@ -77,6 +79,7 @@ def _check(a: Any, b: Any, offsets: Any) -> None:
 
 
 @torch.library.custom_op("warpwatch::grouped_matmul", mutates_args=())
+@prepared
 def grouped_matmul_op(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     out = _product(a, b, offsets)
     if not b.shape[0]:
@@ -90,6 +93,7 @@ def _product(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.T
 
 
 @torch.library.custom_op("warpwatch::grouped_matmul_weights", mutates_args=())
+@prepared
 def grouped_weights_op(a: torch.Tensor, dout: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     """(groups, K, N): ``a.T @ dout`` of each group's rows."""
     out = _weights(a, dout, offsets)

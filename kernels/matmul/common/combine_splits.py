@@ -9,6 +9,7 @@ from triton.language.extra.cuda import gdc_wait
 
 from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT, wide
+from kernels.runtime.launch import noted
 
 from .epilogue import store_tile
 
@@ -82,7 +83,7 @@ def launch(
     """``out = activation(sum of parts + bias) + residual``; parts: contiguous (parts, M, N)."""
     count, M, N = parts.shape
     after = targets.current().overlaps_launches
-    combine_kernel[(M, triton.cdiv(N, BLOCK_N))](
+    noted(combine_kernel, (M, triton.cdiv(N, BLOCK_N)))(
         parts,
         out,
         bias,

@@ -10,6 +10,7 @@ from kernels.device import hopper_rings as ring
 from kernels.matmul.common import combine_splits
 from kernels.matmul.common import tuning as configs
 from kernels.runtime import targets
+from kernels.runtime.launch import noted
 
 from .boxes import (
     begins_with_lines,
@@ -162,7 +163,7 @@ def launch(
                 c_boxes = by_class(out, classes, rows, columns)
             else:
                 c_boxes = descriptor(out, rows, columns)
-            matmul_hopper_once[(together, programs // tiles_m * parts, tiles_m // together)](
+            noted(matmul_hopper_once, (together, programs // tiles_m * parts, tiles_m // together))(
                 a_boxes,
                 b_boxes,
                 c_boxes,
@@ -191,7 +192,7 @@ def launch(
         columns = min(columns, config.block_n // parts)
         # Beside a last turn of parts all have as many whole tiles.
         in_step = programs_in_step(programs, multiprocessors) if parts == 1 else multiprocessors
-        matmul_hopper[(in_step,)](
+        noted(matmul_hopper, (in_step,))(
             a_boxes,
             b_boxes,
             boxes_of_b(config.block_n // parts) if parts > 1 else None,

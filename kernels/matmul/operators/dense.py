@@ -10,6 +10,7 @@ from kernels.matmul.common import tuning as configs
 from kernels.matmul.portable import kernel as portable
 from kernels.matmul.portable import one_row
 from kernels.runtime import autograd, backends, targets
+from kernels.runtime.launch import prepared
 
 
 def product(
@@ -58,6 +59,7 @@ def _launch(
 
 
 @torch.library.custom_op("warpwatch::matmul", mutates_args=())
+@prepared
 def matmul_op(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -75,6 +77,7 @@ def _output(a: torch.Tensor, b: torch.Tensor, *_: Any) -> torch.Tensor:
 
 
 @torch.library.custom_op("warpwatch::matmul_into", mutates_args=("out",))
+@prepared
 def matmul_into_op(
     a: torch.Tensor,
     b: torch.Tensor,

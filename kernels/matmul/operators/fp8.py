@@ -10,6 +10,7 @@ from kernels.matmul.common.fp8_scales import Scale
 from kernels.matmul.portable import fp8
 from kernels.runtime import backends, checks, targets
 from kernels.runtime.addressing import near
+from kernels.runtime.launch import prepared
 
 DTYPES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
 OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -58,8 +59,8 @@ def _launch(
         fp8.launch(*given, residual)
 
 
-@torch.library.custom_op("warpwatch::matmul_fp8", mutates_args=())
-def matmul_fp8_op(
+@prepared
+def multiply(
     a: torch.Tensor,
     b: torch.Tensor,
     a_scale: torch.Tensor | None,
@@ -73,12 +74,16 @@ def matmul_fp8_op(
     return product(a, b, a_scale, b_scale, bias, activation, residual, out)
 
 
+matmul_fp8_op = torch.library.custom_op("warpwatch::matmul_fp8", mutates_args=())(multiply)
+
+
 @matmul_fp8_op.register_fake
 def _output(a: torch.Tensor, b: torch.Tensor, *rest: Any) -> torch.Tensor:
     return torch.empty((a.shape[0], b.shape[1]), dtype=rest[-1], device=a.device)
 
 
 @torch.library.custom_op("warpwatch::matmul_fp8_into", mutates_args=("out",))
+@prepared
 def matmul_fp8_into_op(
     a: torch.Tensor,
     b: torch.Tensor,

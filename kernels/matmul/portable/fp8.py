@@ -18,6 +18,7 @@ from kernels.matmul.common.epilogue import store_parts, tile_of_program
 from kernels.matmul.common.fp8_scales import BLOCK, Scale
 from kernels.runtime import targets
 from kernels.runtime.addressing import far, wide
+from kernels.runtime.launch import noted
 
 from .kernel import describable_rows
 
@@ -207,7 +208,7 @@ def launch(
         c = torch.empty(workspace, dtype=torch.float32, device=a.device) if split else out
         added = (None, None) if residual is None or split else residual.stride()
         strides = (a.stride(), b.stride(), c.stride()[-2:], added)
-        matmul_fp8[grid](
+        noted(matmul_fp8, grid)(
             a_rows if tma else a,
             b_rows if tma else b,
             c,

@@ -17,6 +17,7 @@ from kernels.matmul.common.epilogue import tile_of_program
 from kernels.matmul.common.tuning import choose_grouped
 from kernels.runtime import targets
 from kernels.runtime.addressing import far, wide
+from kernels.runtime.launch import noted
 
 
 @triton.jit
@@ -172,7 +173,7 @@ def launch(
     with targets.on_device_of(a, "a"):
         config = choose_grouped(targets.current(), total, groups, N, a.dtype)
         n_slots = total // config.block_m + groups + 1
-        grouped_matmul_kernel[(n_slots * triton.cdiv(N, config.block_n),)](
+        noted(grouped_matmul_kernel, (n_slots * triton.cdiv(N, config.block_n),))(
             a,
             b,
             out,
@@ -205,7 +206,7 @@ def launch_weights(
     with targets.on_device_of(a, "a"):
         config = choose_grouped(targets.current(), groups * K, groups, N, a.dtype)
         tiles = triton.cdiv(K, config.block_m) * triton.cdiv(N, config.block_n)
-        grouped_weights_kernel[(groups * tiles,)](
+        noted(grouped_weights_kernel, (groups * tiles,))(
             a,
             dout,
             out,

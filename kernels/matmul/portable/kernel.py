@@ -16,6 +16,7 @@ from kernels.matmul.common.tuning import choose
 from kernels.runtime import targets
 from kernels.runtime.addressing import far, wide
 from kernels.runtime.descriptors import TensorDescriptor, describable
+from kernels.runtime.launch import noted
 
 
 @triton.jit
@@ -173,7 +174,7 @@ def launch(
         c = torch.empty(workspace, dtype=torch.float32, device=a.device) if split else out
         added = (None, None) if residual is None or split else residual.stride()
         strides = (a.stride(), b.stride(), c.stride()[-2:], added)
-        matmul_kernel[grid if split else grid[:1]](
+        noted(matmul_kernel, grid if split else grid[:1])(
             a_rows if tma else a,
             b_rows if tma else b,
             c,

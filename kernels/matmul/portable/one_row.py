@@ -14,6 +14,7 @@ from kernels.matmul.common.epilogue import store_tile
 from kernels.matmul.common.tuning import OneRowConfig
 from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT
+from kernels.runtime.launch import noted
 
 from . import kernel as portable
 
@@ -89,7 +90,7 @@ def launch(
     if max(a.stride(1) * config.block_k, columns * config.block_n) >= LIMIT:
         return portable.launch(a, b, out, bias, activation, False, residual)
     with targets.on_device_of(a):
-        one_row_kernel[(triton.cdiv(N, config.block_n),)](
+        noted(one_row_kernel, (triton.cdiv(N, config.block_n),))(
             a,
             b,
             out,

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from kernels.runtime import targets
+from kernels.runtime.launch import noted
 
 from .sequences import Begins, begins, behind, bounds
 
@@ -103,7 +104,7 @@ def _launch(
     batch = (cu_q if isinstance(cu_q, torch.Tensor) else cu_q[0]).numel() - 1
     widths = (0 if one is None else one.shape[1] * one.shape[2] for one in (q, k, v))
     with targets.on_device_of(q, "q"):
-        clear_behind[(programs_for(q, k, v),)](
+        noted(clear_behind, (programs_for(q, k, v),))(
             q, k, v, lse, cu_q, cu_k, batch, q.shape[1], q.shape[0],
             0 if k is None else k.shape[0], *widths, BLOCK=AT_ONCE,
         )  # fmt: skip

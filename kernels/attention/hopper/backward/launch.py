@@ -21,6 +21,7 @@ from kernels.attention.hopper.forward.launch import LOG2_E
 from kernels.attention.hopper.forward.launch import supported as supported_forward
 from kernels.attention.hopper.packed.tiles import listed
 from kernels.runtime import targets
+from kernels.runtime.launch import noted
 
 from .row_stats import Tensors, attention_backward_hopper_convert, attention_backward_hopper_prepare
 from .short import launch as short
@@ -224,13 +225,13 @@ def launch(
                 causal=causal, pairs=False, by_head=not causal, spare=0,
                 places=places, place_rows=block_m,
             )  # fmt: skip
-        attention_backward_hopper_prepare[(n_m * n_heads + n_n * n_kv_heads,)](
+        noted(attention_backward_hopper_prepare, (n_m * n_heads + n_n * n_kv_heads,))(
             k, v, out, dout, lse, dlse, bounds, rows, sums, places, sequences,
             *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
             n_heads // heads, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **shape,
             MARKED=marked, num_warps=4 if packed is None else 8,
         )  # fmt: skip
-        attention_backward_hopper[(programs,)](
+        noted(attention_backward_hopper, (programs,))(
             described(q, block_m),
             described(k, BLOCK_N),
             described(v, BLOCK_N),
@@ -268,7 +269,7 @@ def launch(
             num_warps=8,
             launch_pdl=True,
         )
-        attention_backward_hopper_convert[(n_m * n_heads,)](
+        noted(attention_backward_hopper_convert, (n_m * n_heads,))(
             sums,
             rows,
             bounds,

@@ -14,6 +14,7 @@ from kernels.attention.hopper.packed.tiles import listed
 from kernels.attention.hopper.problem import BEYOND
 from kernels.device import hopper_rings as ring
 from kernels.runtime import targets
+from kernels.runtime.launch import noted
 
 from . import tail_cut
 from .kernel import attention_forward_hopper
@@ -231,7 +232,7 @@ def launch(
             cut = tail_cut.cut(seqlen_q, heads * batch, config.consumers, processors)
             programs = processors
         grid = (per_head, heads, batch) if once else (min(programs, processors),)
-        attention_forward_hopper[grid](
+        noted(attention_forward_hopper, grid)(
             described(q, ROWS),
             described(k, config.block_n),
             described(v, config.block_n),

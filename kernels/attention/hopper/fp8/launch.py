@@ -17,6 +17,7 @@ from kernels.attention.hopper.problem import BEYOND
 from kernels.device import hopper_rings as ring
 from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT
+from kernels.runtime.launch import noted
 
 from .kernel import attention_forward_fp8_hopper
 from .prepare import KEYS, columns, prepare, turnable
@@ -158,7 +159,7 @@ def launch(
             )
             values, factors = prepare(v[:1], heads, scale, scales, packed.keys, room)
         block = (1, 1, block_d, config.block_n)
-        attention_forward_fp8_hopper[(min(programs, processors),)](
+        noted(attention_forward_fp8_hopper, (min(programs, processors),))(
             described(q, ROWS, block_d),
             described(k, config.block_n, block_d),
             TensorDescriptor(

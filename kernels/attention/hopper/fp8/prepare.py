@@ -11,6 +11,7 @@ from kernels.attention.common.numerics.fp8_scales import Scales, no_zero, scale_
 from kernels.attention.common.packed.sequences import Begins, begins, bounds
 from kernels.attention.hopper.packed.tiles import lengths
 from kernels.runtime.addressing import LIMIT
+from kernels.runtime.launch import noted
 
 KEYS = 128  # that a program turns around; the kernel of the products reads whole groups of 16
 ROUNDED = 64  # to which keys are rounded up, so that whole vectors are stored
@@ -217,7 +218,7 @@ def prepare(
             source, to, given = by_word[some], values[some], scales.of(some)
             found = factors[some] if by_sequence else factors
         grid = (blocks * kv_heads, source.shape[0])
-        attention_forward_fp8_hopper_prepare[grid](
+        noted(attention_forward_fp8_hopper_prepare, grid)(
             source,
             to,
             *given,

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention.common.packed.sequences import Packed, begins, behind, bounds
+from kernels.runtime.launch import noted
 
 from .places import PLACE, list_places
 
@@ -44,7 +45,7 @@ def listed(
     size = FIELDS.value * (1 + units + spare)
     tiles = torch.empty(size, dtype=torch.int32, device=packed.cu_q.device)
     chunks = triton.cdiv(heads * triton.cdiv(most, each), LISTED_AT_ONCE)
-    list_tiles[(batch, max(1, min(chunks, 64)))](
+    noted(list_tiles, (batch, max(1, min(chunks, 64))))(
         packed.queries,
         packed.keys,
         tiles,

@@ -14,6 +14,7 @@ from kernels.attention.common.options import Options
 from kernels.attention.dispatch.fp8 import launch
 from kernels.runtime import checks
 from kernels.runtime.addressing import near
+from kernels.runtime.launch import prepared
 
 DTYPES = tuple(fp8_scales.OFFSET)
 ALL_DTYPES = shapes.DTYPES + DTYPES
@@ -121,6 +122,7 @@ def _expected(name: str, batch: int, heads: int, kv_heads: int) -> str:
     return found + name[0] + shared
 
 
+@prepared
 def _forward(
     q: torch.Tensor,
     k: torch.Tensor,

@@ -12,6 +12,7 @@ from kernels.attention.common.packed.sequences import Packed
 from kernels.attention.dispatch import fp8 as dispatch_fp8
 from kernels.runtime import checks
 from kernels.runtime.addressing import near
+from kernels.runtime.launch import prepared
 
 from . import dense as fp8_interface
 
@@ -43,6 +44,7 @@ def attend(
     return outputs
 
 
+@prepared
 def _forward(
     q: torch.Tensor,
     k: torch.Tensor,

@@ -25,6 +25,7 @@ from kernels.attention.common.program_order import block_of
 from kernels.attention.common.scores import Scores, dropped, kept, modified, place
 from kernels.attention.portable.tuning.choose import choose_rows
 from kernels.runtime import targets
+from kernels.runtime.launch import noted
 
 from .tiles import LOG2_E, load_rows, weights
 
@@ -346,7 +347,7 @@ def launch(
         blocks = triton.cdiv(seqlen_q, config.block_m)
         count = blocks * batch * heads
         programs = min(count, WARPS // config.num_warps * targets.multiprocessors())
-        attention_backward_marked[(programs,)](
+        noted(attention_backward_marked, (programs,))(
             q,
             k,
             v,

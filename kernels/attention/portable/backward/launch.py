@@ -25,6 +25,7 @@ from kernels.attention.portable.tuning.choose import choose_backward, measured, 
 from kernels.attention.portable.tuning.plain import DELTA_APART, NARROW
 from kernels.runtime import targets
 from kernels.runtime.descriptors import TensorDescriptor
+from kernels.runtime.launch import noted
 
 from .far_rows import FarRows, find
 from .key_grads import attention_backward_kv
@@ -171,7 +172,9 @@ def launch(
         if not (exact or with_delta or over_rows):
             # A row alone tells its delta: packed sequences are one to this kernel.
             count, length = (batch, seqlen_q) if packed is None else (1, q.shape[1])
-            attention_backward_delta[(triton.cdiv(length, config.delta_rows) * count * heads,)](
+            noted(
+                attention_backward_delta, (triton.cdiv(length, config.delta_rows) * count * heads,)
+            )(
                 out,
                 dout,
                 given,
@@ -192,7 +195,7 @@ def launch(
                 early = max(early, EARLY_KEYS - causal_offset)
             blocks = min(blocks, triton.cdiv(early, rows.block_m))
         if blocks:
-            attention_backward_rows[(blocks * batch * heads,)](
+            noted(attention_backward_rows, (blocks * batch * heads,))(
                 q,
                 k,
                 v,
@@ -232,7 +235,7 @@ def launch(
         # rowsum(out * dout) holds out's rounding, most of what a sink's gradient would be off by.
         dots = None if exact or options.sinks is None else torch.empty_like(lse)
         dots = dots if far is None else far.dots
-        attention_backward_q[(triton.cdiv(seqlen_q, rows.block_m) * batch * heads,)](
+        noted(attention_backward_q, (triton.cdiv(seqlen_q, rows.block_m) * batch * heads,))(
             q,
             walked(k, rows.block_n, block_d),
             walked(v, rows.block_n, block_dv),
@@ -266,7 +269,7 @@ def launch(
         )
         flat = kv.flat and options.plain and heads > kv_heads
         # Packed sequences' kernel has no registers for the order where the loops are nested.
-        attention_backward_kv[(triton.cdiv(seqlen_k, kv.block_n) * batch * kv_heads,)](
+        noted(attention_backward_kv, (triton.cdiv(seqlen_k, kv.block_n) * batch * kv_heads,))(
             walked(q, kv.block_m, block_d),
             k,
             v,

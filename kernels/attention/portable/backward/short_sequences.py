@@ -22,6 +22,7 @@ from kernels.attention.common.packed.tail import AT_ONCE, clear_behind, programs
 from kernels.attention.common.scores import Scores, dropped, kept, modified
 from kernels.device.products import add_product
 from kernels.runtime import targets
+from kernels.runtime.launch import noted
 
 from .tiles import LOG2_E, divided
 
@@ -300,7 +301,7 @@ def launch(
         block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
         block_m, num_warps = cut(target, block_n, max(block_d, block_dv))
         programs = min(MOST_PROGRAMS, batch * kv_heads)
-        attention_backward_few[(max(programs, programs_for(*gradients)),)](
+        noted(attention_backward_few, (max(programs, programs_for(*gradients)),))(
             q,
             k,
             v,

@@ -18,6 +18,7 @@ from kernels.attention.portable.tuning.choose import choose_forward, measured, m
 from kernels.attention.portable.tuning.plain import NARROW, RAGGED_FORWARD
 from kernels.device.products import sum_type
 from kernels.runtime import targets
+from kernels.runtime.launch import noted
 
 from .loop import attend
 
@@ -353,7 +354,7 @@ def launch(
         ordered = causal and left_offset is None and options.block_mask is None and not natural
         few = seqlen_k == 1 or (causal and seqlen_q == causal_offset == 1)
         kernel = attention_forward_few_keys if few else attention_forward
-        kernel[grid](
+        noted(kernel, grid)(
             q,
             described(packed, k, config.block_n, block_d) if tma else k,
             described(packed, v, config.block_n, block_dv) if tma else v,

@@ -25,6 +25,7 @@ from kernels.attention.common.numerics.fp8_scales import (
 from kernels.attention.common.packed.sequences import Packed, bounds
 from kernels.attention.portable.tuning.fp8 import choose_fp8
 from kernels.runtime import targets
+from kernels.runtime.launch import noted
 
 from .loop import attend_fp8
 
@@ -235,7 +236,7 @@ def launch(
         refuse_other_flavours(q, target)
         config = choose_fp8(target, max(head_dim, head_dim_v))
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
-        attention_forward_fp8[grid](
+        noted(attention_forward_fp8, grid)(
             q,
             k,
             v,

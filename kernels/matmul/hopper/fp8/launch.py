@@ -14,6 +14,7 @@ from kernels.matmul.common.tuning import MOST_PARTS, SPLIT_ROWS
 from kernels.matmul.hopper.boxes import copyable, descriptor, parts_of
 from kernels.matmul.hopper.choose import PART_COLUMNS, ROWS, programs_in_step, whole_columns
 from kernels.runtime import targets
+from kernels.runtime.launch import noted
 
 from . import persistent as hopper_fp8_kernel
 from .one_tile import matmul_hopper_fp8_once
@@ -203,7 +204,7 @@ def launch(
         tiles = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)
         # The widest tile would spill 136 bytes with silu.
         once = not (config.block_n == 256 and activation == "silu")
-        matmul_hopper_fp8[(programs_in_step(tiles, targets.multiprocessors()),)](
+        noted(matmul_hopper_fp8, (programs_in_step(tiles, targets.multiprocessors()),))(
             descriptor(a, ROWS, config.block_k),
             descriptor(b.t(), config.block_n, config.block_k),
             descriptor(out, ROWS, 128 // out.element_size()),
@@ -255,7 +256,10 @@ def _launch_once(
     steps = triton.cdiv(triton.cdiv(K, config.blocks * 128), parts)
     blocks = steps * config.blocks  # of K that a program has at most
     chunk = scales_held(blocks) if by_blocks else 0
-    matmul_hopper_fp8_once[(triton.cdiv(M, rows_of_tile), triton.cdiv(N, config.block_n) * parts)](
+    noted(
+        matmul_hopper_fp8_once,
+        (triton.cdiv(M, rows_of_tile), triton.cdiv(N, config.block_n) * parts),
+    )(
         descriptor(a, rows, 128),
         descriptor(b.t(), config.block_n, 128),
         c_boxes,

@@ -10,6 +10,7 @@ from kernels.matmul.hopper.boxes import copyable, descriptor
 from kernels.matmul.hopper.choose import ROWS, HopperConfig, programs_in_step
 from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT
+from kernels.runtime.launch import noted
 
 from . import copy as hopper_tf32_copy
 from .kernel import matmul_hopper_tf32
@@ -63,7 +64,7 @@ def launch(
         config = config or choose(M, N, multiprocessors)
         consumer_registers, producer_registers = ring.registers(config.consumers)
         tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
-        matmul_hopper_tf32[(programs_in_step(tiles, multiprocessors),)](
+        noted(matmul_hopper_tf32, (programs_in_step(tiles, multiprocessors),))(
             descriptor(a.t(), config.block_k, ROWS)
             if a_major_m
             else descriptor(a, ROWS, config.block_k),

@@ -11,6 +11,7 @@ from kernels.device import hopper_rings as ring
 from kernels.matmul.hopper.boxes import by_class, classes_of, copyable, descriptor, phase_and_pitch
 from kernels.matmul.hopper.choose import programs_in_step
 from kernels.runtime import targets
+from kernels.runtime.launch import noted
 
 from .kernel import matmul_hopper_lines
 
@@ -82,7 +83,7 @@ def launch(
     classes, b_major_n = classes_of(a), copyable(b)
     consumer_registers, producer_registers = ring.registers(2)
     programs = programs_in_step(config.tiles(M, N, classes), targets.multiprocessors())
-    matmul_hopper_lines[(programs,)](
+    noted(matmul_hopper_lines, (programs,))(
         by_class(a, classes, config.rows, config.block_k),
         descriptor(b, config.block_k, config.block_n)
         if b_major_n

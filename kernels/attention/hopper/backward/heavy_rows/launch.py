@@ -12,6 +12,7 @@ from kernels.attention.hopper.descriptors import copyable, descriptor, ragged_de
 from kernels.attention.hopper.forward.launch import LOG2_E, ROWS
 from kernels.attention.hopper.forward.launch import supported as supported_forward
 from kernels.runtime import targets
+from kernels.runtime.launch import noted
 
 from .kernel import attention_backward_hopper_marked
 from .plan import BLOCK_M, MOST, SOME
@@ -80,7 +81,7 @@ def launch(
         count = blocks * batch * heads
         programs = min(count, targets.multiprocessors())
         programs = max(programs, triton.cdiv(count, SOME.value * MOST.value))
-        attention_backward_hopper_marked[(programs,)](
+        noted(attention_backward_hopper_marked, (programs,))(
             described(q, ROWS),
             described(k, block_n),
             described(v, block_n),

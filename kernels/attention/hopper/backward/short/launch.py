@@ -17,6 +17,7 @@ from kernels.attention.hopper.backward.row_stats import Tensors
 from kernels.attention.hopper.descriptors import descriptor
 from kernels.attention.hopper.forward.launch import LOG2_E, ROWS
 from kernels.runtime import targets
+from kernels.runtime.launch import noted
 
 from .key_grads import attention_backward_hopper_short_kv
 from .query_grads import attention_backward_hopper_short_q
@@ -51,7 +52,7 @@ def launch(
         tiles = [descriptor(one, ROWS, BLOCK_D) for one in (q, k, v, dout)]
         n = triton.cdiv(seqlen_q, 2 * ROWS) * batch * heads
         out = out if out.stride(3) == 1 else out.contiguous()
-        attention_backward_hopper_short_q[(min(programs, n),)](
+        noted(attention_backward_hopper_short_q, (min(programs, n),))(
             *tiles,
             out,
             lse,
@@ -69,7 +70,7 @@ def launch(
             **shape,
         )
         n = triton.cdiv(seqlen_k, 2 * ROWS) * batch * kv_heads
-        attention_backward_hopper_short_kv[(min(programs, n),)](
+        noted(attention_backward_hopper_short_kv, (min(programs, n),))(
             *tiles,
             TensorDescriptor(rows, [2 * all_rows], [1], [ROWS], gl.NVMMASharedLayout(0, 32, 1)),
             descriptor(dk if plain_causal else dk.transpose(0, 2), ROWS, BLOCK_D),

@@ -18,6 +18,7 @@ from kernels.attention.hopper.descriptors import descriptor
 from kernels.attention.hopper.forward.launch import LOG2_E, ROWS
 from kernels.device import hopper_rings as ring
 from kernels.runtime import targets
+from kernels.runtime.launch import noted
 
 from .key_grads import attention_backward_hopper_kv
 from .query_grads import attention_backward_hopper_q
@@ -69,7 +70,7 @@ def launch(
         "PRODUCER_REGISTERS": producer_registers,
     }
     with targets.on_device_of(q):
-        attention_backward_hopper_prepare[(n_m * batch * heads,)](
+        noted(attention_backward_hopper_prepare, (n_m * batch * heads,))(
             k, v, out, dout, lse, dlse, None, rows, None, None, None,
             *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
             batch, heads, kv_heads, seqlen_q, seqlen_k,
@@ -77,7 +78,7 @@ def launch(
             MARKED=marked, num_warps=8,
         )  # fmt: skip
         tiles = [descriptor(one, BLOCK, BLOCK_D) for one in (q, k, v, dout)]
-        attention_backward_hopper_kv[(n_n * batch * kv_heads,)](
+        noted(attention_backward_hopper_kv, (n_n * batch * kv_heads,))(
             *tiles,
             TensorDescriptor(rows, [2 * all_rows], [1], [BLOCK], gl.NVMMASharedLayout(0, 32, 1)),
             descriptor(dk, BLOCK, BLOCK_D),
@@ -91,7 +92,7 @@ def launch(
             num_warps=4,
             launch_pdl=True,
         )
-        attention_backward_hopper_q[(triton.cdiv(seqlen_q, 2 * ROWS) * batch * heads,)](
+        noted(attention_backward_hopper_q, (triton.cdiv(seqlen_q, 2 * ROWS) * batch * heads,))(
             *tiles,
             rows,
             descriptor(dq, ROWS, BLOCK_D),

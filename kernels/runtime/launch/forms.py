@@ -1,0 +1,172 @@
+"""Which calls are of one form, and which plan serves it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
+
+import torch
+from torch.autograd import forward_ad
+from triton import knobs
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from kernels.runtime import targets, tracing
+
+from . import recording
+from .plan import Plan
+from .steps import Unrepeatable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Of one function; a caller whose every call is new would fill the memory otherwise.
+MOST_FORMS = 2048
+# A tensor's address counts modulo this: what a multiprocessor asks memory for at once.
+LINE = 128
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_SCALARS = frozenset((bool, int, float, str, type(None), torch.dtype, torch.device))
+# Looked up once: every call asks them.
+_compiling = torch.compiler.is_compiling
+_with_grad = torch.is_grad_enabled
+_any_autocast = torch._C._is_any_autocast_enabled
+_RUN = JITFunction.run
+_INTERPRETS = targets.interpreting()
+
+Form = tuple[Any, ...]
+# What a form has before it has a plan: it was called once, or its call cannot be repeated.
+_SEEN, _ORDINARY = object(), object()
+_tables: list[dict[Form, Any]] = []
+
+
+def prepared(body: Callable[P, R]) -> Callable[P, R]:
+    """Replay ``body`` where a call of the same form was recorded.
+
+    Args:
+        body: A function of tensors and plain values. Whatever it decides follows from the
+            tensors' metadata, the values, the device and the modes of torch; it reads no element.
+
+    Returns:
+        The same function, which costs a look-up from the third call of a form on.
+    """
+    plans: dict[Form, Any] = {}
+    _tables.append(plans)
+
+    @functools.wraps(body)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if _INTERPRETS or _compiling() or recording.active():
+            return body(*args, **kwargs)
+        found = _describe(args, kwargs)
+        if found is None:
+            return body(*args, **kwargs)
+        form, tensors, addresses = found
+        plan = plans.get(form)
+        if type(plan) is Plan:
+            return cast(R, plan.run(tensors, addresses))
+        if plan is None:
+            if len(plans) >= MOST_FORMS:
+                plans.clear()
+            result = body(*args, **kwargs)
+            plans[form] = _SEEN
+            return result
+        if plan is _ORDINARY:
+            return body(*args, **kwargs)
+        result, made = _record(body, args, kwargs, tensors)
+        plans[form] = _ORDINARY if made is None else made
+        return result
+
+    return call
+
+
+def _record(
+    body: Callable[..., R], args: Any, kwargs: Any, tensors: list[torch.Tensor]
+) -> tuple[R, Plan | None]:
+    """The result of ``body(*args, **kwargs)`` and a plan that repeats it, None where none can."""
+    with recording.recording(tensors) as found:
+        result = body(*args, **kwargs)
+    if found.refused:
+        return result, None
+    try:
+        return result, Plan(found, found.place(result), driver.active)
+    except Unrepeatable:
+        return result, None
+
+
+def forget() -> None:
+    """Drop every plan: what they were made from has changed."""
+    for plans in _tables:
+        plans.clear()
+
+
+def _describe(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Form, list[torch.Tensor], list[int]] | None:
+    """The form of a call, its tensors and their addresses; None where it is to run as written."""
+    parts: list[Any] = []
+    tensors: list[torch.Tensor] = []
+    addresses: list[int] = []
+    values = args if not kwargs else (*args, *kwargs, *kwargs.values())
+    try:
+        for value in values:
+            kind = type(value)
+            if kind in _TENSORS:
+                if value.is_neg() or value.is_nested:
+                    return None
+                address = value.data_ptr()
+                parts += (
+                    value.shape,
+                    value.stride(),
+                    value.dtype,
+                    value.device,
+                    address % LINE,
+                    value.requires_grad,
+                )
+                tensors.append(value)
+                addresses.append(address)
+            elif kind in _SCALARS:
+                parts += (kind, value)
+            elif kind is tuple and _SCALARS.issuperset(map(type, value)):
+                parts += (*map(type, value), value)
+            else:
+                return None
+        state = _state(tensors[0])
+    except (RuntimeError, NotImplementedError, IndexError):
+        return None  # sparse and the like, no tensor at all, or no driver: the call itself says so
+    if state is None:
+        return None
+    parts += state
+    if len(tensors) > 1 and len(set(map(id, tensors))) < len(tensors):
+        first: dict[int, int] = {}
+        parts.append(tuple(first.setdefault(id(one), i) for i, one in enumerate(tensors)))
+    return tuple(parts), tensors, addresses
+
+
+def _state(lead: torch.Tensor) -> tuple[Any, ...] | None:
+    """What else a call depends on; None where somebody watches torch or Triton at work."""
+    runtime = knobs.runtime
+    if (
+        tracing.watched()
+        or forward_ad._current_level >= 0
+        or JITFunction.run is not _RUN
+        or getattr(runtime.launch_enter_hook, "calls", runtime.launch_enter_hook)
+        or getattr(runtime.launch_exit_hook, "calls", runtime.launch_exit_hook)
+    ):
+        return None
+    active = driver.active
+    device = active.get_current_device()
+    if lead.is_cuda and lead.device.index != device and not recording.records(active):
+        return None
+    return (
+        active,
+        device,
+        _with_grad(),
+        _autocast(lead.device.type) if _any_autocast() else None,
+        runtime.debug,
+        runtime.add_stages_inspection_hook,
+        knobs.compilation.instrumentation_mode,
+    )
+
+
+def _autocast(kind: str) -> tuple[bool, torch.dtype]:
+    return torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)

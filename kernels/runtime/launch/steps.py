@@ -1,0 +1,76 @@
+"""What a call consists of, without any tensor of it.
+
+A tensor is known by its slot: the arguments come first, then whatever operations of torch make. An
+address in a launch is a slot's own, or so many bytes behind that of the slot that it views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+class Unrepeatable(Exception):  # noqa: N818  (no error: the call runs as written)
+    """A call that a plan cannot repeat."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The tensor of this number; ``root`` owns its memory, which begins ``offset`` bytes before."""
+
+    number: int
+    root: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation of torch: its arguments, with slots, and the slots of its results."""
+
+    run: Callable[..., Any]
+    args: Any
+    kwargs: Any
+    results: tuple[int | None, ...]
+    tuple_of: bool
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Memory that nobody has written."""
+
+    slot: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...] | None  # None where it is contiguous
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class View:
+    """Another look at the memory of a slot."""
+
+    operation: Operation
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A compiled kernel, its grid, and all arguments in the order of its signature."""
+
+    kernel: Any
+    compiled: Any
+    grid: tuple[int, int, int]
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Described:
+    """A descriptor of the copy engine over the tensor of a slot."""
+
+    descriptor: Any
+    slot: Slot
+
+
+Step = Operation | Allocation | View | Launch

@@ -1,0 +1,1 @@
+"""What one call costs the host, down to the driver: ours, torch's and FlashAttention-3's."""

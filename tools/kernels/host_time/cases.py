@@ -1,0 +1,131 @@
+"""The calls that are timed, each with its peer's."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of ours, and the one of a peer that it is compared with, where that is there."""
+
+    name: str
+    ours: Call
+    peer: str
+    theirs: Call | None
+    to_reach: float
+
+
+def _fa3() -> Any:
+    try:
+        return importlib.import_module("flash_attn_interface")
+    except ImportError:
+        return None
+
+
+def _sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(q, k, v)
+
+
+def _drawn(*shape: int, device: str) -> torch.Tensor:
+    return torch.randn(shape, dtype=torch.bfloat16).to(device)
+
+
+def _forward(device: str) -> Case:
+    import kernels
+
+    q, k, v = (_drawn(1, 512, 8, 128, device=device) for _ in range(3))
+    heads = [one.transpose(1, 2).contiguous() for one in (q, k, v)]
+    return Case(
+        "attention forward",
+        lambda: kernels.flash_attention(q, k, v),
+        "SDPA",
+        lambda: _sdpa(*heads),
+        1.5,
+    )
+
+
+def _gradients(device: str) -> Case:
+    import kernels
+
+    given = [_drawn(1, 512, 8, 128, device=device).requires_grad_() for _ in range(3)]
+    heads = [one.detach().transpose(1, 2).contiguous().requires_grad_() for one in given]
+    dout, dheads = torch.randn_like(given[0]), torch.randn_like(heads[0])
+    return Case(
+        "attention forward and backward",
+        lambda: torch.autograd.grad(kernels.flash_attention(*given), given, dout),
+        "SDPA",
+        lambda: torch.autograd.grad(_sdpa(*heads), heads, dheads),
+        1.0,
+    )
+
+
+def _product(device: str) -> Case:
+    import kernels
+
+    a, b = (_drawn(1024, 1024, device=device) for _ in range(2))
+    return Case("matmul", lambda: kernels.matmul(a, b), "torch.mm", lambda: torch.mm(a, b), 1.5)
+
+
+def _decoding(device: str) -> Case:
+    import kernels
+
+    q = _drawn(16, 1, 32, 128, device=device)
+    k, v = (_drawn(16, 1024, 8, 128, device=device) for _ in range(2))
+    lengths = torch.full((16,), 1000, dtype=torch.int32, device=device)
+    peer = _fa3()
+    return Case(
+        "decoding",
+        lambda: kernels.flash_attention_kvcache(q, k, v, cache_seqlens=lengths, causal=True),
+        "FlashAttention-3",
+        peer
+        and (lambda: peer.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, causal=True)),
+        0.35,
+    )
+
+
+def _varlen(device: str) -> Case:
+    import kernels
+
+    q, k, v = (_drawn(1024, 8, 128, device=device) for _ in range(3))
+    ends = torch.tensor([0, 300, 512, 1024], dtype=torch.int32, device=device)
+    peer = _fa3()
+    return Case(
+        "packed sequences forward",
+        lambda: kernels.flash_attention_varlen(q, k, v, ends, ends, 512, 512, causal=True),
+        "FlashAttention-3",
+        peer and (lambda: peer.flash_attn_varlen_func(q, k, v, ends, ends, 512, 512, causal=True)),
+        1.0,
+    )
+
+
+def _low(device: str) -> Case:
+    import kernels
+
+    a, b = (_drawn(1024, 1024, device=device).to(torch.float8_e4m3fn) for _ in range(2))
+    scale = torch.ones((), device=device)
+
+    def theirs() -> Any:
+        return torch._scaled_mm(a, b.t(), scale, scale, out_dtype=torch.bfloat16)
+
+    return Case(
+        "fp8 matmul",
+        lambda: kernels.matmul(a, b.t(), a_scale=scale, b_scale=scale),
+        "torch._scaled_mm",
+        theirs if device == "cuda" else None,
+        1.5,
+    )
+
+
+def cases(device: str) -> list[Case]:
+    """All cases, their tensors on ``device``."""
+    makers = (_forward, _gradients, _product, _decoding, _varlen, _low)
+    return [make(device) for make in makers]
