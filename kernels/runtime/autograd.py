@@ -15,7 +15,7 @@ import torch
 from torch._functorch import pyfunctorch
 
 from . import checks, tracing
-from .launch import applied
+from .launch import Node, applied
 
 
 def differentiable(
@@ -35,14 +35,16 @@ def differentiable(
 
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> Any:
-            found = body(*arguments)
-            found = tuple(found) if isinstance(found, list) else found
-            remember(ctx, arguments, found)
-            return found
+            *given, node = arguments
+            found = (node or Node()).forward(ctx, body, remember, tuple(given))
+            ctx.node = node
+            return tuple(found) if isinstance(found, list) else found
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            return backward(ctx, *grads)
+            if ctx.node is None or torch.is_grad_enabled():
+                return *backward(ctx, *grads), None
+            return *ctx.node.backward(ctx, backward, grads), None
 
     class Transformed(torch.autograd.Function):
         generate_vmap_rule = True
@@ -69,7 +71,7 @@ def differentiable(
 
     def call(*arguments: Any) -> Any:
         if not tracing.traced(*arguments):
-            return applied(straight, *arguments) if _asked(arguments) else body(*arguments)
+            return applied(straight, Node, *arguments) if _asked(arguments) else body(*arguments)
         if not torch._C._are_functorch_transforms_active():
             return operator(*arguments)
         if torch.compiler.is_compiling():

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import copy
 import inspect
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import triton
 
 from .steps import Described, Launch, Slot
 
-# Encoded descriptors that a launch keeps; tensors of a loop have few addresses.
-MOST_DESCRIPTORS = 256
+# Argument lists and encoded descriptors that a launch keeps: a loop has few addresses.
+MOST_ADDRESSES = 512
+
+# Of the tensors by slot, their addresses by slot, and the stream.
+Run: TypeAlias = Callable[[list[Any], list[int], int], None]
 
 
 @dataclass(frozen=True)
 class Ready:
     """A launch, and what of its arguments has to be a tensor."""
 
-    run: Callable[[list[Any], list[int], int], None]
+    run: Run
     tensors: tuple[Any, ...]
 
 
@@ -34,7 +38,7 @@ def launcher(step: Launch) -> Ready:
     return Ready(_by_tensor(step), step.arguments) if by_number is None else Ready(by_number, ())
 
 
-def _by_tensor(step: Launch) -> Callable[[list[Any], list[int], int], None]:
+def _by_tensor(step: Launch) -> Run:
     compiled, grid, arguments = step.compiled, step.grid, step.arguments
     run, function, packed = compiled.run, compiled.function, compiled.packed_metadata
 
@@ -67,7 +71,7 @@ def _varies(value: Any) -> bool:
     return isinstance(value, (Slot, Described))
 
 
-def _by_number(step: Launch) -> Callable[[list[Any], list[int], int], None] | None:
+def _by_number(step: Launch) -> Run | None:
     """None where this Triton's launcher is not one of those known here."""
     version = str(triton.__version__)
     if not version.startswith(("3.6.", "3.7.")):
@@ -85,103 +89,131 @@ def _by_number(step: Launch) -> Callable[[list[Any], list[int], int], None] | No
         if not {"launcher", "tensordesc_meta"} <= inner.keys():
             return None
         start, metas = inner["launcher"], inner["tensordesc_meta"]
-    values, holes = _flat(step, metas, nvidia.make_tensordesc_arg)
+    arguments = _flat(step, metas, nvidia.make_tensordesc_arg)
     compiled = step.compiled
     head = (compiled.function, found.launch_cooperative_grid, found.launch_pdl)
     if version.startswith("3.6."):
-        return _of_3_6(
-            start, step.grid, (*head, None, None, compiled.packed_metadata), values, holes
-        )
+        packed = compiled.packed_metadata
+        return _of_3_6(start, step.grid, (*head, None, None, packed), arguments)
     tail = (None, None, None, None, None, found.arg_annotations, found.kernel_signature)
-    return _of_3_7(start, step.grid, (*head, compiled.packed_metadata), tail, values, holes)
+    return _of_3_7(start, step.grid, (*head, compiled.packed_metadata), tail, arguments)
 
 
-# Where in the arguments what comes from a slot stands: the slot's root, the offset, an encoder.
-Hole = tuple[int, int, int, Callable[[int], Any] | None]
-Tuples = list[tuple[int, list[Any], list[Hole]]]
+@dataclass(frozen=True)
+class _Arguments:
+    """What a launcher in C takes, with holes for what comes from slots.
+
+    ``pointers``: where an address stands, the slot of its memory and the offset there.
+    ``descriptors`` likewise, with what encodes one; ``tuples``: where one stands, its parts, and
+    their pointers.
+    """
+
+    values: list[Any]
+    pointers: list[tuple[int, int, int]]
+    descriptors: list[tuple[int, int, int, dict[int, Any], _Encoder]]
+    tuples: list[tuple[int, list[Any], list[tuple[int, int, int]]]]
+
+    def varying(self) -> Callable[[list[int]], Any]:
+        """Takes, of addresses by slot, those that the arguments follow from."""
+        slots = {one[1] for one in (*self.pointers, *self.descriptors)}
+        slots |= {one[1] for _, _, inner in self.tuples for one in inner}
+        return operator.itemgetter(*sorted(slots)) if slots else lambda addresses: None
+
+    def filled(self, addresses: list[int]) -> list[Any]:
+        found = self.values.copy()
+        for at, root, offset in self.pointers:
+            found[at] = addresses[root] + offset
+        for at, root, offset, encoded, encode in self.descriptors:
+            address = addresses[root] + offset
+            one = encoded.get(address)
+            found[at] = encode(address) if one is None else one
+        for at, parts, inner in self.tuples:
+            made = parts.copy()
+            for i, root, offset in inner:
+                made[i] = addresses[root] + offset
+            found[at] = tuple(made)
+        return found
 
 
-def _flat(step: Launch, metas: Any, encode: Any) -> tuple[list[Any], tuple[list[Hole], Tuples]]:
-    """Arguments as the launcher in C takes them, with holes for what comes from slots."""
-    values: list[Any] = []
-    holes: list[Hole] = []
-    tuples: Tuples = []
-    remaining = iter(metas or ())
+def _flat(step: Launch, metas: Any, encode: Any) -> _Arguments:
+    """Descriptors stand in a launcher's arguments with their shapes and strides."""
+    found = _Arguments([], [], [], [])
+    values, remaining = found.values, iter(metas or ())
     for one in step.arguments:
         if isinstance(one, Slot):
-            holes.append((len(values), one.root, one.offset, None))
+            found.pointers.append((len(values), one.root, one.offset))
             values.append(None)
         elif isinstance(one, Described):
-            encoder = _Encoder(one.descriptor, next(remaining, None), encode)
-            holes.append((len(values), one.slot.root, one.slot.offset, encoder))
+            encoder, slot = _Encoder(one.descriptor, next(remaining, None), encode), one.slot
+            where = (len(values), slot.root, slot.offset)
+            found.descriptors.append((*where, encoder.encoded, encoder))
             values += [None, *encoder.rest]
         elif _varies(one):
-            inner = [(i, x.root, x.offset, None) for i, x in enumerate(one) if isinstance(x, Slot)]
-            tuples.append((len(values), list(one), inner))  # type: ignore[arg-type]
+            inner = [(i, x.root, x.offset) for i, x in enumerate(one) if isinstance(x, Slot)]
+            found.tuples.append((len(values), list(one), inner))
             values.append(None)
         else:
             values.append(one)
-    return values, (holes, tuples)
-
-
-def _arguments(
-    values: list[Any], holes: list[Hole], tuples: Tuples, addresses: list[int]
-) -> list[Any]:
-    found = values.copy()
-    for at, root, offset, encode in holes:
-        address = addresses[root] + offset
-        found[at] = address if encode is None else encode(address)
-    for at, parts, inner in tuples:
-        made = parts.copy()
-        for i, root, offset, _ in inner:
-            made[i] = addresses[root] + offset
-        found[at] = tuple(made)
     return found
 
 
-def _of_3_6(start: Any, grid: Any, head: Any, values: Any, holes: Any) -> Any:
+def _of_3_6(start: Any, grid: Any, head: Any, arguments: _Arguments) -> Run:
     x, y, z = grid
-    singles, tuples = holes
+    take, fill = arguments.varying(), arguments.filled
+    kept: dict[Any, tuple[Any, ...]] = {}
 
     def launch(tensors: list[Any], addresses: list[int], stream: int) -> None:
-        given = _arguments(values, singles, tuples, addresses)
-        start(x, y, z, stream, *head, None, None, None, *given)
+        where = take(addresses)
+        given = kept.get(where)
+        if given is None:
+            given = _kept(kept, where, (*head, None, None, None, *fill(addresses)))
+        start(x, y, z, stream, *given)
 
     return launch
 
 
-def _of_3_7(start: Any, grid: Any, head: Any, tail: Any, values: Any, holes: Any) -> Any:
+def _of_3_7(start: Any, grid: Any, head: Any, tail: Any, arguments: _Arguments) -> Run:
     x, y, z = grid
-    singles, tuples = holes
+    take, fill = arguments.varying(), arguments.filled
+    kept: dict[Any, tuple[Any, ...]] = {}
 
     def launch(tensors: list[Any], addresses: list[int], stream: int) -> None:
-        start(x, y, z, stream, *head, *tail, _arguments(values, singles, tuples, addresses))
+        where = take(addresses)
+        given = kept.get(where)
+        if given is None:
+            given = _kept(kept, where, (*head, *tail, fill(addresses)))
+        start(x, y, z, stream, *given)
 
     return launch
+
+
+def _kept(kept: dict[Any, Any], where: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(kept) >= MOST_ADDRESSES:
+        kept.clear()
+    kept[where] = given
+    return given
 
 
 class _Encoder:
     """Encodes a descriptor over memory at an address, once for each address."""
 
     def __init__(self, descriptor: Any, meta: Any, encode: Any) -> None:
-        self._known: dict[int, Any] = {}
+        self.encoded: dict[int, Any] = {}
         self._meta, self._encode = meta, encode
         self.shape, self.strides = list(descriptor.shape), list(descriptor.strides)
         self.padding = descriptor.padding
         self.round_f32_to_tf32 = getattr(descriptor, "round_f32_to_tf32", False)
-        self.base: Any = _Address(descriptor.base.data_ptr())
+        self.base = _Address(descriptor.base.data_ptr())
         self.rest = encode(self, meta)[1:]
 
     def __call__(self, address: int) -> Any:
-        found = self._known.get(address)
-        if found is None:
-            if self._meta is None:  # lowered to an address and numbers
-                return address
-            if len(self._known) >= MOST_DESCRIPTORS:
-                self._known.clear()
-            stand_in = copy.copy(self)
-            stand_in.base = _Address(address)
-            found = self._known[address] = self._encode(stand_in, self._meta)[0]
+        if self._meta is None:  # lowered to an address and numbers
+            return address
+        if len(self.encoded) >= MOST_ADDRESSES:
+            self.encoded.clear()
+        stand_in = copy.copy(self)
+        stand_in.base = _Address(address)
+        found = self.encoded[address] = self._encode(stand_in, self._meta)[0]
         return found
 
 

@@ -37,7 +37,7 @@ _INTERPRETS = targets.interpreting()
 Form = tuple[Any, ...]
 # What a form has before it has a plan: it was called once, or its call cannot be repeated.
 _SEEN, _ORDINARY = object(), object()
-_tables: list[dict[Form, Any]] = []
+_tables: dict[Callable[..., Any], dict[Form, Any]] = {}
 
 
 def prepared(body: Callable[P, R]) -> Callable[P, R]:
@@ -51,32 +51,46 @@ def prepared(body: Callable[P, R]) -> Callable[P, R]:
         The same function, which costs a look-up from the third call of a form on.
     """
     plans: dict[Form, Any] = {}
-    _tables.append(plans)
 
     @functools.wraps(body)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        if _INTERPRETS or _compiling() or recording.active():
-            return body(*args, **kwargs)
-        found = _describe(args, kwargs)
-        if found is None:
-            return body(*args, **kwargs)
-        form, tensors, addresses = found
-        plan = plans.get(form)
-        if type(plan) is Plan:
-            return cast(R, plan.run(tensors, addresses))
-        if plan is None:
-            if len(plans) >= MOST_FORMS:
-                plans.clear()
-            result = body(*args, **kwargs)
-            plans[form] = _SEEN
-            return result
-        if plan is _ORDINARY:
-            return body(*args, **kwargs)
-        result, made = _record(body, args, kwargs, tensors)
-        plans[form] = _ORDINARY if made is None else made
-        return result
+        return cast(R, serve(plans, body, args, kwargs))
 
+    _tables[call] = plans
     return call
+
+
+def serve(
+    plans: dict[Form, Any], body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """``body(*args, **kwargs)`` by one of ``plans``, where there is one of its form."""
+    if _INTERPRETS or _compiling() or recording.active():
+        return body(*args, **kwargs)
+    found = _describe(args, kwargs)
+    if found is None:
+        return body(*args, **kwargs)
+    form, tensors, addresses = found
+    plan = plans.get(form)
+    if type(plan) is Plan:
+        return plan.run(tensors, addresses)
+    if plan is None:
+        if len(plans) >= MOST_FORMS:
+            plans.clear()
+        result = body(*args, **kwargs)
+        plans[form] = _SEEN
+        return result
+    if plan is _ORDINARY:
+        return body(*args, **kwargs)
+    result, made = _record(body, args, kwargs, tensors)
+    plans[form] = _ORDINARY if made is None else made
+    return result
+
+
+def known(call: Callable[..., Any], args: tuple[Any, ...]) -> Plan | None:
+    """The plan by which ``call(*args)`` is served, of a function that ``prepared`` made."""
+    found = _describe(args, {})
+    plan = None if found is None else _tables[call].get(found[0])
+    return plan if type(plan) is Plan else None
 
 
 def _record(
@@ -95,7 +109,7 @@ def _record(
 
 def forget() -> None:
     """Drop every plan: what they were made from has changed."""
-    for plans in _tables:
+    for plans in _tables.values():
         plans.clear()
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
-from .adapters import launcher
+from .adapters import Run, launcher
 from .recording import Recording
 from .steps import Allocation, Described, Launch, Operation, Slot, Unrepeatable, View
-
-# Of the tensors by slot, their addresses by slot, and the stream.
-Action = Callable[[list[Any], list[int], int], None]
 
 
 class Plan:
@@ -27,7 +25,7 @@ class Plan:
         needed = _needed(recording, result, [one.tensors for one in launches])
         arguments = _count_of_arguments(recording)
         self._room = [None] * (len(recording.slots) - arguments)
-        self._actions: list[Action] = []
+        self._actions: list[Run] = []
         ready = iter(launches)
         for step in recording.steps:
             if isinstance(step, Launch):
@@ -97,7 +95,7 @@ def _needed(recording: Recording, result: Any, launched: list[Any]) -> set[int]:
     return needed
 
 
-def _action(step: Any, needed: set[int], recording: Recording) -> Action | None:
+def _action(step: Any, needed: set[int], recording: Recording) -> Run | None:
     if isinstance(step, Allocation):
         return _allocate(step)
     if isinstance(step, View):
@@ -107,23 +105,25 @@ def _action(step: Any, needed: set[int], recording: Recording) -> Action | None:
     return _operate(step, recording)
 
 
-def _allocate(step: Allocation) -> Action:
-    slot, size, dtype, device = step.slot, step.size, step.dtype, step.device
-    stride, empty, strided = step.stride, torch.empty, torch.empty_strided
+def _allocate(step: Allocation) -> Run:
+    slot, size, stride, twin = step.slot, step.size, step.stride, step.twin
+    dtype, device = step.dtype, step.device
+    empty, strided, like = torch.empty, torch.empty_strided, torch.empty_like
 
     def allocate(tensors: list[Any], addresses: list[int], stream: int) -> None:
-        made = (
-            empty(size, dtype=dtype, device=device)
-            if stride is None
-            else strided(size, stride, dtype=dtype, device=device)
-        )
+        if twin is not None:  # the least that torch asks for
+            made = like(tensors[twin])
+        elif stride is None:
+            made = empty(size, dtype=dtype, device=device)
+        else:
+            made = strided(size, stride, dtype=dtype, device=device)
         tensors[slot] = made
         addresses[slot] = made.data_ptr()
 
     return allocate
 
 
-def _operate(step: Operation, recording: Recording) -> Action:
+def _operate(step: Operation, recording: Recording) -> Run:
     run = getattr(step.run, "_op", step.run)
     args, kwargs, many = step.args, dict(step.kwargs), step.tuple_of
     results = [(i, one) for i, one in enumerate(step.results) if one is not None]
@@ -152,12 +152,15 @@ def _operate(step: Operation, recording: Recording) -> Action:
 def _taker(result: Any) -> Callable[[list[Any]], Any]:
     """Takes the result of a call from its tensors."""
     if isinstance(result, Slot):
-        number = result.number
-        return lambda tensors: tensors[number]
+        return operator.itemgetter(result.number)
     if result is None:
         return lambda tensors: None
     if not isinstance(result, (tuple, list)) or not all(
         one is None or isinstance(one, Slot) for one in result
     ):
         raise Unrepeatable
-    return lambda tensors: filled(result, tensors)
+    kind = type(result)
+    numbers = [None if one is None else one.number for one in result]
+    if kind is tuple and len(numbers) > 1 and None not in numbers:
+        return operator.itemgetter(*numbers)
+    return lambda tensors: kind([None if i is None else tensors[i] for i in numbers])

@@ -98,10 +98,11 @@ class Recording(TorchDispatchMode):
             return
         placed, named = self.place(args), self.place(tuple(kwargs.items()))
         if func in _RESERVES and not kwargs.get("pin_memory"):
+            twin = self._twin(found)
             number = self._add(found, None)
-            size = tuple(found.shape)
             stride = None if found.is_contiguous() else found.stride()
-            self.steps.append(Allocation(number, size, stride, found.dtype, found.device))
+            size, kind, device = tuple(found.shape), found.dtype, found.device
+            self.steps.append(Allocation(number, size, stride, kind, device, twin))
             return
         numbers: list[int | None] = []
         views = not func._schema.is_mutable
@@ -115,6 +116,18 @@ class Recording(TorchDispatchMode):
             numbers.append(self._add(one, of))
         operation = Operation(func, placed, named, tuple(numbers), many)
         self.steps.append(View(operation) if views else operation)
+
+    def _twin(self, tensor: torch.Tensor) -> int | None:
+        """A slot that owns its memory, of a tensor of the same metadata without gaps."""
+
+        def metadata(one: torch.Tensor) -> tuple[Any, ...]:
+            return one.shape, one.stride(), one.dtype, one.device
+
+        if not tensor.is_contiguous():
+            return None
+        wanted = metadata(tensor)
+        owners = (one.number for one in self.slots if one.root == one.number)
+        return next((i for i in owners if metadata(self._kept[i]) == wanted), None)
 
     def _reserved(self, tensor: torch.Tensor) -> int | None:
         """Its slot where this call reserved it."""
@@ -155,17 +168,18 @@ class Recording(TorchDispatchMode):
             self.steps.append(Launch(kernel, compiled, whole, arguments))
         return compiled
 
-    def apply(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    def apply(self, function: Callable[..., Any], node: Any, args: tuple[Any, ...]) -> Any:
         _here.recording = None
         try:
-            found = function(*args)
+            found = function(*args, None)
         finally:
             _here.recording = self
         with self.noting():
             many = isinstance(found, (tuple, list))
             results = tuple(found) if many else (found,)
             numbers = tuple(None if one is None else self._add(one, None) for one in results)
-            self.steps.append(Operation(function, self.place(args), (), numbers, many))
+            placed = (*self.place(args), node)
+            self.steps.append(Operation(function, placed, (), numbers, many))
         return found
 
 
@@ -187,10 +201,11 @@ def noted(kernel: Any, grid: Any) -> Any:
     return lambda *args, **kwargs: found.launch(kernel, grid, args, kwargs)
 
 
-def applied(function: Callable[..., Any], *args: Any) -> Any:
-    """``function(*args)``, a function of autograd: one step of a call that is recorded."""
+def applied(function: Callable[..., Any], node: Callable[[], Any], *args: Any) -> Any:
+    """``function(*args, None)``, a function of autograd: one step of a call that is recorded,
+    which ``node()`` in place of None belongs to where that is repeated."""
     found = active()
-    return function(*args) if found is None else found.apply(function, args)
+    return function(*args, None) if found is None else found.apply(function, node(), args)
 
 
 def repeated(function: Callable[..., None], *args: Any, **kwargs: Any) -> None:

@@ -39,13 +39,14 @@ class Operation:
 
 @dataclass(frozen=True)
 class Allocation:
-    """Memory that nobody has written."""
+    """Memory that nobody has written; ``twin`` is a slot of a tensor just like it, if any."""
 
     slot: int
     size: tuple[int, ...]
     stride: tuple[int, ...] | None  # None where it is contiguous
     dtype: torch.dtype
     device: torch.device
+    twin: int | None
 
 
 @dataclass(frozen=True)
