@@ -12,6 +12,8 @@ import triton
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
+from .launch import forget
+
 COMPILE_ERRORS = (CompilationError, OutOfResources, PTXASError)
 # A pass of the compiler that fails, and a translation, are no errors of Triton's own class.
 FAILED_PASSES = ("PassManager::run failed", "failed to translate module to LLVM IR")
@@ -59,6 +61,7 @@ def load(name: str) -> ModuleType | None:
 def give_up(name: str, error: Exception) -> None:
     """From now on the portable kernel serves; says so once."""
     _given_up.add(name)
+    forget()
     reason = str(error).strip().splitlines()
     last = reason[-1] if reason else "no message"
     _tell(f"kernels.{name}", f"{type(error).__name__}: {last}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
@@ -25,6 +27,7 @@ R = TypeVar("R")
 MOST_FORMS = 2048
 # A tensor's address counts modulo this: what a multiprocessor asks memory for at once.
 LINE = 128
+FEW_BYTES = 1 << 31
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _SCALARS = frozenset((bool, int, float, str, type(None), torch.dtype, torch.device))
 # Looked up once: every call asks them.
@@ -102,9 +105,32 @@ def _record(
     if found.refused:
         return result, None
     try:
-        return result, Plan(found, found.place(result), driver.active)
+        made = Plan(found, found.place(result), driver.active)
     except Unrepeatable:
         return result, None
+    _watch()
+    return result, made
+
+
+class _Watched(ModuleType):
+    """A module of this package: who puts another value in it, a test or a sweep, gets calls that
+    are decided anew."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if not isinstance(value, ModuleType):  # one that was just imported changes nothing
+            forget()
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        forget()
+
+
+def _watch() -> None:
+    package = __name__.partition(".")[0] + "."
+    for name, module in list(sys.modules.items()):
+        if name.startswith(package) and type(module) is ModuleType:
+            module.__class__ = _Watched
 
 
 def forget() -> None:
@@ -150,6 +176,8 @@ def _describe(
     if state is None:
         return None
     parts += state
+    if _counts_bytes(state[0]):
+        parts.append(tuple(one.untyped_storage().nbytes() < FEW_BYTES for one in tensors))
     if len(tensors) > 1 and len(set(map(id, tensors))) < len(tensors):
         first: dict[int, int] = {}
         parts.append(tuple(first.setdefault(id(one), i) for i, one in enumerate(tensors)))
@@ -180,6 +208,12 @@ def _state(lead: torch.Tensor) -> tuple[Any, ...] | None:
         runtime.add_stages_inspection_hook,
         knobs.compilation.instrumentation_mode,
     )
+
+
+@functools.lru_cache(maxsize=8)
+def _counts_bytes(active: Any) -> bool:
+    """Whether Triton compiles for how much memory a tensor has behind it, as for AMD."""
+    return bool(active.get_current_target().backend == "hip")
 
 
 def _autocast(kind: str) -> tuple[bool, torch.dtype]:

@@ -1,0 +1,289 @@
+"""Calls of a known form are replayed: the same launches, whatever else changes is noticed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import kernels
+from kernels.runtime.launch import forget, forms
+from kernels.runtime.launch.plan import Plan
+from warpwatch.config import targets
+from warpwatch.instruments.compiled.formats.recording import DescriptorArgument, TensorArgument
+from warpwatch.instruments.compiled.record import driver
+from warpwatch.instruments.compiled.record.torch import cuda as torch_cuda
+
+Call = Callable[[], Any]
+TARGET = targets.get("sm_90")
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Iterator[Any]:
+    with driver.active(TARGET) as active, torch_cuda.answered(TARGET):
+        yield active
+
+
+@pytest.fixture(autouse=True)
+def forgotten(recorder: Any) -> Iterator[None]:
+    forget()
+    yield
+    assert not recorder.failures
+    forget()
+
+
+def drawn(*shape: int, kind: torch.dtype = torch.float16) -> torch.Tensor:
+    return torch.zeros(shape, dtype=kind)
+
+
+def launched(recorder: Any, call: Call) -> list[Any]:
+    recorder.launches.clear()
+    call()
+    return list(recorder.launches)
+
+
+def without_addresses(launches: list[Any]) -> list[Any]:
+    """Launches as they are compared: kernels by their code, tensors by all but where they lie."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, TensorArgument):
+            return replace(value, address=value.address % 16)
+        if isinstance(value, DescriptorArgument):
+            return replace(value, base=plain(value.base))
+        return tuple(map(plain, value)) if isinstance(value, tuple) else value
+
+    return [
+        (one.kernel.binary, one.grid, {name: plain(x) for name, x in one.arguments.items()})
+        for one in launches
+    ]
+
+
+def plans() -> int:
+    return sum(type(one) is Plan for table in forms._tables.values() for one in table.values())
+
+
+def gradients(*shape: int, **options: Any) -> Call:
+    given = [drawn(*shape).requires_grad_() for _ in "qkv"]
+    dout = drawn(*shape)
+    return lambda: torch.autograd.grad(kernels.flash_attention(*given, **options), given, dout)
+
+
+def decoding(length: int | None = None) -> Call:
+    q, cache = drawn(4, 1, 8, 64), drawn(4, 512, 2, 64)
+    lengths = torch.full((4,), 300, dtype=torch.int32) if length is None else length
+    return lambda: kernels.flash_attention_kvcache(q, cache, cache, cache_seqlens=lengths)
+
+
+def appending() -> Call:
+    q, new = drawn(4, 1, 8, 64), drawn(4, 1, 2, 64)
+    k, v = (drawn(4, 512, 2, 64) for _ in range(2))
+    lengths = torch.full((4,), 300, dtype=torch.int32)
+    return lambda: kernels.flash_attention_kvcache(q, k, v, new, new, cache_seqlens=lengths)
+
+
+def packed() -> Call:
+    q = drawn(300, 4, 64)
+    ends = torch.tensor([0, 100, 300], dtype=torch.int32)
+    return lambda: kernels.flash_attention_varlen(q, q, q, ends, ends, 200, 200, causal=True)
+
+
+def low() -> Call:
+    a = drawn(256, 256, kind=torch.float8_e4m3fn)
+    return lambda: kernels.matmul(a, a.t(), a_scale=torch.ones(()), b_scale=torch.ones(()))
+
+
+def low_attention() -> Call:
+    q = drawn(1, 256, 2, 64, kind=torch.float8_e4m3fn)
+    return lambda: kernels.flash_attention(q, q, q)
+
+
+def product(**options: Any) -> Call:
+    a, b = drawn(256, 256), drawn(256, 256)
+    return lambda: kernels.matmul(a, b, **options)
+
+
+def biased() -> Call:
+    """On portable kernels, through views and operations of torch."""
+    q = drawn(1, 128, 2, 64)
+    slopes = torch.ones(2, dtype=torch.float16)
+    return lambda: kernels.flash_attention(q, q, q, alibi_slopes=slopes, softcap=20.0)
+
+
+CALLS: dict[str, Callable[[], Call]] = {
+    "matmul": product,
+    "matmul-fp8": low,
+    "gradients": lambda: gradients(1, 256, 2, 64),
+    "packed": packed,
+    "decoding": decoding,
+    "appending": appending,
+    "attention-fp8": low_attention,
+    "scores": biased,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_later_calls_launch_what_the_first_one_did(recorder: Any, name: str) -> None:
+    call = CALLS[name]()
+    first = without_addresses(launched(recorder, call))
+    assert first
+    for _ in range(5):
+        assert without_addresses(launched(recorder, call)) == first
+    assert plans()
+    again = CALLS[name]()  # with tensors elsewhere
+    replayed = without_addresses(launched(recorder, again))
+    forget()
+    assert without_addresses(launched(recorder, again)) == replayed
+
+
+def test_a_replayed_launch_has_the_addresses_of_its_own_tensors(recorder: Any) -> None:
+    a, b, c, d = (drawn(256, 256) for _ in range(4))
+    for _ in range(3):
+        kernels.matmul(a, b)
+    (launch,) = launched(recorder, lambda: kernels.matmul(c, d))
+    bases = [one.base.address for one in launch.arguments.values() if hasattr(one, "base")]
+    assert bases[:2] == [c.data_ptr(), d.data_ptr()]
+    (launch,) = launched(recorder, lambda: kernels.matmul(c, c))
+    bases = [one.base.address for one in launch.arguments.values() if hasattr(one, "base")]
+    assert bases[:2] == [c.data_ptr()] * 2
+
+
+def shifted(rows: int, columns: int) -> torch.Tensor:
+    """As drawn, but from the second value of its memory on."""
+    return drawn(rows * columns + 8)[1 : 1 + rows * columns].view(rows, columns)
+
+
+CHANGED: dict[str, Callable[[torch.Tensor], Call]] = {
+    "strides": lambda a: lambda: kernels.matmul(a, drawn(256, 256).t()),
+    "dtype": lambda a: lambda: kernels.matmul(a.bfloat16(), a.bfloat16()),
+    "alignment": lambda a: lambda: kernels.matmul(a, shifted(256, 256)),
+    "shape": lambda a: lambda: kernels.matmul(a[:128], a),
+    "options": lambda a: lambda: kernels.matmul(a, a, activation="relu"),
+    "autocast": lambda a: lambda: kernels.matmul(a.float(), a.float()),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_call_notices_what_changed(recorder: Any, what: str) -> None:
+    a = drawn(256, 256)
+    changed = CHANGED[what](a)
+    with torch.autocast("cpu", torch.bfloat16, enabled=what == "autocast"):
+        wanted = without_addresses(launched(recorder, changed))
+    forget()
+    for _ in range(3):
+        kernels.matmul(a, a)
+        changed() if what == "autocast" else None  # the same form without autocast
+    with torch.autocast("cpu", torch.bfloat16, enabled=what == "autocast"):
+        assert without_addresses(launched(recorder, changed)) == wanted
+
+
+def test_a_call_notices_whether_gradients_are_asked_for(recorder: Any) -> None:
+    a = drawn(256, 256).requires_grad_()
+    for _ in range(4):
+        assert kernels.matmul(a, a).requires_grad
+        with torch.no_grad():
+            assert not kernels.matmul(a, a).requires_grad
+        assert not kernels.matmul(a.detach(), a.detach()).requires_grad
+
+
+def test_gradients_have_none_of_their_own_at_any_call(recorder: Any) -> None:
+    given = [drawn(1, 256, 2, 64).requires_grad_() for _ in "qkv"]
+    for _ in range(6):
+        out = kernels.flash_attention(*given)
+        (dq,) = torch.autograd.grad(out.sum(), given[0], create_graph=True)
+        with pytest.raises(NotImplementedError, match="differentiated once"):
+            torch.autograd.grad(dq.sum(), given[0])
+        torch.autograd.grad(kernels.flash_attention(*given).sum(), given)
+
+
+def test_the_same_mistake_is_the_same_error_at_every_call(recorder: Any) -> None:
+    a, q = drawn(256, 256), drawn(1, 64, 2, 64)
+    mistakes: list[Call] = [
+        lambda: kernels.matmul(a, a[:9]),
+        lambda: kernels.matmul(a, a, out=a),
+        lambda: kernels.flash_attention(q, q, q, softmax_scale=True),
+        lambda: kernels.flash_attention(q, q, q.to_sparse()),
+    ]
+    for call in mistakes:
+        said = set()
+        for _ in range(4):
+            with pytest.raises((TypeError, ValueError)) as found:
+                call()
+            said.add(str(found.value))
+        assert len(said) == 1
+
+
+def test_what_is_written_in_place_is_checked_and_counted_at_every_call(recorder: Any) -> None:
+    a, whole = drawn(256, 256), drawn(512, 256)
+    out = whole[:256]
+    for i in range(5):
+        before = out._version
+        assert kernels.matmul(a, a, out=out) is out
+        assert out._version == before + 1, i
+    for _ in range(2):  # of the same form, but where it lies
+        with pytest.raises(ValueError, match="memory of its own"):
+            kernels.matmul(whole[1:257], a, out=out)
+
+
+def test_who_watches_triton_sees_every_launch(recorder: Any) -> None:
+    from triton import knobs
+
+    a, seen = drawn(256, 256), []
+    for _ in range(4):
+        kernels.matmul(a, a)
+    with knobs.runtime.scope():
+        knobs.runtime.launch_enter_hook = seen.append
+        launch = launched(recorder, lambda: kernels.matmul(a, a))
+    assert len(launch) == 1
+    assert plans()
+    from triton.runtime.jit import JITFunction
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JITFunction, "run", lambda *_, **__: seen.append("run"))
+        kernels.matmul(a, a)
+    assert seen[-1] == "run"
+
+
+def test_another_choice_in_a_module_is_noticed(
+    recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernels.matmul.hopper import launch as hopper
+    from kernels.matmul.hopper.choose import SMALL, TINY
+
+    a = drawn(256, 256)
+    grids = {}
+    for name, config in (("small", SMALL), ("tiny", TINY)):
+        monkeypatch.setattr(hopper, "choose", lambda *_, config=config: config)
+        found = [launched(recorder, lambda: kernels.matmul(a, a))[0] for _ in range(4)]
+        (grids[name],) = {one.grid for one in found}
+    assert grids["small"] != grids["tiny"]
+
+
+def test_threads_have_results_of_their_own(recorder: Any) -> None:
+    a = drawn(256, 256)
+    for _ in range(3):
+        kernels.matmul(a, a)
+    found: list[torch.Tensor] = []
+
+    def run() -> None:
+        for _ in range(50):
+            found.append(kernels.matmul(a, a))
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len({one.data_ptr() for one in found}) == len(found) == 200
+
+
+def test_calls_whose_every_form_is_new_keep_no_more_than_so_many(
+    recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forms, "MOST_FORMS", 4)
+    for length in range(100, 112):
+        decoding(length)()
+    assert all(len(table) <= 4 for table in forms._tables.values())
