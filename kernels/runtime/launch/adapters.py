@@ -115,8 +115,9 @@ class _Arguments:
 
     def varying(self) -> Callable[[list[int]], Any]:
         """Takes, of addresses by slot, those that the arguments follow from."""
-        slots = {one[1] for one in (*self.pointers, *self.descriptors)}
-        slots |= {one[1] for _, _, inner in self.tuples for one in inner}
+        slots = {root for _, root, _ in self.pointers}
+        slots |= {root for _, root, *_ in self.descriptors}
+        slots |= {root for _, _, inner in self.tuples for _, root, _ in inner}
         return operator.itemgetter(*sorted(slots)) if slots else lambda addresses: None
 
     def filled(self, addresses: list[int]) -> list[Any]:

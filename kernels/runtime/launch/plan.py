@@ -12,6 +12,9 @@ from .adapters import Run, launcher
 from .recording import Recording
 from .steps import Allocation, Described, Launch, Operation, Slot, Unrepeatable, View
 
+# Of memory that torch reserves on a GPU.
+ALIGNMENT = 512
+
 
 class Plan:
     """A recorded call, to be run with other tensors of the same form."""
@@ -24,12 +27,19 @@ class Plan:
         launches = [launcher(step) for step in recording.steps if isinstance(step, Launch)]
         needed = _needed(recording, result, [one.tensors for one in launches])
         arguments = _count_of_arguments(recording)
-        self._room = [None] * (len(recording.slots) - arguments)
+        self._room = [None] * (len(recording.slots) - arguments + 1)
         self._actions: list[Run] = []
         ready = iter(launches)
+        hidden = _hidden(recording, needed)
+        if hidden:
+            self._actions.append(_allocate_together(hidden, len(recording.slots)))
+        apart = {one.slot for one in hidden}
         for step in recording.steps:
             if isinstance(step, Launch):
                 self._actions.append(next(ready).run)
+            elif isinstance(step, Allocation):
+                if step.slot not in apart:
+                    self._actions.append(_allocate(step, apart))
             elif (action := _action(step, needed, recording)) is not None:
                 self._actions.append(action)
         self._take = _taker(result)
@@ -96,8 +106,6 @@ def _needed(recording: Recording, result: Any, launched: list[Any]) -> set[int]:
 
 
 def _action(step: Any, needed: set[int], recording: Recording) -> Run | None:
-    if isinstance(step, Allocation):
-        return _allocate(step)
     if isinstance(step, View):
         if needed.isdisjoint(_results(step)):
             return None
@@ -105,8 +113,34 @@ def _action(step: Any, needed: set[int], recording: Recording) -> Run | None:
     return _operate(step, recording)
 
 
-def _allocate(step: Allocation) -> Run:
-    slot, size, stride, twin = step.slot, step.size, step.stride, step.twin
+def _hidden(recording: Recording, needed: set[int]) -> list[Allocation]:
+    """Memory whose address is enough, of one device: it lies together."""
+    seen = {recording.slots[one].root for one in needed}
+    made = [one for one in recording.steps if isinstance(one, Allocation)]
+    found = [one for one in made if one.slot not in seen]
+    return found if len({one.device for one in found}) == 1 else []
+
+
+def _allocate_together(steps: list[Allocation], place: int) -> Run:
+    """All memory of ``steps`` at once; ``place`` keeps it alive as long as the call."""
+    offsets, total = [], 0
+    for step in steps:
+        offsets.append((step.slot, total))
+        total += -(-step.nbytes // ALIGNMENT) * ALIGNMENT
+    device, empty, dtype = steps[0].device, torch.empty, torch.uint8
+
+    def allocate(tensors: list[Any], addresses: list[int], stream: int) -> None:
+        made = tensors[place] = empty(total, dtype=dtype, device=device)
+        base = made.data_ptr()
+        for slot, offset in offsets:
+            addresses[slot] = base + offset
+
+    return allocate
+
+
+def _allocate(step: Allocation, apart: set[int]) -> Run:
+    slot, size, stride = step.slot, step.size, step.stride
+    twin = None if step.twin in apart else step.twin
     dtype, device = step.dtype, step.device
     empty, strided, like = torch.empty, torch.empty_strided, torch.empty_like
 

@@ -102,7 +102,8 @@ class Recording(TorchDispatchMode):
             number = self._add(found, None)
             stride = None if found.is_contiguous() else found.stride()
             size, kind, device = tuple(found.shape), found.dtype, found.device
-            self.steps.append(Allocation(number, size, stride, kind, device, twin))
+            nbytes = found.untyped_storage().nbytes()
+            self.steps.append(Allocation(number, size, stride, kind, device, twin, nbytes))
             return
         numbers: list[int | None] = []
         views = not func._schema.is_mutable

@@ -47,6 +47,7 @@ class Allocation:
     dtype: torch.dtype
     device: torch.device
     twin: int | None
+    nbytes: int
 
 
 @dataclass(frozen=True)
