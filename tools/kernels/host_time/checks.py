@@ -28,7 +28,7 @@ def _repeated(call: Callable[[], Any], first: list[torch.Tensor]) -> bool:
 
 
 def _loaded(call: Callable[[], Any], first: list[torch.Tensor]) -> bool:
-    """Beside a second stream that allocates, multiplies and frees."""
+    """While a second stream allocates, multiplies and frees."""
     other, big = torch.cuda.Stream(), torch.randn(2048, 2048, device="cuda")
     good = True
     for i in range(MANY):
@@ -86,7 +86,7 @@ def failures(with_compiler: bool) -> list[str]:
     """What did not hold, a line each; on a GPU."""
     kinds = {
         "repeated": _repeated,
-        "beside a second stream": _loaded,
+        "under the load of a second stream": _loaded,
         "in a graph": _captured,
         "in four threads": _in_threads,
         "repeated afterwards": _repeated,
