@@ -75,8 +75,9 @@ def parse_arguments(text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         ValueError: Some cannot be read; all of them are listed.
 
     Examples:
-        >>> parse_arguments("bf16[64,32] 1e-6 causal=true")
-        ((TensorSpec(dtype='bfloat16', shape=(64, 32)), 1e-06), {'causal': True})
+        >>> (tensor, epsilon), named = parse_arguments("bf16[64,32] 1e-6 causal=true")
+        >>> tensor.dtype, tensor.shape, epsilon, named
+        ('bfloat16', (64, 32), 1e-06, {'causal': True})
     """
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
