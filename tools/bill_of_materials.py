@@ -23,7 +23,9 @@ _NAMES = uuid.UUID("6f0f5f3c-7f0b-5d0e-9f3a-2c6b8f6f4d47")
 
 def main() -> int:
     """0 when the bill is printed."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.bill_of_materials", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument(
         "uses", nargs="+", choices=sorted(path.stem for path in LOCKS.glob("*.txt"))
     )

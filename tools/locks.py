@@ -42,7 +42,9 @@ _CUDA = re.compile(r"(?:nvidia|cuda)-")
 
 def main() -> int:
     """0 when the locks are written."""
-    argparse.ArgumentParser(description=__doc__, allow_abbrev=False).parse_args()
+    argparse.ArgumentParser(
+        prog="python -m tools.locks", description=__doc__, allow_abbrev=False
+    ).parse_args()
     pinned = [line for line in CONSTRAINTS.read_text("utf-8").splitlines() if "==" in line]
     digest = hashlib.sha256(CONSTRAINTS.read_bytes()).hexdigest()
     cuda: list[str] = []
