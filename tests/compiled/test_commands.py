@@ -11,6 +11,7 @@ import pytest
 
 from tests.root import ROOT
 from warpwatch.__main__ import main
+from warpwatch.config import arguments
 from warpwatch.instruments.compiled.diff import comparison, sides
 from warpwatch.instruments.compiled.measure import jobs
 from warpwatch.instruments.compiled.record import callables
@@ -214,16 +215,16 @@ def test_what_is_not_found_is_named(name: str, message: str) -> None:
 
 def test_arguments_are_tensors_literals_and_keywords() -> None:
     text = "bf16[2, 3] i32[] 4 0.5 causal=true out=None mode=fast"
-    positional, keywords = callables.parse_arguments(text)
+    positional, keywords = arguments.parse_arguments(text)
     assert positional == (
-        callables.TensorSpec("bfloat16", (2, 3)),
-        callables.TensorSpec("int32", ()),
+        arguments.TensorSpec("bfloat16", (2, 3)),
+        arguments.TensorSpec("int32", ()),
         4,
         0.5,
     )
     assert keywords == {"causal": True, "out": None, "mode": "fast"}
     with pytest.raises(ValueError, match="follows a keyword"):
-        callables.parse_arguments("a=1 2")
+        arguments.parse_arguments("a=1 2")
 
 
 # Comparisons --------------------------------------------------------------------------------------

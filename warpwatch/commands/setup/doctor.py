@@ -162,6 +162,10 @@ def _trials() -> Check:
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton") is None:
         return Check(name, "warning", "not tried: torch or triton is missing", False)
     try:
+        load()
+    except ValueError:
+        return Check(name, "missing", "no configuration", remedy="mend the configuration file")
+    try:
         with tempfile.TemporaryDirectory(prefix="warpwatch-") as folder:
             head = versions.prepare("HEAD", Path(folder) / "head")
             done = subprocess.run(

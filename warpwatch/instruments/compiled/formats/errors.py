@@ -9,6 +9,7 @@ from pathlib import Path
 from triton.compiler.errors import CompilationError
 
 _HARNESS = "warpwatch"
+_FOLDER = Path(__file__).resolve().parents[3]
 _LIBRARIES = ("torch", "triton", _HARNESS)
 
 
@@ -41,6 +42,12 @@ def _belongs(module: str, package: str) -> bool:
     return bool(package) and f"{module}.".startswith(f"{package}.")
 
 
+def _is_library(module: str, file: str) -> bool:
+    """Whether code is a library's or the harness's own, which may run as the main program."""
+    own = module == "__main__" and Path(file).resolve().is_relative_to(_FOLDER)
+    return own or module.split(".")[0] in _LIBRARIES
+
+
 def passes_through(error: BaseException, package: str) -> bool:
     """Whether code of ``package`` was at work when ``error`` was raised."""
     return any(_belongs(module, package) for module, _, _ in _frames(error))
@@ -63,7 +70,7 @@ def located(error: BaseException, package: str) -> str:
         return said  # its text names the place
     frames = _frames(error)
     own = [one for one in frames if _belongs(one[0], package)]
-    others = [one for one in frames if one[0].split(".")[0] not in _LIBRARIES]
+    others = [one for one in frames if not _is_library(*one[:2])]
     for module, file, line in (own or others)[-1:]:
         path = Path(file)
         parts = module.split(".")
