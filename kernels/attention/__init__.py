@@ -4,6 +4,9 @@ from kernels.attention.api.dense import flash_attention, flash_attention_backwar
 from kernels.attention.api.kvcache import flash_attention_kvcache
 from kernels.attention.api.sdpa import scaled_dot_product_attention
 from kernels.attention.api.varlen import flash_attention_varlen
+from kernels.runtime import targets
+
+targets.mend_interpreter()
 
 __all__ = [
     "flash_attention",

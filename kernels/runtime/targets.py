@@ -83,6 +83,14 @@ def interpreting() -> bool:
 _INTERPRETS = interpreting()
 
 
+def mend_interpreter() -> None:
+    """Triton's interpreter as our kernels need it, where it is what runs them."""
+    if interpreting():
+        from kernels.runtime.interpreter import mend
+
+        mend()
+
+
 def current() -> Target:
     """The target of the active driver; a ``RuntimeError`` says so where there is none."""
     if interpreting():

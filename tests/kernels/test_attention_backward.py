@@ -221,7 +221,7 @@ def test_rows_that_see_no_key_have_zero_gradient(interpreter: Worker) -> None:
 
 
 def run_opcheck(left: int | None) -> dict[str, str]:
-    import kernels  # noqa: F401  (registers the operators)
+    import kernels.public  # noqa: F401  (registers the operators)
 
     q, k, v = (one.float().requires_grad_() for one in Case(B=1, S=20, KV=20, D=16).tensors())
     return torch.library.opcheck(

@@ -154,7 +154,7 @@ def test_a_scale_of_q_may_be_of_key_heads(interpreter: Worker) -> None:
 
 
 def run_operator() -> tuple[dict[str, str], bool, torch.Tensor, torch.Tensor]:
-    import kernels
+    import kernels.public
 
     given = Case(scales="sequences", D=32, DV=32).arguments()
     made = {name: given[name] for name in ("q", "k", "v", "q_scale", "k_scale", "v_scale")}

@@ -282,7 +282,7 @@ def test_offsets_need_not_fit_32_bits(interpreter: Worker, paged: bool) -> None:
 
 
 def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
-    import kernels
+    import kernels.public
 
     case = Case(dtype="float32", D=16, S=2, page=16, keys=(20, 3), room=32, rotary=8)
     q, k, v = case.drawn()

@@ -250,7 +250,7 @@ def test_softcap_of_0_is_0(interpreter: Worker) -> None:
 
 
 def run_operator() -> tuple[dict[str, str], list[torch.Tensor], list[torch.Tensor]]:
-    import kernels
+    import kernels.public
 
     case = Case(
         S=20, KV=30, H=1, G=1, D=16, dtype="float32", softcap=2.0, alibi="heads", sinks=True

@@ -260,7 +260,7 @@ def test_rows_behind_the_last_sequence_are_zeros(
 
 
 def run_operator() -> tuple[dict[str, str], torch.Tensor, torch.Tensor]:
-    import kernels
+    import kernels.public
 
     q, k, v = (one.requires_grad_() for one in Case(dtype="float32", D=16, DV=16).tensors())
     cu_q, cu_k = (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-import kernels
+import kernels.public
 
 OPS = torch.ops.warpwatch
 E4M3 = torch.float8_e4m3fn

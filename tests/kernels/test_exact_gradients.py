@@ -263,7 +263,7 @@ def test_fp32_has_them_as_it_is(interpreter: Worker) -> None:
 
 
 def run_traced() -> tuple[list[dict[str, str]], list[list[list[torch.Tensor]]]]:
-    import kernels
+    import kernels.public
 
     q, k, v = (one.requires_grad_() for one in Case(D=16).tensors())
     ends = torch.tensor([0, 90, 150], dtype=torch.int32)

@@ -59,7 +59,7 @@ def run(
     bias: float | None = None,
 ) -> tuple[torch.Tensor, ...]:
     """Both log-sum-exps, the one that is returned alone, and weights of keys in fp64."""
-    import kernels  # noqa: F401 - registers the operators
+    import kernels.public  # noqa: F401 - registers the operators
 
     q, k, v = drawn(dtype, rows, keys, head_dim)
     s = scores(q, k)

@@ -282,7 +282,7 @@ def test_gradients_match_fp64(
 
 
 def run_opcheck(activation: str | None, residual: bool) -> dict[str, str]:
-    import kernels  # noqa: F401  (registers the operators)
+    import kernels.public  # noqa: F401  (registers the operators)
 
     a, b, more = (torch.randn(16, 16, requires_grad=True) for _ in range(3))
     given = (a, b, None, activation, False, more if residual else None)

@@ -202,7 +202,7 @@ def test_every_value_of_a_flavour_is_exact(interpreter: Worker, flavour: str, de
 
 
 def run_operator() -> tuple[dict[str, str], bool, torch.Tensor, torch.Tensor]:
-    import kernels
+    import kernels.public
 
     configs.INTERPRETED = replace(configs.INTERPRETED, tma=False, splits=1)
     configs.INTERPRETED_DECODES = False

@@ -136,7 +136,7 @@ def test_wrong_offsets_reach_no_row_outside(interpreter: Worker, offsets: list[i
 
 
 def run_operators() -> tuple[dict[str, str], dict[str, str], bool]:
-    import kernels
+    import kernels.public
 
     case = Case(offsets=(0, 3, 3, 9), total=10, N=8, K=16, dtype="float32")
     a, b, offsets = case.tensors()

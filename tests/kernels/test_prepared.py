@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,6 +15,7 @@ import torch
 import kernels
 from kernels.runtime.launch import forget, forms
 from kernels.runtime.launch.plan import Plan
+from tests.root import ROOT
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.formats.recording import DescriptorArgument, TensorArgument
 from warpwatch.instruments.compiled.record import driver
@@ -284,6 +287,25 @@ def test_threads_have_results_of_their_own(recorder: Any) -> None:
     for one in threads:
         one.join()
     assert len({one.data_ptr() for one in found}) == len(found) == 200
+
+
+IMPORTED = """
+import torch, triton
+from torch._library.custom_ops import OPDEFS
+from torch.utils import flop_counter
+before = len(flop_counter.flop_registry)
+import kernels
+assert not [one for one in OPDEFS if one.startswith("warpwatch")]
+import kernels.matmul.common.tuning  # a package of the same name as a function
+assert kernels.matmul is kernels.triton_matmul
+assert len(flop_counter.flop_registry) > before
+"""
+
+
+def test_an_import_changes_nothing_until_a_function_is_looked_up() -> None:
+    command = [sys.executable, "-c", IMPORTED]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 def test_calls_whose_every_form_is_new_keep_no_more_than_so_many(

@@ -74,7 +74,7 @@ def test_of_no_sequence_all_rows_are_cleared(interpreter: Worker) -> None:
 
 
 def run_operator() -> tuple[dict[str, str], list[tuple[torch.Tensor, torch.Tensor]]]:
-    import kernels
+    import kernels.public
 
     case = Case(scales="sequences", H=4, D=16, DV=16)
     made = case.arguments()

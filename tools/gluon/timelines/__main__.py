@@ -63,7 +63,7 @@ def prepare() -> None:
     from warpwatch.simulator.session.host import Card, shown
 
     with shown(Card()):
-        import kernels  # noqa: F401
+        import kernels.public  # noqa: F401
 
 
 def main() -> int:
