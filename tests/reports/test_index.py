@@ -17,8 +17,15 @@ from warpwatch.judge.evidence.roofs import ceilings_of
 from warpwatch.judge.findings import triage
 from warpwatch.judge.results.strict_json import RejectedError
 from warpwatch.report.charts import roofline
+from warpwatch.report.view import many
 
 ATTENTION, MATMUL = "attention-fp16-B1", "matmul-fp16-64"
+
+
+def test_a_count_of_one_is_written_in_the_singular() -> None:
+    findings = [many(count, "finding") for count in (0, 1, 2)]
+    assert findings == ["0 findings", "1 finding", "2 findings"]
+    assert [many(count, "series") for count in (1, 1200)] == ["1 series", "1,200 series"]
 
 
 def index_of(tree: trees.Tree, out: Path) -> str:

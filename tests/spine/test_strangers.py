@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,8 @@ def test_from_nothing_to_a_report(name: str, tmp_path: Path) -> None:
     assert code == 0, err
     found = json.loads((folder / "reports" / "html" / "regressions.json").read_text("utf-8"))
     assert found["findings"] or "2 commits" in err
+    (summed,) = (line for line in err.splitlines() if " files written, " in line)
+    assert re.search(r"\b1 finding$|\b(0|[2-9]|\d\d+) findings$", summed), summed
     code, out, err = warpwatch(folder, "compare", "--recorded", "HEAD~1", "HEAD", "--json")
     assert code == 1, err
     worse = [one for one in json.loads(out)["series"] if one["verdict"] == "regressed"]
@@ -175,6 +178,10 @@ def test_the_repository_may_be_elsewhere(tmp_path: Path, monkeypatch: pytest.Mon
     written = json.loads(Path(configuration.options()[1]).read_text("utf-8"))
     assert written["repo"] == str(tmp_path / "library")
     assert not list((tmp_path / "library").glob(".asv"))
+
+
+def test_one_call_is_written_in_the_singular() -> None:
+    assert [init._calls(count) for count in (0, 1, 2)] == ["0 calls", "1 call", "2 calls"]
 
 
 def test_init_writes_nothing_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,25 +114,25 @@ class View:
         measured = self.judgement.history.measured
         if not measured:
             return "Nothing was measured: this is no clean bill"
-        more = f"; {_many(len(self.older), 'older finding')} open still" if self.older else ""
-        more += f"; {_many(len(self.accepted), 'finding')} accepted" if self.accepted else ""
+        more = f"; {many(len(self.older), 'older finding')} open still" if self.older else ""
+        more += f"; {many(len(self.accepted), 'finding')} accepted" if self.accepted else ""
         failed = len({c.series for one in self.failing for c in self._standing(one)})
-        fails = f"{_many(failed, 'series')} without a value any more"
+        fails = f"{many(failed, 'series')} without a value any more"
         if not self.attention:
-            said = f"No open regression in {_many(len(measured), 'measured commit')}"
+            said = f"No open regression in {many(len(measured), 'measured commit')}"
             if not self.judgement.coverage.judged:
-                said = f"Nothing could be compared in {_many(len(measured), 'measured commit')}"
+                said = f"Nothing could be compared in {many(len(measured), 'measured commit')}"
             elif not self.judgement.coverage.enough:
                 said = "Too few series could be judged: this is no clean bill"
             if self.failing:
-                said = f"{_many(len(self.failing), 'failure')} to look at: {fails}"
+                said = f"{many(len(self.failing), 'failure')} to look at: {fails}"
             return said + more
         fails = f"; {fails}" if self.failing else ""
         series = sum(len(self._standing(finding)) for finding in self.attention)
         commits = len({finding.since for finding in self.attention})
         return (
-            f"{_many(len(self.attention), 'finding')} to look at: {_many(series, 'series change')}"
-            f" for the worse at {_many(commits, 'commit')}{fails}{more}"
+            f"{many(len(self.attention), 'finding')} to look at: {many(series, 'series change')}"
+            f" for the worse at {many(commits, 'commit')}{fails}{more}"
         )
 
     @cached_property
@@ -249,7 +249,16 @@ def _shared(names: Iterable[str]) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _many(count: int, noun: str) -> str:
+def many(count: int, noun: str) -> str:
+    """Write a count with its noun.
+
+    Args:
+        count: How many there are.
+        noun: One of them.
+
+    Returns:
+        Such as "1 finding" and "2 findings".
+    """
     if count == 1:
         return f"1 {noun}"
     plural = {"series change": "series changed", "series": "series"}.get(noun, f"{noun}s")

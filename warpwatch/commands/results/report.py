@@ -11,6 +11,7 @@ from warpwatch.config.package import load as load_package
 from warpwatch.judge.model.directions import Directions, read_directions
 from warpwatch.judge.results.processes import Workers
 from warpwatch.report.builder import Sources, build
+from warpwatch.report.view import many
 
 
 def default_results() -> tuple[Path, Path]:
@@ -91,9 +92,10 @@ def main(args: argparse.Namespace) -> int:
         if len(history.notices) > 20:
             print(f"notice: {len(history.notices) - 20} more, see the index page", file=sys.stderr)
         print(
-            f"{outcome.written} files written, {outcome.kept} kept; "
-            f"{len(outcome.judgement.places)} series, {len(history.measured)} commits, "
-            f"{len(outcome.judgement.findings)} findings",
+            f"{many(outcome.written, 'file')} written, {outcome.kept} kept; "
+            f"{many(len(outcome.judgement.places), 'series')}, "
+            f"{many(len(history.measured), 'commit')}, "
+            f"{many(len(outcome.judgement.findings), 'finding')}",
             file=sys.stderr,
         )
         print(outcome.judgement.coverage.sentence, file=sys.stderr)

@@ -70,9 +70,11 @@ def main(args: argparse.Namespace) -> int:
         file.write_text(written(found, calls, problems), encoding="utf-8")
     print(file)
     good = len(calls) - len(problems)
-    print(f"package {found.name} in {found.path}; {good} calls proposed", file=sys.stderr)
+    print(f"package {found.name} in {found.path}; {_calls(good)} proposed", file=sys.stderr)
     if problems:
-        print(f"{len(problems)} calls could not be recorded: they are comments", file=sys.stderr)
+        count = len(problems)
+        they = "it is a comment" if count == 1 else "they are comments"
+        print(f"{_calls(count)} could not be recorded: {they}", file=sys.stderr)
     if not good:
         print(
             "write a [[workload]] with arguments that fit: nothing is measured yet", file=sys.stderr
@@ -83,6 +85,10 @@ def main(args: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return 0
+
+
+def _calls(count: int) -> str:
+    return f"{count} call" if count == 1 else f"{count} calls"
 
 
 def _chosen(root: Path, named: str | None) -> Found:
@@ -120,7 +126,7 @@ def _tried(calls: Sequence[Launcher]) -> tuple[list[Launcher], dict[str, str]]:
     waiting = {
         one.name: (one, *(replace(one, args=args) for args in one.variants)) for one in calls
     }
-    print(f"trying {len(calls)} calls without a GPU ...", file=sys.stderr, flush=True)
+    print(f"trying {_calls(len(calls))} without a GPU ...", file=sys.stderr, flush=True)
     while waiting:
         asked = {
             jobs.Job(one.call, "sm_90", one.args, one.backward): one for one, *_ in waiting.values()
