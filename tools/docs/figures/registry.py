@@ -47,6 +47,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "reference-workload": settings.workload,
     "scorecard-steps": scorecard.steps,
     "standing": standing.by_group,
+    "standing-not-compared": standing.not_compared,
     "standing-source": standing.source,
     "standing-workloads": standing.by_workload,
     "what-it-finds": planted.summary,

@@ -53,7 +53,7 @@ def summary() -> list[tuple[str, str, str]]:
     """Take the gate's rates in recorded noise.
 
     Returns:
-        For quiet workloads and for all: a description, the power at 2 %, and the false alarms.
+        For all workloads and for quiet ones: a description, the power at 2 %, and the false alarms.
     """
     found = re.findall(
         r"^\| (recorded H200, [^|]+?) \| (\d)% \| (\d+) \| ([\d.]+)% ",
@@ -63,8 +63,8 @@ def summary() -> list[tuple[str, str, str]]:
     rates = {(noise, slower): (int(count), float(rate)) for noise, slower, count, rate in found}
     rows = []
     for noise, said in (
-        ("spread up to 1.5 %", "a 2 % slowdown in recorded noise of an H200, quiet workloads"),
-        ("all workloads", "the same, all workloads"),
+        ("all workloads", "a 2 % slowdown put into noise recorded on an H200, all workloads"),
+        ("spread up to 1.5 %", "the same, workloads whose runs spread by 1.5 % at most"),
     ):
         count, power = rates[f"recorded H200, {noise}", "2"]
         quiet, alarms = rates[f"recorded H200, {noise}", "0"]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import statistics
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from warpwatch.judge.results.asv_results import read_result
 PUBLISHED = ROOT / "reports" / "published" / "h200"
 REPETITIONS = ROOT / "docs" / "results" / "data" / "peers"
 _TIME = "track_latency_cold"
+_DTYPE = re.compile(r"-(fp8|fp16|bf16|fp32)\b")
 # A workload belongs to the first group with which its name begins.
 GROUPS = {
     "attention, gradients": ("attention-backward-", "attention-varlen-backward-"),
@@ -157,18 +160,34 @@ def by_group() -> str:
     """Write the standing of each group.
 
     Returns:
-        A table: the best peer's time over ours, its geometric mean and its least.
+        A table: the best peer's time over ours, as a geometric mean and the lowest of a group.
     """
     rows = []
     for group, members in _by_group():
         ratios = [race.ratio for race in members]
         peers = sorted({race.best for race in members})
         mean = statistics.geometric_mean(ratios)
-        rows.append(
-            (group, str(len(members)), f"{mean:.2f}", f"{min(ratios):.2f}", ", ".join(peers))
-        )
-    head = ["kernels", "workloads", "geometric mean", "least", "the best peers"]
-    return table(head, rows, right=[1, 2, 3])
+        dtypes = ", ".join(sorted({_dtype(race.workload) for race in members}))
+        count, lowest = str(len(members)), f"{min(ratios):.2f}"
+        rows.append((group, dtypes, count, f"{mean:.2f}", lowest, ", ".join(peers)))
+    head = ["kernels", "dtype", "workloads", "mean ratio", "lowest ratio", "the best peers"]
+    return table(head, rows, right=[2, 3, 4])
+
+
+def not_compared() -> str:
+    """Name the groups that no published run compares with a peer.
+
+    Returns:
+        A sentence, in lines of a page's width.
+    """
+    compared = {group for group, _ in _by_group()}
+    left = [group for group in GROUPS if group not in compared]
+    return textwrap.fill(f"Not compared: {'; '.join(left) or 'none'}.", 110)
+
+
+def _dtype(workload: str) -> str:
+    found = _DTYPE.search(workload)
+    return found[1] if found else "unknown"
 
 
 def by_workload() -> str:
