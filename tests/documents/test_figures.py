@@ -110,6 +110,14 @@ def test_standing_takes_medians_over_repetitions(tmp_path: Path) -> None:
     assert (race.ours_us, race.best_us, race.ratio) == (10.0, 12.0, 1.2)
 
 
+def test_each_group_is_compared_or_named_as_not_compared() -> None:
+    said = " ".join(standing.not_compared().split())
+    left = set(said.removeprefix("Not compared: ").removesuffix(".").split("; ")) - {"none"}
+    compared = {standing.group_of(race.workload) for race in standing.races()}
+    assert left.isdisjoint(compared) and left | compared == set(standing.GROUPS)
+    assert "| kernels | dtype | " in standing.by_group()
+
+
 def test_standing_falls_back_on_the_published_suite(tmp_path: Path) -> None:
     found = {race.workload: race for race in standing.races(tmp_path)}
     assert set(found) >= {"matmul-fp16-4096x4096x4096", "attention-bf16-B2-S4096-H32-D128"}
