@@ -119,6 +119,8 @@ def test_what_is_open_before_a_day_is_accepted_in_one_command(
     assert main(before(moment + 2 * day)) == 0
     accepted = {one.finding for one in triage.load(file)}
     assert accepted == {one.identity for one in history.findings}
+    verb = "finding is" if len(accepted) == 1 else "findings are"
+    assert f"{len(accepted)} {verb} accepted" in capsys.readouterr().out
     # Again: what is accepted is no mistake.
     assert main(before(moment + 2 * day)) == 0
     for wrong in ([ID, "--before", "2026-01-01"], ["--before", "yesterday"], []):

@@ -39,7 +39,8 @@ def title(judgement: Judgement) -> str:
     words = [f"{count} {word}" for word, count in counts.items()]
     if not judgement.comparisons and judgement.conclusion == "success":
         words = ["the measured package is the same"]
-    words += [f"{len(judgement.missing_shards)} shards missing"] if judgement.missing_shards else []
+    if shards := len(judgement.missing_shards):
+        words.append(f"{shards} {'shard' if shards == 1 else 'shards'} missing")
     return f"{_WORDS[judgement.conclusion]}: {', '.join(words) or 'nothing was measured'}"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.judgement import judge
 from warpwatch.report.builder import load
+from warpwatch.report.view import many
 
 from .report import add_source_arguments, sources_of
 
@@ -38,8 +39,9 @@ def main(args: argparse.Namespace) -> int:
         args.file,
         *(triage.Acceptance(name, args.owner, args.reason, today, expires) for name in names),
     )
-    said = f"{len(names)} findings are" if args.before else f"{args.finding} is"
-    print(f"{said} accepted until {expires}; commit {args.file}")
+    said = many(len(names), "finding") if args.before else args.finding
+    verb = "is" if len(names) == 1 else "are"
+    print(f"{said} {verb} accepted until {expires}; commit {args.file}")
     return 0
 
 

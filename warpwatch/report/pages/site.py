@@ -25,7 +25,7 @@ from warpwatch.report.charts.roofs import ceilings_on, newest_measured, roofline
 from warpwatch.report.json_feed import atom, regressions
 from warpwatch.report.rendering import HERE, machine_path, render, roofline_path, workload_path
 from warpwatch.report.reuse import Pages
-from warpwatch.report.view import View
+from warpwatch.report.view import View, many
 
 from . import sampling, utilization
 from .heat_map import heat_map
@@ -106,7 +106,7 @@ def _findings(site: Site) -> None:
         "findings.html",
         **site.common,
         root="",
-        title=f"{len(site.findings)} findings",
+        title=many(len(site.findings), "finding"),
         findings=drawn,
         left=len(site.findings) - len(drawn),
     )
