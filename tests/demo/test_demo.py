@@ -63,7 +63,7 @@ def test_another_triton_is_put_before_the_installed_one(
     seen = []
     monkeypatch.setenv("PYTHONPATH", "mine")
     monkeypatch.setattr(demo.sides, "triton_folder", lambda version: tmp_path / version)
-    monkeypatch.setattr(demo, "show", lambda folder: seen.append(os.environ["PYTHONPATH"]) or 0)
+    monkeypatch.setattr(demo, "show", lambda *given: seen.append(os.environ["PYTHONPATH"]) or 0)
     assert demo.main(["--triton", "3.6.0"]) == 0
     assert seen == [f"{tmp_path / '3.6.0'}{os.pathsep}mine"]
     with pytest.raises(SystemExit) as ended:

@@ -130,9 +130,14 @@ GRADIENTS = (
 )
 
 
+# It launches what others hand to it.
+RECORDING = ROOT / "kernels" / "runtime" / "launch" / "recording.py"
+
+
 def launched_kernels() -> Iterator[str]:
-    """Names of kernels the package launches: ``name[grid](...)`` in its source."""
-    for path in (ROOT / "kernels").rglob("*.py"):
+    """Names of kernels the package launches: ``name[grid](...)`` in its source, or
+    ``noted(name, grid)(...)``, which launches it and keeps how."""
+    for path in {*(ROOT / "kernels").rglob("*.py")} - {RECORDING}:
         tree = ast.parse(Path(path).read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if (
@@ -142,6 +147,14 @@ def launched_kernels() -> Iterator[str]:
                 and isinstance(node.func.slice, ast.Tuple | ast.Name | ast.IfExp)
             ):
                 yield from functions(node.func.value.id, tree)
+            elif (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Call)
+                and isinstance(node.func.func, ast.Name)
+                and node.func.func.id == "noted"
+                and isinstance(node.func.args[0], ast.Name)
+            ):
+                yield from functions(node.func.args[0].id, tree)
 
 
 def functions(name: str, tree: ast.Module) -> Iterator[str]:

@@ -1,7 +1,13 @@
-"""Figures of a process that has just started: the import, and the first call of a new form."""
+"""Figures of a process that has just started: the import, and the first call of a new form.
+
+    python -m tools.kernels.host_time.fresh
+
+prints the milliseconds of first calls in this process, on a GPU.
+"""
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import time
@@ -35,6 +41,10 @@ def first_calls() -> dict[str, list[float]]:
 
 
 def _main() -> None:
+    argparse.ArgumentParser(
+        prog="python -m tools.kernels.host_time.fresh",
+        description="Print the milliseconds of first calls in this process.",
+    ).parse_args()
     import torch
 
     import kernels

@@ -125,7 +125,11 @@ def _imported_from(package: Package) -> tuple[Path, str]:
     # A folder of its own: the working folder may hold anything.
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+            [sys.executable, "-B", "-c", code],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     lines = (done.stderr if done.returncode else done.stdout).strip().splitlines()
     last = lines[-1] if lines else f"exit code {done.returncode}"

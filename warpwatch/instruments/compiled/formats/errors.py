@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 from pathlib import Path
-
-from triton.compiler.errors import CompilationError
 
 _HARNESS = "warpwatch"
 _FOLDER = Path(__file__).resolve().parents[3]
@@ -16,7 +15,9 @@ _LIBRARIES = ("torch", "triton", _HARNESS)
 def one_line(error: BaseException) -> str:
     """The kind of an error, for code in Triton where it is, and the line of it that says most."""
     where = ""
-    while isinstance(error, CompilationError):
+    # Evidence is read without Triton; where one of its errors is at hand, so is its module.
+    compilers = sys.modules.get("triton.compiler.errors")
+    while compilers is not None and isinstance(error, compilers.CompilationError):
         line = getattr(error.node, "lineno", None)
         function = re.search(r"\bdef (\w+)", error.src or "")
         if line and function:

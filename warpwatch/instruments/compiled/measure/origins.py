@@ -32,7 +32,8 @@ def of(launches: Iterable[Launch], entry: Any, package: str, folder: str) -> tup
     if top is None:
         return [], []
     if hasattr(top, "__path__"):
-        roots = [Path(one).resolve() for one in top.__path__]
+        # A namespace package may name one folder more than once.
+        roots = list(dict.fromkeys(Path(one).resolve() for one in top.__path__))
     elif getattr(top, "__file__", None):  # a module of its own
         roots, folder = [Path(str(top.__file__)).resolve().parent], ""
     else:
