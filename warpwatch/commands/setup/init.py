@@ -120,7 +120,8 @@ def _tried(calls: Sequence[Launcher]) -> tuple[list[Launcher], dict[str, str]]:
     from warpwatch.instruments.compiled.measure import jobs
 
     deadline = time.monotonic() + TRIAL_SECONDS
-    environment = isolation.subprocess_environment()
+    # What is tried lies in the user's folder, which gets the configuration and nothing else.
+    environment = {**isolation.subprocess_environment(), "PYTHONDONTWRITEBYTECODE": "1"}
     good: dict[str, Launcher] = {}
     problems: dict[str, str] = {}
     waiting = {
