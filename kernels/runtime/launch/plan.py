@@ -30,18 +30,23 @@ class Plan:
         self._room = [None] * (len(recording.slots) - arguments + 1)
         self._actions: list[Run] = []
         ready = iter(launches)
-        hidden = _hidden(recording, needed)
-        if hidden:
-            self._actions.append(_allocate_together(hidden, len(recording.slots)))
+        ends = _ends(recording, result)
+        hidden = _hidden(recording, needed, ends)
         apart = {one.slot for one in hidden}
-        for step in recording.steps:
+        room = len(recording.slots)
+        freed = _freed(recording, ends, apart, room)
+        for i, step in enumerate(recording.steps):
             if isinstance(step, Launch):
                 self._actions.append(next(ready).run)
             elif isinstance(step, Allocation):
                 if step.slot not in apart:
                     self._actions.append(_allocate(step, apart))
+                elif step is hidden[0]:
+                    self._actions.append(_allocate_together(hidden, room))
             elif (action := _action(step, needed, recording)) is not None:
                 self._actions.append(action)
+            if i in freed and i < len(recording.steps) - 1:
+                self._actions.append(_free(freed[i]))
         self._take = _taker(result)
 
     def run(self, tensors: list[Any], addresses: list[int]) -> Any:
@@ -113,12 +118,55 @@ def _action(step: Any, needed: set[int], recording: Recording) -> Run | None:
     return _operate(step, recording)
 
 
-def _hidden(recording: Recording, needed: set[int]) -> list[Allocation]:
-    """Memory whose address is enough, of one device: it lies together."""
+def _ends(recording: Recording, result: Any) -> dict[int, int]:
+    """The last step that needs the memory of each slot which a step made, by its number; memory of
+    the result is not among them."""
+    found: dict[int, int] = {}
+    for i, step in enumerate(recording.steps):
+        used = set(_results(step))
+        operation = step.operation if isinstance(step, View) else step
+        if isinstance(operation, Operation):
+            used |= {one.number for one in slots_in((operation.args, operation.kwargs))}
+        elif isinstance(operation, Launch):
+            used |= {one.number for one in slots_in(operation.arguments)}
+        elif operation.twin is not None:
+            used.add(operation.twin)
+        found |= dict.fromkeys((recording.slots[one].root for one in used), i)
+    made = {one for step in recording.steps for one in _results(step)}
+    kept = {recording.slots[one.number].root for one in slots_in(result)}
+    return {root: i for root, i in found.items() if root in made and root not in kept}
+
+
+def _hidden(recording: Recording, needed: set[int], ends: dict[int, int]) -> list[Allocation]:
+    """Memory whose address is enough, of one device, and is there at one time: it lies together."""
     seen = {recording.slots[one].root for one in needed}
+    places = {id(one): i for i, one in enumerate(recording.steps)}
     made = [one for one in recording.steps if isinstance(one, Allocation)]
-    found = [one for one in made if one.slot not in seen]
+    found = [one for one in made if one.slot not in seen and one.slot in ends]
+    # What is given back before the last of them is made would be held longer than it was.
+    found = [one for one in found if ends[one.slot] > places[id(found[-1])]]
     return found if len({one.device for one in found}) == 1 else []
+
+
+def _freed(
+    recording: Recording, ends: dict[int, int], apart: set[int], room: int
+) -> dict[int, list[int]]:
+    """Slots to give back after each step, so that a repeated call holds what it held as written."""
+    found: dict[int, list[int]] = {}
+    for one in recording.slots:
+        if one.root in ends and one.root not in apart:
+            found.setdefault(ends[one.root], []).append(one.number)
+    if apart:
+        found.setdefault(max(ends[one] for one in apart), []).append(room)
+    return found
+
+
+def _free(numbers: list[int]) -> Run:
+    def free(tensors: list[Any], addresses: list[int], stream: int) -> None:
+        for number in numbers:
+            tensors[number] = None
+
+    return free
 
 
 def _allocate_together(steps: list[Allocation], place: int) -> Run:
