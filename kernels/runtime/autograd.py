@@ -36,7 +36,11 @@ def differentiable(
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> Any:
             *given, node = arguments
-            found = (node or Node()).forward(ctx, body, remember, tuple(given))
+            if node is None:
+                found = body(*given)
+                remember(ctx, tuple(given), found)
+            else:
+                found = node.forward(ctx, body, remember, tuple(given))
             ctx.node = node
             return tuple(found) if isinstance(found, list) else found
 

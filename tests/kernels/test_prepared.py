@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -122,6 +125,12 @@ def biased() -> Call:
     return lambda: kernels.flash_attention(q, q, q, alibi_slopes=slopes, softcap=20.0)
 
 
+def rounded() -> Call:
+    """A product whose second operand is copied by a launch of its own first."""
+    a, b = drawn(512, 256, kind=torch.float32), drawn(256, 256, kind=torch.float32)
+    return lambda: kernels.matmul(a, b, allow_tf32=True)
+
+
 CALLS: dict[str, Callable[[], Call]] = {
     "matmul": product,
     "matmul-fp8": low,
@@ -131,7 +140,34 @@ CALLS: dict[str, Callable[[], Call]] = {
     "appending": appending,
     "attention-fp8": low_attention,
     "scores": biased,
+    "matmul-tf32": rounded,
+    "gradients-bias": lambda: gradients(1, 64, 2, 32, bias=drawn(1, 2, 64, 64)),
 }
+
+
+def test_every_launch_is_noted() -> None:
+    """A plan would repeat the others, and leave out one that is written ``kernel[grid](...)``."""
+    of_all = ROOT / "kernels" / "runtime" / "launch" / "recording.py"
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in (ROOT / "kernels").rglob("*.py")
+        if path != of_all
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)
+    ]
+    assert found == []
+
+
+def test_a_plan_keeps_no_tensor_alive(recorder: Any) -> None:
+    a, b = drawn(256, 256), drawn(256, 256)
+    for _ in range(3):
+        kernels.matmul(a, b)
+    assert plans()
+    left = weakref.ref(a)
+    recorder.launches.clear()
+    del a
+    gc.collect()
+    assert left() is None
 
 
 @pytest.mark.parametrize("name", CALLS)

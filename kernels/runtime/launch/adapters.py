@@ -92,11 +92,13 @@ def _by_number(step: Launch) -> Run | None:
     arguments = _flat(step, metas, nvidia.make_tensordesc_arg)
     compiled = step.compiled
     head = (compiled.function, found.launch_cooperative_grid, found.launch_pdl)
+    packed = compiled.packed_metadata
     if version.startswith("3.6."):
-        packed = compiled.packed_metadata
-        return _of_3_6(start, step.grid, (*head, None, None, packed), arguments)
-    tail = (None, None, None, None, None, found.arg_annotations, found.kernel_signature)
-    return _of_3_7(start, step.grid, (*head, compiled.packed_metadata), tail, arguments)
+        first: tuple[Any, ...] = (*head, None, None, packed, None, None, None)
+        return _repeated(start, step.grid, arguments, lambda values: (*first, *values))
+    nothing = (None,) * 5  # of scratch memory, metadata and hooks
+    first = (*head, packed, *nothing, found.arg_annotations, found.kernel_signature)
+    return _repeated(start, step.grid, arguments, lambda values: (*first, values))
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def _flat(step: Launch, metas: Any, encode: Any) -> _Arguments:
             found.pointers.append((len(values), one.root, one.offset))
             values.append(None)
         elif isinstance(one, Described):
-            encoder, slot = _Encoder(one.descriptor, next(remaining, None), encode), one.slot
+            encoder, slot = _Encoder(one, next(remaining, None), encode), one.slot
             where = (len(values), slot.root, slot.offset)
             found.descriptors.append((*where, encoder.encoded, encoder))
             values += [None, *encoder.rest]
@@ -158,7 +160,8 @@ def _flat(step: Launch, metas: Any, encode: Any) -> _Arguments:
     return found
 
 
-def _of_3_6(start: Any, grid: Any, head: Any, arguments: _Arguments) -> Run:
+def _repeated(start: Any, grid: Any, arguments: _Arguments, whole: Callable[..., Any]) -> Run:
+    """Launches by ``start`` with ``whole`` of the arguments, made once a set of addresses."""
     x, y, z = grid
     take, fill = arguments.varying(), arguments.filled
     kept: dict[Any, tuple[Any, ...]] = {}
@@ -167,22 +170,7 @@ def _of_3_6(start: Any, grid: Any, head: Any, arguments: _Arguments) -> Run:
         where = take(addresses)
         given = kept.get(where)
         if given is None:
-            given = _kept(kept, where, (*head, None, None, None, *fill(addresses)))
-        start(x, y, z, stream, *given)
-
-    return launch
-
-
-def _of_3_7(start: Any, grid: Any, head: Any, tail: Any, arguments: _Arguments) -> Run:
-    x, y, z = grid
-    take, fill = arguments.varying(), arguments.filled
-    kept: dict[Any, tuple[Any, ...]] = {}
-
-    def launch(tensors: list[Any], addresses: list[int], stream: int) -> None:
-        where = take(addresses)
-        given = kept.get(where)
-        if given is None:
-            given = _kept(kept, where, (*head, *tail, fill(addresses)))
+            given = _kept(kept, where, whole(fill(addresses)))
         start(x, y, z, stream, *given)
 
     return launch
@@ -198,13 +186,14 @@ def _kept(kept: dict[Any, Any], where: Any, given: tuple[Any, ...]) -> tuple[Any
 class _Encoder:
     """Encodes a descriptor over memory at an address, once for each address."""
 
-    def __init__(self, descriptor: Any, meta: Any, encode: Any) -> None:
+    def __init__(self, described: Described, meta: Any, encode: Any) -> None:
         self.encoded: dict[int, Any] = {}
+        descriptor = described.descriptor
         self._meta, self._encode = meta, encode
         self.shape, self.strides = list(descriptor.shape), list(descriptor.strides)
         self.padding = descriptor.padding
         self.round_f32_to_tf32 = getattr(descriptor, "round_f32_to_tf32", False)
-        self.base = _Address(descriptor.base.data_ptr())
+        self.base = _Address(described.address)
         self.rest = encode(self, meta)[1:]
 
     def __call__(self, address: int) -> Any:

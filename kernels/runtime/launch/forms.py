@@ -40,6 +40,7 @@ _INTERPRETS = targets.interpreting()
 Form = tuple[Any, ...]
 # What a form has before it has a plan: it was called once, or its call cannot be repeated.
 _SEEN, _ORDINARY = object(), object()
+_generation = 0
 _tables: dict[Callable[..., Any], dict[Form, Any]] = {}
 
 
@@ -77,8 +78,9 @@ def serve(
     if type(plan) is Plan:
         return plan.run(tensors, addresses)
     if plan is None:
-        if len(plans) >= MOST_FORMS:
-            plans.clear()
+        if len(plans) >= MOST_FORMS:  # those of long ago make room
+            for old in list(plans)[: MOST_FORMS // 4]:
+                plans.pop(old, None)
         result = body(*args, **kwargs)
         plans[form] = _SEEN
         return result
@@ -100,8 +102,13 @@ def _record(
     body: Callable[..., R], args: Any, kwargs: Any, tensors: list[torch.Tensor]
 ) -> tuple[R, Plan | None]:
     """The result of ``body(*args, **kwargs)`` and a plan that repeats it, None where none can."""
-    with recording.recording(tensors) as found:
-        result = body(*args, **kwargs)
+    try:
+        with recording.recording(tensors) as found:
+            result = body(*args, **kwargs)
+    except torch.OutOfMemoryError:
+        found = None  # a recording keeps what a call as written gives back
+    if found is None:
+        return body(*args, **kwargs), None
     if found.refused:
         return result, None
     try:
@@ -134,7 +141,10 @@ def _watch() -> None:
 
 
 def forget() -> None:
-    """Drop every plan: what they were made from has changed."""
+    """Drop every plan: what they were made from has changed. Those of graphs that are alive, and
+    those that other threads are making, are of an older generation."""
+    global _generation
+    _generation += 1
     for plans in _tables.values():
         plans.clear()
 
@@ -201,6 +211,7 @@ def _state(lead: torch.Tensor) -> tuple[Any, ...] | None:
         return None
     return (
         active,
+        _generation,
         device,
         _with_grad(),
         _autocast(lead.device.type) if _any_autocast() else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -73,7 +74,9 @@ class Recording(TorchDispatchMode):
         if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
             return type(value)(self.place(one) for one in value)
         if hasattr(value, "block_shape") and hasattr(value, "base"):
-            return Described(value, self.slot(value.base))
+            without = copy.copy(value)
+            without.base = None
+            return Described(without, self.slot(value.base), value.base.data_ptr())
         return value
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

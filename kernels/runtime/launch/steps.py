@@ -69,10 +69,12 @@ class Launch:
 
 @dataclass(frozen=True)
 class Described:
-    """A descriptor of the copy engine over the tensor of a slot."""
+    """A descriptor of the copy engine over the tensor of a slot; without that tensor itself, which
+    a plan would keep alive. ``address`` is where that lay."""
 
     descriptor: Any
     slot: Slot
+    address: int
 
 
 Step = Operation | Allocation | View | Launch

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention.common.scores import FAR_FROM, LARGEST
+from kernels.runtime.launch import noted
 
 BLOCK = 1024
 
@@ -56,5 +57,5 @@ def find(lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     batch, heads, rows = lse.shape
     others = torch.empty_like(lse)
     ends = torch.empty((batch * heads, 2), dtype=torch.int32, device=lse.device)
-    attention_far_rows[(batch * heads,)](lse, others, ends, rows, BLOCK=BLOCK)
+    noted(attention_far_rows, (batch * heads,))(lse, others, ends, rows, BLOCK=BLOCK)
     return others, ends

@@ -8,6 +8,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents
 
 from kernels.device.products import nearest_tf32
+from kernels.runtime.launch import noted
 
 BLOCK = 32  # columns and values of K a program
 
@@ -37,5 +38,5 @@ def launch(b: torch.Tensor) -> torch.Tensor:
     pitch = triton.cdiv(K, 32) * 32  # whole lines of memory
     copy = torch.empty((N, pitch), dtype=b.dtype, device=b.device)
     grid = (triton.cdiv(N, BLOCK) * triton.cdiv(K, BLOCK),)
-    tf32_copy[grid](b, copy, N, K, *b.stride(), pitch, BLOCK=BLOCK, num_warps=4)
+    noted(tf32_copy, grid)(b, copy, N, K, *b.stride(), pitch, BLOCK=BLOCK, num_warps=4)
     return copy[:, :K]
