@@ -35,7 +35,7 @@ def test_atomic_updates_are_counted(target: str) -> None:
     found = measured("by_atomics", "fp32[65536]", target)
     # One for each element, and a scalar one for each of 256 programs.
     assert found.values["atomics"] == 65536 + 256
-    (launch,) = found.evidence["launches"]  # type: ignore[misc]
+    (launch,) = found.evidence["launches"]
     assert launch["atomics"] == 65536 + 256
 
 
@@ -91,7 +91,7 @@ def test_the_products_of_torch_take_time() -> None:
 
 def test_the_whole_space_of_a_tuner_is_recorded() -> None:
     found = measured("copied", "fp32[4096]")
-    (space,) = found.evidence["tuned"]  # type: ignore[misc]
+    (space,) = found.evidence["tuned"]
     assert space["kernel"] == "tuned_copy" and space["why"] == "the first that fits"
     assert [one.split("num_warps: ")[1][0] for one in space["configurations"]] == list("124")
     assert space["recorded"] == space["configurations"][0]
@@ -102,20 +102,20 @@ def test_a_choice_made_on_a_card_is_recorded_in_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choices.project, "folder", lambda: tmp_path)
-    (space,) = measured("copied", "fp32[4096]").evidence["tuned"]  # type: ignore[misc]
+    (space,) = measured("copied", "fp32[4096]").evidence["tuned"]
     key = "(4096, 'torch.float32', 'torch.float32')"
     chosen = choices.Choice("sm_90", "tuned_copy", key, space["configurations"][2])
     assert choices.write(choices.place(), [chosen]) == 1
     assert choices.write(choices.place(), [chosen]) == 0
     found = measured("copied", "fp32[4096]")
-    (launch,) = found.evidence["launches"]  # type: ignore[misc]
+    (launch,) = found.evidence["launches"]
     assert launch["num_warps"] == 4
-    (space,) = found.evidence["tuned"]  # type: ignore[misc]
+    (space,) = found.evidence["tuned"]
     assert space["why"] == "the one chosen on a card"
     gone = choices.Choice("sm_90", "tuned_copy", key, "BLOCK: 8")
     choices.write(choices.place(), [gone])
     choices._table.cache_clear()
-    (space,) = measured("copied", "fp32[4096]").evidence["tuned"]  # type: ignore[misc]
+    (space,) = measured("copied", "fp32[4096]").evidence["tuned"]
     assert space["why"].startswith("the first that fits (the one chosen on a card is not")
 
 

@@ -169,6 +169,12 @@ def test_arguments_can_be_written_and_read(text: str) -> None:
         assert again == (positional, keywords)
 
 
+@pytest.mark.parametrize("text", ["i32(1,,2)", "i32(007)"])
+def test_numbers_that_python_cannot_read_are_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected numbers with commas between, such as i32"):
+        parse_arguments(text)
+
+
 def test_tensors_say_what_they_hold() -> None:
     (drawn, given, listed), _ = parse_arguments("i64[8]<100 i32(3,5) [bf16[2]~]")
     assert drawn == TensorSpec("int64", (8,), below=100)

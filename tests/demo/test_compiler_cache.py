@@ -146,3 +146,11 @@ def test_a_helper_that_moves_to_another_file_compiles_nothing_again() -> None:
     assert moved == without_paths(program("ops"))
     assert moved != without_paths(program("ops", "silu")), "the kernel's name is in its binary"
     assert "ops" not in moved
+
+
+def test_what_inline_assembly_is_predicated_on_is_not_a_symbol() -> None:
+    def program(predicate: str) -> str:
+        return f'tt.func public @k(%x: i32) {{ tt.elementwise_inline_asm "@{predicate} ld" }}\n'
+
+    assert without_paths(program("p")) != without_paths(program("q"))
+    assert without_paths(program("$1")) != without_paths(program("$2"))

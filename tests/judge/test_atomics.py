@@ -87,6 +87,11 @@ def test_another_configuration_of_another_space_is_no_loss_of_the_code() -> None
     said = judged(row(sides[0], spilled_bytes=0.0), row(sides[1], spilled_bytes=992.0))
     assert said["spilled_bytes"][0] == "inconclusive"
     assert said["spilled_bytes"][1].startswith("k is recorded in another configuration")
+    said = judged(row(sides[0], launches=2.0), row(sides[1], launches=40.0))
+    assert said["launches"][0] == "regressed", "it is the call's, whatever is recorded"
+    locked = (space(FIRST, FIRST, SECOND), space(SECOND, FIRST, SECOND))
+    said = judged(row(locked[0], spilled_bytes=0.0), row(locked[1], spilled_bytes=992.0))
+    assert said["spilled_bytes"][0] == "inconclusive", "a card chose another one"
     same = space(FIRST, FIRST, SECOND)
     said = judged(row(same, spilled_bytes=0.0), row(same, spilled_bytes=992.0))
     assert said["spilled_bytes"][0] == "regressed"

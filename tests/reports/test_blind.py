@@ -28,6 +28,13 @@ def test_nothing_compared_is_no_clean_bill(tmp_path: Path) -> None:
     assert "never measured at any commit: flash B1-H8-S512-D64" in page
 
 
+def test_what_never_compiled_is_no_clean_bill(tmp_path: Path) -> None:
+    """As many failures as before are no sign that nothing got worse."""
+    tree = trees.compiled_tree(tmp_path, {"compile_failures": [1.0, 1.0], "launches": [None] * 2})
+    page = (trees.build_site(tree, tmp_path / "html", code=3) / "index.html").read_text()
+    assert "No open regression" not in page
+
+
 def test_a_set_up_that_failed_is_not_unchanged(tmp_path: Path) -> None:
     tree = trees.compiled_tree(tmp_path, {"launches": [1.0, None, 1.0, 1.0]})
     page = (trees.build_site(tree, tmp_path / "html") / "index.html").read_text()

@@ -116,7 +116,11 @@ def _argument(text: str) -> Any:
         return TensorSpec(dtype, shape, below=below, gradient=not match["constant"])
     if (match := _VALUES.fullmatch(text)) and match["dtype"] in _DTYPES:
         dtype = _dtype(match["dtype"], text)
-        values = ast.literal_eval(f"[{match['values']}]")
+        try:
+            values = ast.literal_eval(f"[{match['values']}]")
+        except (ValueError, SyntaxError):
+            expected = f"numbers with commas between, such as {match['dtype']}(1,2,3)"
+            raise ValueError(f"{text!r}: expected {expected}") from None
         return TensorSpec(dtype, (len(values),), tuple(values), gradient=not match["constant"])
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -90,7 +91,9 @@ def write(path: Path, found: Iterable[Choice]) -> int:
     if set(kept.values()) == set(before):
         return 0
     content = {"schema": SCHEMA_VERSION, "choices": [asdict(kept[key]) for key in sorted(kept)]}
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    unfinished = path.with_suffix(f".{os.getpid()}")  # whoever is ended here leaves the old file
+    unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(path)
     return len(set(kept.values()) - set(before))
 
 

@@ -49,6 +49,8 @@ def git(repository: Path, *arguments: str) -> bytes:
         return subprocess.run(
             ["git", "-C", str(repository), *arguments], check=True, capture_output=True
         ).stdout
+    except FileNotFoundError as error:
+        raise ValueError("git is not on the PATH: install it") from error
     except subprocess.CalledProcessError as error:
         raise ValueError(
             f"git {' '.join(arguments)} failed in {repository}: {error.stderr.decode().strip()}"

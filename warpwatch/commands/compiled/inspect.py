@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=project.results(),
         metavar="DIR",
-        help="asv's results, beside which evidence is kept (default: .asv/results)",
+        help="asv's results; evidence is kept next to them (default: .asv/results)",
     )
     parser.add_argument(
         "--configurations",

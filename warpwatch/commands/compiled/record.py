@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from warpwatch import project
@@ -68,8 +70,8 @@ def main(args: argparse.Namespace) -> int:
             return 3
         found = json.loads(answer.read_text(encoding="utf-8"))
     calls = [Call(**one) for one in found["calls"]]
-    for why, count in found["unwritten"]:
-        print(f"{count} launches are no workload: {why}", file=sys.stderr)
+    for why, many in found["unwritten"]:
+        print(f"{many} launches are no workload: {why}", file=sys.stderr)
     if found["ended"]:
         print(f"the command ended with {found['ended']}", file=sys.stderr)
     if len(calls) > args.most:
@@ -111,11 +113,15 @@ def _new(calls: Sequence[Call]) -> list[Call]:
     known = load().calls
     held = {(one.call, one.args, one.backward) for one in known}
     names = {one.name for one in known}
-    return [
-        one
-        for one in calls
-        if (one.call, one.args, one.backward) not in held and one.name not in names
-    ]
+    found = []
+    for one in calls:
+        if (one.call, one.args, one.backward) in held:
+            continue
+        free = (f"{one.name}.{number}" for number in count(2))
+        name = one.name if one.name not in names else next(x for x in free if x not in names)
+        names.add(name)
+        found.append(replace(one, name=name))
+    return found
 
 
 def tables(calls: Sequence[Call]) -> str:

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="write what a program of each launch does: .json for Perfetto, or "
                              "the first launch with partitions as .svg")  # fmt: skip
     parser.add_argument("--strict", action="store_true",
-                        help="a barrier that copies use wants a fence behind its init")  # fmt: skip
+                        help="a barrier that copies use wants a fence after its init")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="write JSON instead of text")
 
 

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="at most this long on the GPU (default %(default)s)")  # fmt: skip
     parser.add_argument("--no-counters", action="store_true",
                         help="judge by time, answer and memory: half the processes")  # fmt: skip
-    parser.add_argument("--compiled-only", action="store_true", help="leave the GPU alone")
+    parser.add_argument("--compiled-only", action="store_true", help="do not use the GPU")
     parser.add_argument("--thresholds", type=Path, metavar="FILE",
                         help="default: reports/thresholds.toml")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of the order of the pairs")
@@ -130,7 +130,11 @@ def judge_compiled(
             unsaid = atomics.reason(metric.name, *updates)
             if unsaid and judgement.verdict != "unchanged":
                 judgement = replace(judgement, verdict="not applicable", reason=unsaid)
-            elif other_space and judgement.verdict not in ("unchanged", "missing"):
+            elif (
+                other_space
+                and metric.name not in search_space.OF_THE_CALL
+                and judgement.verdict not in ("unchanged", "missing")
+            ):
                 judgement = replace(judgement, verdict="inconclusive", reason=other_space)
             if metric.name == "advisories" and not math.isnan(b - a):
                 detail = advice.words(_advisories(before), _advisories(after), more=b > a)

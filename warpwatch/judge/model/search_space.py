@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# Of the call and not of a configuration: a verdict on them stands whatever is recorded.
+OF_THE_CALL = frozenset({"compile_failures", "launches", "copied_bytes"})
 Spaces = Sequence[Mapping[str, Any]]  # ``tuned`` of the compiled evidence
 
 
@@ -38,25 +40,24 @@ def changes(before: Spaces, after: Spaces) -> list[str]:
 
 
 def replaced(before: Spaces, after: Spaces) -> str:
-    """Say that values are of two configurations because the space changed, not the code of one.
+    """Say that values are of two configurations, and not of one whose code changed.
+
+    The space may have changed, or what fits of it, or the choice that was made on a card.
 
     Args:
         before: ``tuned`` of the older commit's evidence.
         after: The same of the newer one.
 
     Returns:
-        A sentence; empty where each kernel is recorded in the same configuration, or where its
-        space is the same.
+        A sentence; empty where each kernel is recorded in the same configuration.
     """
-    older = {one["kernel"]: one for one in before}
+    older = {one["kernel"]: one["recorded"] for one in before}
     for one in after:
-        other = older.get(one["kernel"])
-        if other is None or list(other["configurations"]) == list(one["configurations"]):
-            continue
-        if other["recorded"] != one["recorded"]:
-            moved = f"{other['recorded']} -> {one['recorded']}"
+        other = older.get(one["kernel"], one["recorded"])
+        if other != one["recorded"]:
+            moved = f"{other} -> {one['recorded']}"
             return (
-                f"{one['kernel']} is recorded in another configuration, as its search space "
-                f"changed ({moved}): which is faster a GPU must say"
+                f"{one['kernel']} is recorded in another configuration ({moved}): which is faster "
+                "a GPU must say"
             )
     return ""

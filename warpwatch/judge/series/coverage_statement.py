@@ -14,6 +14,8 @@ from .segments import LEAST_POINTS
 
 LEAST_NOISY, LEAST_EXACT = 2 * LEAST_POINTS, 2  # values under one method on one platform
 _FEW = "have too few values"
+_NEVER = "never compiled"
+_FAILURES = "compile_failures"
 _BORDERS = "were measured by another method or on another platform at most commits"
 _NO_DIRECTION = "say of no direction that it is better"
 _ONE_COMMIT = 3  # machines; as many that measured one commit each are no chance
@@ -100,5 +102,7 @@ def _reason(table: Table, row: int) -> str:
     values = int(np.count_nonzero(finite))
     if values < least:
         return _FEW
+    if meaning.metric == _FAILURES and not np.any(table.values[row] == 0):
+        return _NEVER  # as many failures as before are no sign that nothing got worse
     parts = [np.count_nonzero(finite[a:b]) for a, b in pairwise((0, *borders, len(finite)))]
     return "" if 2 * sum(part for part in parts if part >= least) >= values else _BORDERS

@@ -110,7 +110,7 @@ class Calls:
         parts = [path.partition(":")[2].removesuffix(f".{_APPLY}"), dtype_name(args)]
         parts += ["x".join(map(str, shapes[0]))] if shapes and shapes[0] else []
         parts += ["backward"] if backward else []
-        name = "-".join(parts)[:110]
+        name = "-".join(parts).lstrip("_.-")[:110]  # as a workload may be called
         self._names[name] += 1
         name += f".{self._names[name]}" if self._names[name] > 1 else ""
         self.found[key] = Call(name, path, args, backward)

@@ -93,7 +93,8 @@ def _run(command: list[str]) -> None:
     if Path(command[0]).name in ("pytest", "py.test"):
         import pytest
 
-        pytest.main(command[1:])
+        if code := int(pytest.main(command[1:])):
+            raise SystemExit(code)
         return
     sys.argv = command
     sys.path.insert(0, "")

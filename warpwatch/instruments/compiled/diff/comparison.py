@@ -121,8 +121,9 @@ def _compare(old: Result, new: Result, name: str, target: str) -> Compared:
     word: Word = "same" if _codes(old) == _codes(new) else "other code"
     other_space = search_space.replaced(_tuned(old), _tuned(new))
     if other_space:
-        notes += [*(str(change) for change in verdicts), other_space]
-        verdicts = []
+        muted = [one for one in verdicts if one.metric not in search_space.OF_THE_CALL]
+        notes += [*(str(change) for change in muted), other_space]
+        verdicts = [one for one in verdicts if one not in muted]
     if other_space or (word == "same" and search_space.changes(_tuned(old), _tuned(new))):
         word = "other space"
     if any(change.better is False for change in verdicts):

@@ -75,7 +75,10 @@ def _imported(module: ModuleType, package: str) -> tuple[Path, ...]:
     """The files of the package in which the names that a module imports are defined. What an
     ``__init__.py`` hands on counts as its own module's, else one name would reach everything."""
     found: list[Path] = []
-    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    try:
+        tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return ()  # an extension in machine code, or another encoding
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from warpwatch.config import choices
-from warpwatch.instruments.compiled.formats.recording import Tuned
+from warpwatch.instruments.compiled.formats.recording import HarnessError, Tuned
 
 if TYPE_CHECKING:
     from .driver import RecordingDriver
@@ -37,7 +37,11 @@ def run(
     configs = list(tuner.prune_configs(kwargs))
     name = tuner.base_fn.__name__
     key = choices.key_of(tuner, args, kwargs)
-    ordered, why = _ordered(configs, choices.locked(recorder.target.name, name, key))
+    try:
+        locked = choices.locked(recorder.target.name, name, key)
+    except ValueError as error:
+        raise HarnessError(str(error)) from error  # a fault of the lock file, not of the kernel
+    ordered, why = _ordered(configs, locked)
     failures = recorder.failures
     kept, first = list(failures), None
     for number, config in enumerate(ordered):

@@ -27,7 +27,9 @@ _TEXTS = ("ttir", "ttgir", "ptx", "amdgcn")
 _HEARD = "heard.json"
 _HEARD_SECONDS = 10.0
 _SYMBOL = re.compile(r'@(?:"[^"]*"|[\w$.-]+)')
-_KERNEL = re.compile(r'tt\.func public (@(?:"[^"]*"|[\w$.-]+))')
+# Only what a program defines for itself is named after its module. Other signs that look like a
+# symbol may be part of what is computed: a predicate of inline assembly, an external function.
+_HELPER = re.compile(r'tt\.func private (@(?:"[^"]*"|[\w$.-]+))')
 
 
 class Reused:
@@ -128,14 +130,16 @@ def without_paths(program: str) -> str:
         program: What Triton's front end made of a kernel, as text.
 
     Returns:
-        The text with each symbol but the kernel's own numbered in the order of appearance.
+        The text with each helper's symbol numbered in the order of appearance.
     """
-    own = set(_KERNEL.findall(program))
+    helpers = set(_HELPER.findall(program))
     numbers: dict[str, str] = {}
 
     def numbered(match: re.Match[str]) -> str:
         symbol = match[0]
-        return symbol if symbol in own else numbers.setdefault(symbol, f"@{len(numbers)}")
+        if symbol not in helpers:
+            return symbol
+        return numbers.setdefault(symbol, f"@{len(numbers)}")
 
     return _SYMBOL.sub(numbered, program)
 
