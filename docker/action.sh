@@ -13,8 +13,10 @@ key)
 	# is part of it.
 	sum="$({
 		python3 --version
+		uname -m
 		echo "${environment}"
-		cat "${docker}/constraints.txt" "${docker}/locks/compile.txt" "${docker}/../warpwatch/__init__.py"
+		cat "${docker}/constraints.txt" "${docker}"/locks/*.txt "${docker}/pip_arguments.py"
+		find "${docker}/../warpwatch" -type f ! -name '*.pyc' | LC_ALL=C sort | xargs cat
 		if [ -n "${REQUIREMENTS:-}" ]; then cat -- "${REQUIREMENTS}"; fi
 	} | sha256sum | cut -c1-32)"
 	printf 'key=warpwatch-%s\nfolder=%s\n' "${sum}" "${environment}" >>"${GITHUB_OUTPUT}"
@@ -31,8 +33,8 @@ install)
 lane)
 	head="${HEAD:?a commit}"
 	base="${BASE:-}"
-	# The first push of a branch has nothing before it.
-	case "${base}" in '' | 0000000000000000000000000000000000000000) base="${head}~1" ;; esac
+	# The first push of a branch has nothing before it; what a forced push replaced may be gone.
+	git rev-parse --quiet --verify --end-of-options "${base:-none}^{commit}" >/dev/null || base="${head}~1"
 	rm -rf "${lane}"
 	"${python}" -m warpwatch ci lane --lane cpu --machine compile-lane \
 		"--base=${base}" "--head=${head}" --bench '^compiled\.' --out "${lane}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import re
 import shlex
 import subprocess
@@ -23,6 +24,7 @@ NVIDIA = Path(os.environ.get("WARPWATCH_NVIDIA_NODE", "/dev/nvidiactl"))
 # What reads results and talks to an engine is of Warpwatch's choosing, whatever a project measures.
 OWN = ("reports", "gpu")
 _TIMEOUT_S = 5.0
+_PIP_TIMEOUT_S = 120.0
 _BUILDS = (
     ["--constraint", str(FOLDER / "locks" / "cpu.txt")],
     ["--requirement", str(FOLDER / "locks" / "cuda.txt")],
@@ -48,13 +50,13 @@ def arguments(use: str) -> list[str]:
 
 
 def where_torch_is(text: str, builds: tuple[list[str], list[str]]) -> list[str]:
-    """What pip is told of torch's builds: without CUDA, with it."""
+    """pip's arguments for torch, of the two for builds without and with CUDA."""
     small, large = builds
     match = re.search(r"^torch==([\w.]+)", text, re.MULTILINE)
     if match is None:
         return []
-    if NVIDIA.exists():
-        return large
+    if NVIDIA.exists() or platform.machine() not in ("x86_64", "AMD64"):
+        return large  # of other processors the locks know the one build that the index has
     if "+cpu" in pip_would_take(match[1]):
         return small
     if answers(CPU_INDEX):
@@ -67,10 +69,10 @@ def pip_would_take(version: str) -> str:
     """The build of torch that pip finds by its own settings."""
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps"]
     command += ["--ignore-installed", "--report", "-", f"torch=={version}"]
-    done = subprocess.run(command, capture_output=True, text=True)
     try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_TIMEOUT_S)
         return str(json.loads(done.stdout)["install"][0]["metadata"]["version"])
-    except (ValueError, LookupError):
+    except (ValueError, LookupError, subprocess.TimeoutExpired):
         return ""
 
 

@@ -2,7 +2,7 @@
 """Registers a runner for one job, and refuses where any workflow could reach the machine.
 
 Run by root before each start of the runner (warpwatch-runner.service): the token is root's, and
-the job gets a registration that is good for itself alone. Needs nothing but Python 3.11.
+the job gets a registration that serves only itself. Needs nothing but Python 3.11.
 
     register.py --config /etc/warpwatch/runner.toml --token /etc/warpwatch/token --out FILE
 """
@@ -36,6 +36,13 @@ class RefusalError(Exception):
     """It must not be registered; the message says why and what to do."""
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect must not carry the token to another host."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
 class Api:
     """GitHub's API with an administrator's token."""
 
@@ -56,7 +63,7 @@ class Api:
             },
         )
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.build_opener(_NoRedirect).open(request, timeout=30) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             raise RefusalError(f"{method} {path}: {error.code} {error.reason}") from None
@@ -141,7 +148,7 @@ def register(api: Api, config: dict[str, Any], run: int | None) -> str:
 
 
 def write(registration: str, out: Path, user: str) -> None:
-    """Readable by the runner's user alone."""
+    """Readable only by the runner's user."""
     out.unlink(missing_ok=True)
     descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -154,7 +161,7 @@ def main() -> int:
     """0 when it is registered, 1 when it must not be."""
     parser = argparse.ArgumentParser(description="Register a runner for one job.")
     parser.add_argument("--config", type=Path, required=True)
-    parser.add_argument("--token", type=Path, required=True, help="a file that root alone reads")
+    parser.add_argument("--token", type=Path, required=True, help="a file that only root reads")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--user", default="", help="who runs the runner")
     parser.add_argument("--run", type=int, help="the approved run, for a public repository")

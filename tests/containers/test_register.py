@@ -75,7 +75,7 @@ def hub() -> Iterator[tuple[Hub, str]]:
             self.end_headers()
             self.wfile.write(data)
 
-        do_GET = do_POST = _do  # noqa: N815
+        do_GET = do_POST = _do  # noqa: N815  (names that http.server looks for)
 
         def log_message(self, *_: object) -> None:
             pass

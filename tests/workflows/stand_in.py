@@ -223,7 +223,7 @@ def serve() -> Iterator[StandIn]:
             self.end_headers()
             self.wfile.write(data)
 
-        do_GET = do_POST = do_PATCH = _do  # noqa: N815
+        do_GET = do_POST = do_PATCH = _do  # noqa: N815  (names that http.server looks for)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -136,6 +136,26 @@ def test_nothing_is_measured_that_the_gate_left_out(base: str, measured: str) ->
     assert found["refused"]["measure"] == "skipped"
 
 
+def test_a_pull_request_s_own_workflow_cannot_call_what_measures() -> None:
+    """The runner group admits the called file, whoever calls it."""
+    name, ready = "warpwatch-gpu.yml", {"plan": {"base": "b" * 40}}
+    merge = {"event_name": "pull_request", "ref": "refs/pull/7/merge", "ref_name": "7/merge"}
+    branch = {"ref": "refs/heads/mine", "ref_name": "mine"}
+    target = {"event_name": "pull_request_target"}
+    found = run(
+        {
+            "a pull request": play(name, github=merge, outputs=ready),
+            "its target": play(name, github=target, outputs=ready),
+            "a push to a branch": play(name, github=branch, outputs=ready),
+            "after the compile lane": play(
+                name, github={"event_name": "workflow_run"}, outputs=ready
+            ),
+        }
+    )
+    assert found.pop("after the compile lane") == {"plan": "success", "measure": "success"}
+    assert all(set(jobs.values()) == {"skipped"} for jobs in found.values()), found
+
+
 def test_a_push_to_the_default_branch_of_any_name_extends_the_history() -> None:
     name = "warpwatch-main.yml"
     other = {"ref": "refs/heads/mine", "ref_name": "mine"}

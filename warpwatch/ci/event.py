@@ -11,7 +11,7 @@ from warpwatch.judge.results.strict_json import RejectedError, load
 from .api import at, is_commit
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}")
-_LOGIN = re.compile(r"[A-Za-z0-9-]{1,39}(?:\[bot\])?")
+_LOGIN = re.compile(r"[A-Za-z0-9_-]{1,39}(?:\[bot\])?")  # an enterprise's end in _SHORTCODE
 # GitHub names the branch of a merge group after its target and the commit that it stands on.
 _QUEUE = re.compile(r"gh-readonly-queue/(?P<branch>.{1,200})/pr-[0-9]{1,10}-(?P<base>[0-9a-f]{40})")
 

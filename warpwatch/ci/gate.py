@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .event import Event
 from .github import GitHub
 
-# Of these events GitHub takes workflow and commit from the default branch: nobody else wrote it.
+# Their commit is the default branch's: the workflow lets no other ref through (warpwatch-gpu.yml).
 OWN = ("push", "schedule", "workflow_dispatch")
 
 
