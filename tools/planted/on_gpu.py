@@ -55,7 +55,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "planted")))
     parser.add_argument("--kept", type=Path, metavar="FOLDER",
                         help="the table of what an earlier run left there")  # fmt: skip
-    parser.add_argument("--compiled-only", action="store_true", help="leave the GPU alone")
+    parser.add_argument("--compiled-only", action="store_true", help="do not use the GPU")
     args = parser.parse_args()
     ends = time.monotonic() + args.seconds
     branches = chosen(args.only)

@@ -149,7 +149,7 @@ def simulated(
 
     Args:
         seed: Draws the order in which partitions and programs run.
-        strict: Whether a barrier that the copy engine uses wants a fence behind its init. PTX
+        strict: Whether a barrier that the copy engine uses wants a fence after its init. PTX
             says so; Triton's own tutorials have none.
         logs: Where it is noted what the first program of each launch does.
 
