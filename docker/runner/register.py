@@ -29,6 +29,7 @@ ALLOWED = re.compile(
 )
 CALLERS = re.compile(r"\.github/workflows/warpwatch-(?:pull-request-gpu|main|nightly)\.yml(?:@.*)?")
 OWN_EVENTS = ("push", "schedule", "workflow_dispatch", "workflow_run")
+DEFAULT_LABELS = ("self-hosted", "linux", "x64")
 WAITING = ("queued", "in_progress", "waiting", "pending", "requested")
 
 
@@ -109,19 +110,37 @@ def admit_repository(api: Api, repository: str, labels: list[str], run: int | No
     )
     if not ours:
         raise RefusalError(f"run {run} is not of our workflows on {known.get('default_branch')}")
+    runs = f"repos/{repository}/actions/runs"
+    jobs = _all(api, f"{runs}/{run}/jobs?", "jobs")
+    if not any(job.get("status") == "queued" and _would_take(job, labels) for job in jobs):
+        raise RefusalError(
+            f"no job of run {run} is queued for such a runner: approve the run first, or name "
+            "another; an idle runner would take the next job of anybody"
+        )
     for status in WAITING:
-        path = f"repos/{repository}/actions/runs?per_page=100&status={status}"
-        for other in api.call("GET", path)["workflow_runs"]:
-            jobs = api.call("GET", f"repos/{repository}/actions/runs/{other['id']}/jobs")["jobs"]
-            if other["id"] != run and any(_would_take(job, labels) for job in jobs):
+        for other in _all(api, f"{runs}?status={status}&", "workflow_runs"):
+            if other["id"] == run:
+                continue
+            jobs = _all(api, f"{runs}/{other['id']}/jobs?", "jobs")
+            if any(job.get("status") != "completed" and _would_take(job, labels) for job in jobs):
                 raise RefusalError(
                     f"run {other['id']} waits for such a runner, too: cancel it first"
                 )
 
 
+def _all(api: Api, path: str, key: str) -> list[dict[str, Any]]:
+    """A list that is not cut off: what is not seen might be what competes."""
+    answer = api.call("GET", f"{path}per_page=100")
+    found: list[dict[str, Any]] = answer[key]
+    if answer.get("total_count", len(found)) > len(found):
+        raise RefusalError(f"{path}: more than {len(found)} entries; cancel some, or wait")
+    return found
+
+
 def _would_take(job: dict[str, Any], labels: list[str]) -> bool:
+    """Whether the runner may get it; GitHub adds labels of its own."""
     wanted = {str(one).lower() for one in job.get("labels") or ()}
-    return job.get("status") != "completed" and wanted <= {one.lower() for one in labels}
+    return wanted <= {one.lower() for one in (*labels, *DEFAULT_LABELS)}
 
 
 def register(api: Api, config: dict[str, Any], run: int | None) -> str:

@@ -52,8 +52,11 @@ class Hub:
             return {"runner_groups": self.groups}
         if path == "/repos/team/kernels":
             return self.repository
-        if match := re.fullmatch(r"/repos/team/kernels/actions/runs/(\d+)/jobs", path):
-            return {"jobs": self.jobs[int(match[1])]}
+        if match := re.fullmatch(
+            r"/repos/team/kernels/actions/runs/(\d+)/jobs\?per_page=100", path
+        ):
+            jobs = self.jobs[int(match[1])]
+            return {"jobs": jobs[:100], "total_count": len(jobs)}
         if match := re.fullmatch(r"/repos/team/kernels/actions/runs/(\d+)", path):
             return self.runs[int(match[1])]
         waiting = [{"id": number} for number in self.runs] if "status=queued" in path else []
@@ -161,6 +164,12 @@ def test_a_public_repository_s_runner_serves_one_approved_run(
     assert hub[0].registered[0][0] == "/repos/team/kernels/actions/runners/generate-jitconfig"
 
 
+def test_an_unapproved_run_is_named(hub: tuple[Hub, str], tmp_path: Path) -> None:
+    hub[0].jobs[7] = [JOB | {"status": "waiting"}]
+    code, said = register(hub, tmp_path, REPOSITORY, "--run", "7")
+    assert code == 1 and "approve the run first" in said
+
+
 def _waits(hub: Hub) -> None:
     hub.runs[8] = {}
     hub.jobs[8] = [JOB | {"labels": ["Self-Hosted", "warpwatch-CUDA"]}]
@@ -175,8 +184,23 @@ def _waits(hub: Hub) -> None:
         lambda hub: hub.runs.update({7: RUN | {"head_repository": {"full_name": "me/kernels"}}}),
         lambda hub: hub.runs.update({7: RUN | {"head_repository": None}}),
         _waits,
+        lambda hub: hub.jobs.update({7: [JOB | {"status": "completed"}]}),
+        lambda hub: hub.jobs.update({7: [JOB | {"status": "waiting"}]}),
+        lambda hub: hub.jobs.update({7: [JOB | {"labels": ["ubuntu-24.04"]}]}),
+        lambda hub: hub.jobs.update({7: [JOB] * 101}),
     ],
-    ids=["event", "workflow", "branch", "fork", "no repository", "another waits"],
+    ids=[
+        "event",
+        "workflow",
+        "branch",
+        "fork",
+        "no repository",
+        "another waits",
+        "done",
+        "not approved",
+        "hosted",
+        "cut off",
+    ],
 )
 def test_a_run_that_is_not_ours_or_not_the_only_one_gets_no_runner(
     hub: tuple[Hub, str], tmp_path: Path, spoil: Callable[[Hub], None]
