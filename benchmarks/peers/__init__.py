@@ -16,8 +16,10 @@ def _attention(
     knows: Applies = applies.is_flash_shaped,
     *,
     compiles: bool = False,
+    install: str = "",
 ) -> Peer:
-    return Peer(name, needs, knows, calls.over_contiguous_keys(calls.with_gradients(run)), compiles)
+    called = calls.over_contiguous_keys(calls.with_gradients(run))
+    return Peer(name, needs, knows, called, compiles, install=install)
 
 
 PEERS: tuple[Peer, ...] = (
@@ -25,9 +27,34 @@ PEERS: tuple[Peer, ...] = (
     _attention("torch-cudnn", "torch", calls.sdpa("CUDNN_ATTENTION")),
     _attention("torch-efficient", "torch", calls.sdpa("EFFICIENT_ATTENTION"), applies.is_attention),
     _attention("flex", _FLEX, calls.flex, applies.is_for_flex, compiles=True),
-    _attention("flash_attn", "flash_attn", calls.flash_attn("flash_attn")),
-    _attention("flash_attn.cute", "flash_attn.cute", calls.flash_attn("flash_attn.cute")),
+    _attention(
+        "flash_attn",
+        "flash_attn",
+        calls.flash_attn("flash_attn"),
+        install="pip install flash-attn, which needs nvcc",
+    ),
+    Peer(
+        "flash_attn_3",
+        "flash_attn_interface",
+        applies.is_flash_shaped,
+        calls.with_gradients(calls.flash_attn_3),
+        lacks=calls.lacks_gradients,
+        install="pip install --pre tokenspeed-fa3",
+    ),
+    _attention(
+        "flash_attn.cute",
+        "flash_attn.cute",
+        calls.flash_attn("flash_attn.cute"),
+        install="pip install --pre flash-attn-4",
+    ),
     Peer("cublas", "torch", applies.is_matmul, calls.cublas),
+    Peer(
+        "quack",
+        "quack",
+        applies.is_for_quack,
+        calls.quack,
+        install="pip install quack-kernels",
+    ),
     Peer(
         "cublas-fp8",
         "torch",

@@ -47,6 +47,12 @@ def is_matmul(workload: Any) -> bool:
     return _is_plain(workload, "M", "N", "K") or added
 
 
+def is_for_quack(workload: Any) -> bool:
+    """Its own tiles, which it takes without a search, are those of 16-bit products."""
+    plain = is_matmul(workload) and workload.needs == () and workload.activation is None
+    return plain and workload.dtype in ("fp16", "bf16")
+
+
 def is_scaled_matmul(workload: Any) -> bool:
     """fp8 along K on both sides: what cuBLAS multiplies on every GPU that has fp8."""
     return workload.needs == ("a_scale",) and bool(workload.layout == "nt")

@@ -148,6 +148,48 @@ def flash_attn(module: str) -> Run:
     return run
 
 
+def flash_attn_3(workload: Any, inputs: Inputs) -> Any:
+    """FlashAttention-3's own interface; it reads pages of a cache, and its lengths, as they are."""
+    found = importlib.import_module("flash_attn_interface")
+    q, k, v = _rows_first(workload, inputs)
+    if "seqlens" in inputs:
+        return found.flash_attn_with_kvcache(
+            q,
+            k,
+            v,
+            cache_seqlens=inputs["seqlens"],
+            page_table=inputs["table"],
+            causal=workload.causal,
+        )
+    out = found.flash_attn_func(q, k, v, causal=workload.causal)
+    out = out[0] if isinstance(out, tuple) else out
+    return out.transpose(1, 2) if _asks_heads_first(workload) else out
+
+
+def lacks_gradients(workload: Any) -> str | None:
+    """FlashAttention-3 is also built without its backward pass."""
+    if not workload.kernel.endswith("_backward"):
+        return None
+    import torch
+
+    built = hasattr(torch.ops.flash_attn_3, "bwd") and not _is_switched_off("BACKWARD")
+    return None if built else "this build has no backward pass"
+
+
+def _is_switched_off(part: str) -> bool:
+    """Whether a build of FlashAttention-3 says that it was made without ``part``."""
+    try:
+        flags = importlib.import_module("flash_attn_config").CONFIG["build_flags"]
+    except (ImportError, AttributeError, KeyError):
+        return False
+    return bool(flags.get(f"FLASHATTENTION_DISABLE_{part}", False))
+
+
+def quack(workload: Any, inputs: Inputs) -> Any:
+    gemm = importlib.import_module("quack.gemm_interface").gemm
+    return gemm(inputs["a"], inputs["b"], bias=inputs.get("bias"), tuned=False)
+
+
 def cublas(workload: Any, inputs: Inputs) -> Any:
     import torch
 

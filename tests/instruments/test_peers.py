@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -107,6 +109,53 @@ def test_only_peers_with_the_same_mask_stand_beside():
     assert "torch-cudnn" in {one.peer.name for one in peers.beside(more_keys)}
     assert peers.beside(fewer_keys) == []
     assert [one.peer.name for one in peers.beside(PRODUCT)] == ["cublas"]
+    half = replace(PRODUCT, dtype="bf16")
+    assert [one.peer.name for one in peers.beside(half)] == ["cublas"]
+    assert [one.peer.name for one in peers.beside(replace(half, activation=None))] == [
+        "cublas",
+        "quack",
+    ]
+
+
+def test_an_absent_peer_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    for module in ("flash_attn_interface", "flash_attn.cute", "quack"):
+        monkeypatch.setitem(sys.modules, module, None)
+    said = {peer.name: peer.refusal() for peer in peers.known()}
+    assert "; try pip install --pre tokenspeed-fa3" in (said["flash_attn_3"] or "")
+    assert "; try pip install --pre flash-attn-4" in (said["flash_attn.cute"] or "")
+    assert "; try pip install quack-kernels" in (said["quack"] or "")
+    assert said["cublas"] is None
+
+
+@pytest.mark.parametrize(
+    ("registered", "flags", "why"),
+    [
+        ((), {}, "flash_attn_3: this build has no backward pass"),
+        (("bwd",), {"FLASHATTENTION_DISABLE_BACKWARD": True}, "flash_attn_3: this build has no"),
+        (("bwd",), {}, None),
+    ],
+    ids=("none", "switched off", "built"),
+)
+def test_a_build_of_flash_attention_3_without_gradients_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+    registered: tuple[str, ...],
+    flags: dict[str, bool],
+    why: str | None,
+):
+    import torch
+
+    monkeypatch.setitem(sys.modules, "flash_attn_interface", ModuleType("flash_attn_interface"))
+    config = ModuleType("flash_attn_config")
+    vars(config)["CONFIG"] = {"build_flags": flags}
+    monkeypatch.setitem(sys.modules, "flash_attn_config", config)
+    operators = SimpleNamespace(**dict.fromkeys(registered))
+    monkeypatch.setattr(torch.ops, "flash_attn_3", operators, raising=False)
+    (known,) = (one for one in peers.known() if one.name == "flash_attn_3")
+    said = peers.of(replace(BACKWARD, dtype="bf16"), known).missing
+    assert said is None if why is None else (said or "").startswith(why)
+    assert peers.of(replace(ATTENTION, dtype="bf16"), known).missing is None
 
 
 def test_no_peer_stands_beside_what_it_does_not_compute():
@@ -125,7 +174,8 @@ def test_no_peer_stands_beside_what_it_does_not_compute():
             low = ["cublas-fp8"] + ["cublas-fp8-fast"] * (not workload.name.endswith("blocks"))
             assert [one.peer.name for one in found] == low, workload.name
         elif workload.kernel == "matmul":
-            assert [one.peer.name for one in found] == ["cublas"], workload.name
+            names = {one.peer.name for one in found}
+            assert {"cublas"} <= names <= {"cublas", "quack"}, workload.name
     assert peers.beside(replace(PRODUCT, residual=True)) == []
     assert peers.beside(replace(RESIDUAL, bias=True)) == []
     assert peers.beside(replace(RESIDUAL, activation="relu")) == []

@@ -26,7 +26,8 @@ Lacks = Callable[[Workload], str | None]
 class Peer:
     """``run(workload, inputs)`` computes what the workload's kernel computes. ``needs`` is the
     module it comes from; ``applies`` whether it knows this workload; ``compiles`` whether its
-    first call takes seconds; ``lacks`` what it would need here for this workload, in one line."""
+    first call takes seconds; ``lacks`` what it would need here for this workload, in one line;
+    ``install`` the command that brings it."""
 
     name: str
     needs: str
@@ -34,6 +35,7 @@ class Peer:
     run: Run
     compiles: bool = False
     lacks: Lacks = lambda workload: None
+    install: str = ""
 
     def refusal(self) -> str | None:
         """Why the peer cannot be had here, in one line."""
@@ -41,7 +43,8 @@ class Peer:
             importlib.import_module(self.needs)
         except Exception as error:  # a half-installed peer may raise anything
             text = str(error).splitlines()[0] if str(error) else "no message"
-            return f"{self.name}: import {self.needs}: {type(error).__name__}: {text}"
+            remedy = f"; try {self.install}" if self.install else ""
+            return f"{self.name}: import {self.needs}: {type(error).__name__}: {text}{remedy}"
         return None
 
 
