@@ -12,7 +12,7 @@ RESULTS := .asv/results
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench bench-flash bench-matmul bench-all report overhead demo test bytecode test-tritons lint wheel docs docs-site doctor upgrade-check clean
+.PHONY: help setup bench bench-flash bench-matmul bench-all report overhead demo test bytecode test-tritons test-every-pair lint wheel docs docs-site doctor upgrade-check clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -72,7 +72,10 @@ bytecode: $(STAMP) ## Compile to bytecode what the tests import, once: each of t
 	-@$(BIN)/python -m pytest --collect-only -q >/dev/null
 
 test-tritons: $(STAMP) ## Compile every kernel under the oldest Triton supported and, for the newest targets, the newest
-	@WARPWATCH_MUST_RUN=tritons $(BIN)/python -m pytest tests/spine/test_tritons.py
+	@WARPWATCH_MUST_RUN=tritons WARPWATCH_EVERY_PAIR=yes $(BIN)/python -m pytest tests/spine/test_tritons.py
+
+test-every-pair: $(STAMP) ## As test, with each form of a kernel compiled for every target and mask: an hour
+	@WARPWATCH_EVERY_PAIR=yes $(MAKE) --no-print-directory test
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,31 +11,29 @@ import torch
 from kernels import matmul
 from kernels.attention.hopper.fp8 import launch as hopper_fp8
 from tests.hopper.recorded import SM_90, in_fp8, only_kernel, packed_in_fp8, product_of_fp8
+from tests.meetings import meet
 from warpwatch.instruments.compiled.formats.recording import Recording
 from warpwatch.instruments.compiled.measure.reading import read_code
 from warpwatch.instruments.compiled.record.call import record
 
+DENSE: dict[str, dict[str, Any]] = {
+    "D64": {"head_dim": 64},
+    "D64-long": {"head_dim": 64, "seqlen_q": 4096},
+    "D128": {"head_dim": 128},
+    "D128-long": {"head_dim": 128, "seqlen_q": 4096},
+    "D48-fp16": {"head_dim": 48, "out": torch.float16, "scales": None},
+    "D96-fp32": {"head_dim": 96, "seqlen_q": 4096, "out": torch.float32},
+    "D256": {"head_dim": 256},
+    "D256-sequences": {"head_dim": 256, "seqlen_q": 1024, "scales": (2, 2)},
+    "D64-sequences": {"head_dim": 64, "seqlen_q": 4096, "scales": (2, 2)},
+    "D128-sequences": {"head_dim": 128, "seqlen_q": 1024, "scales": (2, 2)},
+}
+MASKS = (True, False)
 
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({"head_dim": 64}, id="D64"),
-        pytest.param({"head_dim": 64, "seqlen_q": 4096}, id="D64-long"),
-        pytest.param({"head_dim": 48, "out": torch.float16, "scales": None}, id="D48-fp16"),
-        pytest.param({"head_dim": 128}, id="D128"),
-        pytest.param({"head_dim": 128, "seqlen_q": 4096}, id="D128-long"),
-        pytest.param({"head_dim": 96, "seqlen_q": 4096, "out": torch.float32}, id="D96-fp32"),
-        pytest.param({"head_dim": 256}, id="D256"),
-        *(
-            pytest.param(
-                {"head_dim": D, "seqlen_q": S, "scales": (2, 2)}, id=f"D{D}-S{S}-sequences"
-            )
-            for D, S in ((64, 4096), (128, 1024), (256, 1024))
-        ),
-    ],
-)
-def test_fp8_products_without_spills_advisories_or_moves(options, causal: bool) -> None:
+
+@pytest.mark.parametrize(("form", "causal"), meet(list(DENSE), MASKS))
+def test_fp8_products_without_spills_advisories_or_moves(form: str, causal: bool) -> None:
+    options = DENSE[form]
     recording = in_fp8(causal=causal, **options)
     assert recording.failures == ()
     names = [launch.kernel.name for launch in recording.launches]
@@ -42,25 +41,23 @@ def test_fp8_products_without_spills_advisories_or_moves(options, causal: bool) 
     check_fp8(recording)
 
 
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({"head_dim": 64}, id="D64"),
-        pytest.param({"head_dim": 64, "longest": 300}, id="D64-short"),
-        pytest.param(
-            {"head_dim": 64, "longest": 2048, "scales": (1, 2), "batch": 1}, id="D64-long-sequences"
-        ),
-        pytest.param({"head_dim": 48, "out": torch.float16, "scales": None}, id="D48-fp16"),
-        pytest.param({"head_dim": 128, "scales": (4, 2), "used": True}, id="D128-sequences-used"),
-        pytest.param({"head_dim": 96, "longest": 2048, "out": torch.float32}, id="D96-fp32"),
-        pytest.param({"head_dim": 256, "scales": (4, 2), "used": True}, id="D256-sequences-used"),
-        pytest.param({"head_dim": 192, "out": torch.float32, "scales": (4, 2)}, id="D192-fp32"),
-    ],
-)
+PACKED: dict[str, dict[str, Any]] = {
+    "D64": {"head_dim": 64},
+    "D64-short": {"head_dim": 64, "longest": 300},
+    "D64-long-sequences": {"head_dim": 64, "longest": 2048, "scales": (1, 2), "batch": 1},
+    "D48-fp16": {"head_dim": 48, "out": torch.float16, "scales": None},
+    "D128-sequences-used": {"head_dim": 128, "scales": (4, 2), "used": True},
+    "D96-fp32": {"head_dim": 96, "longest": 2048, "out": torch.float32},
+    "D256-sequences-used": {"head_dim": 256, "scales": (4, 2), "used": True},
+    "D192-fp32": {"head_dim": 192, "out": torch.float32, "scales": (4, 2)},
+}
+
+
+@pytest.mark.parametrize(("form", "causal"), meet(list(PACKED), MASKS))
 def test_packed_sequences_in_fp8_are_listed_turned_around_and_as_good(
-    options, causal: bool
+    form: str, causal: bool
 ) -> None:
+    options = PACKED[form]
     recording = packed_in_fp8(causal=causal, **options)
     assert recording.failures == ()
     assert [launch.kernel.name for launch in recording.launches] == [

@@ -10,7 +10,8 @@ import pytest
 from benchmarks.workloads.attention import AttentionWorkload
 from kernels.attention.portable.tuning.scored import ALONE_BACKWARD
 from tests.kernels.on_card import portable
-from warpwatch.config.targets import TARGETS, Target, get
+from tests.meetings import meet, on_targets
+from warpwatch.config.targets import Target, get
 from warpwatch.instruments.compiled.measure.workload import measure
 from warpwatch.instruments.compiled.record import driver
 from warpwatch.workload.base import Inputs
@@ -142,10 +143,7 @@ def check(D: int, target: Target, *, backward: bool = False, few: bool = False) 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("D", "target"),
-    [
-        *((128, target) for target in TARGETS),
-        *((64, get(name)) for name in ("sm_80", "sm_90", "sm_100", "gfx942")),
-    ],
+    [*on_targets(128, 64), (128, get("sm_100"))],
     ids=lambda one: one.name if isinstance(one, Target) else str(one),
 )
 def test_both_passes_spill_nothing_and_take_the_best_tensor_cores(D: int, target: Target) -> None:
@@ -168,8 +166,10 @@ def test_forward_of_narrow_heads_is_advised_of_nothing_on_hopper() -> None:
 
 
 # Two programs a multiprocessor, as many as of attention without options.
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("alone", ["softcap", "sinks", "bias", "dropout_p", "block_mask"])
+@pytest.mark.parametrize(
+    ("alone", "causal"),
+    meet(["softcap", "sinks", "bias", "dropout_p", "block_mask"], [True, False]),
+)
 def test_one_option_alone_fits_hopper_twice(alone: str, causal: bool) -> None:
     workload = Everything(
         group="test", dtype="bf16", B=4, S=4096, H=16, D=128, causal=causal, alone=alone
@@ -200,9 +200,8 @@ def test_softcap_in_16_bits_takes_no_division_to_the_last_place(name: str) -> No
     assert text.count(short) > 4 * others
 
 
-ELSEWHERE = [("dropout_p", 128, target, False) for target in TARGETS]
-ELSEWHERE = [one for one in ELSEWHERE if one[2].name != "sm_90"]
-ELSEWHERE += [
+ELSEWHERE = [
+    *(("dropout_p", 128, get(name), False) for name in ("sm_80", "sm_100", "gfx90a", "gfx950")),
     ("block_mask", 64, get("sm_90"), True),
     ("dropout_p", 128, get("sm_90"), True),
     ("dropout_p", 128, get("sm_100"), True),

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks.workloads.attention import AttentionWorkload
-from warpwatch.config.targets import TARGETS, Target, get
+from tests.meetings import on_targets
+from warpwatch.config.targets import Target, get
 from warpwatch.instruments.compiled.measure.workload import measure
 from warpwatch.workload.base import Inputs
 
@@ -66,8 +67,11 @@ class Everything(AttentionWorkload):
 SHAPE: dict[str, Any] = {"group": "test", "dtype": "bf16", "B": 2, "S": 2048, "H": 8}
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-@pytest.mark.parametrize("D", [64, 128])
+@pytest.mark.parametrize(
+    ("D", "target"),
+    on_targets(64, 128),
+    ids=lambda one: one.name if isinstance(one, Target) else str(one),
+)
 def test_they_take_one_launch_more_and_spill_nothing(D: int, target: Target) -> None:
     measured = measure(Gradients(**SHAPE, D=D, causal=True), target)
     assert measured.status == "ok", measured.detail
@@ -84,7 +88,7 @@ def test_they_take_one_launch_more_and_spill_nothing(D: int, target: Target) -> 
 
 @pytest.mark.parametrize(
     ("D", "target"),
-    [*((128, target) for target in TARGETS), (64, get("sm_80")), (64, get("gfx942"))],
+    [*on_targets(128, 64), (64, get("sm_80")), (128, get("gfx950"))],
     ids=lambda one: one.name if isinstance(one, Target) else str(one),
 )
 def test_beside_everything_it_spills_nothing(D: int, target: Target) -> None:

@@ -1,4 +1,4 @@
-"""What the compilers of six targets make of the kernels: nothing spills, tensor cores are used.
+"""What six compilers make of the kernels: nothing spills, tensor cores are used.
 
 The workloads of the fixed set are held to the same in ``tests/compiled/test_fixed_set.py``.
 """
@@ -17,6 +17,7 @@ from benchmarks.workloads.attention_kvcache import KvcacheWorkload
 from benchmarks.workloads.attention_varlen import VarlenWorkload
 from benchmarks.workloads.matmul import MatmulWorkload
 from tests.kernels.on_card import portable
+from tests.meetings import on_targets
 from warpwatch import devices
 from warpwatch.config.targets import TARGETS, Target, get
 from warpwatch.instruments.compiled.measure.workload import measure
@@ -79,7 +80,7 @@ EACH_VENDORS = (get("sm_90"), get("gfx942"))
 @pytest.mark.parametrize(
     ("workload", "target"),
     [
-        *((workload, target) for workload in BACKWARD for target in TARGETS),
+        *on_targets(*BACKWARD),
         (LONG, get("sm_90")),
         *FORMS,
     ],
@@ -110,7 +111,7 @@ def test_backward_takes_few_launches_and_spills_nothing(workload: Workload, targ
 @pytest.mark.parametrize(
     ("workload", "target"),
     [
-        *((workload, target) for workload in WORKLOADS for target in TARGETS),
+        *on_targets(*WORKLOADS),
         *((replace(VARLEN, D=64), target) for target in EACH_VENDORS),
     ],
     ids=lambda one: one.name,
@@ -176,8 +177,10 @@ def test_shared_keys_and_uneven_lengths_spill_nothing_on_sm_80(workload: Workloa
 
 
 SKINNY = [
-    *((matmul(M=64, N=2048, K=4096, layout="nt", residual=True), target) for target in TARGETS),
-    *((matmul(M=16, N=2048, K=4096, layout="nt"), get(name)) for name in ("sm_90", "gfx942")),
+    *on_targets(
+        matmul(M=64, N=2048, K=4096, layout="nt", residual=True),
+        matmul(M=16, N=2048, K=4096, layout="nt"),
+    )
 ]
 
 
@@ -236,14 +239,13 @@ DECODE: dict[str, Any] = {"group": "test", "dtype": "bf16", "B": 16, "KV": 4096,
 LONG = {"B": 1, "KV": 65536}  # of dozens of parts
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @pytest.mark.parametrize(
-    "workload",
-    [
+    ("workload", "target"),
+    on_targets(
         KvcacheWorkload(**DECODE | LONG, D=64, S=2),
         KvcacheWorkload(**DECODE, D=128, page=64, append=True),
-    ],
-    ids=lambda workload: workload.name,
+    ),
+    ids=lambda one: one.name,
 )
 def test_decode_is_bound_by_the_memory_it_must_read(
     workload: KvcacheWorkload, target: Target
@@ -284,8 +286,7 @@ class Chunked(KvcacheWorkload):
     ("workload", "target"),
     [
         *((Padded(**DECODE, D=64, S=2, append=True), target) for target in EACH_VENDORS),
-        *((Padded(**DECODE, D=128, page=16), target) for target in TARGETS),
-        *((Chunked(**DECODE, D=128, page=64), target) for target in TARGETS),
+        *on_targets(Padded(**DECODE, D=128, page=16), Chunked(**DECODE, D=128, page=64)),
     ],
     ids=lambda one: one.name if isinstance(one, Target) else f"{type(one).__name__}-{one.name}",
 )
@@ -323,24 +324,24 @@ class PackedQueries(KvcacheWorkload):
 
 
 @pytest.mark.parametrize(
-    ("D", "append", "target"),
-    [
-        *((128, True, target) for target in TARGETS),
-        *((D, append, one) for D, append in ((64, True), (128, False)) for one in EACH_VENDORS),
-    ],
-    ids=lambda one: one.name if isinstance(one, Target) else str(one),
+    ("workload", "target"),
+    on_targets(
+        PackedQueries(**DECODE, D=128, page=16, S=512, append=True),
+        PackedQueries(**DECODE, D=64, page=16, S=512, append=True),
+        PackedQueries(**DECODE, D=128, page=16, S=512, append=False),
+    ),
+    ids=lambda one: one.name,
 )
 def test_packed_queries_of_a_paged_cache_spill_nothing(
-    D: int, append: bool, target: Target
+    workload: PackedQueries, target: Target
 ) -> None:
-    workload = PackedQueries(**DECODE, D=D, page=16, S=512, append=append)
     measured = measure(workload, target)
     assert measured.status == "ok", measured.detail
     assert measured.values["spilled_bytes"] == 0
     assert measured.values["advisories"] == 0
     assert measured.evidence["torch_ops"] == []
     assert [one["kernel"] for one in measured.evidence["launches"]] == [
-        *["kvcache_append"] * append,
+        *["kvcache_append"] * workload.append,
         "clear_behind",
         "attention_kvcache",
     ]

@@ -8,21 +8,20 @@ import pytest
 
 from benchmarks.workloads.matmul_fp8 import Fp8MatmulWorkload
 from benchmarks.workloads.matmul_grouped import GroupedMatmulWorkload
+from tests.meetings import on_targets
 from warpwatch import devices
-from warpwatch.config.targets import TARGETS, Target, get
+from warpwatch.config.targets import Target
 from warpwatch.instruments.compiled.measure.workload import measure
 
 # As warpwatch.config.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
 LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
 EPILOGUE = Fp8MatmulWorkload(group="test", M=4096, N=4096, K=1024, bias=True, activation="gelu")
 BLOCKS = Fp8MatmulWorkload(group="test", M=4096, N=4096, K=1024, scales="blocks")
-FP8 = [
-    *((BLOCKS, target) for target in TARGETS),
-    *((EPILOGUE, get(name)) for name in ("sm_90", "sm_100", "gfx942")),
-]
 
 
-@pytest.mark.parametrize(("workload", "target"), FP8, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    ("workload", "target"), on_targets(BLOCKS, EPILOGUE), ids=lambda one: one.name
+)
 def test_fp8_spills_nothing_and_runs_on_fp8_units(
     workload: Fp8MatmulWorkload, target: Target
 ) -> None:
@@ -45,10 +44,16 @@ def test_fp8_spills_nothing_and_runs_on_fp8_units(
 MIXTURE: dict[str, Any] = {"dtype": "bf16", "total": 2048, "groups": 8, "N": 4096, "K": 1024}
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-@pytest.mark.parametrize("weights", [False, True], ids=["product", "weights"])
-def test_groups_spill_nothing_and_know_their_rows(weights: bool, target: Target) -> None:
-    workload = GroupedMatmulWorkload(group="test", weights=weights, **MIXTURE)
+@pytest.mark.parametrize(
+    ("workload", "target"),
+    on_targets(
+        *(GroupedMatmulWorkload(group="test", weights=one, **MIXTURE) for one in (False, True))
+    ),
+    ids=lambda one: one.name,
+)
+def test_groups_spill_nothing_and_know_their_rows(
+    workload: GroupedMatmulWorkload, target: Target
+) -> None:
     measured = measure(workload, target)
     assert measured.status == "ok", measured.detail
     values = measured.values
