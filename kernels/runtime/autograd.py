@@ -15,7 +15,7 @@ import torch
 from torch._functorch import pyfunctorch
 
 from . import checks, tracing
-from .launch import Node, applied
+from .launch import applied, learner
 
 
 def differentiable(
@@ -35,20 +35,13 @@ def differentiable(
 
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> Any:
-            *given, node = arguments
-            if node is None:
-                found = body(*given)
-                remember(ctx, tuple(given), found)
-            else:
-                found = node.forward(ctx, body, remember, tuple(given))
-            ctx.node = node
+            found = body(*arguments)
+            remember(ctx, arguments, found)
             return tuple(found) if isinstance(found, list) else found
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            if ctx.node is None or torch.is_grad_enabled():
-                return *backward(ctx, *grads), None
-            return *ctx.node.backward(ctx, backward, grads), None
+            return backward(ctx, *grads)
 
     class Transformed(torch.autograd.Function):
         generate_vmap_rule = True
@@ -72,10 +65,11 @@ def differentiable(
 
     # Without what Function.apply does for transforms, within which Transformed serves.
     straight = super(torch.autograd.Function, Direct).apply
+    learn = learner(body, remember, backward)
 
     def call(*arguments: Any) -> Any:
         if not tracing.traced(*arguments):
-            return applied(straight, Node, *arguments) if _asked(arguments) else body(*arguments)
+            return applied(straight, learn, *arguments) if _asked(arguments) else body(*arguments)
         if not torch._C._are_functorch_transforms_active():
             return operator(*arguments)
         if torch.compiler.is_compiling():

@@ -267,6 +267,95 @@ def test_gradients_have_none_of_their_own_at_any_call(recorder: Any) -> None:
         torch.autograd.grad(kernels.flash_attention(*given).sum(), given)
 
 
+def lookups() -> int:
+    return sum(table.lookups for table in forms._tables.values())
+
+
+def test_a_call_like_one_of_the_latest_is_recognised_without_its_form(recorder: Any) -> None:
+    a, b, c = drawn(256, 256), drawn(256, 256), drawn(128, 256)
+    calls: list[Call] = [
+        lambda: kernels.matmul(a, b),
+        lambda: kernels.matmul(a, a),
+        lambda: kernels.matmul(c, b, activation="relu"),
+    ]
+    for _ in range(3):
+        for call in calls:
+            call()
+    before = lookups()
+    for call in calls * 3:
+        call()
+    assert lookups() == before
+    wanted = [without_addresses(launched(recorder, call)) for call in calls]
+    forget()
+    assert [without_addresses(launched(recorder, call)) for call in calls] == wanted
+
+
+def test_what_no_form_says_is_no_reason_to_mistake_a_call(recorder: Any) -> None:
+    """Values that are equal and of another type, negated views, and modes that watch."""
+    a = drawn(256, 256)
+    for _ in range(4):
+        kernels.matmul(a, a, allow_tf32=True)
+    with pytest.raises(TypeError, match="allow_tf32"):
+        kernels.matmul(a, a, allow_tf32=1)  # type: ignore[arg-type]
+    before = lookups()
+    kernels.matmul(torch._neg_view(a), a, allow_tf32=True)
+    with torch.no_grad():
+        kernels.matmul(a, a, allow_tf32=True)
+    assert lookups() == before
+    meta = a.to("meta")
+    assert kernels.matmul(meta, meta, allow_tf32=True).is_meta
+    mapped = torch.func.vmap(lambda x: kernels.matmul(x, a, allow_tf32=True))(torch.stack([a, a]))
+    assert mapped.shape == (2, 256, 256)
+
+
+def test_tensors_that_are_saved_stay_in_the_hands_of_autograd(recorder: Any) -> None:
+    """Writing one in place is noticed, hooks see each, and may give back others."""
+    given = [drawn(1, 256, 2, 64).requires_grad_() for _ in "qkv"]
+    seen: list[int] = []
+
+    def elsewhere(tensor: torch.Tensor) -> torch.Tensor:
+        found = torch.empty(tensor.numel() + 1, dtype=tensor.dtype)[1:].view(tensor.shape)
+        return found.copy_(tensor)
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        seen.append(tensor.dim())
+        return tensor.detach()
+
+    counts = []
+    for i in range(7):
+        out = kernels.flash_attention(*given)
+        with torch.no_grad():
+            given[i % 3].add_(0)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(out.sum(), given)
+        seen.clear()
+        with torch.autograd.graph.saved_tensors_hooks(pack, elsewhere if i % 2 else pack):
+            out = kernels.flash_attention(*given)
+        counts.append(len(seen))
+        assert len(torch.autograd.grad(out, given, out.detach())) == 3
+        with pytest.raises(RuntimeError, match="second time"):
+            torch.autograd.grad(out, given, out.detach())
+    assert set(counts) == {5}
+
+
+def test_gradients_of_either_result_are_those_of_the_call_as_written(recorder: Any) -> None:
+    given = [drawn(1, 256, 2, 64).requires_grad_() for _ in "qkv"]
+
+    def of_both() -> None:
+        out, lse = kernels.flash_attention(*given, return_lse=True)
+        torch.autograd.grad(out.sum() + lse.sum(), given)
+
+    def of_one() -> None:
+        _out, lse = kernels.flash_attention(*given, return_lse=True)
+        torch.autograd.grad(lse, given[0], torch.ones_like(lse))
+
+    for call in (of_both, of_one):
+        forget()
+        first = without_addresses(launched(recorder, call))
+        for _ in range(6):
+            assert without_addresses(launched(recorder, call)) == first
+
+
 def test_the_same_mistake_is_the_same_error_at_every_call(recorder: Any) -> None:
     a, q = drawn(256, 256), drawn(1, 64, 2, 64)
     mistakes: list[Call] = [

@@ -7,7 +7,7 @@ calls of the form repeat that with their own tensors. ``noted`` stands at every 
 """
 
 from .forms import forget, prepared
-from .nodes import Node
+from .nodes import learner
 from .recording import applied, noted, repeated
 
-__all__ = ["Node", "applied", "forget", "noted", "prepared", "repeated"]
+__all__ = ["applied", "forget", "learner", "noted", "prepared", "repeated"]

@@ -17,6 +17,7 @@ from triton.runtime.jit import JITFunction
 from kernels.runtime import targets, tracing
 
 from . import recording
+from .latest import LINE, Latest, check_of
 from .plan import Plan
 from .steps import Unrepeatable
 
@@ -25,8 +26,8 @@ R = TypeVar("R")
 
 # Of one function; a caller whose every call is new would fill the memory otherwise.
 MOST_FORMS = 2048
-# A tensor's address counts modulo this: what a multiprocessor asks memory for at once.
-LINE = 128
+# Calls that are recognised before their form is written down: a step has few kinds.
+MOST_LATEST = 4
 FEW_BYTES = 1 << 31
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _SCALARS = frozenset((bool, int, float, str, type(None), torch.dtype, torch.device))
@@ -41,7 +42,35 @@ Form = tuple[Any, ...]
 # What a form has before it has a plan: it was called once, or its call cannot be repeated.
 _SEEN, _ORDINARY = object(), object()
 _generation = 0
-_tables: dict[Callable[..., Any], dict[Form, Any]] = {}
+
+
+class Forms(dict[Form, Any]):
+    """What is known of each form of a function, and the calls that were served last."""
+
+    __slots__ = ("latest", "lookups")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.latest: tuple[tuple[tuple[Any, ...], Latest], ...] = ()
+        self.lookups = 0
+
+    def served(self, plan: Plan, args: Any, kwargs: Any, tensors: Any, state: Any) -> None:
+        """Keep a call that had to be looked up; where kinds are many, few of them."""
+        self.lookups += 1
+        if len(self.latest) == MOST_LATEST and self.lookups % 16:
+            return
+        check = check_of(tensors)
+        if check is not None:
+            others = tuple(one for one in self.latest if one[1].plan is not plan)
+            found = (state, Latest(plan, args, kwargs, check))
+            self.latest = (found, *others)[:MOST_LATEST]
+
+    def clear(self) -> None:
+        super().clear()
+        self.latest = ()
+
+
+_tables: dict[Callable[..., Any], Forms] = {}
 
 
 def prepared(body: Callable[P, R]) -> Callable[P, R]:
@@ -54,7 +83,7 @@ def prepared(body: Callable[P, R]) -> Callable[P, R]:
     Returns:
         The same function, which costs a look-up from the third call of a form on.
     """
-    plans: dict[Form, Any] = {}
+    plans = Forms()
 
     @functools.wraps(body)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -65,17 +94,26 @@ def prepared(body: Callable[P, R]) -> Callable[P, R]:
 
 
 def serve(
-    plans: dict[Form, Any], body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    plans: Forms, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """``body(*args, **kwargs)`` by one of ``plans``, where there is one of its form."""
     if _INTERPRETS or _compiling() or recording.active():
         return body(*args, **kwargs)
+    state: Any = None
+    for before, latest in plans.latest:
+        given = latest.given(args, kwargs)
+        if given is not None:
+            state = state or _state()
+            if state == before:
+                return latest.plan.run(*given)
     found = _describe(args, kwargs)
     if found is None:
         return body(*args, **kwargs)
     form, tensors, addresses = found
     plan = plans.get(form)
     if type(plan) is Plan:
+        if not (_any_autocast() or _counts_bytes(driver.active)):
+            plans.served(plan, args, kwargs, tensors, _state())
         return plan.run(tensors, addresses)
     if plan is None:
         if len(plans) >= MOST_FORMS:  # those of long ago make room
@@ -180,7 +218,7 @@ def _describe(
                 parts += (*map(type, value), value)
             else:
                 return None
-        state = _state(tensors[0])
+        state = _whole_state(tensors[0])
     except (RuntimeError, NotImplementedError, IndexError):
         return None  # sparse and the like, no tensor at all, or no driver: the call itself says so
     if state is None:
@@ -194,27 +232,34 @@ def _describe(
     return tuple(parts), tensors, addresses
 
 
-def _state(lead: torch.Tensor) -> tuple[Any, ...] | None:
+def _whole_state(lead: torch.Tensor) -> tuple[Any, ...] | None:
     """What else a call depends on; None where somebody watches torch or Triton at work."""
+    state = None if tracing.watched() else _state()
+    if state is None:
+        return None
+    active, device = state[0], state[2]
+    if lead.is_cuda and lead.device.index != device and not recording.records(active):
+        return None
+    return (*state, _autocast(lead.device.type) if _any_autocast() else None)
+
+
+def _state() -> tuple[Any, ...] | None:
+    """As :func:`_whole_state`, without what a check of tensors tells."""
     runtime = knobs.runtime
+    enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
     if (
-        tracing.watched()
-        or forward_ad._current_level >= 0
+        forward_ad._current_level >= 0
         or JITFunction.run is not _RUN
-        or getattr(runtime.launch_enter_hook, "calls", runtime.launch_enter_hook)
-        or getattr(runtime.launch_exit_hook, "calls", runtime.launch_exit_hook)
+        or getattr(enter, "calls", enter)
+        or getattr(leave, "calls", leave)
     ):
         return None
     active = driver.active
-    device = active.get_current_device()
-    if lead.is_cuda and lead.device.index != device and not recording.records(active):
-        return None
     return (
         active,
         _generation,
-        device,
+        active.get_current_device(),
         _with_grad(),
-        _autocast(lead.device.type) if _any_autocast() else None,
         runtime.debug,
         runtime.add_stages_inspection_hook,
         knobs.compilation.instrumentation_mode,

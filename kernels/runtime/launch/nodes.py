@@ -1,16 +1,20 @@
-"""Both passes of a step that autograd differentiates, each replayed where its form is known."""
+"""A step that autograd differentiates, both of whose passes are replayed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from .forms import known, serve
+from .forms import Forms, known, serve
 from .plan import Plan
+
+Body = Callable[..., Any]
 
 
 class _Remembered(SimpleNamespace):
@@ -27,71 +31,105 @@ class _Remembered(SimpleNamespace):
 
 
 @dataclass(frozen=True)
-class _Forward:
-    """The plan of a forward pass, where its tensors stand among the arguments, and what is kept:
-    tensors by their place among these and the results."""
+class Node:
+    """A differentiable step of one plan: whatever calls it comes with tensors of one form.
+
+    ``plan`` is of the forward pass, ``places`` are those of tensors among its ``count`` arguments,
+    ``keep`` takes what is saved of (None, tensors, results), ``attributes`` are what else the
+    ``formula`` remembers. Results of ``wanted`` are autograd's, the others only saved.
+    """
 
     plan: Plan
+    formula: Body
+    count: int
     places: tuple[int, ...]
-    saved: tuple[int | None, ...]
+    keep: Callable[[Sequence[Any]], tuple[torch.Tensor | None, ...]]
     attributes: dict[str, Any]
     materialize: bool
+    results: int
+    wanted: tuple[int, ...]
+    forms: Forms = field(default_factory=Forms)
+
+    def gradients(self, needs: tuple[bool, ...], saved: Any, grads: tuple[Any, ...]) -> Any:
+        """Of the tensors among the arguments, as ``formula`` gives them."""
+        needed, given = [False] * self.count, [None] * self.results
+        for i, one in zip(self.places, needs, strict=True):
+            needed[i] = one
+        for i, grad in zip(self.wanted, grads, strict=True):
+            given[i] = grad
+        whole = SimpleNamespace(**self.attributes)
+        whole.saved_tensors, whole.needs_input_grad = saved, tuple(needed)
+        found = self.formula(whole, *given)
+        found = found if isinstance(found, tuple) else (found,)
+        return tuple(found[i] for i in self.places)
+
+    def narrowed(self, wanted: tuple[int, ...]) -> tuple[tuple[int, ...], Body]:
+        """The results that the step gives where the rest takes those of ``wanted``, and the step,
+        of addresses and tensors."""
+        if self.materialize or not wanted:  # the formula counts on every gradient
+            wanted = self.wanted
+        return wanted, functools.partial(replay, replace(self, wanted=wanted))
+
+    def replayed(self, needs: tuple[bool, ...], *tensors: Any) -> Any:
+        """As ``gradients``, of saved tensors and then of gradients."""
+        split = len(tensors) - len(self.wanted)
+        return self.gradients(needs, tensors[:split], tensors[split:])
 
 
-class Node:
-    """A differentiable step of one plan: whatever calls it comes with tensors of one form."""
+class Replayed(torch.autograd.Function):
+    """The step of a node. It takes that, the addresses of tensors, and these."""
 
-    def __init__(self) -> None:
-        self._forward: _Forward | None = None
-        self._plans: dict[tuple[Any, ...], Any] = {}
+    @staticmethod
+    def forward(ctx: Any, node: Node, addresses: list[int], *tensors: torch.Tensor) -> Any:
+        found = node.plan.run([*tensors], addresses)
+        results = (found,) if isinstance(found, torch.Tensor) else found
+        ctx.save_for_backward(*node.keep((None, *tensors, *results)))
+        if not node.materialize:
+            ctx.set_materialize_grads(False)
+        ctx.node = node
+        wanted = node.wanted
+        return results[wanted[0]] if len(wanted) == 1 else tuple(results[i] for i in wanted)
 
-    def forward(
-        self,
-        ctx: Any,
-        body: Callable[..., Any],
-        remember: Callable[..., Any],
-        arguments: tuple[Any, ...],
-    ) -> Any:
-        """The results of ``body``; ``ctx`` has what ``remember`` keeps."""
-        found = self._forward
-        if found is None:
-            results = body(*arguments)
-            remember(ctx, arguments, results)
-            self._learn(body, remember, arguments, results)
-            return results
-        given = [arguments[i] for i in found.places]
-        results = found.plan.run(given.copy(), [one.data_ptr() for one in given])
-        whole = (*given, results) if isinstance(results, torch.Tensor) else (*given, *results)
-        ctx.save_for_backward(*[None if i is None else whole[i] for i in found.saved])
-        ctx.set_materialize_grads(found.materialize)
-        ctx.__dict__.update(found.attributes)
-        return results
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        node, saved, needs = ctx.node, ctx.saved_tensors, ctx.needs_input_grad[2:]
+        if torch.is_grad_enabled():
+            return None, None, *node.gradients(needs, saved, grads)
+        return None, None, *serve(node.forms, node.replayed, (needs, *saved, *grads), {})
 
-    def _learn(
-        self, body: Any, remember: Callable[..., Any], arguments: tuple[Any, ...], results: Any
-    ) -> None:
-        plan = known(body, arguments)
+
+# Without what Function.apply does for the transforms of torch.func: where one is, nothing is
+# replayed.
+replay = super(torch.autograd.Function, Replayed).apply
+
+
+def learner(body: Body, remember: Body, formula: Body) -> Callable[..., Node | None]:
+    """Makes the node of a step that was just run, of its arguments and results; None where the
+    step cannot be replayed."""
+
+    def learn(arguments: tuple[Any, ...], results: Any) -> Node | None:
+        with torch.no_grad():  # as a function of autograd runs it
+            plan = known(body, arguments)
         if plan is None:
-            return
+            return None
         kept = _Remembered()
         remember(kept, arguments, results)
         places = tuple(i for i, one in enumerate(arguments) if isinstance(one, torch.Tensor))
-        made = (results,) if isinstance(results, torch.Tensor) else results
-        whole = (*(arguments[i] for i in places), *made)
+        made = (results,) if isinstance(results, torch.Tensor) else tuple(results)
+        whole = (None, *(arguments[i] for i in places), *made)
         numbers = {id(one): i for i, one in enumerate(whole)}
-        if all(one is None or id(one) in numbers for one in kept.saved):
-            saved = tuple(None if one is None else numbers[id(one)] for one in kept.saved)
-            others = {k: v for k, v in vars(kept).items() if k not in ("saved", "materialize")}
-            self._forward = _Forward(plan, places, saved, others, kept.materialize)
+        if any(id(one) not in numbers for one in kept.saved):
+            return None
+        keep = _taking([numbers[id(one)] for one in kept.saved])
+        others = {k: v for k, v in vars(kept).items() if k not in ("saved", "materialize")}
+        count, of = len(arguments), len(made)
+        all_of = tuple(range(of))
+        return Node(plan, formula, count, places, keep, others, kept.materialize, of, all_of)
 
-    def backward(self, ctx: Any, formula: Callable[..., Any], grads: tuple[Any, ...]) -> Any:
-        """What ``formula(ctx, *grads)`` gives, with no gradients of its own."""
-        saved, attributes = ctx.saved_tensors, ctx.__dict__
-        count = len(saved)
+    return learn
 
-        def whole(needs: tuple[bool, ...], *tensors: Any) -> Any:
-            stand_in = SimpleNamespace(**attributes)
-            stand_in.saved_tensors, stand_in.needs_input_grad = tensors[:count], needs
-            return formula(stand_in, *tensors[count:])
 
-        return serve(self._plans, whole, (ctx.needs_input_grad, *saved, *grads), {})
+def _taking(numbers: list[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    if len(numbers) > 1:
+        return operator.itemgetter(*numbers)
+    return lambda whole: tuple(whole[i] for i in numbers)

@@ -10,7 +10,7 @@ import torch
 
 from .adapters import Run, launcher
 from .recording import Recording
-from .steps import Allocation, Described, Launch, Operation, Slot, Unrepeatable, View
+from .steps import Allocation, Applied, Described, Launch, Operation, Slot, Unrepeatable, View
 
 # Of memory that torch reserves on a GPU.
 ALIGNMENT = 512
@@ -115,6 +115,8 @@ def _action(step: Any, needed: set[int], recording: Recording) -> Run | None:
         if needed.isdisjoint(_results(step)):
             return None
         step = step.operation
+    if isinstance(step, Applied) and step.node is not None:
+        return _differentiate(step, needed, recording)
     return _operate(step, recording)
 
 
@@ -229,6 +231,26 @@ def _operate(step: Operation, recording: Recording) -> Run:
                 addresses[number] = made.data_ptr()
 
     return operate
+
+
+def _differentiate(step: Applied, needed: set[int], recording: Recording) -> Run:
+    given = [one for one in step.args if isinstance(one, Slot)]
+    launches = [one for one in recording.steps if isinstance(one, Launch)]
+    needed = needed | {one.root for each in launches for one in slots_in(each.arguments)}
+    places = [i for i, one in enumerate(step.results) if one in needed]
+    wanted, replay = step.node.narrowed(tuple(places))
+    numbers = [one.number for one in given]
+    where = [(one.root, one.offset) for one in given]
+    results: list[Any] = [step.results[i] for i in wanted]
+
+    def differentiate(tensors: list[Any], addresses: list[int], stream: int) -> None:
+        lie = [addresses[root] + offset for root, offset in where]
+        found = replay(lie, *[tensors[i] for i in numbers])
+        for number, made in zip(results, (found,) if len(results) == 1 else found, strict=True):
+            tensors[number] = made
+            addresses[number] = made.data_ptr()
+
+    return differentiate
 
 
 def _taker(result: Any) -> Callable[[list[Any]], Any]:

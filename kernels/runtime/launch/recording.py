@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton.compiler.compiler import CompiledKernel
 from triton.runtime.jit import JITFunction
 
-from .steps import Allocation, Described, Launch, Operation, Slot, Step, Unrepeatable, View
+from .steps import Allocation, Applied, Described, Launch, Operation, Slot, Step, Unrepeatable, View
 
 _here = threading.local()
 _aten: Any = torch.ops.aten
@@ -172,18 +172,18 @@ class Recording(TorchDispatchMode):
             self.steps.append(Launch(kernel, compiled, whole, arguments))
         return compiled
 
-    def apply(self, function: Callable[..., Any], node: Any, args: tuple[Any, ...]) -> Any:
+    def apply(self, function: Callable[..., Any], learn: Any, args: tuple[Any, ...]) -> Any:
         _here.recording = None
         try:
-            found = function(*args, None)
+            found = function(*args)
+            node = learn(args, found)
         finally:
             _here.recording = self
         with self.noting():
             many = isinstance(found, (tuple, list))
             results = tuple(found) if many else (found,)
             numbers = tuple(None if one is None else self._add(one, None) for one in results)
-            placed = (*self.place(args), node)
-            self.steps.append(Operation(function, placed, (), numbers, many))
+            self.steps.append(Applied(function, self.place(args), (), numbers, many, node))
         return found
 
 
@@ -205,11 +205,11 @@ def noted(kernel: Any, grid: Any) -> Any:
     return lambda *args, **kwargs: found.launch(kernel, grid, args, kwargs)
 
 
-def applied(function: Callable[..., Any], node: Callable[[], Any], *args: Any) -> Any:
-    """``function(*args, None)``, a function of autograd: one step of a call that is recorded,
-    which ``node()`` in place of None belongs to where that is repeated."""
+def applied(function: Callable[..., Any], learn: Callable[..., Any], *args: Any) -> Any:
+    """``function(*args)``, a function of autograd: one step of a call that is recorded, whose node
+    ``learn(args, results)`` makes."""
     found = active()
-    return function(*args, None) if found is None else found.apply(function, node(), args)
+    return function(*args) if found is None else found.apply(function, learn, args)
 
 
 def repeated(function: Callable[..., None], *args: Any, **kwargs: Any) -> None:

@@ -38,6 +38,13 @@ class Operation:
 
 
 @dataclass(frozen=True)
+class Applied(Operation):
+    """A function of autograd, and its node where that can be replayed."""
+
+    node: Any
+
+
+@dataclass(frozen=True)
 class Allocation:
     """Memory that nobody has written; ``twin`` is a slot of a tensor just like it, if any."""
 
@@ -77,4 +84,4 @@ class Described:
     address: int
 
 
-Step = Operation | Allocation | View | Launch
+Step = Operation | Applied | Allocation | View | Launch
