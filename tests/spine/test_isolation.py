@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -183,3 +185,21 @@ def test_workloads_may_lie_in_a_folder_of_their_own(
     file.write_text(file.read_text().replace('"ours"', '"theirs"'))
     with pytest.raises(ValueError, match="no folder 'theirs' next to the file"):
         load(file)
+
+
+def test_threads_that_begin_at_once_make_the_same_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the processes do that compile ahead: each is begun by a thread of its own."""
+    folder, both, replace = tmp_path / "harness", Barrier(2), Path.replace
+
+    def replaced(made: Path, link: Path) -> Path:
+        if link.name == "warpwatch":  # the first: none puts it in its place before both have one
+            both.wait(timeout=30)
+        return replace(made, link)
+
+    monkeypatch.setattr(Path, "replace", replaced)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(isolation.link_harness, [folder] * 2)) == [folder] * 2
+    links = list(folder.iterdir())
+    assert links and all(one.is_symlink() for one in links)

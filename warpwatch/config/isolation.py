@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -156,10 +157,12 @@ def link_harness(folder: Path) -> Path:
         link = folder / source.name
         if link.is_symlink() and link.readlink() == source:
             continue
-        # Several commands may begin at once: the link is made elsewhere and put in its place.
-        made = folder / f".{source.name}.{os.getpid()}"
-        made.symlink_to(source, target_is_directory=source.is_dir())
-        made.replace(link)
+        # Several commands may begin at once, and threads of one: the link is made elsewhere and
+        # put in its place.
+        with tempfile.TemporaryDirectory(prefix=f".{source.name}.", dir=folder) as elsewhere:
+            made = Path(elsewhere, source.name)
+            made.symlink_to(source, target_is_directory=source.is_dir())
+            made.replace(link)
     return folder
 
 
