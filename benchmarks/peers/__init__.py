@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpwatch.instruments.peers.registry import Applies, Peer, Run
+from warpwatch.instruments.peers.registry import Applies, Lacks, Peer, Run
 
 from . import applies, calls
 
@@ -15,11 +15,12 @@ def _attention(
     run: Run,
     knows: Applies = applies.is_flash_shaped,
     *,
+    lacks: Lacks = lambda workload: None,
     compiles: bool = False,
     install: str = "",
 ) -> Peer:
     called = calls.over_contiguous_keys(calls.with_gradients(run))
-    return Peer(name, needs, knows, called, compiles, install=install)
+    return Peer(name, needs, knows, called, compiles, lacks, install)
 
 
 PEERS: tuple[Peer, ...] = (
@@ -31,6 +32,7 @@ PEERS: tuple[Peer, ...] = (
         "flash_attn",
         "flash_attn",
         calls.flash_attn("flash_attn"),
+        lacks=calls.lacks_flash_attention_2,
         install="pip install flash-attn, which needs nvcc",
     ),
     Peer(

@@ -148,6 +148,12 @@ def flash_attn(module: str) -> Run:
     return run
 
 
+def lacks_flash_attention_2(workload: Any) -> str | None:
+    """FlashAttention-4 comes as a part of the same package, without what is at its top."""
+    there = hasattr(importlib.import_module("flash_attn"), "flash_attn_func")
+    return None if there else "flash_attn has no flash_attn_func; try pip install flash-attn"
+
+
 def flash_attn_3(workload: Any, inputs: Inputs) -> Any:
     """FlashAttention-3's own interface; it reads pages of a cache, and its lengths, as they are."""
     found = importlib.import_module("flash_attn_interface")

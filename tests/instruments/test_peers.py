@@ -129,6 +129,16 @@ def test_an_absent_peer_is_named_with_the_command_that_installs_it(
     assert said["cublas"] is None
 
 
+def test_flash_attention_4_is_not_taken_for_2(monkeypatch: pytest.MonkeyPatch):
+    package = ModuleType("flash_attn")
+    monkeypatch.setitem(sys.modules, "flash_attn", package)
+    (known,) = (one for one in peers.known() if one.name == "flash_attn")
+    workload = peers.of(replace(ATTENTION, dtype="bf16"), known)
+    assert (workload.missing or "").startswith("flash_attn: flash_attn has no flash_attn_func")
+    vars(package)["flash_attn_func"] = print
+    assert workload.missing is None
+
+
 @pytest.mark.parametrize(
     ("registered", "flags", "why"),
     [
