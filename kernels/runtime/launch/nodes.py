@@ -35,20 +35,22 @@ class Node:
     """A differentiable step of one plan: whatever calls it comes with tensors of one form.
 
     ``plan`` is of the forward pass, ``places`` are those of tensors among its ``count`` arguments,
-    ``keep`` takes what is saved of (None, tensors, results), ``attributes`` are what else the
-    ``formula`` remembers. Results of ``wanted`` are autograd's, the others only saved.
+    ``keep`` takes what is ``saved`` of (None, tensors, results), ``attributes`` are what else the
+    ``formula`` remembers. Results of ``wanted`` are autograd's, the others only saved. ``passes``
+    has, by which arguments need gradients, the forms of the backward pass and that itself.
     """
 
     plan: Plan
     formula: Body
     count: int
     places: tuple[int, ...]
+    saved: tuple[int, ...]
     keep: Callable[[Sequence[Any]], tuple[torch.Tensor | None, ...]]
     attributes: dict[str, Any]
     materialize: bool
     results: int
     wanted: tuple[int, ...]
-    forms: Forms = field(default_factory=Forms)
+    passes: dict[tuple[bool, ...], tuple[Forms, Body]] = field(default_factory=dict)
 
     def gradients(self, needs: tuple[bool, ...], saved: Any, grads: tuple[Any, ...]) -> Any:
         """Of the tensors among the arguments, as ``formula`` gives them."""
@@ -68,7 +70,18 @@ class Node:
         of addresses and tensors."""
         if self.materialize or not wanted:  # the formula counts on every gradient
             wanted = self.wanted
-        return wanted, functools.partial(replay, replace(self, wanted=wanted))
+        used = {*wanted, *(one - 1 - len(self.places) for one in self.saved)}
+        plan = self.plan.without({*range(self.results)} - used)
+        node = replace(self, plan=plan, wanted=wanted, passes={})
+        return wanted, functools.partial(replay, node)
+
+    def backward(self, needs: tuple[bool, ...]) -> tuple[Forms, Body]:
+        """Known forms of the backward pass where ``needs`` tells who needs a gradient, and that."""
+        found = self.passes.get(needs)
+        if found is None:
+            made = Forms(), functools.partial(self.replayed, needs)
+            found = self.passes.setdefault(needs, made)
+        return found
 
     def replayed(self, needs: tuple[bool, ...], *tensors: Any) -> Any:
         """As ``gradients``, of saved tensors and then of gradients."""
@@ -95,7 +108,7 @@ class Replayed(torch.autograd.Function):
         node, saved, needs = ctx.node, ctx.saved_tensors, ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():
             return None, None, *node.gradients(needs, saved, grads)
-        return None, None, *serve(node.forms, node.replayed, (needs, *saved, *grads), {})
+        return None, None, *serve(*node.backward(needs), (*saved, *grads), {})
 
 
 # Without what Function.apply does for the transforms of torch.func: where one is, nothing is
@@ -120,16 +133,16 @@ def learner(body: Body, remember: Body, formula: Body) -> Callable[..., Node | N
         numbers = {id(one): i for i, one in enumerate(whole)}
         if any(id(one) not in numbers for one in kept.saved):
             return None
-        keep = _taking([numbers[id(one)] for one in kept.saved])
+        saved = tuple(numbers[id(one)] for one in kept.saved)
         others = {k: v for k, v in vars(kept).items() if k not in ("saved", "materialize")}
         count, of = len(arguments), len(made)
-        all_of = tuple(range(of))
-        return Node(plan, formula, count, places, keep, others, kept.materialize, of, all_of)
+        results = (kept.materialize, of, tuple(range(of)))
+        return Node(plan, formula, count, places, saved, _taking(saved), others, *results)
 
     return learn
 
 
-def _taking(numbers: list[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+def _taking(numbers: tuple[int, ...]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     if len(numbers) > 1:
         return operator.itemgetter(*numbers)
     return lambda whole: tuple(whole[i] for i in numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,7 +11,17 @@ import torch
 
 from .adapters import Run, launcher
 from .recording import Recording
-from .steps import Allocation, Applied, Described, Launch, Operation, Slot, Unrepeatable, View
+from .steps import (
+    Allocation,
+    Applied,
+    Launch,
+    Operation,
+    Slot,
+    Unrepeatable,
+    View,
+    like,
+    slots_in,
+)
 
 # Of memory that torch reserves on a GPU.
 ALIGNMENT = 512
@@ -19,16 +30,36 @@ ALIGNMENT = 512
 class Plan:
     """A recorded call, to be run with other tensors of the same form."""
 
-    __slots__ = ("_actions", "_device", "_driver", "_room", "_take")
+    __slots__ = (
+        "_actions",
+        "_device",
+        "_driver",
+        "_results",
+        "_room",
+        "_spare",
+        "_take",
+        "_whole",
+        "hooks",
+    )
 
     def __init__(self, recording: Recording, result: Any, driver: Any) -> None:
         self._driver = driver
         self._device = driver.get_current_device()
+        # Lists of Triton's, that whoever watches a kernel adds to at any time.
+        self.hooks = [
+            one.kernel.pre_run_hooks for one in recording.steps if isinstance(one, Launch)
+        ]
+        for one in recording.steps:
+            if isinstance(one, Applied) and one.node is not None:
+                self.hooks += one.node.plan.hooks
         launches = [launcher(step) for step in recording.steps if isinstance(step, Launch)]
         needed = _needed(recording, result, [one.tensors for one in launches])
-        arguments = _count_of_arguments(recording)
+        arguments = len(recording.arguments())
         self._room = [None] * (len(recording.slots) - arguments + 1)
         self._actions: list[Run] = []
+        # Memory that only the caller may want, by the slot, and what reserves it.
+        self._spare: dict[int, Run] = {}
+        used = _used(recording)
         ready = iter(launches)
         ends = _ends(recording, result)
         hidden = _hidden(recording, needed, ends)
@@ -40,17 +71,32 @@ class Plan:
                 self._actions.append(next(ready).run)
             elif isinstance(step, Allocation):
                 if step.slot not in apart:
-                    self._actions.append(_allocate(step, apart))
+                    self._actions.append(_allocate(step, recording, apart))
+                    if step.slot not in used:
+                        self._spare[step.slot] = self._actions[-1]
                 elif step is hidden[0]:
-                    self._actions.append(_allocate_together(hidden, room))
+                    self._actions.append(_allocate_together(hidden, recording, room))
             elif (action := _action(step, needed, recording)) is not None:
                 self._actions.append(action)
             if i in freed and i < len(recording.steps) - 1:
                 self._actions.append(_free(freed[i]))
         self._take = _taker(result)
+        made = result if isinstance(result, (tuple, list)) else (result,)
+        self._results = [getattr(one, "number", None) for one in made]
+        self._whole = _whole(recording, result, arguments, self._actions)
+
+    def without(self, results: set[int]) -> Plan:
+        """The same call, with None for some of its results where nothing but them is left out."""
+        kept = {one for i, one in enumerate(self._results) if i not in results}
+        left_out = [run for slot, run in self._spare.items() if slot not in kept]
+        found = copy.copy(self)
+        found._actions = [one for one in self._actions if one not in left_out]
+        return found
 
     def run(self, tensors: list[Any], addresses: list[int]) -> Any:
         """The call's result for ``tensors`` that lie at ``addresses``."""
+        if self._whole is not None:
+            return self._whole(addresses, *tensors)
         tensors += self._room
         addresses += self._room  # type: ignore[arg-type]
         stream = self._driver.get_current_stream(self._device)
@@ -59,11 +105,36 @@ class Plan:
         return self._take(tensors)
 
 
-def _count_of_arguments(recording: Recording) -> int:
-    made: set[int] = set()
+def _used(recording: Recording) -> set[int]:
+    """Slots that a step uses, by their own number or as the memory of another."""
+    found: set[int] = set()
     for step in recording.steps:
-        made |= set(_results(step))
-    return len(recording.slots) - len(made)
+        if isinstance(step, Allocation):
+            slots: list[Any] = [] if step.twin is None else [recording.slots[step.twin]]
+        elif isinstance(step, Launch):
+            slots = list(slots_in(step.arguments))
+        else:
+            operation = step.operation if isinstance(step, View) else step
+            slots = list(slots_in((operation.args, operation.kwargs)))
+        found |= {number for one in slots for number in (one.number, one.root)}
+    return found
+
+
+def _whole(
+    recording: Recording, result: Any, arguments: int, actions: list[Run]
+) -> Callable[..., Any] | None:
+    """The only step of a call, of addresses and tensors, where that is a node's, as of a public
+    function whose checks are all of the rest."""
+    steps = recording.steps
+    if len(steps) != 1 or not isinstance(steps[0], Applied) or steps[0].node is None:
+        return None
+    given = [one.number for one in steps[0].args if isinstance(one, Slot)]
+    wanted, replay = _narrowed(steps[0], {one.number for one in slots_in(result)})
+    made = [steps[0].results[i] for i in wanted]
+    taken = [result] if isinstance(result, Slot) else result
+    same = isinstance(taken, (tuple, list)) and made == [getattr(x, "number", None) for x in taken]
+    alone = isinstance(result, Slot) == (len(wanted) == 1) and not isinstance(result, list)
+    return replay if same and alone and given == [*range(arguments)] else None
 
 
 def _results(step: Any) -> Iterable[int]:
@@ -75,23 +146,12 @@ def _results(step: Any) -> Iterable[int]:
     return ()
 
 
-def slots_in(value: Any) -> Iterable[Slot]:
-    """The slots of a template."""
-    if isinstance(value, Slot):
-        yield value
-    elif isinstance(value, Described):
-        yield value.slot
-    elif isinstance(value, (tuple, list)):
-        for one in value:
-            yield from slots_in(one)
-
-
 def filled(value: Any, tensors: list[Any]) -> Any:
     """A template with tensors in place of slots."""
     if isinstance(value, Slot):
         return tensors[value.number]
     if isinstance(value, (tuple, list)):
-        return type(value)(filled(one, tensors) for one in value)
+        return like(value, [filled(one, tensors) for one in value])
     return value
 
 
@@ -171,16 +231,17 @@ def _free(numbers: list[int]) -> Run:
     return free
 
 
-def _allocate_together(steps: list[Allocation], place: int) -> Run:
+def _allocate_together(steps: list[Allocation], recording: Recording, place: int) -> Run:
     """All memory of ``steps`` at once; ``place`` keeps it alive as long as the call."""
     offsets, total = [], 0
     for step in steps:
         offsets.append((step.slot, total))
         total += -(-step.nbytes // ALIGNMENT) * ALIGNMENT
-    device, empty, dtype = steps[0].device, torch.empty, torch.uint8
+    lead = recording.arguments()[0]  # whose dtype is as good as another
+    reserve = _reserve((total // lead.dtype.itemsize,), lead.dtype, steps[0].device, recording)
 
     def allocate(tensors: list[Any], addresses: list[int], stream: int) -> None:
-        made = tensors[place] = empty(total, dtype=dtype, device=device)
+        made = tensors[place] = reserve(tensors)
         base = made.data_ptr()
         for slot, offset in offsets:
             addresses[slot] = base + offset
@@ -188,17 +249,29 @@ def _allocate_together(steps: list[Allocation], place: int) -> Run:
     return allocate
 
 
-def _allocate(step: Allocation, apart: set[int]) -> Run:
+def _reserve(
+    size: tuple[int, ...], dtype: torch.dtype, device: torch.device, recording: Recording
+) -> Callable[[list[Any]], torch.Tensor]:
+    """Contiguous memory; for torch it is less work where an argument says dtype and device."""
+    for number, one in enumerate(recording.arguments()):
+        if one.device == device and one.dtype == dtype:
+            return lambda tensors: tensors[number].new_empty(size)  # type: ignore[no-any-return]
+    empty = torch.empty
+    return lambda tensors: empty(size, dtype=dtype, device=device)
+
+
+def _allocate(step: Allocation, recording: Recording, apart: set[int]) -> Run:
     slot, size, stride = step.slot, step.size, step.stride
     twin = None if step.twin in apart else step.twin
     dtype, device = step.dtype, step.device
-    empty, strided, like = torch.empty, torch.empty_strided, torch.empty_like
+    strided, alike = torch.empty_strided, torch.empty_like
+    reserve = _reserve(size, dtype, device, recording)
 
     def allocate(tensors: list[Any], addresses: list[int], stream: int) -> None:
         if twin is not None:  # the least that torch asks for
-            made = like(tensors[twin])
+            made = alike(tensors[twin])
         elif stride is None:
-            made = empty(size, dtype=dtype, device=device)
+            made = reserve(tensors)
         else:
             made = strided(size, stride, dtype=dtype, device=device)
         tensors[slot] = made
@@ -235,10 +308,7 @@ def _operate(step: Operation, recording: Recording) -> Run:
 
 def _differentiate(step: Applied, needed: set[int], recording: Recording) -> Run:
     given = [one for one in step.args if isinstance(one, Slot)]
-    launches = [one for one in recording.steps if isinstance(one, Launch)]
-    needed = needed | {one.root for each in launches for one in slots_in(each.arguments)}
-    places = [i for i, one in enumerate(step.results) if one in needed]
-    wanted, replay = step.node.narrowed(tuple(places))
+    wanted, replay = _narrowed(step, needed | _used(recording))
     numbers = [one.number for one in given]
     where = [(one.root, one.offset) for one in given]
     results: list[Any] = [step.results[i] for i in wanted]
@@ -253,13 +323,18 @@ def _differentiate(step: Applied, needed: set[int], recording: Recording) -> Run
     return differentiate
 
 
+def _narrowed(step: Applied, needed: set[int]) -> Any:
+    """As a node narrows itself, to results that are ``needed``."""
+    return step.node.narrowed(tuple(i for i, one in enumerate(step.results) if one in needed))
+
+
 def _taker(result: Any) -> Callable[[list[Any]], Any]:
     """Takes the result of a call from its tensors."""
     if isinstance(result, Slot):
         return operator.itemgetter(result.number)
     if result is None:
         return lambda tensors: None
-    if not isinstance(result, (tuple, list)) or not all(
+    if type(result) not in (tuple, list) or not all(
         one is None or isinstance(one, Slot) for one in result
     ):
         raise Unrepeatable

@@ -13,7 +13,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton.compiler.compiler import CompiledKernel
 from triton.runtime.jit import JITFunction
 
-from .steps import Allocation, Applied, Described, Launch, Operation, Slot, Step, Unrepeatable, View
+from .steps import (
+    Allocation,
+    Applied,
+    Described,
+    Launch,
+    Operation,
+    Slot,
+    Step,
+    Unrepeatable,
+    View,
+)
 
 _here = threading.local()
 _aten: Any = torch.ops.aten
@@ -41,6 +51,11 @@ class Recording(TorchDispatchMode):
         self._alive: list[torch.Tensor] = []  # so that no two tensors have one id
         for one in tensors:
             self._add(one, None)
+        self._given = len(self._kept)
+
+    def arguments(self) -> list[torch.Tensor]:
+        """The tensors of the call."""
+        return self._kept[: self._given]
 
     @classmethod
     def is_infra_mode(cls) -> bool:

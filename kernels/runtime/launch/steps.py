@@ -6,7 +6,7 @@ address in a launch is a slot's own, or so many bytes behind that of the slot th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,3 +85,19 @@ class Described:
 
 
 Step = Operation | Applied | Allocation | View | Launch
+
+
+def slots_in(value: Any) -> Iterable[Slot]:
+    """The slots of a template."""
+    if isinstance(value, Slot):
+        yield value
+    elif isinstance(value, Described):
+        yield value.slot
+    elif isinstance(value, (tuple, list)):
+        for one in value:
+            yield from slots_in(one)
+
+
+def like(value: Any, parts: Iterable[Any]) -> Any:
+    """``parts`` in a tuple or list of the kind of ``value``, with names where that has names."""
+    return value._make(parts) if hasattr(value, "_fields") else type(value)(parts)
