@@ -12,13 +12,13 @@ import triton
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from .launch import forget
+from .launch import VERSIONS, forget
 
 COMPILE_ERRORS = (CompilationError, OutOfResources, PTXASError)
 # A pass of the compiler that fails, and a translation, are no errors of Triton's own class.
 FAILED_PASSES = ("PassManager::run failed", "failed to translate module to LLVM IR")
 
-TESTED = ("3.6.", "3.7.")
+TESTED = VERSIONS
 
 _given_up: set[str] = set()
 

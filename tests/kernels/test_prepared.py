@@ -404,6 +404,23 @@ def test_who_watches_triton_sees_every_launch(recorder: Any) -> None:
     assert seen[-1] == "run"
 
 
+def test_hooks_of_a_kernel_see_every_launch_whenever_they_come(recorder: Any) -> None:
+    from kernels.attention.hopper.forward import kernel
+
+    call, seen = gradients(1, 256, 2, 64), []
+    for _ in range(6):
+        call()
+    hooks = [one.pre_run_hooks for one in vars(kernel).values() if hasattr(one, "pre_run_hooks")]
+    for one in hooks:
+        one.append(lambda *_, **__: seen.append("run"))
+    try:
+        call()
+    finally:
+        for one in hooks:
+            one.clear()
+    assert seen == ["run"]
+
+
 def test_another_choice_in_a_module_is_noticed(
     recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

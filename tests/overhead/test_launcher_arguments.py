@@ -9,9 +9,40 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.runtime.launch import noted, prepared
 
 ROOT = Path(__file__).parents[2]
+
+
+class Rows(NamedTuple):
+    """A matrix of a kernel: where it lies, and how."""
+
+    pointer: Any
+    strides: Any
+    count: Any
+
+
+@triton.jit
+def copied(source, target, WIDTH: tl.constexpr):
+    columns = tl.arange(0, WIDTH)
+    for row in range(source[0].count):
+        values = tl.load(source[0].pointer + row * source[0].strides[0] + columns)
+        tl.store(target.pointer + row * target.strides[0] + columns * target.strides[1], values)
+
+
+@prepared
+def copy_of(x: torch.Tensor) -> torch.Tensor:
+    """By a kernel that takes tensors with their strides, one in a tuple of its own."""
+    out = torch.empty_like(x)
+    given, made = Rows(x, x.stride(), len(x)), Rows(out, out.stride(), None)
+    noted(copied, (1,))((given, None), made, WIDTH=x.shape[1])
+    return out
 
 
 def sizes(signature: Any) -> list[int]:
@@ -54,8 +85,6 @@ def compare(recording: Any, library: Any) -> list[tuple[str, bool, int]]:
 
 def main() -> None:
     """Prints what ``compare`` finds for calls with descriptors, addresses and tuples of these."""
-    import torch
-
     from tools.kernels.without_gpu import driver
 
     with driver.active() as library:
@@ -76,6 +105,7 @@ def main() -> None:
         ends = torch.tensor([0, 100, 300], dtype=torch.int32)
         used = ends[1:] - ends[:-1]
         for _ in range(2):
+            copy_of(a)
             kernels.matmul(a, a)
             kernels.flash_attention_kvcache(q, cache, cache)
             kernels.flash_attention_varlen(x, x, x, ends, ends, 60, 60, seqused_k=used)
@@ -88,5 +118,5 @@ def test_replayed_launches_give_the_driver_the_same_bytes() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert {"matmul_hopper_once", "attention_kvcache"} <= {name for name, _, _ in found}
+    assert {"copied", "matmul_hopper_once", "attention_kvcache"} <= {name for name, _, _ in found}
     assert all(same and size for _, same, size in found), found

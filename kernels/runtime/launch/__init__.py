@@ -6,8 +6,9 @@ reserves, which operations of torch it uses, which kernels it launches with whic
 calls of the form repeat that with their own tensors. ``noted`` stands at every launch.
 """
 
+from .adapters import VERSIONS
 from .forms import forget, prepared
 from .nodes import learner
 from .recording import applied, noted, repeated
 
-__all__ = ["applied", "forget", "learner", "noted", "prepared", "repeated"]
+__all__ = ["VERSIONS", "applied", "forget", "learner", "noted", "prepared", "repeated"]

@@ -15,10 +15,13 @@ from typing import Any, TypeAlias
 
 import triton
 
-from .steps import Described, Launch, Slot
+from .steps import Described, Launch, Slot, like, slots_in
 
-# Argument lists and encoded descriptors that a launch keeps: a loop has few addresses.
-MOST_ADDRESSES = 512
+# Of Triton, whose launchers are known here; Gluon kernels are tested on them.
+VERSIONS = ("3.6.", "3.7.")
+# Argument lists, and encoded descriptors, of a launch that are surely kept: a step of training has
+# so many sets of addresses where each layer has its own.
+MOST_ADDRESSES = 1024
 
 # Of the tensors by slot, their addresses by slot, and the stream.
 Run: TypeAlias = Callable[[list[Any], list[int], int], None]
@@ -50,7 +53,7 @@ def _by_tensor(step: Launch) -> Run:
             found.base = tensors[value.slot.number]
             return found
         if isinstance(value, tuple):
-            return tuple(fill(one, tensors) for one in value)
+            return like(value, [fill(one, tensors) for one in value])
         return value
 
     constant = [not _varies(one) for one in arguments]
@@ -71,10 +74,18 @@ def _varies(value: Any) -> bool:
     return isinstance(value, (Slot, Described))
 
 
+def _describes(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(_describes(one) for one in value)
+    return isinstance(value, Described)
+
+
 def _by_number(step: Launch) -> Run | None:
     """None where this Triton's launcher is not one of those known here."""
     version = str(triton.__version__)
-    if not version.startswith(("3.6.", "3.7.")):
+    if not version.startswith(VERSIONS):
+        return None
+    if any(_describes(one) for one in step.arguments if isinstance(one, tuple)):
         return None
     from triton.backends.nvidia import driver as nvidia
 
@@ -106,36 +117,61 @@ class _Arguments:
     """What a launcher in C takes, with holes for what comes from slots.
 
     ``pointers``: where an address stands, the slot of its memory and the offset there.
-    ``descriptors`` likewise, with what encodes one; ``tuples``: where one stands, its parts, and
-    their pointers.
+    ``descriptors`` likewise, with what encodes one; ``tuples``: where one stands, and that with
+    slots, which may be tuples of tuples.
     """
 
     values: list[Any]
     pointers: list[tuple[int, int, int]]
-    descriptors: list[tuple[int, int, int, dict[int, Any], _Encoder]]
-    tuples: list[tuple[int, list[Any], list[tuple[int, int, int]]]]
+    descriptors: list[tuple[int, int, int, _Encoder]]
+    tuples: list[tuple[int, tuple[Any, ...]]]
 
     def varying(self) -> Callable[[list[int]], Any]:
         """Takes, of addresses by slot, those that the arguments follow from."""
         slots = {root for _, root, _ in self.pointers}
         slots |= {root for _, root, *_ in self.descriptors}
-        slots |= {root for _, _, inner in self.tuples for _, root, _ in inner}
+        slots |= {one.root for _, whole in self.tuples for one in slots_in(whole)}
         return operator.itemgetter(*sorted(slots)) if slots else lambda addresses: None
 
     def filled(self, addresses: list[int]) -> list[Any]:
         found = self.values.copy()
         for at, root, offset in self.pointers:
             found[at] = addresses[root] + offset
-        for at, root, offset, encoded, encode in self.descriptors:
-            address = addresses[root] + offset
-            one = encoded.get(address)
-            found[at] = encode(address) if one is None else one
-        for at, parts, inner in self.tuples:
-            made = parts.copy()
-            for i, root, offset in inner:
-                made[i] = addresses[root] + offset
-            found[at] = tuple(made)
+        for at, root, offset, encode in self.descriptors:
+            found[at] = encode(addresses[root] + offset)
+        for at, whole in self.tuples:
+            found[at] = _addressed(whole, addresses)
         return found
+
+
+def _addressed(value: Any, addresses: list[int]) -> Any:
+    if isinstance(value, Slot):
+        return addresses[value.root] + value.offset
+    if isinstance(value, tuple):  # a launcher asks for no names
+        return tuple([_addressed(one, addresses) for one in value])
+    return value
+
+
+class _Kept(dict[Any, Any]):
+    """The latest values by key: at least ``MOST_ADDRESSES``, at most twice as many."""
+
+    __slots__ = ("_before",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: dict[Any, Any] = {}
+
+    def older(self, key: Any) -> Any:
+        """What was kept for a key that is not among the newer half."""
+        found = self._before.get(key)
+        return None if found is None else self.keep(key, found)
+
+    def keep(self, key: Any, value: Any) -> Any:
+        if len(self) >= MOST_ADDRESSES:
+            self._before = dict(self)
+            self.clear()
+        self[key] = value
+        return value
 
 
 def _flat(step: Launch, metas: Any, encode: Any) -> _Arguments:
@@ -148,12 +184,10 @@ def _flat(step: Launch, metas: Any, encode: Any) -> _Arguments:
             values.append(None)
         elif isinstance(one, Described):
             encoder, slot = _Encoder(one, next(remaining, None), encode), one.slot
-            where = (len(values), slot.root, slot.offset)
-            found.descriptors.append((*where, encoder.encoded, encoder))
+            found.descriptors.append((len(values), slot.root, slot.offset, encoder))
             values += [None, *encoder.rest]
         elif _varies(one):
-            inner = [(i, x.root, x.offset) for i, x in enumerate(one) if isinstance(x, Slot)]
-            found.tuples.append((len(values), list(one), inner))
+            found.tuples.append((len(values), one))
             values.append(None)
         else:
             values.append(one)
@@ -164,30 +198,23 @@ def _repeated(start: Any, grid: Any, arguments: _Arguments, whole: Callable[...,
     """Launches by ``start`` with ``whole`` of the arguments, made once a set of addresses."""
     x, y, z = grid
     take, fill = arguments.varying(), arguments.filled
-    kept: dict[Any, tuple[Any, ...]] = {}
+    kept = _Kept()
 
     def launch(tensors: list[Any], addresses: list[int], stream: int) -> None:
         where = take(addresses)
         given = kept.get(where)
         if given is None:
-            given = _kept(kept, where, whole(fill(addresses)))
+            given = kept.older(where) or kept.keep(where, whole(fill(addresses)))
         start(x, y, z, stream, *given)
 
     return launch
-
-
-def _kept(kept: dict[Any, Any], where: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    if len(kept) >= MOST_ADDRESSES:
-        kept.clear()
-    kept[where] = given
-    return given
 
 
 class _Encoder:
     """Encodes a descriptor over memory at an address, once for each address."""
 
     def __init__(self, described: Described, meta: Any, encode: Any) -> None:
-        self.encoded: dict[int, Any] = {}
+        self._encoded = _Kept()
         descriptor = described.descriptor
         self._meta, self._encode = meta, encode
         self.shape, self.strides = list(descriptor.shape), list(descriptor.strides)
@@ -199,11 +226,12 @@ class _Encoder:
     def __call__(self, address: int) -> Any:
         if self._meta is None:  # lowered to an address and numbers
             return address
-        if len(self.encoded) >= MOST_ADDRESSES:
-            self.encoded.clear()
-        stand_in = copy.copy(self)
-        stand_in.base = _Address(address)
-        found = self.encoded[address] = self._encode(stand_in, self._meta)[0]
+        found = self._encoded.get(address)
+        found = self._encoded.older(address) if found is None else found
+        if found is None:
+            stand_in = copy.copy(self)
+            stand_in.base = _Address(address)
+            found = self._encoded.keep(address, self._encode(stand_in, self._meta)[0])
         return found
 
 

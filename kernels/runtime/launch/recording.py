@@ -23,6 +23,7 @@ from .steps import (
     Step,
     Unrepeatable,
     View,
+    like,
 )
 
 _here = threading.local()
@@ -86,8 +87,8 @@ class Recording(TorchDispatchMode):
         """``value`` with slots in place of tensors."""
         if isinstance(value, torch.Tensor):
             return self.slot(value)
-        if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
-            return type(value)(self.place(one) for one in value)
+        if isinstance(value, (tuple, list)):
+            return like(value, [self.place(one) for one in value])
         if hasattr(value, "block_shape") and hasattr(value, "base"):
             without = copy.copy(value)
             without.base = None
