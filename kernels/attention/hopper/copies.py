@@ -6,8 +6,8 @@ Aggregates read their annotations when they are built, so nothing here postpones
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
-from triton.language.core import _aggregate as aggregate
 
+from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import ROWS, Ring
 
 
@@ -19,13 +19,6 @@ class Memory:
     k: Ring
     v: Ring
     out: gl.shared_memory_descriptor
-
-    @gluon.constexpr_function
-    def __init__(self, q, k, v, out):
-        self.q = q
-        self.k = k
-        self.v = v
-        self.out = out
 
 
 @gluon.jit

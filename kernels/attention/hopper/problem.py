@@ -5,9 +5,9 @@ Aggregates read their annotations when they are built, so nothing here postpones
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.language.core import _aggregate as aggregate
 
 from kernels.attention.hopper.packed.tiles import FIELDS
+from kernels.device.aggregates import aggregate, computed
 
 from .tile_order import anew, in_pairs, rounds, seen_blocks, to_and_fro, whole_first
 
@@ -30,16 +30,6 @@ class Sequence:
     causal_offset: gl.tensor
     left_offset: gl.tensor
     PACKED: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(self, q_at, k_at, seqlen_q, seqlen_k, causal_offset, left_offset, PACKED):
-        self.q_at = q_at
-        self.k_at = k_at
-        self.seqlen_q = seqlen_q
-        self.seqlen_k = seqlen_k
-        self.causal_offset = causal_offset
-        self.left_offset = left_offset
-        self.PACKED = gl.constexpr(PACKED)
 
     @gluon.jit
     def q_box(self, i_h, row, column=0):
@@ -102,7 +92,7 @@ class Problem:
     tail: gl.tensor
     scale_log2: gl.tensor
     CONSUMERS: gl.constexpr
-    BLOCK_M: gl.constexpr
+    BLOCK_M: gl.constexpr = computed("64 * CONSUMERS")
     BLOCK_N: gl.constexpr
     HEAD_DIM: gl.constexpr
     REST: gl.constexpr
@@ -118,41 +108,6 @@ class Problem:
     EVEN: gl.constexpr
     ONE: gl.constexpr
     ONCE: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(
-        self, heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset, left_offset,
-        whole_each, whole_more, tail, scale_log2, CONSUMERS, BLOCK_N, HEAD_DIM, REST, SPLIT,
-        CAUSAL, PAIRS, IN_TURNS, OUT_IN_Q, SKIP, PACKED, WINDOW, TAILS, EVEN, ONE, ONCE,
-    ):  # fmt: skip
-        self.heads = heads
-        self.heads_per_kv = heads_per_kv
-        self.batch = batch
-        self.seqlen_q = seqlen_q
-        self.seqlen_k = seqlen_k
-        self.causal_offset = causal_offset
-        self.left_offset = left_offset
-        self.whole_each = whole_each
-        self.whole_more = whole_more
-        self.tail = tail
-        self.scale_log2 = scale_log2
-        self.CONSUMERS = gl.constexpr(CONSUMERS)
-        self.BLOCK_M = gl.constexpr(64 * CONSUMERS)
-        self.BLOCK_N = gl.constexpr(BLOCK_N)
-        self.HEAD_DIM = gl.constexpr(HEAD_DIM)
-        self.REST = gl.constexpr(REST)
-        self.SPLIT = gl.constexpr(SPLIT)
-        self.CAUSAL = gl.constexpr(CAUSAL)
-        self.PAIRS = gl.constexpr(PAIRS)
-        self.IN_TURNS = gl.constexpr(IN_TURNS)
-        self.OUT_IN_Q = gl.constexpr(OUT_IN_Q)
-        self.SKIP = gl.constexpr(SKIP)
-        self.PACKED = gl.constexpr(PACKED)
-        self.WINDOW = gl.constexpr(WINDOW)
-        self.TAILS = gl.constexpr(TAILS)
-        self.EVEN = gl.constexpr(EVEN)
-        self.ONE = gl.constexpr(ONE)
-        self.ONCE = gl.constexpr(ONCE)
 
     @gluon.jit
     def tails(self, n_whole):

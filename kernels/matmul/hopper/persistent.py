@@ -17,8 +17,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.language.core import _aggregate as aggregate
 
+from kernels.device.aggregates import aggregate, computed
 from kernels.device.hopper_rings import ROWS, Cursor, barriers, partition_barrier
 
 from .store import bias_buffers, bring_bias, store
@@ -34,27 +34,13 @@ class Problem:
     N: gl.tensor
     K: gl.tensor
     CONSUMERS: gl.constexpr
-    BLOCK_M: gl.constexpr
+    BLOCK_M: gl.constexpr = computed("64 * CONSUMERS")
     BLOCK_N: gl.constexpr
     BLOCK_K: gl.constexpr
     GROUP_M: gl.constexpr
     A_MAJOR_M: gl.constexpr
     B_MAJOR_N: gl.constexpr
     TAIL: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(self, M, N, K, CONSUMERS, BLOCK_N, BLOCK_K, GROUP_M, A_MAJOR_M, B_MAJOR_N, TAIL=1):
-        self.M = M
-        self.N = N
-        self.K = K
-        self.CONSUMERS = gl.constexpr(CONSUMERS)
-        self.BLOCK_M = gl.constexpr(64 * CONSUMERS)
-        self.BLOCK_N = gl.constexpr(BLOCK_N)
-        self.BLOCK_K = gl.constexpr(BLOCK_K)
-        self.GROUP_M = gl.constexpr(GROUP_M)
-        self.A_MAJOR_M = gl.constexpr(A_MAJOR_M)
-        self.B_MAJOR_N = gl.constexpr(B_MAJOR_N)
-        self.TAIL = gl.constexpr(TAIL)
 
     @gluon.jit
     def tiles(self):
@@ -98,14 +84,6 @@ class Ring:
     full: gl.shared_memory_descriptor
     empty: gl.shared_memory_descriptor
     STAGES: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(self, a, b, full, empty, STAGES):
-        self.a = a
-        self.b = b
-        self.full = full
-        self.empty = empty
-        self.STAGES = gl.constexpr(STAGES)
 
 
 @gluon.jit

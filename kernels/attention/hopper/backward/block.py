@@ -6,9 +6,9 @@ Aggregates read their annotations when they are built, so nothing here postpones
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
-from triton.language.core import _aggregate as aggregate
 
 from kernels.attention.hopper.problem import Sequence
+from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import ROWS
 
 # Arguments of the kernels that change from call to call.
@@ -70,37 +70,6 @@ class Work:
     EVEN: gl.constexpr
     WINDOW: gl.constexpr
     DTYPE: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(
-        self, own, start, i_b, i_kv, i_n, first, blocks, steps, shift, heads, heads_per_kv,
-        padded_q, all_rows, seqlen_k, causal_offset, left_offset, BLOCK_M, BLOCK_N, HEAD_DIM,
-        STAGES, CAUSAL, EVEN, WINDOW, DTYPE,
-    ):  # fmt: skip
-        self.own = own
-        self.start = start
-        self.i_b = i_b
-        self.i_kv = i_kv
-        self.i_n = i_n
-        self.first = first
-        self.blocks = blocks
-        self.steps = steps
-        self.shift = shift
-        self.heads = heads
-        self.heads_per_kv = heads_per_kv
-        self.padded_q = padded_q
-        self.all_rows = all_rows
-        self.seqlen_k = seqlen_k
-        self.causal_offset = causal_offset
-        self.left_offset = left_offset
-        self.BLOCK_M = gl.constexpr(BLOCK_M)
-        self.BLOCK_N = gl.constexpr(BLOCK_N)
-        self.HEAD_DIM = gl.constexpr(HEAD_DIM)
-        self.STAGES = gl.constexpr(STAGES)
-        self.CAUSAL = gl.constexpr(CAUSAL)
-        self.EVEN = gl.constexpr(EVEN)
-        self.WINDOW = gl.constexpr(WINDOW)
-        self.DTYPE = gl.constexpr(DTYPE)
 
     @gluon.jit
     def next(self, i_h, i_m):

@@ -6,7 +6,6 @@ had anew. Aggregates read their annotations when they are built, so nothing here
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.language.core import _aggregate as aggregate
 
 from kernels.attention.hopper.problem import Sequence, listed_tile, listed_turns
 from kernels.attention.hopper.tile_order import (
@@ -17,6 +16,7 @@ from kernels.attention.hopper.tile_order import (
     to_and_fro,
     whole_first,
 )
+from kernels.device.aggregates import aggregate, computed
 
 
 @aggregate
@@ -33,7 +33,7 @@ class Fp8Problem:
     seqlen_k: gl.tensor
     causal_offset: gl.tensor
     CONSUMERS: gl.constexpr
-    BLOCK_M: gl.constexpr
+    BLOCK_M: gl.constexpr = computed("64 * CONSUMERS")
     BLOCK_N: gl.constexpr
     HEAD_DIM: gl.constexpr
     CAUSAL: gl.constexpr
@@ -41,29 +41,7 @@ class Fp8Problem:
     PAIRS: gl.constexpr
     SKIP: gl.constexpr
     ROOM: gl.constexpr
-    PACKED: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(
-        self, heads, heads_per_kv, batch, seqlen_q, seqlen_k, causal_offset,
-        CONSUMERS, BLOCK_N, HEAD_DIM, CAUSAL, BY_SEQUENCE, PAIRS, SKIP, ROOM,
-    ):  # fmt: skip
-        self.heads = heads
-        self.heads_per_kv = heads_per_kv
-        self.batch = batch
-        self.seqlen_q = seqlen_q
-        self.seqlen_k = seqlen_k
-        self.causal_offset = causal_offset
-        self.CONSUMERS = gl.constexpr(CONSUMERS)
-        self.BLOCK_M = gl.constexpr(64 * CONSUMERS)
-        self.BLOCK_N = gl.constexpr(BLOCK_N)
-        self.HEAD_DIM = gl.constexpr(HEAD_DIM)
-        self.CAUSAL = gl.constexpr(CAUSAL)
-        self.BY_SEQUENCE = gl.constexpr(BY_SEQUENCE)
-        self.PAIRS = gl.constexpr(PAIRS)
-        self.SKIP = gl.constexpr(SKIP)
-        self.ROOM = gl.constexpr(ROOM)
-        self.PACKED = gl.constexpr(ROOM > 0)
+    PACKED: gl.constexpr = computed("ROOM > 0")
 
     @gluon.jit
     def sizes_anew(self):

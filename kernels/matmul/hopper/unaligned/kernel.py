@@ -15,8 +15,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.language.core import _aggregate as aggregate
 
+from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import Cursor, barriers
 from kernels.matmul.hopper.persistent import Ring
 from kernels.matmul.hopper.store import store
@@ -39,20 +39,6 @@ class Problem:
     BLOCK_K: gl.constexpr
     GROUP_M: gl.constexpr
     B_MAJOR_N: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(self, M, N, K, a_phase, a_pitch, CLASSES, ROWS, BLOCK_N, BLOCK_K, GROUP_M, B_MAJOR_N):  # fmt: skip  # noqa: E501
-        self.M = M
-        self.N = N
-        self.K = K
-        self.a_phase = a_phase
-        self.a_pitch = a_pitch
-        self.CLASSES = gl.constexpr(CLASSES)
-        self.ROWS = gl.constexpr(ROWS)
-        self.BLOCK_N = gl.constexpr(BLOCK_N)
-        self.BLOCK_K = gl.constexpr(BLOCK_K)
-        self.GROUP_M = gl.constexpr(GROUP_M)
-        self.B_MAJOR_N = gl.constexpr(B_MAJOR_N)
 
     @gluon.jit
     def rows_of_tiles(self):

@@ -6,11 +6,11 @@ Aggregates read their annotations when they are built, so nothing here postpones
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.language.core import _aggregate as aggregate
 
 from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.program_order import block_of
 from kernels.attention.hopper.problem import Sequence
+from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import ROWS, Ring
 
 BLOCK_M = gl.constexpr(128)  # rows of a program, 64 a consumer
@@ -32,16 +32,6 @@ class Memory:
     k: Ring
     v: Ring
     found: gl.shared_memory_descriptor
-
-    @gluon.constexpr_function
-    def __init__(self, q_0, q_1, dout_0, dout_1, k, v, found):
-        self.q_0 = q_0
-        self.q_1 = q_1
-        self.dout_0 = dout_0
-        self.dout_1 = dout_1
-        self.k = k
-        self.v = v
-        self.found = found
 
 
 @aggregate
@@ -103,27 +93,6 @@ class Plan:
     WINDOW: gl.constexpr
     PACKED: gl.constexpr
     IN_TURNS: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(
-        self, n_blocks, n_all, heads, heads_per_kv, seqlen_q, seqlen_k, tokens, causal_offset,
-        left_offset, BLOCK_N, HEAD_DIM, CAUSAL, WINDOW, PACKED, IN_TURNS,
-    ):  # fmt: skip
-        self.n_blocks = n_blocks
-        self.n_all = n_all
-        self.heads = heads
-        self.heads_per_kv = heads_per_kv
-        self.seqlen_q = seqlen_q
-        self.seqlen_k = seqlen_k
-        self.tokens = tokens
-        self.causal_offset = causal_offset
-        self.left_offset = left_offset
-        self.BLOCK_N = gl.constexpr(BLOCK_N)
-        self.HEAD_DIM = gl.constexpr(HEAD_DIM)
-        self.CAUSAL = gl.constexpr(CAUSAL)
-        self.WINDOW = gl.constexpr(WINDOW)
-        self.PACKED = gl.constexpr(PACKED)
-        self.IN_TURNS = gl.constexpr(IN_TURNS)
 
     @gluon.jit
     def rounds(self):

@@ -21,7 +21,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.language.core import _aggregate as aggregate
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.attention.hopper.backward.block import SIZES, Work, in_order, mask
@@ -29,6 +28,7 @@ from kernels.attention.hopper.backward.row_stats import UNITS
 from kernels.attention.hopper.packed.tiles import FIELDS
 from kernels.attention.hopper.problem import Sequence
 from kernels.attention.hopper.weight_pairs import pack, times, unpack
+from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import Cursor, barriers, partition_barrier
 
 
@@ -60,19 +60,6 @@ class Memory:
     kv_full: gl.shared_memory_descriptor
     q_full: gl.shared_memory_descriptor
     dout_full: gl.shared_memory_descriptor
-
-    @gluon.constexpr_function
-    def __init__(self, k, v, q, dout, rows, ds, dq, kv_full, q_full, dout_full):
-        self.k = k
-        self.v = v
-        self.q = q
-        self.dout = dout
-        self.rows = rows
-        self.ds = ds
-        self.dq = dq
-        self.kv_full = kv_full
-        self.q_full = q_full
-        self.dout_full = dout_full
 
 
 @gluon.constexpr_function

@@ -18,10 +18,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.language.core import _aggregate as aggregate
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.attention.hopper.weight_pairs import pack, times, unpack
+from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import ROWS, Cursor, Ring, barriers, new_ring, partition_barrier
 
 from .plan import SIZES, Plan, matrix, scores
@@ -41,18 +41,6 @@ class Memory:
     k_full: gl.shared_memory_descriptor
     v_full: gl.shared_memory_descriptor
     kv_empty: gl.shared_memory_descriptor
-
-    @gluon.constexpr_function
-    def __init__(self, k, v, q, dout, lse, delta, k_full, v_full, kv_empty):
-        self.k = k
-        self.v = v
-        self.q = q
-        self.dout = dout
-        self.lse = lse
-        self.delta = delta
-        self.k_full = k_full
-        self.v_full = v_full
-        self.kv_empty = kv_empty
 
 
 @gluon.jit

@@ -6,9 +6,9 @@ Aggregates read their annotations when they are built, so nothing here postpones
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
-from triton.language.core import _aggregate as aggregate
 
 from kernels.attention.hopper.tile_order import anew
+from kernels.device.aggregates import aggregate, computed
 from kernels.device.hopper_rings import ROWS
 
 # Arguments of the kernels that change from call to call.
@@ -27,15 +27,6 @@ class Tile:
     first: gl.tensor
     blocks: gl.tensor
 
-    @gluon.constexpr_function
-    def __init__(self, i_b, i_h, i_kv, i, first, blocks):
-        self.i_b = i_b
-        self.i_h = i_h
-        self.i_kv = i_kv
-        self.i = i
-        self.first = first
-        self.blocks = blocks
-
 
 @aggregate
 class Plan:
@@ -53,28 +44,8 @@ class Plan:
     WINDOW: gl.constexpr
     BY_HEAD: gl.constexpr
     OF_KEYS: gl.constexpr
-    BLOCK_N: gl.constexpr
+    BLOCK_N: gl.constexpr = computed("64")
     DTYPE: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(
-        self, heads, kv_heads, batch, seqlen_q, seqlen_k, causal_offset, left_offset, HEAD_DIM,
-        CAUSAL, WINDOW, BY_HEAD, OF_KEYS, DTYPE,
-    ):  # fmt: skip
-        self.heads = heads
-        self.kv_heads = kv_heads
-        self.batch = batch
-        self.seqlen_q = seqlen_q
-        self.seqlen_k = seqlen_k
-        self.causal_offset = causal_offset
-        self.left_offset = left_offset
-        self.HEAD_DIM = gl.constexpr(HEAD_DIM)
-        self.CAUSAL = gl.constexpr(CAUSAL)
-        self.WINDOW = gl.constexpr(WINDOW)
-        self.BY_HEAD = gl.constexpr(BY_HEAD)
-        self.OF_KEYS = gl.constexpr(OF_KEYS)
-        self.BLOCK_N = gl.constexpr(64)
-        self.DTYPE = gl.constexpr(DTYPE)
 
     @gluon.jit
     def sizes_anew(self):

@@ -17,12 +17,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.language.core import _aggregate as aggregate
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.attention.hopper.backward.block import SIZES, Work, in_order, mask, scores
 from kernels.attention.hopper.problem import Sequence
 from kernels.attention.hopper.weight_pairs import pack, unpack
+from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import Ring, barriers, meet, new_ring, partition_barrier
 
 # Barriers of the two warpgroups.
@@ -43,17 +43,6 @@ class Memory:
     delta: gl.shared_memory_descriptor
     p: gl.shared_memory_descriptor
     kv_full: gl.shared_memory_descriptor
-
-    @gluon.constexpr_function
-    def __init__(self, k, v, q, dout, lse, delta, p, kv_full):
-        self.k = k
-        self.v = v
-        self.q = q
-        self.dout = dout
-        self.lse = lse
-        self.delta = delta
-        self.p = p
-        self.kv_full = kv_full
 
 
 @gluon.jit

@@ -16,11 +16,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.language.core import _aggregate as aggregate
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.attention.hopper.backward.block import SIZES, in_order, scores
 from kernels.attention.hopper.tile_order import anew
+from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import ROWS, Ring, barriers, new_ring, partition_barrier
 
 
@@ -34,14 +34,6 @@ class Memory:
     full: gl.shared_memory_descriptor
     k: Ring
     v: Ring
-
-    @gluon.constexpr_function
-    def __init__(self, q, dout, full, k, v):
-        self.q = q
-        self.dout = dout
-        self.full = full
-        self.k = k
-        self.v = v
 
 
 @aggregate
@@ -63,27 +55,6 @@ class Rows:
     CAUSAL: gl.constexpr
     WINDOW: gl.constexpr
     DTYPE: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(
-        self, i_b, i_h, i_kv, row, in_workspace, padded_q, all_rows, seqlen_k, causal_offset,
-        left_offset, BLOCK_N, HEAD_DIM, CAUSAL, WINDOW, DTYPE,
-    ):  # fmt: skip
-        self.i_b = i_b
-        self.i_h = i_h
-        self.i_kv = i_kv
-        self.row = row
-        self.in_workspace = in_workspace
-        self.padded_q = padded_q
-        self.all_rows = all_rows
-        self.seqlen_k = seqlen_k
-        self.causal_offset = causal_offset
-        self.left_offset = left_offset
-        self.BLOCK_N = gl.constexpr(BLOCK_N)
-        self.HEAD_DIM = gl.constexpr(HEAD_DIM)
-        self.CAUSAL = gl.constexpr(CAUSAL)
-        self.WINDOW = gl.constexpr(WINDOW)
-        self.DTYPE = gl.constexpr(DTYPE)
 
     @gluon.jit
     def blocks(self, row):
