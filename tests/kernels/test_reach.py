@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -280,8 +281,8 @@ def test_compiled_strides_are_widened_before_anything_is_multiplied_by_them() ->
     seen = {}
     for launch in recording.launches:
         if launch.arguments.get("FAR") is True:
-            body = launch.kernel.texts["ttir"].splitlines()
-            uses = [one.split(" loc(")[0] for one in body if "%stride_" in one.split(" loc(")[0]]
+            body = [one.split(" loc(")[0] for one in launch.kernel.texts["ttir"].splitlines()]
+            uses = [one for one in body if re.search(r"%\w*(stride|pitch)", one)]
             seen[launch.kernel.name] = [one for one in uses if "tt.func" not in one]
     assert set(seen) == {"matmul_kernel", "attention_kvcache"}
     for uses in seen.values():

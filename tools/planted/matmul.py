@@ -146,13 +146,13 @@ tidy_grouped = Plant(
     (
         Edit(
             "kernels/matmul/portable/grouped.py",
-            "    a += row.to(tl.int64) * stride_am\n"
+            "    a += row.to(tl.int64) * a_pitch.row\n"
             "    b += i_group.to(tl.int64) * stride_bg"
-            " + (i_n * BLOCK_N).to(tl.int64) * stride_bn\n",
+            " + (i_n * BLOCK_N).to(tl.int64) * b_pitch.column\n",
             "    # The 64-bit part of an address is a scalar.\n"
-            "    b += (i_n * BLOCK_N).to(tl.int64) * stride_bn"
+            "    b += (i_n * BLOCK_N).to(tl.int64) * b_pitch.column"
             " + i_group.to(tl.int64) * stride_bg\n"
-            "    a += row.to(tl.int64) * stride_am\n",
+            "    a += row.to(tl.int64) * a_pitch.row\n",
         ),
     ),
 )

@@ -11,7 +11,7 @@ from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT, wide
 from kernels.runtime.launch import noted
 
-from .epilogue import store_tile
+from .epilogue import Epilogue, Pitch, store_tile
 
 BLOCK_N = 256  # columns of one row a program: 8 values a thread, and programs for a whole GPU
 
@@ -23,14 +23,10 @@ def combine_kernel(
     bias,
     residual,
     N,
-    stride_cm,
-    stride_cn,
-    stride_rm,
-    stride_rn,
+    c_pitch,
+    residual_pitch,
     PARTS: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-    HAS_RESIDUAL: tl.constexpr,
     ACTIVATION: tl.constexpr,
     AFTER: tl.constexpr,
     FAR: tl.constexpr,
@@ -38,9 +34,9 @@ def combine_kernel(
     """BLOCK_N columns of one row of C from ``parts``, contiguous (PARTS, M, N) in fp32. AFTER waits
     for what the launch before wrote, which had let this one start. FAR: see portable/kernel.py."""
     if FAR:
-        stride_cn = wide(stride_cn)
-        if HAS_RESIDUAL:
-            stride_rn = wide(stride_rn)
+        c_pitch = Pitch(c_pitch.row, wide(c_pitch.column))
+        if residual is not None:
+            residual_pitch = Pitch(residual_pitch.row, wide(residual_pitch.column))
     if AFTER:
         gdc_wait()
     i_m = tl.program_id(0).to(tl.int64)
@@ -53,24 +49,11 @@ def combine_kernel(
     for _ in tl.static_range(1, PARTS):
         p_part += tl.num_programs(0).to(tl.int64) * N
         b_c += tl.load(p_part, mask=in_n, other=0.0)
-    if HAS_RESIDUAL:
-        residual += i_m * stride_rm
-    store_tile(
-        c + i_m * stride_cm,
-        bias,
-        residual,
-        b_c[None, :],
-        o_first,
-        tl.full([1], 1, tl.int1),
-        N,
-        stride_cm,
-        stride_cn,
-        stride_rm,
-        stride_rn,
-        HAS_BIAS,
-        HAS_RESIDUAL,
-        ACTIVATION,
-    )
+    if residual is not None:
+        residual += i_m * residual_pitch.row
+    epilogue = Epilogue(bias, residual, c_pitch, residual_pitch)
+    in_m = tl.full([1], 1, tl.int1)
+    store_tile(c + i_m * c_pitch.row, b_c[None, :], o_first, in_m, N, epilogue, ACTIVATION)
 
 
 def launch(
@@ -89,12 +72,10 @@ def launch(
         bias,
         residual,
         N,
-        *out.stride(),
-        *(residual.stride() if residual is not None else (None, None)),
+        Pitch(*out.stride()),
+        Pitch() if residual is None else Pitch(*residual.stride()),
         PARTS=count,
         BLOCK_N=BLOCK_N,
-        HAS_BIAS=bias is not None,
-        HAS_RESIDUAL=residual is not None,
         ACTIVATION=activation or "none",
         AFTER=after,
         FAR=max(out.stride(1), 0 if residual is None else residual.stride(1)) * BLOCK_N >= LIMIT,

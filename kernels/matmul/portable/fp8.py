@@ -6,21 +6,24 @@ decoded to fp16, which holds all of e4m3 exactly, on its way to the fp16 matrix 
 
 from __future__ import annotations
 
-from itertools import chain
-
 import torch
 import triton
 import triton.language as tl
 
 from kernels.matmul.common import combine_splits
 from kernels.matmul.common import tuning as configs
-from kernels.matmul.common.epilogue import store_parts, tile_of_program
+from kernels.matmul.common.epilogue import (
+    Epilogue,
+    Pitch,
+    store_parts,
+    tile_of_program,
+    wide_pitch,
+)
 from kernels.matmul.common.fp8_scales import BLOCK, Scale
 from kernels.runtime import targets
-from kernels.runtime.addressing import far, wide
 from kernels.runtime.launch import noted
 
-from .kernel import describable_rows
+from .kernel import tiled
 
 
 @triton.jit
@@ -46,26 +49,18 @@ def matmul_fp8(
     M,
     N,
     K,
-    stride_am,
-    stride_ak,
-    stride_bk,
-    stride_bn,
-    stride_cm,
-    stride_cn,
-    stride_rm,
-    stride_rn,
-    stride_sam,
-    stride_sak,
-    stride_sbk,
-    stride_sbn,
+    a_pitch,
+    b_pitch,
+    c_pitch,
+    residual_pitch,
+    a_scale_pitch,
+    b_scale_pitch,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     A_SCALE: tl.constexpr,
     B_SCALE: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-    HAS_RESIDUAL: tl.constexpr,
     ACTIVATION: tl.constexpr,
     DECODE: tl.constexpr,
     FNUZ: tl.constexpr,
@@ -79,11 +74,11 @@ def matmul_fp8(
     """One tile of C, as ``portable.matmul_kernel``. DECODE: a and b are e4m3 bits as uint8.
     PROMOTE: what a block of K adds is added in the matrix unit, and the blocks in fp32."""
     if FAR:
-        stride_am, stride_ak = wide(stride_am), wide(stride_ak)
-        stride_bk, stride_bn = wide(stride_bk), wide(stride_bn)
-        stride_cm, stride_cn = wide(stride_cm), wide(stride_cn)
-        if HAS_RESIDUAL:
-            stride_rm, stride_rn = wide(stride_rm), wide(stride_rn)
+        a_pitch = wide_pitch(a_pitch)
+        b_pitch = wide_pitch(b_pitch)
+        c_pitch = wide_pitch(c_pitch)
+        if residual is not None:
+            residual_pitch = wide_pitch(residual_pitch)
     i_m, i_n = tile_of_program(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
@@ -96,25 +91,29 @@ def matmul_fp8(
         steps = tl.cdiv(steps, tl.num_programs(1))
         first_k = tl.program_id(1) * steps
         c += tl.program_id(1).to(tl.int64) * M * N
-    c += (i_m * BLOCK_M).to(tl.int64) * stride_cm
-    if HAS_RESIDUAL:
-        residual += (i_m * BLOCK_M).to(tl.int64) * stride_rm
+    c += (i_m * BLOCK_M).to(tl.int64) * c_pitch.row
+    if residual is not None:
+        residual += (i_m * BLOCK_M).to(tl.int64) * residual_pitch.row
     if not TMA:
-        a += (i_m * BLOCK_M).to(tl.int64) * stride_am
-        b += (i_n * BLOCK_N).to(tl.int64) * stride_bn
+        a += (i_m * BLOCK_M).to(tl.int64) * a_pitch.row
+        b += (i_n * BLOCK_N).to(tl.int64) * b_pitch.column
         # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
-        p_a = a + (o_m[:, None] * stride_am + o_k[None, :] * stride_ak)
-        p_b = b + (o_k[:, None] * stride_bk + o_n[None, :] * stride_bn)
+        p_a = a + (o_m[:, None] * a_pitch.row + o_k[None, :] * a_pitch.column)
+        p_b = b + (o_k[:, None] * b_pitch.row + o_n[None, :] * b_pitch.column)
         if SPLIT:
-            p_a += (first_k * BLOCK_K).to(tl.int64) * stride_ak
-            p_b += (first_k * BLOCK_K).to(tl.int64) * stride_bk
+            p_a += (first_k * BLOCK_K).to(tl.int64) * a_pitch.column
+            p_b += (first_k * BLOCK_K).to(tl.int64) * b_pitch.row
     if A_SCALE != "none":
-        p_sa = a_scale + (i_m * BLOCK_M).to(tl.int64) * stride_sam + o_m * stride_sam
+        p_sa = a_scale + (i_m * BLOCK_M).to(tl.int64) * a_scale_pitch.row + o_m * a_scale_pitch.row
     if B_SCALE == "outer":
-        p_sb = b_scale + (i_n * BLOCK_N).to(tl.int64) * stride_sbn + o_n * stride_sbn
+        p_sb = (
+            b_scale
+            + (i_n * BLOCK_N).to(tl.int64) * b_scale_pitch.column
+            + o_n * b_scale_pitch.column
+        )
     elif B_SCALE == "blocks":
         # A tile lies within one block of columns.
-        p_sb = b_scale + (i_n * BLOCK_N // BLOCK).to(tl.int64) * stride_sbn
+        p_sb = b_scale + (i_n * BLOCK_N // BLOCK).to(tl.int64) * b_scale_pitch.column
 
     b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     # At least one pass: see portable/kernel.py.
@@ -132,8 +131,8 @@ def matmul_fp8(
             in_k = o_k < K - i_k * BLOCK_K
             b_a = tl.load(p_a, mask=in_m[:, None] & in_k[None, :], other=0 if DECODE else 0.0)
             b_b = tl.load(p_b, mask=in_k[:, None] & in_n[None, :], other=0 if DECODE else 0.0)
-            p_a += BLOCK_K * stride_ak
-            p_b += BLOCK_K * stride_bk
+            p_a += BLOCK_K * a_pitch.column
+            p_b += BLOCK_K * b_pitch.row
         if DECODE:
             b_a = decoded(b_a, FNUZ)
             b_b = decoded(b_b, FNUZ)
@@ -142,12 +141,16 @@ def matmul_fp8(
             in_scale = i_k * BLOCK_K < K
             b_part = tl.dot(b_a, b_b)
             if A_SCALE == "blocks":
-                b_sa = tl.load(p_sa + i_block * stride_sak, mask=in_m & in_scale, other=0.0)
+                b_sa = tl.load(
+                    p_sa + i_block * a_scale_pitch.column, mask=in_m & in_scale, other=0.0
+                )
                 if B_SCALE == "blocks":
-                    b_sa *= tl.load(p_sb + i_block * stride_sbk, mask=in_scale, other=0.0)
+                    b_sa *= tl.load(p_sb + i_block * b_scale_pitch.row, mask=in_scale, other=0.0)
                 b_c += b_part * b_sa[:, None]
             else:
-                b_c += b_part * tl.load(p_sb + i_block * stride_sbk, mask=in_scale, other=0.0)
+                b_c += b_part * tl.load(
+                    p_sb + i_block * b_scale_pitch.row, mask=in_scale, other=0.0
+                )
         elif PROMOTE:
             b_c += tl.dot(b_a, b_b)
         else:
@@ -159,23 +162,8 @@ def matmul_fp8(
         b_c *= tl.load(p_sb, mask=in_n, other=0.0)[None, :]
     # A large tile leaves the epilogue few registers, the error function fewer: parts in turn.
     PARTS: tl.constexpr = max(BLOCK_M * BLOCK_N // 16384, 2 if ACTIVATION == "gelu" else 1)
-    store_parts(
-        c,
-        bias,
-        residual,
-        b_c,
-        i_n * BLOCK_N,
-        in_m,
-        N,
-        stride_cm,
-        stride_cn,
-        stride_rm,
-        stride_rn,
-        HAS_BIAS,
-        HAS_RESIDUAL,
-        ACTIVATION,
-        PARTS,
-    )
+    epilogue = Epilogue(bias, residual, c_pitch, residual_pitch)
+    store_parts(c, b_c, i_n * BLOCK_N, in_m, N, epilogue, ACTIVATION, PARTS)
 
 
 def launch(
@@ -199,46 +187,19 @@ def launch(
         fnuz = a.dtype == torch.float8_e4m3fnuz
         if not native:
             a, b = a.view(torch.uint8), b.view(torch.uint8)
-        split = config.splits > 1
-        grid = (triton.cdiv(M, config.block_m) * triton.cdiv(N, config.block_n), config.splits)
-        a_rows = describable_rows(a, (config.block_m, config.block_k)) if config.tma else None
-        b_rows = describable_rows(b, (config.block_k, config.block_n)) if config.tma else None
-        tma = a_rows is not None and b_rows is not None
-        workspace = (config.splits, M, N)
-        c = torch.empty(workspace, dtype=torch.float32, device=a.device) if split else out
-        added = (None, None) if residual is None or split else residual.stride()
-        strides = (a.stride(), b.stride(), c.stride()[-2:], added)
+        grid, given = tiled(a, b, out, bias, activation, residual, config)
         noted(matmul_fp8, grid)(
-            a_rows if tma else a,
-            b_rows if tma else b,
-            c,
-            a_scale.values,
-            b_scale.values,
-            None if split else bias,
-            None if split else residual,
-            M,
-            N,
-            K,
-            *chain(*strides, a_scale.strides, b_scale.strides),
-            BLOCK_M=config.block_m,
-            BLOCK_N=config.block_n,
-            BLOCK_K=config.block_k,
-            GROUP_M=config.group_m,
+            **given,
+            a_scale=a_scale.values,
+            b_scale=b_scale.values,
+            a_scale_pitch=Pitch(*a_scale.strides),
+            b_scale_pitch=Pitch(*b_scale.strides),
             A_SCALE=a_scale.kind,
             B_SCALE=b_scale.kind,
-            HAS_BIAS=bias is not None and not split,
-            HAS_RESIDUAL=residual is not None and not split,
-            ACTIVATION="none" if split else activation or "none",
             DECODE=not native,
             FNUZ=fnuz,
             # While Hopper's fp8 products add, they keep 14 bits.
             PROMOTE=native and target.has_wgmma,
-            TMA=tma,
-            A_TRANSPOSED=tma and a.stride(1) != 1,
-            B_TRANSPOSED=tma and b.stride(1) != 1,
-            SPLIT=split,
-            FAR=far(config, *strides),
-            **config.options(),
         )
-        if split:
-            combine_splits.launch(c, out, bias, activation, residual)
+        if config.splits > 1:
+            combine_splits.launch(given["c"], out, bias, activation, residual)

@@ -13,10 +13,10 @@ import triton
 import triton.language as tl
 
 from kernels.device.products import add_product, sum_type
-from kernels.matmul.common.epilogue import tile_of_program
+from kernels.matmul.common.epilogue import Pitch, tile_of_program, wide_pitch
 from kernels.matmul.common.tuning import choose_grouped
 from kernels.runtime import targets
-from kernels.runtime.addressing import far, wide
+from kernels.runtime.addressing import far
 from kernels.runtime.launch import noted
 
 
@@ -51,13 +51,10 @@ def grouped_matmul_kernel(
     n_slots,
     N,
     K,
-    stride_am,
-    stride_ak,
+    a_pitch,
     stride_bg,
-    stride_bk,
-    stride_bn,
-    stride_cm,
-    stride_cn,
+    b_pitch,
+    c_pitch,
     STEPS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -68,9 +65,9 @@ def grouped_matmul_kernel(
     """One tile of one group's rows of C; zeros where a row belongs to no group. FAR: see
     portable/kernel.py."""
     if FAR:
-        stride_am, stride_ak = wide(stride_am), wide(stride_ak)
-        stride_bk, stride_bn = wide(stride_bk), wide(stride_bn)
-        stride_cm, stride_cn = wide(stride_cm), wide(stride_cn)
+        a_pitch = wide_pitch(a_pitch)
+        b_pitch = wide_pitch(b_pitch)
+        c_pitch = wide_pitch(c_pitch)
     i_slot, i_n = tile_of_program(tl.program_id(0), n_slots, tl.cdiv(N, BLOCK_N), GROUP_M)
     i_group = group_of_slot(offsets, i_slot, groups, total, STEPS, BLOCK_M)
     first = offset_of(offsets, i_group, total)
@@ -85,11 +82,11 @@ def grouped_matmul_kernel(
     o_k = tl.arange(0, BLOCK_K)
     in_m = o_m < last - row
     in_n = o_n < N - i_n * BLOCK_N
-    a += row.to(tl.int64) * stride_am
-    b += i_group.to(tl.int64) * stride_bg + (i_n * BLOCK_N).to(tl.int64) * stride_bn
+    a += row.to(tl.int64) * a_pitch.row
+    b += i_group.to(tl.int64) * stride_bg + (i_n * BLOCK_N).to(tl.int64) * b_pitch.column
     # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
-    p_a = a + (o_m[:, None] * stride_am + o_k[None, :] * stride_ak)
-    p_b = b + (o_k[:, None] * stride_bk + o_n[None, :] * stride_bn)
+    p_a = a + (o_m[:, None] * a_pitch.row + o_k[None, :] * a_pitch.column)
+    p_b = b + (o_k[:, None] * b_pitch.row + o_n[None, :] * b_pitch.column)
     b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=sum_type(a.dtype.element_ty))
     # At least one pass: see portable/kernel.py.
     depth = tl.where(multiplies, K, 0)
@@ -98,10 +95,10 @@ def grouped_matmul_kernel(
         b_a = tl.load(p_a, mask=in_m[:, None] & in_k[None, :], other=0.0)
         b_b = tl.load(p_b, mask=in_k[:, None] & in_n[None, :], other=0.0)
         b_c = add_product(b_c, b_a, b_b)
-        p_a += BLOCK_K * stride_ak
-        p_b += BLOCK_K * stride_bk
-    c += row.to(tl.int64) * stride_cm + (i_n * BLOCK_N).to(tl.int64) * stride_cn
-    p_c = c + (o_m[:, None] * stride_cm + o_n[None, :] * stride_cn)
+        p_a += BLOCK_K * a_pitch.column
+        p_b += BLOCK_K * b_pitch.row
+    c += row.to(tl.int64) * c_pitch.row + (i_n * BLOCK_N).to(tl.int64) * c_pitch.column
+    p_c = c + (o_m[:, None] * c_pitch.row + o_n[None, :] * c_pitch.column)
     tl.store(p_c, b_c.to(c.dtype.element_ty), mask=in_m[:, None] & in_n[None, :])
 
 
@@ -114,13 +111,10 @@ def grouped_weights_kernel(
     total,
     N,
     K,
-    stride_am,
-    stride_ak,
-    stride_dm,
-    stride_dn,
+    a_pitch,
+    dout_pitch,
     stride_bg,
-    stride_bk,
-    stride_bn,
+    b_pitch,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -130,9 +124,9 @@ def grouped_weights_kernel(
     """One tile, BLOCK_M of K by BLOCK_N, of ``a.T @ dout`` over the rows of one group, BLOCK_K of
     them at a time; zeros for an empty group. FAR: see portable/kernel.py."""
     if FAR:
-        stride_am, stride_ak = wide(stride_am), wide(stride_ak)
-        stride_dm, stride_dn = wide(stride_dm), wide(stride_dn)
-        stride_bk, stride_bn = wide(stride_bk), wide(stride_bn)
+        a_pitch = wide_pitch(a_pitch)
+        dout_pitch = wide_pitch(dout_pitch)
+        b_pitch = wide_pitch(b_pitch)
     n_tiles_k, n_tiles_n = tl.cdiv(K, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = n_tiles_k * n_tiles_n
     i_group = tl.program_id(0) // tiles
@@ -145,22 +139,22 @@ def grouped_weights_kernel(
     o_m = tl.arange(0, BLOCK_K)
     in_k = o_k < K - i_k * BLOCK_M
     in_n = o_n < N - i_n * BLOCK_N
-    a += first.to(tl.int64) * stride_am + (i_k * BLOCK_M).to(tl.int64) * stride_ak
-    dout += first.to(tl.int64) * stride_dm + (i_n * BLOCK_N).to(tl.int64) * stride_dn
+    a += first.to(tl.int64) * a_pitch.row + (i_k * BLOCK_M).to(tl.int64) * a_pitch.column
+    dout += first.to(tl.int64) * dout_pitch.row + (i_n * BLOCK_N).to(tl.int64) * dout_pitch.column
     # [BLOCK_M, BLOCK_K] of the transpose of a, [BLOCK_K, BLOCK_N]
-    p_a = a + (o_k[:, None] * stride_ak + o_m[None, :] * stride_am)
-    p_d = dout + (o_m[:, None] * stride_dm + o_n[None, :] * stride_dn)
+    p_a = a + (o_k[:, None] * a_pitch.column + o_m[None, :] * a_pitch.row)
+    p_d = dout + (o_m[:, None] * dout_pitch.row + o_n[None, :] * dout_pitch.column)
     b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=sum_type(a.dtype.element_ty))
     for i_m in range(0, tl.maximum(tl.cdiv(rows, BLOCK_K), 1)):
         in_m = o_m < rows - i_m * BLOCK_K
         b_a = tl.load(p_a, mask=in_k[:, None] & in_m[None, :], other=0.0)
         b_d = tl.load(p_d, mask=in_m[:, None] & in_n[None, :], other=0.0)
         b_c = add_product(b_c, b_a, b_d)
-        p_a += BLOCK_K * stride_am
-        p_d += BLOCK_K * stride_dm
-    db += i_group.to(tl.int64) * stride_bg + (i_k * BLOCK_M).to(tl.int64) * stride_bk
-    db += (i_n * BLOCK_N).to(tl.int64) * stride_bn
-    p_b = db + (o_k[:, None] * stride_bk + o_n[None, :] * stride_bn)
+        p_a += BLOCK_K * a_pitch.row
+        p_d += BLOCK_K * dout_pitch.row
+    db += i_group.to(tl.int64) * stride_bg + (i_k * BLOCK_M).to(tl.int64) * b_pitch.row
+    db += (i_n * BLOCK_N).to(tl.int64) * b_pitch.column
+    p_b = db + (o_k[:, None] * b_pitch.row + o_n[None, :] * b_pitch.column)
     tl.store(p_b, b_c.to(db.dtype.element_ty), mask=in_k[:, None] & in_n[None, :])
 
 
@@ -183,9 +177,10 @@ def launch(
             n_slots,
             N,
             K,
-            *a.stride(),
-            *b.stride(),
-            *out.stride(),
+            Pitch(*a.stride()),
+            b.stride(0),
+            Pitch(*b.stride()[1:]),
+            Pitch(*out.stride()),
             STEPS=groups.bit_length(),
             FAR=far(config, a.stride(), b.stride()[1:], out.stride()),
             BLOCK_M=config.block_m,
@@ -214,9 +209,10 @@ def launch_weights(
             total,
             N,
             K,
-            *a.stride(),
-            *dout.stride(),
-            *out.stride(),
+            Pitch(*a.stride()),
+            Pitch(*dout.stride()),
+            out.stride(0),
+            Pitch(*out.stride()[1:]),
             FAR=far(config, a.stride()[::-1], dout.stride(), out.stride()[1:]),
             BLOCK_M=config.block_m,
             BLOCK_N=config.block_n,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from typing import Any
 
 import torch
 import triton
@@ -11,10 +11,16 @@ from triton.language.extra.cuda import gdc_launch_dependents
 
 from kernels.device.products import add_product, nearest_tf32, sum_type
 from kernels.matmul.common import combine_splits
-from kernels.matmul.common.epilogue import store_parts, tile_of_program
-from kernels.matmul.common.tuning import choose
+from kernels.matmul.common.epilogue import (
+    Epilogue,
+    Pitch,
+    store_parts,
+    tile_of_program,
+    wide_pitch,
+)
+from kernels.matmul.common.tuning import MatmulConfig, choose
 from kernels.runtime import targets
-from kernels.runtime.addressing import far, wide
+from kernels.runtime.addressing import far
 from kernels.runtime.descriptors import TensorDescriptor, describable
 from kernels.runtime.launch import noted
 
@@ -29,20 +35,14 @@ def matmul_kernel(
     M,
     N,
     K,
-    stride_am,
-    stride_ak,
-    stride_bk,
-    stride_bn,
-    stride_cm,
-    stride_cn,
-    stride_rm,
-    stride_rn,
+    a_pitch,
+    b_pitch,
+    c_pitch,
+    residual_pitch,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-    HAS_RESIDUAL: tl.constexpr,
     ACTIVATION: tl.constexpr,
     PRECISION: tl.constexpr,
     TMA: tl.constexpr,
@@ -59,34 +59,34 @@ def matmul_kernel(
     if EARLY:
         gdc_launch_dependents()
     if FAR:
-        stride_am, stride_ak = wide(stride_am), wide(stride_ak)
-        stride_bk, stride_bn = wide(stride_bk), wide(stride_bn)
-        stride_cm, stride_cn = wide(stride_cm), wide(stride_cn)
-        if HAS_RESIDUAL:
-            stride_rm, stride_rn = wide(stride_rm), wide(stride_rn)
+        a_pitch = wide_pitch(a_pitch)
+        b_pitch = wide_pitch(b_pitch)
+        c_pitch = wide_pitch(c_pitch)
+        if residual is not None:
+            residual_pitch = wide_pitch(residual_pitch)
     i_m, i_n = tile_of_program(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits, unless FAR.
     if SPLIT:
         steps = tl.cdiv(tl.cdiv(K, BLOCK_K), tl.num_programs(1))
         first_k = tl.program_id(1) * steps
         c += tl.program_id(1).to(tl.int64) * M * N
-    c += (i_m * BLOCK_M).to(tl.int64) * stride_cm
-    if HAS_RESIDUAL:
-        residual += (i_m * BLOCK_M).to(tl.int64) * stride_rm
+    c += (i_m * BLOCK_M).to(tl.int64) * c_pitch.row
+    if residual is not None:
+        residual += (i_m * BLOCK_M).to(tl.int64) * residual_pitch.row
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
     o_k = tl.arange(0, BLOCK_K)
     in_m = o_m < M - i_m * BLOCK_M
     in_n = o_n < N - i_n * BLOCK_N
     if not TMA:
-        a += (i_m * BLOCK_M).to(tl.int64) * stride_am
-        b += (i_n * BLOCK_N).to(tl.int64) * stride_bn
+        a += (i_m * BLOCK_M).to(tl.int64) * a_pitch.row
+        b += (i_n * BLOCK_N).to(tl.int64) * b_pitch.column
         # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
-        p_a = a + (o_m[:, None] * stride_am + o_k[None, :] * stride_ak)
-        p_b = b + (o_k[:, None] * stride_bk + o_n[None, :] * stride_bn)
+        p_a = a + (o_m[:, None] * a_pitch.row + o_k[None, :] * a_pitch.column)
+        p_b = b + (o_k[:, None] * b_pitch.row + o_n[None, :] * b_pitch.column)
         if SPLIT:
-            p_a += (first_k * BLOCK_K).to(tl.int64) * stride_ak
-            p_b += (first_k * BLOCK_K).to(tl.int64) * stride_bk
+            p_a += (first_k * BLOCK_K).to(tl.int64) * a_pitch.column
+            p_b += (first_k * BLOCK_K).to(tl.int64) * b_pitch.row
 
     if TMA or PRECISION == "tf32":
         b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
@@ -113,8 +113,8 @@ def matmul_kernel(
             in_k = o_k < K - i_k * BLOCK_K
             b_a = tl.load(p_a, mask=in_m[:, None] & in_k[None, :], other=0.0)
             b_b = tl.load(p_b, mask=in_k[:, None] & in_n[None, :], other=0.0)
-            p_a += BLOCK_K * stride_ak
-            p_b += BLOCK_K * stride_bk
+            p_a += BLOCK_K * a_pitch.column
+            p_b += BLOCK_K * b_pitch.row
         if PRECISION == "tf32":
             b_c = tl.dot(nearest_tf32(b_a), nearest_tf32(b_b), b_c, input_precision="tf32")
         else:
@@ -127,26 +127,59 @@ def matmul_kernel(
         max(BLOCK_M * BLOCK_N // 16384, 2)
         if ACTIVATION == "gelu"
         else max(BLOCK_M * BLOCK_N // 32768, 1)
-        if HAS_RESIDUAL
+        if residual is not None
         else 1
     )
-    store_parts(
-        c,
-        bias,
-        residual,
-        b_c,
-        i_n * BLOCK_N,
-        in_m,
-        N,
-        stride_cm,
-        stride_cn,
-        stride_rm,
-        stride_rn,
-        HAS_BIAS,
-        HAS_RESIDUAL,
-        ACTIVATION,
-        PARTS,
-    )
+    epilogue = Epilogue(bias, residual, c_pitch, residual_pitch)
+    store_parts(c, b_c, i_n * BLOCK_N, in_m, N, epilogue, ACTIVATION, PARTS)
+
+
+def tiled(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    residual: torch.Tensor | None,
+    config: MatmulConfig,
+) -> tuple[tuple[int, int], dict[str, Any]]:
+    """The grid, and by name what kernels of tiles take: ``c`` is ``out`` unless K is split. What is
+    added, and the activation, come after the parts."""
+    M, N = out.shape
+    c, split = out, config.splits > 1
+    if split:
+        c = torch.empty((config.splits, M, N), dtype=torch.float32, device=a.device)
+        bias, activation, residual = None, None, None
+    a_rows = describable_rows(a, (config.block_m, config.block_k)) if config.tma else None
+    b_rows = describable_rows(b, (config.block_k, config.block_n)) if config.tma else None
+    tma = a_rows is not None and b_rows is not None
+    added = (None, None) if residual is None else residual.stride()
+    strides = (a.stride(), b.stride(), c.stride()[-2:], added)
+    names = ("a_pitch", "b_pitch", "c_pitch", "residual_pitch")
+    given: dict[str, Any] = {
+        "a": a_rows if tma else a,
+        "b": b_rows if tma else b,
+        "c": c,
+        "bias": bias,
+        "residual": residual,
+        "M": M,
+        "N": N,
+        "K": a.shape[1],
+        **{name: Pitch(*one) for name, one in zip(names, strides, strict=True)},
+        "BLOCK_M": config.block_m,
+        "BLOCK_N": config.block_n,
+        "BLOCK_K": config.block_k,
+        "GROUP_M": config.group_m,
+        "ACTIVATION": activation or "none",
+        "TMA": tma,
+        "A_TRANSPOSED": tma and a.stride(1) != 1,
+        "B_TRANSPOSED": tma and b.stride(1) != 1,
+        "SPLIT": split,
+        "FAR": far(config, *strides),
+        **config.options(),
+    }
+    tiles = triton.cdiv(M, config.block_m) * triton.cdiv(N, config.block_n)
+    return (tiles, config.splits), given
 
 
 def launch(
@@ -159,49 +192,20 @@ def launch(
     residual: torch.Tensor | None = None,
 ) -> None:
     """``out = activation(a @ b + bias) + residual`` for checked arguments."""
-    M, K = a.shape
-    N = b.shape[1]
     with targets.on_device_of(a):
         target = targets.current()
         use_tf32 = allow_tf32 and a.dtype == torch.float32 and target.has_tf32
+        (M, K), N = a.shape, b.shape[1]
         config = choose(target, M, N, K, a.dtype, use_tf32=use_tf32)
+        grid, given = tiled(a, b, out, bias, activation, residual, config)
         split = config.splits > 1
-        grid = (triton.cdiv(M, config.block_m) * triton.cdiv(N, config.block_n), config.splits)
-        a_rows = describable_rows(a, (config.block_m, config.block_k)) if config.tma else None
-        b_rows = describable_rows(b, (config.block_k, config.block_n)) if config.tma else None
-        tma = a_rows is not None and b_rows is not None
-        workspace = (config.splits, M, N)
-        c = torch.empty(workspace, dtype=torch.float32, device=a.device) if split else out
-        added = (None, None) if residual is None or split else residual.stride()
-        strides = (a.stride(), b.stride(), c.stride()[-2:], added)
         noted(matmul_kernel, grid if split else grid[:1])(
-            a_rows if tma else a,
-            b_rows if tma else b,
-            c,
-            None if split else bias,
-            None if split else residual,
-            M,
-            N,
-            K,
-            *chain(*strides),
-            BLOCK_M=config.block_m,
-            BLOCK_N=config.block_n,
-            BLOCK_K=config.block_k,
-            GROUP_M=config.group_m,
-            HAS_BIAS=bias is not None and not split,
-            HAS_RESIDUAL=residual is not None and not split,
-            ACTIVATION="none" if split else activation or "none",
+            **given,
             PRECISION="tf32" if use_tf32 else "ieee",
-            TMA=tma,
-            A_TRANSPOSED=tma and a.stride(1) != 1,
-            B_TRANSPOSED=tma and b.stride(1) != 1,
-            SPLIT=split,
             EARLY=split and target.overlaps_launches,
-            FAR=far(config, *strides),
-            **config.options(),
         )
         if split:
-            combine_splits.launch(c, out, bias, activation, residual)
+            combine_splits.launch(given["c"], out, bias, activation, residual)
 
 
 def describable_rows(matrix: torch.Tensor, block: tuple[int, int]) -> TensorDescriptor | None:

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.matmul.common.epilogue import store_tile
+from kernels.matmul.common.epilogue import Epilogue, Pitch, store_tile
 from kernels.matmul.common.tuning import OneRowConfig
 from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT
@@ -34,8 +34,6 @@ def one_row_kernel(
     stride_rn,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    HAS_BIAS: tl.constexpr,
-    HAS_RESIDUAL: tl.constexpr,
     ACTIVATION: tl.constexpr,
 ):
     """BLOCK_N values of c, (1, N), from a: (1, K) and b: (K, N), which lies along K."""
@@ -57,22 +55,9 @@ def one_row_kernel(
         b_sum += b_b.to(tl.float32) * b_a.to(tl.float32)[None, :]
         p_a += BLOCK_K * stride_ak
         p_b += BLOCK_K
-    store_tile(
-        c,
-        bias,
-        residual,
-        tl.sum(b_sum, 1)[None, :],
-        o_first,
-        tl.full([1], 1, tl.int1),
-        N,
-        0,
-        stride_cn,
-        0,
-        stride_rn,
-        HAS_BIAS,
-        HAS_RESIDUAL,
-        ACTIVATION,
-    )
+    epilogue = Epilogue(bias, residual, Pitch(0, stride_cn), Pitch(0, stride_rn))
+    b_c = tl.sum(b_sum, 1)[None, :]
+    store_tile(c, b_c, o_first, tl.full([1], 1, tl.int1), N, epilogue, ACTIVATION)
 
 
 def launch(
@@ -104,8 +89,6 @@ def launch(
             residual.stride(1) if residual is not None else None,
             BLOCK_N=config.block_n,
             BLOCK_K=min(config.block_k, max(16, triton.next_power_of_2(K))),
-            HAS_BIAS=bias is not None,
-            HAS_RESIDUAL=residual is not None,
             ACTIVATION=activation or "none",
             num_warps=config.num_warps,
         )
