@@ -10,7 +10,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
-from triton.language.core import _aggregate as aggregate
+
+from kernels.device.aggregates import aggregate
 
 ROWS = gl.constexpr(64)  # that one warpgroup accumulates: the M of wgmma
 
@@ -22,12 +23,6 @@ class Cursor:
     stage: gl.tensor
     phase: gl.tensor
     STAGES: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(self, stage, phase, STAGES):
-        self.stage = stage
-        self.phase = phase
-        self.STAGES = gl.constexpr(STAGES)
 
     @gluon.jit
     def next(self):
@@ -49,13 +44,6 @@ class Ring:
     full: gl.shared_memory_descriptor
     empty: gl.shared_memory_descriptor
     STAGES: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(self, memory, full, empty, STAGES):
-        self.memory = memory
-        self.full = full
-        self.empty = empty
-        self.STAGES = gl.constexpr(STAGES)
 
     @gluon.jit
     def first_to_fill(self):
@@ -124,9 +112,10 @@ def meet(OPERATION: gl.constexpr, NUMBER: gl.constexpr):
     gl.inline_asm_elementwise(ASM, "=r,r", [nothing], dtype=gl.int32, is_pure=False, pack=1)
 
 
-def registers(consumers: int) -> tuple[int, int]:
-    """Registers a thread of a consumer and of the producer may use."""
-    return (160, 32) if consumers == 3 else (240, 24)
+def registers(consumers: int) -> dict[str, int]:
+    """Registers a thread of a consumer and of the producer may use, as kernels take them."""
+    consumer, producer = (160, 32) if consumers == 3 else (240, 24)
+    return {"CONSUMER_REGISTERS": consumer, "PRODUCER_REGISTERS": producer}
 
 
 @lru_cache

@@ -12,6 +12,7 @@ import triton
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
 
+from . import targets
 from .launch import VERSIONS, forget
 
 COMPILE_ERRORS = (CompilationError, OutOfResources, PTXASError)
@@ -21,6 +22,24 @@ FAILED_PASSES = ("PassManager::run failed", "failed to translate module to LLVM 
 TESTED = VERSIONS
 
 _given_up: set[str] = set()
+
+
+def specialised(
+    name: str, takes: Callable[[ModuleType], bool], run: Callable[[ModuleType], None]
+) -> bool:
+    """Whether kernels for this architecture served a problem.
+
+    Args:
+        name: The module that holds them, below this package.
+        takes: Whether that module takes the problem.
+        run: Launches its kernels.
+
+    Returns:
+        False where the current target has no such kernels, they do not take the problem, or they
+        do not compile. The portable ones serve then.
+    """
+    module = load(name) if targets.current().has_wgmma else None
+    return module is not None and takes(module) and serves(name, run, module)
 
 
 def serves(name: str, launch: Callable[..., None], *args: Any, **kwargs: Any) -> bool:

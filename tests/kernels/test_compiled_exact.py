@@ -40,7 +40,8 @@ class Everything(AttentionWorkload):
         import torch
 
         from kernels.attention.common.options import Options
-        from kernels.attention.portable.backward import heavy_rows as backward_exact
+        from kernels.attention.common.problem import Given, Mask, Problem
+        from kernels.attention.portable.backward import heavy_rows
 
         q, k, v = (inputs[name] for name in "qkv")
 
@@ -60,8 +61,8 @@ class Everything(AttentionWorkload):
             block_columns=128,
         )
         lse = empty(self.B, self.H, self.S)
-        masks: dict[str, Any] = {"causal": True, "causal_offset": 0, "left_offset": -256}
-        return backward_exact.launch(q, lse, q, k, v, q, lse, **masks, scale=0.1, options=options)
+        problem = Problem(q, k, v, Mask(True, 0, -256), 0.1, None, options)
+        return heavy_rows.launch(problem, Given(q, lse, q, lse))
 
 
 SHAPE: dict[str, Any] = {"group": "test", "dtype": "bf16", "B": 2, "S": 2048, "H": 8}

@@ -145,12 +145,12 @@ host_sync = Plant(
     (
         Edit(
             "kernels/attention/decode/launch.py",
-            "            seen = cache.capacity if left is None else"
+            "        seen = cache.capacity if left is None else"
             " min(cache.capacity, seqlen_q + right - left)\n",
-            "            seen = cache.capacity if left is None else"
+            "        seen = cache.capacity if left is None else"
             " min(cache.capacity, seqlen_q + right - left)\n"
-            "            if cache.seqlens is not None:\n"
-            "                seen = min(seen, max(1, int(cache.seqlens.max())))\n",
+            "        if cache.seqlens is not None:\n"
+            "            seen = min(seen, max(1, int(cache.seqlens.max())))\n",
         ),
     ),
     "waits for the GPU",

@@ -68,10 +68,12 @@ second_launch = Plant(
     (
         Edit(
             "kernels/matmul/operators/dense.py",
-            "hopper.launch, a, b, out, bias, activation, **added)\n        ):\n",
-            "hopper.launch, a, b, out, bias, None, **added)\n        ):\n"
-            "            if activation:\n"
-            "                out.copy_(getattr(torch.nn.functional, activation)(out))\n",
+            "hopper.launch(a, b, out, bias, activation, **added),\n        ):\n"
+            "            portable.launch(a, b, out, bias, activation, allow_tf32, residual)\n",
+            "hopper.launch(a, b, out, bias, None, **added),\n        ):\n"
+            "            portable.launch(a, b, out, bias, activation, allow_tf32, residual)\n"
+            "        elif activation:\n"
+            "            out.copy_(getattr(torch.nn.functional, activation)(out))\n",
         ),
     ),
     "launches a call instead of",
@@ -86,8 +88,8 @@ lost_tma = Plant(
         # No large tile but fp8's is the portable kernel's on Hopper otherwise.
         Edit(
             "kernels/matmul/operators/dense.py",
-            "        takes_residual = residual is None or not in_tf32\n",
-            "        takes_residual = residual is None\n",
+            "        if (in_tf32 and added) or not backends.specialised(\n",
+            "        if added or not backends.specialised(\n",
         ),
         Edit(
             "kernels/matmul/common/tuning.py",

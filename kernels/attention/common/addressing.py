@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any, NamedTuple
 
-from kernels.runtime.addressing import LIMIT, SMALL
+import torch
+import triton
+
+from kernels.runtime.addressing import LIMIT, SMALL, wide
 
 # No tile of the portable kernels has more rows, nor does a loop advance by more.
 MOST_ROWS = 128
+
+
+class Strides(NamedTuple):
+    """Of (batch, rows, heads, dim), as ``stride()`` has them; one argument of a kernel."""
+
+    batch: Any
+    row: Any
+    head: Any
+    column: Any
+
+
+class HeadStrides(NamedTuple):
+    """Of what is one of each head: a number, a list (row), or a matrix (row, column)."""
+
+    batch: Any
+    head: Any
+    row: Any = None
+    column: Any = None
+
+
+@triton.jit
+def wide_columns(strides):
+    """With a stride of columns whose products with offsets have 64 bits."""
+    return Strides(strides.batch, strides.row, strides.head, wide(strides.column))
+
+
+@triton.jit
+def wide_rows(strides):
+    """The same, and of rows."""
+    return Strides(strides.batch, wide(strides.row), strides.head, wide(strides.column))
 
 
 def spans(tensor: torch.Tensor, rows: int = MOST_ROWS) -> bool:

@@ -10,6 +10,8 @@ import triton.language as tl
 
 from kernels.runtime.launch import noted
 
+from .addressing import HeadStrides
+
 
 @triton.jit
 def list_blocks(
@@ -89,4 +91,4 @@ def listed(
             num_warps=1,
         )
     by_batch, by_head = (0 if found.shape[axis] == 1 else found.stride(axis) for axis in (0, 1))
-    return found, by_batch, by_head, found.stride(2), own, span
+    return found, HeadStrides(by_batch, by_head, found.stride(2)), own, span

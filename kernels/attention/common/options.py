@@ -11,7 +11,7 @@ import torch
 from kernels.runtime import checks
 from kernels.runtime.addressing import near
 
-from .addressing import near_bias
+from .addressing import HeadStrides, near_bias
 from .block_masks import listed
 
 
@@ -86,7 +86,7 @@ class Options:
     def arguments(self, scale: float, scores: tuple[int, int, int, int]) -> tuple[Any, ...]:
         """Of every kernel, from ``factor`` on, for ``scores`` of this shape."""
         slopes = near(self.slopes)
-        strides = (None, None) if slopes is None else slopes.stride()
+        strides = HeadStrides(*((None, None) if slopes is None else slopes.stride()))
         bias = None if self.bias is None else near_bias(self.bias, scores)
         bias_strides = (None,) * 4 if bias is None else bias.expand(scores).stride()
         hides = bias is not None and bias.dtype == torch.bool
@@ -98,12 +98,12 @@ class Options:
             scale if self.modifies else None,
             self.softcap,
             slopes,
-            *strides,
+            strides,
             self.sinks,
             *chances,
             # Viewed here, inside of the operator: inductor cannot view bool as another type.
             bias.view(torch.uint8) if bias is not None and hides else bias,
-            *bias_strides,
+            HeadStrides(*bias_strides),
         )
 
     def listed(
@@ -112,7 +112,7 @@ class Options:
         """Of every kernel, from ``blocks`` on: for one that owns queries, or keys."""
         mask, rows, columns = self.block_mask, self.block_rows, self.block_columns
         if mask is None or rows is None or columns is None:
-            return (None,) * 6
+            return None, HeadStrides(None, None), None, None
         return listed(mask, rows, columns, causal_offset, left_offset, owns_keys=owns_keys)
 
 

@@ -7,16 +7,15 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents
 
-from kernels.attention.common.addressing import spans
+from kernels.attention.common.addressing import Strides, spans, wide_columns
 from kernels.attention.common.columns import padded
 from kernels.attention.common.numerics import e4m3
 from kernels.attention.common.numerics.e4m3 import narrowed
 from kernels.runtime import targets
-from kernels.runtime.addressing import wide
 from kernels.runtime.launch import noted
 
 from .cache import Cache, keys_in_cache, owners
-from .rotary import Rotary, load_rotated
+from .rotary import AngleStrides, Rotary, load_rotated
 
 ROWS = 16
 # Entries of packed sequences' bounds that are read at a time.
@@ -38,32 +37,16 @@ def kvcache_append(
     table,
     cu_new,
     length,
-    stride_kb,
-    stride_ks,
-    stride_kh,
-    stride_kd,
-    stride_vb,
-    stride_vs,
-    stride_vh,
-    stride_vd,
-    stride_kcb,
-    stride_kcs,
-    stride_kch,
-    stride_kcd,
-    stride_vcb,
-    stride_vcs,
-    stride_vch,
-    stride_vcd,
+    k_strides,
+    v_strides,
+    k_cache_strides,
+    v_cache_strides,
     stride_l,
     stride_i,
-    stride_tb,
-    stride_tp,
+    table_strides,
     stride_k_scale,
     stride_v_scale,
-    stride_cs,
-    stride_cd,
-    stride_ss,
-    stride_sd,
+    angle_strides,
     kv_heads,
     tokens,
     batch,
@@ -87,8 +70,8 @@ def kvcache_append(
     are bytes of e4m3 (of flavour fn or fnuz), and hold what comes divided by its scale. FAR:
     columns may lie so far apart that 32 bits do not count them."""
     if FAR:
-        stride_kd, stride_kcd = wide(stride_kd), wide(stride_kcd)
-        stride_vd, stride_vcd = wide(stride_vd), wide(stride_vcd)
+        k_strides, k_cache_strides = wide_columns(k_strides), wide_columns(k_cache_strides)
+        v_strides, v_cache_strides = wide_columns(v_strides), wide_columns(v_cache_strides)
     if EARLY:
         gdc_launch_dependents()
     n_rows = tokens * kv_heads
@@ -110,7 +93,11 @@ def kvcache_append(
     in_rows = in_rows & (o_key < capacity)
 
     if table is not None:
-        p_page = table + i_owner.to(tl.int64) * stride_tb + o_key // page_size * stride_tp
+        p_page = (
+            table
+            + i_owner.to(tl.int64) * table_strides.row
+            + o_key // page_size * table_strides.column
+        )
         o_block = tl.load(p_page, mask=in_rows, other=0).to(tl.int64)
         o_place = o_key % page_size
     else:
@@ -121,32 +108,34 @@ def kvcache_append(
         o_place = o_key
 
     o_d = tl.arange(0, BLOCK_D)
-    k += i_b.to(tl.int64) * stride_kb
-    rows = k + o_token * stride_ks + o_head * stride_kh
+    k += i_b.to(tl.int64) * k_strides.batch
+    rows = k + o_token * k_strides.row + o_head * k_strides.head
     # [BLOCK_R, BLOCK_D]
     mask = in_rows[:, None] & (o_d < HEAD_DIM)[None, :]
     if ROTARY:
         b_k = load_rotated(
-            rows, o_key, in_rows, cos, sin, stride_kd, stride_cs, stride_cd, stride_ss, stride_sd,
-            HEAD_DIM, BLOCK_D, ROTARY, INTERLEAVED,
+            rows, o_key, in_rows, cos, sin, k_strides.column, angle_strides, HEAD_DIM, BLOCK_D,
+            ROTARY, INTERLEAVED,
         )  # fmt: skip
     else:
-        b_k = tl.load(rows[:, None] + o_d[None, :] * stride_kd, mask=mask, other=0.0)
-    p_k = k_cache + o_block * stride_kcb + o_place * stride_kcs + o_head * stride_kch
-    p_k = p_k[:, None] + o_d[None, :] * stride_kcd
+        b_k = tl.load(rows[:, None] + o_d[None, :] * k_strides.column, mask=mask, other=0.0)
+    p_k = k_cache + o_block * k_cache_strides.batch + o_place * k_cache_strides.row
+    p_k += o_head * k_cache_strides.head
+    p_k = p_k[:, None] + o_d[None, :] * k_cache_strides.column
     if FP8 != "":
         b_k = quantised(b_k, k_scale, o_head, stride_k_scale, FP8)
     tl.store(p_k, b_k.to(k_cache.dtype.element_ty), mask=mask)
 
     o_dv = tl.arange(0, BLOCK_DV)
-    v += i_b.to(tl.int64) * stride_vb
-    rows = v + o_token * stride_vs + o_head * stride_vh
+    v += i_b.to(tl.int64) * v_strides.batch
+    rows = v + o_token * v_strides.row + o_head * v_strides.head
     mask = in_rows[:, None] & (o_dv < HEAD_DIM_V)[None, :]
-    b_v = tl.load(rows[:, None] + o_dv[None, :] * stride_vd, mask=mask, other=0.0)
-    p_v = v_cache + o_block * stride_vcb + o_place * stride_vcs + o_head * stride_vch
+    b_v = tl.load(rows[:, None] + o_dv[None, :] * v_strides.column, mask=mask, other=0.0)
+    p_v = v_cache + o_block * v_cache_strides.batch + o_place * v_cache_strides.row
+    p_v += o_head * v_cache_strides.head
     if FP8 != "":
         b_v = quantised(b_v, v_scale, o_head, stride_v_scale, FP8)
-    tl.store(p_v[:, None] + o_dv[None, :] * stride_vcd, b_v, mask=mask)
+    tl.store(p_v[:, None] + o_dv[None, :] * v_cache_strides.column, b_v, mask=mask)
 
 
 @triton.jit
@@ -186,13 +175,13 @@ def launch(
             cache.table,
             cu_new,
             cache.length,
-            *k.stride(),
-            *v.stride(),
-            *cache.k.stride(),
-            *cache.v.stride(),
+            Strides(*k.stride()),
+            Strides(*v.stride()),
+            Strides(*cache.k.stride()),
+            Strides(*cache.v.stride()),
             *cache.strides,
             *cache.scale_strides,
-            *(rotary.strides if rotary else (None,) * 4),
+            rotary.strides if rotary else AngleStrides(),
             kv_heads,
             tokens,
             None if cu_new is None else cu_new.numel() - 1,

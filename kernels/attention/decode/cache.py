@@ -4,10 +4,18 @@ queries are."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
+
+
+class TableStrides(NamedTuple):
+    """Of the table of pages: from a sequence to the next, and from a page."""
+
+    row: Any = None
+    column: Any = None
 
 
 @dataclass(frozen=True)
@@ -37,12 +45,12 @@ class Cache:
         return self.k.shape[1] * (1 if self.table is None else self.table.shape[1])
 
     @property
-    def strides(self) -> tuple[int | None, ...]:
-        """Of seqlens, of batch_idx and the two of table."""
+    def strides(self) -> tuple[int | None, int | None, TableStrides]:
+        """Of seqlens, of batch_idx and of table."""
         return (
             None if self.seqlens is None else self.seqlens.stride(0),
             None if self.batch_idx is None else self.batch_idx.stride(0),
-            *((None, None) if self.table is None else self.table.stride()),
+            TableStrides() if self.table is None else TableStrides(*self.table.stride()),
         )
 
     @property
@@ -66,6 +74,10 @@ class Cache:
     def pairs(self) -> tuple[torch.Tensor, torch.Tensor]:
         """An fp8 cache as integers of 16 bits."""
         return self.k.view(torch.int16), self.v.view(torch.int16)
+
+    @property
+    def pad_stride(self) -> int | None:
+        return None if self.leftpad is None else self.leftpad.stride(0)
 
     @property
     def scale_strides(self) -> tuple[int | None, ...]:
@@ -128,9 +140,9 @@ def queries_of(cu_q, i_b, seqlen_q):
 
 
 @triton.jit
-def row_of(cu_q, i_b, first, stride_b, stride_s):
+def row_of(cu_q, i_b, first, strides):
     """How far the first query of sequence ``i_b`` is, or its output."""
-    return i_b.to(tl.int64) * stride_b if cu_q is None else first.to(tl.int64) * stride_s
+    return i_b.to(tl.int64) * strides.batch if cu_q is None else first.to(tl.int64) * strides.row
 
 
 @triton.jit

@@ -13,7 +13,9 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
+from kernels.attention.common.addressing import Strides
 from kernels.attention.common.columns import padded
+from kernels.attention.common.numerics.constants import TO_BASE_2, TO_BASE_E
 from kernels.attention.common.scores import finite
 from kernels.runtime.launch import noted
 
@@ -39,10 +41,10 @@ def finished(b_out, b_max, b_divisor, b_sum, b_sink, NATURAL: tl.constexpr):
     if NATURAL:  # a logarithm rounded to fp32 would err as much as the result's own rounding
         b_lse = (b_max.to(tl.float64) + tl.log(b_sum.to(tl.float64))).to(tl.float32)
     else:
-        b_lse = (b_max + tl.log2(b_sum)) * 0.6931471805599453
+        b_lse = (b_max + tl.log2(b_sum)) * TO_BASE_E
     if b_sink is not None and not NATURAL:
         # log2(e) and back may round it.
-        alone = (b_max == b_sink * 1.4426950408889634) & (b_sum == 1.0)
+        alone = (b_max == b_sink * TO_BASE_2) & (b_sum == 1.0)
         b_lse = tl.where(alone, b_sink, b_lse)
     return b_out, tl.where(b_sum == 0.0, float("-inf"), b_lse)
 
@@ -55,10 +57,7 @@ def attention_kvcache_combine(
     lse,
     sinks,
     cu_q,
-    stride_ob,
-    stride_os,
-    stride_oh,
-    stride_od,
+    out_strides,
     kv_heads,
     seqlen_q,
     tokens,
@@ -120,10 +119,10 @@ def attention_kvcache_combine(
     else:
         o_lse = (i_b * kv_heads * GROUP + o_head).to(tl.int64) * seqlen_q + o_token
     tl.store(lse + o_lse, row_lse, mask=in_r & (tl.program_id(1) == 0))
-    out += row_of(cu_q, i_b, o_first_q, stride_ob, stride_os)
-    o_out = o_token.to(tl.int64) * stride_os + o_head.to(tl.int64) * stride_oh
+    out += row_of(cu_q, i_b, o_first_q, out_strides)
+    o_out = o_token.to(tl.int64) * out_strides.row + o_head.to(tl.int64) * out_strides.head
     tl.store(
-        out + o_out[:, None] + o_dv[None, :] * stride_od,
+        out + o_out[:, None] + o_dv[None, :] * out_strides.column,
         b_out.to(out.dtype.element_ty),
         mask=in_r[:, None] & in_dv[None, :],
     )
@@ -178,7 +177,7 @@ def launch(
         lse,
         sinks,
         cu_q,
-        *out.stride(),
+        Strides(*out.stride()),
         out.shape[2] // group,
         rows // group,
         None if cu_q is None else out.shape[1],

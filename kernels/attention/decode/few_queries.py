@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from kernels.runtime import targets
@@ -62,17 +60,7 @@ def launch(
 ) -> None:
     """As ``forward.launch`` without options; k and v are a cache that is full."""
     aligned = k.shape[1] - q.shape[1]  # what decoding counts from
-    plain: dict[str, Any] = dict.fromkeys(("rotary", "softcap", "slopes", "sinks"))
-    kvcache_launch.launch(
-        q,
-        Cache(k, v, None, k.shape[1], None, None, None, None),
-        out,
-        lse,
-        added=0,
-        causal=causal,
-        right=causal_offset - aligned,
-        left=None if left_offset is None else left_offset - aligned,
-        scale=scale,
-        num_splits=0,
-        **plain,
-    )
+    left = None if left_offset is None else left_offset - aligned
+    asked = kvcache_launch.Decoding(causal, causal_offset - aligned, left, scale)
+    cache = Cache(k, v, None, k.shape[1], None, None, None, None)
+    kvcache_launch.launch(q, cache, out, lse, asked)

@@ -10,11 +10,12 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from kernels.attention.common.addressing import wide_columns, wide_rows
+from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.e4m3 import both_widened, in_fp16, widened
 from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.scores import finite, tanh
 from kernels.device.products import add_product, loaded_as_fp32, sum_type
-from kernels.runtime.addressing import wide
 
 from .cache import (
     added_to,
@@ -55,35 +56,18 @@ def attention_kvcache(
     cu_new,
     length,
     added,
-    stride_qb,
-    stride_qs,
-    stride_qh,
-    stride_qd,
-    stride_kb,
-    stride_ks,
-    stride_kh,
-    stride_kd,
-    stride_vb,
-    stride_vs,
-    stride_vh,
-    stride_vd,
-    stride_ob,
-    stride_os,
-    stride_oh,
-    stride_od,
+    q_strides,
+    k_strides,
+    v_strides,
+    out_strides,
     stride_l,
     stride_i,
-    stride_tb,
-    stride_tp,
+    table_strides,
     stride_k_scale,
     stride_v_scale,
     stride_pad,
-    stride_slope_b,
-    stride_slope_h,
-    stride_cs,
-    stride_cd,
-    stride_ss,
-    stride_sd,
+    slope_strides,
+    angle_strides,
     positions,
     kv_heads,
     splits,
@@ -136,9 +120,8 @@ def attention_kvcache(
     offsets within a block of keys, or among columns, need 64 bits.
     """
     if FAR:
-        stride_qd = wide(stride_qd)
-        stride_ks, stride_kd = wide(stride_ks), wide(stride_kd)
-        stride_vs, stride_vd = wide(stride_vs), wide(stride_vd)
+        q_strides = wide_columns(q_strides)
+        k_strides, v_strides = wide_rows(k_strides), wide_rows(v_strides)
     if AFTER:
         gdc_wait()
     if EARLY:
@@ -194,35 +177,34 @@ def attention_kvcache(
     o_head = i_kv * GROUP + o_row % GROUP
 
     # [BLOCK_M, BLOCK_D]
-    q += row_of(cu_q, i_b, o_first_q, stride_qb, stride_qs)
-    o_q = o_token.to(tl.int64) * stride_qs + o_head.to(tl.int64) * stride_qh
+    q += row_of(cu_q, i_b, o_first_q, q_strides)
+    o_q = o_token.to(tl.int64) * q_strides.row + o_head.to(tl.int64) * q_strides.head
     if ROTARY:
         o_position = n_before + tl.zeros([BLOCK_M], dtype=tl.int32)
         if CAUSAL or left is not None or chunk is not None:
             o_position += o_token
         o_position = tl.minimum(o_position, positions - 1).to(tl.int64)
         b_q = load_rotated(
-            q + o_q, o_position, in_m, cos, sin,
-            stride_qd, stride_cs, stride_cd, stride_ss, stride_sd,
-            HEAD_DIM, BLOCK_D, ROTARY, INTERLEAVED,
+            q + o_q, o_position, in_m, cos, sin, q_strides.column, angle_strides, HEAD_DIM, BLOCK_D,
+            ROTARY, INTERLEAVED,
         ).to(q.dtype.element_ty)  # fmt: skip
     else:
         b_q = tl.load(
-            q + o_q[:, None] + o_d[None, :] * stride_qd,
+            q + o_q[:, None] + o_d[None, :] * q_strides.column,
             mask=in_m[:, None] & in_d[None, :],
             other=0.0,
         )
 
-    k += i_kv.to(tl.int64) * stride_kh
-    v += i_kv.to(tl.int64) * stride_vh
+    k += i_kv.to(tl.int64) * k_strides.head
+    v += i_kv.to(tl.int64) * v_strides.head
     if table is not None:
-        table += i_b.to(tl.int64) * stride_tb
+        table += i_b.to(tl.int64) * table_strides.row
     else:
         i_cache = i_b
         if batch_idx is not None:
             i_cache = tl.load(batch_idx + i_b.to(tl.int64) * stride_i)
-        k += i_cache.to(tl.int64) * stride_kb
-        v += i_cache.to(tl.int64) * stride_vb
+        k += i_cache.to(tl.int64) * k_strides.batch
+        v += i_cache.to(tl.int64) * v_strides.batch
 
     if k_scale is not None:
         scale *= tl.load(k_scale + i_kv * stride_k_scale)
@@ -243,10 +225,10 @@ def attention_kvcache(
 
     if chunk is not None:
         b_chunk = chunk_of(o_token + diagonal, n_pad, chunk)
-    UNIT: tl.constexpr = 1.0 if NATURAL else 1.4426950408889634
+    UNIT: tl.constexpr = 1.0 if NATURAL else TO_BASE_2
     if slopes is not None:
-        slopes += i_b.to(tl.int64) * stride_slope_b
-        b_slope = tl.load(slopes + o_head * stride_slope_h, mask=in_m, other=0.0) * UNIT
+        slopes += i_b.to(tl.int64) * slope_strides.batch
+        b_slope = tl.load(slopes + o_head * slope_strides.head, mask=in_m, other=0.0) * UNIT
 
     b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     # In fp32 the roundings of a long sum would show in the log-sum-exp.
@@ -268,33 +250,37 @@ def attention_kvcache(
         b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
     # Numbers of pages are loaded a block ahead: no load of keys waits for another load.
     if table is not None:
-        b_page = pages(table, stride_tp, o_first, o_end, o_n, PAGE_SIZE, BLOCK_N)
+        b_page = pages(table, table_strides.column, o_first, o_end, o_n, PAGE_SIZE, BLOCK_N)
     for i_n in range(o_first, o_end, BLOCK_N):
         in_n = o_n < o_end - i_n
         if leftpad is not None:
             in_n = in_n & (o_n >= n_pad - i_n)
         # Where one scalar leads to the whole block, the offsets within it fit 32 bits, unless FAR.
         if table is None:
-            k_block = k + tl.cast(i_n, tl.int64) * stride_ks
-            v_block = v + tl.cast(i_n, tl.int64) * stride_vs
-            o_k = o_n * stride_ks
-            o_v = o_n * stride_vs
+            k_block = k + tl.cast(i_n, tl.int64) * k_strides.row
+            v_block = v + tl.cast(i_n, tl.int64) * v_strides.row
+            o_k = o_n * k_strides.row
+            o_v = o_n * v_strides.row
         else:
             b_block = b_page.to(tl.int64)
-            b_page = pages(table, stride_tp, i_n + BLOCK_N, o_end, o_n, PAGE_SIZE, BLOCK_N)
+            b_page = pages(
+                table, table_strides.column, i_n + BLOCK_N, o_end, o_n, PAGE_SIZE, BLOCK_N
+            )
             if PAGE_SIZE % BLOCK_N == 0:
-                k_block = k + b_block * stride_kb + tl.cast(i_n % PAGE_SIZE, tl.int64) * stride_ks
-                v_block = v + b_block * stride_vb + tl.cast(i_n % PAGE_SIZE, tl.int64) * stride_vs
-                o_k = o_n * stride_ks
-                o_v = o_n * stride_vs
+                k_block = k + b_block * k_strides.batch
+                k_block += tl.cast(i_n % PAGE_SIZE, tl.int64) * k_strides.row
+                v_block = v + b_block * v_strides.batch
+                v_block += tl.cast(i_n % PAGE_SIZE, tl.int64) * v_strides.row
+                o_k = o_n * k_strides.row
+                o_v = o_n * v_strides.row
             else:
                 k_block = k
                 v_block = v
-                o_k = b_block * stride_kb + (i_n + o_n) % PAGE_SIZE * stride_ks
-                o_v = b_block * stride_vb + (i_n + o_n) % PAGE_SIZE * stride_vs
+                o_k = b_block * k_strides.batch + (i_n + o_n) % PAGE_SIZE * k_strides.row
+                o_v = b_block * v_strides.batch + (i_n + o_n) % PAGE_SIZE * v_strides.row
         # [BLOCK_N, BLOCK_D]
         b_k = tl.load(
-            k_block + (o_k[:, None] + o_kd[None, :] * stride_kd),
+            k_block + (o_k[:, None] + o_kd[None, :] * k_strides.column),
             mask=in_n[:, None] & in_kd[None, :],
             other=0.0,
         )
@@ -343,7 +329,7 @@ def attention_kvcache(
         b_max = b_max_new
         # [BLOCK_N, BLOCK_DV], or TURNED
         b_v = tl.load(
-            v_block + (lead(o_v, TURNED) + trail(o_vd, TURNED) * stride_vd),
+            v_block + (lead(o_v, TURNED) + trail(o_vd, TURNED) * v_strides.column),
             mask=lead(in_n, TURNED) & trail(in_vd, TURNED),
             other=0.0,
         )
@@ -391,7 +377,7 @@ def attention_kvcache(
     else:
         o_lse = (i_b * kv_heads * GROUP + o_head).to(tl.int64) * seqlen_q + o_token
     tl.store(lse + o_lse, b_lse, mask=in_m)
-    out += row_of(cu_q, i_b, o_first_q, stride_ob, stride_os)
-    o_out = o_token.to(tl.int64) * stride_os + o_head.to(tl.int64) * stride_oh
-    p_out = out + lead(o_out, TURNED) + trail(o_dv, TURNED) * stride_od
+    out += row_of(cu_q, i_b, o_first_q, out_strides)
+    o_out = o_token.to(tl.int64) * out_strides.row + o_head.to(tl.int64) * out_strides.head
+    p_out = out + lead(o_out, TURNED) + trail(o_dv, TURNED) * out_strides.column
     tl.store(p_out, b_out.to(out.dtype.element_ty), mask=mask)

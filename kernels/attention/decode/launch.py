@@ -2,162 +2,127 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
-from kernels.attention.common.addressing import spans
+from kernels.attention.common.addressing import HeadStrides, Strides, spans
 from kernels.attention.common.columns import columns
 from kernels.attention.common.numerics import e4m3
+from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
+from kernels.runtime.targets import Target
 
 from . import combine as kvcache_combine
 from .cache import Cache
 from .kernel import attention_kvcache
-from .rotary import Rotary
-from .tuning import alone, choose, choose_splits
+from .rotary import AngleStrides, Rotary
+from .tuning import KvcacheConfig, alone, choose, choose_splits
 
-LOG2_E = 1.4426950408889634
+
+@dataclass(frozen=True, eq=False)
+class Decoding:
+    """What is asked of queries over a cache: ``added`` keys more than it holds, with ``cu_new`` as
+    many in all, ``rotary`` for the queries, masks and options as decode/kernel.py has them, and
+    into how many parts keys are split, 0 for a choice. With ``cu_q`` queries are packed, and no
+    sequence has more than ``max_q``."""
+
+    causal: bool
+    right: int
+    left: int | None
+    scale: float
+    added: int = 0
+    rotary: Rotary | None = None
+    softcap: float | None = None
+    slopes: torch.Tensor | None = None
+    sinks: torch.Tensor | None = None
+    num_splits: int = 0
+    cu_q: torch.Tensor | None = None
+    max_q: int = 0
+    cu_new: torch.Tensor | None = None
+    chunk: int | None = None
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """How programs share it: ``batch`` sequences of ``seqlen_q`` queries, or ``tokens`` in all,
+    ``tiles`` of ``rows``, in blocks, each in parts of keys. ``way`` is how a cache of fp8 is
+    read."""
+
+    config: KvcacheConfig
+    num_splits: int
+    seqlen_q: int
+    tokens: int | None
+    kv_heads: int
+    rows: int
+    tiles: int
+    block_m: int
+    way: str
+    in_pairs: bool
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.rows // self.block_m)
+
+    def parts(self, group: int) -> tuple[int, ...]:
+        """The shape of partial results: packed, by the tokens there are and not by the longest
+        sequence."""
+        if self.tokens is not None:
+            return self.kv_heads, self.num_splits, self.tokens * group
+        return self.tiles, self.num_splits, self.rows
+
+
+def _cut(q: torch.Tensor, cache: Cache, asked: Decoding, target: Target, many: int) -> _Cut:
+    """For ``many`` processors of ``target``."""
+    batch, seqlen_q, heads, head_dim = q.shape
+    tokens = None
+    if asked.cu_q is not None:
+        # Programs, parts and tiles are chosen by it: a bound far above the tokens costs nothing.
+        batch, seqlen_q, tokens = asked.cu_q.numel() - 1, min(asked.max_q, seqlen_q), seqlen_q
+    kv_heads, head_dim_v = cache.v.shape[2:]
+    rows, tiles = seqlen_q * (heads // kv_heads), batch * kv_heads
+    way = e4m3.way(cache.k.dtype, target)
+    in_pairs = way != "" and cache.has_pairs
+    widest = max(head_dim, head_dim_v)
+    config = choose(target, widest, q.dtype, rows, way != "", in_pairs, tokens is not None)
+    if target.has_wgmma and copied_ahead(cache.v) and not copied_ahead(cache.k):
+        # Keys through registers beside values copied ahead: ptxas 12.8 (triton 3.6 and 3.7)
+        # takes half of the keys' addresses from what nothing wrote (configs.columns).
+        config = replace(config, num_stages=1, alone=0)
+    block_m, in_pairs = config.block_m(rows), in_pairs and config.turned
+    left, chunk, num_splits = asked.left, asked.chunk, asked.num_splits
+    # Lengths that are known to be the same, of caches that were measured so.
+    known = cache.seqlens is None and cache.leftpad is None and asked.cu_new is None
+    equal = known and left is None and chunk is None and not way
+    if not num_splits and equal and copied_ahead(cache.k) and copied_ahead(cache.v):
+        whole = alone(config, tiles, rows, cache.page_size, many)
+        if whole is not None:
+            config, num_splits = whole, 1
+    if not num_splits:
+        right = asked.right
+        seen = cache.capacity if left is None else min(cache.capacity, seqlen_q + right - left)
+        seen = seen if chunk is None else min(seen, chunk + seqlen_q)
+        programs = tiles * -(-rows // block_m)
+        num_splits = choose_splits(programs, -(-seen // config.block_n), many * config.per_sm)
+    return _Cut(config, num_splits, seqlen_q, tokens, kv_heads, rows, tiles, block_m, way, in_pairs)
 
 
 def launch(
-    q: torch.Tensor,
-    cache: Cache,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    *,
-    added: int,
-    rotary: Rotary | None,
-    causal: bool,
-    right: int,
-    left: int | None,
-    scale: float,
-    softcap: float | None,
-    slopes: torch.Tensor | None,
-    sinks: torch.Tensor | None,
-    num_splits: int,
-    cu_q: torch.Tensor | None = None,
-    max_q: int = 0,
-    cu_new: torch.Tensor | None = None,
-    chunk: int | None = None,
+    q: torch.Tensor, cache: Cache, out: torch.Tensor, lse: torch.Tensor, asked: Decoding
 ) -> None:
-    """Fill ``out`` and ``lse`` for checked arguments. Behind the lengths of ``cache`` are ``added``
-    keys more, with ``cu_new`` as many in all, and ``rotary`` turns the queries. With ``cu_q`` q and
-    out are (1, tokens, ...), lse is (heads, tokens), and no sequence has more than ``max_q``."""
-    batch, seqlen_q, heads, head_dim = q.shape
-    tokens = None
-    if cu_q is not None:
-        # Programs, parts and tiles are chosen by it: a bound far above the tokens costs nothing.
-        batch, seqlen_q, tokens = cu_q.numel() - 1, min(max_q, seqlen_q), seqlen_q
-    kv_heads, head_dim_v = cache.v.shape[2:]
-    group = heads // kv_heads
-    rows = seqlen_q * group
-    natural = q.dtype == torch.float32
-    unit = 1.0 if natural else LOG2_E
+    """Fill ``out`` and ``lse`` for checked arguments. Of packed queries q and out are (1, tokens,
+    ...), lse is (heads, tokens)."""
+    group = q.shape[2] // cache.k.shape[2]
     with targets.on_device_of(q, "q"):
-        target = targets.current()
-        way = e4m3.way(cache.k.dtype, target)
-        in_pairs = way != "" and cache.has_pairs
-        widest = max(head_dim, head_dim_v)
-        many = targets.multiprocessors()
-        config = choose(target, widest, q.dtype, rows, way != "", in_pairs, tokens is not None)
-        in_pairs = in_pairs and config.turned
-        k, v = cache.bits if way in ("fn", "fnuz") else (cache.k, cache.v)
-        if in_pairs:
-            k, v = cache.pairs
-        if target.has_wgmma and copied_ahead(cache.v) and not copied_ahead(cache.k):
-            # Keys through registers beside values copied ahead: ptxas 12.8 (triton 3.6 and 3.7)
-            # takes half of the keys' addresses from what nothing wrote (configs.columns).
-            config = replace(config, num_stages=1, alone=0)
-        block_m = config.block_m(rows)
-        block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
-        blocks = -(-rows // block_m)
-        tiles = batch * kv_heads
-        # Lengths that are known to be the same, of caches that were measured so.
-        known = cache.seqlens is None and cache.leftpad is None and cu_new is None
-        equal = known and left is None and chunk is None and not way
-        if not num_splits and equal and copied_ahead(cache.k) and copied_ahead(cache.v):
-            whole = alone(config, tiles, rows, cache.page_size, many)
-            if whole is not None:
-                config, num_splits = whole, 1
-        if not num_splits:
-            seen = cache.capacity if left is None else min(cache.capacity, seqlen_q + right - left)
-            seen = seen if chunk is None else min(seen, chunk + seqlen_q)
-            num_splits = choose_splits(
-                tiles * blocks, -(-seen // config.block_n), many * config.per_sm
-            )
-        after = bool(added) and target.overlaps_launches
+        target, many = targets.current(), targets.multiprocessors()
+        cut = _cut(q, cache, asked, target, many)
         part = stats = None
-        if num_splits > 1:
-            # Packed, by the tokens there are and not by the longest sequence.
-            shape = (tiles, num_splits, rows)
-            if tokens is not None:
-                shape = (kv_heads, num_splits, tokens * group)
-            part = q.new_empty((*shape, head_dim_v), dtype=torch.float32)
+        if cut.num_splits > 1:
+            shape = cut.parts(group)
+            part = q.new_empty((*shape, cache.v.shape[3]), dtype=torch.float32)
             stats = q.new_empty((2, *shape), dtype=torch.float32)
-        noted(attention_kvcache, (blocks * num_splits * tiles,))(
-            q,
-            k,
-            v,
-            out,
-            lse,
-            part,
-            stats,
-            cache.k_scale,
-            cache.v_scale,
-            slopes,
-            sinks,
-            *(rotary.tables if rotary else (None, None)),
-            cache.seqlens,
-            cache.leftpad,
-            cache.batch_idx,
-            cache.table,
-            cu_q,
-            cu_new,
-            cache.length,
-            added,
-            *q.stride(),
-            *k.stride(),
-            *v.stride(),
-            *out.stride(),
-            *cache.strides,
-            *cache.scale_strides,
-            None if cache.leftpad is None else cache.leftpad.stride(0),
-            *((None, None) if slopes is None else slopes.stride()),
-            *(rotary.strides if rotary else (None,) * 4),
-            rotary.positions if rotary else None,
-            kv_heads,
-            num_splits,
-            seqlen_q,
-            tokens,
-            cache.capacity,
-            right,
-            left,
-            chunk,
-            scale * unit,
-            None if softcap is None else softcap * unit,
-            GROUP=group,
-            HEAD_DIM=head_dim,
-            HEAD_DIM_V=head_dim_v,
-            BLOCK_M=block_m,
-            BLOCK_N=config.block_n,
-            BLOCK_D=block_d,
-            BLOCK_DV=block_dv,
-            PAGE_SIZE=cache.page_size,
-            CAUSAL=causal,
-            NATURAL=natural,
-            ROTARY=rotary.columns if rotary else 0,
-            INTERLEAVED=rotary is not None and rotary.interleaved,
-            FP8=way,
-            PAIRS=in_pairs,
-            TURNED=config.turned,
-            EARLY=part is not None and target.overlaps_launches,
-            AFTER=after,
-            FAR=spans(k, config.block_n) or spans(v, config.block_n) or spans(q, 0),
-            **config.options(),
-            **({"launch_pdl": True} if after else {}),
-        )
+        _attend(q, cache, out, lse, asked, cut, part, stats)
         if part is None or stats is None:
             return
         kvcache_combine.launch(
@@ -165,15 +130,97 @@ def launch(
             stats,
             out,
             lse,
-            sinks,
-            cu_q,
-            tiles=tiles,
-            rows=rows,
+            asked.sinks,
+            asked.cu_q,
+            tiles=cut.tiles,
+            rows=cut.rows,
             group=group,
-            natural=natural,
+            natural=q.dtype == torch.float32,
             after=target.overlaps_launches,
             programs=many,
         )
+
+
+def _attend(
+    q: torch.Tensor,
+    cache: Cache,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    asked: Decoding,
+    cut: _Cut,
+    part: torch.Tensor | None,
+    stats: torch.Tensor | None,
+) -> None:
+    heads, head_dim = q.shape[2:]
+    head_dim_v, target, rotary, config = (
+        cache.v.shape[3],
+        targets.current(),
+        asked.rotary,
+        cut.config,
+    )
+    natural = q.dtype == torch.float32
+    unit = 1.0 if natural else LOG2_E
+    k, v = cache.bits if cut.way in ("fn", "fnuz") else (cache.k, cache.v)
+    k, v = cache.pairs if cut.in_pairs else (k, v)
+    block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
+    slopes = asked.slopes
+    after = bool(asked.added) and target.overlaps_launches
+    noted(attention_kvcache, (cut.blocks * cut.num_splits * cut.tiles,))(
+        q,
+        k,
+        v,
+        out,
+        lse,
+        part,
+        stats,
+        cache.k_scale,
+        cache.v_scale,
+        slopes,
+        asked.sinks,
+        *(rotary.tables if rotary else (None, None)),
+        cache.seqlens,
+        cache.leftpad,
+        cache.batch_idx,
+        cache.table,
+        asked.cu_q,
+        asked.cu_new,
+        cache.length,
+        asked.added,
+        *(Strides(*one.stride()) for one in (q, k, v, out)),
+        *(*cache.strides, *cache.scale_strides, cache.pad_stride),
+        HeadStrides(*((None, None) if slopes is None else slopes.stride())),
+        *((rotary.strides, rotary.positions) if rotary else (AngleStrides(), None)),
+        cut.kv_heads,
+        cut.num_splits,
+        cut.seqlen_q,
+        cut.tokens,
+        cache.capacity,
+        asked.right,
+        asked.left,
+        asked.chunk,
+        asked.scale * unit,
+        None if asked.softcap is None else asked.softcap * unit,
+        GROUP=heads // cut.kv_heads,
+        HEAD_DIM=head_dim,
+        HEAD_DIM_V=head_dim_v,
+        BLOCK_M=cut.block_m,
+        BLOCK_N=config.block_n,
+        BLOCK_D=block_d,
+        BLOCK_DV=block_dv,
+        PAGE_SIZE=cache.page_size,
+        CAUSAL=asked.causal,
+        NATURAL=natural,
+        ROTARY=rotary.columns if rotary else 0,
+        INTERLEAVED=rotary is not None and rotary.interleaved,
+        FP8=cut.way,
+        PAIRS=cut.in_pairs,
+        TURNED=config.turned,
+        EARLY=part is not None and target.overlaps_launches,
+        AFTER=after,
+        FAR=spans(k, config.block_n) or spans(v, config.block_n) or spans(q, 0),
+        **config.options(),
+        **({"launch_pdl": True} if after else {}),
+    )
 
 
 def copied_ahead(x: torch.Tensor) -> bool:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
+
+
+class AngleStrides(NamedTuple):
+    """Of the tables of cosines and sines, from a position to the next, and from a pair."""
+
+    cos_row: Any = None
+    cos_column: Any = None
+    sin_row: Any = None
+    sin_column: Any = None
 
 
 @dataclass(frozen=True)
@@ -31,8 +41,8 @@ class Rotary:
         return self.cos, self.sin
 
     @property
-    def strides(self) -> tuple[int, ...]:
-        return (*self.cos.stride(), *self.sin.stride())
+    def strides(self) -> AngleStrides:
+        return AngleStrides(*self.cos.stride(), *self.sin.stride())
 
 
 @triton.jit
@@ -43,10 +53,7 @@ def load_rotated(
     cos,
     sin,
     stride_d,
-    stride_cs,
-    stride_cd,
-    stride_ss,
-    stride_sd,
+    angle_strides,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     ROTARY: tl.constexpr,
@@ -73,8 +80,10 @@ def load_rotated(
         o_pair = tl.where(first, o_d + HALF, o_d - HALF)
     mask = in_rows[:, None] & turned[None, :]
     b_y = tl.load(rows[:, None] + o_pair[None, :] * stride_d, mask=mask, other=0.0)
-    p_cos = cos + o_position[:, None] * stride_cs + o_angle[None, :] * stride_cd
-    p_sin = sin + o_position[:, None] * stride_ss + o_angle[None, :] * stride_sd
+    p_cos = cos + o_position[:, None] * angle_strides.cos_row
+    p_cos += o_angle[None, :] * angle_strides.cos_column
+    p_sin = sin + o_position[:, None] * angle_strides.sin_row
+    p_sin += o_angle[None, :] * angle_strides.sin_column
     b_cos = tl.load(p_cos, mask=mask, other=1.0).to(tl.float32)
     b_sin = tl.load(p_sin, mask=mask, other=0.0).to(tl.float32)
     return b_x * b_cos + b_y.to(tl.float32) * tl.where(first[None, :], -b_sin, b_sin)

@@ -3,6 +3,7 @@ packed sequences also what both leave to do."""
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -11,9 +12,9 @@ from kernels.attention.common.numerics import exactness
 from kernels.attention.common.options import PLAIN, Options
 from kernels.attention.common.packed import tail as packed_rest
 from kernels.attention.common.packed.sequences import Packed
-from kernels.attention.portable.backward import heavy_rows as backward_exact
+from kernels.attention.common.problem import Given, Mask, Problem
+from kernels.attention.portable.backward import heavy_rows, short_sequences
 from kernels.attention.portable.backward import launch as backward
-from kernels.attention.portable.backward import short_sequences
 from kernels.runtime import backends, targets
 
 
@@ -34,58 +35,27 @@ def launch(
     options: Options = PLAIN,
     bias_grad: bool = False,
 ) -> list[torch.Tensor]:
-    """As ``backward.launch`` returns them; of packed sequences with zeros behind the last, and each
-    as exact as the keys that its own rows see ask for."""
-    mask: dict[str, Any] = {
-        "causal": causal,
-        "causal_offset": causal_offset,
-        "left_offset": left_offset,
-    }
-    alike = v.shape[3] == q.shape[3] and options.plain
-    # Packed sequences' offsets count from the end of each.
-    rows, keys = (q.shape[1], k.shape[1]) if packed is None else (packed.max_q, packed.max_k)
-    ends = 0 if packed is None else keys - rows
-    left = None if left_offset is None else left_offset + ends
-    seen = exactness.keys_seen(keys, causal, causal_offset + ends, left, rows)
-    exact = exactness.is_exact(q.dtype, seen, q.shape[:3].numel())
-    found, less = None, None
+    """As ``backward.gradients`` returns them; of packed sequences with zeros behind the last, and
+    each as exact as the keys that its own rows see ask for."""
+    mask = Mask(causal, causal_offset, left_offset)
+    problem = Problem(q, k, v, mask, scale, packed, options)
+    given = Given(dout, dlse, out, lse)
+    exact, less, found = problem.is_exact, None, None
+    bias, (rows, keys) = options.bias, problem.lengths
     # A bias whose gradient is a sum over keys or queries is served exactly as it is.
-    summed = bias_grad and (
-        exactness.sums_over_keys(options.bias, keys) or exactness.sums_over_rows(options.bias, rows)
-    )
-    if options.exact_gradients and not (exact or summed):
-        tensors = (dout, dlse, q, k, v, out, lse)
-        less = corrected(*tensors, scale=scale, packed=packed, options=options, **mask)
-    if alike and not exact:
-        tensors = (dout, dlse if less is None else less, q, k, v, out, lse)
-        marked = less is not None
-        found = _specialised(*tensors, seen, marked, scale=scale, packed=packed, **mask)
+    summed = exactness.sums_over_keys(bias, keys) or exactness.sums_over_rows(bias, rows)
+    if options.exact_gradients and not (exact or (bias_grad and summed)):
+        less = _corrected(problem, given)
+    if problem.alike and not exact:
+        found = _specialised(problem, given, less)
     if found is None:
-        found = backward.launch(
-            dout,
-            dlse,
-            q,
-            k,
-            v,
-            out,
-            lse,
-            scale=scale,
-            packed=packed,
-            options=options,
-            bias_grad=bias_grad,
-            corrected=less,
-            **mask,
-        )
+        found = backward.gradients(problem, given, bias_grad=bias_grad, corrected=less)
     if packed is not None and out.numel() and k.numel():
         dq, dk, dv = found[:3]
         if exact:
             packed_rest.clear_gradients(dq, dk, dv, packed.queries, packed.keys)
         else:
-            inputs = (dout[0], dlse, q[0], k[0], v[0])
-            few = exactness.FEW_KEYS
-            short_sequences.launch(
-                *inputs, [dq, dk, dv], packed, options, few=few, scale=scale, **mask
-            )
+            short_sequences.launch(problem, given, [dq, dk, dv], few=exactness.FEW_KEYS)
     return found
 
 
@@ -98,58 +68,69 @@ def corrected(
     out: torch.Tensor,
     lse: torch.Tensor,
     *,
-    options: Options,
+    causal: bool,
+    causal_offset: int,
+    left_offset: int | None,
     scale: float,
-    **mask: Any,
+    packed: Packed | None = None,
+    options: Options = PLAIN,
 ) -> torch.Tensor | None:
-    """As ``backward_exact.launch`` returns it, by the kernel of this architecture where one takes
-    the problem."""
-    tensors = (dout, dlse, q, k, v, out, lse)
-    if v.shape[3] == q.shape[3] and options.plain and out.numel() and k.numel():
+    """What takes dlse's place, by itself."""
+    mask = Mask(causal, causal_offset, left_offset)
+    problem = Problem(q, k, v, mask, scale, packed, options)
+    return _corrected(problem, Given(dout, dlse, out, lse))
+
+
+def _by_name(problem: Problem) -> dict[str, Any]:
+    """As kernels of one architecture take it."""
+    causal, offset, left = problem.mask
+    masks = {"causal": causal, "causal_offset": offset, "left_offset": left}
+    return {**masks, "packed": problem.packed}
+
+
+def _corrected(problem: Problem, given: Given) -> torch.Tensor | None:
+    """As ``heavy_rows.launch`` returns it, by the kernel of this architecture where one takes the
+    problem."""
+    q, k, v, scale = problem.q, problem.k, problem.v, problem.scale
+    named, (dout, dlse, out, lse) = _by_name(problem), given
+    found: list[torch.Tensor] = []
+
+    def run(hopper: ModuleType) -> None:
+        found.append(torch.empty_like(lse))
+        hopper.launch(dout, dlse, q, k, v, out, lse, *found, scale=scale, **named)
+
+    if problem.alike and out.numel() and k.numel():
         with targets.on_device_of(q, "q"):
-            name = "attention.hopper.backward.heavy_rows.launch"
-            hopper = backends.load(name) if targets.current().has_wgmma else None
-            if hopper is not None and hopper.supported(q, k, v, dout, scale, **mask):
-                found = torch.empty_like(lse)
-                given = (*tensors, found)
-                if backends.serves(name, hopper.launch, *given, scale=scale, **mask):
-                    return found
-    return backward_exact.launch(*tensors, scale=scale, options=options, **mask)
+            if backends.specialised(
+                "attention.hopper.backward.heavy_rows.launch",
+                lambda hopper: hopper.supported(q, k, v, dout, scale, **named),
+                run,
+            ):
+                return found[0]
+    return heavy_rows.launch(problem, given)
 
 
 def _specialised(
-    dout: torch.Tensor,
-    dlse: torch.Tensor | None,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    seen: int,
-    marked: bool,
-    *,
-    scale: float,
-    **mask: Any,
+    problem: Problem, given: Given, less: torch.Tensor | None
 ) -> list[torch.Tensor] | None:
     """Gradients of q, k and v by kernels of this architecture, None where none serves."""
-    packed = mask["packed"]
+    q, k, v, scale, packed = problem.q, problem.k, problem.v, problem.scale, problem.packed
+    named, (dout, dlse, out, lse) = _by_name(problem), given
+    windowed = problem.mask.left is not None
+    found: list[torch.Tensor] = []
+
+    def takes(hopper: ModuleType) -> bool:
+        seen = problem.keys_seen
+        return bool(
+            hopper.supported(q, k, v, dout, scale, **named)
+            and hopper.faster(q, k, seen, windowed=windowed, packed=packed)
+        )
+
+    def run(hopper: ModuleType) -> None:
+        found.extend(backward.reserved(problem))
+        tensors = (dout, dlse if less is None else less, q, k, v, out, lse, *found)
+        hopper.launch(hopper.Tensors(*tensors, less is not None), scale=scale, **named)
+
     with targets.on_device_of(q, "q"):
-        name = "attention.hopper.backward.launch"
-        hopper = backends.load(name) if targets.current().has_wgmma else None
-        if (
-            hopper is None
-            or not hopper.supported(q, k, v, dout, scale, **mask)
-            or not hopper.faster(
-                q, k, seen, windowed=mask["left_offset"] is not None, packed=packed
-            )
-        ):
-            return None
-        gradients = [
-            torch.empty_like(
-                one if packed is None else one[0], memory_format=torch.contiguous_format
-            )
-            for one in (q, k, v)
-        ]
-        tensors = hopper.Tensors(dout, dlse, q, k, v, out, lse, *gradients, marked)
-        served = backends.serves(name, hopper.launch, tensors, scale=scale, **mask)
-        return gradients if served else None
+        served = backends.specialised("attention.hopper.backward.launch", takes, run)
+    return found if served else None

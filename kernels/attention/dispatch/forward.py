@@ -38,18 +38,11 @@ def launch(
             if rows is not None:  # of parts of a row no largest weight is known
                 rows.copy_(all_marked(found))
             return
-        hopper = (
-            backends.load("attention.hopper.forward.launch")
-            if targets.current().has_wgmma
-            else None
-        )
-        alike = v.shape[3] == q.shape[3] and options.plain
         given: dict[str, Any] = {"scale": scale, "packed": packed, **mask}
-        if hopper is not None and alike and hopper.supported(q, k, v, **given):
-            given["rows"] = rows
-            if backends.serves(
-                "attention.hopper.forward.launch", hopper.launch, q, k, v, out, lse, **given
-            ):
-                return
-        given["rows"] = rows
-        forward.launch(q, k, v, out, lse, options=options, **given)
+        alike = v.shape[3] == q.shape[3] and options.plain
+        if not alike or not backends.specialised(
+            "attention.hopper.forward.launch",
+            lambda hopper: hopper.supported(q, k, v, **given),
+            lambda hopper: hopper.launch(q, k, v, out, lse, rows=rows, **given),
+        ):
+            forward.launch(q, k, v, out, lse, rows=rows, options=options, **given)

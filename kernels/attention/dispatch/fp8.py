@@ -24,15 +24,11 @@ def launch(
     **given: Any,
 ) -> None:
     """The kernel of this architecture where there is one and it takes the problem."""
+    given |= {"scale": scale, "packed": packed}
     with targets.on_device_of(q, "q"):
-        name = "attention.hopper.fp8.launch"
-        hopper = backends.load(name) if targets.current().has_wgmma else None
-        given |= {"scale": scale, "packed": packed}
-        if (
-            hopper is not None
-            and left_offset is None
-            and hopper.supported(q, k, v, scale, packed)
-            and backends.serves(name, hopper.launch, q, k, v, out, lse, **given)
+        if left_offset is not None or not backends.specialised(
+            "attention.hopper.fp8.launch",
+            lambda hopper: hopper.supported(q, k, v, scale, packed),
+            lambda hopper: hopper.launch(q, k, v, out, lse, **given),
         ):
-            return
-        fp8.launch(q, k, v, out, lse, left_offset=left_offset, **given)
+            fp8.launch(q, k, v, out, lse, left_offset=left_offset, **given)

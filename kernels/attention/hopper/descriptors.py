@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import torch
 import triton
+from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.attention.common.packed.sequences import Packed
 from kernels.device import hopper_rings as ring
 
 from .problem import BEYOND
@@ -79,3 +81,16 @@ def ragged_descriptor(x: torch.Tensor, rows: int, columns: int) -> TensorDescrip
         list(block),
         ring.layout(block, x.dtype),
     )
+
+
+def described(packed: Packed | None, x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """Of (batch, seqlen, heads, head_dim); of packed sequences the rows that all entries share, or
+    (tokens, heads, head_dim)."""
+    if packed is None:
+        return descriptor(x, rows, columns)
+    return ragged_descriptor(x if x.dim() == 3 else x[0], rows, columns)
+
+
+def numbers(x: torch.Tensor, block: int) -> TensorDescriptor:
+    """A contiguous tensor of fp32 in boxes of ``block`` numbers."""
+    return TensorDescriptor(x, [x.numel()], [1], [block], gl.NVMMASharedLayout(0, 32, 1))

@@ -109,9 +109,7 @@ def launch(
     config: HopperConfig | None = None,
 ) -> None:
     """``out = activation(a @ b + bias) + residual`` for arguments that ``supported`` accepts."""
-    M, K = a.shape
-    N = b.shape[1]
-    a_major_m, b_major_n = not copyable(a), copyable(b)
+    (M, K), N = a.shape, b.shape[1]
     with targets.on_device_of(a):
         multiprocessors = targets.multiprocessors()
         classes = 0
@@ -126,96 +124,134 @@ def launch(
         programs = tiles(config, M, N, classes)
         # A tile of 192 rows is one of its consumers alone.
         whole = residual is None and config.consumers < 3
-        once = whole and (config in FEW or programs <= multiprocessors)
-        rows = ROWS * config.consumers if once else ROWS
+        if whole and (config in FEW or programs <= multiprocessors):
+            _launch_once(a, b, out, bias, activation, config, classes)
+        else:
+            _launch_persistent(a, b, out, bias, activation, residual, config)
+
+
+def _boxes_of_b(b: torch.Tensor, config: HopperConfig, columns: int) -> TensorDescriptor:
+    if copyable(b):
+        return descriptor(b, config.block_k, columns)
+    return descriptor(b.t(), columns, config.block_k)
+
+
+def _columns(config: HopperConfig, activation: str | None) -> int:
+    """Of a tile that are stored at a time."""
+    columns = min(config.store_n, config.block_n)
+    if columns == WIDE_ONCE.store_n and activation in ("gelu", "silu"):
+        return LOOPED_COLUMNS
+    return columns
+
+
+def _launch_once(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    config: HopperConfig,
+    classes: int,
+) -> None:
+    """By programs of one tile."""
+    (M, K), N = a.shape, b.shape[1]
+    a_major_m, rows = not copyable(a), ROWS * config.consumers
+    if a_major_m:
+        a_boxes = descriptor(a.t(), config.block_k, rows)
+    elif classes:
+        a_boxes = by_class(a, classes, rows, config.block_k)
+    else:
         # The copy engine takes its time for rows that do not exist, too.
-        existing = min(rows, max(8, triton.next_power_of_2(M))) if once else rows
-        a_boxes = (
-            descriptor(a.t(), config.block_k, rows)
-            if a_major_m
-            else by_class(a, classes, rows, config.block_k)
-            if classes
-            else descriptor(a, existing, config.block_k)
-        )
+        existing = min(rows, max(8, triton.next_power_of_2(M)))
+        a_boxes = descriptor(a, existing, config.block_k)
+    programs = tiles(config, M, N, classes)
+    tiles_m = programs // triton.cdiv(N, config.block_n)
+    in_turn = LINES_TOGETHER if classes else ROWS_TOGETHER
+    together = in_turn if tiles_m % in_turn == 0 else tiles_m
+    parts = 1 if classes else split(config, M, N, K, targets.multiprocessors())
+    # As many steps as the ring holds beside one that is multiplied, where there are more.
+    halves = config.halves and parts == 1 and config.stages * config.block_k <= K
+    tail = config.stages - 1 if halves else 0
+    columns = _columns(config, activation)
+    columns = min(columns, config.block_n // 2) if tail else columns
+    c = out
+    if parts > 1:
+        c = torch.empty((parts, M, N), dtype=torch.float32, device=a.device)
+        c_boxes = parts_of(c, rows, 32)
+    elif classes:
+        c_boxes = by_class(out, classes, rows, columns)
+    else:
+        c_boxes = descriptor(out, rows, columns)
+    noted(matmul_hopper_once, (together, programs // tiles_m * parts, tiles_m // together))(
+        a_boxes,
+        _boxes_of_b(b, config, config.block_n),
+        c_boxes,
+        None if parts > 1 else bias,
+        N,
+        K,
+        *phase_and_pitch(a),
+        BLOCK_M=rows,
+        BLOCK_N=config.block_n,
+        BLOCK_K=config.block_k,
+        STAGES=config.stages,
+        CLASSES=classes,
+        SPLITS=parts,
+        TAIL=tail,
+        A_MAJOR_M=a_major_m,
+        B_MAJOR_N=copyable(b),
+        HAS_BIAS=bias is not None and parts == 1,
+        ACTIVATION=activation or "none" if parts == 1 else "none",
+        num_warps=4 * config.consumers,
+    )
+    if parts > 1:
+        combine_splits.launch(c, out, bias, activation, None)
 
-        def boxes_of_b(columns: int) -> TensorDescriptor:
-            if b_major_n:
-                return descriptor(b, config.block_k, columns)
-            return descriptor(b.t(), columns, config.block_k)
 
-        b_boxes = boxes_of_b(config.block_n)
-        columns = min(config.store_n, config.block_n)
-        if columns == WIDE_ONCE.store_n and activation in ("gelu", "silu"):
-            columns = LOOPED_COLUMNS
-        if once:
-            tiles_m = programs // triton.cdiv(N, config.block_n)
-            in_turn = LINES_TOGETHER if classes else ROWS_TOGETHER
-            together = in_turn if tiles_m % in_turn == 0 else tiles_m
-            parts = 1 if classes else split(config, M, N, K, multiprocessors)
-            # As many steps as the ring holds beside one that is multiplied, where there are more.
-            halves = config.halves and parts == 1 and config.stages * config.block_k <= K
-            tail = config.stages - 1 if halves else 0
-            columns = min(columns, config.block_n // 2) if tail else columns
-            if parts > 1:
-                c = torch.empty((parts, M, N), dtype=torch.float32, device=a.device)
-                c_boxes = parts_of(c, rows, 32)
-            elif classes:
-                c_boxes = by_class(out, classes, rows, columns)
-            else:
-                c_boxes = descriptor(out, rows, columns)
-            noted(matmul_hopper_once, (together, programs // tiles_m * parts, tiles_m // together))(
-                a_boxes,
-                b_boxes,
-                c_boxes,
-                None if parts > 1 else bias,
-                N,
-                K,
-                *phase_and_pitch(a),
-                BLOCK_M=rows,
-                BLOCK_N=config.block_n,
-                BLOCK_K=config.block_k,
-                STAGES=config.stages,
-                CLASSES=classes,
-                SPLITS=parts,
-                TAIL=tail,
-                A_MAJOR_M=a_major_m,
-                B_MAJOR_N=b_major_n,
-                HAS_BIAS=bias is not None and parts == 1,
-                ACTIVATION=activation or "none" if parts == 1 else "none",
-                num_warps=4 * config.consumers,
-            )
-            if parts > 1:
-                combine_splits.launch(c, out, bias, activation, None)
-            return
-        consumer_registers, producer_registers = ring.registers(config.consumers)
-        parts = 1 if residual is not None else parts_of_the_rest(config, M, N, multiprocessors)
-        columns = min(columns, config.block_n // parts)
-        # Beside a last turn of parts all have as many whole tiles.
-        in_step = programs_in_step(programs, multiprocessors) if parts == 1 else multiprocessors
-        noted(matmul_hopper, (in_step,))(
-            a_boxes,
-            b_boxes,
-            boxes_of_b(config.block_n // parts) if parts > 1 else None,
-            descriptor(out, rows, columns),
-            bias,
-            None if residual is None else descriptor(residual, rows, columns),
-            M,
-            N,
-            K,
-            CONSUMERS=config.consumers,
-            BLOCK_N=config.block_n,
-            BLOCK_K=config.block_k,
-            STAGES=config.stages,
-            GROUP_M=config.group_m,
-            A_MAJOR_M=a_major_m,
-            B_MAJOR_N=b_major_n,
-            HAS_BIAS=bias is not None,
-            ACTIVATION=activation or "none",
-            HAS_RESIDUAL=residual is not None,
-            TAIL=parts,
-            CONSUMER_REGISTERS=consumer_registers,
-            PRODUCER_REGISTERS=producer_registers,
-            num_warps=4,
-            # One consumer leaves more registers than the assembler takes for a limit.
-            maxnreg=240 if config.consumers == 1 else None,
-        )
+def _launch_persistent(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    residual: torch.Tensor | None,
+    config: HopperConfig,
+) -> None:
+    """By one program a multiprocessor, each of several tiles."""
+    (M, K), N = a.shape, b.shape[1]
+    a_major_m, multiprocessors = not copyable(a), targets.multiprocessors()
+    parts = 1 if residual is not None else parts_of_the_rest(config, M, N, multiprocessors)
+    columns = min(_columns(config, activation), config.block_n // parts)
+    in_step = multiprocessors
+    if parts == 1:  # beside a last turn of parts all have as many whole tiles
+        in_step = programs_in_step(tiles(config, M, N, 0), multiprocessors)
+    if a_major_m:
+        a_boxes = descriptor(a.t(), config.block_k, ROWS)
+    else:
+        a_boxes = descriptor(a, ROWS, config.block_k)
+    rest = _boxes_of_b(b, config, config.block_n // parts) if parts > 1 else None
+    noted(matmul_hopper, (in_step,))(
+        a_boxes,
+        _boxes_of_b(b, config, config.block_n),
+        rest,
+        descriptor(out, ROWS, columns),
+        bias,
+        None if residual is None else descriptor(residual, ROWS, columns),
+        M,
+        N,
+        K,
+        CONSUMERS=config.consumers,
+        BLOCK_N=config.block_n,
+        BLOCK_K=config.block_k,
+        STAGES=config.stages,
+        GROUP_M=config.group_m,
+        A_MAJOR_M=a_major_m,
+        B_MAJOR_N=copyable(b),
+        HAS_BIAS=bias is not None,
+        ACTIVATION=activation or "none",
+        HAS_RESIDUAL=residual is not None,
+        TAIL=parts,
+        **ring.registers(config.consumers),
+        num_warps=4,
+        # One consumer leaves more registers than the assembler takes for a limit.
+        maxnreg=240 if config.consumers == 1 else None,
+    )

@@ -46,16 +46,13 @@ def _launch(
             return one_row.launch(a, b, out, bias, activation, residual, row)
         in_tf32 = allow_tf32 and a.dtype == torch.float32
         name = "matmul.hopper.tf32.launch" if in_tf32 else "matmul.hopper.launch"
-        takes_residual = residual is None or not in_tf32
-        hopper = backends.load(name) if target.has_wgmma and takes_residual else None
         added = {} if residual is None else {"residual": residual}
-        if (
-            hopper is not None
-            and hopper.supported(a, b, out, **added)
-            and backends.serves(name, hopper.launch, a, b, out, bias, activation, **added)
+        if (in_tf32 and added) or not backends.specialised(
+            name,
+            lambda hopper: hopper.supported(a, b, out, **added),
+            lambda hopper: hopper.launch(a, b, out, bias, activation, **added),
         ):
-            return
-        portable.launch(a, b, out, bias, activation, allow_tf32, residual)
+            portable.launch(a, b, out, bias, activation, allow_tf32, residual)
 
 
 @torch.library.custom_op("warpwatch::matmul", mutates_args=())

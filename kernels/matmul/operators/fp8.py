@@ -46,17 +46,13 @@ def _launch(
 ) -> None:
     """The kernel of this architecture where there is one and it takes the problem."""
     with targets.on_device_of(a, "a"):
-        name = "matmul.hopper.fp8.launch"
-        special = targets.current().has_wgmma and residual is None
-        hopper = backends.load(name) if special else None
         given = (a, b, out, a_scale, b_scale, bias, activation)
-        if (
-            hopper is not None
-            and hopper.supported(a, b, out, a_scale, b_scale, activation)
-            and backends.serves(name, hopper.launch, *given)
+        if residual is not None or not backends.specialised(
+            "matmul.hopper.fp8.launch",
+            lambda hopper: hopper.supported(a, b, out, a_scale, b_scale, activation),
+            lambda hopper: hopper.launch(*given),
         ):
-            return
-        fp8.launch(*given, residual)
+            fp8.launch(*given, residual)
 
 
 @prepared

@@ -8,6 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.attention.common.addressing import HeadStrides
+
 # Scores are multiplied after the mask, whose -inf by 0 would be NaN. This makes zeros of all scores
 # that there are, too: none is above 2^27.
 NEXT_TO_NOTHING = tl.constexpr(2.0**-100)
@@ -33,22 +35,24 @@ class Scales(NamedTuple):
         """Those of some sequences."""
         return Scales(*(x[some] if x is not None and x.dim() == 2 else x for x in self))
 
-    def strides(self) -> list[int | None]:
+    def strides(self) -> list[HeadStrides]:
         """Of each from one sequence's to the next, None where sequences share them, and from one
         head's, 0 where one value serves all."""
-        found: list[int | None] = []
-        for one in self:
-            found.append(one.stride(0) if one is not None and one.dim() == 2 else None)
-            found.append(0 if one is None or one.numel() == 1 else one.stride(-1))
-        return found
+        return [
+            HeadStrides(
+                one.stride(0) if one is not None and one.dim() == 2 else None,
+                0 if one is None or one.numel() == 1 else one.stride(-1),
+            )
+            for one in self
+        ]
 
 
 @triton.jit
-def scale_of(scale, i_b, i_h, stride_b, stride_h):
+def scale_of(scale, i_b, i_h, strides):
     """Of head ``i_h`` of sequence ``i_b``; strides as ``Scales`` has them."""
-    if stride_b is not None:
-        scale += i_b * stride_b
-    return tl.load(scale + i_h * stride_h)
+    if strides.batch is not None:
+        scale += i_b * strides.batch
+    return tl.load(scale + i_h * strides.head)
 
 
 @triton.jit

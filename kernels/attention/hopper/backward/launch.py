@@ -13,11 +13,11 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.common.addressing import near
+from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.common.numerics.exactness import keys_seen
 from kernels.attention.common.packed.sequences import Packed
 from kernels.attention.hopper.backward.one_pass.kernel import attention_backward_hopper
-from kernels.attention.hopper.descriptors import copyable, descriptor, ragged_descriptor
-from kernels.attention.hopper.forward.launch import LOG2_E
+from kernels.attention.hopper.descriptors import copyable, described, numbers
 from kernels.attention.hopper.forward.launch import supported as supported_forward
 from kernels.attention.hopper.packed.tiles import listed
 from kernels.runtime import targets
@@ -176,9 +176,7 @@ def launch(
     """
     # Of its columns, too, 32 bits count how far they are apart.
     tensors = tensors._replace(out=near(tensors.out))
-    dout, dlse, q, k, v, out, lse, dq, dk, dv, marked = tensors
-    batch, seqlen_q, heads, head_dim = q.shape
-    seqlen_k, kv_heads = k.shape[1], k.shape[2]
+    seqlen_q, seqlen_k, head_dim = tensors.q.shape[1], tensors.k.shape[1], tensors.q.shape[3]
     seen = keys_seen(seqlen_k, causal, causal_offset, left_offset, seqlen_q)
     windowed = left_offset is not None
     config = config or choose(head_dim, seen, windowed=windowed, packed=packed is not None)
@@ -192,98 +190,141 @@ def launch(
             scale=scale,
             stages=config.stages,
         )
-    block_m, block_d = config.block_m, config.columns
-    n_m, n_n = triton.cdiv(seqlen_q, block_m), triton.cdiv(seqlen_k, BLOCK_N)
-    n_heads, n_kv_heads, blocks = batch * heads, batch * kv_heads, n_n
-    if packed is not None:
-        # hopper/packed/places.py tells where sequences stand.
-        n_m, n_n = seqlen_q // block_m + batch, seqlen_k // BLOCK_N + batch
-        n_heads, n_kv_heads, blocks = heads, kv_heads, triton.cdiv(packed.max_k, BLOCK_N)
-    all_rows = n_heads * n_m * block_m
-    rows = torch.empty((3, all_rows), dtype=torch.float32, device=q.device)
-    sums = torch.empty((all_rows, block_d), dtype=torch.int32, device=q.device)
-    bounds = torch.empty((2, n_kv_heads, n_n), dtype=torch.float32, device=q.device)
-    shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, "BLOCK_M": block_m}
-    # Of q, dout and sums of one query head at a time: a program walks them one after the other.
-    a_head = n_m * block_m * block_d * 8
-    together = wide.heads_together(n_kv_heads, a_head, causal=causal)
-    # The same code for most lengths: they change from call to call.
-    blocks = triton.next_power_of_2(max(blocks, 1 if packed is None else 256))
-    tiles, programs = None, n_n * n_kv_heads
-    places, sequences = None, None if packed is None else batch
+    _launch(_Sums.of(tensors, config, causal, packed), scale, causal_offset, left_offset)
 
-    def described(x: torch.Tensor, rows: int) -> TensorDescriptor:
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """One pass with its workspaces: three numbers a row, sums of dq, and bounds of keys by head.
+    ``places`` is where packed sequences stand (hopper/packed/places.py), ``n_m`` and ``n_n`` count
+    blocks of rows and keys, ``blocks`` those of a sequence's keys."""
+
+    tensors: Tensors
+    config: HopperBackwardConfig
+    causal: bool
+    packed: Packed | None
+    rows: torch.Tensor
+    sums: torch.Tensor
+    bounds: torch.Tensor
+    places: torch.Tensor | None
+    n_heads: int
+    n_kv_heads: int
+    n_m: int
+    n_n: int
+    blocks: int
+
+    @classmethod
+    def of(
+        cls,
+        tensors: Tensors,
+        config: HopperBackwardConfig,
+        causal: bool,
+        packed: Packed | None,
+    ) -> _Sums:
+        q, k = tensors.q, tensors.k
+        (batch, seqlen_q, heads, _), (_, seqlen_k, kv_heads, _) = q.shape, k.shape
+        block_m = config.block_m
+        n_m, n_n = triton.cdiv(seqlen_q, block_m), triton.cdiv(seqlen_k, BLOCK_N)
+        n_heads, n_kv_heads, blocks = batch * heads, batch * kv_heads, n_n
         if packed is not None:
-            return ragged_descriptor(x if x.dim() == 3 else x[0], rows, block_d)
-        return descriptor(x, rows, block_d)
-
-    with targets.on_device_of(q):
+            n_m, n_n = seqlen_q // block_m + batch, seqlen_k // BLOCK_N + batch
+            n_heads, n_kv_heads, blocks = heads, kv_heads, triton.cdiv(packed.max_k, BLOCK_N)
+        all_rows = n_heads * n_m * block_m
+        rows = torch.empty((3, all_rows), dtype=torch.float32, device=q.device)
+        sums = torch.empty((all_rows, config.columns), dtype=torch.int32, device=q.device)
+        bounds = torch.empty((2, n_kv_heads, n_n), dtype=torch.float32, device=q.device)
+        places = None
         if packed is not None:
             places = torch.empty((n_m + n_n, 4), dtype=torch.int32, device=q.device)
-            tiles, programs = listed(
-                packed.swapped(), seqlen_k, kv_heads, BLOCK_N,
-                causal=causal, pairs=False, by_head=not causal, spare=0,
-                places=places, place_rows=block_m,
-            )  # fmt: skip
-        noted(attention_backward_hopper_prepare, (n_m * n_heads + n_n * n_kv_heads,))(
-            k, v, out, dout, lse, dlse, bounds, rows, sums, places, sequences,
+        # The same code for most lengths: they change from call to call.
+        blocks = triton.next_power_of_2(max(blocks, 1 if packed is None else 256))
+        counts = (n_heads, n_kv_heads, n_m, n_n, blocks)
+        return cls(tensors, config, causal, packed, rows, sums, bounds, places, *counts)
+
+    @property
+    def lengths(self) -> tuple[int, int, int, int]:
+        """Of heads that read and that are read, and of rows and keys."""
+        q, k = self.tensors.q, self.tensors.k
+        return q.shape[2], k.shape[2], q.shape[1], k.shape[1]
+
+    @property
+    def sequences(self) -> int | None:
+        return None if self.packed is None else self.tensors.q.shape[0]
+
+    @property
+    def shape(self) -> dict[str, int]:
+        head_dim, config = self.tensors.q.shape[3], self.config
+        return {"HEAD_DIM": head_dim, "BLOCK_D": config.columns, "BLOCK_M": config.block_m}
+
+    def tiles(self) -> tuple[torch.Tensor | None, int]:
+        """The list of packed sequences' tiles, and how many programs there are."""
+        if self.packed is None:
+            return None, self.n_n * self.n_kv_heads
+        _, kv_heads, _, seqlen_k = self.lengths
+        return listed(
+            self.packed.swapped(), seqlen_k, kv_heads, BLOCK_N,
+            causal=self.causal, pairs=False, by_head=not self.causal, spare=0,
+            places=self.places, place_rows=self.config.block_m,
+        )  # fmt: skip
+
+
+def _launch(one: _Sums, scale: float, causal_offset: int, left_offset: int | None) -> None:
+    """What sums are prepared with, the sums, and dq from those."""
+    dout, dlse, q, k, v, out, lse, dq, dk, dv, marked = one.tensors
+    block_m, block_d = one.config.block_m, one.config.columns
+    heads, kv_heads, seqlen_q, seqlen_k = one.lengths
+    packed, num_warps = one.packed, 4 if one.packed is None else 8
+    # Of q, dout and sums of one query head at a time: a program walks them one after the other.
+    a_head = one.n_m * block_m * block_d * 8
+    with targets.on_device_of(q):
+        tiles, programs = one.tiles()
+        grid = (one.n_m * one.n_heads + one.n_n * one.n_kv_heads,)
+        noted(attention_backward_hopper_prepare, grid)(
+            k, v, out, dout, lse, dlse, one.bounds, one.rows, one.sums, one.places, one.sequences,
             *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
-            n_heads // heads, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **shape,
-            MARKED=marked, num_warps=4 if packed is None else 8,
+            one.n_heads // heads, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **one.shape,
+            MARKED=marked, num_warps=num_warps,
         )  # fmt: skip
         noted(attention_backward_hopper, (programs,))(
-            described(q, block_m),
-            described(k, BLOCK_N),
-            described(v, BLOCK_N),
-            described(dout, block_m),
-            TensorDescriptor(rows, [3 * all_rows], [1], [block_m], gl.NVMMASharedLayout(0, 32, 1)),
-            bounds,
+            described(packed, q, block_m, block_d),
+            described(packed, k, BLOCK_N, block_d),
+            described(packed, v, BLOCK_N, block_d),
+            described(packed, dout, block_m, block_d),
+            numbers(one.rows, block_m),
+            one.bounds,
             TensorDescriptor(
-                sums,
-                [all_rows, block_d],
+                one.sums,
+                list(one.sums.shape),
                 [block_d, 1],
                 [block_m, block_d],
                 gl.NVMMASharedLayout.get_default_for([block_m, block_d], gl.int32),
             ),
-            described(dk, BLOCK_N),
-            described(dv, BLOCK_N),
+            described(packed, dk, BLOCK_N, block_d),
+            described(packed, dv, BLOCK_N, block_d),
             tiles,
             heads,
             kv_heads,
-            batch,
+            q.shape[0],
             seqlen_q,
             seqlen_k,
             causal_offset,
             left_offset,
-            together,
+            wide.heads_together(one.n_kv_heads, a_head, causal=one.causal),
             scale,
             scale * LOG2_E,
             BLOCK_M=block_m,
             BLOCK_N=BLOCK_N,
             HEAD_DIM=block_d,
-            STAGES=config.stages,
-            CAUSAL=causal,
+            STAGES=one.config.stages,
+            CAUSAL=one.causal,
             EVEN=packed is None and seqlen_k % BLOCK_N == 0,
-            BLOCKS=blocks,
+            BLOCKS=one.blocks,
             PRODUCER_REGISTERS=24,
             num_warps=8,
             launch_pdl=True,
         )
-        noted(attention_backward_hopper_convert, (n_m * n_heads,))(
-            sums,
-            rows,
-            bounds,
-            dq,
-            places,
-            sequences,
-            heads,
-            kv_heads,
-            seqlen_q,
-            seqlen_k,
-            scale,
-            BLOCK_N=BLOCK_N,
-            BLOCKS=blocks,
-            **shape,
-            num_warps=4 if packed is None else 8,
-            launch_pdl=True,
-        )
+        noted(attention_backward_hopper_convert, (one.n_m * one.n_heads,))(
+            one.sums, one.rows, one.bounds, dq, one.places, one.sequences,
+            *one.lengths, scale, BLOCK_N=BLOCK_N, BLOCKS=one.blocks, **one.shape,
+            num_warps=num_warps, launch_pdl=True,
+        )  # fmt: skip

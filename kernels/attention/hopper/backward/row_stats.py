@@ -20,10 +20,9 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked, spoilt
 from kernels.attention.hopper.packed.places import PLACE, place
-
-LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 class Tensors(NamedTuple):
@@ -229,7 +228,7 @@ def attention_backward_hopper_prepare(
         b_delta = tl.where(is_marked(b_lse), 0.0, b_delta)
     if dlse is not None:
         b_delta -= tl.load(dlse + o_bh + o_own, mask=in_m, other=0.0)
-    b_lse = tl.where(b_lse == float("-inf"), float("inf"), spoilt(b_lse) * LOG2_E)
+    b_lse = tl.where(b_lse == float("-inf"), float("inf"), spoilt(b_lse) * TO_BASE_2)
     o_row = i_bh.to(tl.int64) * n_m * BLOCK_M + o_m
     all_rows = n_rows.to(tl.int64) * BLOCK_M
     tl.store(rows + o_row, b_lse)

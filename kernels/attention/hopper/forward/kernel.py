@@ -17,6 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from kernels.attention.common.numerics.constants import TO_BASE_E
 from kernels.attention.common.numerics.heavy_rows import HEAVY, marked
 from kernels.attention.hopper.copies import Memory, ask_first, produce
 from kernels.attention.hopper.problem import Problem
@@ -211,12 +212,12 @@ def _consume(out, lse, rows, tiles, memory, problem, I_CONSUMER: gl.constexpr, A
                 next_row, next_h, next_own, next_exists = problem.tile(i_turn + 1, tiles)
             # A row that saw no key: its output is 0 and its log-sum-exp -inf.
             empty = total == 0.0
-            b_lse = (maximum * scale_log2 + gl.log2(total)) * 0.6931471805599453
+            b_lse = (maximum * scale_log2 + gl.log2(total)) * TO_BASE_E
             b_lse = gl.where(empty, float("-inf"), b_lse)
             # The weights of a score of +inf are NaN, the formula's log-sum-exp is +inf. All others
             # are not below their maximum, of which ptxas makes a faster loop.
             if HELD:
-                b_lse = gl.maximum(b_lse, maximum * scale_log2 * 0.6931471805599453)
+                b_lse = gl.maximum(b_lse, maximum * scale_log2 * TO_BASE_E)
             else:
                 b_lse = gl.where(maximum == float("inf"), float("inf"), b_lse)
             o_m = row + gl.arange(0, ROWS, S_ROWS)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import torch
 import triton
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.common.packed.sequences import Packed
-from kernels.attention.hopper.descriptors import columns, copyable, descriptor, ragged_descriptor
+from kernels.attention.hopper.descriptors import columns, copyable, described
 from kernels.attention.hopper.packed.tiles import listed
 from kernels.attention.hopper.problem import BEYOND
 from kernels.device import hopper_rings as ring
@@ -32,7 +32,6 @@ FEW_FOR_PAIRS = 512
 # Rows from which full attention at head dims 65 to 128 is faster cut as hopper/forward/tail_cut.py
 # does.
 FEWEST_FOR_TAILS = 1024
-LOG2_E = 1.4426950408889634
 
 
 @dataclass(frozen=True)
@@ -166,6 +165,35 @@ def supported(
     )
 
 
+def _programs(
+    q: torch.Tensor, config: HopperConfig, packed: Packed | None, causal: bool, tails: bool
+) -> tuple[torch.Tensor | None, tuple[int, int, int], tuple[int, ...]]:
+    """The list of packed sequences' tiles, how ``tails`` are cut, and the grid: of three axes where
+    a program has one tile ``once``."""
+    batch, seqlen_q, heads, _ = q.shape
+    block_m, processors = ROWS * config.consumers, targets.multiprocessors()
+    if packed is not None:
+        tiles, programs = listed(
+            packed,
+            seqlen_q,
+            heads,
+            block_m,
+            causal=causal,
+            pairs=config.pairs,
+            by_head=config.by_head,
+            spare=processors,
+        )
+        return tiles, (0, 0, 1), (min(programs, processors),)
+    per_head = triton.cdiv(seqlen_q, block_m)
+    programs = per_head * heads * batch
+    if config.once and not (config.pairs or config.tails) and programs <= processors:
+        return None, (0, 0, 1), (per_head, heads, batch)
+    if tails:
+        cut = tail_cut.cut(seqlen_q, heads * batch, config.consumers, processors)
+        return None, cut, (processors,)
+    return None, (0, 0, 1), (min(programs, processors),)
+
+
 def launch(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -187,11 +215,6 @@ def launch(
     longest = packed.max_q if packed else seqlen_q
     block_d, rest, split = columns(head_dim, causal)
 
-    def described(x: torch.Tensor, rows: int) -> TensorDescriptor:
-        if packed is not None:
-            return ragged_descriptor(x[0], rows, block_d)
-        return descriptor(x, rows, block_d)
-
     with targets.on_device_of(q):
         processors = targets.multiprocessors()
         config = config or choose(
@@ -204,39 +227,14 @@ def launch(
             packed=packed is not None,
             window=None if left_offset is None else causal_offset - left_offset,
         )
-        consumer_registers, producer_registers = ring.registers(config.consumers)
-        block_m = ROWS * config.consumers
         full = not causal and left_offset is None and packed is None
-        tiles = None
-        cut = (0, 0, 1)
-        per_head = triton.cdiv(seqlen_q, block_m)
-        programs = per_head * heads * batch
-        once = (
-            config.once
-            and packed is None
-            and not (config.pairs or config.tails)
-            and programs <= processors
-        )
-        if packed is not None:
-            tiles, programs = listed(
-                packed,
-                seqlen_q,
-                heads,
-                block_m,
-                causal=causal,
-                pairs=config.pairs,
-                by_head=config.by_head,
-                spare=processors,
-            )
-        elif full and config.tails:
-            cut = tail_cut.cut(seqlen_q, heads * batch, config.consumers, processors)
-            programs = processors
-        grid = (per_head, heads, batch) if once else (min(programs, processors),)
+        tiles, cut, grid = _programs(q, config, packed, causal, full and config.tails)
+        once = len(grid) == 3
         noted(attention_forward_hopper, grid)(
-            described(q, ROWS),
-            described(k, config.block_n),
-            described(v, config.block_n),
-            described(out, ROWS),
+            described(packed, q, ROWS, block_d),
+            described(packed, k, config.block_n, block_d),
+            described(packed, v, config.block_n, block_d),
+            described(packed, out, ROWS, block_d),
             lse,
             rows,
             tiles,
@@ -267,7 +265,6 @@ def launch(
             ONCE=once,
             # A list of tiles has no room for a round behind its last.
             AHEAD=config.ahead and not once and packed is None,
-            CONSUMER_REGISTERS=consumer_registers,
-            PRODUCER_REGISTERS=producer_registers,
+            **ring.registers(config.consumers),
             num_warps=4,
         )

@@ -21,6 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from kernels.attention.common.numerics.constants import TO_BASE_E
 from kernels.attention.common.numerics.fp8_scales import OFFSET as OFFSETS
 from kernels.attention.hopper.copies import Memory
 from kernels.attention.hopper.products import scores
@@ -268,7 +269,7 @@ def _consume(
                     column = (i + 1 - PARTS_A_BOX) * COLUMNS
                     tma.async_copy_shared_to_global(out, own.q_box(i_h, row, column), staging)
             # Last, when the sums' registers are free.
-            b_lse = (maximum + (gl.log2(total) - OFFSET)) * 0.6931471805599453
+            b_lse = (maximum + (gl.log2(total) - OFFSET)) * TO_BASE_E
             b_lse = gl.where(total == 0.0, float("-inf"), b_lse)
             o_m = gl.arange(0, ROWS, S_ROWS)
             p_lse = lse + (problem.first_lse(own, i_b, i_h) + row)

@@ -10,7 +10,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.common.numerics.fp8_scales import Scales
 from kernels.attention.common.packed.sequences import Packed
-from kernels.attention.hopper.descriptors import copyable, descriptor, ragged_descriptor
+from kernels.attention.hopper.descriptors import copyable, described
 from kernels.attention.hopper.forward.launch import ROWS
 from kernels.attention.hopper.packed.tiles import listed
 from kernels.attention.hopper.problem import BEYOND
@@ -103,6 +103,33 @@ def supported(
     )
 
 
+def _chosen(q: torch.Tensor, causal: bool, packed: Packed | None) -> Fp8HopperConfig:
+    batch, seqlen_q, _, head_dim = q.shape
+    if packed is None:
+        return choose(head_dim, seqlen_q, causal, None)
+    return choose(head_dim, packed.max_q, causal, seqlen_q // batch)
+
+
+def _tiles(
+    q: torch.Tensor, config: Fp8HopperConfig, causal: bool, packed: Packed | None
+) -> tuple[torch.Tensor | None, int]:
+    """The list of packed sequences' tiles, and how many programs there is work for."""
+    batch, seqlen_q, heads, head_dim = q.shape
+    block_m = ROWS * config.consumers
+    if packed is None:
+        return None, triton.cdiv(seqlen_q, block_m) * heads * batch
+    return listed(
+        packed,
+        seqlen_q,
+        heads,
+        block_m,
+        causal=causal,
+        pairs=config.pairs,
+        by_head=_by_head(config, head_dim, packed.max_q, causal),
+        spare=targets.multiprocessors(),
+    )
+
+
 def launch(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -120,10 +147,7 @@ def launch(
     """Fill ``out`` and ``lse`` for arguments that ``supported`` accepts, in two launches; of packed
     sequences behind one that lists tiles, and ``causal_offset`` counts from each one's corner."""
     batch, seqlen_q, heads, head_dim = q.shape
-    longest = packed.max_q if packed else seqlen_q
-    mean = seqlen_q // batch if packed else None
-    config = config or choose(head_dim, longest, causal, mean)
-    consumer_registers, producer_registers = ring.registers(config.consumers)
+    config = config or _chosen(q, causal, packed)
     block_d = max(64, triton.next_power_of_2(head_dim))
     # Of fp32 more columns than 128 leave no memory for keys.
     of_box = min(128 if out.dtype == torch.float32 else block_d, block_d)
@@ -133,35 +157,18 @@ def launch(
             f"got {config.parts}"
         )
 
-    def described(x: torch.Tensor, rows: int, columns: int) -> TensorDescriptor:
-        if packed is not None:
-            return ragged_descriptor(x[0], rows, columns)
-        return descriptor(x, rows, columns)
-
     with targets.on_device_of(q):
-        block_m = ROWS * config.consumers
         processors = targets.multiprocessors()
-        tiles, room = None, 0
+        tiles, programs = _tiles(q, config, causal, packed)
+        room = 0 if packed is None else max(KEYS, config.block_n)
         if packed is None:
-            programs = triton.cdiv(seqlen_q, block_m) * heads * batch
             values, factors = prepare(v, heads, scale, scales)
         else:
-            room = max(KEYS, config.block_n)
-            tiles, programs = listed(
-                packed,
-                seqlen_q,
-                heads,
-                block_m,
-                causal=causal,
-                pairs=config.pairs,
-                by_head=_by_head(config, head_dim, longest, causal),
-                spare=processors,
-            )
             values, factors = prepare(v[:1], heads, scale, scales, packed.keys, room)
         block = (1, 1, block_d, config.block_n)
         noted(attention_forward_fp8_hopper, (min(programs, processors),))(
-            described(q, ROWS, block_d),
-            described(k, config.block_n, block_d),
+            described(packed, q, ROWS, block_d),
+            described(packed, k, config.block_n, block_d),
             TensorDescriptor(
                 values,
                 list(values.shape),
@@ -169,7 +176,7 @@ def launch(
                 list(block),
                 ring.layout(block, values.dtype),
             ),
-            described(out, ROWS, of_box),
+            described(packed, out, ROWS, of_box),
             lse,
             factors,
             tiles,
@@ -190,7 +197,6 @@ def launch(
             SKIP=config.skip,
             PARTS=config.parts,
             ROOM=room,
-            CONSUMER_REGISTERS=consumer_registers,
-            PRODUCER_REGISTERS=producer_registers,
+            **ring.registers(config.consumers),
             num_warps=4,
         )

@@ -49,12 +49,9 @@ def attention_forward_fp8_hopper_prepare(
     k_scale,
     v_scale,
     factors,
-    stride_q_scale_b,
-    stride_q_scale_h,
-    stride_k_scale_b,
-    stride_k_scale_h,
-    stride_v_scale_b,
-    stride_v_scale_h,
+    q_scale_strides,
+    k_scale_strides,
+    v_scale_strides,
     stride_vb,
     stride_vs,
     stride_vh,
@@ -99,13 +96,13 @@ def attention_forward_fp8_hopper_prepare(
         b_scale = scale_log
         b_out = 1.0
         if k_scale is not None:
-            b_scale *= scale_of(k_scale, i_b, i_h, stride_k_scale_b, stride_k_scale_h)
+            b_scale *= scale_of(k_scale, i_b, i_h, k_scale_strides)
         if v_scale is not None:
-            b_out *= scale_of(v_scale, i_b, i_h, stride_v_scale_b, stride_v_scale_h)
+            b_out *= scale_of(v_scale, i_b, i_h, v_scale_strides)
         for i_q in range(i_h * heads_per_kv, (i_h + 1) * heads_per_kv):
             b_factor = b_scale
             if q_scale is not None:
-                b_factor *= scale_of(q_scale, i_b, i_q, stride_q_scale_b, stride_q_scale_h)
+                b_factor *= scale_of(q_scale, i_b, i_q, q_scale_strides)
             if q_scale is not None or k_scale is not None:
                 b_factor = no_zero(b_factor)
                 # Below 0 the kernel of the products would take the least score for the largest, and

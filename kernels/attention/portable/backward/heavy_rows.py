@@ -14,20 +14,21 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention.common.addressing import near
+from kernels.attention.common.addressing import Strides, near
 from kernels.attention.common.columns import columns
 from kernels.attention.common.masks import since, up_to
+from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked
 from kernels.attention.common.numerics.products import head_product
-from kernels.attention.common.options import PLAIN, Options
-from kernels.attention.common.packed.sequences import Packed, bounds, describable_as
+from kernels.attention.common.packed.sequences import bounds, describable_as
+from kernels.attention.common.problem import Given, Problem
 from kernels.attention.common.program_order import block_of
-from kernels.attention.common.scores import Scores, dropped, kept, modified, place
+from kernels.attention.common.scores import dropped, kept, modified, place, scores_of
 from kernels.attention.portable.tuning.choose import choose_rows
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
-from .tiles import LOG2_E, load_rows, weights
+from .tiles import load_rows, weights
 
 # Blocks of rows a program looks at together: to find that there is no mark takes a launch's time.
 SOME = 16
@@ -50,14 +51,8 @@ def add_keys(
     o_first,
     o_end,
     o_row,
-    stride_kb,
-    stride_ks,
-    stride_kh,
-    stride_kd,
-    stride_vb,
-    stride_vs,
-    stride_vh,
-    stride_vd,
+    k_strides,
+    v_strides,
     seqlen_k,
     causal_offset,
     left_offset,
@@ -84,12 +79,10 @@ def add_keys(
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
         b_k = load_rows(
-            k, i_b, i_n, i_kv, seqlen_k, stride_kb, stride_ks, stride_kh, stride_kd,
-            HEAD_DIM, BLOCK_N, BLOCK_D, False,
+            k, i_b, i_n, i_kv, seqlen_k, k_strides, HEAD_DIM, BLOCK_N, BLOCK_D, False,
         )  # fmt: skip
         b_v = load_rows(
-            v, i_b, i_n, i_kv, seqlen_k, stride_vb, stride_vs, stride_vh, stride_vd,
-            HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
+            v, i_b, i_n, i_kv, seqlen_k, v_strides, HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
         )  # fmt: skip
         # [BLOCK_M, BLOCK_N]
         b_s = head_product(b_q, b_k, WIDE=True)
@@ -121,26 +114,11 @@ def attention_backward_marked(
     corrected,
     cu_q,
     cu_k,
-    stride_qb,
-    stride_qs,
-    stride_qh,
-    stride_qd,
-    stride_kb,
-    stride_ks,
-    stride_kh,
-    stride_kd,
-    stride_vb,
-    stride_vs,
-    stride_vh,
-    stride_vd,
-    stride_gb,
-    stride_gs,
-    stride_gh,
-    stride_gd,
-    stride_ob,
-    stride_os,
-    stride_oh,
-    stride_od,
+    q_strides,
+    k_strides,
+    v_strides,
+    dout_strides,
+    out_strides,
     n_blocks,
     n_all,
     heads,
@@ -154,21 +132,15 @@ def attention_backward_marked(
     factor,
     softcap,
     slopes,
-    stride_ab,
-    stride_ah,
+    slope_strides,
     sinks,
     seed,
     drop_below,
     keep_scale,
     bias,
-    stride_bb,
-    stride_bh,
-    stride_bs,
-    stride_bk,
+    bias_strides,
     blocks,
-    stride_lb,
-    stride_lh,
-    stride_lr,
+    block_strides,
     span_own,
     span,
     HEAD_DIM: tl.constexpr,
@@ -216,53 +188,40 @@ def attention_backward_marked(
                 if cu_q is not None:
                     o_q, own_q = bounds(cu_q, i_b)
                     o_k, own_k = bounds(cu_k, i_b)
-                    at_q = q + o_q.to(tl.int64) * stride_qs
-                    at_k = k + o_k.to(tl.int64) * stride_ks
-                    at_v = v + o_k.to(tl.int64) * stride_vs
-                    at_g = dout + o_q.to(tl.int64) * stride_gs
-                    at_o = out + o_q.to(tl.int64) * stride_os
+                    at_q = q + o_q.to(tl.int64) * q_strides.row
+                    at_k = k + o_k.to(tl.int64) * k_strides.row
+                    at_v = v + o_k.to(tl.int64) * v_strides.row
+                    at_g = dout + o_q.to(tl.int64) * dout_strides.row
+                    at_o = out + o_q.to(tl.int64) * out_strides.row
                     o_row = i_h.to(tl.int64) * tokens + o_q + i_row
                     own_offset = causal_offset + own_k - own_q
                     if left_offset is not None:
                         own_left = left_offset + own_k - own_q
-                b_slope = (
-                    None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
-                )
-                b_seed = None if seed is None else tl.load(seed)
-                at_bias = bias
-                if bias is not None:
-                    at_bias = bias + i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
-                at_blocks = blocks
-                if blocks is not None:
-                    at_blocks = blocks + i_b.to(tl.int64) * stride_lb + i_h.to(tl.int64) * stride_lh
-                    at_blocks += i_row // span_own * stride_lr
-                scores = Scores(
-                    factor, softcap, b_slope, own_k - own_q,
-                    at_bias, stride_bs, stride_bk, own_q, own_k, None,
-                    b_seed, drop_below, keep_scale, i_bh, at_blocks, span,
+                scores = scores_of(
+                    factor, softcap, slopes, slope_strides, seed, drop_below, keep_scale, bias,
+                    bias_strides, None, blocks, block_strides, span_own, span, i_b, i_h, i_bh,
+                    i_row, own_q, own_k,
                 )  # fmt: skip
                 # [BLOCK_M, BLOCK_D]
                 b_q = load_rows(
-                    at_q, i_b, i_row, i_h, own_q, stride_qb, stride_qs, stride_qh, stride_qd,
-                    HEAD_DIM, BLOCK_M, BLOCK_D, False,
+                    at_q, i_b, i_row, i_h, own_q, q_strides, HEAD_DIM, BLOCK_M, BLOCK_D, False,
                 )  # fmt: skip
                 b_dout = load_rows(
-                    at_g, i_b, i_row, i_h, own_q, stride_gb, stride_gs, stride_gh, stride_gd,
-                    HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+                    at_g, i_b, i_row, i_h, own_q, dout_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV,
+                    False,
                 )  # fmt: skip
                 b_out = load_rows(
-                    at_o, i_b, i_row, i_h, own_q, stride_ob, stride_os, stride_oh, stride_od,
-                    HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+                    at_o, i_b, i_row, i_h, own_q, out_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
                 )  # fmt: skip
                 # The start, to which the weighted mean of what dp differs by is added.
                 b_start = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
                 in_m = i_row + o_m < own_q
                 b_lse = tl.load(lse + o_row + o_m, mask=in_m, other=0.0)
-                b_exponent = b_lse * LOG2_E
+                b_exponent = b_lse * TO_BASE_2
                 b_total = tl.zeros([BLOCK_M], dtype=tl.float32)
                 b_more = tl.zeros([BLOCK_M], dtype=tl.float32)
                 if sinks is not None:  # a score of its own, whose dp is 0
-                    b_total += tl.exp2(tl.load(sinks + i_h) * LOG2_E - b_exponent)
+                    b_total += tl.exp2(tl.load(sinks + i_h) * TO_BASE_2 - b_exponent)
                     b_more -= b_total * b_start
                 unit = scale if factor is None else 1.0
                 o_end = own_k
@@ -276,25 +235,21 @@ def attention_backward_marked(
                     o_first = tl.maximum(i_row + own_left, 0) // BLOCK_N * BLOCK_N
                 if blocks is not None:
                     o_first = 0
-                    o_end = tl.load(at_blocks) * span
+                    o_end = tl.load(scores.blocks) * span
                 if left_offset is not None or blocks is not None:
                     o_full = o_first
                 else:
                     b_total, b_more = add_keys(
-                        b_q, b_dout, b_exponent, b_start, b_total, b_more, at_k, at_v,
-                        i_b, i_h // heads_per_kv, o_first, o_full, i_row,
-                        stride_kb, stride_ks, stride_kh, stride_kd,
-                        stride_vb, stride_vs, stride_vh, stride_vd,
-                        own_k, own_offset, own_left, unit, scores,
-                        HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False,
+                        b_q, b_dout, b_exponent, b_start, b_total, b_more, at_k, at_v, i_b,
+                        i_h // heads_per_kv, o_first, o_full, i_row, k_strides, v_strides, own_k,
+                        own_offset, own_left, unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
+                        BLOCK_D, BLOCK_DV, CAUSAL, False,
                     )  # fmt: skip
                 b_total, b_more = add_keys(
-                    b_q, b_dout, b_exponent, b_start, b_total, b_more, at_k, at_v,
-                    i_b, i_h // heads_per_kv, o_full, o_end, i_row,
-                    stride_kb, stride_ks, stride_kh, stride_kd,
-                    stride_vb, stride_vs, stride_vh, stride_vd,
-                    own_k, own_offset, own_left, unit, scores,
-                    HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True,
+                    b_q, b_dout, b_exponent, b_start, b_total, b_more, at_k, at_v, i_b,
+                    i_h // heads_per_kv, o_full, o_end, i_row, k_strides, v_strides, own_k,
+                    own_offset, own_left, unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
+                    BLOCK_D, BLOCK_DV, CAUSAL, True,
                 )  # fmt: skip
                 b_total = tl.where(b_total == 0.0, 1.0, b_total)
                 b_delta = b_start + b_more / b_total
@@ -305,47 +260,27 @@ def attention_backward_marked(
                 tl.store(corrected + o_row + o_m, -b_delta, mask=in_m & is_marked(b_lse))
 
 
-def launch(
-    dout: torch.Tensor,
-    dlse: torch.Tensor | None,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor,
-    *,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-    packed: Packed | None = None,
-    options: Options = PLAIN,
-) -> torch.Tensor | None:
+def launch(problem: Problem, given: Given) -> torch.Tensor | None:
     """-delta of rows that ``lse`` marks, dlse or 0 of the others, as lse lies; unwritten in rows of
     no packed sequence. None where there is nothing to correct."""
-    if not out.numel() or not k.numel():
+    if not given.out.numel() or not problem.k.numel():
         return None
-    q, k, v, out, dout = (near(one) for one in (q, k, v, out, dout))
-    batch, seqlen_q, heads, head_dim = q.shape
-    seqlen_k, kv_heads = k.shape[1], k.shape[2]
-    head_dim_v = v.shape[3]
-    tokens = seqlen_q if packed else None
-    sequences = (packed.queries, packed.keys) if packed else (None, None)
-    if packed is not None:
-        seqlen_q, seqlen_k = packed.max_q, packed.max_k
-    scores = (batch, heads, seqlen_q, seqlen_k)
-    corrected = torch.empty_like(lse)
+    problem, mask, options = problem.near(), problem.mask, problem.options
+    q, k, v = problem.q, problem.k, problem.v
+    out, dout = near(given.out), near(given.dout)
+    seqlen_q, seqlen_k = problem.lengths
+    corrected = torch.empty_like(given.lse)
     with targets.on_device_of(q, "q"):
         target = targets.current()
-        block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
+        block_d, block_dv = columns(target, q.dtype, *problem.head_dims)
         config = choose_rows(
             target,
             max(block_d, block_dv),
             scored=not options.plain,
-            describable=describable_as(packed, q, k, v, dout),
+            describable=describable_as(problem.packed, q, k, v, dout),
         )
         blocks = triton.cdiv(seqlen_q, config.block_m)
-        count = blocks * batch * heads
+        count = blocks * problem.batch * problem.heads
         programs = min(count, WARPS // config.num_warps * targets.multiprocessors())
         noted(attention_backward_marked, (programs,))(
             q,
@@ -353,34 +288,30 @@ def launch(
             v,
             out,
             dout,
-            dlse,
-            lse,
+            given.dlse,
+            given.lse,
             corrected,
-            *sequences,
-            *q.stride(),
-            *k.stride(),
-            *v.stride(),
-            *dout.stride(),
-            *out.stride(),
+            *problem.sequences,
+            *(Strides(*one.stride()) for one in (q, k, v, dout, out)),
             blocks,
             count,
-            heads,
-            heads // kv_heads,
+            problem.heads,
+            problem.heads // problem.kv_heads,
             seqlen_q,
             seqlen_k,
-            tokens,
-            causal_offset,
-            left_offset,
-            scale,
-            *options.arguments(scale, scores),
-            *options.listed(causal_offset if causal else None, left_offset),
-            HEAD_DIM=head_dim,
-            HEAD_DIM_V=head_dim_v,
+            problem.tokens,
+            mask.offset,
+            mask.left,
+            problem.scale,
+            *options.arguments(problem.scale, problem.scores),
+            *options.listed(mask.until, mask.left),
+            HEAD_DIM=problem.head_dims[0],
+            HEAD_DIM_V=problem.head_dims[1],
             BLOCK_M=config.block_m,
             BLOCK_N=config.block_n,
             BLOCK_D=block_d,
             BLOCK_DV=block_dv,
-            CAUSAL=causal,
+            CAUSAL=mask.causal,
             SOME=SOME,
             **config.options(),
         )

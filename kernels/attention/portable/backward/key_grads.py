@@ -19,6 +19,7 @@ from kernels.attention.common.scores import (
     marked,
     modified,
     place,
+    scores_of,
 )
 from kernels.device.products import add_product, sum_type
 
@@ -52,14 +53,8 @@ def accumulate_kv(
     o_first,
     o_end,
     o_column,
-    stride_qb,
-    stride_qs,
-    stride_qh,
-    stride_qd,
-    stride_gb,
-    stride_gs,
-    stride_gh,
-    stride_gd,
+    q_strides,
+    dout_strides,
     seqlen_q,
     causal_offset,
     left_offset,
@@ -102,12 +97,10 @@ def accumulate_kv(
         i_m = place(scores, i) if n_heads is None else i_walked
         # [BLOCK_M, BLOCK_D]
         b_q = load_rows(
-            q, i_b, i_m, i_h, seqlen_q, stride_qb, stride_qs, stride_qh, stride_qd,
-            HEAD_DIM, BLOCK_M, BLOCK_D, TMA,
+            q, i_b, i_m, i_h, seqlen_q, q_strides, HEAD_DIM, BLOCK_M, BLOCK_D, TMA,
         )  # fmt: skip
         b_dout = load_rows(
-            dout, i_b, i_m, i_h, seqlen_q, stride_gb, stride_gs, stride_gh, stride_gd,
-            HEAD_DIM_V, BLOCK_M, BLOCK_DV, TMA,
+            dout, i_b, i_m, i_h, seqlen_q, dout_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, TMA,
         )  # fmt: skip
         in_m = i_m + o_m < seqlen_q
         b_lse = load_of_rows(lse + (o_head + i_m) + o_m, in_m, LARGEST, WHOLE)
@@ -203,22 +196,10 @@ def attention_backward_kv(
     far,
     cu_q,
     cu_k,
-    stride_qb,
-    stride_qs,
-    stride_qh,
-    stride_qd,
-    stride_kb,
-    stride_ks,
-    stride_kh,
-    stride_kd,
-    stride_vb,
-    stride_vs,
-    stride_vh,
-    stride_vd,
-    stride_gb,
-    stride_gs,
-    stride_gh,
-    stride_gd,
+    q_strides,
+    k_strides,
+    v_strides,
+    dout_strides,
     kv_heads,
     heads_per_kv,
     seqlen_q,
@@ -230,21 +211,15 @@ def attention_backward_kv(
     factor,
     softcap,
     slopes,
-    stride_ab,
-    stride_ah,
+    slope_strides,
     sinks,
     seed,
     drop_below,
     keep_scale,
     bias,
-    stride_bb,
-    stride_bh,
-    stride_bs,
-    stride_bk,
+    bias_strides,
     blocks,
-    stride_lb,
-    stride_lh,
-    stride_lr,
+    block_strides,
     span_own,
     span,
     HEAD_DIM: tl.constexpr,
@@ -290,24 +265,22 @@ def attention_backward_kv(
         o_k, seqlen_k = bounds(cu_k, i_b)
         if i_n >= seqlen_k:
             return
-        k += o_k.to(tl.int64) * stride_ks
-        v += o_k.to(tl.int64) * stride_vs
+        k += o_k.to(tl.int64) * k_strides.row
+        v += o_k.to(tl.int64) * v_strides.row
         if TMA:
             i_at = o_q
         else:
-            q += o_q.to(tl.int64) * stride_qs
-            dout += o_q.to(tl.int64) * stride_gs
+            q += o_q.to(tl.int64) * q_strides.row
+            dout += o_q.to(tl.int64) * dout_strides.row
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
     # [BLOCK_N, BLOCK_D]
     b_k = load_rows(
-        k, i_b, i_n, i_kv, seqlen_k, stride_kb, stride_ks, stride_kh, stride_kd,
-        HEAD_DIM, BLOCK_N, BLOCK_D, False,
+        k, i_b, i_n, i_kv, seqlen_k, k_strides, HEAD_DIM, BLOCK_N, BLOCK_D, False,
     )  # fmt: skip
     b_v = load_rows(
-        v, i_b, i_n, i_kv, seqlen_k, stride_vb, stride_vs, stride_vh, stride_vd,
-        HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
+        v, i_b, i_n, i_kv, seqlen_k, v_strides, HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
     )  # fmt: skip
     b_dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=sum_type(b_k.dtype))
     b_dv = tl.zeros([BLOCK_N, BLOCK_DV], dtype=sum_type(b_k.dtype))
@@ -323,41 +296,28 @@ def attention_backward_kv(
         i_h = first_head
         o_bh = (before + i_h).to(tl.int64) * tokens + o_row
         scores = Scores(
-            factor, softcap, None, seqlen_k - seqlen_q,
-            None, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
-            None, drop_below, keep_scale, i_h, None, span,
+            factor, softcap, None, seqlen_k - seqlen_q, None, bias_strides.row, bias_strides.column,
+            seqlen_q, seqlen_k, None, None, drop_below, keep_scale, i_h, None, span,
         )  # fmt: skip
         b_dk, b_dv = accumulate_kv(
             b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_at, i_h, o_bh,
-            o_first, o_end, i_n,
-            stride_qb, stride_qs, stride_qh, stride_qd,
-            stride_gb, stride_gs, stride_gh, stride_gd,
-            seqlen_q, causal_offset, left_offset, scale if factor is None else 1.0, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, ROWS,
-            TMA, BRANCH,
-            heads_per_kv, tokens,
+            o_first, o_end, i_n, q_strides, dout_strides, seqlen_q, causal_offset, left_offset,
+            scale if factor is None else 1.0, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
+            BLOCK_D, BLOCK_DV, CAUSAL, EVEN, ROWS, TMA, BRANCH, heads_per_kv, tokens,
         )  # fmt: skip
     for i_h in range(first_head, first_head + (0 if FLAT else heads_per_kv)):
         o_bh = (before + i_h).to(tl.int64) * tokens + o_row
         # Anew for each head: else masks of the first queries, one a column, stay in registers.
         rows = seqlen_q if cu_q is None else length(cu_q, i_b, o_q, VOLATILE=True)
-        b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
-        b_seed = None if seed is None else tl.load(seed)
-        b_bias = bias
-        if bias is not None:
-            b_bias += i_b.to(tl.int64) * stride_bb + tl.cast(i_h, tl.int64) * stride_bh
-        b_blocks = blocks
-        if blocks is not None:
-            b_blocks += i_b.to(tl.int64) * stride_lb + tl.cast(i_h, tl.int64) * stride_lh
-            b_blocks += i_n // span_own * stride_lr
-        scores = Scores(
-            factor, softcap, b_slope, seqlen_k - seqlen_q,
-            b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
-            b_seed, drop_below, keep_scale, i_b * kv_heads * heads_per_kv + i_h, b_blocks, span,
+        i_score = i_b * kv_heads * heads_per_kv + i_h
+        scores = scores_of(
+            factor, softcap, slopes, slope_strides, seed, drop_below, keep_scale, bias,
+            bias_strides, None, blocks, block_strides, span_own, span, i_b, i_h, i_score, i_n,
+            seqlen_q, seqlen_k,
         )  # fmt: skip
         if blocks is not None:
             o_first = 0
-            o_end = tl.load(b_blocks) * span
+            o_end = tl.load(scores.blocks) * span
         o_start = o_first
         o_stop = o_end
         if far is not None and blocks is None:
@@ -366,12 +326,9 @@ def attention_backward_kv(
             o_stop = tl.minimum(o_end, tl.load(far + 2 * (before + i_h) + 1))
         b_dk, b_dv = accumulate_kv(
             b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_at, i_h, o_bh,
-            o_start, o_stop, i_n,
-            stride_qb, stride_qs, stride_qh, stride_qd,
-            stride_gb, stride_gs, stride_gh, stride_gd,
-            rows, causal_offset, left_offset, scale if factor is None else 1.0, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, ROWS,
-            TMA, BRANCH,
+            o_start, o_stop, i_n, q_strides, dout_strides, rows, causal_offset, left_offset,
+            scale if factor is None else 1.0, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
+            BLOCK_D, BLOCK_DV, CAUSAL, EVEN, ROWS, TMA, BRANCH,
         )  # fmt: skip
 
     # Found again, by way of what is 0 though no compiler knows (the grid has one axis): kept from

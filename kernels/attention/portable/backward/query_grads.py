@@ -6,23 +6,24 @@ import triton
 import triton.language as tl
 
 from kernels.attention.common.masks import since, up_to
+from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked
 from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.program_order import taken
 from kernels.attention.common.scores import (
     LARGEST,
-    Scores,
     dropped,
     is_far,
     kept,
     modified,
     place,
+    scores_of,
     store_bias_gradient,
 )
 from kernels.device.products import add_product, sum_type
 
-from .tiles import LOG2_E, divided, exponents, load_rows, shifted, weights
+from .tiles import divided, exponents, load_rows, shifted, weights
 
 
 @triton.jit
@@ -46,14 +47,8 @@ def accumulate_q(
     o_full,
     o_end,
     o_row,
-    stride_kb,
-    stride_ks,
-    stride_kh,
-    stride_kd,
-    stride_vb,
-    stride_vs,
-    stride_vh,
-    stride_vd,
+    k_strides,
+    v_strides,
     seqlen_k,
     causal_offset,
     left_offset,
@@ -82,12 +77,10 @@ def accumulate_q(
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
         b_k = load_rows(
-            k, i_b, i_n, i_kv, seqlen_k, stride_kb, stride_ks, stride_kh, stride_kd,
-            HEAD_DIM, BLOCK_N, BLOCK_D, TMA,
+            k, i_b, i_n, i_kv, seqlen_k, k_strides, HEAD_DIM, BLOCK_N, BLOCK_D, TMA,
         )  # fmt: skip
         b_v = load_rows(
-            v, i_b, i_n, i_kv, seqlen_k, stride_vb, stride_vs, stride_vh, stride_vd,
-            HEAD_DIM_V, BLOCK_N, BLOCK_DV, TMA,
+            v, i_b, i_n, i_kv, seqlen_k, v_strides, HEAD_DIM_V, BLOCK_N, BLOCK_DV, TMA,
         )  # fmt: skip
         # [BLOCK_M, BLOCK_N]
         b_s = head_product(b_q, b_k, WIDE=True)
@@ -106,14 +99,14 @@ def accumulate_q(
             b_p = shifted(b_s, b_lse[:, None], seen, scale, MASKED, b_k.dtype == tl.float32, FAR)
             b_p = divided(b_p, b_total[:, None])
         elif o_full is not None:
-            b_p = weights(b_s, b_lse[:, None] * LOG2_E, seen, scale, False)
+            b_p = weights(b_s, b_lse[:, None] * TO_BASE_2, seen, scale, False)
             if i_n >= o_full:
                 b_p = tl.where(seen, b_p, 0.0)
             if left_offset is not None:  # noqa: SIM102
                 if i_n < o_inner:
                     b_p = tl.where(since(b_first - i_n, BLOCK_N), b_p, 0.0)
         else:
-            b_p = weights(b_s, b_lse[:, None] * LOG2_E, seen, scale, MASKED)
+            b_p = weights(b_s, b_lse[:, None] * TO_BASE_2, seen, scale, MASKED)
         if dots is not None:
             b_dots += tl.sum(b_p * b_dp, 1)
         b_ds = b_dp - b_delta[:, None]
@@ -143,26 +136,11 @@ def attention_backward_q(
     far,
     cu_q,
     cu_k,
-    stride_qb,
-    stride_qs,
-    stride_qh,
-    stride_qd,
-    stride_kb,
-    stride_ks,
-    stride_kh,
-    stride_kd,
-    stride_vb,
-    stride_vs,
-    stride_vh,
-    stride_vd,
-    stride_gb,
-    stride_gs,
-    stride_gh,
-    stride_gd,
-    stride_ob,
-    stride_os,
-    stride_oh,
-    stride_od,
+    q_strides,
+    k_strides,
+    v_strides,
+    dout_strides,
+    out_strides,
     heads,
     heads_per_kv,
     seqlen_q,
@@ -175,21 +153,15 @@ def attention_backward_q(
     factor,
     softcap,
     slopes,
-    stride_ab,
-    stride_ah,
+    slope_strides,
     sinks,
     seed,
     drop_below,
     keep_scale,
     bias,
-    stride_bb,
-    stride_bh,
-    stride_bs,
-    stride_bk,
+    bias_strides,
     blocks,
-    stride_lb,
-    stride_lh,
-    stride_lr,
+    block_strides,
     span_own,
     span,
     HEAD_DIM: tl.constexpr,
@@ -232,53 +204,37 @@ def attention_backward_q(
         o_k, seqlen_k = bounds(cu_k, i_b)
         if i_m >= seqlen_q:
             return
-        q += o_q.to(tl.int64) * stride_qs
-        dout += o_q.to(tl.int64) * stride_gs
+        q += o_q.to(tl.int64) * q_strides.row
+        dout += o_q.to(tl.int64) * dout_strides.row
         if out is not None:
-            out += o_q.to(tl.int64) * stride_os
+            out += o_q.to(tl.int64) * out_strides.row
         if TMA:
             i_at = o_k
         else:
-            k += o_k.to(tl.int64) * stride_ks
-            v += o_k.to(tl.int64) * stride_vs
+            k += o_k.to(tl.int64) * k_strides.row
+            v += o_k.to(tl.int64) * v_strides.row
         o_row = o_q.to(tl.int64) + i_m
         o_bh = i_h.to(tl.int64) * tokens + o_row
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
-    b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
-    b_seed = None if seed is None else tl.load(seed)
-    b_bias = bias
-    if bias is not None:
-        b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
-    b_dbias = dbias
-    if dbias is not None:
-        b_dbias += i_bh.to(tl.int64) * seqlen_q * seqlen_k
-    b_blocks = blocks
-    if blocks is not None:
-        b_blocks += i_b.to(tl.int64) * stride_lb + i_h.to(tl.int64) * stride_lh
-        b_blocks += i_m // span_own * stride_lr
-    scores = Scores(
-        factor, softcap, b_slope, seqlen_k - seqlen_q,
-        b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, b_dbias,
-        b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
+    scores = scores_of(
+        factor, softcap, slopes, slope_strides, seed, drop_below, keep_scale, bias, bias_strides,
+        dbias, blocks, block_strides, span_own, span, i_b, i_h, i_bh, i_m, seqlen_q, seqlen_k,
     )  # fmt: skip
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(
-        q, i_b, i_m, i_h, seqlen_q, stride_qb, stride_qs, stride_qh, stride_qd,
-        HEAD_DIM, BLOCK_M, BLOCK_D, False,
+        q, i_b, i_m, i_h, seqlen_q, q_strides, HEAD_DIM, BLOCK_M, BLOCK_D, False,
     )  # fmt: skip
     b_dout = load_rows(
-        dout, i_b, i_m, i_h, seqlen_q, stride_gb, stride_gs, stride_gh, stride_gd,
-        HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+        dout, i_b, i_m, i_h, seqlen_q, dout_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
     )  # fmt: skip
     o_m = tl.arange(0, BLOCK_M)
     in_m = i_m + o_m < seqlen_q
     b_lse = tl.load(lse + o_bh + o_m, mask=in_m, other=float("inf"))
     if out is not None:
         b_out = load_rows(
-            out, i_b, i_m, i_h, seqlen_q, stride_ob, stride_os, stride_oh, stride_od,
-            HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+            out, i_b, i_m, i_h, seqlen_q, out_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
         )  # fmt: skip
         b_delta = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
         if MARKED:
@@ -322,7 +278,7 @@ def attention_backward_q(
         o_full = tl.minimum(seqlen_k, i_m + causal_offset + 1) // BLOCK_N * BLOCK_N
         o_full = tl.maximum(o_full, 0)
     if blocks is not None:
-        o_end = tl.load(b_blocks) * span
+        o_end = tl.load(scores.blocks) * span
         o_full = 0
     o_first = 0
     o_inner = 0
@@ -332,44 +288,32 @@ def attention_backward_q(
         o_inner = tl.cdiv(tl.maximum(i_m + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
     if BRANCH:
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows,
-            k, v, i_at, i_kv,
-            o_first, o_inner, o_full, o_end, i_m,
-            stride_kb, stride_ks, stride_kh, stride_kd,
-            stride_vb, stride_vs, stride_vh, stride_vd,
-            seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows, k, v, i_at,
+            i_kv, o_first, o_inner, o_full, o_end, i_m, k_strides, v_strides, seqlen_k,
+            causal_offset, left_offset, scale if factor is None else 1.0, scores, HEAD_DIM,
+            HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
         )  # fmt: skip
     if left_offset is not None and blocks is None and not BRANCH:
         o_full = tl.maximum(o_full, o_inner)
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows,
-            k, v, i_at, i_kv,
-            o_first, None, None, tl.minimum(o_inner, o_end), i_m,
-            stride_kb, stride_ks, stride_kh, stride_kd,
-            stride_vb, stride_vs, stride_vh, stride_vd,
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows, k, v, i_at,
+            i_kv, o_first, None, None, tl.minimum(o_inner, o_end), i_m, k_strides, v_strides,
             seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
             HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
         )  # fmt: skip
     if blocks is None and not BRANCH:
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows,
-            k, v, i_at, i_kv,
-            o_inner, None, None, o_full, i_m,
-            stride_kb, stride_ks, stride_kh, stride_kd,
-            stride_vb, stride_vs, stride_vh, stride_vd,
-            seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, TMA,
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows, k, v, i_at,
+            i_kv, o_inner, None, None, o_full, i_m, k_strides, v_strides, seqlen_k, causal_offset,
+            left_offset, scale if factor is None else 1.0, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M,
+            BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, TMA,
         )  # fmt: skip
     if (CAUSAL or not EVEN or blocks is not None) and not BRANCH:
         b_dq, b_dots = accumulate_q(
-            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows,
-            k, v, i_at, i_kv,
-            o_full, None, None, o_end, i_m,
-            stride_kb, stride_ks, stride_kh, stride_kd,
-            stride_vb, stride_vs, stride_vh, stride_vd,
-            seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
+            b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows, k, v, i_at,
+            i_kv, o_full, None, None, o_end, i_m, k_strides, v_strides, seqlen_k, causal_offset,
+            left_offset, scale if factor is None else 1.0, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M,
+            BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
         )  # fmt: skip
 
     if dots is not None:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked
 from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.packed.sequences import bounds
-from kernels.attention.common.scores import LARGEST, Scores, dropped, is_far, kept, modified, place
+from kernels.attention.common.scores import (
+    LARGEST,
+    dropped,
+    is_far,
+    kept,
+    modified,
+    place,
+    scores_of,
+)
 from kernels.device.products import sum_type
 
 from .tiles import load_rows, shifted
@@ -21,14 +30,8 @@ def attention_backward_delta(
     lse,
     dlse,
     delta,
-    stride_ob,
-    stride_os,
-    stride_oh,
-    stride_od,
-    stride_gb,
-    stride_gs,
-    stride_gh,
-    stride_gd,
+    out_strides,
+    dout_strides,
     heads,
     seqlen_q,
     HEAD_DIM_V: tl.constexpr,
@@ -44,12 +47,10 @@ def attention_backward_delta(
     i_b = i_bh // heads
     i_h = i_bh % heads
     b_out = load_rows(
-        out, i_b, i_row, i_h, seqlen_q, stride_ob, stride_os, stride_oh, stride_od,
-        HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+        out, i_b, i_row, i_h, seqlen_q, out_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
     )  # fmt: skip
     b_dout = load_rows(
-        dout, i_b, i_row, i_h, seqlen_q, stride_gb, stride_gs, stride_gh, stride_gd,
-        HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+        dout, i_b, i_row, i_h, seqlen_q, dout_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
     )  # fmt: skip
     b_delta = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
     o_m = i_row + tl.arange(0, BLOCK_M)
@@ -87,26 +88,11 @@ def attention_backward_rows(
     total,
     cu_q,
     cu_k,
-    stride_qb,
-    stride_qs,
-    stride_qh,
-    stride_qd,
-    stride_kb,
-    stride_ks,
-    stride_kh,
-    stride_kd,
-    stride_vb,
-    stride_vs,
-    stride_vh,
-    stride_vd,
-    stride_gb,
-    stride_gs,
-    stride_gh,
-    stride_gd,
-    stride_ob,
-    stride_os,
-    stride_oh,
-    stride_od,
+    q_strides,
+    k_strides,
+    v_strides,
+    dout_strides,
+    out_strides,
     n_blocks,
     heads,
     heads_per_kv,
@@ -119,21 +105,15 @@ def attention_backward_rows(
     factor,
     softcap,
     slopes,
-    stride_ab,
-    stride_ah,
+    slope_strides,
     sinks,
     seed,
     drop_below,
     keep_scale,
     bias,
-    stride_bb,
-    stride_bh,
-    stride_bs,
-    stride_bk,
+    bias_strides,
     blocks,
-    stride_lb,
-    stride_lh,
-    stride_lr,
+    block_strides,
     span_own,
     span,
     HEAD_DIM: tl.constexpr,
@@ -176,54 +156,40 @@ def attention_backward_rows(
         o_k, seqlen_k = bounds(cu_k, i_b)
         if i_row >= seqlen_q:
             return
-        q += o_q.to(tl.int64) * stride_qs
-        k += o_k.to(tl.int64) * stride_ks
-        v += o_k.to(tl.int64) * stride_vs
-        dout += o_q.to(tl.int64) * stride_gs
-        out += o_q.to(tl.int64) * stride_os
+        q += o_q.to(tl.int64) * q_strides.row
+        k += o_k.to(tl.int64) * k_strides.row
+        v += o_k.to(tl.int64) * v_strides.row
+        dout += o_q.to(tl.int64) * dout_strides.row
+        out += o_q.to(tl.int64) * out_strides.row
         o_bh = i_h.to(tl.int64) * tokens + o_q + i_row
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
-    b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
-    b_seed = None if seed is None else tl.load(seed)
-    b_bias = bias
-    if bias is not None:
-        b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
-    b_blocks = blocks
-    if blocks is not None:
-        b_blocks += i_b.to(tl.int64) * stride_lb + i_h.to(tl.int64) * stride_lh
-        b_blocks += i_row // span_own * stride_lr
-    scores = Scores(
-        factor, softcap, b_slope, seqlen_k - seqlen_q,
-        b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
-        b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
+    scores = scores_of(
+        factor, softcap, slopes, slope_strides, seed, drop_below, keep_scale, bias, bias_strides,
+        None, blocks, block_strides, span_own, span, i_b, i_h, i_bh, i_row, seqlen_q, seqlen_k,
     )  # fmt: skip
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(
-        q, i_b, i_row, i_h, seqlen_q, stride_qb, stride_qs, stride_qh, stride_qd,
-        HEAD_DIM, BLOCK_M, BLOCK_D, False,
+        q, i_b, i_row, i_h, seqlen_q, q_strides, HEAD_DIM, BLOCK_M, BLOCK_D, False,
     )  # fmt: skip
     b_dout = load_rows(
-        dout, i_b, i_row, i_h, seqlen_q, stride_gb, stride_gs, stride_gh, stride_gd,
-        HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+        dout, i_b, i_row, i_h, seqlen_q, dout_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
     )  # fmt: skip
     b_out = load_rows(
-        out, i_b, i_row, i_h, seqlen_q, stride_ob, stride_os, stride_oh, stride_od,
-        HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+        out, i_b, i_row, i_h, seqlen_q, out_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
     )  # fmt: skip
     b_start = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
     in_m = i_row + o_m < seqlen_q
-    LOG2_E: tl.constexpr = 1.4426950408889634
     b_shift = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     # Sums of sums of tiles, which one after the other would round once a tile.
     FP32: tl.constexpr = b_q.dtype == tl.float32
     FAR: tl.constexpr = is_far(None if bias is None else bias.dtype)
     # What a score is in, and what that is in exponents of 2.
-    UNIT: tl.constexpr = 1.0 if FAR else LOG2_E
-    EXPONENT: tl.constexpr = LOG2_E if FAR else 1.0
+    UNIT: tl.constexpr = 1.0 if FAR else TO_BASE_2
+    EXPONENT: tl.constexpr = TO_BASE_2 if FAR else 1.0
     VALUE: tl.constexpr = sum_type(b_q.dtype)
     b_total = tl.zeros([BLOCK_M], dtype=tl.float64)
     b_more = tl.zeros([BLOCK_M], dtype=tl.float64)
@@ -242,18 +208,16 @@ def attention_backward_rows(
         o_first = tl.maximum(i_row + left_offset, 0) // BLOCK_N * BLOCK_N
     if blocks is not None:
         o_first = 0
-        o_end = tl.load(b_blocks) * span
+        o_end = tl.load(scores.blocks) * span
     unit = scale if factor is None else 1.0
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
         b_k = load_rows(
-            k, i_b, i_n, i_kv, seqlen_k, stride_kb, stride_ks, stride_kh, stride_kd,
-            HEAD_DIM, BLOCK_N, BLOCK_D, False,
+            k, i_b, i_n, i_kv, seqlen_k, k_strides, HEAD_DIM, BLOCK_N, BLOCK_D, False,
         )  # fmt: skip
         b_v = load_rows(
-            v, i_b, i_n, i_kv, seqlen_k, stride_vb, stride_vs, stride_vh, stride_vd,
-            HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
+            v, i_b, i_n, i_kv, seqlen_k, v_strides, HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
         )  # fmt: skip
         b_s = head_product(b_q, b_k, WIDE=True)
         b_s, _ = modified(
@@ -275,7 +239,7 @@ def attention_backward_rows(
         # A row that has seen no key yet is at -inf: subtract 0, or NaN would arise.
         b_finite = tl.where(b_own == float("-inf"), 0.0, b_own)
         if FAR and FP32:
-            b_alpha = tl.exp2((b_shift - b_finite).to(tl.float64) * LOG2_E)
+            b_alpha = tl.exp2((b_shift - b_finite).to(tl.float64) * TO_BASE_2)
         else:
             b_alpha = tl.exp2((b_shift - b_finite) * EXPONENT).to(tl.float64)
         b_shift = b_own

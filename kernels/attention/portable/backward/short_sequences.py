@@ -14,17 +14,19 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.attention.common.addressing import Strides
 from kernels.attention.common.columns import columns
+from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.products import head_product
-from kernels.attention.common.options import Options
-from kernels.attention.common.packed.sequences import Packed, bounds
+from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.packed.tail import AT_ONCE, clear_behind, programs_for
+from kernels.attention.common.problem import Given, Problem
 from kernels.attention.common.scores import Scores, dropped, kept, modified
 from kernels.device.products import add_product
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
-from .tiles import LOG2_E, divided
+from .tiles import divided
 
 # Keys of a tile. Causal rows see half of a sequence in the mean, so that it has 48; in a window all
 # rows together see as many, and 15 before them where a block of ``kept`` begins.
@@ -44,8 +46,8 @@ def keys_seen_by_row(row, seqlen_k, causal_offset, left_offset, CAUSAL: tl.const
 
 @triton.jit
 def keys_of_few(
-    seqlen_q, seqlen_k, causal_offset, left_offset,
-    CAUSAL: tl.constexpr, FEW: tl.constexpr, ROOM: tl.constexpr,
+    seqlen_q, seqlen_k, causal_offset, left_offset, CAUSAL: tl.constexpr, FEW: tl.constexpr,
+    ROOM: tl.constexpr,
 ):  # fmt: skip
     """Of one sequence whether a row sees at most ``FEW`` keys, as ``keys_seen`` in
     portable/backward/launch.py has it, and the first key that any row sees, rounded down to what
@@ -60,11 +62,11 @@ def keys_of_few(
         first = begin // 16 * 16
         most = end - begin
         begin, end = keys_seen_by_row(
-            seqlen_q // 2, seqlen_k, causal_offset, left_offset, CAUSAL
+            seqlen_q // 2, seqlen_k, causal_offset, left_offset, CAUSAL,
         )  # fmt: skip
         most = tl.maximum(most, end - begin)
         begin, end = keys_seen_by_row(
-            seqlen_q - 1, seqlen_k, causal_offset, left_offset, CAUSAL
+            seqlen_q - 1, seqlen_k, causal_offset, left_offset, CAUSAL,
         )  # fmt: skip
         few = few | (tl.maximum(most, end - begin) <= FEW)
         # Between these rows others of a wide window may see what no tile holds.
@@ -74,14 +76,14 @@ def keys_of_few(
 
 @triton.jit
 def load_far(
-    tensor, i_row, rows, stride_s, stride_d,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr,
+    tensor, i_row, rows, strides, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """[BLOCK, BLOCK_D]: rows from ``i_row`` on, however far apart, zeros beyond ``rows``."""
     o_r = i_row + tl.arange(0, BLOCK)
     o_d = tl.arange(0, BLOCK_D)
     return tl.load(
-        tensor + (o_r.to(tl.int64)[:, None] * stride_s + o_d.to(tl.int64)[None, :] * stride_d),
+        tensor
+        + (o_r.to(tl.int64)[:, None] * strides.row + o_d.to(tl.int64)[None, :] * strides.column),
         mask=(o_r[:, None] < rows) & (o_d[None, :] < WIDTH),
         other=0.0,
     )
@@ -113,18 +115,10 @@ def attention_backward_few(
     dv,
     cu_q,
     cu_k,
-    stride_qs,
-    stride_qh,
-    stride_qd,
-    stride_ks,
-    stride_kh,
-    stride_kd,
-    stride_vs,
-    stride_vh,
-    stride_vd,
-    stride_gs,
-    stride_gh,
-    stride_gd,
+    q_strides,
+    k_strides,
+    v_strides,
+    dout_strides,
     batch,
     heads,
     heads_per_kv,
@@ -136,8 +130,7 @@ def attention_backward_few(
     factor,
     softcap,
     slopes,
-    stride_ab,
-    stride_ah,
+    slope_strides,
     sinks,
     seed,
     drop_below,
@@ -157,8 +150,8 @@ def attention_backward_few(
     then its next one. The rest is as portable/backward/key_grads.py takes it."""
     kv_heads = heads // heads_per_kv
     clear_behind(
-        dq, dk, dv, None, cu_q, cu_k, batch, heads, tokens_q, tokens_k,
-        heads * HEAD_DIM, kv_heads * HEAD_DIM, kv_heads * HEAD_DIM_V, CLEARED,
+        dq, dk, dv, None, cu_q, cu_k, batch, heads, tokens_q, tokens_k, heads * HEAD_DIM,
+        kv_heads * HEAD_DIM, kv_heads * HEAD_DIM_V, CLEARED,
     )  # fmt: skip
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
@@ -177,12 +170,12 @@ def attention_backward_few(
         if few:
             # [BLOCK_N, BLOCK_D]
             b_k = load_far(
-                k + o_own * stride_ks + o_kv * stride_kh, i_n, seqlen_k, stride_ks,
-                stride_kd, HEAD_DIM, BLOCK_N, BLOCK_D,
+                k + o_own * k_strides.row + o_kv * k_strides.head, i_n, seqlen_k, k_strides,
+                HEAD_DIM, BLOCK_N, BLOCK_D,
             )  # fmt: skip
             b_v = load_far(
-                v + o_own * stride_vs + o_kv * stride_vh, i_n, seqlen_k, stride_vs,
-                stride_vd, HEAD_DIM_V, BLOCK_N, BLOCK_DV,
+                v + o_own * v_strides.row + o_kv * v_strides.head, i_n, seqlen_k, v_strides,
+                HEAD_DIM_V, BLOCK_N, BLOCK_DV,
             )  # fmt: skip
             b_dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
             b_dv = tl.zeros([BLOCK_N, BLOCK_DV], dtype=tl.float32)
@@ -198,19 +191,19 @@ def attention_backward_few(
                 o_h = i_h.to(tl.int64)
                 # [BLOCK_M, BLOCK_D]
                 b_q = load_far(
-                    q + o_row * stride_qs + o_h * stride_qh, i_m, seqlen_q, stride_qs, stride_qd,
+                    q + o_row * q_strides.row + o_h * q_strides.head, i_m, seqlen_q, q_strides,
                     HEAD_DIM, BLOCK_M, BLOCK_D,
                 )  # fmt: skip
                 b_dout = load_far(
-                    dout + o_row * stride_gs + o_h * stride_gh, i_m, seqlen_q, stride_gs,
-                    stride_gd, HEAD_DIM_V, BLOCK_M, BLOCK_DV,
+                    dout + o_row * dout_strides.row + o_h * dout_strides.head, i_m, seqlen_q,
+                    dout_strides,
+                HEAD_DIM_V, BLOCK_M, BLOCK_DV,
                 )  # fmt: skip
                 b_slope = None
                 if slopes is not None:
-                    b_slope = tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
+                    b_slope = tl.load(slopes + i_b * slope_strides.batch + i_h * slope_strides.head)
                 scores = Scores(
-                    factor, softcap, b_slope, more,
-                    None, None, None, seqlen_q, seqlen_k, None,
+                    factor, softcap, b_slope, more, None, None, None, seqlen_q, seqlen_k, None,
                     b_seed, drop_below, keep_scale, i_b * heads + i_h, None, None,
                 )  # fmt: skip
                 # [BLOCK_M, BLOCK_N]
@@ -223,10 +216,10 @@ def attention_backward_few(
                 if left_offset is not None:
                     seen = seen & (i_n + o_n[None, :] >= i_m + o_m[:, None] + first)
                 unit = scale if factor is None else 1.0
-                b_s = tl.where(seen, b_s * (unit * LOG2_E), float("-inf"))
+                b_s = tl.where(seen, b_s * (unit * TO_BASE_2), float("-inf"))
                 b_most = tl.max(b_s, 1)
                 if sinks is not None:
-                    b_sink = tl.load(sinks + i_h) * LOG2_E
+                    b_sink = tl.load(sinks + i_h) * TO_BASE_2
                     b_most = tl.maximum(b_most, b_sink)
                 # A row without a key has weights of 0, not NaN.
                 b_most = tl.where(b_most == float("-inf"), 0.0, b_most)
@@ -256,12 +249,12 @@ def attention_backward_few(
                 )  # fmt: skip
             o_own = o_own * kv_heads + o_kv
             store_rows(
-                dk + o_own * HEAD_DIM, b_dk * scale, i_n, seqlen_k, kv_heads * HEAD_DIM,
-                HEAD_DIM, BLOCK_N, BLOCK_D,
+                dk + o_own * HEAD_DIM, b_dk * scale, i_n, seqlen_k, kv_heads * HEAD_DIM, HEAD_DIM,
+                BLOCK_N, BLOCK_D,
             )  # fmt: skip
             store_rows(
-                dv + o_own * HEAD_DIM_V, b_dv, i_n, seqlen_k, kv_heads * HEAD_DIM_V,
-                HEAD_DIM_V, BLOCK_N, BLOCK_DV,
+                dv + o_own * HEAD_DIM_V, b_dv, i_n, seqlen_k, kv_heads * HEAD_DIM_V, HEAD_DIM_V,
+                BLOCK_N, BLOCK_DV,
             )  # fmt: skip
 
 
@@ -272,64 +265,44 @@ def cut(target: targets.Target, block_n: int, block_d: int) -> tuple[int, int]:
     return 16 if block_d > 128 else 32, 8 if block_n * block_d > 32 * 64 else 4
 
 
-def launch(
-    dout: torch.Tensor,
-    dlse: torch.Tensor | None,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    gradients: list[torch.Tensor],
-    packed: Packed,
-    options: Options,
-    *,
-    few: int,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-) -> None:
-    """Of 16-bit tensors (tokens, heads, head_dim), any strides, and ``gradients`` of q, k and v,
-    contiguous, those of sequences whose rows see at most ``few`` keys; behind the last sequence,
-    zeros. Nothing is allocated."""
-    heads, head_dim = q.shape[1:]
-    kv_heads, head_dim_v = v.shape[1:]
-    batch = packed.cu_q.numel() - 1
-    block_n = MASKED_BLOCK_N if causal or left_offset is not None else BLOCK_N
-    asked = options.arguments(scale, (batch, heads, packed.max_q, packed.max_k))
+def launch(problem: Problem, given: Given, gradients: list[torch.Tensor], *, few: int) -> None:
+    """Of 16-bit packed sequences, any strides, and ``gradients`` of q, k and v, contiguous, those
+    of sequences whose rows see at most ``few`` keys; behind the last sequence, zeros. Nothing is
+    allocated."""
+    mask, batch = problem.mask, problem.batch
+    q, k, v, dout = (one[0] for one in (problem.q, problem.k, problem.v, given.dout))
+    block_n = MASKED_BLOCK_N if mask.causal or mask.left is not None else BLOCK_N
+    asked = problem.options.arguments(problem.scale, problem.scores)
     with targets.on_device_of(q):
         target = targets.current()
-        block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
+        block_d, block_dv = columns(target, q.dtype, *problem.head_dims)
         block_m, num_warps = cut(target, block_n, max(block_d, block_dv))
-        programs = min(MOST_PROGRAMS, batch * kv_heads)
+        programs = min(MOST_PROGRAMS, batch * problem.kv_heads)
         noted(attention_backward_few, (max(programs, programs_for(*gradients)),))(
             q,
             k,
             v,
             dout,
-            dlse,
+            given.dlse,
             *gradients,
-            packed.queries,
-            packed.keys,
-            *q.stride(),
-            *k.stride(),
-            *v.stride(),
-            *dout.stride(),
+            *problem.sequences,
+            *(Strides(None, *one.stride()) for one in (q, k, v, dout)),
             batch,
-            heads,
-            heads // kv_heads,
+            problem.heads,
+            problem.heads // problem.kv_heads,
             q.shape[0],
             k.shape[0],
-            causal_offset,
-            left_offset,
-            scale,
-            *asked[:9],  # a bias is none of packed sequences
-            HEAD_DIM=head_dim,
-            HEAD_DIM_V=head_dim_v,
+            mask.offset,
+            mask.left,
+            problem.scale,
+            *asked[:8],  # a bias is none of packed sequences
+            HEAD_DIM=problem.head_dims[0],
+            HEAD_DIM_V=problem.head_dims[1],
             BLOCK_M=block_m,
             BLOCK_N=block_n,
             BLOCK_D=block_d,
             BLOCK_DV=block_dv,
-            CAUSAL=causal,
+            CAUSAL=mask.causal,
             FEW=few,
             CLEARED=AT_ONCE,
             num_warps=num_warps,

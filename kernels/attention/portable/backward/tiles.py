@@ -5,9 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.packed.sequences import load_tile
-
-LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
@@ -17,10 +16,7 @@ def load_rows(
     i_row,
     i_h,
     rows,
-    stride_b,
-    stride_s,
-    stride_h,
-    stride_d,
+    strides,
     HEAD_DIM: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
@@ -33,10 +29,10 @@ def load_rows(
     else:
         o_r = tl.arange(0, BLOCK)
         o_d = tl.arange(0, BLOCK_D)
-        tensor += i_b.to(tl.int64) * stride_b + tl.cast(i_h, tl.int64) * stride_h
-        tensor += tl.cast(i_row, tl.int64) * stride_s
+        tensor += i_b.to(tl.int64) * strides.batch + tl.cast(i_h, tl.int64) * strides.head
+        tensor += tl.cast(i_row, tl.int64) * strides.row
         return tl.load(
-            tensor + (o_r[:, None] * stride_s + o_d[None, :] * stride_d),
+            tensor + (o_r[:, None] * strides.row + o_d[None, :] * strides.column),
             mask=(o_r[:, None] < rows - i_row) & (o_d[None, :] < HEAD_DIM),
             other=0.0,
         )
@@ -46,14 +42,14 @@ def load_rows(
 def exponents(b_lse):
     """Log-sum-exps in base 2, NaN for the infinite (0 times infinity), of which +inf is
     ``spoilt`` and -inf stands where no key is seen."""
-    return b_lse * LOG2_E + b_lse * 0.0
+    return b_lse * TO_BASE_2 + b_lse * 0.0
 
 
 @triton.jit
 def weights(b_s, b_exponent, seen, scale, MASKED: tl.constexpr):
     """Softmax from scores and log-sum-exps in base 2, which broadcast along the rows; queries
     beyond the tensor have a large number or +inf there, so their weights are 0."""
-    b_p = tl.exp2(b_s * (scale * LOG2_E) - b_exponent)
+    b_p = tl.exp2(b_s * (scale * TO_BASE_2) - b_exponent)
     return tl.where(seen, b_p, 0.0) if MASKED else b_p
 
 
@@ -65,13 +61,13 @@ def shifted(
     b_s's dtype. FAR says that the shift is a score, not an exponent of 2.
 
     PRECISE, for fp32, has no rounding of a product in an exponent: the formula has none."""
-    b_scale = tl.cast(scale, b_s.dtype) * LOG2_E
+    b_scale = tl.cast(scale, b_s.dtype) * TO_BASE_2
     if FAR and PRECISE and b_s.dtype == tl.float32:
         # scale is 1: a bias is added to what was scaled before.
         b_s -= b_shift
-        b_whole = tl.floor(b_s * LOG2_E)
+        b_whole = tl.floor(b_s * TO_BASE_2)
         # log2(e) in two parts: the first alone is off by as much as a weight is rounded by.
-        b_rest = tl.fma(b_s, 1.925963033500011e-08, tl.fma(b_s, LOG2_E, -b_whole))
+        b_rest = tl.fma(b_s, 1.925963033500011e-08, tl.fma(b_s, TO_BASE_2, -b_whole))
         b_p = tl.exp2(b_rest) * tl.exp2(b_whole)
         b_p = tl.where(b_s < -150.0, 0.0, b_p)  # of -inf NaN until here
     elif FAR:

@@ -6,16 +6,17 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention.common.addressing import near
+from kernels.attention.common.addressing import Strides
 from kernels.attention.common.columns import columns
-from kernels.attention.common.numerics.constants import LOG2_E
+from kernels.attention.common.numerics.constants import LOG2_E, TO_BASE_2, TO_BASE_E
 from kernels.attention.common.numerics.heavy_rows import HEAVY, marked
 from kernels.attention.common.options import PLAIN, Options
 from kernels.attention.common.packed.sequences import Packed, bounds, describable_as, described
+from kernels.attention.common.problem import Mask, Problem
 from kernels.attention.common.program_order import taken, together
-from kernels.attention.common.scores import FAR_FROM, Scores, is_far
+from kernels.attention.common.scores import FAR_FROM, is_far, scores_of
 from kernels.attention.portable.tuning.choose import choose_forward, measured, most_seen
-from kernels.attention.portable.tuning.plain import NARROW, RAGGED_FORWARD
+from kernels.attention.portable.tuning.plain import NARROW, RAGGED_FORWARD, ForwardConfig
 from kernels.device.products import sum_type
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
@@ -33,22 +34,10 @@ def attention_forward(
     rows,
     cu_q,
     cu_k,
-    stride_qb,
-    stride_qs,
-    stride_qh,
-    stride_qd,
-    stride_kb,
-    stride_ks,
-    stride_kh,
-    stride_kd,
-    stride_vb,
-    stride_vs,
-    stride_vh,
-    stride_vd,
-    stride_ob,
-    stride_os,
-    stride_oh,
-    stride_od,
+    q_strides,
+    k_strides,
+    v_strides,
+    out_strides,
     heads,
     heads_per_kv,
     seqlen_q,
@@ -60,21 +49,15 @@ def attention_forward(
     factor,
     softcap,
     slopes,
-    stride_ab,
-    stride_ah,
+    slope_strides,
     sinks,
     seed,
     drop_below,
     keep_scale,
     bias,
-    stride_bb,
-    stride_bh,
-    stride_bs,
-    stride_bk,
+    bias_strides,
     blocks,
-    stride_lb,
-    stride_lh,
-    stride_lr,
+    block_strides,
     span_own,
     span,
     HEAD_DIM: tl.constexpr,
@@ -120,35 +103,30 @@ def attention_forward(
         o_k, seqlen_k = bounds(cu_k, i_b)
         if i_m * BLOCK_M >= seqlen_q:
             return
-        q += o_q.to(tl.int64) * stride_qs
-        out += o_q.to(tl.int64) * stride_os
+        q += o_q.to(tl.int64) * q_strides.row
+        out += o_q.to(tl.int64) * out_strides.row
         if TMA:
             i_at = o_k
         else:
-            k += o_k.to(tl.int64) * stride_ks
-            v += o_k.to(tl.int64) * stride_vs
+            k += o_k.to(tl.int64) * k_strides.row
+            v += o_k.to(tl.int64) * v_strides.row
         o_lse = i_h.to(tl.int64) * tokens + o_q
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
-    b_slope = None if slopes is None else tl.load(slopes + i_b * stride_ab + i_h * stride_ah)
-    b_seed = None if seed is None else tl.load(seed)
-    b_bias = bias
-    if bias is not None:
-        b_bias += i_b.to(tl.int64) * stride_bb + i_h.to(tl.int64) * stride_bh
-    b_blocks = blocks
-    if blocks is not None:
-        b_blocks += i_b.to(tl.int64) * stride_lb + i_h.to(tl.int64) * stride_lh
-        b_blocks += (i_m * BLOCK_M) // span_own * stride_lr
-    scores = Scores(
-        factor, softcap, b_slope, seqlen_k - seqlen_q,
-        b_bias, stride_bs, stride_bk, seqlen_q, seqlen_k, None,
-        b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
+    scores = scores_of(
+        factor, softcap, slopes, slope_strides, seed, drop_below, keep_scale, bias, bias_strides,
+        None, blocks, block_strides, span_own, span, i_b, i_h, i_bh, i_m * BLOCK_M, seqlen_q,
+        seqlen_k,
     )  # fmt: skip
 
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
     i_row = (i_m * BLOCK_M).to(tl.int64)
-    out += i_b.to(tl.int64) * stride_ob + i_h.to(tl.int64) * stride_oh + i_row * stride_os
+    out += (
+        i_b.to(tl.int64) * out_strides.batch
+        + i_h.to(tl.int64) * out_strides.head
+        + i_row * out_strides.row
+    )
     if lse is not None:
         lse += o_lse + i_row
     if rows is not None:
@@ -162,13 +140,17 @@ def attention_forward(
     in_dv = o_dv < HEAD_DIM_V
 
     if not TMA:
-        k += i_b.to(tl.int64) * stride_kb + i_kv.to(tl.int64) * stride_kh
-        v += i_b.to(tl.int64) * stride_vb + i_kv.to(tl.int64) * stride_vh
+        k += i_b.to(tl.int64) * k_strides.batch + i_kv.to(tl.int64) * k_strides.head
+        v += i_b.to(tl.int64) * v_strides.batch + i_kv.to(tl.int64) * v_strides.head
     # [BLOCK_M, BLOCK_D]; through pointers even with TMA: wgmma then reads it from shared memory,
     # where a tile out of a rank-4 descriptor would occupy registers for the whole loop.
-    q += i_b.to(tl.int64) * stride_qb + i_h.to(tl.int64) * stride_qh + i_row * stride_qs
+    q += (
+        i_b.to(tl.int64) * q_strides.batch
+        + i_h.to(tl.int64) * q_strides.head
+        + i_row * q_strides.row
+    )
     b_q = tl.load(
-        q + (o_m[:, None] * stride_qs + o_d[None, :] * stride_qd),
+        q + (o_m[:, None] * q_strides.row + o_d[None, :] * q_strides.column),
         mask=in_m[:, None] & in_d[None, :],
         other=0.0,
     )
@@ -179,7 +161,7 @@ def attention_forward(
     b_sum = tl.zeros([BLOCK_M], dtype=tl.float64 if NATURAL else tl.float32)
     if sinks is not None:
         # One more score, without a value.
-        b_sink = tl.load(sinks + i_h) * (1.0 if NATURAL or FAR else 1.4426950408889634)
+        b_sink = tl.load(sinks + i_h) * (1.0 if NATURAL or FAR else TO_BASE_2)
         b_max = tl.zeros([BLOCK_M], dtype=tl.float32) + b_sink
         b_sum += tl.where(b_sink == float("-inf"), 0.0, 1.0)
     b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
@@ -194,7 +176,7 @@ def attention_forward(
         o_full = tl.maximum(o_full, 0)
     if blocks is not None:
         # Only what is listed; without branches none of it counts as seen by every row.
-        o_end = tl.load(b_blocks) * span
+        o_end = tl.load(scores.blocks) * span
         o_full = o_full if BRANCH else 0
     o_first = 0
     o_inner = 0
@@ -208,49 +190,40 @@ def attention_forward(
         if blocks is None:
             o_first = tl.maximum(o_row + left_offset, 0) // BLOCK_N * BLOCK_N
             if not TMA:
-                k_first += o_first.to(tl.int64) * stride_ks
-                v_first += o_first.to(tl.int64) * stride_vs
-                k_inner += o_inner.to(tl.int64) * stride_ks
-                v_inner += o_inner.to(tl.int64) * stride_vs
+                k_first += o_first.to(tl.int64) * k_strides.row
+                v_first += o_first.to(tl.int64) * v_strides.row
+                k_inner += o_inner.to(tl.int64) * k_strides.row
+                v_inner += o_inner.to(tl.int64) * v_strides.row
     if BRANCH:
         b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k_first, v_first, i_at, i_kv,
-            o_first, o_inner, o_full, o_end, o_row,
-            stride_ks, stride_kd, stride_vs, stride_vd,
-            seqlen_k, causal_offset, left_offset, scale_log, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
-            CAUSAL, True, PRESCALE, NATURAL, TMA,
+            b_q, b_out, b_max, b_sum, k_first, v_first, i_at, i_kv, o_first, o_inner, o_full, o_end,
+            o_row, k_strides, v_strides, seqlen_k, causal_offset, left_offset, scale_log, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE,
+            NATURAL, TMA,
         )  # fmt: skip
     if left_offset is not None and blocks is None and not BRANCH:
         o_full = tl.maximum(o_full, o_inner)
         b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k_first, v_first, i_at, i_kv,
-            o_first, None, None, tl.minimum(o_inner, o_end), o_row,
-            stride_ks, stride_kd, stride_vs, stride_vd,
-            seqlen_k, causal_offset, left_offset, scale_log, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
-            CAUSAL, True, PRESCALE, NATURAL, TMA,
+            b_q, b_out, b_max, b_sum, k_first, v_first, i_at, i_kv, o_first, None, None,
+            tl.minimum(o_inner, o_end), o_row, k_strides, v_strides, seqlen_k, causal_offset,
+            left_offset, scale_log, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D,
+            BLOCK_DV, CAUSAL, True, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
     if blocks is None and not BRANCH:
         b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k_inner, v_inner, i_at, i_kv,
-            o_inner, None, None, o_full, o_row,
-            stride_ks, stride_kd, stride_vs, stride_vd,
-            seqlen_k, causal_offset, left_offset, scale_log, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
-            CAUSAL, False, PRESCALE, NATURAL, TMA,
+            b_q, b_out, b_max, b_sum, k_inner, v_inner, i_at, i_kv, o_inner, None, None, o_full,
+            o_row, k_strides, v_strides, seqlen_k, causal_offset, left_offset, scale_log, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, PRESCALE,
+            NATURAL, TMA,
         )  # fmt: skip
     if (CAUSAL or not EVEN or blocks is not None) and not BRANCH:
         if not TMA and blocks is None:
-            k += o_full.to(tl.int64) * stride_ks
-            v += o_full.to(tl.int64) * stride_vs
+            k += o_full.to(tl.int64) * k_strides.row
+            v += o_full.to(tl.int64) * v_strides.row
         b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k, v, i_at, i_kv,
-            o_full, None, None, o_end, o_row,
-            stride_ks, stride_kd, stride_vs, stride_vd,
-            seqlen_k, causal_offset, left_offset, scale_log, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
-            CAUSAL, True, PRESCALE, NATURAL, TMA,
+            b_q, b_out, b_max, b_sum, k, v, i_at, i_kv, o_full, None, None, o_end, o_row, k_strides,
+            v_strides, seqlen_k, causal_offset, left_offset, scale_log, scores, HEAD_DIM,
+            HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
 
     # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
@@ -267,9 +240,9 @@ def attention_forward(
     if NATURAL:  # a logarithm rounded to fp32 would err as much as the result's own rounding
         b_lse = (b_max.to(tl.float64) + tl.log(b_sum)).to(tl.float32)
     elif FAR:
-        b_lse = b_max + tl.log2(b_sum) * 0.6931471805599453
+        b_lse = b_max + tl.log2(b_sum) * TO_BASE_E
     else:
-        b_lse = (b_max + tl.log2(b_sum)) * 0.6931471805599453
+        b_lse = (b_max + tl.log2(b_sum)) * TO_BASE_E
     b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)
     if sinks is not None and not NATURAL:
         # Where no score adds to it the sink itself, which log2(e) and back may round.
@@ -280,13 +253,13 @@ def attention_forward(
         b_heavy = b_sum < 1.0 / HEAVY
         if sinks is not None:
             # A heavy sink leaves the others nothing: it has no value, so its dp is exactly 0.
-            b_others = b_sum - tl.exp2((b_sink - b_max) * (1.4426950408889634 if FAR else 1.0))
+            b_others = b_sum - tl.exp2((b_sink - b_max) * (TO_BASE_2 if FAR else 1.0))
             b_heavy = b_heavy & (b_others > b_sum * HEAVY)
         if FAR:  # where backward/far_rows.py serves; the log-sum-exp tells no weights there
             b_heavy = b_heavy & (tl.abs(b_lse) <= FAR_FROM)
         tl.store(rows + o_m, marked(b_lse, b_heavy), mask=in_m)
     tl.store(
-        out + o_m[:, None] * stride_os + o_dv[None, :] * stride_od,
+        out + o_m[:, None] * out_strides.row + o_dv[None, :] * out_strides.column,
         b_out.to(out.dtype.element_ty),
         mask=in_m[:, None] & in_dv[None, :],
     )
@@ -317,78 +290,89 @@ def launch(
     """Fill ``out``, ``lse`` and ``rows``, of 16-bit operands lse with marks
     (common/numerics/heavy_rows.py), for checked arguments of layout (batch, seqlen, heads,
     head_dim)."""
-    q, k, v = near(q), near(k), near(v)
-    batch, seqlen_q, heads, head_dim = q.shape
-    seqlen_k = k.shape[1]
-    if packed is not None:
-        seqlen_q, seqlen_k = packed.max_q, packed.max_k
-    scores = (batch, heads, seqlen_q, seqlen_k)
-    natural = q.dtype == torch.float32
-    seen = most_seen(seqlen_k, causal_offset if causal else None, left_offset)
+    mask = Mask(causal, causal_offset, left_offset)
+    problem = Problem(q, k, v, mask, scale, packed, options).near()
     with targets.on_device_of(q):
-        target = targets.current()
-        block_d, block_dv = columns(target, q.dtype, head_dim, v.shape[3])
-        other = not measured(target, head_dim, v.shape[3])
-        masked = causal or left_offset is not None or not options.plain
-        # Those behind whole blocks then have a loop of their own, or a branch in that of all.
-        ragged = packed is None and not masked and seqlen_k % 16 != 0
-        describable = describable_as(packed, k, v)
-        config = choose_forward(
-            target,
-            max(head_dim, v.shape[3]),
-            q.dtype,
-            plain=left_offset is None and packed is None,
-            other=other,
-            narrow=packed is not None or seen <= NARROW,
-            scored=not options.plain,
-            crowded=options.crowded,
-            biased_blocks=options.biased_blocks,
-            uneven=options.uneven(scores),
-            alone=options.alone,
-            describable=describable,
-            ragged=ragged,
-        )
-        grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
-        tma = config.tma and describable and not (other and packed is not None)
-        # Where a row's place tells how many keys it sees: not in a window.
-        ordered = causal and left_offset is None and options.block_mask is None and not natural
-        few = seqlen_k == 1 or (causal and seqlen_q == causal_offset == 1)
-        kernel = attention_forward_few_keys if few else attention_forward
-        noted(kernel, grid)(
-            q,
-            described(packed, k, config.block_n, block_d) if tma else k,
-            described(packed, v, config.block_n, block_dv) if tma else v,
-            out,
-            lse,
-            rows,
-            packed.queries if packed else None,
-            packed.keys if packed else None,
-            *q.stride(),
-            *k.stride(),
-            *v.stride(),
-            *out.stride(),
-            heads,
-            heads // k.shape[2],
-            seqlen_q,
-            seqlen_k,
-            q.shape[1] if packed else None,
-            causal_offset,
-            left_offset,
-            (1.0 if options.modifies else scale) * (1.0 if natural else LOG2_E),
-            *options.arguments(scale, scores),
-            *options.listed(causal_offset if causal else None, left_offset),
-            HEAD_DIM=head_dim,
-            HEAD_DIM_V=v.shape[3],
-            BLOCK_M=config.block_m,
-            BLOCK_N=config.block_n,
-            BLOCK_D=block_d,
-            BLOCK_DV=block_dv,
-            CAUSAL=causal,
-            EVEN=packed is None and seqlen_k % config.block_n == 0,
-            PRESCALE=not (scale > 0.0 or options.modifies),
-            NATURAL=natural,
-            TMA=tma,
-            BRANCH=config.branch and (masked or (ragged and target.name in RAGGED_FORWARD)),
-            TOGETHER=together(batch * heads) if ordered else 0,
-            **config.options(),
-        )
+        _launch(problem, out, lse, rows)
+
+
+def _is_ragged(problem: Problem) -> bool:
+    """Whether keys behind whole blocks have a loop of their own, or a branch in that of all: they
+    are a number that no 16 divides, and nothing hides any."""
+    return problem.packed is None and not _is_masked(problem) and problem.lengths[1] % 16 != 0
+
+
+def _is_masked(problem: Problem) -> bool:
+    mask = problem.mask
+    return mask.causal or mask.left is not None or not problem.options.plain
+
+
+def _choose(problem: Problem, target: targets.Target, describable: bool) -> ForwardConfig:
+    mask, options, packed = problem.mask, problem.options, problem.packed is not None
+    return choose_forward(
+        target,
+        max(problem.head_dims),
+        problem.q.dtype,
+        plain=mask.left is None and not packed,
+        other=not measured(target, *problem.head_dims),
+        narrow=packed or most_seen(problem.lengths[1], mask.until, mask.left) <= NARROW,
+        scored=not options.plain,
+        crowded=options.crowded,
+        biased_blocks=options.biased_blocks,
+        uneven=options.uneven(problem.scores),
+        alone=options.alone,
+        describable=describable,
+        ragged=_is_ragged(problem),
+    )
+
+
+def _launch(
+    problem: Problem, out: torch.Tensor, lse: torch.Tensor | None, rows: torch.Tensor | None
+) -> None:
+    q, k, v, mask, packed = problem.q, problem.k, problem.v, problem.mask, problem.packed
+    (seqlen_q, seqlen_k), options, target = problem.lengths, problem.options, targets.current()
+    natural, heads = q.dtype == torch.float32, problem.batch * problem.heads
+    block_d, block_dv = columns(target, q.dtype, *problem.head_dims)
+    describable = describable_as(packed, k, v)
+    config = _choose(problem, target, describable)
+    other = not measured(target, *problem.head_dims)
+    tma = config.tma and describable and not (other and packed is not None)
+    branch = _is_masked(problem) or (_is_ragged(problem) and target.name in RAGGED_FORWARD)
+    # Where a row's place tells how many keys it sees: not in a window.
+    ordered = mask.causal and mask.left is None and options.block_mask is None and not natural
+    few = seqlen_k == 1 or (mask.causal and seqlen_q == mask.offset == 1)
+    kernel = attention_forward_few_keys if few else attention_forward
+    noted(kernel, (triton.cdiv(seqlen_q, config.block_m) * heads,))(
+        q,
+        described(packed, k, config.block_n, block_d) if tma else k,
+        described(packed, v, config.block_n, block_dv) if tma else v,
+        out,
+        lse,
+        rows,
+        *problem.sequences,
+        *(Strides(*one.stride()) for one in (q, k, v, out)),
+        problem.heads,
+        problem.heads // problem.kv_heads,
+        seqlen_q,
+        seqlen_k,
+        problem.tokens,
+        mask.offset,
+        mask.left,
+        (1.0 if options.modifies else problem.scale) * (1.0 if natural else LOG2_E),
+        *options.arguments(problem.scale, problem.scores),
+        *options.listed(mask.until, mask.left),
+        HEAD_DIM=problem.head_dims[0],
+        HEAD_DIM_V=problem.head_dims[1],
+        BLOCK_M=config.block_m,
+        BLOCK_N=config.block_n,
+        BLOCK_D=block_d,
+        BLOCK_DV=block_dv,
+        CAUSAL=mask.causal,
+        EVEN=packed is None and seqlen_k % config.block_n == 0,
+        PRESCALE=not (problem.scale > 0.0 or options.modifies),
+        NATURAL=natural,
+        TMA=tma,
+        BRANCH=config.branch and branch,
+        TOGETHER=together(heads) if ordered else 0,
+        **config.options(),
+    )

@@ -27,10 +27,8 @@ def attend(
     o_full,
     o_end,
     o_row,
-    stride_ks,
-    stride_kd,
-    stride_vs,
-    stride_vd,
+    k_strides,
+    v_strides,
     seqlen_k,
     causal_offset,
     left_offset,
@@ -64,15 +62,15 @@ def attend(
     in_dv = o_dv < HEAD_DIM_V
     FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype)
     # Only the scalar base advances: a tile of offsets costs half the registers of one of pointers.
-    o_k = o_d[:, None] * stride_kd + o_n[None, :] * stride_ks
-    o_v = o_n[:, None] * stride_vs + o_dv[None, :] * stride_vd
+    o_k = o_d[:, None] * k_strides.column + o_n[None, :] * k_strides.row
+    o_v = o_n[:, None] * v_strides.row + o_dv[None, :] * v_strides.column
     if CAUSAL:
         b_last = tl.minimum(o_row + o_m + causal_offset, seqlen_k - 1)
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         if scores.blocks is not None and not TMA:
-            k_at = k + i_n.to(tl.int64) * stride_ks
-            v_at = v + i_n.to(tl.int64) * stride_vs
+            k_at = k + i_n.to(tl.int64) * k_strides.row
+            v_at = v + i_n.to(tl.int64) * v_strides.row
         else:
             k_at = k
             v_at = v
@@ -143,6 +141,6 @@ def attend(
             b_v = tl.load(v_at + o_v, mask=in_dv[None, :], other=0.0)
         b_out = add_product(b_out, b_p.to(b_v.dtype), b_v)
         if not TMA and scores.blocks is None:
-            k += BLOCK_N * stride_ks
-            v += BLOCK_N * stride_vs
+            k += BLOCK_N * k_strides.row
+            v += BLOCK_N * v_strides.row
     return b_out, b_max, b_sum

@@ -12,9 +12,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention.common.addressing import near
+from kernels.attention.common.addressing import Strides, near
 from kernels.attention.common.columns import padded
-from kernels.attention.common.numerics.constants import LOG2_E
+from kernels.attention.common.numerics.constants import LOG2_E, TO_BASE_E
 from kernels.attention.common.numerics.fp8_scales import (
     OFFSET,
     Scales,
@@ -42,28 +42,13 @@ def attention_forward_fp8(
     q_scale,
     k_scale,
     v_scale,
-    stride_q_scale_b,
-    stride_q_scale_h,
-    stride_k_scale_b,
-    stride_k_scale_h,
-    stride_v_scale_b,
-    stride_v_scale_h,
-    stride_qb,
-    stride_qs,
-    stride_qh,
-    stride_qd,
-    stride_kb,
-    stride_ks,
-    stride_kh,
-    stride_kd,
-    stride_vb,
-    stride_vs,
-    stride_vh,
-    stride_vd,
-    stride_ob,
-    stride_os,
-    stride_oh,
-    stride_od,
+    q_scale_strides,
+    k_scale_strides,
+    v_scale_strides,
+    q_strides,
+    k_strides,
+    v_strides,
+    out_strides,
     heads,
     heads_per_kv,
     seqlen_q,
@@ -101,21 +86,25 @@ def attention_forward_fp8(
         o_k, seqlen_k = bounds(cu_k, i_b)
         if i_m * BLOCK_M >= seqlen_q:
             return
-        q += o_q.to(tl.int64) * stride_qs
-        k += o_k.to(tl.int64) * stride_ks
-        v += o_k.to(tl.int64) * stride_vs
-        out += o_q.to(tl.int64) * stride_os
+        q += o_q.to(tl.int64) * q_strides.row
+        k += o_k.to(tl.int64) * k_strides.row
+        v += o_k.to(tl.int64) * v_strides.row
+        out += o_q.to(tl.int64) * out_strides.row
         o_lse = i_h.to(tl.int64) * tokens + o_q
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
     if q_scale is not None:
-        scale_log *= scale_of(q_scale, i_b, i_h, stride_q_scale_b, stride_q_scale_h)
+        scale_log *= scale_of(q_scale, i_b, i_h, q_scale_strides)
     if k_scale is not None:
-        scale_log *= scale_of(k_scale, i_b, i_kv, stride_k_scale_b, stride_k_scale_h)
+        scale_log *= scale_of(k_scale, i_b, i_kv, k_scale_strides)
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
     i_row = (i_m * BLOCK_M).to(tl.int64)
-    out += i_b.to(tl.int64) * stride_ob + i_h.to(tl.int64) * stride_oh + i_row * stride_os
+    out += (
+        i_b.to(tl.int64) * out_strides.batch
+        + i_h.to(tl.int64) * out_strides.head
+        + i_row * out_strides.row
+    )
     lse += o_lse + i_row
 
     o_m = tl.arange(0, BLOCK_M)
@@ -125,12 +114,16 @@ def attention_forward_fp8(
     in_d = o_d < HEAD_DIM
     in_dv = o_dv < HEAD_DIM_V
 
-    k += i_b.to(tl.int64) * stride_kb + i_kv.to(tl.int64) * stride_kh
-    v += i_b.to(tl.int64) * stride_vb + i_kv.to(tl.int64) * stride_vh
+    k += i_b.to(tl.int64) * k_strides.batch + i_kv.to(tl.int64) * k_strides.head
+    v += i_b.to(tl.int64) * v_strides.batch + i_kv.to(tl.int64) * v_strides.head
     # [BLOCK_M, BLOCK_D]
-    q += i_b.to(tl.int64) * stride_qb + i_h.to(tl.int64) * stride_qh + i_row * stride_qs
+    q += (
+        i_b.to(tl.int64) * q_strides.batch
+        + i_h.to(tl.int64) * q_strides.head
+        + i_row * q_strides.row
+    )
     b_q = tl.load(
-        q + (o_m[:, None] * stride_qs + o_d[None, :] * stride_qd),
+        q + (o_m[:, None] * q_strides.row + o_d[None, :] * q_strides.column),
         mask=in_m[:, None] & in_d[None, :],
         other=0.0,
     )
@@ -158,48 +151,39 @@ def attention_forward_fp8(
         o_first = tl.maximum(o_row + left_offset, 0) // BLOCK_N * BLOCK_N
         o_inner = tl.cdiv(tl.maximum(o_row + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
         o_full = tl.maximum(o_full, o_inner)
-        k_first = k + o_first.to(tl.int64) * stride_ks
-        v_first = v + o_first.to(tl.int64) * stride_vs
-        k_inner += o_inner.to(tl.int64) * stride_ks
-        v_inner += o_inner.to(tl.int64) * stride_vs
+        k_first = k + o_first.to(tl.int64) * k_strides.row
+        v_first = v + o_first.to(tl.int64) * v_strides.row
+        k_inner += o_inner.to(tl.int64) * k_strides.row
+        v_inner += o_inner.to(tl.int64) * v_strides.row
         b_out, b_max, b_sum = attend_fp8(
-            b_q, b_out, b_max, b_sum, k_first, v_first,
-            o_first, tl.minimum(o_inner, o_end), o_row,
-            stride_ks, stride_kd, stride_vs, stride_vd,
-            seqlen_k, causal_offset, left_offset, scale_log,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
-            CAUSAL, True, PRESCALE, OFFSET,
+            b_q, b_out, b_max, b_sum, k_first, v_first, o_first, tl.minimum(o_inner, o_end), o_row,
+            k_strides, v_strides, seqlen_k, causal_offset, left_offset, scale_log, HEAD_DIM,
+            HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE, OFFSET,
         )  # fmt: skip
     b_out, b_max, b_sum = attend_fp8(
-        b_q, b_out, b_max, b_sum, k_inner, v_inner,
-        o_inner, o_full, o_row,
-        stride_ks, stride_kd, stride_vs, stride_vd,
-        seqlen_k, causal_offset, left_offset, scale_log,
-        HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
-        CAUSAL, False, PRESCALE, OFFSET,
+        b_q, b_out, b_max, b_sum, k_inner, v_inner, o_inner, o_full, o_row, k_strides, v_strides,
+        seqlen_k, causal_offset, left_offset, scale_log, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
+        BLOCK_D, BLOCK_DV, CAUSAL, False, PRESCALE, OFFSET,
     )  # fmt: skip
     if CAUSAL or not EVEN:
-        k += o_full.to(tl.int64) * stride_ks
-        v += o_full.to(tl.int64) * stride_vs
+        k += o_full.to(tl.int64) * k_strides.row
+        v += o_full.to(tl.int64) * v_strides.row
         b_out, b_max, b_sum = attend_fp8(
-            b_q, b_out, b_max, b_sum, k, v,
-            o_full, o_end, o_row,
-            stride_ks, stride_kd, stride_vs, stride_vd,
-            seqlen_k, causal_offset, left_offset, scale_log,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
-            CAUSAL, True, PRESCALE, OFFSET,
+            b_q, b_out, b_max, b_sum, k, v, o_full, o_end, o_row, k_strides, v_strides, seqlen_k,
+            causal_offset, left_offset, scale_log, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D,
+            BLOCK_DV, CAUSAL, True, PRESCALE, OFFSET,
         )  # fmt: skip
 
     # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
     b_factor = 1.0 / tl.where(b_sum == 0.0, 1.0, b_sum)
     if v_scale is not None:
-        b_factor *= scale_of(v_scale, i_b, i_kv, stride_v_scale_b, stride_v_scale_h)
+        b_factor *= scale_of(v_scale, i_b, i_kv, v_scale_strides)
     b_out = b_out * b_factor[:, None]
-    b_lse = (b_max + (tl.log2(b_sum) - OFFSET)) * 0.6931471805599453
+    b_lse = (b_max + (tl.log2(b_sum) - OFFSET)) * TO_BASE_E
     b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)
     tl.store(lse + o_m, b_lse, mask=in_m)
     tl.store(
-        out + o_m[:, None] * stride_os + o_dv[None, :] * stride_od,
+        out + o_m[:, None] * out_strides.row + o_dv[None, :] * out_strides.column,
         b_out.to(out.dtype.element_ty),
         mask=in_m[:, None] & in_dv[None, :],
     )
@@ -246,10 +230,10 @@ def launch(
             packed.keys if packed else None,
             *scales,
             *scales.strides(),
-            *q.stride(),
-            *k.stride(),
-            *v.stride(),
-            *out.stride(),
+            Strides(*q.stride()),
+            Strides(*k.stride()),
+            Strides(*v.stride()),
+            Strides(*out.stride()),
             heads,
             heads // k.shape[2],
             seqlen_q,

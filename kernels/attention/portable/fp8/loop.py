@@ -17,10 +17,8 @@ def attend_fp8(
     o_first,
     o_end,
     o_row,
-    stride_ks,
-    stride_kd,
-    stride_vs,
-    stride_vd,
+    k_strides,
+    v_strides,
     seqlen_k,
     causal_offset,
     left_offset,
@@ -46,8 +44,8 @@ def attend_fp8(
     o_dv = tl.arange(0, BLOCK_DV)
     in_d = o_d < HEAD_DIM
     in_dv = o_dv < HEAD_DIM_V
-    o_k = o_d[:, None] * stride_kd + o_n[None, :] * stride_ks
-    o_v = o_n[:, None] * stride_vs + o_dv[None, :] * stride_vd
+    o_k = o_d[:, None] * k_strides.column + o_n[None, :] * k_strides.row
+    o_v = o_n[:, None] * v_strides.row + o_dv[None, :] * v_strides.column
     for i_n in range(o_first, o_end, BLOCK_N):
         in_n = o_n < seqlen_k - i_n
         # [BLOCK_D, BLOCK_N]
@@ -90,6 +88,6 @@ def attend_fp8(
         # Not as the product's accumulator: while Hopper's fp8 products add, they keep 14 bits. So
         # the keys of a block are added there, and the blocks in fp32.
         b_out += tl.dot(b_p.to(b_v.dtype), b_v)
-        k += BLOCK_N * stride_ks
-        v += BLOCK_N * stride_vs
+        k += BLOCK_N * k_strides.row
+        v += BLOCK_N * v_strides.row
     return b_out, b_max, b_sum

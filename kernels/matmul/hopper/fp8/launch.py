@@ -200,7 +200,6 @@ def launch(
                 "block_n: expected 128 beside scales of blocks, which has registers for two "
                 f"products, got {config.block_n}"
             )
-        consumer_registers, producer_registers = ring.registers(CONSUMERS)
         tiles = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)
         # The widest tile would spill 136 bytes with silu.
         once = not (config.block_n == 256 and activation == "silu")
@@ -224,8 +223,7 @@ def launch(
             B_SCALE=_kind(b_scale, once=once, ahead=not blocks),
             HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
-            CONSUMER_REGISTERS=consumer_registers,
-            PRODUCER_REGISTERS=producer_registers,
+            **ring.registers(CONSUMERS),
             num_warps=4,
         )
 

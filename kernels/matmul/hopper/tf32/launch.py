@@ -62,7 +62,6 @@ def launch(
     with targets.on_device_of(a):
         multiprocessors = targets.multiprocessors()
         config = config or choose(M, N, multiprocessors)
-        consumer_registers, producer_registers = ring.registers(config.consumers)
         tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
         noted(matmul_hopper_tf32, (programs_in_step(tiles, multiprocessors),))(
             descriptor(a.t(), config.block_k, ROWS)
@@ -82,8 +81,7 @@ def launch(
             A_MAJOR_M=a_major_m,
             HAS_BIAS=bias is not None,
             ACTIVATION=activation or "none",
-            CONSUMER_REGISTERS=consumer_registers,
-            PRODUCER_REGISTERS=producer_registers,
+            **ring.registers(config.consumers),
             num_warps=4,
             # One consumer leaves more registers than the assembler takes for a limit.
             maxnreg=240 if config.consumers == 1 else None,

@@ -81,7 +81,6 @@ def launch(
     M, K = a.shape
     N = b.shape[1]
     classes, b_major_n = classes_of(a), copyable(b)
-    consumer_registers, producer_registers = ring.registers(2)
     programs = programs_in_step(config.tiles(M, N, classes), targets.multiprocessors())
     noted(matmul_hopper_lines, (programs,))(
         by_class(a, classes, config.rows, config.block_k),
@@ -100,7 +99,6 @@ def launch(
         B_MAJOR_N=b_major_n,
         HAS_BIAS=bias is not None,
         ACTIVATION=activation or "none",
-        CONSUMER_REGISTERS=consumer_registers,
-        PRODUCER_REGISTERS=producer_registers,
+        **ring.registers(2),
         num_warps=4,
     )

@@ -14,6 +14,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked
 from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.program_order import block_of
@@ -146,7 +147,7 @@ def _correct(
     in_m = row + o_m < own.seqlen_q
     p_row = tile.o_row + I_CONSUMER * ROWS + o_m
     b_lse = gl.load(lse + p_row, mask=in_m, other=float("inf"))
-    b_exponent = b_lse * 1.4426950408889634
+    b_exponent = b_lse * TO_BASE_2
     o_first = row
     out += tile.i_h.to(gl.int64) * stride_oh
     if plan.PACKED:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 import triton
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.common.addressing import near
+from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.common.packed.sequences import Packed
-from kernels.attention.hopper.descriptors import copyable, descriptor, ragged_descriptor
-from kernels.attention.hopper.forward.launch import LOG2_E, ROWS
+from kernels.attention.hopper.descriptors import copyable, described
+from kernels.attention.hopper.forward.launch import ROWS
 from kernels.attention.hopper.forward.launch import supported as supported_forward
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
@@ -71,21 +71,16 @@ def launch(
     if packed is not None:
         seqlen_q, seqlen_k = packed.max_q, packed.max_k
 
-    def described(x: torch.Tensor, rows: int) -> TensorDescriptor:
-        if packed is not None:
-            return ragged_descriptor(x[0], rows, columns)
-        return descriptor(x, rows, columns)
-
     with targets.on_device_of(q):
         blocks = triton.cdiv(seqlen_q, BLOCK_M.value)
         count = blocks * batch * heads
         programs = min(count, targets.multiprocessors())
         programs = max(programs, triton.cdiv(count, SOME.value * MOST.value))
         noted(attention_backward_hopper_marked, (programs,))(
-            described(q, ROWS),
-            described(k, block_n),
-            described(v, block_n),
-            described(dout, ROWS),
+            described(packed, q, ROWS, columns),
+            described(packed, k, block_n, columns),
+            described(packed, v, block_n, columns),
+            described(packed, dout, ROWS, columns),
             out,
             lse,
             dlse,

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import torch
 import triton
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.hopper.backward.row_stats import Tensors
-from kernels.attention.hopper.descriptors import descriptor
-from kernels.attention.hopper.forward.launch import LOG2_E, ROWS
+from kernels.attention.hopper.descriptors import descriptor, numbers
+from kernels.attention.hopper.forward.launch import ROWS
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
@@ -72,7 +71,7 @@ def launch(
         n = triton.cdiv(seqlen_k, 2 * ROWS) * batch * kv_heads
         noted(attention_backward_hopper_short_kv, (min(programs, n),))(
             *tiles,
-            TensorDescriptor(rows, [2 * all_rows], [1], [ROWS], gl.NVMMASharedLayout(0, 32, 1)),
+            numbers(rows, ROWS),
             descriptor(dk if plain_causal else dk.transpose(0, 2), ROWS, BLOCK_D),
             descriptor(dv, ROWS, BLOCK_D),
             *sizes,

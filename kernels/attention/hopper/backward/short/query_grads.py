@@ -16,11 +16,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.language.core import _aggregate as aggregate
 from triton.language.extra.cuda import gdc_launch_dependents
 
+from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked
 from kernels.attention.hopper.backward.wide.query_grads import gradients
+from kernels.device.aggregates import aggregate
 from kernels.device.hopper_rings import ROWS, Cursor, Ring, barriers, new_ring, partition_barrier
 
 from .plan import SIZES, Plan, matrix, scores
@@ -41,16 +42,6 @@ class Memory:
     k: Ring
     v: Ring
 
-    @gluon.constexpr_function
-    def __init__(self, q, dout, q_full, dout_full, q_empty, k, v):
-        self.q = q
-        self.dout = dout
-        self.q_full = q_full
-        self.dout_full = dout_full
-        self.q_empty = q_empty
-        self.k = k
-        self.v = v
-
 
 @aggregate
 class Output:
@@ -61,14 +52,6 @@ class Output:
     stride_s: gl.tensor
     stride_h: gl.tensor
     HEAD_DIM: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(self, p, stride_b, stride_s, stride_h, HEAD_DIM):
-        self.p = p
-        self.stride_b = stride_b
-        self.stride_s = stride_s
-        self.stride_h = stride_h
-        self.HEAD_DIM = gl.constexpr(HEAD_DIM)
 
     @gluon.jit
     def at(self, tile):
@@ -132,7 +115,7 @@ def _log_sum_exps(lse, tile, row, plan, LAYOUT: gl.constexpr):
     o_m = row + gl.arange(0, ROWS, LAYOUT)
     at = (tile.i_b * plan.heads + tile.i_h).to(gl.int64) * plan.seqlen_q
     x = gl.load(lse + at + o_m, mask=o_m < plan.seqlen_q, other=float("-inf"))
-    spoilt = gl.where(x == float("inf"), float("nan"), x * 1.4426950408889634)
+    spoilt = gl.where(x == float("inf"), float("nan"), x * TO_BASE_2)
     return gl.where(x == float("-inf"), float("inf"), spoilt)
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import torch
 import triton
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.hopper.backward.row_stats import Tensors, attention_backward_hopper_prepare
-from kernels.attention.hopper.descriptors import descriptor
-from kernels.attention.hopper.forward.launch import LOG2_E, ROWS
+from kernels.attention.hopper.descriptors import descriptor, numbers
+from kernels.attention.hopper.forward.launch import ROWS
 from kernels.device import hopper_rings as ring
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
@@ -54,7 +53,6 @@ def launch(
     n_m, n_n = triton.cdiv(seqlen_q, BLOCK), triton.cdiv(seqlen_k, BLOCK)
     all_rows = batch * heads * n_m * BLOCK
     rows = torch.empty((2, all_rows), dtype=torch.float32, device=q.device)
-    consumer_registers, producer_registers = ring.registers(2)
     # Programs walk q and dout of a head of keys' query heads one after the other; or k and v.
     together_kv, together_q = (
         heads_together(batch * count, walked * BLOCK_D * 4, causal=causal)
@@ -66,8 +64,7 @@ def launch(
         "BLOCK_N": BLOCK,
         "HEAD_DIM": BLOCK_D,
         "CAUSAL": causal,
-        "CONSUMER_REGISTERS": consumer_registers,
-        "PRODUCER_REGISTERS": producer_registers,
+        **ring.registers(2),
     }
     with targets.on_device_of(q):
         noted(attention_backward_hopper_prepare, (n_m * batch * heads,))(
@@ -80,7 +77,7 @@ def launch(
         tiles = [descriptor(one, BLOCK, BLOCK_D) for one in (q, k, v, dout)]
         noted(attention_backward_hopper_kv, (n_n * batch * kv_heads,))(
             *tiles,
-            TensorDescriptor(rows, [2 * all_rows], [1], [BLOCK], gl.NVMMASharedLayout(0, 32, 1)),
+            numbers(rows, BLOCK),
             descriptor(dk, BLOCK, BLOCK_D),
             descriptor(dv, BLOCK, BLOCK_D),
             *sizes,
