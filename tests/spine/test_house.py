@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -180,6 +182,71 @@ def test_modules_stay_short(package: str) -> None:
     }
     too_long = {name: lines for name, lines in lengths.items() if lines > LONGEST[package]}
     assert not too_long, "split where the module knows two things"
+
+
+# Of a host function of the kernels. A docstring does not count: a public one has an example.
+MOST_LINES, MOST_COMPLEX = 80, 20
+DEVICE = re.compile(r"\b(jit|constexpr_function|aggregate)\b")
+
+
+def on_device(node: ast.FunctionDef | ast.ClassDef) -> bool:
+    """Whether Triton compiles it: a function, or a class of which it compiles the methods."""
+    return any(DEVICE.search(ast.unparse(one)) for one in node.decorator_list)
+
+
+def host_functions(path: Path) -> list[ast.FunctionDef]:
+    found: list[ast.FunctionDef] = []
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        for node in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and on_device(node):
+                continue
+            waiting.append(node)
+            if isinstance(node, ast.FunctionDef):
+                found.append(node)
+    return found
+
+
+def lines_of(node: ast.FunctionDef) -> int:
+    """From ``def`` to the end, comments and empty lines too, but no docstring."""
+    first = node.body[0]
+    documented = ast.get_docstring(node, clean=False) is not None
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if documented else 0
+    return (node.end_lineno or 0) - node.lineno + 1 - docstring
+
+
+def test_host_functions_of_kernels_stay_short() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{node.name} has {lines_of(node)} lines"
+        for path in modules("kernels")
+        for node in host_functions(path)
+        if lines_of(node) > MOST_LINES
+    ]
+    assert long == [], f"at most {MOST_LINES}: split where it decides two things"
+
+
+def test_host_functions_of_kernels_stay_simple() -> None:
+    """By ruff's C901; kernels branch at compile time, and are left out."""
+    host = {
+        (path.as_posix(), node.name, node.lineno)
+        for path in modules("kernels")
+        for node in host_functions(path)
+    }
+    limit = f"lint.mccabe.max-complexity={MOST_COMPLEX}"
+    rules = ["--isolated", "--select", "C901", "--config", limit, "--output-format", "json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--exit-zero", *rules, str(ROOT / "kernels")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    complex_ones = [
+        f"{one['filename']}: {one['message']}"
+        for one in json.loads(done.stdout)
+        if (one["filename"], one["message"].split("`")[1], one["location"]["row"]) in host
+    ]
+    assert complex_ones == []
 
 
 def test_every_module_says_what_it_knows() -> None:
