@@ -96,18 +96,27 @@ def test_the_whole_space_of_a_tuner_is_recorded() -> None:
     assert [one.split("num_warps: ")[1][0] for one in space["configurations"]] == list("124")
     assert space["recorded"] == space["configurations"][0]
     assert found.values["configurations"] == 3
+    names = ("search_space", "recorded_configuration")
+    assert all(0 < found.values[name] < 2**32 for name in names)
+    other = measured("copied", "fp32[8192]")  # another key of the tuner, the same space
+    assert [other.values[name] for name in names] == [found.values[name] for name in names]
+    untuned = measured("by_atomics", "fp32[4096]")
+    assert [untuned.values[name] for name in names] == [0, 0]
 
 
 def test_a_choice_made_on_a_card_is_recorded_in_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choices.project, "folder", lambda: tmp_path)
-    (space,) = measured("copied", "fp32[4096]").evidence["tuned"]
+    first = measured("copied", "fp32[4096]")
+    (space,) = first.evidence["tuned"]
     key = "(4096, 'torch.float32', 'torch.float32')"
     chosen = choices.Choice("sm_90", "tuned_copy", key, space["configurations"][2])
     assert choices.write(choices.place(), [chosen]) == 1
     assert choices.write(choices.place(), [chosen]) == 0
     found = measured("copied", "fp32[4096]")
+    assert found.values["search_space"] == first.values["search_space"]
+    assert found.values["recorded_configuration"] != first.values["recorded_configuration"]
     (launch,) = found.evidence["launches"]
     assert launch["num_warps"] == 4
     (space,) = found.evidence["tuned"]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import html
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.reports import trees
+from tests.reports import keeping, trees
 from warpwatch.commands.compiled import inspect
-from warpwatch.commands.gpu import compare
+from warpwatch.commands.gpu import bisect, compare
 from warpwatch.config import metrics
 from warpwatch.instruments.compiled.diff import comparison
 from warpwatch.instruments.compiled.measure.jobs import Job, Result
 from warpwatch.judge.findings.judgement import judge_folders
 from warpwatch.judge.model import search_space, thresholds
 from warpwatch.judge.pairs.commits import compare as compare_commits
+from warpwatch.judge.series.withheld import withheld_at
+from warpwatch.report.rendering import finding_path
 
 PAIR = ("w", "sm_90")
 LEVELS: dict[str, list[float | None]] = {
@@ -56,6 +59,83 @@ def test_no_verdict_on_the_bound_where_atomics_came(
         assert said["bound_us"][0] == said["blocks_in_flight"][0] == "regressed"
 
 
+# Of one call: the space changes at the third commit, what is recorded of it at the fourth.
+SPACES: dict[str, list[float | None]] = {
+    "search_space": [7.0, 7.0, 9.0, 9.0, 9.0],
+    "recorded_configuration": [3.0, 3.0, 3.0, 5.0, 5.0],
+    "spilled_bytes": [0.0, 0.0, 0.0, 992.0, 992.0],
+    "launches": [2.0, 2.0, 2.0, 4.0, 4.0],
+}
+
+
+def tuned_tree(tmp_path: Path, levels: dict[str, list[float | None]]) -> trees.Tree:
+    tree = trees.compiled_tree(tmp_path, levels)
+    for name in ("search_space", "recorded_configuration"):
+        own = {"better": "", "role": "evidence", "unit": "hash"}
+        tree.benchmarks[f"compiled.Attention.track_{name}"] |= own
+    tree.write_benchmarks()
+    for result in tree.results.glob("rig/*.json"):
+        text = result.read_text()
+        result.write_text(text.replace('"requirements": {', '"requirements": {"triton": "3.7.1"'))
+    place = ("flash B1-H8-S512-D64", "sm_90")
+    for number, commit in enumerate(tree.commits):
+        tuned = space(FIRST, FIRST, SECOND) if number < 2 else space(SECOND, SECOND)
+        keeping.write_compiled(
+            tree.results, commit, "3.7.1", {place: []}, recorded={"tuned": tuned}
+        )
+    return tree
+
+
+def test_another_space_is_a_finding_and_no_regression(tmp_path: Path) -> None:
+    tree = tuned_tree(tmp_path, SPACES)
+    judgement = judge_folders([tree.results], tree.repo)
+    found = {one.kind: one for one in judgement.findings}
+    moved = {
+        name: {judgement.info(one.series).meaning.metric for one in finding.changes}
+        for name, finding in found.items()
+    }
+    assert moved == {"other space": {"search_space"}, "slower": {"launches"}}
+    finding = found["other space"]
+    assert (finding.verdict, judgement.status(finding)) == ("inconclusive", "open")
+    assert (finding.since, finding.cost) == (tree.commits[2], 0.0)
+    said = f"k: another search space, 2 -> 1 configurations: without {FIRST}"
+    assert finding.reasons == (said,)
+    verdicts = {
+        one.series.meaning.metric: (one.verdict, one.reason)
+        for one in compare_commits(judgement.history, tree.commits[0], tree.commits[4])
+    }
+    assert verdicts["launches"][0] == "regressed"
+    assert verdicts["search_space"] == ("inconclusive", search_space.OTHER)
+    verdict, why = verdicts["spilled_bytes"]
+    assert verdict == "inconclusive" and "recorded in another configuration" in why
+    (table,) = judgement.history.tables
+    withheld = {
+        info.meaning.metric: withheld_at(table, row) for row, info in enumerate(table.series)
+    }
+    assert withheld.pop("spilled_bytes") == [tree.commits[3]] and not any(withheld.values())
+    with pytest.raises(ValueError, match=r"nothing got worse; `warpwatch inspect --diff"):
+        bisect.of_finding(judgement, finding.identity, [])
+
+    site = trees.build_site(tree, tmp_path / "html")
+    index = html.unescape((site / "index.html").read_text())
+    assert "1 change of search spaces, for a GPU to judge" in index
+    assert "<h2>Other search spaces</h2>" in index and said in index
+    page = (site / finding_path(finding.identity)).read_text()
+    assert "00000007" in page and "which configuration is faster a GPU must say" in page
+    assert "warpwatch bisect" not in page
+
+
+def test_a_space_that_is_as_it_was_has_recovered(tmp_path: Path) -> None:
+    levels: list[float | None] = [7.0, 9.0, 8.0, 7.0]
+    tree = tuned_tree(tmp_path, SPACES | {"search_space": [*levels, 7.0]})
+    judgement = judge_folders([tree.results], tree.repo)
+    spaces = [one for one in judgement.findings if one.kind == "other space"]
+    assert [judgement.status(one) for one in spaces].count("recovered") == 1
+    kept = trees.compiled_tree(tmp_path / "same", {"spilled_bytes": [0.0, 992.0, 992.0]})
+    (finding,) = judge_folders([kept.results], kept.repo).findings
+    assert finding.verdict == "regressed", "without a configuration on record nothing is withheld"
+
+
 def row(tuned: list[dict[str, Any]] | None = None, **values: float) -> dict[str, Any]:
     known = {one.name: math.nan for one in metrics.COMPILED} | {"launches": 1.0} | values
     evidence = {"launches": [], "tuned": tuned or []}
@@ -77,8 +157,9 @@ def test_a_comparison_of_now_says_so_too() -> None:
     assert (
         said["bound_us"][0] == "not applicable" and "atomic updates 0 -> 64" in said["bound_us"][1]
     )
-    said = judged(row(bound_us=10.0, atomics=64.0), row(bound_us=14.0, atomics=64.0))
-    assert said["bound_us"][0] == "regressed"
+    for more in (64.0, 96.0):  # more of them are no other kind of reduction
+        said = judged(row(bound_us=10.0, atomics=64.0), row(bound_us=14.0, atomics=more))
+        assert said["bound_us"][0] == "regressed"
 
 
 def test_another_configuration_of_another_space_is_no_loss_of_the_code() -> None:
@@ -127,6 +208,7 @@ def test_a_diff_names_the_space_and_what_it_cannot_judge() -> None:
 def test_a_space_in_another_order_is_named() -> None:
     (said,) = search_space.changes(space(FIRST, FIRST, SECOND), space(SECOND, SECOND, FIRST))
     assert said == "k: another search space, 2 -> 2 configurations: in another order"
+    assert search_space.changes([], space(FIRST, FIRST)) == ["k: chooses among 1 configurations"]
     assert search_space.changes(space(FIRST, FIRST), space(FIRST, FIRST)) == []
 
 

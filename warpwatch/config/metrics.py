@@ -106,6 +106,22 @@ COMPILED: tuple[Metric, ...] = (
         "configurations that the autotuned kernels of one call may choose from, after pruning",
     ),
     Metric(
+        "search_space",
+        "hash",
+        None,
+        "evidence",
+        True,
+        "stands for the configurations that autotuned kernels choose from; 0: none is autotuned",
+    ),
+    Metric(
+        "recorded_configuration",
+        "hash",
+        None,
+        "evidence",
+        True,
+        "stands for those that the compiled values are of; 0: no kernel is autotuned",
+    ),
+    Metric(
         "bound_utilization",
         "%",
         "higher",

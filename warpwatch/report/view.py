@@ -76,7 +76,12 @@ class View:
     @cached_property
     def failing(self) -> list[Finding]:
         """What fails, as long ago as it may be: no value is no clean bill."""
-        return [one for one in self._open if one.kind != "slower"]
+        return [one for one in self._open if one.kind not in ("slower", "other space")]
+
+    @cached_property
+    def spaces(self) -> list[Finding]:
+        """Where autotuned kernels began to choose from other configurations."""
+        return [one for one in self._open if one.kind == "other space"]
 
     @cached_property
     def older(self) -> list[Finding]:
@@ -116,6 +121,8 @@ class View:
             return "Nothing was measured: this is no clean bill"
         more = f"; {many(len(self.older), 'older finding')} open still" if self.older else ""
         more += f"; {many(len(self.accepted), 'finding')} accepted" if self.accepted else ""
+        spaces = sum(map(self._is_new, self.spaces))
+        more += f"; {many(spaces, 'change')} of search spaces, for a GPU to judge" * bool(spaces)
         failed = len({c.series for one in self.failing for c in self._standing(one)})
         fails = f"{many(failed, 'series')} without a value any more"
         if not self.attention:
@@ -199,7 +206,13 @@ class View:
 
     def groups(self, commit: Commit) -> Groups:
         """A commit's changes in shader-db's words, a lost workload once for each target."""
-        found: Groups = {"hurt": [], "lost": [], "helped": [], "gained": []}
+        found: Groups = {
+            "hurt": [],
+            "lost": [],
+            "other space": [],
+            "helped": [],
+            "gained": [],
+        }
         seen = set()
         for change in self.judgement.by_commit.get(commit.hash, ()):
             name = kind(change)

@@ -19,6 +19,7 @@ SHAPES = {
     "missing": "✕",
     "lost": "✕",
     "gained": "✚",
+    "other space": "◇",
     "unchanged": "●",
     "mixed": "◆",
     "inconclusive": "◇",
@@ -51,6 +52,8 @@ def quantity(value: float | None, unit: str) -> str:
         return _scaled(value, _SECONDS)
     if unit in ("bytes", "B"):
         return _scaled(value, _BYTES)
+    if unit == "hash":
+        return f"{int(value):08x}" if value else "none"
     if unit in ("", "unit", "count", "level", "ratio"):
         return number(value)
     return f"{number(value)} {'µs' if unit == 'us' else unit}"
@@ -67,6 +70,8 @@ def _scaled(value: float, prefixes: tuple[tuple[float, str], ...]) -> str:
 def size(change: Change) -> str:
     """How much a change changed: percent, or a factor where percent would be unreadable."""
     step = change.step
+    if kind(change) == "other space":
+        return "another"
     if math.isnan(step.before) or math.isnan(step.after):
         return ""  # gained or lost: the word says it all
     if step.before == 0:
@@ -86,6 +91,8 @@ def share(value: float) -> str:
 def headed(change: Change, status: str) -> str:
     """The size of the largest change of a finding and whether it stays, in a sentence."""
     found = size(change)
+    if kind(change) == "other space":
+        return "which configuration is faster a GPU must say"
     if not found:
         return "no value for a while, recovered since" if status == "recovered" else _GONE
     stays = {"open": "still there", "recovered": "recovered since", "improved": "an improvement"}
@@ -98,7 +105,13 @@ def stake(finding: Finding, status: str) -> str:
     return f"{verb} {quantity(finding.cost, 'seconds')} a run of the suite"
 
 
-WORDS = {"hurt": "HURT", "lost": "LOST", "helped": "helped", "gained": "GAINED"}
+WORDS = {
+    "hurt": "HURT",
+    "lost": "LOST",
+    "helped": "helped",
+    "gained": "GAINED",
+    "other space": "other space",
+}
 
 
 def word(change: Change) -> str:

@@ -145,6 +145,12 @@ def of_finding(
     finding = found[0]
     if judgement.status(finding) == "improved":
         raise ValueError(f"finding {identity}: is an improvement, nothing got worse")
+    if finding.kind == "other space":
+        good, bad = finding.changes[0].last_good[:10], finding.commits[-1][:10]
+        raise ValueError(
+            f"finding {identity}: autotuned kernels choose from other configurations, and nothing "
+            f"got worse; `warpwatch inspect --diff {good} {bad} WORKLOAD` lists them"
+        )
     members = [(change, judgement.info(change.series)) for change in finding.changes]
     ours = [(change, info) for change, info in members if info.workload in known]
     compiled = [(change, info) for change, info in ours if info.meaning.instrument == "compiled"]

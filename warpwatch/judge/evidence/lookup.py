@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from warpwatch.judge.results.strict_json import RejectedError
 
@@ -67,6 +68,7 @@ class Evidence:
         self._statuses: dict[Place, dict[Place, str]] = {}
         self._sources: dict[Place, dict[Place, tuple[frozenset[str], ...]]] = {}
         self._notes: dict[Place, dict[Place, tuple[str, ...]]] = {}
+        self._tuned: dict[Place, dict[Place, tuple[Mapping[str, Any], ...]]] = {}
         self._states: dict[str, dict[Place, CardState]] = {}
         self._asked: dict[str, Asked] = {}
         for path in self._paths():
@@ -105,6 +107,11 @@ class Evidence:
         """By workload and target, what was said while its call was recorded."""
         self._read_compiled(commit, triton)
         return self._notes.get((commit, triton), {})
+
+    def tuned(self, commit: str, triton: str) -> dict[Place, tuple[Mapping[str, Any], ...]]:
+        """By workload and target, the search spaces of autotuned kernels."""
+        self._read_compiled(commit, triton)
+        return self._tuned.get((commit, triton), {})
 
     def statuses(self, commit: str, triton: str) -> dict[Place, str]:
         """What came of compiling, by workload and target: of all that was asked for."""
@@ -192,6 +199,8 @@ class Evidence:
             self._sources.setdefault((commit, triton), {})[place] = known
             notes = tuple(recorded.get("notes", ()))
             self._notes.setdefault((commit, triton), {})[place] = notes
+            spaces = tuple(recorded.get("tuned", ()))
+            self._tuned.setdefault((commit, triton), {})[place] = spaces
         self._launches[commit, triton] |= {
             place: tuple(
                 Launch(

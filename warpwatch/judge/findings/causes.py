@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from warpwatch.judge.evidence.lookup import Evidence
-from warpwatch.judge.model import advice
+from warpwatch.judge.model import advice, search_space
 from warpwatch.judge.model.core import Change
 from warpwatch.judge.results.history import SeriesInfo
 
 _TENSOR_CORES = ("none", "mma.sync or MFMA", "wgmma", "tcgen05")
 _LOADS = ("plain loads", "cp.async or direct to LDS", "TMA")
 _ADVICE = "advisories"
+_MOST_SPACES = 8  # kernels whose search space is another
 
 # By metric: what a fall and a rise of it are called. The order is from cause to effect: a copy is
 # also a launch, too few registers also serialise wgmma, and everything moves the bound.
@@ -38,18 +39,34 @@ def reasons(
     What the compiler advises against is in the ``evidence``, where that was kept.
     """
     found: dict[str, dict[str, list[tuple[Change, SeriesInfo]]]] = {}
+    spaces: dict[str, None] = {}
     for change, info in changes:
+        if info.meaning.metric == search_space.METRIC:
+            spaces |= dict.fromkeys(_spaces(change, info, evidence))
         # A value that ended or began has no direction; the metric that says why has one.
         metric = info.meaning.metric
         if metric in _WORDS and not math.isnan(change.step.after - change.step.before):
             # The strongest names all of a metric; advice differs in kind from kernel to kernel.
             kind = _advice(change, info, evidence) if metric == _ADVICE else ""
             found.setdefault(metric, {}).setdefault(kind, []).append((change, info))
-    return tuple(
+    said = (
         _reason(metric, kind, changes)
         for metric in _WORDS
         for kind, changes in found.get(metric, {}).items()
     )
+    return (*list(spaces)[:_MOST_SPACES], *said)
+
+
+def _spaces(change: Change, info: SeriesInfo, evidence: Evidence | None) -> list[str]:
+    if evidence is None:
+        return []
+    triton = info.key.environment.removeprefix("triton ")
+    place = (info.workload, info.target)
+    sides = [
+        evidence.tuned(commit, triton).get(place, ())
+        for commit in (change.last_good, change.first_commit)
+    ]
+    return search_space.changes(*sides)
 
 
 def _advice(change: Change, info: SeriesInfo, evidence: Evidence | None) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from warpwatch.judge.evidence.gaps import leave_gaps
 from warpwatch.judge.evidence.lookup import Evidence
-from warpwatch.judge.model import atomics
 from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey
 from warpwatch.judge.model.directions import Directions
 from warpwatch.judge.results.assembly import assemble
@@ -19,6 +18,7 @@ from warpwatch.judge.results.processes import Workers
 from warpwatch.judge.series.addresses import Addresses
 from warpwatch.judge.series.changes import series_changes, still_stands
 from warpwatch.judge.series.coverage_statement import Coverage, coverage
+from warpwatch.judge.series.withheld import withheld
 
 from .causes import reasons
 from .grouping import group
@@ -108,7 +108,10 @@ class Judgement:
 def judged_changes(
     history: History, by_series: Mapping[SeriesKey, tuple[Change, ...]]
 ) -> dict[SeriesKey, tuple[Change, ...]]:
-    """Leave the changes out that say nothing: those of the bound where atomics came or went.
+    """Leave the changes out that say nothing without a GPU.
+
+    Those are of the bound where atomics came or went, and of all that is read from the code of an
+    autotuned kernel where another configuration was recorded.
 
     Args:
         history: that they were found in.
@@ -120,21 +123,16 @@ def judged_changes(
     found = dict(by_series)
     for table in history.tables:
         for row, info in enumerate(table.series):
-            if info.meaning.metric in atomics.UNJUDGED and found.get(info.key):
-                kept = (one for one in found[info.key] if not _unsaid(one, table, row))
-                found[info.key] = tuple(kept)
+            if found.get(info.key):
+                found[info.key] = tuple(
+                    one for one in found[info.key] if not _says_nothing(one, table, row)
+                )
     return found
 
 
-def _unsaid(change: Change, table: Table, row: int) -> bool:
-    info = table.series[row]
-    counted = table.row_of(atomics.METRIC, info.workload, info.target)
+def _says_nothing(change: Change, table: Table, row: int) -> bool:
     columns = [table.column_of(commit) for commit in (change.last_good, change.first_commit)]
-    values = [
-        None if counted is None or column is None else float(table.values[counted, column])
-        for column in columns
-    ]
-    return bool(atomics.reason(info.meaning.metric, *values))
+    return withheld(table, row, columns) is not None
 
 
 def judge(history: History, evidence: Evidence | None = None) -> Judgement:

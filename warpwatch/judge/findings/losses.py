@@ -44,7 +44,9 @@ def sorted_by_kind(
         table, row = places[change.series]
         if side == "hurt" and table.series[row].meaning.metric == _FAILURES:
             side = "lost"
-        if side != "lost":
+        if side == "other space":
+            name = side
+        elif side != "lost":
             name = "slower" if side == "hurt" else "faster"
         elif _when(change, places) in builds:
             name = "failed build"

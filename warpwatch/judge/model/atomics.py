@@ -27,12 +27,12 @@ def reason(metric: str, before: float | None, after: float | None) -> str:
     Example:
         >>> reason("bound_us", 0.0, 8192.0)
         'atomic updates 0 -> 8,192, which the bound does not know: no verdict on it'
-        >>> reason("launches", 0.0, 8192.0)
-        ''
+        >>> reason("bound_us", 4096.0, 8192.0), reason("launches", 0.0, 8192.0)
+        ('', '')
     """
-    if metric not in UNJUDGED or before is None or after is None or before == after:
+    if metric not in UNJUDGED or before is None or after is None:
         return ""
-    if math.isnan(before) or math.isnan(after):
+    if not (math.isfinite(before) and math.isfinite(after)) or (before > 0) == (after > 0):
         return ""
     moved = f"{before:,.0f} -> {after:,.0f}"
     return f"atomic updates {moved}, which the bound does not know: no verdict on it"

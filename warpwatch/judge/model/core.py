@@ -9,7 +9,7 @@ Better = Literal["lower", "higher"]
 Verdict = Literal[
     "regressed", "improved", "unchanged", "mixed", "inconclusive", "missing", "not applicable"
 ]
-FindingKind = Literal["slower", "faster", "lost", "flaky", "failed build"]
+FindingKind = Literal["slower", "faster", "lost", "flaky", "failed build", "other space"]
 PointState = Literal["measured", "failed", "not applicable"]
 
 
@@ -114,7 +114,8 @@ class Finding:
     # What speaks for the cause, in one sentence.
     why: str = ""
     reasons: tuple[str, ...] = field(default=())
-    # A failure is no slowdown: lost, flaky and failed builds are listed apart.
+    # A failure is no slowdown: lost, flaky and failed builds are listed apart. Another search space
+    # is neither: which of its configurations is faster a GPU must say.
     kind: FindingKind = "slower"
     # The probability that the commits hold the cause.
     sure: float = 1.0

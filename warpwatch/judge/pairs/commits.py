@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.judgement import judge
-from warpwatch.judge.model import atomics, thresholds
+from warpwatch.judge.model import search_space, thresholds
 from warpwatch.judge.model.core import SeriesKey, Verdict
 from warpwatch.judge.model.names import home, params
 from warpwatch.judge.model.thresholds import Thresholds
 from warpwatch.judge.results.history import UNASKED, History, SeriesInfo, Table
 from warpwatch.judge.results.result_file import ABSENT, FAILED
+from warpwatch.judge.series.withheld import withheld
 from warpwatch.judge.statistics.stored import Stored
 
 from .gate import Judgement, judge_exact, judge_stored
@@ -104,9 +104,9 @@ def judge_commits(history: History, base: str, newer: str, limits: Thresholds) -
             if values == [ABSENT, ABSENT]:
                 continue
             judgement = _judge(table, row, columns[0], columns[1], limits)
-            unsaid = atomics.reason(info.meaning.metric, *_updates(table, row, columns))
+            unsaid = withheld(table, row, columns)
             if unsaid and judgement.verdict in ("regressed", "improved"):
-                judgement = _plain("not applicable", unsaid)
+                judgement = _plain(unsaid.verdict, unsaid.reason)
             found.append((info, _judged(info, values[0], values[1], judgement)))
     run = settle([judged for _, judged in found], limits.false_discovery_rate)
     comparisons = [
@@ -121,18 +121,6 @@ def judge_commits(history: History, base: str, newer: str, limits: Thresholds) -
     ]
     comparisons.sort(key=lambda c: (ORDER.index(c.verdict), -_weight(c), c.series.key.label))
     return Compared(tuple(comparisons), run)
-
-
-def _updates(table: Table, row: int, columns: Sequence[int | None]) -> list[float | None]:
-    """The atomic updates of a series' workload at some columns, as far as they were counted."""
-    info = table.series[row]
-    if info.meaning.metric not in atomics.UNJUDGED:
-        return [None] * len(columns)
-    counted = table.row_of(atomics.METRIC, info.workload, info.target)
-    return [
-        None if counted is None or column is None else float(table.values[counted, column])
-        for column in columns
-    ]
 
 
 def _judged(info: SeriesInfo, base: float, newer: float, judgement: Judgement) -> Judged:
@@ -179,6 +167,8 @@ def _judge(
     same = table.methods[row, before_column] == table.methods[row, after_column]
     if not same or table.platforms[before_column] != table.platforms[after_column]:
         return _plain("inconclusive", "the method or the platform changed between the two")
+    if meaning.metric == search_space.METRIC and after != before:
+        return _plain("inconclusive", search_space.OTHER)
     if meaning.better is None or after == before:
         return _plain("unchanged", "")
     threshold = limits.of(meaning.metric)

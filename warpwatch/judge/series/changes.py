@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from warpwatch.judge.model import search_space
 from warpwatch.judge.model.core import Better, Change, Step, Verdict
 from warpwatch.judge.model.thresholds import Threshold, load
 from warpwatch.judge.results.history import Table, state_of
@@ -17,13 +18,15 @@ from warpwatch.judge.results.result_file import FAILED, Floats
 
 from .steps import exact_steps, find_steps
 
-Kind = Literal["hurt", "helped", "lost", "gained"]
+Kind = Literal["hurt", "helped", "lost", "gained", "other space"]
 
 
 def kind(change: Change) -> Kind:
     """The change in shader-db's words."""
     if change.verdict in ("missing", "not applicable"):
         return "lost"
+    if change.verdict == "inconclusive":
+        return "other space"
     if np.isnan(change.step.before):
         return "gained"
     return "hurt" if change.verdict == "regressed" else "helped"
@@ -36,8 +39,11 @@ def _limits() -> Mapping[str, Threshold]:
 
 
 def series_changes(table: Table, row: int) -> list[Change]:
-    """The changes of one series; none for evidence, none across a border."""
+    """The changes of one series, none across a border; of evidence only those of search spaces,
+    which are neither better nor worse."""
     info = table.series[row]
+    if info.meaning.metric == search_space.METRIC:
+        return _other_spaces(table, row)
     if info.meaning.role != "verdict" or info.meaning.better is None:
         return []
     present = table.present(row)
@@ -77,6 +83,23 @@ def series_changes(table: Table, row: int) -> list[Change]:
     ]
 
 
+def _other_spaces(table: Table, row: int) -> list[Change]:
+    """Where autotuned kernels began to choose from other configurations."""
+    present = table.present(row)
+    columns = present[np.isfinite(table.values[row, present])].tolist()
+    places = {column: index for index, column in enumerate(present.tolist())}
+    found = []
+    for older, newer in pairwise(columns):
+        before, after = (float(table.values[row, column]) for column in (older, newer))
+        if before != after and table.methods[row, older] == table.methods[row, newer]:
+            at = places[newer]
+            step = Step(at, before, after, (places[older] + 1, at), 1.0)
+            old, new = (table.commits[column].hash for column in (older, newer))
+            key = table.series[row].key
+            found.append(Change(key, "inconclusive", step, old, new, ratio(before, after)))
+    return found
+
+
 def still_stands(change: Change, last: Change, table: Table, row: int) -> bool:
     """Whether a change is still there after ``last``, the last one of its series: at least a tenth
     of it, or, of what was lost, that it never came back.
@@ -93,6 +116,8 @@ def still_stands(change: Change, last: Change, table: Table, row: int) -> bool:
         level = float(np.median(behind)) if len(behind) else np.nan
     if np.isnan(level):
         return True
+    if change.verdict == "inconclusive":  # of numbers that only stand for something
+        return bool(level != before)
     return bool((level - before) * (after - before) > 0.1 * (after - before) ** 2)
 
 

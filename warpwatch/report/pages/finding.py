@@ -128,8 +128,13 @@ def _commands(view: View, finding: Finding) -> list[tuple[str, str]]:
     pattern = first.series.benchmark.replace(".", r"\.")
     found = [("judge the stored results again", f"warpwatch compare --recorded {base} {newer}")]
     info = view.info(first.series)
-    if info.meaning.instrument:
-        name = shlex.quote(info.workload)
+    name = shlex.quote(info.workload)
+    if finding.kind == "other space":
+        found = [
+            ("list what differs", f"warpwatch inspect --diff {base} {newer} {name}"),
+            ("time both on a GPU", f"warpwatch compare {base} {newer} --workload {name}"),
+        ]
+    elif info.meaning.instrument:
         found.append(
             (
                 "measure both commits side by side",

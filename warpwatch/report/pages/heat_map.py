@@ -12,7 +12,7 @@ from warpwatch.report.view import View
 
 _MOST_COLUMNS, _MOST_ROWS = 60, 30
 _LONGEST, _LETTER = 44, 7.5  # letters of a name, the width of one
-_RANK: tuple[Kind, ...] = ("lost", "hurt", "gained", "helped")
+_RANK: tuple[Kind, ...] = ("lost", "hurt", "gained", "helped", "other space")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def heat_map(view: View) -> HeatMap:
             title = escape(f"{shown} {commit.hash[:10]} {commit.subject}")
             parts.append(
                 f'<a href="{commit_path(commit.hash)}"><title>{title}</title>'
-                f'<path class="v-{shown}" d="{_shape(shown, x + 8, y + 9)}"/></a>'
+                f'<path class="v-{shown.replace(" ", "-")}" d="{_shape(shown, x + 8, y + 9)}"/></a>'
             )
     return HeatMap(
         len(names), Markup("".join([*labels, "</svg>"])), Markup("".join([*parts, "</svg>"]))
@@ -69,15 +69,19 @@ def _opened(width: float, height: int, label: str) -> str:
 
 
 def _weight(row: dict[str, Kind]) -> int:
-    return sum({"lost": 4, "hurt": 4, "gained": 1, "helped": 1}[found] for found in row.values())
+    weights = {"lost": 4, "hurt": 4, "gained": 1, "helped": 1, "other space": 1}
+    return sum(weights[found] for found in row.values())
 
 
 def _shape(found: Kind, x: int, y: int) -> str:
-    """Down for worse, up for better, a cross for lost, a plus for gained."""
+    """Down for worse, up for better, a cross for lost, a plus for gained, a diamond for another
+    search space."""
     if found == "hurt":
         return f"M{x - 6} {y - 5}h12l-6 10z"
     if found == "helped":
         return f"M{x - 6} {y + 5}h12l-6 -10z"
     if found == "lost":
         return f"M{x - 5} {y - 5}l10 10m0 -10l-10 10"
+    if found == "other space":
+        return f"M{x} {y - 6}l6 6l-6 6l-6 -6z"
     return f"M{x - 6} {y}h12m-6 -6v12"

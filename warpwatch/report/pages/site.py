@@ -17,6 +17,7 @@ from warpwatch.judge.model import names
 from warpwatch.judge.model.core import Commit, Finding
 from warpwatch.judge.results.history import UNASKED, Table
 from warpwatch.judge.results.result_file import ABSENT, FAILED, Floats
+from warpwatch.judge.series.withheld import withheld_at
 from warpwatch.report import words
 from warpwatch.report.atomic_site import FreshSite
 from warpwatch.report.charts.data import spans
@@ -54,7 +55,7 @@ class Site:
     @cached_property
     def findings(self) -> list[Finding]:
         view = self.view
-        worse = (*view.attention, *view.failing, *view.older)
+        worse = (*view.attention, *view.failing, *view.older, *view.spaces)
         return [*worse, *view.accepted, *view.recovered, *view.other]
 
 
@@ -76,6 +77,7 @@ def _index(site: Site) -> None:
         series=len(judgement.places),
         attention=view.attention,
         failing=view.failing,
+        spaces=view.spaces,
         older=view.older,
         other=view.other,
         accepted=view.accepted,
@@ -278,7 +280,10 @@ def _search(judgement: Judgement, view: View) -> dict[str, Any]:
                     [view.measured[change.first_commit], change.verdict]
                     for change in judgement.by_series.get(info.key, ())
                 ],
-                [view.measured[commit] for commit in table.border_commits(row)],
+                [
+                    view.measured[commit]
+                    for commit in (*table.border_commits(row), *withheld_at(table, row))
+                ],
             ]
             for table in judgement.history.tables
             for row, info in enumerate(table.series)

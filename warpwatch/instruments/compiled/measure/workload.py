@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -291,6 +292,10 @@ def summarize(recording: Recording, readings: tuple[Reading, ...]) -> dict[str, 
         "bound_us": sum(one.bound.us for one in readings) + moved_us,
         "atomics": sum(round(one.bound.atomics) for one in readings),
         "configurations": sum(len(one.configurations) for one in _spaces(recording)),
+        "search_space": _stands_for((one.kernel, *one.configurations) for one in recording.tuned),
+        "recorded_configuration": _stands_for(
+            (one.kernel, one.recorded) for one in recording.tuned
+        ),
     }
     if not readings:
         return values
@@ -325,6 +330,14 @@ def torch_us(operations: Sequence[TorchOp], device: devices.Device) -> float:
             busy = one.flops / (rate * device.kernel_sms * device.clock_ghz * 1e3)
             moved += max(one.bytes_moved / per_us, busy)
     return moved
+
+
+def _stands_for(texts: Iterable[tuple[str, ...]]) -> int:
+    """A number that is another one where a text is another: a series holds numbers only."""
+    found = sorted(set(texts))
+    if not found:
+        return 0
+    return int.from_bytes(hashlib.sha256(repr(found).encode()).digest()[:4], "big") or 1
 
 
 def _spaces(recording: Recording) -> list[Tuned]:
