@@ -28,6 +28,15 @@ def test_nothing_compared_is_no_clean_bill(tmp_path: Path) -> None:
     assert "never measured at any commit: flash B1-H8-S512-D64" in page
 
 
+def test_a_workload_that_only_the_newest_commit_lacks_was_measured(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"launches": [1.0, 1.0, None]})
+    for commit, status in zip(tree.commits, ["ok", "ok", "not measured"], strict=True):
+        keeping.write_compiled(tree.results, commit, "3.7.1", {PLACE: []}, statuses={PLACE: status})
+    page = (trees.build_site(tree, tmp_path / "html") / "index.html").read_text()
+    assert "0 of 1 pairs of workload and target measured" in page
+    assert "never measured" not in page and "no value at any" not in page
+
+
 def test_what_never_compiled_is_no_clean_bill(tmp_path: Path) -> None:
     """As many failures as before are no sign that nothing got worse."""
     tree = trees.compiled_tree(tmp_path, {"compile_failures": [1.0, 1.0], "launches": [None] * 2})

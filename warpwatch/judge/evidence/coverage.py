@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from warpwatch.judge.results.strict_json import RejectedError
@@ -37,7 +37,7 @@ class Coverage:
         measured: Pairs that were compiled and read.
         reasons: Why the others have none, the most frequent first.
         unread: Files of evidence that could not be read, each with what is wrong.
-        never: Workloads that have values at no commit.
+        never: Workloads that have values at none of these commits.
     """
 
     measured: int
@@ -71,7 +71,7 @@ class Coverage:
             said.append(f"  and {len(self.reasons) - most} more reasons")
         if self.never:
             more = f" and {len(self.never) - 5} more" if len(self.never) > 5 else ""
-            said.append(f"never measured: {', '.join(self.never[:5])}{more}")
+            said.append(f"no value at any of these commits: {', '.join(self.never[:5])}{more}")
         return said + [f"not read: {one}" for one in self.unread[:most]]
 
 
@@ -86,7 +86,9 @@ def missing_at(folders: Iterable[Path], commit: str) -> list[str]:
         A line of counts and one a reason; nothing where every pair was measured.
     """
     found = [coverage(folder / compiled.FOLDER, {commit}) for folder in folders]
-    return [line for one in found if one.missing or one.unread for line in one.lines() if line]
+    # That one commit lacks a workload says nothing of the others.
+    found = [replace(one, never=()) for one in found if one.missing or one.unread]
+    return [line for one in found for line in one.lines()]
 
 
 def coverage(folder: Path, commits: Collection[str]) -> Coverage:
