@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +141,26 @@ def test_the_range_of_a_finding_holds_the_step_of_its_costliest_series() -> None
     assert ranges_of([(4, 5, 5), (4, 4, 4)]) == [(4, 5, 2)]
     # No wider than the interval of the costliest, however wide the others are.
     assert ranges_of([(10, 12, 11), (2, 30, 20), (5, 40, 6)]) == [(10, 12, 3)]
+
+
+def test_a_range_begins_near_the_step_with_who_touched_the_kernel(tmp_path: Path) -> None:
+    """Merges come after what they brought; of commits that git lacks nobody knows the files."""
+    known = {28: "own.py", 29: "own.py", 31: "own.py", 30: "tools.py", 33: "else.py", 27: "own.py"}
+    every = list(commits())
+    every[29] = replace(every[29], parents=(every[28].hash, every[0].hash))
+    files = {every[at].hash: frozenset({f"k/{name}"}) for at, name in known.items()}
+    made = replace(history({"latency of w": noisy(None, seed=1)}), commits=tuple(every))
+    made = replace(made, files={"k": files})
+    sources = {"own": ["k/own.py"], "imported": ["k/tools.py"]}
+    keeping.write_compiled(
+        tmp_path, every[30].hash, "3.7.1", {("w", "sm_90"): []}, recorded={"sources": sources}
+    )
+    step = Step(30, 100.0, 130.0, (27, 33), 0.9)
+    key = made.tables[0].series[0].key
+    change = Change(key, "regressed", step, every[26].hash, every[30].hash, 1.3)
+    (finding,) = group([change], made, Evidence([tmp_path]))
+    order = [made.positions[name] for name in finding.suspects]
+    assert order == [31, 28, 27, 29, 30, 32, 33]
 
 
 def test_one_interval_of_many_may_miss_its_commit() -> None:

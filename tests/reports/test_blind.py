@@ -10,6 +10,7 @@ import pytest
 from tests.reports import keeping, trees
 from warpwatch.judge.evidence.benchmarks import counted
 from warpwatch.judge.findings.judgement import judge_folders
+from warpwatch.judge.model.commits import files_of
 
 PLACE = ("flash B1-H8-S512-D64", "sm_90")
 
@@ -110,8 +111,23 @@ def test_a_range_begins_with_who_touched_the_kernels_files(tmp_path: Path, touch
     (finding,) = judge_folders([tree.results], tree.repo).findings
     assert finding.since == tree.commits[4]
     assert finding.likeliest == tree.commits[2]
-    newest_first = [tree.commits[number] for number in (2, 4, 3, 1)]
-    assert list(finding.suspects) == newest_first
+    nearest_first = [tree.commits[number] for number in (2, 4, 3, 1)]
+    assert list(finding.suspects) == nearest_first
     page = (trees.build_site(tree, tmp_path / "html") / "index.html").read_text()
     assert f"Change 2 of {touched}" in page
-    assert "named is the newest that touches its files" in page
+    assert "named is the likeliest that touches its files" in page
+
+
+def test_a_merge_touches_what_it_brought(tmp_path: Path) -> None:
+    (tmp_path / "fast").mkdir()
+    _git(tmp_path, "init", "-q", "-b", "main")
+    for switch, name in ((), "a"), (("-c", "topic"), "b"), (("main",), "c"):
+        if switch:
+            _git(tmp_path, "switch", "-q", *switch)
+        (tmp_path / "fast" / name).write_text(name)
+        _git(tmp_path, "add", "--all")
+        _git(tmp_path, "commit", "-q", "-m", name)
+    _git(tmp_path, "merge", "-q", "--no-ff", "topic", "-m", "merge")
+    merge = _git(tmp_path, "rev-parse", "HEAD")
+    found = files_of(tmp_path, "fast")
+    assert len(found) == 4 and found[merge] == {"fast/b"}

@@ -184,10 +184,43 @@ def _suspects(
     history: History,
     evidence: Evidence | None,
 ) -> tuple[str, ...]:
-    """The commits of a range, first those that touched the files of the kernels, then those that
-    touched what these import, the newest first; nothing where no file tells them apart."""
+    """The commits of a range, the likeliest first; nothing where no file tells them apart.
+
+    First come those that touched the files of the kernels, then those that touched what these
+    import, then those of which git does not say what they touched. Of each, a merge comes after
+    what it brought, and what lies nearest to the likeliest place of the step comes first: between
+    two measured commits that is the newest.
+    """
     if evidence is None or len(commits) < 2:
         return ()
+    own, imported = _files_of(members, evidence)
+    changed: dict[str, set[str]] = {}
+    for by_commit in history.files.values():
+        for name in commits:
+            if name in by_commit:
+                changed.setdefault(name, set()).update(by_commit[name])
+
+    def rank(name: str) -> int:
+        files = changed.get(name)
+        if files is None:
+            return 2
+        return 0 if files & own else 1 if files & imported else 3
+
+    ranks = {name: rank(name) for name in commits}
+    if len(set(ranks.values())) < 2:
+        return ()
+    likeliest, positions = members[0].at, history.positions
+
+    def order(name: str) -> tuple[int, bool, int, int]:
+        position = positions[name]
+        is_merge = len(history.commits[position].parents) > 1
+        return ranks[name], is_merge, abs(position - likeliest), -position
+
+    return tuple(sorted(commits, key=order))
+
+
+def _files_of(members: Sequence[Ranged], evidence: Evidence) -> tuple[set[str], set[str]]:
+    """The files of the kernels of some changes, and those that they import."""
     own: set[str] = set()
     imported: set[str] = set()
     for one in members[:_MOST_ASKED]:
@@ -197,20 +230,7 @@ def _suspects(
                     if place[0] == one.info.workload and one.info.target in ("", place[1]):
                         own |= first
                         imported |= second
-    changed: dict[str, set[str]] = {}
-    for by_commit in history.files.values():
-        for name in commits:
-            changed.setdefault(name, set()).update(by_commit.get(name, ()))
-
-    def rank(name: str) -> int:
-        files = changed.get(name, set())
-        return 0 if files & own else 1 if files & imported else 2
-
-    ranks = {name: rank(name) for name in commits}
-    if len(set(ranks.values())) < 2:
-        return ()
-    places = {name: place for place, name in enumerate(commits)}
-    return tuple(sorted(commits, key=lambda name: (ranks[name], -places[name])))
+    return own, imported
 
 
 def _hashed(text: str) -> str:

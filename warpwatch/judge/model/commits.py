@@ -84,10 +84,11 @@ def read_commits(repo: Path, revision: str = "HEAD") -> Commits:
 
 
 def files_of(repo: Path, folder: str, revision: str = "HEAD") -> Mapping[str, frozenset[str]]:
-    """The files below ``folder`` that each commit changed; of a merge none is named."""
+    """The files below ``folder`` that each commit changed; a merge, those that it brought."""
     where = f":(top,literal){folder}"
     arguments = ("-c", "core.quotePath=false", "log", "--format=%x1e%H", "--name-only")
-    log = _git(repo, *arguments, "--full-history", "--end-of-options", revision, "--", where)
+    history = ("--full-history", "--diff-merges=first-parent")
+    log = _git(repo, *arguments, *history, "--end-of-options", revision, "--", where)
     found: dict[str, frozenset[str]] = {}
     for entry in filter(None, log.split("\x1e")):
         commit, *files = entry.split("\n")
