@@ -173,6 +173,12 @@ def test_all_configurations_are_ranked_by_their_bound(capsys: pytest.CaptureFixt
     bounds = [float(line.split()[0]) for line in ranked]
     assert bounds == sorted(bounds)
     assert sorted(line.split("num_warps: ")[1][0] for line in ranked) == list("124")
+    assert cli.main([*command, "--configurations", "--json", "-"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["command"] == "inspect --configurations"
+    first, *others = document["results"]
+    assert "configuration" not in first and [one["configuration"] for one in others] == [0, 1, 2]
+    assert [one["evidence"]["launches"][0]["num_warps"] for one in others] == [1, 2, 4]
 
 
 def test_a_configuration_that_does_not_fit_is_ranked_last() -> None:

@@ -56,6 +56,8 @@ def main():
         y = Layer()(x)
         print("ms", triton.testing.do_bench(lambda: y.sum().backward(retain_graph=True)))
         print("bytes", torch.cuda.max_memory_allocated())
+    tall, wide = (torch.ones(*size, device="cuda", requires_grad=True) for size in ((8, 4), (4, 8)))
+    (Layer()(tall).sum() + Layer()(wide).sum()).backward()
     offsets = torch.tensor([0, 128, 512], dtype=torch.int32, device="cuda")
     summed([torch.zeros(8, device="cuda")] * 2, offsets, mode=sys.argv[1])
 
@@ -106,12 +108,14 @@ def test_a_benchmark_becomes_workloads(project: Path) -> None:
     found = tomllib.loads(out)["workload"]
     calls, mistakes = calls_of(found)
     assert mistakes == []
+    # The last two went forward one after the other, and then backward.
+    given = ("bf16[1024,64]", "bf16[2048,64]", "fp32[8,4]", "fp32[4,8]")
     assert {(one.call, one.args, one.backward) for one in calls} == {
-        ("benchedops:Doubled.apply", f"bf16[{size},64] 1e-05", backward)
-        for size in (1024, 2048)
+        ("benchedops:Doubled.apply", f"{first} 1e-05", backward)
+        for first in given
         for backward in (False, True)
     } | {("benchedops:summed", "[fp32[8],fp32[8]] i32(0,128,512) mode=sum", False)}
-    assert len({one.name for one in calls}) == 5
+    assert len({one.name for one in calls}) == 9
 
 
 def test_pytest_serves_as_well_and_what_is_there_is_not_written_twice(project: Path) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import lzma
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.reports import keeping, trees
+from warpwatch.judge.evidence import compiled as kept_evidence
 from warpwatch.judge.evidence.benchmarks import counted
+from warpwatch.judge.evidence.coverage import coverage
+from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.findings.judgement import judge_folders
 from warpwatch.judge.model.commits import files_of
 
@@ -36,6 +41,21 @@ def test_a_workload_that_only_the_newest_commit_lacks_was_measured(tmp_path: Pat
     page = (trees.build_site(tree, tmp_path / "html") / "index.html").read_text()
     assert "0 of 1 pairs of workload and target measured" in page
     assert "never measured" not in page and "no value at any" not in page
+
+
+def test_what_foreign_evidence_says_is_cut_to_a_line(tmp_path: Path) -> None:
+    said = "a note\n\x1b[31m" + "x" * 10_000
+    folder = tmp_path / kept_evidence.FOLDER
+    path = keeping.write_compiled(
+        tmp_path, "a" * 40, "3.7.1", {PLACE: []}, recorded={"notes": [said] * 100}
+    )
+    (notes,) = Evidence([tmp_path]).notes("a" * 40, "3.7.1").values()
+    assert len(notes) == 50 and notes[0] == "a note  [31m" + "x" * 287 + "…"
+    content = json.loads(lzma.decompress(path.read_bytes()))
+    content["results"][0] |= {"status": "not measured", "detail": said}
+    path.write_bytes(lzma.compress(json.dumps(content).encode()))
+    (reason,) = coverage(folder, {"a" * 40}).reasons
+    assert reason.detail == notes[0]
 
 
 def test_what_never_compiled_is_no_clean_bill(tmp_path: Path) -> None:
@@ -75,6 +95,9 @@ def test_values_of_benchmarks_are_counted(tmp_path: Path) -> None:
     assert found.compiled == 1
     nothing = counted(tree.results, set(tree.commits), ["^host"], 0)
     assert (nothing.lines(), nothing.compiled) == ([], 0)
+    one = counted(tree.results, set(tree.commits), [r"^latency\..*\('two'\)$"], 0)
+    assert one.failed == (("latency.A.track_cold", 1),), "as asv writes one value's parameters"
+    assert counted(tree.results, set(tree.commits), [r"\('one', 'two'\)"], 0).lines() == []
     tree.write_result(1, rows | {"latency.A.track_cold": [3.0, None]})
     assert counted(tree.results, set(tree.commits), [], 0).measured == 1
 

@@ -82,7 +82,11 @@ def main(args: argparse.Namespace) -> int:
         if args.configurations:
             rest = ranking.others(results)
             every = [*results, *in_order(jobs.run(rest, side.environment), rest)]
-            print("\n".join(ranking.lines(every)))
+            if args.json:
+                content = {"results": [document(one) for one in every]}
+                write(args.json, {"command": "inspect --configurations", **content})
+            if args.json != "-":
+                print("\n".join(ranking.lines(every)))
             return exit_code(results)
     if args.json:
         write(args.json, {"command": "inspect", "results": [document(one) for one in results]})
@@ -185,6 +189,8 @@ def document(result: jobs.Result) -> dict[str, Any]:
         "arguments": job.arguments,
         "backward": job.backward,
         "target": job.target,
+        # Of an autotuned kernel, where not its recorded one was read: its number from 0.
+        **({} if job.configuration is None else {"configuration": job.configuration}),
         "status": result.status,
         "detail": result.detail,
         "values": dict(result.values),

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -77,9 +78,10 @@ def counted(
             unread.append(str(error))
             continue
         for row in result.rows:
-            if not _asked(row, patterns):
+            asked = _asked(row, patterns)
+            if not any(asked):
                 continue
-            values = result.values[row.offset : row.offset + row.size]
+            values = result.values[row.offset : row.offset + row.size][np.array(asked)]
             if row.benchmark.startswith(_COMPILED):
                 compiled += int(np.isfinite(values).sum())
                 continue
@@ -90,9 +92,10 @@ def counted(
     return Counted(measured, tuple(failed.most_common()), tuple(unread), compiled)
 
 
-def _asked(row: Row, patterns: Sequence[str]) -> bool:
-    """Whether a pattern may have meant some value of a benchmark: asv searches its name, with or
-    without the parameters of one value."""
-    values = ", ".join(value for values in row.params for value in values)
-    names = (row.benchmark, f"{row.benchmark}({values})")
-    return not patterns or any(re.search(one, name) for one in patterns for name in names)
+def _asked(row: Row, patterns: Sequence[str]) -> list[bool]:
+    """Which values of a benchmark a pattern has meant: asv searches its name, and the name with the
+    parameters of each value."""
+    if not patterns or any(re.search(one, row.benchmark) for one in patterns):
+        return [True] * row.size
+    names = (f"{row.benchmark}({', '.join(values)})" for values in product(*row.params))
+    return [any(re.search(one, name) for one in patterns) for name in names]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from warpwatch.judge.results.strict_json import RejectedError
+from warpwatch.judge.results.strict_json import RejectedError, line
 
 from . import compiled
 
@@ -122,12 +122,12 @@ def coverage(folder: Path, commits: Collection[str]) -> Coverage:
             if row["status"] == "ok":
                 measured += 1
                 continue
-            key = (row["status"], row["detail"])
+            key = (row["status"], line(row["detail"]))
             missing[key] += 1
-            examples.setdefault(key, f"{workload} on {target}")
+            examples.setdefault(key, line(f"{workload} on {target}"))
     reasons = tuple(
         Reason(status, detail, count, examples[status, detail])
         for (status, detail), count in missing.most_common()
     )
-    never = tuple(sorted(name for name, once in seen.items() if not once))
+    never = tuple(sorted(line(name) for name, once in seen.items() if not once))
     return Coverage(measured, reasons, tuple(unread), never)

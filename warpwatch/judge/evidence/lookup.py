@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from warpwatch.judge.results import strict_json
 from warpwatch.judge.results.strict_json import RejectedError
 
 from . import compiled as kept_evidence
@@ -23,6 +24,7 @@ from .roofs import Ceilings, ceilings_of
 
 MAX_LINES = 6_000  # of a listing; a longer one is compared up to here
 _MOST_REJECTED = 100
+_MOST_NOTES = 50  # of one call
 NOT_APPLICABLE = "not applicable"  # what instruments say of a kernel that a commit lacks
 _COMPILED = re.compile(r"([0-9a-f]{8})[0-9a-f]*-([\w.+]+)\.evidence\.xz")
 _MEASURED = re.compile(r"gpu-([0-9a-f]{8})[0-9a-f]{0,32}\.json\.gz")
@@ -197,7 +199,7 @@ class Evidence:
             files = recorded.get("sources", {})
             known = tuple(frozenset(files.get(name, ())) for name in ("own", "imported"))
             self._sources.setdefault((commit, triton), {})[place] = known
-            notes = tuple(recorded.get("notes", ()))
+            notes = tuple(map(strict_json.line, recorded.get("notes", ())[:_MOST_NOTES]))
             self._notes.setdefault((commit, triton), {})[place] = notes
             spaces = tuple(recorded.get("tuned", ()))
             self._tuned.setdefault((commit, triton), {})[place] = spaces

@@ -9,6 +9,7 @@ from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.model import advice, search_space
 from warpwatch.judge.model.core import Change
 from warpwatch.judge.results.history import SeriesInfo
+from warpwatch.judge.results.strict_json import line
 
 _TENSOR_CORES = ("none", "mma.sync or MFMA", "wgmma", "tcgen05")
 _LOADS = ("plain loads", "cp.async or direct to LDS", "TMA")
@@ -66,7 +67,7 @@ def _spaces(change: Change, info: SeriesInfo, evidence: Evidence | None) -> list
         evidence.tuned(commit, triton).get(place, ())
         for commit in (change.last_good, change.first_commit)
     ]
-    return search_space.changes(*sides)
+    return [line(said) for said in search_space.changes(*sides)]
 
 
 def _advice(change: Change, info: SeriesInfo, evidence: Evidence | None) -> str:

@@ -13,6 +13,7 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 # A container costs about 60 bytes of memory for two of JSON: this bounds the blow-up.
 MAX_CONTAINERS = 1_000_000
 MAX_TEXT = 2_000
+_LONGEST_LINE = 300
 
 
 class RejectedError(ValueError):
@@ -81,6 +82,12 @@ def text(value: Any) -> str:
     """``value`` for a message: short and on one line."""
     shown = repr(value)
     return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+def line(said: str) -> str:
+    """Text of unknown origin for a reader: printable, on one line, at most 300 characters."""
+    cut = said if len(said) <= _LONGEST_LINE else said[: _LONGEST_LINE - 1] + "…"
+    return "".join(one if one.isprintable() else " " for one in cut)
 
 
 class Fields:

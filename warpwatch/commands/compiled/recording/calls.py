@@ -32,13 +32,14 @@ class _Open:
     args: str = ""
     why: str = ""
     function: type | None = None  # whose ``forward`` it is
+    context: int = 0  # by which a backward knows its forward
     launches: int = 0
     inner: list[_Open] = field(default_factory=list)
 
-    def functions(self) -> Iterator[type]:
-        """The autograd functions that run inside."""
+    def functions(self) -> Iterator[tuple[type, int]]:
+        """The autograd functions that run inside, each with its context."""
         if self.function is not None:
-            yield self.function
+            yield self.function, self.context
         for one in self.inner:
             yield from one.functions()
 
@@ -60,6 +61,8 @@ class Calls:
         self._open: list[_Open] = []
         self._ours: dict[CodeType, bool] = {}
         self._last: dict[type, tuple[str, str]] = {}
+        # By the context of a forward, how it is written; ``None`` where it cannot be.
+        self._forwards: dict[int, tuple[str, str] | None] = {}
         self._names: Counter[str] = Counter()
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
@@ -89,11 +92,14 @@ class Calls:
     def _take(self, one: _Open) -> None:
         if one.path:
             self._add(one.path, one.args, backward=False)
-            for function in one.functions():
+            for function, context in one.functions():
                 self._last[function] = (one.path, one.args)
+                self._forwards[context] = (one.path, one.args)
             return
-        if one.function is not None and one.why == "":  # a backward: of the call that went before
-            before = self._last.get(one.function)
+        if one.function is not None and one.why == "":  # a backward
+            # A context that a forward did not get itself is of the newest call of its function.
+            newest = self._last.get(one.function)
+            before = self._forwards.get(one.context, newest)
             if before is not None:
                 self._add(*before, backward=True)
                 return
@@ -127,9 +133,10 @@ class Calls:
             if not isinstance(found, type):
                 one.why = "a wrapper"
                 return one
-            one.function = found
+            one.function, one.context = found, id(first)
             if method == "backward":
                 return one
+            self._forwards[one.context] = None  # whoever had this address is gone
             path, function, skip = f"{module}:{owner}.{_APPLY}", getattr(found, "forward", None), 1
         elif "<locals>" in code.co_qualname or (names and names[0] in ("self", "cls")):
             one.why = "a method, or a function inside another"
