@@ -43,6 +43,7 @@ def test_from_nothing_to_a_report(name: str, tmp_path: Path) -> None:
     code, out, err = warpwatch(folder, "init")
     assert code == 0, err
     assert out.strip() == str(folder / "warpwatch.toml")
+    assert "arguments that fit: `warpwatch record --write -- pytest FILE`" in err
     written = (folder / "warpwatch.toml").read_text("utf-8")
     assert f'path = "{layout.path}"' in written
     assert f'call = "{layout.name}.ops.activation:gelu"' in written

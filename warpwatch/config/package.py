@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
 import tomllib
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,6 +30,7 @@ _SECTIONS = ("package", "sets", "targets", "workload")
 _NEEDED = ("name", "path")
 # Offers the workloads of ``[[workload]]`` where no module is named.
 _CONFIGURED = "warpwatch.workload.configured"
+_OFFERED = ("all_workloads", "fixed_set", "get")  # by every module of workloads
 _MODULES = ("name", "workloads", "peers")
 
 
@@ -224,9 +227,40 @@ def workloads() -> ModuleType:
 
     Returns:
         The module named by ``workloads`` in ``[package]``.
+
+    Raises:
+        ValueError: It cannot be imported or offers no workloads, two of them have one name, or
+            ``[sets]`` names one that is not there.
     """
     package = load()
-    return _imported(package.workloads, package)
+    module = _imported(package.workloads, package)
+    # A measuring process is started by one that has looked.
+    if SITE_VARIABLE not in os.environ and (wrong := _wrong_workloads(module, package)):
+        raise ValueError(f"{project.configuration_file()}: {wrong}")
+    return module
+
+
+@cache
+def _wrong_workloads(module: ModuleType, package: Package) -> str:
+    """What is wrong with a module of workloads, and how to mend it; empty where nothing is."""
+    name = module.__name__
+    if lacking := [one for one in _OFFERED if not callable(getattr(module, one, None))]:
+        wanted = f"expected the functions {', '.join(_OFFERED)}"
+        return f"[package] workloads: {name} has no {' '.join(lacking)}: {wanted}"
+    try:
+        names = [one.name for one in module.all_workloads()]
+        module.fixed_set()
+    except Exception as error:  # the user's module may raise anything
+        return f"[package] workloads: {name}: {type(error).__name__}: {error}. Mend the module"
+    if twice := sorted({one for one in names if names.count(one) > 1}):
+        return f"two workloads are called {twice[0]!r}: rename one of them"
+    sets = package.sets
+    unknown = sorted({*sets.history, *sets.canaries, *sets.host} - {*names, "*"})
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], names, n=3, cutoff=0.4)
+        hint = f"did you mean {', '.join(near)}?" if near else "none is alike"
+        return f"[sets] names {unknown[0]!r}, which is no workload: {hint}"
+    return ""
 
 
 def peers() -> ModuleType | None:

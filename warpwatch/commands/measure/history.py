@@ -41,6 +41,7 @@ _HEADING = re.compile(r"(\[ *[\d.]+%\] )?·")
 # A benchmark that went well says nothing new: its table is in the log.
 _SHOWN = re.compile(r"^·|· For |Setting up|failed|skipped")
 _WITHOUT_GPU = ("compiled", "host")
+_NOTHING_SELECTED = "No benchmarks selected"
 # In what a measuring process finds at its start, and notes on every outcome.
 _OF_THE_CARD = (clocks.SHARED, carve_outs.KEPT)
 # Compiled values need no quiet machine, and asv hands them out one by one: while it does, other
@@ -124,16 +125,24 @@ def main(args: argparse.Namespace) -> int:
     package = load()
     commits = commits_that_touch(package.path, args.commits)
     if not commits:
-        print(f"no commit touches {package.path}: nothing to measure", file=sys.stderr)
+        place = package.repository_path
+        print(f"no commit of {place} touches {package.path}: nothing to measure", file=sys.stderr)
+        if not (place / package.path).is_dir():
+            file = project.configuration_file()
+            print(f"there is no such folder: mend `path` in [package] of {file}", file=sys.stderr)
+        else:
+            print("only commits are measured: commit the package first", file=sys.stderr)
         return 3
+    load_workloads()  # its mistakes are one message here, and asv's tracebacks later
     asv = [sys.executable, "-m", "asv"]
     machine = ["--machine", args.machine] if args.machine else []
     if not is_registered(args.machine):
         register(args.machine)
     command = [*asv, "run", *configuration.options(), "HASHFILE:-", "--skip-existing"]
     command += ["--show-stderr", *machine]
+    plural = "s" if len(commits) > 1 else ""
     print(
-        f"measuring {len(commits)} commits that touch {package.path}, newest first",
+        f"measuring {len(commits)} commit{plural} that touch {package.path}, newest first",
         file=sys.stderr,
         flush=True,
     )
@@ -155,6 +164,8 @@ def main(args: argparse.Namespace) -> int:
     for line in said_since(begin):
         print(line, file=sys.stderr)
     for queue, code in failed:
+        if args.bench and _NOTHING_SELECTED in (project.folder() / queue.log).read_text("utf-8"):
+            print(f"--bench {' '.join(args.bench)}: no benchmark has such a name", file=sys.stderr)
         print(
             f"asv stopped with exit code {code}; its output: {project.folder() / queue.log}",
             file=sys.stderr,

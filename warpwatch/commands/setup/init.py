@@ -75,6 +75,12 @@ def main(args: argparse.Namespace) -> int:
         count = len(problems)
         they = "it is a comment" if count == 1 else "they are comments"
         print(f"{_calls(count)} could not be recorded: {they}", file=sys.stderr)
+        tests = next((one for one in ("tests", "test") if (root / one).is_dir()), "FILE")
+        print(
+            "a test or a benchmark brings arguments that fit: `warpwatch record --write -- pytest "
+            f"{tests}`",
+            file=sys.stderr,
+        )
     if not good:
         print(
             "write a [[workload]] with arguments that fit: nothing is measured yet", file=sys.stderr

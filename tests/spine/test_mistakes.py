@@ -1,0 +1,188 @@
+"""Mistakes that users make: each is one message with its place and remedy, and none is green."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.root import ROOT
+from tests.spine import strangers
+from warpwatch import __main__ as cli
+from warpwatch import project
+
+HEAD = 'targets = ["sm_90"]\n[package]\nname = "fastops"\npath = "fastops"\n'
+CALL = '[[workload]]\nname = "gelu"\ncall = "fastops.ops.activation:gelu"\nargs = "bf16[64]"\n'
+OFFERS = """
+def get(name): return {one.name: one for one in all_workloads()}[name]
+def fixed_set(): return [(one, "sm_90") for one in all_workloads()]
+"""
+MODULE = """
+from warpwatch.workload.base import Workload
+class One(Workload):
+    kernel, group, dtype, title = "ops.activation:gelu", "g", "fp32", "t"
+    flops = bytes_moved = 1.0
+    def __init__(self): pass
+    name = property(lambda self: type(self).__name__.lower())
+    def inputs(self, device, values="seeded"):
+        import torch
+        return torch.zeros(64, device=device)
+    def call(self, x):
+        from fastops.ops.activation import gelu
+        return gelu(x)
+    def reference(self, x):
+        return x
+"""
+WRONG = """
+class Misspelt(One):
+    kernel = "ops.activation:gelou"
+class Inputs(One):
+    def inputs(self, device, values="seeded"):
+        return shape
+class Call(One):
+    def call(self, x):
+        return unknown_name(x)
+def all_workloads(): return [Misspelt(), Inputs(), Call()]
+"""
+MODULES = {
+    "mistake_raises": "import fastops.nothing\n",
+    "mistake_empty": "",
+    "mistake_twice": MODULE + "def all_workloads(): return [One(), One()]\n" + OFFERS,
+    "mistake_abstract": "from warpwatch.workload.base import Workload\nclass A(Workload): pass\n"
+    "def all_workloads(): return [A()]\n" + OFFERS,
+}
+HISTORY = ("history",)
+# The configuration, the command, its exit code, and what its one message says.
+MISTAKES: dict[str, tuple[str | None, tuple[str, ...], int, tuple[str, ...]]] = {
+    "no configuration": (None, HISTORY, 2, ("toml: no such file", "`warpwatch init` writes one")),
+    "no TOML": ("[package", HISTORY, 2, ("warpwatch.toml: cannot be read as TOML", "Expected ']'")),
+    "a path to nowhere": (
+        HEAD.replace('path = "', 'path = "src/') + CALL,
+        HISTORY,
+        3,
+        ("touches src/fastops", "mend `path` in [package] of", "warpwatch.toml"),
+    ),
+    "a package that was never committed": (
+        HEAD.replace("fastops", "newops") + CALL.replace("fastops", "newops"),
+        HISTORY,
+        3,
+        ("touches newops: nothing to measure", "commit the package first"),
+    ),
+    "a module misspelt": (
+        HEAD + 'workloads = "mistake_nowhere"\n',
+        HISTORY,
+        2,
+        ("[package] cannot import mistake_nowhere", "Mend the name or the module"),
+    ),
+    "a module that raises": (
+        HEAD + 'workloads = "mistake_raises"\n',
+        HISTORY,
+        2,
+        ("cannot import mistake_raises", "No module named 'fastops.nothing'", "Mend the"),
+    ),
+    "a module without functions": (
+        HEAD + 'workloads = "mistake_empty"\n',
+        HISTORY,
+        2,
+        ("mistake_empty has no all_workloads fixed_set get", "expected the functions"),
+    ),
+    "an abstract workload": (
+        HEAD + 'workloads = "mistake_abstract"\n',
+        HISTORY,
+        2,
+        ("mistake_abstract: TypeError: Can't instantiate abstract class A", "Mend the module"),
+    ),
+    "two of one name": (
+        HEAD + 'workloads = "mistake_twice"\n',
+        HISTORY,
+        2,
+        ("warpwatch.toml: two workloads are called 'one': rename one of them",),
+    ),
+    "a set that names nothing": (
+        HEAD + '[sets]\nhistory = ["gelo"]\n' + CALL,
+        HISTORY,
+        2,
+        ("[sets] names 'gelo', which is no workload: did you mean gelu?",),
+    ),
+    "a target misspelt": (
+        HEAD.replace("sm_90", "sm_91") + CALL,
+        HISTORY,
+        2,
+        ("targets: unknown target 'sm_91', expected one of sm_80 sm_90",),
+    ),
+    "a dtype misspelt": (
+        HEAD + CALL.replace("bf16", "bf61"),
+        HISTORY,
+        2,
+        ("[[workload]] 1 (gelu) args: 'bf61[64]': unknown dtype",),
+    ),
+    "an unknown workload": (
+        HEAD + CALL,
+        ("inspect", "gelo"),
+        2,
+        ("unknown workload 'gelo': did you mean gelu?",),
+    ),
+    "an unknown commit": (
+        HEAD + CALL,
+        ("compare", "nowhere", "HEAD"),
+        2,
+        ("'nowhere' is no commit of",),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = strangers.repository(tmp_path_factory.mktemp("mistakes"), strangers.LAYOUTS["flat"])
+    (folder / "newops").mkdir()
+    (folder / "newops" / "__init__.py").touch()
+    for name, text in MODULES.items():
+        (folder / f"{name}.py").write_text(text)
+    (folder / "mistake_measured.py").write_text(MODULE + WRONG + OFFERS)
+    return folder
+
+
+@pytest.fixture
+def inside(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(repository)
+    monkeypatch.delenv(project.FILE_VARIABLE, raising=False)
+    yield repository
+    (repository / project.FILE_NAME).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_message(
+    inside: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    text, command, code, parts = MISTAKES[name]
+    if text is not None:
+        (inside / project.FILE_NAME).write_text(text)
+    assert cli.main(command) == code
+    said = capsys.readouterr()
+    assert said.out == "" and "Traceback" not in said.err
+    assert len(said.err.splitlines()) <= 2, said.err
+    for part in parts:
+        assert part in said.err
+
+
+def test_mistakes_in_workloads_are_the_users_and_none_is_green(
+    inside: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that is nowhere, and names that do not exist in ``inputs`` and in ``call``."""
+    # The processes that measure find this checkout as they find an installed one.
+    path = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{path}")
+    (inside / project.FILE_NAME).write_text(HEAD + 'workloads = "mistake_measured"\n')
+    assert cli.main(["inspect", "misspelt", "inputs", "call", "--target", "sm_90"]) == 3
+    said = capsys.readouterr().out
+    assert "not applicable: fastops has no ops.activation:gelou" in said
+    where = "NameError: name 'shape' is not defined (mistake_measured.py:"
+    assert f"mistake in the workload (inputs): {where}" in said
+    where = "NameError: name 'unknown_name' is not defined (mistake_measured.py:"
+    assert f"mistake in the workload (call): {where}" in said
+    assert cli.main(["doctor"]) == 2
+    said = capsys.readouterr().out
+    assert "2 of 3 workloads cannot run: misspelt: fastops has no ops.activation:gelou" in said
+    assert "->  mend those workloads' call or args" in said
