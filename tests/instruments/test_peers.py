@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -18,10 +19,14 @@ from benchmarks.workloads.attention_backward import BackwardWorkload
 from benchmarks.workloads.attention_kvcache import KvcacheWorkload
 from benchmarks.workloads.matmul import MatmulWorkload
 from benchmarks.workloads.matmul_fp8 import Fp8MatmulWorkload
+from tests.root import ROOT
+from warpwatch import project
+from warpwatch.asv.suite import peers as canaries_of_asv
 from warpwatch.config import package as configuration
 from warpwatch.instruments.gpu import accuracy
 from warpwatch.instruments.peers import registry as peers
 from warpwatch.instruments.peers.registry import PeerWorkload
+from warpwatch.session import commit
 from warpwatch.workload.base import Workload
 
 ATTENTION = AttentionWorkload(group="t", dtype="fp32", B=1, S=48, H=4, G=2, D=32, causal=True)
@@ -254,3 +259,30 @@ def test_flex_is_compiled_for_every_shape_of_the_yardstick():
     ]
     assert 8 < len(shapes) < dynamo.recompile_limit
     assert len(shapes) < dynamo.accumulated_recompile_limit
+
+
+def test_the_reference_of_a_configured_call_is_a_canary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No module of peers is needed; a reference inside the package changes with its commits."""
+    call = 'call = "tests.compiled.foreign_kernels:copied"\nargs = "fp32[4,8]"\n'
+    own = call.partition('"')[2].partition('"')[0]
+    file = tmp_path / "warpwatch.toml"
+    file.write_text(
+        f'[package]\nname = "tests.compiled"\npath = "tests/compiled"\nrepository = "{ROOT}"\n'
+        f'[[workload]]\nname = "foreign"\n{call}reference = "torch:clone"\n'
+        f'[[workload]]\nname = "own"\n{call}reference = "{own}"\n'
+        f'[[workload]]\nname = "absent"\n{call}reference = "nowhere.ops:clone"\n'
+        '[sets]\ncanaries = ["foreign", "own"]\ncanary_peers = ["reference"]\n'
+    )
+    monkeypatch.setenv(project.FILE_VARIABLE, str(file))
+    (canary,) = commit.canaries()
+    assert (canary.name, canary.missing) == ("foreign @ reference", None)
+    inputs = canary.inputs("cpu")
+    assert canary.call(inputs).equal(inputs["positional"][0])
+    absent = peers.get("absent @ reference")
+    assert isinstance(absent, PeerWorkload)
+    assert str(absent.missing).startswith("reference: import nowhere.ops: ModuleNotFoundError")
+    (suite,) = canaries_of_asv.classes("here").values()
+    assert suite.params == [["foreign @ reference"]]  # type: ignore[attr-defined]
+    assert suite.track_latency_cold.role == "evidence"  # type: ignore[attr-defined]

@@ -92,21 +92,46 @@ class PeerWorkload(Workload):
 
 
 def known() -> tuple[Peer, ...]:
-    """The peers of the project: ``PEERS`` of the module that ``peers`` in ``[package]`` names.
+    """The peers of the project.
 
     Returns:
-        None where no module is named.
+        ``PEERS`` of the module that ``peers`` in ``[package]`` names, and the references of
+        ``[[workload]]`` where some lie outside the package.
 
     Raises:
         ValueError: The module has no tuple ``PEERS`` of :class:`Peer`.
     """
+    package = configuration.load()
     module = configuration.peers()
-    if module is None:
-        return ()
-    found = getattr(module, "PEERS", None)
+    found = () if module is None else getattr(module, "PEERS", None)
     if not isinstance(found, tuple) or not all(isinstance(one, Peer) for one in found):
-        raise ValueError(f"{module.__name__}: expected PEERS, a tuple of peers, got {found!r}")
-    return found
+        name = package.peers
+        raise ValueError(f"{name}: expected PEERS, a tuple of peers, got {found!r}")
+    written = any(one.reference for one in package.calls)
+    return (*found, REFERENCE) if written else found
+
+
+def _is_foreign(workload: Workload) -> bool:
+    """Whether a reference is named that no commit of the package changes."""
+    named = getattr(workload, "compares_with", "").partition(":")[0]
+    return bool(named) and not f"{named}.".startswith(f"{configuration.load().name}.")
+
+
+def _lacks(workload: Workload) -> str | None:
+    module = getattr(workload, "compares_with", "").partition(":")[0]
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # the module may raise anything
+        return f"import {module}: {type(error).__name__}: {error}"
+    return None
+
+
+def _reference(workload: Workload, inputs: Inputs) -> Any:
+    return workload.reference(inputs)
+
+
+# What ``reference`` of a [[workload]] names, such as torch.nn.functional:rms_norm.
+REFERENCE = Peer("reference", "torch", _is_foreign, _reference, lacks=_lacks)
 
 
 def names() -> tuple[str, ...]:
