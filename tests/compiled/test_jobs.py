@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.root import ROOT
 from warpwatch.config import isolation
+from warpwatch.config.package import SLOTS_VARIABLE
 from warpwatch.instruments.compiled import Measurement
-from warpwatch.instruments.compiled.measure import jobs
+from warpwatch.instruments.compiled.measure import jobs, slots
 from warpwatch.session import compile_pairs
 
 CASES = """
@@ -139,3 +143,23 @@ def test_a_process_that_cannot_start_is_named_for_every_job(package: Path) -> No
     found = dict(compile_pairs.compiled_pairs([("fine", "sm_90"), ("fine", "gfx942")]))
     assert [one.status for one in found.values()] == ["not measured"] * 2
     assert all("half an installation" in one.detail for one in found.values())
+
+
+def test_runs_at_one_time_have_a_compiler_for_each_core_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many queues of a history there are."""
+    monkeypatch.setenv(SLOTS_VARIABLE, str(tmp_path))
+    held = [slots.take() for _ in os.sched_getaffinity(0)]
+    assert all(held) and slots.take() is None
+    asked = "from warpwatch.instruments.compiled.measure import slots; print(slots.take())"
+    other = [sys.executable, "-c", asked]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    said = subprocess.run(other, env=environment, capture_output=True, text=True, timeout=300)
+    assert said.stdout == "None\n", said.stderr
+    for one in held:
+        assert one is not None
+        one.give_back()
+    again = slots.take()
+    assert again is not None and again.file is not None
+    again.give_back()

@@ -143,6 +143,17 @@ def test_the_page_ranks_what_got_worse_and_names_target_and_cause() -> None:
     assert "- gfx942: y\n" in text
 
 
+def test_a_backward_names_the_kernels_of_its_forward_once() -> None:
+    shared = ("k: registers 32 -> 40", "k: grid 1 -> 2")
+    worse = Change("launches", 1, 2, False)
+    rows = [row("norm", "HURT", worse, causes=shared)]
+    rows += [row("norm-backward", "HURT", worse, causes=(*shared, "b: registers 8 -> 9"))]
+    rows += [row("norm", "HURT", worse, causes=shared, target="gfx942")]
+    page = markdown(rows, "3.7.1", "3.9.0", "c")
+    assert page.count("k: registers 32 -> 40, grid 1 -> 2 |") == 2  # once a target
+    assert "b: registers 8 -> 9; as in norm |" in page
+
+
 def test_a_page_without_losses_says_so() -> None:
     text = markdown([row("w", "same")], "3.6.0", "3.9.0", "c")
     assert "Nothing got worse." in text

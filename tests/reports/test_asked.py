@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from tests.reports import keeping, trees
 from tests.reports.test_fuzz import MUTANTS, SEED, mutants
 from tests.reports.test_judgement import changes_of, history_of, run
+from tests.root import ROOT
 from warpwatch.judge.evidence.gaps import leave_gaps
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.findings.judgement import Judgement, judge
@@ -286,3 +290,28 @@ def test_a_page_of_counters_names_who_read_them(tmp_path: Path) -> None:
         assert f", instrument {tier}" in pages and f", instrument {other}" not in pages
         counted = Evidence([tree.results]).asked(tree.commits[-1]).counted
         assert counted is not None and counted.said == f"from hardware counters ({tier})"
+
+
+def test_a_kernel_without_tensor_cores_lacks_nothing_at_head(tmp_path: Path) -> None:
+    tree = gpu_tree(tmp_path, {TIME: [[1, 5]] * 3, CYCLES: [[10, NONE], [10, NONE], [10, 50]]})
+    said = {
+        (c.series.key.benchmark, c.series.workload): (c.verdict, c.reason)
+        for c in compare(history_of(tree), *tree.commits[:2])
+    }
+    assert said[CYCLES, LARGE] == ("not applicable", "does not apply at either commit")
+
+
+def test_whoever_reads_may_have_enough(tmp_path: Path) -> None:
+    """As ``| head``: no traceback."""
+    tree = gpu_tree(tmp_path, {TIME: [[1, 5], [1, 9]]})
+    reading, writing = os.pipe()
+    os.close(reading)
+    where = ("--results", str(tree.results), "--repo", str(tree.repo))
+    command = (sys.executable, "-m", "warpwatch", "compare", "--recorded", *tree.commits, *where)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, stdout=writing, stderr=subprocess.PIPE, env=environment, text=True, timeout=300
+    )
+    os.close(writing)
+    assert done.returncode == 141
+    assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr

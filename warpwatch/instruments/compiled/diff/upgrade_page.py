@@ -118,11 +118,16 @@ def _rows(title: str, found: Sequence[Compared]) -> list[str]:
         return []
     text = ["", f"## {title} ({len(found)})", ""]
     text += ["| target | workload | what moved | in the code |", "|---|---|---|---|"]
+    said: dict[tuple[str, str], str] = {}  # a backward holds the kernels of its forward again
     for one in found:
         moved = {change.metric for change in one.verdicts}
         # What moved stands in its own column.
-        why = [cause for cause in one.causes if not _repeats(cause, moved)]
-        cells = (one.target, one.name, _moved(one.verdicts), _cell(_by_kernel(why)))
+        causes = [cause for cause in one.causes if not _repeats(cause, moved)]
+        first = {cause: said.setdefault((one.target, cause), one.name) for cause in causes}
+        why = _by_kernel(cause for cause in causes if first[cause] == one.name)
+        others = dict.fromkeys(name for name in first.values() if name != one.name)
+        why = "; ".join([*([why] if why else []), *(f"as in {name}" for name in others)])
+        cells = (one.target, one.name, _moved(one.verdicts), _cell(why))
         text.append(f"| {' | '.join(cells)} |")
     return text
 
