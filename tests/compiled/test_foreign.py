@@ -72,6 +72,8 @@ def test_spills_take_time_in_the_first_cache() -> None:
     recording = record(lambda: foreign_kernels.copied(torch.empty(64, device="cuda")), HOPPER)
     (found,) = reading.read(recording.launches)
     assert "spills" not in found.bound.units_us
+    without = measured("copied", "fp32[64]").values
+    assert without["bound_added_us"] == 0 and without["spilled_bytes"] == 0
 
 
 def test_the_products_of_torch_take_time() -> None:
@@ -84,8 +86,13 @@ def test_the_products_of_torch_take_time() -> None:
     assert (op.flops, op.dtype) == (2 * 4096**3, "bf16")
     from warpwatch import devices
 
-    # 989 TFLOP/s dense in bf16; its traffic alone is 21 us.
+    # 989 TFLOP/s dense in bf16; its traffic takes a tenth of that.
     assert torch_us(recording.torch_ops, devices.load("h200")) == pytest.approx(139, rel=0.02)
+    from warpwatch.instruments.compiled.measure.workload import summarize
+
+    values = summarize(recording, ())
+    # The operand, which is one tensor, and the result take 14 us by their traffic.
+    assert values["bound_us"] - values["bound_added_us"] == pytest.approx(14, rel=0.02)
     assert traffic.products(torch.ops.aten.add.Tensor, (), {}, None) == 0
 
 

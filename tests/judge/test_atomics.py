@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -231,3 +232,43 @@ def test_a_backward_says_its_forwards_causes_once() -> None:
         "HURT       gfx942  norm",
         causes[0],
     ]
+
+
+@pytest.mark.parametrize(
+    ("added", "spilled", "borders"),
+    [
+        ([None, None, 4.0, 4.0], [128.0] * 4, 1),  # the new term changes the value
+        ([None, None, 0.0, 0.0], [0.0] * 4, 0),  # it takes no part: the step is one
+        ([None, None, 0.0, 0.0], [128.0, 128.0, 0.0, 0.0], 1),  # the old value lacks it
+        ([0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 128.0, 128.0], 0),  # the kernel began to spill
+        ([None, None, None, 4.0], [128.0] * 4, 0),  # the value is as it was
+        ([None, 4.0, None, 4.0], [128.0] * 4, 1),
+    ],
+)
+def test_where_spills_joined_the_bound_its_series_has_a_border(
+    tmp_path: Path, added: list[float | None], spilled: list[float | None], borders: int
+) -> None:
+    """The version of the method is the same, and stays true of all other series."""
+    bound: list[float | None] = [10.0, 10.0, 14.0, 14.0]
+    levels = {"bound_us": bound, "bound_added_us": added, "spilled_bytes": spilled}
+    tree = trees.compiled_tree(tmp_path, levels)
+    name = "compiled.Attention.track_bound_added_us"
+    tree.benchmarks[name] |= {"better": "", "role": "evidence"}
+    tree.write_benchmarks()
+    for commit, value in zip(tree.commits, added, strict=True):
+        if value is None:  # measured before there was such a metric
+            (path,) = (tree.results / "rig").glob(f"{commit[:8]}-*.json")
+            document = json.loads(path.read_text())
+            del document["results"][name]
+            path.write_text(json.dumps(document))
+    judgement = judge_folders([tree.results], tree.repo)
+    (table,) = judgement.history.tables
+    rows = {info.meaning.metric: row for row, info in enumerate(table.series)}
+    assert len(table.borders(rows["bound_us"])) == borders
+    assert table.borders(rows["spilled_bytes"]) == ()
+    moved = {
+        judgement.info(one.series).meaning.metric
+        for finding in judgement.findings
+        for one in finding.changes
+    }
+    assert ("bound_us" in moved) == (not borders)

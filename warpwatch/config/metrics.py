@@ -90,6 +90,14 @@ COMPILED: tuple[Metric, ...] = (
         "time the busiest unit of the default device needs for one call",
     ),
     Metric(
+        "bound_added_us",
+        "us",
+        None,
+        "evidence",
+        True,
+        "part of the bound that spills and torch's own products add to that of the other units",
+    ),
+    Metric(
         "atomics",
         "count",
         None,

@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwatch.judge.model import bound_terms
 from warpwatch.judge.model.core import Commit, Point, PointState, Series, SeriesKey
 from warpwatch.judge.model.directions import Meaning
 from warpwatch.judge.model.work_done import Work
@@ -197,6 +198,25 @@ class Table:
             info.workload,
             info.target,
         )
+
+
+def with_borders_of_the_bound(table: Table) -> Table:
+    """The same table with a border in each series whose values the bound's later terms change."""
+    found = table.methods
+    for row, info in enumerate(table.series):
+        metric, workload, target = info.meaning.metric, info.workload, info.target
+        added = table.row_of(bound_terms.METRIC, workload, target)
+        if metric not in bound_terms.CONCERNED or added is None:
+            continue
+        spills = table.row_of(bound_terms.SPILLED, workload, target)
+        spilled = None if spills is None else table.values[spills]
+        own = bound_terms.methods(
+            table.methods[row], table.values[row], table.values[added], spilled
+        )
+        if not np.array_equal(own, table.methods[row]):
+            found = found.copy() if found is table.methods else found
+            found[row] = own
+    return table if found is table.methods else replace(table, methods=found)
 
 
 @dataclass(frozen=True, eq=False)

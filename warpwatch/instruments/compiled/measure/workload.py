@@ -7,7 +7,7 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from warpwatch import devices
@@ -290,6 +290,7 @@ def summarize(recording: Recording, readings: tuple[Reading, ...]) -> dict[str, 
         "launches": len(recording.launches) + sum(op.launches for op in recording.torch_ops),
         "copied_bytes": sum(op.copied_bytes for op in recording.torch_ops),
         "bound_us": sum(one.bound.us for one in readings) + moved_us,
+        "bound_added_us": _added_us(recording.torch_ops, readings, device),
         "atomics": sum(round(one.bound.atomics) for one in readings),
         "configurations": sum(len(one.configurations) for one in _spaces(recording)),
         "search_space": _stands_for((one.kernel, *one.configurations) for one in recording.tuned),
@@ -330,6 +331,17 @@ def torch_us(operations: Sequence[TorchOp], device: devices.Device) -> float:
             busy = one.flops / (rate * device.kernel_sms * device.clock_ghz * 1e3)
             moved += max(one.bytes_moved / per_us, busy)
     return moved
+
+
+def _added_us(
+    operations: Sequence[TorchOp], readings: Sequence[Reading], device: devices.Device
+) -> float:
+    """What of the bound values lack that were read before spills and torch's products took time."""
+    plain = [replace(one, flops=0) for one in operations]
+    units = [one.bound.units_us for one in readings]
+    others = [max(us for unit, us in one.items() if unit != "spills") for one in units]
+    spilled = sum(max(one.values()) - other for one, other in zip(units, others, strict=True))
+    return spilled + torch_us(operations, device) - torch_us(plain, device)
 
 
 def _stands_for(texts: Iterable[tuple[str, ...]]) -> int:
