@@ -84,8 +84,10 @@ def page_of(tree: trees.Tree, out: Path) -> str:
 
 def section(text: str, name: str) -> str:
     """What stands below a heading, up to the next."""
-    names = ("Before and after", "Commits in range", "Series that changed", "Evidence",
-             "Machine code", "Clocks and power", "Environment", "What to do")  # fmt: skip
+    names = (
+        *("Reproduce", "Series that changed", "Before and after", "Commits in range"),
+        *("Machine code", "Evidence", "Environment", "Clocks and power", "What to do"),
+    )
     place = names.index(name)
     start = text.index(f" {name} ")
     ends = [text.find(f" {later} ", start + 1) for later in names[place + 1 :]]
@@ -104,7 +106,8 @@ def test_a_finding_shows_all_that_was_kept_about_it(tree: trees.Tree, tmp_path: 
     code = section(text, "Machine code")
     assert "_attention  of attention-fp16-B1 on sm_90, Triton 3.7.1: 3 instructions" in code
     assert re.search(r"tensor\s+1\s+2", code)
-    assert "-  HGMMA R0\n+  HMMA R0\n+  HMMA R2" in code
+    # Before and after stand side by side: one changed, and one that came.
+    assert re.search(r"-\s+HGMMA R0\s+\+\s+HMMA R0\s+\+\s+HMMA R2", code)
     card = section(text, "Clocks and power")
     assert re.search(r"SM clock\s+1504 MHz \(1500 to 1508\)\s+1504 MHz", card)
     assert re.search(r"power\s+690 W\s+691 W", card)
@@ -112,9 +115,12 @@ def test_a_finding_shows_all_that_was_kept_about_it(tree: trees.Tree, tmp_path: 
     environment = section(text, "Environment")
     assert re.search(r"ram\s+64\s+128", environment)
     assert "Every other field" in environment
-    commands = section(text, "What to do")
+    reproduced, commands = section(text, "Reproduce"), section(text, "What to do")
     pair = f"{tree.commits[BAD - 1][:10]} {tree.commits[BAD][:10]}"
-    assert f"warpwatch compare {pair} --workload {WORKLOAD}" in commands
+    assert f"warpwatch compare {pair} --workload {WORKLOAD}" in reproduced
+    base, head = pair.split()
+    assert f"warpwatch inspect {WORKLOAD} --diff {base} {head} --code" in reproduced
+    assert f"warpwatch compare --recorded {pair}" in reproduced
     assert re.search(r"warpwatch bisect [0-9a-f]{12}\n", commands)
     assert "warpwatch accept" in commands
 

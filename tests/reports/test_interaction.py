@@ -165,3 +165,36 @@ def test_cold_and_warm_cycles_and_time_stand_side_by_side_and_share_a_cursor(
         "a.top + 3 < b.bottom && b.top + 3 < a.bottom)).length})"
     )
     assert cut == [0, 0, 0, 0]
+
+
+def test_series_lie_over_each_other_and_the_address_holds_them(
+    browser: Browser, site: Path
+) -> None:
+    browser.view()
+    browser.open((site / "overlay.html").as_uri())
+    browser.until("!document.getElementById('overlay').hidden")
+    for words in ("time_it (1)", "bound_us matmul sm_90"):
+        browser.run(f"(add.value={words!r}, add.dispatchEvent(new Event('input')))")
+        browser.until("document.querySelector('#offered button') !== null")
+        browser.run("document.querySelector('#offered button').click()")
+        browser.until("document.querySelector('#offered button') === null")
+    browser.until("document.querySelectorAll('#chosen li').length === 2")
+    middle = browser.run("index.options[12].value")
+    browser.run(f"(index.value={middle!r}, index.dispatchEvent(new Event('input')))")
+    browser.until("document.querySelectorAll('#drawn path[class^=o]').length === 2")
+    browser.run("document.querySelector('#drawn svg').focus()")
+    browser.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft")
+    browser.until("document.querySelectorAll('#readout li').length === 2")
+    browser.until(f"/^#s=[0-9a-f.s]+,[0-9a-f.s]+&i={middle}&c=[0-9a-f]{{12}}$/.test(location.hash)")
+    said = browser.run("document.getElementById('readout').textContent")
+    address = browser.run("location.href")
+    browser.open("about:blank")
+    browser.open(address)
+    browser.until(f"document.getElementById('readout').textContent === {said!r}")
+    assert browser.seen.console == []
+    # An address that names what is not there, or is none, draws nothing and says nothing.
+    browser.open("about:blank")
+    browser.open(address.partition("#")[0] + "#s=%E0%A4%A,0000&i=<b>")
+    browser.until("!document.getElementById('overlay').hidden")
+    assert browser.run("document.querySelectorAll('#drawn svg').length") == 0
+    assert browser.seen.console == []

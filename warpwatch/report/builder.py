@@ -85,7 +85,7 @@ def build(sources: Sources, out: Path, project: str = "", *, workers: Workers) -
         changes = judged_changes(history, {key: one.changes for key, one in judged.items()})
         findings = group((c for found in changes.values() for c in found), history, evidence)
         judgement = Judgement(history, changes, tuple(findings), evidence).explained()
-        view = View(judgement)
+        view = View(judgement, sources.repo)
         sampling.read_ahead(view)
         pages = Pages(
             view,

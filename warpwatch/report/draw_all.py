@@ -26,6 +26,7 @@ from .view import View
 # Pages a task; those of findings read files, those of commits are mostly empty.
 _SERIES, _FINDINGS, _WORKLOADS, _COMMITS = 16, 8, 12, 60
 _WORTH_PAGES = 150
+_WITH_SOURCES = 60  # findings, the worst first: git is asked once for each
 
 Task = tuple[str, int, int]
 
@@ -80,8 +81,8 @@ def _write(site: Site, task: Task) -> Done:
         for write in ALONE[start:end]:
             write(site)
     elif kind == "findings":
-        for finding in site.findings[start:end]:
-            _finding(site, finding)
+        for number, finding in enumerate(site.findings[start:end], start):
+            _finding(site, finding, number < _WITH_SOURCES)
     elif kind == "workloads":
         for name in islice(judgement.workloads, start, end):
             _workload(site, name)
@@ -95,13 +96,14 @@ def _write(site: Site, task: Task) -> Done:
     return Done(fresh.written - written, fresh.kept - kept, pages.identities)
 
 
-def _finding(site: Site, finding: Finding) -> None:
+def _finding(site: Site, finding: Finding, sourced: bool) -> None:
     evidence = other_metrics(site.view, finding)
     inputs = site.pages.finding(finding, SHOWN_CHANGES, evidence)
     path, draw_samples = finding_path(finding.identity), partial(samples_part, site.view, finding)
 
     def page(samples: str) -> str:
-        return finding_page(site.view, finding, evidence, site.common, Markup(samples))
+        common = {**site.common, "sourced": sourced}
+        return finding_page(site.view, finding, evidence, common, Markup(samples))
 
     if inputs is None:
         site.pages.draw(path, None, lambda: page(draw_samples()))
@@ -110,7 +112,7 @@ def _finding(site: Site, finding: Finding) -> None:
     # point of a series that changed long ago leaves them as they were.
     parts: list[tuple[object, Callable[[], str]]] = [
         (site.pages.samples(finding), draw_samples),
-        (inputs, lambda: ""),
+        ((inputs, sourced), lambda: ""),
     ]
     site.pages.draw_parts(path, parts, lambda drawn: page(drawn[0]))
 

@@ -15,7 +15,8 @@ from warpwatch.judge.model import names
 from warpwatch.judge.series.addresses import digest, finding_path
 from warpwatch.judge.series.changes import kind
 
-from . import words
+from . import sentences, words
+from .view import many
 
 HERE = Path(__file__).parent
 # No inline script or style runs, and nothing is loaded but the site's own files.
@@ -52,6 +53,9 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals.update(
         policy=POLICY,
+        sentences=sentences,
+        count_of=many,
+        overlaid=overlaid,
         names=names,
         words=words,
         shapes=words.SHAPES,
@@ -70,6 +74,11 @@ def render(template: str, **values: Any) -> str:
 
 def workload_path(name: str) -> str:
     return f"w/{digest(name, 6)}.html"
+
+
+def overlaid(path: str) -> str:
+    """A series in the address of the page that overlays several."""
+    return path.removeprefix("s/").replace(".html", "").replace("#", ".")
 
 
 def commit_path(commit: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from markupsafe import Markup
@@ -25,8 +26,9 @@ _FAILURES = "compile_failures"
 class View:
     """A judgement with what is computed for display, each once."""
 
-    def __init__(self, judgement: Judgement):
+    def __init__(self, judgement: Judgement, repo: Path | None = None):
         self.judgement = judgement
+        self.repo = repo  # whose sources a finding shows
         self.info = judgement.info
         self.commit = judgement.commit
         self.address = judgement.addresses.of

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .core import Commit
 
 # Unit and record separators cannot be typed into a subject by accident, and git drops NUL.
+_MOST_BYTES = 4 << 20
 _FORMAT = "%H%x1f%P%x1f%ct%x1f%an%x1f%s%x1e"
 
 
@@ -96,6 +97,32 @@ def files_of(repo: Path, folder: str, revision: str = "HEAD") -> Mapping[str, fr
     return found
 
 
+def patches(repo: Path, commits: Sequence[str], folder: str = "") -> dict[str, str]:
+    """What commits changed, as git writes it.
+
+    Args:
+        repo: the repository; what its attributes name is not run.
+        commits: hashes.
+        folder: what lies elsewhere is left out; "" for all.
+
+    Returns:
+        The patch of each commit that changed something there; merges are left out.
+    """
+    options = ("--no-walk", "--no-ext-diff", "--no-textconv", "--no-color", "--unified=2")
+    where = f":(top,literal){folder}" if folder else ":(top)"
+    log = _beginning(
+        repo, "-c", "core.quotePath=false", "log", "--format=%x1e%H", "--patch", *options,
+        "--end-of-options", *commits, "--", where,
+    )  # fmt: skip
+    found: dict[str, str] = {}
+    for entry in filter(None, log.split("\x1e")):
+        commit, _, patch = entry.partition("\n")
+        # A file may hold the separator too: what follows it is no commit.
+        if commit in commits:
+            found.setdefault(commit, patch.strip("\n"))
+    return found
+
+
 def by_date(dates_ms: dict[str, int]) -> Commits:
     """Commits known only from the results, in the order of their dates, where there is no git."""
     ordered = sorted(dates_ms.items(), key=lambda item: (item[1], item[0]))
@@ -119,6 +146,25 @@ def _url(repo: Path) -> str:
     web = origin.removesuffix(".git")
     # Credentials in an address must not end up in a published page.
     return web if web.startswith("https://") and "@" not in web else ""
+
+
+def _beginning(repo: Path, *arguments: str) -> str:
+    """The first of what git writes: a commit may change more than anybody reads."""
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    command = ["git", "-C", str(repo), *arguments]
+    try:
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as process:
+            assert process.stdout is not None
+            written = process.stdout.read(_MOST_BYTES)
+            if len(written) == _MOST_BYTES:
+                process.kill()
+    except FileNotFoundError:
+        raise ValueError("git was not found: install it or give its folder in PATH") from None
+    if process.returncode != 0 and len(written) < _MOST_BYTES:
+        raise ValueError(f"{repo}: git {arguments[0]} failed")
+    return written.decode("utf-8", "replace")
 
 
 def _git(repo: Path, *arguments: str) -> str:

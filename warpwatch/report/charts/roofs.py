@@ -13,7 +13,7 @@ from warpwatch.judge.model.core import Commit, SeriesKey
 from warpwatch.judge.model.work_done import Work
 from warpwatch.judge.results.history import History, SeriesInfo, Table
 
-_SECONDS = {"us": 1e-6, "seconds": 1.0, "s": 1.0, "ms": 1e-3, "ns": 1e-9}
+SECONDS = {"us": 1e-6, "seconds": 1.0, "s": 1.0, "ms": 1e-3, "ns": 1e-9}
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def rooflines(history: History, evidence: Evidence) -> list[Roofline]:
         sheets: dict[str, Work] = {}
         for row, info in enumerate(table.series):
             work = info.work
-            device = _device(table, info, work) if work is not None else None
+            device = device_of(table, info, work) if work is not None else None
             if work is None or device is None:
                 continue
             if (dot := _dot(table, row, work, work.peaks_tflops[device])) is not None:
@@ -127,14 +127,14 @@ def _under_ceilings(table: Table, ceilings: Ceilings) -> list[Roofline]:
 
 def _dot(table: Table, row: int, work: Work, peak_tflops: float) -> Dot | None:
     info, latest = table.series[row], table.latest(row)
-    scale = _SECONDS.get(info.meaning.unit)
+    scale = SECONDS.get(info.meaning.unit)
     if scale is None or latest is None or latest <= 0:
         return None
     rate = work.flops / (latest * scale) / 1e12
     return Dot(info.key, info.workload, work.intensity, rate, peak_tflops)
 
 
-def _device(table: Table, info: SeriesInfo, work: Work) -> str | None:
+def device_of(table: Table, info: SeriesInfo, work: Work) -> str | None:
     """The device a series was measured on: its target's, or the one its machine names."""
     known = [d for d in work.peaks_tflops if d in work.bandwidths_gbps]
     if not table.machine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from warpwatch.judge.model import names
 from warpwatch.judge.model.core import Change, SeriesKey
 from warpwatch.judge.results.history import SeriesInfo, Table
+from warpwatch.judge.results.result_file import Floats
 from warpwatch.judge.series.noise import Noise, classify, classify_rows
 from warpwatch.report import words
 
@@ -169,7 +171,23 @@ def spark_of(table: Table, row: int, changes: Iterable[Change], drawn: int = 70)
     marks = [
         charts.Mark(int(present[c.step.index]), c.verdict, "") for c in changes if _is_event(c)
     ]
-    return charts.spark(table.values[row], marks, drawn, stairs=table.series[row].meaning.exact)
+    exact = table.series[row].meaning.exact
+    values = table.values[row]
+    if len(present) < len(values):
+        values = _bridged(values, present, exact)
+    return charts.spark(values, marks, drawn, stairs=exact)
+
+
+def _bridged(values: Floats, present: NDArray[np.intp], stairs: bool) -> Floats:
+    """The values with those between two measured ones that nobody asked for: on a line from one to
+    the other, or as the last one where a series has levels."""
+    found = values.copy()
+    for left, right in pairwise(present.tolist()):
+        if right - left > 1 and np.isfinite(values[left]) and np.isfinite(values[right]):
+            end = left if stairs else right
+            found[left : right + 1] = np.linspace(values[left], values[end], right - left + 1)
+            found[right] = values[right]
+    return found
 
 
 def is_flat(table: Table, row: int) -> bool:

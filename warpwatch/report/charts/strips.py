@@ -13,6 +13,7 @@ from warpwatch.report.words import quantity
 from .svg import scale_of
 
 _WIDTH, _EDGE, _ROW, _MOST_STROKES = 440, 6, 42, 500
+_LABELS = 160  # of the width: what two values take
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,11 @@ def draw(strips: Sequence[Strip], unit: str) -> Markup:
         parts.append(
             f'<path d="{strokes}"/><path class="median" d="M{x(one.median):.1f} {top}v20"/>'
         )
-    for value in (float(every.min()), float(every.max())):
-        anchor = "start" if value == every.min() else "end"
+    least, most = float(every.min()), float(every.max())
+    # Where they lie near each other, their words lie on either side.
+    apart = x(most) - x(least) > _LABELS
+    for value in (least, most):
+        anchor = "start" if (value == least) == apart else "end"
         parts.append(
             f'<text x="{x(value):.0f}" y="{height - 3}" text-anchor="{anchor}">'
             f"{escape(quantity(value, unit))}</text>"

@@ -30,13 +30,13 @@ Row = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class CodeChange:
-    """One kernel whose machine code differs: where, its instructions by class, and the diff."""
+    """One kernel whose machine code differs: where, its instructions by class, and both sides."""
 
     kernel: str
     place: str
     instructions: tuple[Row, ...]
     lines: int
-    diff: str
+    sides: tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,47 @@ def code_changes(judgement: Judgement, finding: Finding) -> list[CodeChange]:
                             f"{place[0]} on {place[1]}, Triton {triton}",
                             mixes.get(kernel, ()),
                             sum(line[:1] in "+-" for line in lines[2:]),
-                            "\n".join(lines[:MOST_CODE_LINES]),
+                            side_by_side(lines[2:MOST_CODE_LINES]),
                         )
                     )
                 if len(found) >= _MOST_KERNELS:
                     return found[:_MOST_KERNELS]
     return found
+
+
+def side_by_side(lines: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
+    """A difference as rows: what happened, the line before and the line after.
+
+    Args:
+        lines: Of a unified difference, without its head.
+
+    Returns:
+        Rows that begin with "changed", "removed", "added", "same" or "place".
+    """
+    rows: list[tuple[str, str, str]] = []
+    old: list[str] = []
+    new: list[str] = []
+
+    def flush() -> None:
+        for number in range(max(len(old), len(new))):
+            before = old[number] if number < len(old) else ""
+            after = new[number] if number < len(new) else ""
+            what = "changed" if number < min(len(old), len(new)) else "removed"
+            rows.append((what if number < len(old) else "added", before, after))
+        old.clear()
+        new.clear()
+
+    for line in lines:
+        if line.startswith("-"):
+            old.append(line[1:])
+        elif line.startswith("+"):
+            new.append(line[1:])
+        else:
+            flush()
+            place = line.startswith("@@")
+            rows.append(("place" if place else "same", line if place else line[1:], line[1:]))
+    flush()
+    return tuple(rows)
 
 
 def notes(judgement: Judgement, finding: Finding) -> list[tuple[str, str]]:
@@ -143,9 +178,9 @@ def cards(judgement: Judgement, finding: Finding) -> list[tuple[str, tuple[Row, 
 
 
 def measured_on_a_card(judgement: Judgement, finding: Finding) -> bool:
-    """By our instruments, which keep the card's state; other projects know nothing of it."""
+    """By the instrument that keeps the card's state with its times; others know nothing of it."""
     infos = (judgement.info(change.series) for change in finding.changes)
-    return any(info.key.machine and info.meaning.instrument for info in infos)
+    return any(info.key.machine and info.meaning.instrument == "latency" for info in infos)
 
 
 def environments(judgement: Judgement, finding: Finding) -> list[Row]:

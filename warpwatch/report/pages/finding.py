@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from warpwatch.judge.findings import triage
 from warpwatch.judge.model import names
 from warpwatch.judge.model.core import Finding
 from warpwatch.judge.results.history import Table
 from warpwatch.judge.results.result_file import ABSENT
 from warpwatch.judge.series.changes import ends
-from warpwatch.report import words
+from warpwatch.report import sentences, words
 from warpwatch.report.charts.data import inline
 from warpwatch.report.charts.series import chart_data, chart_of, title_of
 from warpwatch.report.rendering import render
+from warpwatch.report.source_changes import source_changes
 from warpwatch.report.view import View
 
-from . import evidence_blocks
+from . import change_groups, evidence_blocks
 
 SHOWN_CHANGES, _SHOWN_COMMITS = 60, 100
 _NOTABLE = 0.03
@@ -49,23 +49,33 @@ def finding_page(
     ordered = finding.suspects or finding.commits[::-1]
     commits = [judgement.commit(name) for name in ordered]
     shown = commits[:_SHOWN_COMMITS]
+    sources = view.info(first.series).meaning.sources
+    patches = source_changes(
+        view.repo if common["sourced"] else None, ordered[:_SHOWN_COMMITS], sources
+    )
     return render(
         "finding.html",
         **common,
         root="../",
         title=view.headline(finding),
         finding=finding,
+        moved=sentences.moved(view, finding),
+        certainty=sentences.certainty(finding),
+        stake=sentences.stake(view, finding),
         chart=chart_of(table, row, changes, view.detail.drawn),
         data=inline(chart_data(table, row, columns, changes, view.detail.intervals)),
         samples=samples,
         status=judgement.status(finding),
-        accepted=triage.word(view.acceptances.get(finding.identity)),
+        accepted=view.acceptances.get(finding.identity),
         commits=shown,
         more_commits=len(commits) - len(shown),
+        patches={one.commit: one for one in patches},
+        sources=sources,
         measured=view.measured,
         shown=SHOWN_CHANGES,
+        parts=change_groups.parts_of(view, finding),
         ends=ends(table, row, first),
-        evidence=evidence,
+        evidence=change_groups.differences(evidence),
         code=evidence_blocks.code_changes(judgement, finding),
         notes=evidence_blocks.notes(judgement, finding),
         most_lines=evidence_blocks.MOST_CODE_LINES,
@@ -73,6 +83,7 @@ def finding_page(
         cards=evidence_blocks.cards(judgement, finding),
         environments=evidence_blocks.environments(judgement, finding),
         refused=judgement.evidence.rejected,
+        reproduce=_reproduce(view, finding),
         commands=_commands(view, finding),
     )
 
@@ -121,26 +132,50 @@ def _value_at(table: Table, row: int, commit: str) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def _commands(view: View, finding: Finding) -> list[tuple[str, str]]:
-    """What to type next; our own tools where the series are of our instruments."""
-    first = finding.changes[0]
-    base, newer = (commit[:10] for commit in ends(*view.judgement.places[first.series], first))
-    pattern = first.series.benchmark.replace(".", r"\.")
-    found = [("judge the stored results again", f"warpwatch compare --recorded {base} {newer}")]
-    info = view.info(first.series)
+def _reproduce(view: View, finding: Finding) -> list[tuple[str, str]]:
+    """One line that makes the change again, and one that shows it without a GPU."""
+    base, newer = _pair(view, finding)
+    info = view.info(finding.changes[0].series)
+    recorded = f"warpwatch compare --recorded {base} {newer}"
+    if not info.meaning.instrument:
+        pattern = info.key.benchmark.replace(".", r"\.")
+        return [
+            ("measure both commits", f"asv continuous --bench '^{pattern}' {base} {newer}"),
+            ("measure nothing: judge the stored results again", recorded),
+        ]
     name = shlex.quote(info.workload)
     if finding.kind == "other space":
-        found = [
+        return [
             ("list what differs", f"warpwatch inspect --diff {base} {newer} {name}"),
             ("time both on a GPU", f"warpwatch compare {base} {newer} --workload {name}"),
         ]
-    elif info.meaning.instrument:
-        found.append(
-            (
-                "measure both commits side by side",
-                f"warpwatch compare {base} {newer} --workload {name}",
-            )
-        )
+    return [
+        (
+            "measure both commits side by side, on a GPU where it was measured on one",
+            f"warpwatch compare {base} {newer} --workload {name}",
+        ),
+        (
+            "without a GPU: compile both, and show how the machine code differs",
+            f"warpwatch inspect {name} --diff {base} {newer} --code",
+        ),
+        ("without a GPU, without compiling: judge the stored results again", recorded),
+    ]
+
+
+def _pair(view: View, finding: Finding) -> tuple[str, str]:
+    """The commits before and after the largest change, as one types them."""
+    first = finding.changes[0]
+    base, newer = ends(*view.judgement.places[first.series], first)
+    return base[:10], newer[:10]
+
+
+def _commands(view: View, finding: Finding) -> list[tuple[str, str]]:
+    """What to type next; our own tools where the series are of our instruments."""
+    first = finding.changes[0]
+    base, newer = _pair(view, finding)
+    pattern = first.series.benchmark.replace(".", r"\.")
+    found = []
+    if view.info(first.series).meaning.instrument:
         found.append(("find the commit", f"warpwatch bisect {finding.identity}"))
     else:
         found.append(("find the commit", f"asv find {base}..{newer} '^{pattern}'"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -13,26 +11,23 @@ import numpy as np
 
 from warpwatch.judge.evidence.measured import AIMED_AT_PERCENT, Counted
 from warpwatch.judge.findings.judgement import Judgement
-from warpwatch.judge.model import names
 from warpwatch.judge.model.core import Commit, Finding
 from warpwatch.judge.results.history import UNASKED, Table
 from warpwatch.judge.results.result_file import ABSENT, FAILED, Floats
-from warpwatch.judge.series.withheld import withheld_at
-from warpwatch.report import words
 from warpwatch.report.atomic_site import FreshSite
-from warpwatch.report.charts.data import spans
 from warpwatch.report.charts.roofline import MOST_NUMBERED, roofline_chart
 from warpwatch.report.charts.roofs import ceilings_on, newest_measured, rooflines
 from warpwatch.report.json_feed import atom, regressions
-from warpwatch.report.rendering import HERE, machine_path, render, roofline_path, workload_path
+from warpwatch.report.rendering import HERE, machine_path, render, roofline_path
 from warpwatch.report.reuse import Pages
+from warpwatch.report.site_data import CHUNK, commits, histories, script, search, values_at
 from warpwatch.report.view import View, many
 
-from . import sampling, utilization
+from . import sampling, standing, utilization
 from .heat_map import heat_map
 
 MOST_FINDING_PAGES = 400
-_SHOWN_FINDINGS = 25
+_SHOWN_FINDINGS, _MOST_STANDINGS = 12, 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +57,11 @@ class Site:
 def _index(site: Site) -> None:
     view, judgement = site.view, site.view.judgement
     history = judgement.history
-    commits = []
+    listed = []
     for commit in reversed(history.measured):
         groups = view.groups(commit)
         moved = [(name, len(found)) for name, found in groups.items() if found]
-        commits.append((commit, moved, view.has_values(commit)))
+        listed.append((commit, moved, view.has_values(commit)))
     page = render(
         "index.html",
         **site.common,
@@ -84,15 +79,16 @@ def _index(site: Site) -> None:
         recovered=view.recovered,
         shown=_SHOWN_FINDINGS,
         heat=heat_map(view),
-        utilization=utilization.machines(view),
+        stand=standing.overview(view),
         bounds=utilization.compiled(view),
         machines=[
             _state(table, judgement) | {"sure": next(iter(sampling.counts(view, table)), None)}
             for table in history.tables
         ],
+        measured_machines=any(table.machine for table in history.tables),
         aimed_at=AIMED_AT_PERCENT,
         workloads=sorted((name, len(found)) for name, found in judgement.workloads.items()),
-        commits=commits,
+        commits=listed,
         rooflines=[
             (roofline_path(r.name, r.home), r) for r in rooflines(history, judgement.evidence)
         ],
@@ -103,14 +99,26 @@ def _index(site: Site) -> None:
 
 
 def _findings(site: Site) -> None:
-    drawn = site.findings[:MOST_FINDING_PAGES]
+    view, left = site.view, MOST_FINDING_PAGES
+    groups = []
+    for name, heading, found in (
+        ("open", "Needs attention", view.attention),
+        ("failing", "Fails, or is gone", view.failing),
+        ("older", "Older, and open still", view.older),
+        ("accepted", "Accepted", view.accepted),
+        ("recovered", "Recovered", view.recovered),
+        ("improved", "Improved", view.other),
+    ):
+        if found[:left]:
+            groups.append((name, heading, found[:left]))
+            left -= len(groups[-1][2])
     page = render(
         "findings.html",
         **site.common,
         root="",
         title=many(len(site.findings), "finding"),
-        findings=drawn,
-        left=len(site.findings) - len(drawn),
+        groups=groups,
+        left=max(len(site.findings) - MOST_FINDING_PAGES, 0),
     )
     site.fresh.write("findings.html", page)
 
@@ -121,6 +129,7 @@ def _machines(site: Site) -> None:
         state = _state(table, view.judgement)
         changed = np.flatnonzero(np.diff(table.platforms)) + 1
         starts = [0, *changed.tolist()]
+        standings = standing.of(view, table)
         page = render(
             "machine.html",
             **site.common,
@@ -129,6 +138,9 @@ def _machines(site: Site) -> None:
             table=table,
             behind=state["behind"],
             # asv writes the version of the file's form among them.
+            standings=standings[:_MOST_STANDINGS],
+            standings_left=max(len(standings) - _MOST_STANDINGS, 0),
+            utilization=utilization.machine(view, table),
             fields=[item for item in sorted(table.machine_fields.items()) if item[0] != "version"],
             platforms=[
                 (table.commits[c], table.platform_names[table.platforms[c]]) for c in starts
@@ -177,7 +189,7 @@ def _comparison(site: Site) -> None:
         measured = [None if c is None else t.values[:, c].tobytes() for t, c in columns]
         name = f"v{commit.hash[:12]}"
         inputs = [(len(t.series), part) for (t, _), part in zip(columns, measured, strict=True)]
-        site.pages.draw(f"data/{name}.js", inputs, partial(_values_at, name, columns))
+        site.pages.draw(f"data/{name}.js", inputs, partial(values_at, name, columns))
     page = render(
         "compare.html",
         **site.common,
@@ -189,22 +201,20 @@ def _comparison(site: Site) -> None:
     site.fresh.write("compare.html", page)
 
 
-def _values_at(name: str, columns: Sequence[tuple[Table, int | None]]) -> str:
-    values = [
-        _short(float(table.values[row, column])) if column is not None else None
-        for table, column in columns
-        for row in range(len(table.series))
-    ]
-    return _script(name, {"values": values})
-
-
-def _short(value: float) -> float | str | None:
-    """A value in few characters; failed and not applicable as in the charts' data."""
-    if value == ABSENT:
-        return None
-    if not np.isfinite(value):
-        return "f" if value == FAILED else "s"
-    return value if value == int(value) and abs(value) < 1e9 else float(f"{value:.5g}")
+def _overlay(site: Site) -> None:
+    """A page that lays series over each other; their histories are loaded by the handful."""
+    view = site.view
+    page = render("overlay.html", **site.common, root="", title="Overlay series")
+    site.fresh.write("overlay.html", page)
+    keys = list(view.judgement.places)
+    for first in range(0, len(keys), CHUNK):
+        name = f"h{first // CHUNK}"
+        inputs = [site.pages.state(key) for key in keys[first : first + CHUNK]]
+        site.pages.draw(
+            f"data/{name}.js",
+            inputs,
+            lambda name=name, first=first: script(name, histories(view, first)),
+        )
 
 
 def _state(table: Table, judgement: Judgement) -> dict[str, Any]:
@@ -247,67 +257,12 @@ def _behind(table: Table, commit: Commit, judgement: Judgement) -> int:
     return sum(any(one.hash in found for found in touching) for one in later)
 
 
-def _commits(judgement: Judgement) -> dict[str, Any]:
-    column_of = {c.hash: i for i, c in enumerate(judgement.history.measured)}
-    return {
-        "commits": [
-            [c.hash[:12], words.day(c.time_s), c.subject[:80], c.author[:40]]
-            for c in judgement.history.measured
-        ],
-        "tables": {
-            machine_path(t.machine, t.environment)[2:-5]: spans(
-                [column_of[c.hash] for c in t.commits]
-            )
-            for t in judgement.history.tables
-        },
-    }
-
-
-def _search(judgement: Judgement, view: View) -> dict[str, Any]:
-    return {
-        "workloads": [[name, workload_path(name)[2:-5]] for name in sorted(judgement.workloads)],
-        "series": [
-            [
-                view.title(info),
-                names.home(info.key),
-                _short_address(view.address(info.key)),
-                info.meaning.unit,
-                # What the comparison judges by: exact, direction, and where it changed or may not
-                # be compared across. Nothing but these makes a verdict there.
-                int(info.meaning.exact),
-                (info.meaning.better or "") if info.meaning.role == "verdict" else "",
-                [
-                    [view.measured[change.first_commit], change.verdict]
-                    for change in judgement.by_series.get(info.key, ())
-                ],
-                [
-                    view.measured[commit]
-                    for commit in (*table.border_commits(row), *withheld_at(table, row))
-                ],
-            ]
-            for table in judgement.history.tables
-            for row, info in enumerate(table.series)
-        ],
-    }
-
-
-def _script(name: str, content: dict[str, Any]) -> str:
-    """Data as a script, because a page opened from a file may not fetch. ASCII alone."""
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    return f'"use strict";(globalThis.WW??={{}}).{name}={text};\n'
-
-
-def _short_address(path: str) -> str:
-    """Without what all addresses of series share."""
-    return path.removeprefix("s/").replace(".html", "")
-
-
 def _data(site: Site) -> None:
     """The style, the script and what it looks up."""
-    for name in ("report.css", "report.js"):
+    for name in ("report.css", "report.js", "overlay.js"):
         site.fresh.write(name, (HERE / "static" / name).read_bytes())
-    site.fresh.write("data/commits.js", _script("commits", _commits(site.view.judgement)))
-    site.fresh.write("data/series.js", _script("series", _search(site.view.judgement, site.view)))
+    site.fresh.write("data/commits.js", script("commits", commits(site.view.judgement)))
+    site.fresh.write("data/series.js", script("series", search(site.view.judgement, site.view)))
 
 
 def _for_machines(site: Site) -> None:
@@ -317,4 +272,4 @@ def _for_machines(site: Site) -> None:
 
 
 # What is there once, or a few times.
-ALONE = (_comparison, _data, _index, _for_machines, _findings, _machines, _rooflines)
+ALONE = (_comparison, _overlay, _data, _index, _for_machines, _findings, _machines, _rooflines)

@@ -49,11 +49,20 @@ class Row:
 class Machine:
     """The workloads of one machine, by what an instrument says."""
 
-    name: str
     metric: str
     target: str
     rows: tuple[Row, ...]
     left: int
+
+    @property
+    def raced(self) -> bool:
+        """Whether any workload has a peer: an empty column says nothing."""
+        return any(row.peers for row in self.rows)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the code of any workload was compiled, which gives its bound."""
+        return any(row.bound for row in self.rows)
 
 
 @dataclass(frozen=True)
@@ -64,36 +73,31 @@ class Bounds:
     rows: tuple[tuple[str, tuple[Cell | None, ...]], ...]
 
 
-def machines(view: View) -> list[Machine]:
-    """Every measured machine, the workloads furthest from what they could be first."""
+def machine(view: View, table: Table) -> Machine | None:
+    """One measured machine, the workloads furthest from what they could be first; ``None`` where
+    nothing says what its tensor cores did."""
+    metric = next((m for m in MEASURED if table.machine and _has(table, m)), "")
+    if not metric:
+        return None
     bounds = _by_place(view, BOUND)
-    found = []
-    for table in view.judgement.history.tables:
-        metric = next((m for m in MEASURED if table.machine and _has(table, m)), "")
-        if not metric:
+    target = target_of(view, table) if bounds else ""
+    own: dict[str, Cell] = {}
+    peers: dict[str, list[Cell]] = {}
+    for row, info in enumerate(table.series):
+        value = table.latest(row) if info.meaning.metric == metric else None
+        if value is None:
             continue
-        target = _target_of(view, table)
-        own: dict[str, Cell] = {}
-        peers: dict[str, list[Cell]] = {}
-        for row, info in enumerate(table.series):
-            value = table.latest(row) if info.meaning.metric == metric else None
-            if value is None:
-                continue
-            if info.target:
-                peers.setdefault(info.workload, []).append(Cell(info.key, value, info.target))
-            else:
-                own[info.workload] = Cell(info.key, value)
-        rows = [
-            _row(name, cell, peers.get(name, []), bounds.get((name, target)))
-            for name, cell in own.items()
-        ]
-        rows.sort(key=lambda row: (-_gap(row), row.workload))
-        if rows:
-            name = table.machine_fields.get("gpu", "")
-            where = f"{table.machine} ({name})" if name else table.machine
-            shown = tuple(rows[:_MOST_BARS])
-            found.append(Machine(where, metric, target, shown, len(rows) - len(shown)))
-    return found
+        if info.target:
+            peers.setdefault(info.workload, []).append(Cell(info.key, value, info.target))
+        else:
+            own[info.workload] = Cell(info.key, value)
+    rows = [
+        _row(name, cell, peers.get(name, []), bounds.get((name, target)))
+        for name, cell in own.items()
+    ]
+    rows.sort(key=lambda row: (-_gap(row), row.workload))
+    shown = tuple(rows[:_MOST_BARS])
+    return Machine(metric, target, shown, len(rows) - len(shown)) if rows else None
 
 
 def compiled(view: View) -> Bounds | None:
@@ -128,7 +132,7 @@ def _has(table: Table, metric: str) -> bool:
     )
 
 
-def _target_of(view: View, table: Table) -> str:
+def target_of(view: View, table: Table) -> str:
     """The target whose default device the machine says it has; "" where none fits."""
     said = [v.lower() for v in table.machine_fields.values() if len(v) > 3]
     for other in view.judgement.history.tables:

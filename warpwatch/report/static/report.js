@@ -94,6 +94,8 @@
       ? quantity(v, !SCALES[unit] && unit.length > 3 ? "" : unit)
       : COMPACT.format(v);
 
+  store.tools = { load, make, html, decode, expand, quantity, seriesPath, plain, ROOT };
+
   // ---- one chart ---------------------------------------------------------------------------
   const charts = [];
   class Chart {

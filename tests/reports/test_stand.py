@@ -1,0 +1,83 @@
+"""How kernels stand: against peers as far as intervals tell, and against what is possible."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.reports import trees
+from tests.reports.test_index import words_of
+from tests.reports.test_peers_on_pages import gpu_tree
+
+COLD = "own.Product.track_latency_cold"
+PEERS = "peers.Product.track_latency_cold"
+
+
+def standing_tree(root: Path, peer_us: float) -> trees.Tree:
+    """A product of 10 us at three commits, the newest of which times a peer; its roof is 5 us."""
+    tree = trees.make_repository(root, 3)
+    given = {"param_names": ["workload"], "unit": "us", "metric": "latency_cold"}
+    work = {"flops": [5e9], "bytes_moved": [1e6], "peaks": {"h200": [1000.0]}}
+    roofs = {"bandwidths": {"h200": 5000}, "devices": {"h200": "NVIDIA H200"}}
+    tree.add_benchmark(COLD, [["product"]], instrument="latency", **given, **work, **roofs)
+    tree.add_benchmark(PEERS, [["product @ cublas"]], role="evidence", **given)
+    tree.write_benchmarks()
+    tree.write_machine("h200", gpu="NVIDIA H200")
+    for commit in range(3):
+        values: dict[str, list[float | None]] = {COLD: [10.0]}
+        if commit == 2:
+            values[PEERS] = [peer_us]
+        tree.write_result(commit, values, machine="h200", intervals=0.01)
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("peer_us", "said"),
+    [
+        (12.0, "▲ ahead of the best peer on 1 of 1 workloads"),
+        (8.0, "▼ behind on 1 of 1 workloads"),
+        # Intervals of a hundredth on both sides hold the same time.
+        (10.1, "● level on 1 of 1 workloads"),
+    ],
+)
+def test_ahead_or_behind_is_said_where_the_intervals_tell(
+    tmp_path: Path, peer_us: float, said: str
+) -> None:
+    site = trees.build_site(standing_tree(tmp_path, peer_us), tmp_path / "html")
+    page = (site / "index.html").read_text()
+    text = words_of(page)
+    assert said in text
+    assert "50 % of its roof" in text
+    assert "datasheet roof: no call can take less" in text
+    assert "none measured" not in text
+    assert f'aria-label="3 commits, this package 10 µs, cublas {peer_us:g} µs' in page
+    (machine,) = (site / "m").iterdir()
+    assert f"cublas, {peer_us / 10:.2f}× " in words_of(machine.read_text())
+
+
+def test_a_workload_without_a_peer_is_counted_and_no_column_is_empty(tmp_path: Path) -> None:
+    site = trees.build_site(gpu_tree(tmp_path), tmp_path / "html")
+    text = words_of((site / "index.html").read_text())
+    assert "behind on 1 of 1 workloads timed next to a peer: its time is 0.90" in text
+    assert "Of 1 other workload these results hold no peer." in text
+    # Neither a datasheet nor compiled code sets a limit here.
+    assert "of its roof" not in text
+    assert "no call can take less" not in text
+
+
+def test_a_project_without_workloads_has_charts_of_its_times(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 4)
+    tree.add_benchmark("bench.Linalg.time_det", [["3", "5"]])
+    tree.add_benchmark("bench.Core.time_sum")
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit in range(4):
+        times = {"bench.Linalg.time_det": [0.1, 0.2], "bench.Core.time_sum": [0.5]}
+        tree.write_result(commit, times)
+    site = trees.build_site(tree, tmp_path / "html")
+    page = (site / "index.html").read_text()
+    assert page.count('<svg class="stand"') == 2
+    text = words_of(page)
+    assert "one of 2 of bench.Linalg, rig" in text
+    assert "peer" not in text

@@ -1,0 +1,133 @@
+"""The changes of a finding in few rows: those that moved alike as one, outliers by their names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from markupsafe import Markup
+
+from warpwatch.judge.model import names
+from warpwatch.judge.model.core import Change, Finding
+from warpwatch.judge.series.changes import Kind, kind
+from warpwatch.report import words
+from warpwatch.report.view import View, many
+
+_NAMED = 2  # so many that moved alike are named one by one
+_ALIKE = 0.25  # of the size of a change
+
+
+@dataclass(frozen=True)
+class Member:
+    """One series of a row."""
+
+    title: str
+    path: str
+    before: str
+    after: str
+    size: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """Series of one metric that moved alike. ``outlier``: it moved by twice what most did, or
+    more."""
+
+    kind: Kind
+    metric: str
+    place: str
+    size: str
+    members: tuple[Member, ...]
+    spark: Markup
+    outlier: bool
+
+    @property
+    def first(self) -> Member:
+        """The one that moved most."""
+        return self.members[0]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of one metric, and what it says."""
+
+    heading: str
+    rows: tuple[Row, ...]
+
+
+def parts_of(view: View, finding: Finding) -> list[Part]:
+    """The rows of every metric, the metric of the largest change first."""
+    found: dict[tuple[str, str, Kind], list[Change]] = {}
+    for change in finding.changes:
+        info = view.info(change.series)
+        metric = info.meaning.metric or info.key.benchmark
+        found.setdefault((metric, names.home(change.series), kind(change)), []).append(change)
+    parts = []
+    for (metric, home, what), members in found.items():
+        usual = median(_size(change) for change in members)
+        rows = [
+            _row(view, metric, what, part, len(members) > _NAMED and _size(part[0]) >= 2 * usual)
+            for part in _alike(members)
+        ]
+        parts.append(Part(f"{metric}, {many(len(members), 'series')} on {home}", tuple(rows)))
+    return parts
+
+
+def differences(items: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """What else differs, by metric: a metric that moved on many workloads is one row."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for item in items:
+        found.setdefault(item["metric"], []).append(item)
+    return list(found.items())
+
+
+def _alike(members: Sequence[Change]) -> Iterator[list[Change]]:
+    """Neighbours in size that differ by little, the largest first; few of them one by one."""
+    ordered = sorted(members, key=lambda change: (-_size(change), change.series.label))
+    group: list[Change] = []
+    for change in [*ordered, None]:
+        if change is not None and (not group or _near(group[0], change)):
+            group.append(change)
+            continue
+        if len(group) > _NAMED:
+            yield group
+        else:
+            yield from ([one] for one in group)
+        group = [change] if change is not None else []
+
+
+def _near(one: Change, other: Change) -> bool:
+    if (one.ratio > 1) != (other.ratio > 1):
+        return False
+    sizes = (_size(one), _size(other))
+    return sizes[0] - sizes[1] <= _ALIKE * sizes[0]
+
+
+def _size(change: Change) -> float:
+    """How far it moved, whatever the direction; what came or went moved furthest."""
+    if not math.isfinite(change.ratio) or change.ratio <= 0:
+        return 1e9
+    return abs(math.log(change.ratio))
+
+
+def _row(view: View, metric: str, what: Kind, part: Sequence[Change], outlier: bool) -> Row:
+    members = []
+    for change in part:
+        info = view.info(change.series)
+        place = " @ ".join(filter(None, (info.workload, info.target)))
+        unit = info.meaning.unit
+        before, after = (words.quantity(v, unit) for v in (change.step.before, change.step.after))
+        title = place if info.meaning.metric else view.title(info)
+        members.append(
+            Member(title, view.address(change.series), before, after, words.size(change))
+        )
+    workloads = {view.info(change.series).workload for change in part}
+    place = members[0].title if len(part) == 1 else f"{many(len(workloads), 'workload')}"
+    if len(part) > 1 and len(workloads) != len(part):
+        place += f", {many(len(part), 'series')}"
+    sizes = list(dict.fromkeys(one.size for one in members))
+    size = sizes[0] if len(sizes) == 1 else f"{sizes[-1]} to {sizes[0]}"
+    return Row(what, metric, place, size, tuple(members), view.spark(part[0].series), outlier)

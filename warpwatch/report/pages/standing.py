@@ -1,0 +1,300 @@
+"""How each workload stands on a machine: its time over commits, the best peer, what is possible."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from warpwatch.judge.model.core import Change, SeriesKey
+from warpwatch.judge.results.history import SeriesInfo, Table
+from warpwatch.judge.results.result_file import Floats
+from warpwatch.judge.series.changes import kind
+from warpwatch.report import words
+from warpwatch.report.charts.roofs import SECONDS, device_of
+from warpwatch.report.charts.stand import Line, stand_chart
+from warpwatch.report.rendering import machine_path
+from warpwatch.report.view import View
+
+from . import utilization
+from .peers import METRIC
+
+Side = Literal["ahead", "behind", "level"]
+
+_BOUND = "bound_us"
+_MOST_CARDS = 12
+_LEVEL = 0.01  # of a ratio whose interval nobody kept
+
+
+@dataclass(frozen=True)
+class Rival:
+    """The fastest peer at the newest commit that timed one: its time over ours, and what that is.
+
+    ``between`` are the ratios that the intervals of both allow, empty where none was kept.
+    """
+
+    name: str
+    key: SeriesKey
+    ratio: float
+    between: str
+    side: Side
+    commit: str
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The least time that is possible, in the unit of the series, and who says so."""
+
+    name: str
+    now: float
+    values: Floats
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One workload on one machine. ``share`` is the limit over the time, in percent."""
+
+    table: Table
+    row: int
+    kernel: str
+    now: float
+    rival: Rival | None
+    limit: Limit | None
+    last: Change | None
+
+    @property
+    def info(self) -> SeriesInfo:
+        """The series of its time."""
+        return self.table.series[self.row]
+
+    @property
+    def text(self) -> str:
+        """The newest time."""
+        return words.quantity(self.now, self.info.meaning.unit)
+
+    @property
+    def share(self) -> float | None:
+        """How much of what is possible it reaches, in percent."""
+        return None if self.limit is None else 100 * self.limit.now / self.now
+
+
+@dataclass(frozen=True)
+class Card:
+    """A workload and its chart."""
+
+    one: Standing
+    chart: Markup
+    alike: int
+    home: str
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What the index says of kernels: counts, then a chart for each workload with a peer and for
+    one workload of each other kernel."""
+
+    cards: tuple[Card, ...]
+    ahead: int
+    behind: int
+    level: int
+    alone: int
+    least: float
+    most: float
+    more: int
+    limits: tuple[str, ...]
+
+    @property
+    def raced(self) -> int:
+        """How many workloads were timed next to a peer."""
+        return self.ahead + self.behind + self.level
+
+
+def of(view: View, table: Table) -> list[Standing]:
+    """The workloads of one table that have a time, in the order of the table."""
+    timed = _timed(table)
+    bounds, target = _bounds(view), ""
+    if table.machine and bounds:
+        target = utilization.target_of(view, table)
+    peers: dict[str, list[int]] = {}
+    for row, info in enumerate(table.series):
+        if table.machine and info.target and info.meaning.metric == METRIC:
+            peers.setdefault(info.workload, []).append(row)
+    found = []
+    for row in timed:
+        info, now = table.series[row], table.latest(row)
+        if now is None or now <= 0:
+            continue
+        changes = view.judgement.by_series.get(info.key, ())
+        moved = [one for one in changes if kind(one) != "gained"]
+        limit = _limit(view, table, row, bounds.get((info.workload, target)))
+        rival = _rival(table, row, peers.get(info.workload, ()))
+        last = moved[-1] if moved else None
+        found.append(Standing(table, row, _kernel(info), now, rival, limit, last))
+    return found
+
+
+def overview(view: View) -> Overview | None:
+    """Of every table; ``None`` where nothing was timed."""
+    everyone = [one for table in _shown_tables(view) for one in of(view, table)]
+    if not everyone:
+        return None
+    raced = [one for one in everyone if one.rival is not None]
+    kernels: dict[tuple[str, str, str], list[Standing]] = {}
+    for one in everyone:
+        kernels.setdefault((one.table.machine, one.table.environment, one.kernel), []).append(one)
+    chosen = sorted(raced, key=lambda one: (_ratio(one), one.info.workload))[:_MOST_CARDS]
+    shown = {(one.table.machine, one.table.environment, one.kernel) for one in chosen}
+    for place, members in sorted(kernels.items(), key=lambda item: -len(item[1])):
+        if place not in shown and len(chosen) < _MOST_CARDS:
+            chosen.append(max(members, key=_measured))
+            shown.add(place)
+    cards = []
+    for one in chosen:
+        alike = len(kernels[one.table.machine, one.table.environment, one.kernel])
+        home = machine_path(one.table.machine, one.table.environment)
+        cards.append(Card(one, chart(view, one), alike, home))
+    sides = [one.rival.side for one in raced if one.rival is not None]
+    ratios = [_ratio(one) for one in raced] or [math.nan]
+    return Overview(
+        tuple(cards),
+        *(sides.count(side) for side in ("ahead", "behind", "level")),
+        alone=len(everyone) - len(raced),
+        least=min(ratios),
+        most=max(ratios),
+        more=len(everyone) - len(cards),
+        limits=tuple(dict.fromkeys(one.limit.name for one in chosen if one.limit)),
+    )
+
+
+def chart(view: View, one: Standing) -> Markup:
+    """Its time, that of the best peer, and the least that is possible, over commits."""
+    table, unit = one.table, one.info.meaning.unit
+    lines = [Line("this package" if one.rival else "time", "own", table.values[one.row])]
+    if one.rival is not None:
+        row = view.judgement.places[one.rival.key][1]
+        lines.append(Line(one.rival.name, "peer", table.values[row]))
+    if one.limit is not None:
+        lines.append(Line(one.limit.name, "limit", one.limit.values))
+    marks = [
+        (table.column_of(change.first_commit), change.verdict)
+        for change in view.judgement.by_series.get(one.info.key, ())
+        if change.verdict != "unchanged"
+    ]
+    said = [f"{len(table.commits)} commits"]
+    for line in lines:
+        finite = line.values[np.isfinite(line.values)]
+        if len(finite):
+            said.append(f"{line.name} {words.quantity(float(finite[-1]), unit)}")
+    known = [(column, verdict) for column, verdict in marks if column is not None]
+    return stand_chart(lines, known, str(escape(", ".join(said))))
+
+
+def _shown_tables(view: View) -> Iterator[Table]:
+    """Measured machines; the compiled tables only where no machine measured."""
+    tables = view.judgement.history.tables
+    measured = [table for table in tables if table.machine]
+    yield from measured or tables
+
+
+def _timed(table: Table) -> list[int]:
+    """The rows of times: cold latencies where there are some, else bounds of compiled code at the
+    target that most have, else whatever a project times."""
+    infos = list(enumerate(table.series))
+    cold = [r for r, one in infos if one.meaning.metric == METRIC and not one.target]
+    if cold and table.machine:
+        return cold
+    bounds = [(r, one.target) for r, one in infos if one.meaning.metric == _BOUND]
+    if bounds:
+        names = [target for _, target in bounds]
+        most = min(set(names), key=lambda name: (-names.count(name), name))
+        return [row for row, target in bounds if target == most]
+    return [
+        row
+        for row, one in infos
+        if one.meaning.role == "verdict"
+        and one.meaning.better == "lower"
+        and one.meaning.unit in SECONDS
+    ]
+
+
+def _bounds(view: View) -> Mapping[tuple[str, str], tuple[Table, int]]:
+    """The compiled bound on the time, by workload and target."""
+    return {
+        (info.workload, info.target): (table, row)
+        for table in view.judgement.history.tables
+        if not table.machine
+        for row, info in enumerate(table.series)
+        if info.meaning.metric == _BOUND
+    }
+
+
+def _limit(view: View, table: Table, row: int, bound: tuple[Table, int] | None) -> Limit | None:
+    """The bound of the compiled code, commit by commit; where it was not compiled, the roof that
+    the datasheet sets to the work of a call."""
+    info = table.series[row]
+    scale = SECONDS.get(info.meaning.unit)
+    if scale is None or not table.machine:
+        return None
+    if bound is not None:
+        found = bound[0].values[bound[1]] * 1e-6 / scale
+        laid = np.full(len(table.commits), np.nan)
+        for column, commit in enumerate(table.commits):
+            place = bound[0].column_of(commit.hash)
+            if place is not None:
+                laid[column] = found[place]
+        newest = found[np.isfinite(found)]
+        if len(newest):
+            return Limit("predicted bound", float(newest[-1]), laid)
+    work = info.work
+    device = device_of(table, info, work) if work is not None else None
+    if work is None or device is None:
+        return None
+    compute = work.flops / (work.peaks_tflops[device] * 1e12)
+    memory = work.bytes_moved / (work.bandwidths_gbps[device] * 1e9)
+    least = max(compute, memory) / scale
+    return Limit("datasheet roof", least, np.full(len(table.commits), least))
+
+
+def _rival(table: Table, own: int, peers: Sequence[int]) -> Rival | None:
+    """Of the newest commit at which both were timed; the fastest there, most of the peers first."""
+    if not peers:
+        return None
+    values = table.values[[own, *peers]]
+    with np.errstate(invalid="ignore"):
+        timed = np.isfinite(values) & (values > 0)
+    both = timed[0] & timed[1:].any(axis=0)
+    if not both.any():
+        return None
+    # A commit that timed every peer says more than a newer one that timed the slowest.
+    counts = np.where(both, timed[1:].sum(axis=0), 0)
+    column = int(np.flatnonzero(counts == counts.max())[-1])
+    row = min((peer for peer in peers if np.isfinite(values[1 + peers.index(peer), column])),
+              key=lambda peer: float(table.values[peer, column]))  # fmt: skip
+    newer = np.flatnonzero(both & timed[1 + peers.index(row)])
+    column = int(newer[-1])
+    ratio = float(table.values[row, column] / table.values[own, column])
+    low = float(table.low[row, column]) / float(table.high[own, column] or math.nan)
+    high = float(table.high[row, column]) / float(table.low[own, column] or math.nan)
+    known = math.isfinite(low) and math.isfinite(high) and 0 < low <= high
+    edges = (low, high) if known else (ratio - _LEVEL, ratio + _LEVEL)
+    side: Side = "ahead" if edges[0] > 1 else "behind" if edges[1] < 1 else "level"
+    info = table.series[row]
+    between = f"{low:.2f} to {high:.2f}" if known else ""
+    return Rival(info.target, info.key, ratio, between, side, table.commits[column].hash)
+
+
+def _kernel(info: SeriesInfo) -> str:
+    """What groups workloads: the class that asv measures them with, else its module."""
+    return info.key.benchmark.rpartition(".")[0] or info.key.benchmark
+
+
+def _measured(one: Standing) -> tuple[int, str]:
+    return int(np.isfinite(one.table.values[one.row]).sum()), one.info.workload
+
+
+def _ratio(one: Standing) -> float:
+    return one.rival.ratio if one.rival else math.inf

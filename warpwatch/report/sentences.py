@@ -1,0 +1,83 @@
+"""Findings in sentences: what moved, by how much, since when, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+
+from warpwatch.judge.model.core import Change, Finding
+from warpwatch.judge.series.changes import kind
+
+from . import words
+from .view import View, many
+
+
+def moved(view: View, finding: Finding) -> str:
+    """What the changes of a finding have in common, as the rest of a sentence about them.
+
+    Args:
+        view: That shows it.
+        finding: Whose largest change gives the size.
+
+    Returns:
+        Such as "rose by up to 140 %", "fell from 2 to 1" or "has no value any more".
+    """
+    changes, first = finding.changes, largest(finding)
+    what = kind(first)
+    recovered = view.judgement.status(finding) == "recovered"
+    if what == "lost":
+        one = len(changes) == 1
+        if recovered:
+            return f"{'was' if one else 'were'} without a value, and {'has' if one else 'have'} one"
+        return f"{'has' if one else 'have'} no value any more"
+    if what == "gained":
+        return "has a value" if len(changes) == 1 else "have a value"
+    ways = {change.step.after > change.step.before for change in changes}
+    verb = "got worse" if what == "hurt" else "got better"
+    if len(ways) == 1:
+        verb = "rose" if True in ways else "fell"
+    most = "up to " if len({words.size(change) for change in changes}) > 1 else ""
+    return f"{verb} {_by(first, most)}" + (", and recovered" if recovered else "")
+
+
+def largest(finding: Finding) -> Change:
+    """The change that moved furthest among those like the first, which is the costliest."""
+    alike = [one for one in finding.changes if kind(one) == kind(finding.changes[0])]
+
+    def size(change: Change) -> float:
+        if not 0 < change.ratio < math.inf:
+            return math.inf if change.ratio == change.ratio else -1.0
+        return abs(math.log(change.ratio))
+
+    return max(alike, key=size)
+
+
+def _by(change: Change, most: str) -> str:
+    step = change.step
+    if kind(change) == "other space":
+        return ""
+    if step.before == 0:
+        return f"from 0 to {words.number(step.after)}"
+    if change.ratio >= 3:
+        return f"to {most}{change.ratio:.3g} times as much"
+    size = abs(100 * (change.ratio - 1))
+    return f"by {most}{size:.3g} %" if math.isfinite(size) else ""
+
+
+def certainty(finding: Finding) -> str:
+    """How sure the commits of a finding are."""
+    sure = f"{100 * finding.sure:.0f} %"
+    if len(finding.commits) == 1:
+        return f"this commit holds the cause with {sure}"
+    which = "the likeliest that touches these files" if finding.suspects else "the likeliest"
+    return f"{which} of {many(len(finding.commits), 'commit')} that hold the cause with {sure}"
+
+
+def stake(view: View, finding: Finding) -> str:
+    """What a finding costs or saves, in time only where a time can follow from it."""
+    status = view.judgement.status(finding)
+    if finding.cost <= 0 or kind(finding.changes[0]) in ("lost", "gained"):
+        return ""
+    units = {view.info(change.series).meaning.unit for change in finding.changes}
+    if units <= {"bytes", "B"}:
+        return ""
+    return words.stake(finding, status)

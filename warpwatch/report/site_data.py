@@ -1,0 +1,109 @@
+"""What scripts of the site look up: commits, series, values by commit and by series."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from warpwatch.judge.findings.judgement import Judgement
+from warpwatch.judge.model import names
+from warpwatch.judge.results.history import Table
+from warpwatch.judge.results.result_file import ABSENT, FAILED
+from warpwatch.judge.series.withheld import withheld_at
+
+from . import words
+from .charts.data import encode, spans
+from .rendering import machine_path, workload_path
+from .view import View
+
+CHUNK = 200  # series whose histories are one file
+
+
+def values_at(name: str, columns: Sequence[tuple[Table, int | None]]) -> str:
+    values = [
+        _short(float(table.values[row, column])) if column is not None else None
+        for table, column in columns
+        for row in range(len(table.series))
+    ]
+    return script(name, {"values": values})
+
+
+def _short(value: float) -> float | str | None:
+    """A value in few characters; failed and not applicable as in the charts' data."""
+    if value == ABSENT:
+        return None
+    if not np.isfinite(value):
+        return "f" if value == FAILED else "s"
+    return value if value == int(value) and abs(value) < 1e9 else float(f"{value:.5g}")
+
+
+def commits(judgement: Judgement) -> dict[str, Any]:
+    column_of = {c.hash: i for i, c in enumerate(judgement.history.measured)}
+    return {
+        "commits": [
+            [c.hash[:12], words.day(c.time_s), c.subject[:80], c.author[:40]]
+            for c in judgement.history.measured
+        ],
+        "tables": {
+            machine_path(t.machine, t.environment)[2:-5]: spans(
+                [column_of[c.hash] for c in t.commits]
+            )
+            for t in judgement.history.tables
+        },
+    }
+
+
+def search(judgement: Judgement, view: View) -> dict[str, Any]:
+    return {
+        "chunk": CHUNK,
+        "workloads": [[name, workload_path(name)[2:-5]] for name in sorted(judgement.workloads)],
+        "series": [
+            [
+                view.title(info),
+                names.home(info.key),
+                short_address(view.address(info.key)),
+                info.meaning.unit,
+                # What the comparison judges by: exact, direction, and where it changed or may not
+                # be compared across. Nothing but these makes a verdict there.
+                int(info.meaning.exact),
+                (info.meaning.better or "") if info.meaning.role == "verdict" else "",
+                [
+                    [view.measured[change.first_commit], change.verdict]
+                    for change in judgement.by_series.get(info.key, ())
+                ],
+                [
+                    view.measured[commit]
+                    for commit in (*table.border_commits(row), *withheld_at(table, row))
+                ],
+            ]
+            for table in judgement.history.tables
+            for row, info in enumerate(table.series)
+        ],
+    }
+
+
+def script(name: str, content: dict[str, Any]) -> str:
+    """Data as a script, because a page opened from a file may not fetch. ASCII alone."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return f'"use strict";(globalThis.WW??={{}}).{name}={text};\n'
+
+
+def short_address(path: str) -> str:
+    """Without what all addresses of series share."""
+    return path.removeprefix("s/").replace(".html", "")
+
+
+def histories(view: View, first: int) -> dict[str, Any]:
+    """The histories of ``CHUNK`` series, in the order of ``search``, for a chart of several."""
+    found = []
+    rows = [
+        (table, row) for table in view.judgement.history.tables for row in range(len(table.series))
+    ]
+    for table, row in rows[first : first + CHUNK]:
+        present = table.present(row)
+        at = spans(view.columns(table)[present])
+        found.append([at, encode(table.values[row, present])])
+    return {"histories": found}
