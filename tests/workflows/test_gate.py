@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 import yaml
 
 from tests.workflows import stand_in
-from tests.workflows.flow import GOOD_BASE
-from tests.workflows.stand_in import BASE, HEAD, MACHINE, OTHER, StandIn
+from tests.workflows.flow import GOOD_BASE, ONE_OF_ONE
+from tests.workflows.stand_in import BASE, HEAD, MACHINE, OTHER, StandIn, manifest, zipped
 from warpwatch.__main__ import main
 from warpwatch.sandbox import images
 
@@ -101,6 +102,20 @@ def test_a_stacked_pull_request_is_measured_against_its_own_base(
     assert gate() == (0, f"base={OTHER}\n")
 
 
+@pytest.mark.parametrize(
+    ("claim", "measured"), [(BASE, BASE), (OTHER, OTHER), ("d" * 40, BASE), (None, BASE)]
+)
+def test_of_two_pull_requests_with_one_head_each_run_measures_its_own(
+    gate: Any, github: StandIn, claim: str | None, measured: str
+) -> None:
+    """A claim chooses among the bases that the API names, and adds none."""
+    github.pull_request(number=8, branch="release")
+    github.departed["release"] = OTHER
+    if claim:
+        github.artifacts[ONE_OF_ONE] = zipped({"shard.json": json.dumps(manifest(base=claim))})
+    assert gate() == (0, f"base={measured}\n")
+
+
 def test_a_head_that_was_pushed_over_is_not_measured(gate: Any, github: StandIn) -> None:
     github.pulls[:] = []
     assert gate() == (0, "base=\n")
@@ -138,17 +153,33 @@ def test_a_package_that_is_the_same_is_no_regression_and_anything_else_is_missin
     gate: Any, github: StandIn, tmp_path: Path, head: str, conclusion: str
 ) -> None:
     trees(github, head)
-    trusted = stand_in.write_trusted(tmp_path / "trusted", GOOD_BASE)
-    versions = tmp_path / "versions.toml"
-    versions.write_text(f'[backends.cuda]\nshards = 1\nmachine = "{MACHINE}"\n')
-    event = stand_in.write_event(tmp_path)
-    command = ["ci", "judge", "--event", str(event), "--lane", "cuda"]
-    command += ["--versions", str(versions), "--trusted", str(trusted)]
-    assert main([*command, "--out", str(tmp_path / "verdict.json")]) == 0
+    judged(tmp_path)
     (check,) = github.checks
     assert (check["name"], check["conclusion"]) == ("warpwatch cuda", conclusion)
     if conclusion == "success":
         assert check["output"]["title"] == "no regression: the measured package is the same"
+
+
+def judged(folder: Path) -> None:
+    """The judge of a GPU lane that delivered nothing."""
+    trusted = stand_in.write_trusted(folder / "trusted", GOOD_BASE)
+    versions = folder / "versions.toml"
+    versions.write_text(f'[backends.cuda]\nshards = 1\nmachine = "{MACHINE}"\n')
+    command = ["ci", "judge", "--event", str(stand_in.write_event(folder)), "--lane", "cuda"]
+    command += ["--versions", str(versions), "--trusted", str(trusted)]
+    assert main([*command, "--out", str(folder / "verdict.json")]) == 0
+
+
+def test_of_two_with_one_head_the_unmeasured_one_gets_no_verdict_of_the_other_s_run(
+    gate: Any, github: StandIn, tmp_path: Path
+) -> None:
+    trees(github, "4" * 40)
+    github.pull_request(number=8, branch="release")
+    github.departed["release"] = OTHER
+    github.trees |= {(OTHER, "src"): "5" * 40, (OTHER, PACKAGE): "4" * 40}
+    judged(tmp_path)
+    found = [(check["name"], check["conclusion"]) for check in github.checks]
+    assert found == [("warpwatch cuda on release", "success")]
 
 
 def test_nothing_is_measured_before_the_gate_and_against_no_other_base() -> None:

@@ -10,13 +10,13 @@ import io
 import re
 import stat
 import zipfile
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from warpwatch.judge.results.asv_results import combinations, read_result
 from warpwatch.judge.results.strict_json import Fields, RejectedError, parse, text
 
-from .github import MAX_ARTIFACT_BYTES
+from .github import MAX_ARTIFACT_BYTES, Artifact
 
 MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 MAX_FILES = 5_000
@@ -129,6 +129,24 @@ def base_of(name: str, files: dict[str, bytes]) -> str:
     return base
 
 
+def claimed_bases(
+    artifacts: Sequence[Artifact],
+    download: Callable[[Artifact], bytes],
+    lanes: Collection[str],
+) -> set[str]:
+    """The bases that artifacts say they measured: they choose among pull requests of one head."""
+    bases = set()
+    for artifact in artifacts:
+        parsed = parse_name(artifact.name)
+        if parsed is None or parsed[0] not in lanes:
+            continue
+        try:
+            bases.add(base_of(artifact.name, unpack(artifact.name, download(artifact))))
+        except RejectedError:
+            continue  # it is refused, by name, when it is judged
+    return bases
+
+
 def write_results(shard: Shard, folder: Path, machine: str) -> None:
     """Write the result files below ``folder``, each held to the schema and to the two commits.
 
@@ -138,6 +156,8 @@ def write_results(shard: Shard, folder: Path, machine: str) -> None:
 
     ``benchmarks.json`` is left out: which way is better is not for a pull request to say.
     """
+    from warpwatch.judge.results.asv_results import combinations, read_result  # numpy: not the gate
+
     problems: list[str] = []
     for path, data in sorted(shard.files.items()):
         if path == _BENCHMARKS:

@@ -19,7 +19,7 @@ from warpwatch.judge.results.assembly import assemble
 from warpwatch.judge.results.folders import Results, joined, read_folder
 from warpwatch.judge.results.strict_json import RejectedError
 
-from .artifact import Shard, base_of, name_of, parse_name, read_shard, unpack, write_results
+from .artifact import Shard, name_of, parse_name, read_shard, unpack, write_results
 from .github import Artifact
 from .record import held_against
 from .shards import merge
@@ -104,24 +104,6 @@ def nothing_to_measure(base: str, head: str, folder: str) -> Judgement:
     """What is said where the measured package is the same at both commits, by git's own hash."""
     note = f"`{folder}` is the same at both commits, so there was nothing to measure"
     return Judgement("success", base, head, notes=(note,))
-
-
-def claimed_bases(
-    artifacts: Sequence[Artifact],
-    download: Callable[[Artifact], bytes],
-    expected: Sequence[Expected],
-) -> set[str]:
-    """The bases that artifacts say they measured: they choose among pull requests of one head."""
-    bases = set()
-    for artifact in artifacts:
-        parsed = parse_name(artifact.name)
-        if parsed is None or parsed[0] not in {lane.lane for lane in expected}:
-            continue
-        try:
-            bases.add(base_of(artifact.name, unpack(artifact.name, download(artifact))))
-        except RejectedError:
-            continue  # it is refused, by name, when it is judged
-    return bases
 
 
 def _lane(

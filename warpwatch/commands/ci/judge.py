@@ -12,13 +12,13 @@ import traceback
 from pathlib import Path
 
 from warpwatch.ci.api import ApiError
+from warpwatch.ci.artifact import claimed_bases
 from warpwatch.ci.event import Event, read_event
 from warpwatch.ci.github import GitHub, PullRequest
 from warpwatch.ci.message import MARKER, comment, document, summary, title
 from warpwatch.ci.pull_request import (
     Expected,
     Judgement,
-    claimed_bases,
     could_not_judge,
     judge,
     nothing_to_measure,
@@ -89,15 +89,17 @@ def _judged(
     expected = expected_shards(args.versions, args.lane)
     artifacts = api.artifacts(args.run or event.run)
     download = functools.cache(api.download)
-    if len({pull.base for pull in pulls}) > 1:
-        # Each has a run of its own; one that measured no base of theirs is refused by the first.
-        bases = claimed_bases(artifacts, download, expected)
-        pulls = [pull for pull in pulls if pull.base in bases] or pulls[:1]
     # On a GPU the harness is the default branch's: of a commit the package alone is measured.
     folder = "" if "cpu" in args.lane else measured_folder()
+    bases = dict.fromkeys(pull.base for pull in pulls)
+    same = {base for base in bases if folder and api.same(base, event.head, folder)}
+    if len(bases) > 1:
+        # Each has a run of its own; one that measured no base of theirs is refused by the first.
+        mine = claimed_bases(artifacts, download, args.lane) | same
+        pulls = [pull for pull in pulls if pull.base in mine] or pulls[:1]
     verdicts = {
         base: nothing_to_measure(base, event.head, folder)
-        if folder and api.same(base, event.head, folder)
+        if base in same
         else judge(artifacts, download, expected, args.trusted, base, event.head)
         for base in dict.fromkeys(pull.base for pull in pulls)
     }
