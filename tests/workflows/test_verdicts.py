@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.workflows.stand_in import (
     result,
     zipped,
 )
-from warpwatch.ci import pull_request
+from warpwatch.ci import api, pull_request
 
 
 @pytest.mark.parametrize(
@@ -100,6 +101,19 @@ def test_a_comment_that_was_written_without_an_answer_is_not_written_twice(
     github.artifacts[ONE_OF_ONE] = zipped(honest(SAME_HEAD, GOOD_BASE))
     assert judge(tmp_path) == 0
     assert [comment["user"]["login"] for comment in github.comments] == [BOT]
+
+
+def test_no_wait_lies_within_another(
+    github: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An API that is down is waited for once: 20 seconds, and not four times as long."""
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    github.trouble["GET issues"] = [502] * 99
+    github.artifacts[ONE_OF_ONE] = zipped(honest(SAME_HEAD, GOOD_BASE))
+    assert judge(tmp_path) == 0
+    assert [check["conclusion"] for check in github.checks] == ["success"]
+    assert len(waited) == len(api.WAITS_S) and github.comments == []
 
 
 QUEUE = f"gh-readonly-queue/main/pr-{NUMBER}-{BASE}"

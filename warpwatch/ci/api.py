@@ -5,6 +5,7 @@ Only the standard library is needed, because a workflow's plan is made where not
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -57,6 +58,7 @@ class Api:
         self._token = token
         self._url = (url or os.environ.get("GITHUB_API_URL", "")).rstrip("/")
         self._timeout_s = timeout_s
+        self._is_patient = True
         if not self._url:
             raise ValueError("GITHUB_API_URL is not set: the judge runs inside GitHub Actions")
         self._opener = urllib.request.build_opener(_NoRedirect)
@@ -77,14 +79,35 @@ class Api:
             if len(entries) < 100:
                 return
 
-    def write(self, method: str, path: str, body: dict[str, Any], *, once: bool = False) -> Any:
-        """Write something; with ``once`` a call that may have gone well is not made again."""
-        return self._call(method, path, body, once=once)
+    def write(self, method: str, path: str, body: dict[str, Any]) -> Any:
+        """Write something. A call without an answer may have gone well, and is made again: what
+        must not be there twice is written within ``patiently``, after a look."""
+        return self._call(method, path, body)
 
     def store(self, path: str, limit: int) -> bytes:
         """What GitHub keeps in its store: the answer is the address, and the token stays here."""
-        location, body = patiently(lambda: self._request("GET", path, None, limit))
-        return patiently(lambda: self._stored(location, path, limit)) if location else body
+
+        def load(api: Api) -> bytes:
+            location, body = api._request("GET", path, None, limit)
+            return api._stored(location, path, limit) if location else body
+
+        return self.patiently(load)
+
+    def patiently(self, act: Callable[[Api], _T]) -> _T:
+        """Do it, and do it again where it failed for a reason that passes.
+
+        The API that it is given has no patience of its own, so that no wait lies within another.
+        """
+        hasty = copy.copy(self)
+        hasty._is_patient = False
+        for wait_s in WAITS_S if self._is_patient else ():
+            try:
+                return act(hasty)
+            except ApiError as error:
+                if not error.passing:
+                    raise
+                time.sleep(min(max(wait_s, error.wait_s), _LONGEST_WAIT_S))
+        return act(hasty)
 
     def _stored(self, location: str, path: str, limit: int) -> bytes:
         store = urllib.request.Request(location)
@@ -98,13 +121,8 @@ class Api:
                 f"GET {path}: the store does not answer: {error}", passing=True
             ) from None
 
-    def _call(
-        self, method: str, path: str, body: dict[str, Any] | None = None, *, once: bool = False
-    ) -> Any:
-        def act() -> tuple[str, bytes]:
-            return self._request(method, path, body, _MAX_ANSWER_BYTES)
-
-        _, answer = act() if once else patiently(act)
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        _, answer = self.patiently(lambda api: api._request(method, path, body, _MAX_ANSWER_BYTES))
         try:
             return json.loads(answer)
         except ValueError:
@@ -134,18 +152,6 @@ class Api:
             raise _refusal(method, path, error) from None
         except (OSError, HTTPException) as error:
             raise ApiError(f"{method} {path}: no answer: {error}", passing=True) from None
-
-
-def patiently(act: Callable[[], _T]) -> _T:
-    """Do it, and do it again where it failed for a reason that passes."""
-    for wait_s in WAITS_S:
-        try:
-            return act()
-        except ApiError as error:
-            if not error.passing:
-                raise
-            time.sleep(min(max(wait_s, error.wait_s), _LONGEST_WAIT_S))
-    return act()
 
 
 def _refusal(method: str, path: str, error: urllib.error.HTTPError) -> ApiError:

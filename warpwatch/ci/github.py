@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from warpwatch.judge.results.strict_json import RejectedError
 
-from .api import Api, ApiError, at, is_commit, patiently
+from .api import Api, ApiError, at, is_commit
 from .event import Event
 
 MAX_ARTIFACT_BYTES = 64 * 1024 * 1024
@@ -141,19 +141,19 @@ class GitHub:
         """Write the one comment that starts with ``marker``, or bring it up to date."""
         me = "github-actions[bot]"
 
-        def put() -> None:
-            for comment in self._api.pages(f"issues/{number}/comments?"):
+        def put(api: Api) -> None:
+            for comment in api.pages(f"issues/{number}/comments?"):
                 # Anyone can write the marker into a comment of their own: only ours is ours.
                 login, text = at(comment, "user", "login"), str(comment.get("body"))
                 if login == me and text.startswith(marker):
                     if text != body:
                         path = f"issues/comments/{int(comment['id'])}"
-                        self._api.write("PATCH", path, {"body": body})
+                        api.write("PATCH", path, {"body": body})
                     return
             # A call without an answer may have gone well: then the next look finds the comment.
-            self._api.write("POST", f"issues/{number}/comments", {"body": body}, once=True)
+            api.write("POST", f"issues/{number}/comments", {"body": body})
 
-        patiently(put)
+        self._api.patiently(put)
 
     def put_check(self, name: str, head: str, conclusion: str, title: str, summary: str) -> None:
         """Create the finished check on the measured commit."""
@@ -170,9 +170,9 @@ class GitHub:
     def put_issue(self, title: str, body: str) -> None:
         """Open an issue with this title unless one is open."""
 
-        def put() -> None:
+        def put(api: Api) -> None:
             ours = "issues?state=open&creator=github-actions%5Bbot%5D"
-            if all(issue.get("title") != title for issue in self._api.pages(ours)):
-                self._api.write("POST", "issues", {"title": title, "body": body}, once=True)
+            if all(issue.get("title") != title for issue in api.pages(ours)):
+                api.write("POST", "issues", {"title": title, "body": body})
 
-        patiently(put)
+        self._api.patiently(put)
