@@ -25,7 +25,8 @@ from typing import Any
 
 # The workflows that take what they run from the default branch: docs/explanation/security.md.
 ALLOWED = re.compile(
-    r"[\w.-]+/[\w.-]+/\.github/workflows/warpwatch-(?:gpu|nightly)\.yml@refs/heads/[\w./-]+"
+    r"(?P<repository>(?P<owner>[\w.-]+)/[\w.-]+)"
+    r"/\.github/workflows/warpwatch-(?:gpu|nightly)\.yml@refs/heads/(?P<branch>[\w./-]+)"
 )
 CALLERS = re.compile(r"\.github/workflows/warpwatch-(?:pull-request-gpu|main|nightly)\.yml(?:@.*)?")
 OWN_EVENTS = ("push", "schedule", "workflow_dispatch", "workflow_run")
@@ -84,10 +85,32 @@ def group_of(api: Api, organisation: str, name: str) -> int:
             f"the runner group {name!r} admits every workflow: a pull request could run on this "
             "machine. Restrict it to warpwatch-gpu.yml and warpwatch-nightly.yml"
         )
-    others = [one for one in selected if not ALLOWED.fullmatch(str(one))]
-    if others:
-        raise RefusalError(f"the runner group {name!r} admits {others[0]!r}, which is none of ours")
+    for one in selected:
+        _is_ours(api, organisation, name, str(one))
     return int(groups[0]["id"])
+
+
+def _is_ours(api: Api, organisation: str, group: str, selected: str) -> None:
+    """Of the organisation's own repository, on its default branch: whoever may push to another
+    branch could write there what runs on the machine."""
+    match = ALLOWED.fullmatch(selected)
+    if match is None or match["owner"].lower() != organisation.lower():
+        raise RefusalError(
+            f"the runner group {group!r} admits {selected!r}, which is none of ours: expected "
+            f"{organisation}/NAME/.github/workflows/warpwatch-gpu.yml@refs/heads/BRANCH"
+        )
+    try:
+        branch = api.call("GET", f"repos/{match['repository']}").get("default_branch")
+    except RefusalError as error:
+        raise RefusalError(
+            f"{error}: which branch of {match['repository']} is the default one is not known; "
+            "give the token the right to read that repository's metadata"
+        ) from None
+    if match["branch"] != branch:
+        raise RefusalError(
+            f"the runner group {group!r} admits {selected!r}, which is none of ours: the default "
+            f"branch is {branch}"
+        )
 
 
 def admit_repository(api: Api, repository: str, labels: list[str], run: int | None) -> None:

@@ -71,7 +71,7 @@ def hub() -> Iterator[tuple[Hub, str]]:
         def _do(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length)) if length else None
-            known = self.headers["Authorization"] == "Bearer secret"
+            known = self.headers["Authorization"] == "Bearer secret" and "hidden" not in self.path
             data = json.dumps(held.answer(self.command, self.path, body) if known else {}).encode()
             self.send_response(200 if known else 401)
             self.send_header("Content-Length", str(len(data)))
@@ -135,6 +135,12 @@ def test_an_organisation_s_runner_joins_a_group_of_our_workflows(
          "which is none of ours"),
         ({"selected_workflows": [OURS.format("gpu").replace("heads/main", "pull/7/merge")]},
          "which is none of ours"),
+        ({"selected_workflows": [OURS.format("gpu").replace("team/", "stranger/")]},
+         "which is none of ours"),
+        ({"selected_workflows": [OURS.format("gpu").replace("main", "mine")]},
+         "the default branch is main"),
+        ({"selected_workflows": [OURS.format("gpu").replace("/kernels", "/hidden")]},
+         "the right to read that repository's metadata"),
     ],
 )  # fmt: skip
 def test_a_group_that_admits_more_is_refused(
