@@ -86,14 +86,18 @@ def test_a_forged_base_of_another_environment_and_the_same_compiler_is_refused(
 
 
 @pytest.mark.parametrize("base", [None, GOOD_BASE], ids=["base not on record", "base on record"])
-def test_a_method_that_nobody_knows_is_never_green(
+def test_a_method_that_the_default_branch_does_not_know_is_refused(
     github: StandIn, tmp_path: Path, base: dict[str, Any] | None
 ) -> None:
     stand_in.write_trusted(tmp_path / "trusted", base)
     both = [with_rows(one, another_method) for one in (WORSE_HEAD, FORGED_BASE)]
     check = check_of(github, tmp_path, honest(*both))
-    assert check["conclusion"] == "action_required"
-    assert f"`{SPILLS}` and 1 more: measured by a method" in github.comments[0]["body"]
+    assert check["conclusion"] == "failure"
+    why = "refused: measured by a method that the default branch does not know"
+    assert check["output"]["title"] == why
+    body = github.comments[0]["body"]
+    assert f"refused: `{SPILLS}: of a method that the default branch does not know`" in body
+    assert "merged by hand" in body and "accept it" not in body and "| verdict |" not in body
 
 
 def test_a_base_that_is_on_record_by_an_older_method_is_judged(

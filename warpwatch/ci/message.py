@@ -35,7 +35,7 @@ def title(judgement: Judgement) -> str:
     if judgement.problem:
         return "could not judge: the judge itself has failed"
     if judgement.refused:
-        return "refused: an artifact is not what a measuring job writes"
+        return f"refused: {judgement.refusal}"
     words = [f"{count} {word}" for word, count in counts.items()]
     if not judgement.comparisons and judgement.conclusion == "success":
         words = ["the measured package is the same"]
@@ -52,7 +52,7 @@ def comment(judgement: Judgement, report_url: str = "") -> str:
     lines += [f"- refused: {code(reason, 400)}" for reason in judgement.refused[:20]]
     lines += [f"- missing: {code(name)} delivered nothing" for name in judgement.missing_shards]
     lines += [f"- {note}" for note in judgement.notes]
-    if judgement.conclusion == "failure":
+    if judgement.conclusion == "failure" and not judgement.refused:
         lines += [
             "",
             f"See it locally: `warpwatch compare --recorded {judgement.base[:10]} "

@@ -42,6 +42,8 @@ class Judgement:
     comparisons: tuple[Comparison, ...] = ()
     missing_shards: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    refusal: str = "an artifact is not what a measuring job writes"
+    """What the refused have in common, in a line."""
     notes: tuple[str, ...] = field(default=())
     problem: str = ""
     """Why nothing could be judged at all, which says nothing about the pull request."""
@@ -159,7 +161,7 @@ def _verdict(
 ) -> Judgement:
     if not (trusted / "benchmarks.json").is_file():
         note = "the default branch has no results yet: nothing says which way is better"
-        return Judgement("action_required", base, head, (), missing, (), (note,))
+        return Judgement("action_required", base, head, (), missing, notes=(note,))
     record = read_folder(trusted)
     # Of other lanes' machines no head can be here. What these measured earlier says how far they
     # wander when nothing changes.
@@ -170,6 +172,8 @@ def _verdict(
     held = held_against(past, folders, base, complete=not missing)
     if held.forged:
         return Judgement("failure", base, head, (), missing, held.forged)
+    if held.strange_methods:
+        return _unknown_methods(base, head, missing, held.strange_methods)
     if held.unknown_points:
         notes.append(
             f"{held.unknown_points} values of base are not on record: they were measured by the "
@@ -180,14 +184,6 @@ def _verdict(
     comparisons = compare(assemble(joined([past, *folders]), None, Directions()), base, head)
     conclusion, note = conclude(comparisons, complete=not missing)
     notes += [note] if note else []
-    if held.strange_methods and conclusion in ("success", "neutral"):
-        conclusion = "action_required"
-        others = f" and {len(held.strange_methods) - 1} more"
-        notes.append(
-            f"`{held.strange_methods[0]}`{others if len(held.strange_methods) > 1 else ''}: "
-            "measured by a method that the default branch does not know, so nothing could be held "
-            "against its record; merge by hand if the method is meant to change"
-        )
     odd = _slower_base(past, folders, base)
     if odd and conclusion in ("success", "neutral"):
         conclusion = "action_required"
@@ -195,7 +191,21 @@ def _verdict(
             f"{odd} results of base are worse than on record: the machine has changed, or they "
             "were tampered with to make head look better; measure again on a machine at rest"
         )
-    return Judgement(conclusion, base, head, tuple(comparisons), missing, (), tuple(notes))
+    return Judgement(conclusion, base, head, tuple(comparisons), missing, notes=tuple(notes))
+
+
+def _unknown_methods(
+    base: str, head: str, missing: tuple[str, ...], names: Sequence[str]
+) -> Judgement:
+    """Nothing that the default branch measured can be held against such values: none is judged."""
+    refused = [f"{name}: of a method that the default branch does not know" for name in names[:20]]
+    note = (
+        "a pull request that changes a method is merged by hand, and the default branch measures "
+        "by it afterwards; where the default branch has just changed it, run the job again once "
+        "its own results are recorded"
+    )
+    why = "measured by a method that the default branch does not know"
+    return Judgement("failure", base, head, (), missing, tuple(refused), why, (note,))
 
 
 def conclude(comparisons: Sequence[Comparison], *, complete: bool = True) -> tuple[Conclusion, str]:
