@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,15 @@ from docker.errors import ImageNotFound
 from warpwatch.__main__ import main
 from warpwatch.commands.setup import container
 from warpwatch.sandbox import containers, images
-from warpwatch.sandbox.settings import Access, EngineError, Run, command_line, gpu_access, settings
+from warpwatch.sandbox.settings import (
+    Access,
+    EngineError,
+    Run,
+    command_line,
+    gpu_access,
+    gpu_of_nodes,
+    settings,
+)
 
 
 def run(folder: Path, backend: str = "cuda", **more: Any) -> Run:
@@ -129,6 +140,70 @@ def test_the_gpu_s_name_comes_from_a_file_of_the_container_that_was_given_it(
         assert main(command) == code
         out = capsys.readouterr().out
         assert (f"--gpus device={UUID} " in out) == (code == 0)
+
+
+def amd_description(folder: Path, gpus: int) -> None:
+    """As ``amd-ctk cdi generate`` writes it."""
+    nodes = [[f"/dev/dri/card{i}", f"/dev/dri/renderD{128 + i}"] for i in range(gpus)]
+    named = [*((str(i), paths) for i, paths in enumerate(nodes)), ("all", [*chain(*nodes)])]
+    devices = [
+        {
+            "name": name,
+            "containerEdits": {"deviceNodes": [{"path": p} for p in [*paths, "/dev/kfd"]]},
+        }
+        for name, paths in named
+    ]
+    document = {"cdiVersion": "0.6.0", "kind": "amd.com/gpu", "devices": devices}
+    (folder / "amd.json").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("seen", "name"), [((2,), "2"), ((0,), "0"), ((), ""), ((0, 2), ""), ((9,), "")]
+)
+def test_an_amd_gpu_is_known_by_the_nodes_that_a_container_was_given(
+    tmp_path: Path, seen: tuple[int, ...], name: str
+) -> None:
+    """AMD's device plugin names none, and an engine beside it sees the GPUs of the whole node."""
+    amd_description(tmp_path, 4)
+    dri = tmp_path / "dri"
+    dri.mkdir()
+    for one in seen:
+        (dri / f"card{one}").touch()
+        (dri / f"renderD{128 + one}").touch()
+    if name:
+        assert gpu_of_nodes(dri, [str(tmp_path)]) == name
+    else:
+        with pytest.raises(EngineError, match="expected the nodes of one GPU"):
+            gpu_of_nodes(dri, [str(tmp_path)])
+
+
+def test_half_of_a_gpu_s_nodes_and_a_broken_description_are_refused(tmp_path: Path) -> None:
+    amd_description(tmp_path, 2)
+    dri = tmp_path / "dri"
+    dri.mkdir()
+    (dri / "renderD128").touch()
+    with pytest.raises(EngineError, match="got those of 0"):
+        gpu_of_nodes(dri, [str(tmp_path)])
+    (tmp_path / "amd.json").write_text('{"kind": "amd.com/gpu", "devices": [{"name": "0"}]}')
+    with pytest.raises(EngineError, match="is not a description of devices"):
+        gpu_of_nodes(dri, [str(tmp_path)])
+
+
+def test_a_folder_of_nodes_chooses_the_gpu_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".git").mkdir()
+    amd_description(tmp_path, 3)
+    (tmp_path / "dri").mkdir()
+    for node in ("card1", "renderD129"):
+        (tmp_path / "dri" / node).touch()
+    folders = [str(tmp_path)]
+    monkeypatch.setattr(container, "_offline_info", lambda: {"CDISpecDirs": folders})
+    monkeypatch.setattr(container, "gpu_of_nodes", partial(gpu_of_nodes, cdi_folders=folders))
+    command = ["container", "run", "--backend", "rocm", "--print", "podman"]
+    command += ["--repository", str(tmp_path), "--gpu", f"@{tmp_path}/dri", "--", "true"]
+    assert main(command) == 0
+    assert "--device amd.com/gpu=1 " in capsys.readouterr().out
 
 
 def test_a_cdi_description_on_this_host_counts(tmp_path: Path) -> None:

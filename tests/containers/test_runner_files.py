@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import signal
 import subprocess
+import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -92,9 +98,10 @@ def test_nothing_in_the_harness_sets_a_clock() -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend", "resource"), [("cuda", "nvidia.com/gpu"), ("rocm", "amd.com/gpu")]
+    ("backend", "resource", "gpu"),
+    [("cuda", "nvidia.com/gpu", "@/engine/gpu"), ("rocm", "amd.com/gpu", "@/dev/dri")],
 )
-def test_a_scale_set_holds_one_gpu_and_no_token(backend: str, resource: str) -> None:
+def test_a_scale_set_holds_one_gpu_and_no_token(backend: str, resource: str, gpu: str) -> None:
     """The chart's own schema cannot be had offline: the fields relied on are checked here."""
     text = (FOLDER / f"values-{backend}.yaml").read_text()
     values = yaml.safe_load(text)
@@ -103,28 +110,123 @@ def test_a_scale_set_holds_one_gpu_and_no_token(backend: str, resource: str) -> 
     assert values["minRunners"] == 0
     spec = values["template"]["spec"]
     assert spec["automountServiceAccountToken"] is False
-    runner, engine = spec["containers"]
+    (runner,), (engine,) = spec["containers"], spec["initContainers"]
     assert runner["securityContext"]["capabilities"]["drop"] == ["ALL"]
     assert "privileged" not in runner["securityContext"]
-    assert engine["resources"]["limits"][resource] == 1
+    # A container that is not privileged sees the nodes of its own GPU alone.
+    holders = [c for c in (runner, engine) if resource in c["resources"]["limits"]]
+    assert holders == [{"@/engine/gpu": engine, "@/dev/dri": runner}[gpu]]
+    assert holders[0]["resources"]["limits"][resource] == 1
     address = values["githubConfigUrl"]
     assert address.count("/") == 3, "an organisation's: a repository has no runner groups"
     assert runner["image"].endswith("/warpwatch-runner:latest"), "GitHub's own lacks make and venv"
     given = {one["name"]: one["value"] for one in runner["env"]}
-    assert given["WARPWATCH_GPU"] == "@/engine/gpu", "else every pod of a node times GPU 0"
+    assert given["WARPWATCH_GPU"] == gpu, "else every pod of a node times GPU 0"
     assert given["BUILDER"] == "none"
-    (line,) = engine["args"]
-    assert "> /engine/gpu;" in line
-    assert f"podman tag REGISTRY/warpwatch:{backend} {images.get(backend).tag};" in line
-    assert "chown 1001 /engine/engine.sock" in line, "podman's own mode lets nobody else connect"
-    assert line.endswith(runner["env"][0]["value"])
+    (script,) = engine["args"]
+    assert f"podman tag REGISTRY/warpwatch:{backend} {images.get(backend).tag}\n" in script
+    assert f"service --time 0 {given['DOCKER_HOST']} " in script
+    # A sidecar that is ready before the runner starts, and ends after it.
+    assert engine["restartPolicy"] == "Always"
+    assert engine["startupProbe"]["exec"]["command"] == ["test", "-e", "/engine/ready"]
     assert all({"name": "cdi", "mountPath": "/etc/cdi", "readOnly": True} in c["volumeMounts"]
                for c in (runner, engine)), "the look-up is made where the harness runs"  # fmt: skip
     mounted = {m["name"] for c in (runner, engine) for m in c["volumeMounts"]}
     assert mounted == {volume["name"] for volume in spec["volumes"]}
 
 
+@dataclass(frozen=True)
+class Pod:
+    """The engine of a pod: its script with its folder moved, and podman without a registry."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def start(self, backend: str, **values: str) -> subprocess.Popen[str]:
+        text = (FOLDER / f"values-{backend}.yaml").read_text()
+        (engine,) = yaml.safe_load(text)["template"]["spec"]["initContainers"]
+        (script,) = engine["args"]
+        return subprocess.Popen(
+            [*engine["command"], script.replace("/engine/", f"{self.folder}/")],
+            env=self.environment | values,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def ready(self) -> bool:
+        return (self.folder / "ready").exists()
+
+
+@pytest.fixture
+def pod(tmp_path: Path, container_environment: dict[str, str]) -> Pod:
+    folder, programs = tmp_path / "e", tmp_path / "bin"
+    folder.mkdir()
+    programs.mkdir()
+    podman = programs / "podman"
+    podman.write_text(f"""#!/bin/sh
+case "$1" in
+pull) [ ! -e {tmp_path}/no-registry ] ;;
+tag) ;;
+*) exec {shutil.which("podman")} "$@" ;;
+esac
+""")
+    podman.chmod(0o755)
+    path = f"{programs}{os.pathsep}{container_environment['PATH']}"
+    return Pod(folder, container_environment | {"PATH": path})
+
+
+@pytest.mark.container
+def test_a_pod_s_engine_is_ready_only_once_the_runner_may_use_it(pod: Pod) -> None:
+    """Also where a restarted one finds what the last one left."""
+    (pod.folder / "ready").touch()
+    (pod.folder / "engine.sock").touch()
+    engine = pod.start("cuda", NVIDIA_VISIBLE_DEVICES="GPU-1234")
+    try:
+        deadline = time.monotonic() + 60
+        while not (pod.ready() and (pod.folder / "engine.sock").is_socket()):
+            assert engine.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        assert (pod.folder / "engine.sock").stat().st_uid == 1001
+        assert (pod.folder / "gpu").read_text() == "GPU-1234\n"
+        call = ["curl", "--silent", "--fail", "--unix-socket", str(pod.folder / "engine.sock")]
+        done = subprocess.run([*call, "http://engine/_ping"], capture_output=True, timeout=60)
+        assert done.stdout == b"OK", done.stderr
+    finally:
+        os.killpg(engine.pid, signal.SIGTERM)
+        engine.communicate(timeout=60)
+
+
+@pytest.mark.container
+@pytest.mark.parametrize("named", ["", "all", "void", "none"])
+def test_a_pod_without_a_gpu_of_its_own_takes_no_job(pod: Pod, named: str) -> None:
+    engine = pod.start("cuda", NVIDIA_VISIBLE_DEVICES=named)
+    said, _ = engine.communicate(timeout=60)
+    assert engine.returncode == 1 and f"expected a GPU by its UUID, got '{named}'" in said
+    assert not pod.ready()
+
+
+@pytest.mark.container
+@pytest.mark.parametrize("backend", ["cuda", "rocm"])
+def test_a_pod_whose_image_cannot_be_pulled_takes_no_job(pod: Pod, backend: str) -> None:
+    (pod.folder.parent / "no-registry").touch()
+    engine = pod.start(backend, NVIDIA_VISIBLE_DEVICES="GPU-1234")
+    engine.communicate(timeout=60)
+    assert engine.returncode != 0 and not pod.ready()
+
+
 def test_the_runner_s_image_has_what_the_jobs_call() -> None:
     text = (FOLDER / "runner.Dockerfile").read_text()
     assert {"git", "make", "python3", "python3-venv"} <= set(text.split())
     assert re.findall(r"^USER (\S+)", text, re.MULTILINE)[-1] == "1001", "as in the values' socket"
+
+
+@pytest.mark.parametrize(("version", "code"), [("3, 11", 0), ("99, 0", 1)])
+def test_a_base_with_an_older_python_makes_no_image(version: str, code: int) -> None:
+    (line,) = re.findall(r"python3 -c '(.*)'$", (FOLDER / "runner.Dockerfile").read_text(), re.M)
+    assert "(3, 11)" in line
+    command = [sys.executable, "-c", line.replace("3, 11", version)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert ("Warpwatch needs Python" in done.stderr) == bool(code)

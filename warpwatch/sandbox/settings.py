@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -190,6 +191,41 @@ def gpu_access(
         "the engine has no AMD GPU: /dev/kfd and /dev/dri are missing; install the amdgpu driver, "
         "or describe the GPU for CDI with amd-ctk cdi generate --output=/etc/cdi/amd.json"
     )
+
+
+def gpu_of_nodes(folder: Path, cdi_folders: Sequence[str] = CDI_FOLDERS) -> str:
+    """What CDI calls the one AMD GPU whose device nodes are in this folder.
+
+    Args:
+        folder: ``/dev/dri`` of a container that was given one GPU of several.
+        cdi_folders: Where the descriptions are; ``amd-ctk`` writes them as JSON.
+
+    Returns:
+        The name.
+
+    Raises:
+        EngineError: The nodes are those of none, or of several.
+    """
+    found = set()
+    for path in (file for one in cdi_folders for file in sorted(Path(one).glob("*.json"))):
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if document["kind"] != "amd.com/gpu":
+                continue
+            for device in document["devices"]:
+                nodes = [Path(node["path"]) for node in device["containerEdits"]["deviceNodes"]]
+                drm = [node for node in nodes if node.parent == Path("/dev/dri")]
+                if drm and device["name"] != "all" and all((folder / n.name).exists() for n in drm):
+                    found.add(str(device["name"]))
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise EngineError(f"{path}: is not a description of devices: {error!r}") from None
+    if len(found) != 1:
+        raise EngineError(
+            f"--gpu @{folder}: expected the nodes of one GPU, got those of {len(found)} by the "
+            f"descriptions in {', '.join(map(str, cdi_folders))} (amd-ctk cdi generate "
+            "--output=/etc/cdi/amd.json)"
+        )
+    return found.pop()
 
 
 def _knows(kind: str, engine: Mapping[str, Any], cdi_folders: Sequence[str]) -> bool:

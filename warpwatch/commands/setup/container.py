@@ -12,7 +12,13 @@ import tempfile
 from pathlib import Path
 
 from warpwatch.sandbox import containers, delivery, images
-from warpwatch.sandbox.settings import CDI_FOLDERS, EngineError, command_line, gpu_access
+from warpwatch.sandbox.settings import (
+    CDI_FOLDERS,
+    EngineError,
+    command_line,
+    gpu_access,
+    gpu_of_nodes,
+)
 
 BACKENDS = ("cpu", "cuda", "rocm")
 
@@ -26,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--results", type=Path, metavar="DIR", help="default: .asv there")
     run.add_argument("--machine", default=containers.default_machine(), metavar="NAME")
     run.add_argument("--gpu", default=os.environ.get("WARPWATCH_GPU", ""), metavar="NAME",
-                     help="hand over one GPU of several, by its UUID, or @FILE that holds it "
+                     help="hand over one GPU of several, by its UUID, @FILE that holds it, or "
+                          "@/dev/dri for the AMD GPU whose nodes are there "
                           "(default: $WARPWATCH_GPU, else all)")  # fmt: skip
     run.add_argument("--memory-gb", type=float, default=32.0, metavar="GB")
     run.add_argument("--tmp-gb", type=float, default=8.0, metavar="GB")
@@ -108,9 +115,12 @@ def _offline_info() -> dict[str, object]:
 
 
 def _one_gpu(name: str) -> str:
-    """The GPU's name; a file holds it where another container was given the GPU."""
+    """The GPU's name; a file holds it where another container was given the GPU, and device nodes
+    say it where this one was."""
     if not name.startswith("@"):
         return name
+    if Path(name[1:]).is_dir():
+        return gpu_of_nodes(Path(name[1:]))
     try:
         found = Path(name[1:]).read_text(encoding="utf-8").strip()
     except OSError as error:
