@@ -111,4 +111,4 @@ upgrade-check: $(STAMP) ## Say what another Triton does to our kernels: make upg
 clean: ## Remove what was built; results stay
 	rm -rf $(VENV) .asv/env reports/html
 
--include docker/targets.mk docker/tools.mk
+-include docker/targets.mk docker/tools.mk docker/release.mk

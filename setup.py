@@ -13,7 +13,15 @@ HERE = Path(__file__).resolve().parent
 STARTER = "starter"
 SOURCES = ("docker", ".github/workflows")
 # Warpwatch's own tests and their tools stay here: a project has its own.
-OWN = ("actionlint", "ci-packages.txt", "tests.yml", "tools.mk", "tools.txt")
+OWN = (
+    "actionlint",
+    "ci-packages.txt",
+    "release.mk",
+    "release.yml",
+    "tests.yml",
+    "tools.mk",
+    "tools.txt",
+)
 IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", "node_modules", *OWN)
 
 

@@ -12,8 +12,10 @@ import re
 import sys
 import tomllib
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
+import warpwatch
 from tools.locks import LOCKS, ROOT, split
 
 SPECIFICATION = "1.6"
@@ -29,22 +31,27 @@ def main() -> int:
     parser.add_argument(
         "uses", nargs="+", choices=sorted(path.stem for path in LOCKS.glob("*.txt"))
     )
+    parser.add_argument(
+        "--backend", action="append", metavar="NAME", help="of these images alone (default: all)"
+    )
     args = parser.parse_args()
-    print(json.dumps(bill(args.uses), indent=1, sort_keys=True))
+    print(json.dumps(bill(args.uses, args.backend), indent=1, sort_keys=True))
     return 0
 
 
-def bill(uses: list[str]) -> dict[str, Any]:
-    """The bill of the uses' locks and of the images' bases, as far as these are pinned."""
+def bill(uses: list[str], backends: Sequence[str] | None = None) -> dict[str, Any]:
+    """The bill of the uses' locks and of the images' bases; of all images where none is named."""
     texts = [(LOCKS / f"{use}.txt").read_text(encoding="utf-8") for use in uses]
     found = {one["bom-ref"]: one for text in texts for one in packages(text)}
-    components = [*found.values(), *bases()]
+    components = [*found.values(), *bases(backends)]
+    component = {"type": "application", "name": "warpwatch", "bom-ref": "root"}
+    component["version"] = warpwatch.__version__
     return {
         "bomFormat": "CycloneDX",
         "specVersion": SPECIFICATION,
         "serialNumber": f"urn:uuid:{uuid.uuid5(_NAMES, json.dumps(components, sort_keys=True))}",
         "version": 1,
-        "metadata": {"component": {"type": "application", "name": "warpwatch", "bom-ref": "root"}},
+        "metadata": {"component": component},
         "components": components,
         "dependencies": [
             {"ref": "root", "dependsOn": sorted(one["bom-ref"] for one in components)}
@@ -75,11 +82,13 @@ def packages(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def bases() -> list[dict[str, Any]]:
+def bases(backends: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """The images that ours are built on, by digest."""
     document = tomllib.loads((ROOT / "docker" / "versions.toml").read_text(encoding="utf-8"))
     found = []
-    for section in document["backends"].values():
+    for backend, section in document["backends"].items():
+        if backends is not None and backend not in backends:
+            continue
         for key in ("base", "counters"):
             if key not in section:
                 continue

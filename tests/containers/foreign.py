@@ -72,8 +72,8 @@ def _up_to_date(environment: Path) -> None:
     os.utime(stamp, (2e9, 2e9))
 
 
-def built_wheel(folder: Path) -> Path:
-    """The wheel of this checkout, built below ``folder``."""
+def source_of_wheel(folder: Path) -> Path:
+    """A copy of all that the wheel is made from: a build leaves files where it runs."""
     source = folder / "source"
     source.mkdir()
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
@@ -81,6 +81,12 @@ def built_wheel(folder: Path) -> Path:
     for name in ("warpwatch", "docker", ".github"):
         skip = shutil.ignore_patterns("__pycache__")
         shutil.copytree(images.root() / name, source / name, ignore=skip)
+    return source
+
+
+def built_wheel(folder: Path) -> Path:
+    """The wheel of this checkout, built below ``folder``."""
+    source = source_of_wheel(folder)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     if importlib.util.find_spec("setuptools"):
         command.append("--no-build-isolation")  # spares a download

@@ -181,7 +181,7 @@ def targets_by_job() -> Iterator[tuple[str, dict[str, Any], set[str]]]:
 
 
 def test_a_job_that_may_write_or_serves_a_gpu_installs_no_torch() -> None:
-    text = (DOCKER / "targets.mk").read_text()
+    text = (DOCKER / "targets.mk").read_text() + (DOCKER / "release.mk").read_text()
     needs = dict(re.findall(r"^([a-z][a-z-]*): \$\((\w+)\)", text, re.MULTILINE))
     light = {"READER_STAMP", "HOST_STAMP", "BARE_READY"}
     seen = 0
@@ -193,7 +193,7 @@ def test_a_job_that_may_write_or_serves_a_gpu_installs_no_torch() -> None:
         if writes:
             assert not {one for one in targets if needs.get(one) == "HOST_STAMP"}, place
     assert seen >= 5
-    assert {one for one, need in needs.items() if need == "STAMP"} == {"lane-cpu"}
+    assert {one for one, need in needs.items() if need == "STAMP"} == {"lane-cpu", "release-files"}
 
 
 def test_nothing_depends_on_a_variable_that_forks_have_not() -> None:

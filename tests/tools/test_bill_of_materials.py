@@ -32,6 +32,9 @@ def test_the_bases_of_the_images_are_in_it_by_digest() -> None:
     expected = {b.digest for b in images.load().values()}
     expected |= {b.counters_digest for b in images.load().values() if b.counters_digest}
     assert {f"sha256:{one}" for one in containers} == expected
+    named = bill_of_materials.bill(["reports"], backends=["cpu"])["components"]
+    (only,) = [one for one in named if one["type"] == "container"]
+    assert f"sha256:{only['hashes'][0]['content']}" == images.get("cpu").digest
 
 
 def test_the_same_locks_give_the_same_bytes_and_references_are_there(

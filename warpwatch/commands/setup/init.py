@@ -25,7 +25,15 @@ TRIAL_SECONDS = 90.0  # for all calls; five minutes are for the whole of a first
 # What ``--workflows`` writes: images, and the workflows that call them.
 _PARTS = ("docker", ".github/workflows")
 # Of a checkout; a wheel is built without them (setup.py).
-OWN = ("actionlint", "ci-packages.txt", "tests.yml", "tools.mk", "tools.txt")
+OWN = (
+    "actionlint",
+    "ci-packages.txt",
+    "release.mk",
+    "release.yml",
+    "tests.yml",
+    "tools.mk",
+    "tools.txt",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
