@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 # What a project takes over, and the folder of the package that holds it in a wheel.
 STARTER = "starter"
 SOURCES = ("docker", ".github/workflows")
-# Warpwatch's own tests and their tools stay here: a project has its own.
+# Warpwatch's own tests and releases stay here; and workflows that a project calls from here.
 OWN = (
     "actionlint",
     "ci-packages.txt",
@@ -21,6 +21,10 @@ OWN = (
     "tests.yml",
     "tools.mk",
     "tools.txt",
+    "warpwatch-compile.yml",
+    "warpwatch-lane.yml",
+    "warpwatch-publish.yml",
+    "warpwatch-verdict.yml",
 )
 IGNORED = shutil.ignore_patterns("__pycache__", "*.pyc", "node_modules", *OWN)
 

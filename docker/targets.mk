@@ -2,11 +2,13 @@
 # so a project that is measured keeps its own Makefile. Warpwatch's own includes this file.
 PYTHON ?= python3
 COMMITS ?= 5
-# What the harness is installed from: Warpwatch's own checkout brings it along.
+# What the harness is installed from: Warpwatch's own checkout brings it along. Elsewhere `warpwatch init`
+# has written the place: any address that pip takes without a password, or a version of the package
+# index once Warpwatch is there.
 ifneq ($(wildcard warpwatch/__main__.py),)
 WARPWATCH ?= --no-build-isolation --editable .
 else
-WARPWATCH ?= warpwatch==0.2.0
+WARPWATCH ?= $(error WARPWATCH: expected the place that pip installs Warpwatch from)
 endif
 
 # What is installed for which use, each file by its hash: docker/locks. Only what measures needs torch;

@@ -96,6 +96,25 @@ def test_every_threat_names_tests_that_exist() -> None:
         assert named and named <= known, threat.splitlines()[0]
 
 
+def test_the_table_of_what_was_tried_has_every_file_and_names_tests_that_exist() -> None:
+    text = RUNNER.read_text().split("## Tried, and not tried")[1].split("\n## ")[0]
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
+    assert all(len(row) == 4 and all(cell.strip(" |") for cell in row) for row in rows)
+    named = {name for row in rows for name in re.findall(r"`([\w.-]+\.\w+)`", row[0])}
+    root = images.root()
+    files = [
+        *(root / ".github" / "workflows").glob("*.yml"),
+        *(root / "docker" / "runner").iterdir(),
+        *(root / "docker").glob("*.Dockerfile"),
+        *(root / "examples" / "ci").iterdir(),
+        root / "docker" / "compose.yaml",
+        root / "action.yml",
+    ]
+    assert named == {path.name for path in files} - {"tests.yml", "__pycache__"}
+    tests = {name for row in rows for name in re.findall(r"`(\w+\.py)`", row[2])}
+    assert tests <= {path.name for path in (root / "tests").rglob("test_*.py")}
+
+
 def test_no_block_of_a_page_is_left_out_by_accident() -> None:
     languages = {block.language for page in PAGES for block in blocks(page)}
     assert languages <= {"bash", "console", "toml", "python", "text"}

@@ -39,7 +39,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
     for block in blocks(images.root() / "docs" / "tutorials" / "your-own-package.md"):
         if block.file:
             write(repository, block.file, block.text)
-    init = [".warpwatch-venv/bin/warpwatch", "init", "--workflows"]
+    init = [".warpwatch-venv/bin/warpwatch", "init", "--workflows", "--from", "team/warpwatch"]
     done = subprocess.run(init, cwd=repository, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     write(repository, ".gitignore", ITS_OWN[".gitignore"] + "/.asv/\n/.lane*/\n/reports/html/\n")
@@ -79,8 +79,11 @@ def test_nothing_of_the_team_s_own_is_overwritten(repository: Path) -> None:
 
 def test_every_target_that_its_workflows_run_is_there(repository: Path) -> None:
     workflows = list((repository / ".github" / "workflows").glob("warpwatch*.yml"))
-    assert len(workflows) == 7
+    assert len(workflows) == 6
     text = "".join(path.read_text() for path in workflows)
+    called = set(re.findall(r"uses: team/warpwatch/(\S+)@v[\d.]+", text))
+    assert len(called) == 3, "jobs on hosted runners are Warpwatch's own, by version"
+    text += "".join((images.root() / name).read_text() for name in called)
     runs = re.findall(r"run: (make .*)", text)
     targets = {run.removeprefix("make --file docker/targets.mk ") for run in runs}
     help_of_make = subprocess.run(

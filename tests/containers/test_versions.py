@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import yaml
 
 import warpwatch
 from warpwatch.__main__ import main
-from warpwatch.commands.setup import doctor
+from warpwatch.commands.setup import doctor, starter
 from warpwatch.config.targets import TARGETS
 from warpwatch.sandbox import images
 from warpwatch.sandbox.settings import Run, settings
@@ -189,9 +190,22 @@ def test_the_counters_come_without_all_of_cuda() -> None:
     ]
 
 
-def test_another_repository_installs_the_version_that_wrote_its_files() -> None:
+def test_another_repository_installs_the_version_that_wrote_its_files(tmp_path: Path) -> None:
     text = (ROOT / "docker" / "targets.mk").read_text()
-    assert re.findall(r"warpwatch==(\S+)", text) == [warpwatch.__version__]
+    place = f"git+https://github.com/team/warpwatch@v{warpwatch.__version__}"
+    written = starter.written(text, starter.origin_of("team/warpwatch"))
+    assert re.findall(r"^WARPWATCH \?= (.*)$", written, re.MULTILINE)[1:] == [place]
+    assert "warpwatch==" not in text, "it is on no index yet"
+    found = [images.root() / name for name in ("docker/targets.mk", "docker/versions.toml")]
+    (tmp_path / "docker").mkdir()
+    for path in found:
+        shutil.copy(path, tmp_path / "docker")
+    command = ["make", "--file", "docker/targets.mk", "ci-plan"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (
+        done.returncode == 2
+        and "expected the place that pip installs Warpwatch from" in done.stderr
+    )
 
 
 def test_every_vendor_that_is_compiled_for_has_an_image() -> None:

@@ -68,4 +68,7 @@ def test_a_template_s_commands_are_ones_that_we_have(
         asked = {word.partition("=")[0] for word in words if word.startswith("--")}
         assert asked <= known, command
     text = (FOLDER / name).read_text()
-    assert re.findall(r"warpwatch\[asv,triton\]==([\d.]+)", text) == [warpwatch.__version__]
+    place = f"git+https://github.com/OWNER/warpwatch@v{warpwatch.__version__}"
+    assert re.findall(r"^ +WARPWATCH: (\S+)", text, re.MULTILINE) == [place]
+    (install,) = [c for c in commands(name) if "pip install" in c]
+    assert shlex.split(install)[-1] == "warpwatch[asv,triton] @ $WARPWATCH"

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from warpwatch.__main__ import main
-from warpwatch.commands.setup import init
+from warpwatch.commands.setup import starter
 from warpwatch.sandbox import images
 
 ROOT = images.root()
@@ -91,22 +91,24 @@ def test_every_run_is_one_make_target_that_exists() -> None:
 def test_the_wheel_carries_the_workflows_of_a_project_alone() -> None:
     """And their names are free in it: files, names and groups say whose they are."""
     (left_out,) = re.findall(r"^OWN = (\([^)]*\))$", (ROOT / "setup.py").read_text(), re.MULTILINE)
-    assert ast.literal_eval(left_out) == init.OWN, "a checkout writes no more than the wheel"
-    packed = [name for name in DOCUMENTS if name not in init.OWN]
-    assert set(DOCUMENTS) - set(packed) == set(OWN)
+    assert ast.literal_eval(left_out) == starter.OWN, "a checkout writes no more than the wheel"
+    packed = [name for name in DOCUMENTS if name not in starter.OWN]
+    called = {f"warpwatch-{name}.yml" for name in ("compile", "lane", "publish", "verdict")}
+    assert set(DOCUMENTS) - set(packed) == {*OWN, *called}
+    assert all("workflow_call" in DOCUMENTS[name]["on"] for name in called)
     for name in packed:
         assert name.startswith("warpwatch") and DOCUMENTS[name]["name"] == Path(name).stem
         group = DOCUMENTS[name].get("concurrency", {}).get("group", "warpwatch")
         assert group.startswith("warpwatch")
-    called = [DOCUMENTS[name]["on"].get("workflow_run", {}).get("workflows") for name in packed]
-    assert [one for one in called if one] == [["warpwatch"]] * 2
+    follow = [DOCUMENTS[name]["on"].get("workflow_run", {}).get("workflows") for name in packed]
+    assert [one for one in follow if one] == [["warpwatch"]] * 2
 
 
 def test_every_action_is_pinned_to_one_commit() -> None:
     """And its pin stands in no other file: what a bot brings up to date it does in one go."""
     text = "".join(path.read_text() for path in WORKFLOWS)
     used = re.findall(r"uses: ([\w./-]+)@([0-9a-f]{40}) # (v[\d.]+)$", text, re.MULTILINE)
-    all_uses = [u for u in re.findall(r"uses: (\S+)", text) if not u.startswith("./")]
+    all_uses = [u for u in re.findall(r"^ +(?:- )?uses: (\S+)", text, re.M) if u[:2] != "./"]
     assert len(all_uses) == len(used) > 10
     pins = {(commit, tag) for _, commit, tag in used}
     assert len(pins) == len({name for name, _, _ in used}), "one pin an action"
@@ -129,7 +131,7 @@ def test_nothing_is_allowed_that_no_job_asks_for() -> None:
         "release.yml image": ["packages"],
         "release.yml index": ["id-token"],
         "release.yml publish": ["contents"],
-        "warpwatch-judge.yml judge": ["checks", "pull-requests"],
+        "warpwatch-verdict.yml judge": ["checks", "pull-requests"],
         "warpwatch-nightly.yml silent": ["issues"],
         "warpwatch-publish.yml record": ["contents"],
         "warpwatch-publish.yml site": ["id-token", "pages"],
@@ -137,12 +139,15 @@ def test_nothing_is_allowed_that_no_job_asks_for() -> None:
 
 
 def test_a_pull_request_s_own_jobs_hold_no_token_and_no_secret() -> None:
-    text = (ROOT / ".github" / "workflows" / "warpwatch.yml").read_text()
-    assert "secrets." not in text and "github.token" not in text
     assert set(DOCUMENTS["warpwatch.yml"]["on"]) == {"pull_request", "merge_group"}
-    assert {job["runs-on"] for job in DOCUMENTS["warpwatch.yml"]["jobs"].values()} == {
-        "ubuntu-24.04"
-    }
+    calls = [job["uses"] for job in DOCUMENTS["warpwatch.yml"]["jobs"].values() if "uses" in job]
+    assert calls == ["./.github/workflows/warpwatch-lane.yml"]
+    for name in ("warpwatch.yml", "warpwatch-lane.yml", "warpwatch-compile.yml"):
+        text = (ROOT / ".github" / "workflows" / name).read_text()
+        assert "secrets." not in text and "github.token" not in text
+        for job in DOCUMENTS[name]["jobs"].values():
+            assert job.get("runs-on", "ubuntu-24.04") == "ubuntu-24.04"
+            assert job["permissions"] == {"contents": "read"}
     assert "secrets." not in "".join(path.read_text() for path in WORKFLOWS)
 
 
@@ -227,12 +232,12 @@ def test_uploads_from_hidden_folders_say_so() -> None:
             if any(part.startswith(".") for part in parts):
                 hidden += 1
                 assert step["with"].get("include-hidden-files") is True, place
-    assert hidden == 5
+    assert hidden == 4
 
 
 def test_the_privileged_side_checks_out_nothing_of_the_pull_request() -> None:
     for workflow in (
-        "warpwatch-judge.yml",
+        "warpwatch-verdict.yml",
         "warpwatch-gpu.yml",
         "warpwatch-publish.yml",
         "warpwatch-nightly.yml",

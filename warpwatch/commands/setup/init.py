@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -18,22 +17,10 @@ from pathlib import Path
 from warpwatch import project
 from warpwatch.config import isolation
 
+from . import starter
 from .proposal import Found, Launcher, find_packages, launchers, written
 
-_STARTER = "starter"
 TRIAL_SECONDS = 90.0  # for all calls; five minutes are for the whole of a first report
-# What ``--workflows`` writes: images, and the workflows that call them.
-_PARTS = ("docker", ".github/workflows")
-# Of a checkout; a wheel is built without them (setup.py).
-OWN = (
-    "actionlint",
-    "ci-packages.txt",
-    "release.mk",
-    "release.yml",
-    "tests.yml",
-    "tools.mk",
-    "tools.txt",
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workflows", action="store_true", help="also write docker/ and .github/workflows"
     )
+    parser.add_argument(
+        "--from", dest="origin", default="", metavar="OWNER/NAME[@VERSION]",
+        help="Warpwatch's repository, whose workflows are called "
+             "(default: where this Warpwatch was installed from)",
+    )  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> int:
@@ -62,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
     root = Path.cwd()
     file = root / project.FILE_NAME
     if args.workflows:
-        _write_starter(root)
+        starter.write(root, starter.origin_of(args.origin))
         if file.exists():
             return 0
     there = project.configuration_file()
@@ -166,28 +158,3 @@ def _tried(calls: Sequence[Launcher]) -> tuple[list[Launcher], dict[str, str]]:
             problems.setdefault(one.name, f"not tried within {TRIAL_SECONDS:.0f} s")
     kept = [good.get(one.name, one) for one in calls]
     return kept, {name: text for name, text in problems.items() if name not in good}
-
-
-def _write_starter(root: Path) -> None:
-    """Write the images and workflows that Warpwatch brings; what exists is refused, all at once."""
-    source = _starter()
-    files = [path for part in _PARTS for path in sorted((source / part).rglob("*"))]
-    files = [one for one in files if not {*OWN} & {*one.relative_to(source).parts}]
-    pairs = [(one, root / one.relative_to(source)) for one in files if one.is_file()]
-    there = [str(target.relative_to(root)) for _, target in pairs if target.exists()]
-    if there:
-        raise ValueError(
-            f"these files exist already, and nothing was written: {', '.join(there[:10])}"
-            + (f" and {len(there) - 10} more" if len(there) > 10 else "")
-        )
-    for one, target in pairs:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(one, target)
-        shutil.copymode(one, target)
-    print(f"{len(pairs)} files written below docker and .github/workflows", file=sys.stderr)
-
-
-def _starter() -> Path:
-    package = Path(__file__).resolve().parents[2]
-    packed = package / _STARTER
-    return packed if packed.is_dir() else package.parent  # a checkout has them at its root
