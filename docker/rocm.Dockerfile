@@ -33,6 +33,11 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     | xargs /opt/venv/bin/pip install --no-cache-dir --no-compile
 
 FROM environment AS runtime
+# The base ships amdsmi, which reads clocks, where no Python looks for it.
+RUN /opt/venv/bin/python -c "import pathlib, sys, sysconfig; \
+places = ['/opt/rocm', *(f'{path}/_rocm_sdk_core' for path in sys.path)]; \
+found = [f'{one}/share/amd_smi\n' for one in places if pathlib.Path(one, 'share/amd_smi/amdsmi').is_dir()]; \
+pathlib.Path(sysconfig.get_path('purelib'), 'amdsmi.pth').write_text(''.join(found[:1]))"
 # Where Python finds the harness that is copied below, and its command.
 RUN /opt/venv/bin/python -c "import pathlib, sysconfig; \
 pathlib.Path(sysconfig.get_path('purelib'), 'warpwatch.pth').write_text('/opt/warpwatch\n')" \

@@ -224,6 +224,10 @@ def gpu_stand_in(environment: dict[str, str], base: str, torch: str, tag: str) -
         info.mkdir(parents=True)
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         (info / "METADATA").write_text(text)
+    # As AMD's wheels lay it: no Python looks there by itself.
+    amdsmi = root / "usr/lib/python3/dist-packages/_rocm_sdk_core/share/amd_smi/amdsmi"
+    amdsmi.mkdir(parents=True)
+    (amdsmi / "__init__.py").touch()
     for release in ("2024.9.0", "2025.3.1"):
         ncu = root / "opt/nvidia/nsight-compute" / release / "ncu"
         ncu.parent.mkdir(parents=True)

@@ -217,7 +217,8 @@ def test_the_gpu_dockerfiles_build_on_stand_in_bases(
         "--tmpfs",
         "/tmp",
     )
-    look = "import asv, docker, importlib.metadata as m; print(m.version('torch'))"
+    own = {"cuda": "", "rocm": ", amdsmi"}[backend]
+    look = f"import asv, docker{own}, importlib.metadata as m; print(m.version('torch'))"
     out = engine.podman(*run, tag, "python", "-c", look)
     assert out == f"{images.get(backend).torch}+base", "the base's torch is kept"
     if backend == "cuda":

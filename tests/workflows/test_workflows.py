@@ -118,6 +118,24 @@ def test_every_action_is_pinned_to_one_commit() -> None:
     assert done.returncode == 1, done.stdout
 
 
+# The first version of each that runs on Node 24: runners have no older one any more.
+NODE_24 = {
+    "actions/cache": 5,
+    "actions/checkout": 5,
+    "actions/deploy-pages": 5,
+    "actions/download-artifact": 7,
+    "actions/setup-python": 6,
+    "actions/upload-artifact": 6,
+}
+
+
+def test_every_action_runs_on_the_node_that_runners_have() -> None:
+    text = "".join(path.read_text() for path in (*WORKFLOWS, ROOT / "action.yml"))
+    used = set(re.findall(r"uses: ([\w-]+/[\w-]+)@[0-9a-f]{40} # v(\d+)\.", text))
+    assert {name for name, _ in used} >= NODE_24.keys()
+    assert not [(name, major) for name, major in used if int(major) < NODE_24.get(name, 0)]
+
+
 def test_nothing_is_allowed_that_no_job_asks_for() -> None:
     assert all(document["permissions"] == {} for document in DOCUMENTS.values())
     assert all("permissions" in job for _, _, job in jobs())
