@@ -104,6 +104,7 @@ def _findings(site: Site) -> None:
     for name, heading, found in (
         ("open", "Needs attention", view.attention),
         ("failing", "Fails, or is gone", view.failing),
+        ("spaces", "Other search spaces", view.spaces),
         ("older", "Older, and open still", view.older),
         ("accepted", "Accepted", view.accepted),
         ("recovered", "Recovered", view.recovered),
