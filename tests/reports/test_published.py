@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+
+from warpwatch.judge.findings import triage
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "reports/published"
@@ -32,3 +35,13 @@ def test_the_published_commits_are_as_many_as_the_pages_say() -> None:
     count, before = in_words(len(ours)), in_words(len(commits - ours))
     table = f"| {count} of this repository, and {before} of a history before it"
     assert table in said_in("reports/published/README.md")
+
+
+def test_every_finding_for_the_worse_is_acted_on_or_accepted_by_somebody(published: Path) -> None:
+    findings = json.loads((published / "regressions.json").read_text())["findings"]
+    accepted = {one.finding: one for one in triage.load(ROOT / "reports/triage.toml")}
+    still = {one["id"] for one in findings if one["status"] == "open"}
+    assert still <= set(accepted)
+    # An acceptance of what is no longer open only hides a later one.
+    assert set(accepted) <= still
+    assert all(one.reason and "maintainer" in one.owner for one in accepted.values())
