@@ -64,28 +64,28 @@ def source_changes(
 
 
 def _parsed(commit: str, patch: str, room: int) -> SourceChange:
-    files: list[list[object]] = []
+    names: list[str] = []
+    counts: list[tuple[int, int]] = []
     lines: list[tuple[str, str]] = []
-    counts: list[list[int]] = []
     total, within = 0, False
     for line in patch.split("\n"):
         if line.startswith("diff --git "):
             within = False
-            files.append([line.rpartition(" b/")[2]])
-            counts.append([0, 0])
-            shown = ("f", str(files[-1][0]))
-        elif line.startswith("@@"):
+            names.append(line.rpartition(" b/")[2])
+            counts.append((0, 0))
+            shown = ("f", names[-1])
+        elif line.startswith("@@") and names:
             within = True
             shown = ("@", line)
-        elif not within or not files or line.startswith("\\"):
+        elif not within or line.startswith("\\"):
             continue
         else:
-            sign = line[:1] or " "
-            if sign in "+-":
-                counts[-1][sign == "-"] += 1
-            shown = (sign if sign in "+-" else " ", line[1:])
+            sign = line[:1] if line[:1] in ("+", "-") else " "
+            added, removed = counts[-1]
+            counts[-1] = (added + (sign == "+"), removed + (sign == "-"))
+            shown = (sign, line[1:])
         total += 1
         if len(lines) < room:
             lines.append((shown[0], shown[1][:_LONGEST]))
-    named = tuple((str(name[0]), *count) for name, count in zip(files, counts, strict=True))
-    return SourceChange(commit, named, tuple(lines), total - len(lines))
+    files = tuple((name, *count) for name, count in zip(names, counts, strict=True))
+    return SourceChange(commit, files, tuple(lines), total - len(lines))

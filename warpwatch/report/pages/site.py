@@ -211,11 +211,11 @@ def _overlay(site: Site) -> None:
     for first in range(0, len(keys), CHUNK):
         name = f"h{first // CHUNK}"
         inputs = [site.pages.state(key) for key in keys[first : first + CHUNK]]
-        site.pages.draw(
-            f"data/{name}.js",
-            inputs,
-            lambda name=name, first=first: script(name, histories(view, first)),
-        )
+        site.pages.draw(f"data/{name}.js", inputs, partial(_histories, view, name, first))
+
+
+def _histories(view: View, name: str, first: int) -> str:
+    return script(name, histories(view, first))
 
 
 def _state(table: Table, judgement: Judgement) -> dict[str, Any]:

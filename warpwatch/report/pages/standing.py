@@ -161,7 +161,9 @@ def overview(view: View) -> Overview | None:
     ratios = [_ratio(one) for one in raced] or [math.nan]
     return Overview(
         tuple(cards),
-        *(sides.count(side) for side in ("ahead", "behind", "level")),
+        ahead=sides.count("ahead"),
+        behind=sides.count("behind"),
+        level=sides.count("level"),
         alone=len(everyone) - len(raced),
         least=min(ratios),
         most=max(ratios),

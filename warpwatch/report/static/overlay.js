@@ -1,7 +1,7 @@
 // Several series in one chart, as shares of their values at one commit. The address holds all of it.
 "use strict";
 (() => {
-  const { load, make, html, decode, expand, quantity, seriesPath, plain, ROOT } = globalThis.WW.tools;
+  const { load, make, html, decode, expand, quantity, seriesPath, plain, ticks, ROOT } = globalThis.WW.tools;
   const form = document.getElementById("overlay");
   if (!form) return;
   const MOST = 8;
@@ -73,19 +73,25 @@
       class: "history live", viewBox: `0 0 ${width} ${height}`, width, height, tabindex: 0, role: "application",
       "aria-label": `${lines.length} series over commits: arrow keys move the cursor, Enter opens the commit`,
     });
-    for (let i = 0; i <= 4; i++) {
-      const v = lo + ((hi - lo) * i) / 4;
+    for (const v of ticks(lo, hi, 5)) {
       svg.append(make("path", { class: "axis", d: `M${left} ${y(v)}H${width - right}` }),
-        make("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, absolute ? quantity(v, unit) : `${(100 * v).toFixed(0)} %`));
+        make("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, absolute ? quantity(v, unit) : `${+(100 * v).toPrecision(4)} %`));
     }
     svg.append(make("text", { x: left, y: height - 8 }, commits[from][0].slice(0, 8)),
       make("text", { x: width - right, y: height - 8, "text-anchor": "end" }, commits[to][0].slice(0, 8)));
     if (at >= from && at <= to) svg.append(make("path", { class: "border", d: `M${x(at)} ${top}V${height - bottom}` }));
+    const ends = [];
     shown.forEach(({ points }, i) => {
       if (!points.length) return;
       svg.append(make("path", { class: `o${i}`, d: `M${points.map(([c, v]) => `${x(c).toFixed(1)} ${y(v).toFixed(1)}`).join("L")}` }));
       const [c, v] = points.at(-1);
-      svg.append(make("text", { x: x(c) + 5, y: y(v) + 4, class: `t${i}` }, String(i + 1)));
+      ends.push({ i, left: x(c) + 5, y: y(v) + 4 });
+    });
+    // Numbers at the ends of lines that meet stand below each other.
+    ends.sort((a, b) => a.y - b.y);
+    ends.forEach((one, k) => {
+      if (k) one.y = Math.max(one.y, ends[k - 1].y + 13);
+      svg.append(make("text", { x: one.left, y: one.y }, String(one.i + 1)));
     });
     const stroke = make("path", { class: "cursor" });
     svg.append(stroke);

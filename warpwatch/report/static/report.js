@@ -94,8 +94,6 @@
       ? quantity(v, !SCALES[unit] && unit.length > 3 ? "" : unit)
       : COMPACT.format(v);
 
-  store.tools = { load, make, html, decode, expand, quantity, seriesPath, plain, ROOT };
-
   // ---- one chart ---------------------------------------------------------------------------
   const charts = [];
   class Chart {
@@ -364,6 +362,8 @@
     }
     return found;
   };
+
+  store.tools = { load, make, html, decode, expand, quantity, seriesPath, plain, ticks, ROOT };
 
   // What the series of a page share stands there once. A chart is drawn when it comes near: a page
   // may hold dozens.
