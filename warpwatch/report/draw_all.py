@@ -26,7 +26,7 @@ from .view import View
 # Pages a task; those of findings read files, those of commits are mostly empty.
 _SERIES, _FINDINGS, _WORKLOADS, _COMMITS = 16, 8, 12, 60
 _WORTH_PAGES = 150
-_WITH_SOURCES = 60  # findings, the worst first: git is asked once for each
+_WITH_SOURCES = 40  # findings, the worst first: git is asked once for each
 
 Task = tuple[str, int, int]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from .core import Commit
 
 # Unit and record separators cannot be typed into a subject by accident, and git drops NUL.
-_MOST_BYTES = 4 << 20
+_MOST_BYTES = 1 << 20
 _FORMAT = "%H%x1f%P%x1f%ct%x1f%an%x1f%s%x1e"
 
 

@@ -24,6 +24,7 @@ from warpwatch.report.view import View
 from . import change_groups, evidence_blocks
 
 SHOWN_CHANGES, _SHOWN_COMMITS = 60, 100
+_READ_COMMITS = 10  # whose whole source is read where nobody says which folder is measured
 _NOTABLE = 0.03
 
 
@@ -50,9 +51,8 @@ def finding_page(
     commits = [judgement.commit(name) for name in ordered]
     shown = commits[:_SHOWN_COMMITS]
     sources = view.info(first.series).meaning.sources
-    patches = source_changes(
-        view.repo if common["sourced"] else None, ordered[:_SHOWN_COMMITS], sources
-    )
+    read = ordered[: _SHOWN_COMMITS if sources else _READ_COMMITS]
+    patches = source_changes(view.repo if common["sourced"] else None, read, sources)
     return render(
         "finding.html",
         **common,
