@@ -79,5 +79,5 @@ def test_no_attention_kernel_adds_by_atomics() -> None:
     callers = [name for name, text in sources.items() if "add_to_global(" in text]
     assert callers == adding
     assert len(re.findall(r"(?<!def )\badd_to_global\(", sources[adding[0]])) == 1
-    sums = "sums = torch.empty((all_rows, block_d), dtype=torch.int32"
+    sums = "sums = torch.empty((all_rows, config.columns), dtype=torch.int32"
     assert sums in sources["hopper/backward/launch.py"]

@@ -14,9 +14,11 @@ from typing import Any
 import torch
 
 try:
-    from torch._C._dynamo.guards import TensorGuards
+    from torch._C._dynamo import guards
 except ImportError:  # of another torch
-    TensorGuards = None
+    TensorGuards: Any = None
+else:
+    TensorGuards = getattr(guards, "TensorGuards", None)
 
 # A tensor's address counts modulo this: what a multiprocessor asks memory for at once.
 LINE = 128
@@ -94,7 +96,7 @@ def check_of(tensors: list[torch.Tensor]) -> Callable[..., bool] | None:
     except (TypeError, ValueError, RuntimeError, AttributeError):
         return None
     if len(unique) == len(tensors):
-        return check  # type: ignore[no-any-return]
+        return check
     pairs = [(i, of) for i, of in enumerate(places) if i != of]
     take = operator.itemgetter(*owners)
     single = len(owners) == 1

@@ -108,7 +108,8 @@ class Replayed(torch.autograd.Function):
         node, saved, needs = ctx.node, ctx.saved_tensors, ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():
             return None, None, *node.gradients(needs, saved, grads)
-        return None, None, *serve(*node.backward(needs), (*saved, *grads), {})
+        plans, body = node.backward(needs)
+        return None, None, *serve(plans, body, (*saved, *grads), {})
 
 
 # Without what Function.apply does for the transforms of torch.func: where one is, nothing is

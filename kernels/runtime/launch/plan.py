@@ -255,7 +255,7 @@ def _reserve(
     """Contiguous memory; for torch it is less work where an argument says dtype and device."""
     for number, one in enumerate(recording.arguments()):
         if one.device == device and one.dtype == dtype:
-            return lambda tensors: tensors[number].new_empty(size)  # type: ignore[no-any-return]
+            return lambda tensors: tensors[number].new_empty(size)
     empty = torch.empty
     return lambda tensors: empty(size, dtype=dtype, device=device)
 

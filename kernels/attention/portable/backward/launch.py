@@ -255,7 +255,8 @@ def _run_far(one: _Pass, far: FarRows) -> None:
 
 def _run(one: _Pass) -> None:
     for name in one.plan.launches:
-        _LAUNCHES[name](one)
+        launched = _LAUNCHES[name]
+        launched(one)
 
 
 def _delta(one: _Pass) -> None:
