@@ -77,10 +77,6 @@ class Problem:
         return self.batch, self.heads, *self.lengths
 
     @property
-    def is_empty(self) -> bool:
-        return not (self.q.numel() and self.k.numel() and self.v.numel())
-
-    @property
     def alike(self) -> bool:
         """Whether keys and values have the same columns and scores are only masked: what kernels of
         one architecture take."""
