@@ -16,7 +16,8 @@ from warpwatch.commands.compiled import ranking
 from warpwatch.config import choices, targets
 from warpwatch.instruments.compiled.machine_code import amdgcn
 from warpwatch.instruments.compiled.measure import jobs, origins, reading
-from warpwatch.instruments.compiled.measure.workload import Measurement, measure_call, torch_us
+from warpwatch.instruments.compiled.measure.summary import summarize, torch_us
+from warpwatch.instruments.compiled.measure.workload import Measurement, measure_call
 from warpwatch.instruments.compiled.record.call import record
 from warpwatch.instruments.compiled.record.torch import traffic
 
@@ -88,8 +89,6 @@ def test_the_products_of_torch_take_time() -> None:
 
     # 989 TFLOP/s dense in bf16; its traffic takes a tenth of that.
     assert torch_us(recording.torch_ops, devices.load("h200")) == pytest.approx(139, rel=0.02)
-    from warpwatch.instruments.compiled.measure.workload import summarize
-
     values = summarize(recording, ())
     # The operand, which is one tensor, and the result take 14 us by their traffic.
     assert values["bound_us"] - values["bound_added_us"] == pytest.approx(14, rel=0.02)

@@ -43,7 +43,7 @@ def _method_version() -> str:
         # known, spills and torch's products take time, atomics and search spaces are counted,
         # and numbers stand for search spaces. Values of others that spills or products change
         # have a border of their own (judge/model/bound_terms.py).
-        "2c849c9b869f",
+        "8f1fe302cc4e",
         method.method_hash(*files),
         hashlib.sha256(sheets.encode()).hexdigest()[:12],
     )

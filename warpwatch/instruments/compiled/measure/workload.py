@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from warpwatch import devices
 from warpwatch.config import metrics
 from warpwatch.config.targets import Target
 from warpwatch.instruments.compiled.formats import errors
-from warpwatch.instruments.compiled.formats.recording import (
-    HarnessError,
-    Launch,
-    Recording,
-    TorchOp,
-    Tuned,
-)
+from warpwatch.instruments.compiled.formats.recording import HarnessError, Launch, Recording
+
+from .summary import spaces_of, summarize
 
 if TYPE_CHECKING:
     from warpwatch.workload.base import Workload
-
-    from .reading import Reading
 
 # How the detail begins of what only the user of the harness can mend.
 MISTAKE = "mistake in the workload"
@@ -241,7 +233,7 @@ def _measured(asked: _Asked, recording: Recording) -> Measurement:
                 "recorded": one.recorded,
                 "why": one.why,
             }
-            for one in _spaces(recording)
+            for one in spaces_of(recording)
         ],
         "sources": dict(zip(("own", "imported"), asked.sources(recording.launches), strict=True)),
     }
@@ -274,84 +266,3 @@ def _import_package(workload: Workload) -> str:
     if kernel is None:
         raise _UnavailableError("not applicable", f"{name} has no {workload.kernel}")
     return name
-
-
-def summarize(recording: Recording, readings: tuple[Reading, ...]) -> dict[str, float]:
-    """The metrics of one call. Where a call launches several kernels: sums of what adds up; the
-    worst level of those that multiply matrices; what belongs to one kernel (registers, blocks)
-    from the launch whose bound is longest. A call with failures has only its failures: the rest
-    would look better for what is missing."""
-    if recording.failures:
-        return {"compile_failures": len(recording.failures)}
-    device = devices.load(recording.target.device)
-    moved_us = torch_us(recording.torch_ops, device)
-    values: dict[str, float] = {
-        "compile_failures": 0,
-        "launches": len(recording.launches) + sum(op.launches for op in recording.torch_ops),
-        "copied_bytes": sum(op.copied_bytes for op in recording.torch_ops),
-        "bound_us": sum(one.bound.us for one in readings) + moved_us,
-        "bound_added_us": _added_us(recording.torch_ops, readings, device),
-        "atomics": sum(round(one.bound.atomics) for one in readings),
-        "configurations": sum(len(one.configurations) for one in _spaces(recording)),
-        "search_space": _stands_for((one.kernel, *one.configurations) for one in recording.tuned),
-        "recorded_configuration": _stands_for(
-            (one.kernel, one.recorded) for one in recording.tuned
-        ),
-    }
-    if not readings:
-        return values
-    longest = max(readings, key=lambda one: one.bound.us)
-    kernels = {one.code.hash: one for one in readings}.values()
-    multiplying = [one.code for one in readings if one.multiplies]
-    values |= {
-        "spilled_bytes": sum(one.code.spilled_bytes for one in kernels),
-        "advisories": sum(len(one.code.advisories) for one in kernels),
-        "tensor_core_level": min((code.tensor_level for code in multiplying), default=0),
-        "blocks_in_flight": longest.occupancy.blocks,
-        "registers": longest.code.registers,
-        "shared_bytes": longest.launch.kernel.shared_bytes,
-        "code_bytes": sum(one.code.code_bytes for one in kernels),
-        "compile_seconds": sum(one.launch.kernel.compile_seconds for one in kernels),
-    }
-    if multiplying:
-        values["async_copy_level"] = min(code.async_copy_level for code in multiplying)
-        tensor_us = sum(one.bound.tensor_us for one in readings)
-        active_us = sum(one.bound.active_us for one in readings) + moved_us
-        values["bound_utilization"] = 100 * tensor_us / active_us
-    return values
-
-
-def torch_us(operations: Sequence[TorchOp], device: devices.Device) -> float:
-    """How long torch's own operations take at least: for their traffic, or for their products."""
-    per_us = device.kernel_bandwidth_gbps * 1e3
-    moved = sum(one.bytes_moved for one in operations if not one.flops) / per_us
-    for one in operations:
-        if one.flops:
-            rate = device.flop_per_clock.get(one.dtype) or 2 * device.fp32_fma_per_clock
-            busy = one.flops / (rate * device.kernel_sms * device.clock_ghz * 1e3)
-            moved += max(one.bytes_moved / per_us, busy)
-    return moved
-
-
-def _added_us(
-    operations: Sequence[TorchOp], readings: Sequence[Reading], device: devices.Device
-) -> float:
-    """What of the bound values lack that were read before spills and torch's products took time."""
-    plain = [replace(one, flops=0) for one in operations]
-    units = [one.bound.units_us for one in readings]
-    others = [max(us for unit, us in one.items() if unit != "spills") for one in units]
-    spilled = sum(max(one.values()) - other for one, other in zip(units, others, strict=True))
-    return spilled + torch_us(operations, device) - torch_us(plain, device)
-
-
-def _stands_for(texts: Iterable[tuple[str, ...]]) -> int:
-    """A number that is another one where a text is another: a series holds numbers only."""
-    found = sorted(set(texts))
-    if not found:
-        return 0
-    return int.from_bytes(hashlib.sha256(repr(found).encode()).digest()[:4], "big") or 1
-
-
-def _spaces(recording: Recording) -> list[Tuned]:
-    """The search spaces of the call, each once however often its kernel is launched."""
-    return list({(one.kernel, one.configurations): one for one in recording.tuned}.values())
