@@ -152,16 +152,16 @@ def build(
 
 
 @contextmanager
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def alone(tmp_path_factory: pytest.TempPathFactory, what: str = "images") -> Iterator[None]:
     """One of the processes of a test run at a time: the others find what it has built."""
     until = time.monotonic() + LONGEST_BUILD_S
-    with (tmp_path_factory.getbasetemp().parent / "images.lock").open("w") as file:
+    with (tmp_path_factory.getbasetemp().parent / f"{what}.lock").open("w") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > until:
-                    pytest.fail(f"another process has built images for {LONGEST_BUILD_S} s")
+                    pytest.fail(f"another process has built {what} for {LONGEST_BUILD_S} s")
                 time.sleep(0.1)
             else:
                 break
@@ -255,7 +255,22 @@ def repository(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built_wheel(tmp_path_factory.mktemp("wheel"))
+    """Built once a test run, whichever of its processes asks first."""
+    folder = shared(tmp_path_factory) / "wheel"
+    with alone(tmp_path_factory, "wheel"):
+        if not (folder / "done").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            built_wheel(folder)
+            (folder / "done").touch()
+    (found,) = folder.glob("warpwatch-*.whl")
+    return found
+
+
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a test run that all of its processes see, and no other run."""
+    mine = tmp_path_factory.getbasetemp()
+    return mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
 
 
 def newcomer(home: Path, programs: Path | None = None) -> dict[str, str]:

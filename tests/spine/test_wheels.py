@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.containers.conftest import wheel
 from tests.root import ROOT
+from warpwatch.commands.setup import starter
 from warpwatch.instruments.compiled import METHOD_VERSION
 
+_ = wheel  # a fixture: one build for the whole test run
 LARGEST_MB = 260  # of an environment that reads results and writes reports
 CHECKOUT = ("PYTHONPATH", "WARPWATCH_CONFIG", "VIRTUAL_ENV")
 
@@ -29,20 +32,6 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> subprocess.Complet
         text=True,
         timeout=600,
     )
-
-
-def built(source: Path, folder: Path) -> Path:
-    """The wheel of a source tree; the tree may not be written to, so a copy is built."""
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder]
-    done = run(*command, source, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = folder.glob("*.whl")
-    return wheel
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +59,9 @@ def test_the_wheel_holds_the_harness_and_nothing_of_ours(wheel: Path) -> None:
         f"warpwatch/starter/{path.relative_to(ROOT).as_posix()}"
         for pattern in ("docker/*.Dockerfile", "docker/versions.toml", ".github/workflows/warp*")
         for path in ROOT.glob(pattern)
+        if path.name not in starter.OWN
     ]
+    assert not [name for name in names if name.rpartition("/")[2] in starter.OWN]
     assert sorted(set(needed) - set(names)) == []
 
 
