@@ -83,8 +83,11 @@ def _kvcache(
     queries, too."""
     *queries, heads, head_dim = q.shape
     room = k_cache.shape[1] * (1 if table is None else table.shape[1])
-    told = seqlens is None and named.get("cu_new", dict(enumerate(others)).get(14)) is None
+    given = dict(enumerate(others))
+    told = seqlens is None and named.get("cu_new", given.get(14)) is None
     keys = min(length + added, room) if told else room
+    if named.get("qv", given.get(16)) is not None:  # values are keys, too
+        head_dim += v_cache.shape[3]
     return _forward(math.prod(queries) * heads * keys, head_dim, v_cache.shape[3])
 
 

@@ -20,9 +20,11 @@ from tests.kernels.kvcache_formula import appended, formula
 class Case:
     """``keys`` of each sequence in a cache of ``room`` rows, or with ``page`` in shuffled pages;
     the last ``new`` of them are appended, and of all columns the first ``rotary`` are turned. The
-    cache is of dtype ``fp8``, scaled by "tensor" or "head". With ``queries`` of each sequence these
+    cache is of dtype ``fp8``, scaled by "tensor", "head" or "sequence" and head; with ``all_fp8``
+    so are queries and new keys. With ``queries`` of each sequence these
     are packed, S rows of NaN behind the last. With ``news`` so many of each are appended, packed,
-    too. The first ``leftpad`` of ``keys`` are not its own."""
+    too. The first ``leftpad`` of ``keys`` are not its own. With ``qv`` values are keys, too.
+    Positions are counted from ``turned_from`` on."""
 
     keys: tuple[int, ...] = (70, 1, 0, 33)
     S: int = 1
@@ -50,6 +52,9 @@ class Case:
     leftpad: tuple[int, ...] = ()
     chunk: int | None = None
     news: tuple[int, ...] = ()
+    all_fp8: bool = False
+    qv: bool = False
+    turned_from: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         parts = [self.dtype, "+".join(map(str, self.keys)), f"S{self.S}-H{self.H}-G{self.G}"]
@@ -57,7 +62,9 @@ class Case:
         parts += ["packed" + "+".join(map(str, self.queries))] if self.queries else []
         parts += [name for name in (self.fp8, self.scaled) if name]
         parts += [
-            name for name in ("causal", "rows_elsewhere", "alibi", "sinks") if getattr(self, name)
+            name
+            for name in ("causal", "rows_elsewhere", "alibi", "sinks", "all_fp8", "qv")
+            if getattr(self, name)
         ]
         if self.window != (-1, -1):
             parts.append(f"window{self.window[0]},{self.window[1]}")
@@ -66,7 +73,7 @@ class Case:
             for name in ("page", "splits", "new", "rotary", "chunk")
             if (value := getattr(self, name))
         ]
-        for name in ("leftpad", "news"):
+        for name in ("leftpad", "news", "turned_from"):
             parts += [name + "+".join(map(str, one))] if (one := getattr(self, name)) else []
         return "-".join([*parts, self.view])
 
@@ -84,6 +91,13 @@ class Case:
             q = q[0]
             q[sum(self.queries) :] = float("nan")
         return [q, k, v]
+
+    def queries_of_values(self) -> torch.Tensor:
+        """``qv`` of every query."""
+        q = self.drawn()[0]
+        shape = (*q.shape[:-1], self.DV or self.D)
+        found = strided(shape if q.dim() == 4 else (1, *shape), self.view, q.dtype, 5)
+        return found if q.dim() == 4 else found[0]
 
     def cu_seqlens_q(self) -> torch.Tensor | None:
         return _bounds(self.queries)
@@ -122,15 +136,21 @@ class Case:
 
     def scales(self) -> list[torch.Tensor]:
         """Of keys and of values; they round, and make some values too large."""
-        wide = self.G if self.scaled == "head" else 1
+        wide = {"head": self.G, "sequence": self.G * len(self.keys)}.get(self.scaled, 1)
         made = [(torch.arange(wide) + 1.3) * 0.01, (torch.arange(wide) + 0.7) * 0.003]
+        if self.scaled == "sequence":  # heads lie apart
+            return [one.view(self.G, -1).T for one in made]
         return made if self.scaled == "head" else [one[0] for one in made]
+
+    def q_scale(self) -> torch.Tensor:
+        """Of queries in fp8: they fill its range."""
+        return 0.01 * (1.0 + self.scales()[0])
 
     def stored(self, rows: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         """As an fp8 cache has them."""
         kind = getattr(torch, self.fp8)
         if self.scaled:
-            rows = rows.float() / (scale[:, None] if scale.dim() else scale)
+            rows = rows.float() / by_heads(scale)
         most = torch.finfo(kind).max
         return rows.float().clamp(-most, most).to(kind)
 
@@ -141,9 +161,10 @@ class Case:
         own = self.own(before=True)
         for b, j in enumerate(own):
             _bits(kept)[b, j] = _bits(rows)[b, j]
-        if self.rows_elsewhere:
+        if self.rows_elsewhere and not self.page:
             order = torch.tensor([2 * b + 1 for b in range(len(self.keys))][::-1])
-            room = torch.full((2 * len(self.keys), *rows.shape[1:]), float("nan"), dtype=rows.dtype)
+            shape = (2 * len(self.keys), *rows.shape[1:])
+            room = torch.full(shape, float("nan")).to(rows.dtype)
             _bits(room)[order] = _bits(kept)
             return room, order.to(torch.int32)
         if not self.page:
@@ -267,6 +288,50 @@ CASES = [
 ]
 
 
+# Values that are keys, too, and are wider than these; pages of any row of a table; all in fp8.
+SERVED = [
+    Case(qv=True, D=16, DV=512, H=4, G=1, S=3, causal=True, keys=(70, 3), splits=2),
+    Case(qv=True, D=64, DV=300, H=2, G=1, keys=(40, 0, 9), dtype="bfloat16", page=16),
+    Case(qv=True, D=8, DV=16, S=2, window=(20, 0), dtype="float32", keys=(70, 9), softcap=3.0),
+    Case(
+        qv=True, D=16, DV=32, queries=(3, 1, 9), keys=(40, 1, 33), causal=True, page=1, alibi=True
+    ),
+    Case(D=32, DV=512, H=8, G=1, S=8, keys=(40,), room=40, dtype="bfloat16"),
+    Case(D=16, page=16, rows_elsewhere=True, S=2, causal=True, keys=(70, 3, 0)),
+    Case(D=16, page=7, rows_elsewhere=True, new=2, rotary=16, keys=(40, 9), queries=(2, 3)),
+    Case(D=16, new=3, S=3, rotary=8, keys=(40, 9), turned_from=(2, 70), causal=True),
+    Case(D=16, news=(3, 1), queries=(4, 1), rotary=16, keys=(40, 9), turned_from=(50, 0), page=16),
+    Case(D=16, fp8="float8_e4m3fn", scaled="sequence", new=1, keys=(40, 9, 1), S=2, splits=2),
+    Case(D=16, fp8="float8_e4m3fn", scaled="sequence", news=(3, 1), keys=(40, 9), rotary=16, S=2),
+    Case(
+        D=16, fp8="float8_e4m3fn", scaled="sequence", all_fp8=True, keys=(70, 9), S=3, causal=True
+    ),
+    Case(
+        D=16,
+        fp8="float8_e4m3fnuz",
+        scaled="head",
+        all_fp8=True,
+        keys=(40, 9),
+        new=2,
+        page=16,
+        rows_elsewhere=True,
+        splits=2,
+    ),
+    Case(
+        D=16,
+        dtype="bfloat16",
+        fp8="float8_e4m3fn",
+        scaled="tensor",
+        all_fp8=True,
+        keys=(40, 9),
+        queries=(2, 5),
+        news=(2, 5),
+        rotary=16,
+        causal=True,
+    ),
+]
+
+
 # In 16 bits and of few parts: tiles of these can lie either way.
 EITHER_WAY = [
     Case(dtype="bfloat16", D=32, S=2, causal=True, sinks=True, alibi=True, page=16),
@@ -278,6 +343,11 @@ EITHER_WAY = [
 ]
 
 
+def by_heads(scale: torch.Tensor) -> torch.Tensor:
+    """As (batch, rows, heads, dim) is to be multiplied by it."""
+    return scale[:, None, :, None] if scale.dim() == 2 else scale[:, None] if scale.dim() else scale
+
+
 def _bounds(lengths: tuple[int, ...]) -> torch.Tensor | None:
     """Where packed sequences begin and end."""
     return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32) if lengths else None
@@ -286,6 +356,10 @@ def _bounds(lengths: tuple[int, ...]) -> torch.Tensor | None:
 def _bits(one: torch.Tensor) -> torch.Tensor:
     """Values of 8 bits as torch can index them on every device."""
     return one.view(torch.uint8) if one.element_size() == 1 else one
+
+
+def _dequantised(case: Case, rows: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return rows.float() * (by_heads(scale) if case.scaled else 1.0)
 
 
 def run(case: Case) -> list[Errors]:
@@ -299,18 +373,38 @@ def run(case: Case) -> list[Errors]:
     (k_cache, places), (v_cache, _) = (case.cache(one, seed) for seed, one in enumerate(before))
     options = case.extras()
     added = case.added()
+    rows_of_cache = places if case.rows_elsewhere else None
+    if case.page and case.rows_elsewhere:
+        assert places is not None
+        rows_of_cache = torch.arange(1, 2 * len(case.keys), 2, dtype=torch.int32).flip(0)
+        table = torch.full((2 * len(case.keys), places.shape[1]), 1 << 30, dtype=torch.int32)
+        table[rows_of_cache.long()] = places
+        places = table
     if case.new or case.news:
         for name, one in (("k", k), ("v", v)):
-            each = [one[b, rows] for b, rows in enumerate(added)]
-            behind = torch.full_like(one[0, :2], float("nan"))
+            if case.all_fp8:
+                one = before[0 if name == "k" else 1]
+            each = [_bits(one)[b, rows].view(one.dtype) for b, rows in enumerate(added)]
+            behind = torch.full(one[0, :2].shape, float("nan")).to(one.dtype)
             options[name] = torch.cat([*each, behind]) if case.news else torch.stack(each)
     if case.rotary:
         options["rotary_cos"], options["rotary_sin"] = case.angles()
         options["rotary_interleaved"] = case.interleaved
     if case.scaled:
         options["k_scale"], options["v_scale"] = scales
+    if case.qv:
+        options["qv"] = case.queries_of_values()
+    if case.turned_from:
+        options["rotary_seqlens"] = torch.tensor(case.turned_from, dtype=torch.int32)
+    given = q
+    if case.all_fp8:
+        given, options["q_scale"] = q.to(getattr(torch, case.fp8)), case.q_scale()
+        factor = by_heads(case.q_scale())
+        if factor.dim() > 1:
+            factor = factor.repeat_interleave(case.H // case.G, -2)
+        q = (given.double() * factor).float()
     got = kernels.flash_attention_kvcache(
-        q,
+        given,
         k_cache,
         v_cache,
         cache_seqlens=torch.tensor([one.start for one in added], dtype=torch.int32),
@@ -318,7 +412,7 @@ def run(case: Case) -> list[Errors]:
         cu_seqlens_q=case.cu_seqlens_q(),
         max_seqlen_q=max(case.queries) if case.queries else None,
         cu_seqlens_k_new=_bounds(case.news),
-        cache_batch_idx=places if case.rows_elsewhere else None,
+        cache_batch_idx=rows_of_cache,
         cache_leftpad=torch.tensor(case.leftpad, dtype=torch.int32) if case.leftpad else None,
         causal=case.causal,
         window_size=case.window,
@@ -328,13 +422,17 @@ def run(case: Case) -> list[Errors]:
         **options,
     )
     # An fp8 cache rounds once: what is written is turned in fp32.
+    if case.all_fp8:  # new keys come in fp8
+        k, v = (_dequantised(case, *each) for each in zip(before, scales, strict=True))
     plain_q, plain_k = appended(case, q, k.float() if case.fp8 else k)
     true_q, true_k = appended(case, q.double(), k.double())
+    if case.all_fp8:
+        plain_q, q = plain_q.bfloat16(), q.bfloat16()
     after: Any = (plain_k, v)
     true = (true_k, v.double())
     if case.fp8:
         after = [case.stored(*each) for each in zip(after, scales, strict=True)]
-        factors = [one[:, None] if one.dim() else one for one in scales] if case.scaled else [1, 1]
+        factors = [by_heads(one) for one in scales] if case.scaled else [1, 1]
         true = tuple(one.double() * factor for one, factor in zip(after, factors, strict=True))
     # What was there, the new rows, and NaN as before everywhere else.
     firsts = tuple(one.start for one in case.own(before=True))

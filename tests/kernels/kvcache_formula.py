@@ -26,7 +26,11 @@ def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tenso
             one[b, own.start : n].to(kind).transpose(0, 1).repeat_interleave(case.H // case.G, 0)
             for one in (k, v)
         )
-        scores = (rows @ keys.transpose(1, 2)).to(wide) / math.sqrt(case.D)
+        scores = (rows @ keys.transpose(1, 2)).to(wide)
+        if case.qv:
+            more = case.of_each(case.queries_of_values())[b].to(kind).transpose(0, 1)
+            scores = scores + (more @ values.transpose(1, 2)).to(wide)
+        scores = scores / math.sqrt(case.D + (case.DV or case.D) * case.qv)
         if case.softcap:
             scores = case.softcap * torch.tanh(scores / case.softcap)
         after = torch.tensor(own) - torch.arange(S)[:, None] - (n - S)
@@ -73,6 +77,7 @@ def appended(case: Case, q: Any, k: Any) -> tuple[torch.Tensor, torch.Tensor]:
     q, k = q.clone(), k.clone()
     each = case.causal or case.window != (-1, -1) or case.chunk is not None
     for b, (queries, rows) in enumerate(zip(case.of_each(q), case.added(), strict=True)):
-        queries.copy_(turned(case, queries, rows.start + torch.arange(len(queries)) * each))
-        k[b, rows] = turned(case, k[b, rows], torch.tensor(rows, dtype=torch.int64))
+        first = case.turned_from[b] if case.turned_from else rows.start
+        queries.copy_(turned(case, queries, first + torch.arange(len(queries)) * each))
+        k[b, rows] = turned(case, k[b, rows], first + torch.arange(len(rows)))
     return q, k

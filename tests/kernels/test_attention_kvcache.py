@@ -14,13 +14,20 @@ from kernels.attention.decode.combine import cut
 from kernels.attention.decode.tuning import alone, choose, choose_splits
 from kernels.runtime.targets import Target
 from tests.kernels.interpreted import Worker
-from tests.kernels.kvcache_cases import CASES, EITHER_WAY, Case, run
+from tests.kernels.kvcache_cases import CASES, EITHER_WAY, SERVED, Case, run
 
 NO_RESERVE = 0x4000  # Linux's MAP_NORESERVE, which Python names from 3.13 on
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_outputs_match_fp64(interpreter: Worker, case: Case) -> None:
+    interpreter.check(run, case, names=("out", "lse"), draws=4 if case.dtype == "float32" else 1)
+
+
+@pytest.mark.parametrize("case", SERVED, ids=str)
+def test_so_do_those_of_mla_pages_of_a_row_and_queries_in_fp8(
+    interpreter: Worker, case: Case
+) -> None:
     interpreter.check(run, case, names=("out", "lse"), draws=4 if case.dtype == "float32" else 1)
 
 

@@ -217,10 +217,55 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^block_table: expected 2 dim.*max_pages.*got 1",
     ),
-    "kvcache-rows-and-pages": (
-        lambda: decode(k=PAGES, v=PAGES, block_table=TABLE, cache_batch_idx=LENGTHS),
+    "kvcache-no-pages": (
+        lambda: decode(k=PAGES, v=PAGES, block_table=TABLE[:0], cache_batch_idx=LENGTHS),
         ValueError,
-        r"^cache_batch_idx: expected None with block_table",
+        r"^block_table: expected a row of pages at least, got none; layout is",
+    ),
+    "kvcache-q-scale": (
+        lambda: decode(k=K.to(FP8), v=K.to(FP8), q_scale=torch.ones(2)),
+        ValueError,
+        r"^q_scale: expected None unless q is float8.*and q is float16; multiply q by it",
+    ),
+    "kvcache-q-in-fp8": (
+        lambda: decode(q=Q.to(FP8)),
+        ValueError,
+        r"^q: expected the dtype of k_cache, which is float16, got float8_e4m3fn; multiply it by",
+    ),
+    "kvcache-q-scale-shape": (
+        lambda: decode(q=Q.to(FP8), k=K.to(FP8), v=K.to(FP8), q_scale=torch.ones(2, 4)),
+        ValueError,
+        r"^q_scale: expected a float32 tensor of shape \(\), \(2,\) or \(2, 2\).*\(2, 4\)",
+    ),
+    "kvcache-new-in-16-bits": (
+        lambda: decode(q=Q.to(FP8), k=K.to(FP8), v=K.to(FP8), k_new=K, v_new=K, cache_seqlens=3),
+        ValueError,
+        r"^k: expected dtype torch.float8_e4m3fn as q has, got torch.float16; divide it by a scale",
+    ),
+    "kvcache-qv-shape": (
+        lambda: decode(qv=Q[..., :9]),
+        ValueError,
+        r"^qv: expected shape \(2, 8, 4, 64\), that of q with the head dim of v_cache, got \(2,",
+    ),
+    "kvcache-qv-dtype": (
+        lambda: decode(qv=Q.bfloat16()),
+        ValueError,
+        r"^qv: expected dtype torch.float16 as q has, got torch.bfloat16; convert",
+    ),
+    "kvcache-qv-fp8": (
+        lambda: decode(k=K.to(FP8), v=K.to(FP8), qv=Q),
+        NotImplementedError,
+        r"^qv: expected None with an fp8 cache, got a tensor; keep the caches in 16 bits",
+    ),
+    "kvcache-wide-values": (
+        lambda: decode(v=K.new_empty(2, 8, 2, 520)),
+        ValueError,
+        r"^v_cache: expected head_dim 1 to 512, got 520",
+    ),
+    "kvcache-rotary-lengths": (
+        lambda: decode(rotary_seqlens=LENGTHS[:1]),
+        ValueError,
+        r"^rotary_seqlens: expected 2 entries as q has sequences, got 1",
     ),
     "kvcache-splits": (
         lambda: decode(num_splits=-1),
@@ -270,7 +315,7 @@ MISTAKES: dict[str, Mistake] = {
     "kvcache-scale-shape": (
         lambda: decode(k=K.to(FP8), v=K.to(FP8), v_scale=torch.ones(4)),
         ValueError,
-        r"^v_scale: expected a float32 tensor of shape \(\) or \(2,\).*got float32.*\(4,\)",
+        r"^v_scale: expected a float32 tensor of shape \(\), \(2,\) or \(2, 2\).*float32.*\(4,\)",
     ),
     "kvcache-e5m2": (
         lambda: decode(k=K.to(torch.float8_e5m2), v=K.to(torch.float8_e5m2)),

@@ -16,10 +16,10 @@ MOST_ROWS = 128
 class Strides(NamedTuple):
     """Of (batch, rows, heads, dim), as ``stride()`` has them; one argument of a kernel."""
 
-    batch: Any
-    row: Any
-    head: Any
-    column: Any
+    batch: Any = None
+    row: Any = None
+    head: Any = None
+    column: Any = None
 
 
 class HeadStrides(NamedTuple):

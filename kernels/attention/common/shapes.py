@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from kernels.runtime import checks
+from kernels.runtime import checks, targets
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MAX_HEAD_DIM = 256
+MAX_HEAD_DIM_V = 512
 # A window that reaches further hides nothing: sums with it stay within 32 bits.
 FARTHEST = 1 << 30
 
@@ -43,6 +44,7 @@ def check(
     layout: str,
     head_axis: int,
     dtypes: tuple[torch.dtype, ...] = DTYPES,
+    most_v: int = MAX_HEAD_DIM,
 ) -> None:
     for name, value in zip(names, (q, k, v), strict=True):
         checks.tensor(name, value, rank=4, layout=layout)
@@ -62,8 +64,8 @@ def check(
             f"{v_name}: expected shape {(*k.shape[:3], v.shape[3])} as {k_name} has, got "
             f"{tuple(v.shape)}"
         )
-    if not 1 <= v.shape[3] <= MAX_HEAD_DIM:
-        raise ValueError(f"{v_name}: expected head_dim 1 to {MAX_HEAD_DIM}, got {v.shape[3]}")
+    if not 1 <= v.shape[3] <= most_v:
+        raise ValueError(f"{v_name}: expected head_dim 1 to {most_v}, got {v.shape[3]}")
     heads, kv_heads = q.shape[head_axis], k.shape[head_axis]
     if kv_heads == 0:
         raise ValueError(f"{k_name}: expected at least one head, got 0; layout is {layout}")
@@ -96,3 +98,23 @@ def longest(name: str, value: Any) -> int:
             "once, where the lengths are made, is enough"
         )
     return found
+
+
+def check_longest(**longest: tuple[torch.Tensor | None, torch.Tensor | None, int]) -> None:
+    """Of packed sequences, (where they begin, how many rows are used, the longest): refuse one that
+    is too small, whose rows would be left unwritten. In the interpreter alone, where to read the
+    lengths waits for no device."""
+    if torch.compiler.is_compiling() or not targets.interpreting():
+        return
+    for name, (starts, used, most) in longest.items():
+        if starts is None or type(starts) is not torch.Tensor or starts.device.type != "cpu":
+            continue
+        lengths = starts.diff()
+        if used is not None:
+            lengths = lengths.minimum(used)
+        found = int(lengths.max()) if lengths.numel() else 0
+        if found > most:
+            raise ValueError(
+                f"{name}: expected the longest sequence, {found} rows, or more, got {most}; rows "
+                "beyond it would be left unwritten"
+            )

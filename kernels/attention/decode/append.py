@@ -14,7 +14,7 @@ from kernels.attention.common.numerics.e4m3 import narrowed
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
-from .cache import Cache, keys_in_cache, owners
+from .cache import Cache, head_scale, keys_in_cache, owners, row_in_cache
 from .rotary import AngleStrides, Rotary, load_rotated
 
 ROWS = 16
@@ -32,6 +32,7 @@ def kvcache_append(
     v_scale,
     cos,
     sin,
+    turned_from,
     seqlens,
     batch_idx,
     table,
@@ -44,9 +45,10 @@ def kvcache_append(
     stride_l,
     stride_i,
     table_strides,
-    stride_k_scale,
-    stride_v_scale,
+    k_scale_strides,
+    v_scale_strides,
     angle_strides,
+    positions,
     kv_heads,
     tokens,
     batch,
@@ -92,18 +94,16 @@ def kvcache_append(
     o_key = keys_in_cache(seqlens, length, stride_l, i_owner, capacity) + o_new
     in_rows = in_rows & (o_key < capacity)
 
+    i_cache = row_in_cache(batch_idx, stride_i, i_owner)
     if table is not None:
         p_page = (
             table
-            + i_owner.to(tl.int64) * table_strides.row
+            + i_cache.to(tl.int64) * table_strides.row
             + o_key // page_size * table_strides.column
         )
         o_block = tl.load(p_page, mask=in_rows, other=0).to(tl.int64)
         o_place = o_key % page_size
     else:
-        i_cache = i_owner
-        if batch_idx is not None:
-            i_cache = tl.load(batch_idx + i_owner.to(tl.int64) * stride_i)
         o_block = i_cache.to(tl.int64)
         o_place = o_key
 
@@ -113,8 +113,12 @@ def kvcache_append(
     # [BLOCK_R, BLOCK_D]
     mask = in_rows[:, None] & (o_d < HEAD_DIM)[None, :]
     if ROTARY:
+        o_position = o_key
+        if turned_from is not None:
+            o_position = tl.maximum(tl.load(turned_from + i_owner), 0) + o_new
+            o_position = tl.minimum(o_position, positions - 1)
         b_k = load_rotated(
-            rows, o_key, in_rows, cos, sin, k_strides.column, angle_strides, HEAD_DIM, BLOCK_D,
+            rows, o_position, in_rows, cos, sin, k_strides.column, angle_strides, HEAD_DIM, BLOCK_D,
             ROTARY, INTERLEAVED,
         )  # fmt: skip
     else:
@@ -123,7 +127,7 @@ def kvcache_append(
     p_k += o_head * k_cache_strides.head
     p_k = p_k[:, None] + o_d[None, :] * k_cache_strides.column
     if FP8 != "":
-        b_k = quantised(b_k, k_scale, o_head, stride_k_scale, FP8)
+        b_k = quantised(b_k, k_scale, i_owner, o_head, k_scale_strides, FP8)
     tl.store(p_k, b_k.to(k_cache.dtype.element_ty), mask=mask)
 
     o_dv = tl.arange(0, BLOCK_DV)
@@ -134,16 +138,16 @@ def kvcache_append(
     p_v = v_cache + o_block * v_cache_strides.batch + o_place * v_cache_strides.row
     p_v += o_head * v_cache_strides.head
     if FP8 != "":
-        b_v = quantised(b_v, v_scale, o_head, stride_v_scale, FP8)
+        b_v = quantised(b_v, v_scale, i_owner, o_head, v_scale_strides, FP8)
     tl.store(p_v[:, None] + o_dv[None, :] * v_cache_strides.column, b_v, mask=mask)
 
 
 @triton.jit
-def quantised(b_x, scale, o_head, stride_scale, FP8: tl.constexpr):
-    """e4m3 bits of rows of the heads ``o_head``."""
+def quantised(b_x, scale, i_b, o_head, strides, FP8: tl.constexpr):
+    """e4m3 bits of rows of the heads ``o_head`` of sequence ``i_b``, or of one a row."""
     b_x = b_x.to(tl.float32)
     if scale is not None:
-        b_scale = tl.load(scale + o_head * stride_scale)
+        b_scale = head_scale(scale, i_b, o_head, strides)
         # Whatever is stored is read as 0 where it is 0, but for the NaN that 0 / 0 would be.
         b_x = b_x / tl.where(b_scale == 0.0, 1.0, b_scale)[:, None]
     return narrowed(b_x, FP8 == "fnuz")
@@ -170,6 +174,7 @@ def launch(
             cache.k_scale,
             cache.v_scale,
             *(rotary.tables if rotary else (None, None)),
+            rotary.first if rotary else None,
             cache.seqlens,
             cache.batch_idx,
             cache.table,
@@ -182,6 +187,7 @@ def launch(
             *cache.strides,
             *cache.scale_strides,
             rotary.strides if rotary else AngleStrides(),
+            None if rotary is None or rotary.first is None else rotary.positions,
             kv_heads,
             tokens,
             None if cu_new is None else cu_new.numel() - 1,

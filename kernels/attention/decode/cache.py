@@ -10,6 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.attention.common.addressing import HeadStrides
+
 
 class TableStrides(NamedTuple):
     """Of the table of pages: from a sequence to the next, and from a page."""
@@ -21,9 +23,9 @@ class TableStrides(NamedTuple):
 @dataclass(frozen=True)
 class Cache:
     """``seqlens`` keys (on the device), or ``length`` of each sequence, in the row ``batch_idx`` of
-    the cache or in the pages ``table`` names. What is stored is the value divided by its scale,
-    fp32 () or (kv_heads,); none where the cache is not fp8. The first ``leftpad`` of the keys, on
-    the device, are no sequence's."""
+    the cache, or in the pages that this row of ``table`` names. What is stored is the value divided
+    by its scale, fp32 (), (kv_heads,) or (batch, kv_heads); none where the cache is not fp8. The
+    first ``leftpad`` of the keys, on the device, are no sequence's."""
 
     k: torch.Tensor
     v: torch.Tensor
@@ -80,11 +82,16 @@ class Cache:
         return None if self.leftpad is None else self.leftpad.stride(0)
 
     @property
-    def scale_strides(self) -> tuple[int | None, ...]:
-        return tuple(
-            None if one is None else one.stride(0) if one.numel() > 1 else 0
-            for one in (self.k_scale, self.v_scale)
-        )
+    def scale_strides(self) -> tuple[HeadStrides, HeadStrides]:
+        """Of keys and of values; no stride of the batch where all sequences share them."""
+        return _scale_strides(self.k_scale), _scale_strides(self.v_scale)
+
+
+def _scale_strides(scale: torch.Tensor | None) -> HeadStrides:
+    if scale is None:
+        return HeadStrides(None, None)
+    by_batch = scale.stride(0) if scale.dim() == 2 else None
+    return HeadStrides(by_batch, scale.stride(-1) if scale.numel() > 1 else 0)
 
 
 @triton.jit
@@ -94,6 +101,23 @@ def keys_in_cache(seqlens, length, stride_l, i_b, capacity):
         length = tl.load(seqlens + i_b.to(tl.int64) * stride_l)
     # A length that does not fit must not lead outside the cache.
     return tl.minimum(tl.maximum(length, 0), capacity)
+
+
+@triton.jit
+def row_in_cache(batch_idx, stride_i, i_b):
+    """Of the cache, or of its table of pages: the row of sequence ``i_b``."""
+    if batch_idx is not None:
+        i_b = tl.load(batch_idx + tl.cast(i_b, tl.int64) * stride_i)
+    return i_b
+
+
+@triton.jit
+def head_scale(scale, i_b, i_kv, strides):
+    """Of one key head of sequence ``i_b``, which may be a block of both; strides as ``Cache`` has
+    them."""
+    if strides.batch is not None:
+        scale += tl.cast(i_b, tl.int64) * strides.batch
+    return tl.load(scale + i_kv * strides.head)
 
 
 @triton.jit

@@ -20,12 +20,14 @@ from kernels.device.products import add_product, loaded_as_fp32, sum_type
 from .cache import (
     added_to,
     chunk_of,
+    head_scale,
     keys_before,
     keys_in_cache,
     lead,
     pages,
     parts_of,
     queries_of,
+    row_in_cache,
     row_of,
     trail,
 )
@@ -36,6 +38,7 @@ from .rotary import load_rotated
 @triton.jit(do_not_specialize=["length", "added"])
 def attention_kvcache(
     q,
+    qv,
     k,
     v,
     out,
@@ -48,6 +51,7 @@ def attention_kvcache(
     sinks,
     cos,
     sin,
+    turned_from,
     seqlens,
     leftpad,
     batch_idx,
@@ -57,14 +61,15 @@ def attention_kvcache(
     length,
     added,
     q_strides,
+    qv_strides,
     k_strides,
     v_strides,
     out_strides,
     stride_l,
     stride_i,
     table_strides,
-    stride_k_scale,
-    stride_v_scale,
+    k_scale_strides,
+    v_scale_strides,
     stride_pad,
     slope_strides,
     angle_strides,
@@ -109,7 +114,8 @@ def attention_kvcache(
     the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then sum), else to out and lse.
     NATURAL: powers of e, else of 2, with log2(e) in ``scale`` and ``softcap``. ``added`` of the
     keys came with this call, or with ``cu_new`` a number of each sequence's own, behind the
-    ``length`` others: queries are turned to the positions from there on. With ``leftpad`` the first
+    ``length`` others: queries are turned to the positions from there on, or from ``turned_from`` of
+    the sequence. With ``qv`` a score is q k + qv v. With ``leftpad`` the first
     so many keys of a sequence are not its own, and are counted all the same. ``softcap`` and
     ``slopes`` as in common/scores.py, or None; the sink of a head is with the first part of its
     keys. FP8 says how the cache is read (e4m3.way); it holds keys and values divided by their
@@ -121,6 +127,8 @@ def attention_kvcache(
     """
     if FAR:
         q_strides = wide_columns(q_strides)
+        if qv is not None:
+            qv_strides = wide_columns(qv_strides)
         k_strides, v_strides = wide_rows(k_strides), wide_rows(v_strides)
     if AFTER:
         gdc_wait()
@@ -180,7 +188,8 @@ def attention_kvcache(
     q += row_of(cu_q, i_b, o_first_q, q_strides)
     o_q = o_token.to(tl.int64) * q_strides.row + o_head.to(tl.int64) * q_strides.head
     if ROTARY:
-        o_position = n_before + tl.zeros([BLOCK_M], dtype=tl.int32)
+        first = n_before if turned_from is None else tl.maximum(tl.load(turned_from + i_b), 0)
+        o_position = first + tl.zeros([BLOCK_M], dtype=tl.int32)
         if CAUSAL or left is not None or chunk is not None:
             o_position += o_token
         o_position = tl.minimum(o_position, positions - 1).to(tl.int64)
@@ -195,19 +204,26 @@ def attention_kvcache(
             other=0.0,
         )
 
+    if qv is not None:
+        qv += row_of(cu_q, i_b, o_first_q, qv_strides)
+        o_qv = o_token.to(tl.int64) * qv_strides.row + o_head.to(tl.int64) * qv_strides.head
+        # [BLOCK_M, BLOCK_DV]
+        b_qv = tl.load(
+            qv + o_qv[:, None] + o_dv[None, :] * qv_strides.column,
+            mask=in_m[:, None] & in_dv[None, :],
+            other=0.0,
+        )
     k += i_kv.to(tl.int64) * k_strides.head
     v += i_kv.to(tl.int64) * v_strides.head
+    i_cache = row_in_cache(batch_idx, stride_i, i_b)
     if table is not None:
-        table += i_b.to(tl.int64) * table_strides.row
+        table += i_cache.to(tl.int64) * table_strides.row
     else:
-        i_cache = i_b
-        if batch_idx is not None:
-            i_cache = tl.load(batch_idx + i_b.to(tl.int64) * stride_i)
         k += i_cache.to(tl.int64) * k_strides.batch
         v += i_cache.to(tl.int64) * v_strides.batch
 
     if k_scale is not None:
-        scale *= tl.load(k_scale + i_kv * stride_k_scale)
+        scale *= head_scale(k_scale, i_b, i_kv, k_scale_strides)
     if FP8 != "" and b_q.dtype == tl.bfloat16:
         # e4m3 is widened to fp16 by one instruction for two values, to bf16 by many.
         b_q, b_size = in_fp16(b_q)
@@ -239,11 +255,11 @@ def attention_kvcache(
         b_sum = tl.where(i_s == 0, 1.0, b_sum)
     if TURNED:
         # Keys lie in different warps: their weights are added up behind the loop.
-        first = (o_n == 0)[:, None]
+        on_top = (o_n == 0)[:, None]
         if sinks is not None:
             # The loop multiplies what a sink of +inf has by infinity: 0 would become NaN.
-            first = first | (b_max == float("inf"))[None, :]
-        b_sums = tl.where(first, b_sum[None, :], 0.0)
+            on_top = on_top | (b_max == float("inf"))[None, :]
+        b_sums = tl.where(on_top, b_sum[None, :], 0.0)
         b_out = tl.zeros([BLOCK_DV // COLUMNS, BLOCK_M], dtype=sum_type(b_q.dtype))
         b_out_odd = b_out
     else:
@@ -294,6 +310,14 @@ def attention_kvcache(
             b_k = loaded_as_fp32(b_k)
         # [BLOCK_M, BLOCK_N], or TURNED
         b_s = head_product(b_k, b_q) if TURNED else head_product(b_q, b_k)
+        if qv is not None:
+            # Not TURNED: the values of a tile of keys are its rows.
+            b_v = tl.load(
+                v_block + (o_v[:, None] + o_vd[None, :] * v_strides.column),
+                mask=in_n[:, None] & in_vd[None, :],
+                other=0.0,
+            )
+            b_s += head_product(b_qv, b_v)
         if PAIRS:
             b_s = add_product(b_s, b_k_odd, b_q_odd.T)
         if softcap is not None:
@@ -328,11 +352,12 @@ def attention_kvcache(
         b_out = b_out * lead(b_alpha.to(b_out.dtype), TURNED)
         b_max = b_max_new
         # [BLOCK_N, BLOCK_DV], or TURNED
-        b_v = tl.load(
-            v_block + (lead(o_v, TURNED) + trail(o_vd, TURNED) * v_strides.column),
-            mask=lead(in_n, TURNED) & trail(in_vd, TURNED),
-            other=0.0,
-        )
+        if qv is None:
+            b_v = tl.load(
+                v_block + (lead(o_v, TURNED) + trail(o_vd, TURNED) * v_strides.column),
+                mask=lead(in_n, TURNED) & trail(in_vd, TURNED),
+                other=0.0,
+            )
         if PAIRS:
             b_v, b_v_odd = both_widened(b_v, FP8)
             b_out_odd = b_out_odd * b_alpha[None, :]
@@ -356,7 +381,7 @@ def attention_kvcache(
         b_out = tl.permute(tl.join(b_out, b_out_odd), 0, 2, 1)  # [BLOCK_DV / 2, 2, BLOCK_M]
         b_out = tl.reshape(b_out, [BLOCK_DV, BLOCK_M])
     if v_scale is not None:
-        b_out *= tl.load(v_scale + i_kv * stride_v_scale)
+        b_out *= head_scale(v_scale, i_b, i_kv, v_scale_strides)
     mask = lead(in_m, TURNED) & trail(in_dv, TURNED)
     if part is not None:
         if cu_q is not None:

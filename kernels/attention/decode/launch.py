@@ -42,6 +42,7 @@ class Decoding:
     max_q: int = 0
     cu_new: torch.Tensor | None = None
     chunk: int | None = None
+    qv: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ def _cut(q: torch.Tensor, cache: Cache, asked: Decoding, target: Target, many: i
     in_pairs = way != "" and cache.has_pairs
     widest = max(head_dim, head_dim_v)
     config = choose(target, widest, q.dtype, rows, way != "", in_pairs, tokens is not None)
+    if asked.qv is not None:
+        config = replace(config, turned=False)
     if target.has_wgmma and copied_ahead(cache.v) and not copied_ahead(cache.k):
         # Keys through registers beside values copied ahead: ptxas 12.8 (triton 3.6 and 3.7)
         # takes half of the keys' addresses from what nothing wrote (configs.columns).
@@ -111,8 +114,8 @@ def _cut(q: torch.Tensor, cache: Cache, asked: Decoding, target: Target, many: i
 def launch(
     q: torch.Tensor, cache: Cache, out: torch.Tensor, lse: torch.Tensor, asked: Decoding
 ) -> None:
-    """Fill ``out`` and ``lse`` for checked arguments. Of packed queries q and out are (1, tokens,
-    ...), lse is (heads, tokens)."""
+    """Fill ``out`` and ``lse`` for checked arguments. Of packed queries q, ``asked.qv`` and
+    out are (1, tokens, ...), lse is (heads, tokens)."""
     group = q.shape[2] // cache.k.shape[2]
     with targets.on_device_of(q, "q"):
         target, many = targets.current(), targets.multiprocessors()
@@ -152,21 +155,19 @@ def _attend(
     stats: torch.Tensor | None,
 ) -> None:
     heads, head_dim = q.shape[2:]
-    head_dim_v, target, rotary, config = (
-        cache.v.shape[3],
-        targets.current(),
-        asked.rotary,
-        cut.config,
-    )
+    head_dim_v, target = cache.v.shape[3], targets.current()
+    rotary, config, slopes, qv = asked.rotary, cut.config, asked.slopes, asked.qv
     natural = q.dtype == torch.float32
     unit = 1.0 if natural else LOG2_E
     k, v = cache.bits if cut.way in ("fn", "fnuz") else (cache.k, cache.v)
     k, v = cache.pairs if cut.in_pairs else (k, v)
     block_d, block_dv = columns(target, q.dtype, head_dim, head_dim_v)
-    slopes = asked.slopes
+    far = any(spans(one, config.block_n) for one in (k, v))
+    far = far or any(spans(one, 0) for one in (q, qv) if one is not None)
     after = bool(asked.added) and target.overlaps_launches
     noted(attention_kvcache, (cut.blocks * cut.num_splits * cut.tiles,))(
         q,
+        qv,
         k,
         v,
         out,
@@ -177,7 +178,7 @@ def _attend(
         cache.v_scale,
         slopes,
         asked.sinks,
-        *(rotary.tables if rotary else (None, None)),
+        *((*rotary.tables, rotary.first) if rotary else (None, None, None)),
         cache.seqlens,
         cache.leftpad,
         cache.batch_idx,
@@ -186,7 +187,7 @@ def _attend(
         asked.cu_new,
         cache.length,
         asked.added,
-        *(Strides(*one.stride()) for one in (q, k, v, out)),
+        *(Strides() if one is None else Strides(*one.stride()) for one in (q, qv, k, v, out)),
         *(*cache.strides, *cache.scale_strides, cache.pad_stride),
         HeadStrides(*((None, None) if slopes is None else slopes.stride())),
         *((rotary.strides, rotary.positions) if rotary else (AngleStrides(), None)),
@@ -217,7 +218,7 @@ def _attend(
         TURNED=config.turned,
         EARLY=part is not None and target.overlaps_launches,
         AFTER=after,
-        FAR=spans(k, config.block_n) or spans(v, config.block_n) or spans(q, 0),
+        FAR=far,
         **config.options(),
         **({"launch_pdl": True} if after else {}),
     )

@@ -21,11 +21,14 @@ class AngleStrides(NamedTuple):
 
 @dataclass(frozen=True)
 class Rotary:
-    """Row p of ``cos`` and ``sin`` holds the angles of position p, one of each pair of columns."""
+    """Row p of ``cos`` and ``sin`` holds the angles of position p, one of each pair of columns. The
+    new tokens of a sequence stand from its ``first`` position on, int32 (batch,), or behind the
+    keys of its cache."""
 
     cos: torch.Tensor
     sin: torch.Tensor
     interleaved: bool
+    first: torch.Tensor | None = None
 
     @property
     def columns(self) -> int:

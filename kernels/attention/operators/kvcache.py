@@ -44,6 +44,8 @@ def _attend(
     leftpad: torch.Tensor | None = None,
     cu_new: torch.Tensor | None = None,
     chunk: int | None = None,
+    qv: torch.Tensor | None = None,
+    turned_from: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments."""
     out, lse = _outputs(q, k_cache, v_cache)
@@ -62,7 +64,7 @@ def _attend(
                 left,
                 scale,
                 added,
-                _rotary(cos, sin, interleaved),
+                _rotary(cos, sin, interleaved, turned_from),
                 softcap,
                 near(slopes),
                 sinks,
@@ -71,6 +73,7 @@ def _attend(
                 max_q,
                 cu_new,
                 chunk,
+                qv.unsqueeze(0) if packed and qv is not None else qv,
             ),
         )
     return out, lse
@@ -101,13 +104,15 @@ def _append(
     sin: torch.Tensor | None,
     interleaved: bool,
     cu_new: torch.Tensor | None = None,
+    turned_from: torch.Tensor | None = None,
 ) -> None:
     """Write k, turned to its positions, and v behind what the caches hold: (batch, seqlen_new,
     kv_heads, ...), or packed (tokens, kv_heads, ...)."""
     if k.numel() and (cu_new is None or cu_new.numel() > 1):
         cache = _cache(k_cache, v_cache, seqlens, length, batch_idx, table, k_scale, v_scale)
         k, v = (k, v) if cu_new is None else (k.unsqueeze(0), v.unsqueeze(0))
-        kvcache_append.launch(k, v, cache, _rotary(cos, sin, interleaved), cu_new)
+        rotary = _rotary(cos, sin, interleaved, turned_from)
+        kvcache_append.launch(k, v, cache, rotary, cu_new)
 
 
 def _cache(
@@ -126,8 +131,13 @@ def _cache(
     return Cache(k, v, seqlens, length, batch_idx, near(table), *by_head, leftpad)
 
 
-def _rotary(cos: torch.Tensor | None, sin: torch.Tensor | None, interleaved: bool) -> Rotary | None:
-    return None if cos is None or sin is None else Rotary(cos, sin, interleaved)
+def _rotary(
+    cos: torch.Tensor | None,
+    sin: torch.Tensor | None,
+    interleaved: bool,
+    first: torch.Tensor | None,
+) -> Rotary | None:
+    return None if cos is None or sin is None else Rotary(cos, sin, interleaved, first)
 
 
 attend_op = torch.library.custom_op("warpwatch::flash_attention_kvcache", mutates_args=())(_attend)
