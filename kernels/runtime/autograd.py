@@ -82,6 +82,29 @@ def differentiable(
     return call
 
 
+class _ForwardOnly(torch.autograd.Function):
+    """A function without gradients; asked for one, it says so."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Callable[..., Any], message: str, *arguments: Any) -> Any:
+        ctx.message = message
+        return run(*arguments)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise NotImplementedError(ctx.message)
+
+
+def forward_only(run: Callable[..., Any], why: str, named: dict[str, Any], *others: Any) -> Any:
+    """``run(*named.values(), *others)``, which has no gradients: a backward pass through it is a
+    ``NotImplementedError`` that names the first of ``named`` that wants one, and says ``why``."""
+    if torch.is_grad_enabled():
+        for name, one in named.items():
+            if isinstance(one, torch.Tensor) and one.requires_grad:
+                return _ForwardOnly.apply(run, f"{name}: {why}", *named.values(), *others)
+    return run(*named.values(), *others)
+
+
 def _asked(arguments: tuple[Any, ...]) -> bool:
     """Whether somebody may ask for gradients of one of them."""
     return torch.is_grad_enabled() and any(

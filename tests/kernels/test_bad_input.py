@@ -78,9 +78,9 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "attention-v-shape": (lambda: attend(v=K[:, :4]), ValueError, r"^v: expected shape \(2, 8, 2"),
     "attention-v-wide": (
-        lambda: attend(v=torch.empty(2, 8, 2, 264, dtype=HALF)),
+        lambda: attend(v=torch.empty(2, 8, 2, 520, dtype=HALF)),
         ValueError,
-        r"^v: expected head_dim 1 to 256, got 264",
+        r"^v: expected head_dim 1 to 512, got 520",
     ),
     "attention-heads": (
         lambda: attend(k=Q[:, :, :3], v=Q[:, :, :3]),
@@ -182,8 +182,8 @@ MISTAKES: dict[str, Mistake] = {
         ValueError,
         r"^sinks: expected dtype float32, float16, bfloat16, got float64.*\.to\(torch.float32\)",
     ),
-    "attention-fp8-softcap": (
-        lambda: kernels.flash_attention(*[Q.to(torch.float8_e4m3fn)] * 3, softcap=9.0),
+    "attention-fp8-dropout": (
+        lambda: kernels.flash_attention(*[Q.to(torch.float8_e4m3fn)] * 3, dropout_p=0.1),
         NotImplementedError,
         r"^q: expected float16.*got torch.float8_e4m3fn; convert",
     ),

@@ -16,11 +16,6 @@ from warpwatch.instruments.compiled.measure.workload import measure
 Q = torch.zeros(1, 4, 4, 32, dtype=torch.float8_e4m3fn)
 K = Q[:, :, :2]
 MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "gradient": (
-        {"v_scale": torch.ones((), requires_grad=True)},
-        NotImplementedError,
-        r"^v_scale: expected no gradient where q is fp8.*forward pass alone.*no_grad\(\)",
-    ),
     "mixed": ({"v": K.bfloat16()}, ValueError, r"^v: expected dtype .*e4m3fn.*got .*bfloat16"),
     "scale-type": (
         {"q_scale": 2.0},
@@ -84,7 +79,7 @@ def test_a_mistake_is_one_error_with_its_remedy(
 
 CU = torch.tensor([0, 1, 4, 4], dtype=torch.int32)
 PACKED_MISTAKES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    **{name: MISTAKES[name] for name in ("gradient", "out-dtype", "scale-device")},
+    **{name: MISTAKES[name] for name in ("out-dtype", "scale-device")},
     "scale-type": (
         {"k_scale": 2.0},
         TypeError,

@@ -61,13 +61,13 @@ def attend(
     ``shapes.limits`` of offset 0. A batch whose rows do not follow one another is copied."""
     softcap, slopes, *others = options
     if _even(q, k, chunk):
-        slopes = _of_each(slopes, q.shape[1] // chunk)
+        slopes = of_each(slopes, q.shape[1] // chunk)
         q_, k_, v_ = (_entries(one, chunk) for one in (q, k, v))
         asked = (scale, softcap, slopes, *others)
         found = operators.flash_attention(q_, k_, v_, *reach, *asked, return_lse=return_lse)
         return _together(q, *found, return_lse)
     sequences, chunks = _packed(q, k, v, chunk)
-    some = (softcap, _of_each(slopes, chunks), *others)[: len(varlen_operators.ASKED)]
+    some = (softcap, of_each(slopes, chunks), *others)[: len(varlen_operators.ASKED)]
     out, lse, _ = varlen_operators.attend(*sequences, *reach, scale, *some, return_lse)
     return _unpacked(q, out, lse, return_lse)
 
@@ -80,15 +80,18 @@ def attend_fp8(
     reach: tuple[bool, int, int | None],
     scale: float,
     return_lse: bool,
+    *,
+    softcap: float | None = None,
     **given: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The same of fp8; ``given``, scales and ``out_dtype``, is checked here."""
     scales, out_dtype = fp8_interface.checked(q, k, v, q.shape[0], **given)
 
     def low(chunks: int) -> dict[str, Any]:
-        each = (_of_each(one, chunks) for one in scales)
+        each = (of_each(one, chunks) for one in scales)
         names = ("q_scale", "k_scale", "v_scale")
-        return dict(zip(names, each, strict=True)) | {"out_dtype": out_dtype}
+        others = {"out_dtype": out_dtype, "softcap": softcap}
+        return dict(zip(names, each, strict=True)) | others
 
     if _even(q, k, chunk):
         q_, k_, v_ = (_entries(one, chunk) for one in (q, k, v))
@@ -99,7 +102,37 @@ def attend_fp8(
     return _unpacked(q, *fp8_varlen.attend(*arguments, **low(chunks)), return_lse)
 
 
-def _of_each(value: torch.Tensor | None, chunks: int) -> torch.Tensor | None:
+def of_packed(
+    chunk: int, sequences: tuple[Any, ...], used: tuple[Any, ...], with_sinks: bool
+) -> tuple[tuple[Any, ...], tuple[Any, ...], int]:
+    """Of packed sequences (``cu_q``, ``cu_k`` and the longest of both) and their used rows those of
+    chunks, and how many chunks a sequence has: each as an entry of its own, by its place.
+
+    Queries before the first key are of the first entry, which is not used: nothing to see is 0.
+    Where a sink is to be seen, these are entries of as many rows as a chunk has."""
+    cu_q, cu_k, max_q, max_k = sequences
+    before = -(-max_q // chunk) if with_sinks else 1
+    starts = torch.arange(-before, -(-max_k // chunk) + 1, device=cu_q.device) * chunk
+    rows_q, rows_k = (
+        (cu.diff() if some is None else cu.diff().minimum(some).clamp(min=0))[:, None]
+        for cu, some in zip((cu_q, cu_k), used, strict=True)
+    )
+    from_q = (starts - (rows_k - rows_q)).clamp(min=0).minimum(rows_q)
+    from_k = starts.clamp(min=0).minimum(rows_k)
+    from_q[:, 0] = 0
+    lengths_q, lengths_k = from_q.diff(), from_k.diff()
+    if not with_sinks:
+        lengths_q[:, 0] = 0
+    ends = (
+        torch.cat(((cu[:-1, None] + first[:, :-1]).flatten(), cu[-1:])).int()
+        for cu, first in ((cu_q, from_q), (cu_k, from_k))
+    )
+    many = len(starts) - 1
+    of_chunks = (*ends, min(chunk, max_q), min(chunk, max_k))
+    return of_chunks, (lengths_q.flatten().int(), lengths_k.flatten().int()), many
+
+
+def of_each(value: torch.Tensor | None, chunks: int) -> torch.Tensor | None:
     """A value a sequence and head as one a chunk and head; as it is of one a head."""
     return value if value is None or value.dim() < 2 else value.repeat_interleave(chunks, 0)
 

@@ -15,7 +15,7 @@ from kernels.attention.operators.fp8 import dense as fp8_interface
 from kernels.runtime import autocast, checks
 from kernels.runtime.launch import prepared
 
-from . import chunks
+from . import chunks, wide_values
 
 
 @prepared
@@ -61,7 +61,7 @@ def flash_attention(
         k: (batch, seqlen_k, kv_heads, head_dim), of q's dtype. ``heads`` is a multiple of
             ``kv_heads``: query head h reads key head h // (heads // kv_heads).
         v: (batch, seqlen_k, kv_heads, head_dim_v), of q's dtype. head_dim_v may differ from
-            head_dim.
+            head_dim, and be up to 512: above 256 some columns are attended to at a time.
         causal: Query i sees key j where j <= i + seqlen_k - seqlen_q: aligned to the bottom right,
             so that the last query sees every key.
         window_size: (left, right), the keys before and after its own that a query sees; -1 for all.
@@ -129,6 +129,7 @@ def flash_attention(
         layout="(batch, seqlen, heads, head_dim)",
         head_axis=2,
         dtypes=fp8_interface.ALL_DTYPES,
+        most_v=shapes.MAX_HEAD_DIM_V,
     )
     chunk = chunks.checked(attention_chunk, bias=bias, block_mask=block_mask)
     if chunk is not None:
@@ -150,19 +151,22 @@ def flash_attention(
     )
     if in_fp8:
         fp8_interface.check_options(q, Options(*options))
+        low["softcap"] = options[0]
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
     return_lse = checks.flag("return_lse", return_lse)
     checks.launchable("q", q)
-    if chunk is not None:
-        near = shapes.limits(0, causal, window_size)  # from a chunk's own lengths
+    near = shapes.limits(0, causal, window_size)  # from a chunk's own lengths
+
+    def run(v: torch.Tensor, with_lse: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        if chunk is not None and in_fp8:
+            return chunks.attend_fp8(q, k, v, chunk, near, scale, with_lse, **low)
+        if chunk is not None:
+            return chunks.attend(q, k, v, chunk, near, scale, options, with_lse)
         if in_fp8:
-            out, lse = chunks.attend_fp8(q, k, v, chunk, near, scale, return_lse, **low)
-        else:
-            out, lse = chunks.attend(q, k, v, chunk, near, scale, options, return_lse)
-    elif in_fp8:
-        out, lse = fp8_interface.attend(q, k, v, *reach, softmax_scale, **low)
-    else:
-        out, lse = attend(q, k, v, *reach, scale, *options, return_lse=return_lse)
+            return fp8_interface.attend(q, k, v, *reach, softmax_scale, **low)
+        return attend(q, k, v, *reach, scale, *options, return_lse=with_lse)
+
+    out, lse = wide_values.in_parts(run, v, return_lse)
     return (out, lse) if return_lse else out
 
 

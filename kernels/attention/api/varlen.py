@@ -14,6 +14,8 @@ from kernels.attention.operators.varlen import ASKED, attend
 from kernels.runtime import autocast, checks
 from kernels.runtime.launch import prepared
 
+from . import chunks, wide_values
+
 LAYOUT = "(tokens, heads, head_dim)"
 
 
@@ -29,6 +31,7 @@ def flash_attention_varlen(
     *,
     causal: bool = False,
     window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int | None = None,
     softmax_scale: float | None = None,
     softcap: float | None = None,
     alibi_slopes: torch.Tensor | None = None,
@@ -61,10 +64,11 @@ def flash_attention_varlen(
             the rows from entry i up to entry i + 1, and may be empty.
         cu_seqlens_k: The same of the keys.
         max_seqlen_q: The longest sequence of queries; rows of a sequence beyond it are left
-            unwritten.
+            unwritten. In the interpreter one that is too small is an error.
         max_seqlen_k: The longest sequence of keys.
         causal: As in ``flash_attention``, in each sequence.
         window_size: As in ``flash_attention``.
+        attention_chunk: As in ``flash_attention``, counted from each sequence's first key.
         softmax_scale: 1 / sqrt(head_dim) by default.
         softcap: As in ``flash_attention``.
         alibi_slopes: (heads,) or (batch, heads).
@@ -119,33 +123,34 @@ def flash_attention_varlen(
         dropout_seed,
         exact_gradients=exact_gradients,
     )
+    chunk = chunks.checked(attention_chunk)
     if in_fp8:
         fp8_interface.check_options(q, Options(*options))
+        low["softcap"] = options[0]
     scale = checks.softmax_scale(softmax_scale, q.shape[2])
     return_lse = checks.flag("return_lse", return_lse)
     checks.launchable("q", q)
-    if in_fp8:
-        sequences, masks = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k), (right, left)
-        used = (seqused_q, seqused_k)
-        out, lse = fp8_varlen.attend(q, k, v, *sequences, causal, *masks, scale, *used, **low)
-        return (out, lse) if return_lse else out
-    out, lse, _ = attend(
-        q,
-        k,
-        v,
-        cu_seqlens_q,
-        cu_seqlens_k,
-        max_seqlen_q,
-        max_seqlen_k,
-        causal,
-        right,
-        left,
-        scale,
-        *options[: len(ASKED)],
-        return_lse,
-        seqused_q,
-        seqused_k,
+    shapes.check_longest(
+        max_seqlen_q=(cu_seqlens_q, seqused_q, max_seqlen_q),
+        max_seqlen_k=(cu_seqlens_k, seqused_k, max_seqlen_k),
     )
+    sequences: tuple[Any, ...] = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    used: tuple[Any, ...] = (seqused_q, seqused_k)
+    scores = list(options[: len(ASKED)])
+    if chunk is not None and batch:
+        sequences, used, many = chunks.of_packed(chunk, sequences, used, sinks is not None)
+        scores[1] = chunks.of_each(scores[1], many)
+        if in_fp8:
+            low |= {name: chunks.of_each(low[name], many) for name in fp8_interface.SCALES}
+
+    def run(v: torch.Tensor, with_lse: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        masks = (causal, right, left)
+        if in_fp8:
+            return fp8_varlen.attend(q, k, v, *sequences, *masks, scale, *used, **low)
+        out, lse, _ = attend(q, k, v, *sequences, *masks, scale, *scores, with_lse, *used)
+        return out, lse
+
+    out, lse = wide_values.in_parts(run, v, return_lse)
     return (out, lse) if return_lse else out
 
 
@@ -153,7 +158,8 @@ def _check(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any) -> None:
     for name, value in (("q", q), ("k", k), ("v", v)):
         checks.tensor(name, value, rank=3, layout=LAYOUT)
     spread = (one.unsqueeze(0) for one in (q, k, v))
-    shapes.check(*spread, layout=LAYOUT, head_axis=2, dtypes=fp8_interface.ALL_DTYPES)
+    dtypes, most_v = fp8_interface.ALL_DTYPES, shapes.MAX_HEAD_DIM_V
+    shapes.check(*spread, layout=LAYOUT, head_axis=2, dtypes=dtypes, most_v=most_v)
     shapes.check_lengths(q, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k)
     if cu_q.numel() != cu_k.numel():
         raise ValueError(

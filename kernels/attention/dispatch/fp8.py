@@ -20,15 +20,17 @@ def launch(
     *,
     left_offset: int | None,
     scale: float,
+    softcap: float | None = None,
     packed: Packed | None = None,
     **given: Any,
 ) -> None:
     """The kernel of this architecture where there is one and it takes the problem."""
     given |= {"scale": scale, "packed": packed}
     with targets.on_device_of(q, "q"):
-        if left_offset is not None or not backends.specialised(
+        plain = left_offset is None and softcap is None
+        if not plain or not backends.specialised(
             "attention.hopper.fp8.launch",
             lambda hopper: hopper.supported(q, k, v, scale, packed),
             lambda hopper: hopper.launch(q, k, v, out, lse, **given),
         ):
-            fp8.launch(q, k, v, out, lse, left_offset=left_offset, **given)
+            fp8.launch(q, k, v, out, lse, left_offset=left_offset, softcap=softcap, **given)

@@ -4,6 +4,7 @@ Of packed sequences operators/fp8/varlen.py has the operator."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,13 +13,18 @@ from kernels.attention.common import shapes
 from kernels.attention.common.numerics import fp8_scales
 from kernels.attention.common.options import Options
 from kernels.attention.dispatch.fp8 import launch
-from kernels.runtime import checks
+from kernels.runtime import autograd, checks
 from kernels.runtime.addressing import near
 from kernels.runtime.launch import prepared
 
 DTYPES = tuple(fp8_scales.OFFSET)
 ALL_DTYPES = shapes.DTYPES + DTYPES
+SCALES = ("q_scale", "k_scale", "v_scale")
 OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+NO_GRADIENT = (
+    "expected no gradient where q is fp8, which has a forward pass alone, got a backward pass; "
+    "call it within torch.no_grad(), or on bf16 tensors"
+)
 
 
 def asked(q: Any, **options: Any) -> bool:
@@ -38,11 +44,11 @@ def asked(q: Any, **options: Any) -> bool:
 
 
 def check_options(q: torch.Tensor, options: Options) -> None:
-    """Refuse more than a mask."""
-    if not options.plain:
+    """Refuse more than a mask and a softcap."""
+    if not replace(options, softcap=None).plain:
         raise NotImplementedError(
-            "q: expected float16, bfloat16 or float32 where more is asked of scores than a mask, "
-            f"got {q.dtype}; convert q, k and v with .bfloat16()"
+            "q: expected float16, bfloat16 or float32 where more is asked of scores than a mask "
+            f"and a softcap, got {q.dtype}; convert q, k and v with .bfloat16()"
         )
 
 
@@ -54,6 +60,8 @@ def attend(
     causal_offset: int,
     left_offset: int | None,
     softmax_scale: float | None,
+    *,
+    softcap: float | None = None,
     **given: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for tensors whose shapes are checked; ``given``, scales and ``out_dtype``,
@@ -62,7 +70,9 @@ def attend(
     scale = checks.softmax_scale(softmax_scale, q.shape[3])
     run: Any = flash_attention_fp8_op if checks.traced(q, k, v, *scales) else _forward
     masks = (causal, causal_offset, left_offset)
-    outputs: tuple[torch.Tensor, torch.Tensor] = run(q, k, v, *scales, *masks, scale, out_dtype)
+    named = {"q": q, "k": k, "v": v, **dict(zip(SCALES, scales, strict=True))}
+    outputs: tuple[torch.Tensor, torch.Tensor]
+    outputs = autograd.forward_only(run, NO_GRADIENT, named, *masks, scale, softcap, out_dtype)
     return outputs
 
 
@@ -85,13 +95,6 @@ def checked(
     if out_dtype not in (None, *OUT_DTYPES):
         known = ", ".join(str(one).removeprefix("torch.") for one in OUT_DTYPES)
         raise ValueError(f"out_dtype: expected {known} or None for bfloat16, got {out_dtype}")
-    named = {"q": q, "k": k, "v": v, "q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
-    wanted = [name for name, one in named.items() if one is not None and one.requires_grad]
-    if wanted and torch.is_grad_enabled():
-        raise NotImplementedError(
-            f"{wanted[0]}: expected no gradient where q is fp8, which has a forward pass alone, "
-            "got requires_grad=True; call it within torch.no_grad(), or on bf16 tensors"
-        )
     if q_scale is not None and q_scale.dim() == 2 and q_scale.shape[1] != heads:
         q_scale = q_scale.repeat_interleave(heads // kv_heads, 1)
     return fp8_scales.Scales(q_scale, k_scale, v_scale), out_dtype or torch.bfloat16
@@ -134,6 +137,7 @@ def _forward(
     causal_offset: int,
     left_offset: int | None,
     scale: float,
+    softcap: float | None,
     out_dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
@@ -150,6 +154,7 @@ def _forward(
             causal_offset=causal_offset,
             left_offset=left_offset,
             scale=scale,
+            softcap=softcap,
         )
     return out, lse
 

@@ -10,7 +10,7 @@ from kernels.attention.common.numerics import fp8_scales
 from kernels.attention.common.packed import tail as packed_rest
 from kernels.attention.common.packed.sequences import Packed
 from kernels.attention.dispatch import fp8 as dispatch_fp8
-from kernels.runtime import checks
+from kernels.runtime import autograd, checks
 from kernels.runtime.addressing import near
 from kernels.runtime.launch import prepared
 
@@ -31,6 +31,8 @@ def attend(
     scale: float,
     used_q: torch.Tensor | None,
     used_k: torch.Tensor | None,
+    *,
+    softcap: float | None = None,
     **given: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments; ``given``, scales and ``out_dtype``, is checked
@@ -38,9 +40,11 @@ def attend(
     scales, out_dtype = fp8_interface.checked(q, k, v, cu_q.numel() - 1, **given)
     traced = checks.traced(q, k, v, cu_q, cu_k, used_q, used_k, *scales)
     run: Any = flash_attention_varlen_fp8_op if traced else _forward
-    sequences, masks = (cu_q, cu_k, max_q, max_k), (causal, right, left)
+    named = {"q": q, "k": k, "v": v, "cu_q": cu_q, "cu_k": cu_k, "max_q": max_q, "max_k": max_k}
+    named |= dict(zip(fp8_interface.SCALES, scales, strict=True))
+    others = (causal, right, left, scale, used_q, used_k, softcap, out_dtype)
     outputs: tuple[torch.Tensor, torch.Tensor]
-    outputs = run(q, k, v, *sequences, *scales, *masks, scale, used_q, used_k, out_dtype)
+    outputs = autograd.forward_only(run, fp8_interface.NO_GRADIENT, named, *others)
     return outputs
 
 
@@ -62,6 +66,7 @@ def _forward(
     scale: float,
     used_q: torch.Tensor | None,
     used_k: torch.Tensor | None,
+    softcap: float | None,
     out_dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments of layout (tokens, heads, head_dim)."""
@@ -81,6 +86,7 @@ def _forward(
             causal_offset=right,
             left_offset=left,
             scale=scale,
+            softcap=softcap,
             packed=packed,
         )
     return out, lse

@@ -57,6 +57,7 @@ def attention_forward_fp8(
     causal_offset,
     left_offset,
     scale_log,
+    softcap,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -71,7 +72,8 @@ def attention_forward_fp8(
     """Masks, blocks and packed sequences as ``forward.attention_forward`` has them.
 
     A scale is None or a pointer to fp32, with strides of ``Scales``. They are read here, never on
-    the host: a launch does not wait for what computed them.
+    the host: a launch does not wait for what computed them. ``softcap`` as the loop takes it, or
+    None.
     """
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_m = tl.program_id(0) % n_blocks
@@ -157,21 +159,22 @@ def attention_forward_fp8(
         v_inner += o_inner.to(tl.int64) * v_strides.row
         b_out, b_max, b_sum = attend_fp8(
             b_q, b_out, b_max, b_sum, k_first, v_first, o_first, tl.minimum(o_inner, o_end), o_row,
-            k_strides, v_strides, seqlen_k, causal_offset, left_offset, scale_log, HEAD_DIM,
-            HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE, OFFSET,
+            k_strides, v_strides, seqlen_k, causal_offset, left_offset, scale_log, softcap,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE,
+            OFFSET,
         )  # fmt: skip
     b_out, b_max, b_sum = attend_fp8(
         b_q, b_out, b_max, b_sum, k_inner, v_inner, o_inner, o_full, o_row, k_strides, v_strides,
-        seqlen_k, causal_offset, left_offset, scale_log, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
-        BLOCK_D, BLOCK_DV, CAUSAL, False, PRESCALE, OFFSET,
+        seqlen_k, causal_offset, left_offset, scale_log, softcap, HEAD_DIM, HEAD_DIM_V, BLOCK_M,
+        BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, PRESCALE, OFFSET,
     )  # fmt: skip
     if CAUSAL or not EVEN:
         k += o_full.to(tl.int64) * k_strides.row
         v += o_full.to(tl.int64) * v_strides.row
         b_out, b_max, b_sum = attend_fp8(
             b_q, b_out, b_max, b_sum, k, v, o_full, o_end, o_row, k_strides, v_strides, seqlen_k,
-            causal_offset, left_offset, scale_log, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D,
-            BLOCK_DV, CAUSAL, True, PRESCALE, OFFSET,
+            causal_offset, left_offset, scale_log, softcap, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
+            BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE, OFFSET,
         )  # fmt: skip
 
     # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
@@ -201,6 +204,7 @@ def launch(
     causal_offset: int,
     left_offset: int | None,
     scale: float,
+    softcap: float | None = None,
     packed: Packed | None = None,
 ) -> None:
     """Fill ``out`` and ``lse`` for checked arguments of layout (batch, seqlen, heads, head_dim).
@@ -242,6 +246,7 @@ def launch(
             causal_offset,
             left_offset,
             scale * LOG2_E,
+            None if softcap is None else softcap * LOG2_E,
             HEAD_DIM=head_dim,
             HEAD_DIM_V=head_dim_v,
             BLOCK_M=config.block_m,
@@ -250,7 +255,7 @@ def launch(
             BLOCK_DV=block_dv,
             CAUSAL=causal,
             EVEN=packed is None and seqlen_k % config.block_n == 0,
-            PRESCALE=not scale > 0.0,
+            PRESCALE=softcap is not None or not scale > 0.0,
             OFFSET=OFFSET[q.dtype],
             **config.options(),
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kernels.attention.common.scores import tanh
+
 
 @triton.jit
 def attend_fp8(
@@ -23,6 +25,7 @@ def attend_fp8(
     causal_offset,
     left_offset,
     scale_log,
+    softcap,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -36,7 +39,8 @@ def attend_fp8(
 ):
     """Let the rows from ``o_row`` on see the keys from ``o_first`` up to ``o_end``.
 
-    As ``forward_keys.attend``; without MASKED every row sees every one of them.
+    As ``forward_keys.attend``; without MASKED every row sees every one of them. With ``softcap``
+    scores s become softcap * tanh(s / softcap), both in powers of 2, and PRESCALE is set.
     """
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
@@ -56,7 +60,9 @@ def attend_fp8(
         else:
             b_k = tl.load(k + o_k, mask=in_d[:, None], other=0.0)
         b_s = tl.dot(b_q, b_k)
-        if PRESCALE:
+        if softcap is not None:
+            b_s = tanh(b_s, scale_log / softcap, False) * softcap
+        elif PRESCALE:
             b_s *= scale_log
         if MASKED:
             seen = in_n[None, :]
