@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.kernels import (
     attention_fp8_cases,
+    flash_attn_cases,
     kvcache_cases,
     scores_cases,
     test_attention_varlen,
@@ -118,6 +119,8 @@ def _rows(case: Any) -> int:
         return (sum(case.queries) or len(case.keys) * case.S) * case.H
     if isinstance(case, test_attention_varlen.Case):
         lengths = case.counted
+    elif isinstance(case, flash_attn_cases.Case):
+        return case.rows
     elif isinstance(case, scores_cases.Case):
         lengths = [(case.S, case.KV)] * case.B
     elif isinstance(case, attention_fp8_cases.Case):

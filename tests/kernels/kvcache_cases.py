@@ -362,9 +362,11 @@ def _dequantised(case: Case, rows: torch.Tensor, scale: torch.Tensor) -> torch.T
     return rows.float() * (by_heads(scale) if case.scaled else 1.0)
 
 
-def run(case: Case) -> list[Errors]:
+def run(case: Case, attend: Any = None) -> list[Errors]:
+    """By ``flash_attention_kvcache``, or ``attend`` that takes what it takes."""
     import kernels
 
+    attend = attend or kernels.flash_attention_kvcache
     q, k, v = case.drawn()
     scales = case.scales()
     before = [k, v]
@@ -403,7 +405,7 @@ def run(case: Case) -> list[Errors]:
         if factor.dim() > 1:
             factor = factor.repeat_interleave(case.H // case.G, -2)
         q = (given.double() * factor).float()
-    got = kernels.flash_attention_kvcache(
+    got = attend(
         given,
         k_cache,
         v_cache,

@@ -29,6 +29,13 @@ ALLOWED = {
 WALLED = ("warpwatch.judge", "warpwatch.report", "warpwatch.ci")
 # In each part of a package, who may import whom: a name imports those after it.
 LAYERS = {
+    "kernels": (
+        {"flash_attn"},
+        {"public"},
+        {"attention", "matmul"},
+        {"device"},
+        {"runtime"},
+    ),
     "kernels.attention": (
         {"api"},
         {"operators"},

@@ -1,0 +1,99 @@
+"""What decoding in FlashAttention's names does before ours: a cache that is too full is an error,
+and packed keys become pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernels.attention.api import kvcache
+from kernels.runtime import autograd
+
+NO_GRADIENT = (
+    "expected no gradient of attention over a cache, which has a forward pass alone, got a "
+    "backward pass; call it within torch.no_grad(), or flash_attn_func, which is differentiable"
+)
+
+
+def check_room(
+    k_cache: Any, k: Any, seqlens: Any, table: Any, cu_new: Any = None, name: str = "block_table"
+) -> None:
+    """A ``RuntimeError``, as FlashAttention raises, where a sequence has more keys than the cache
+    has room for. Reading lengths waits for the device; within a CUDA graph nothing is read, and
+    such keys are not written."""
+    if not isinstance(k_cache, torch.Tensor) or k_cache.dim() != 4 or seqlens is None:
+        return  # ours says so
+    lengths = seqlens
+    if isinstance(seqlens, torch.Tensor) and not _readable(seqlens):
+        return
+    new: Any = 0
+    if isinstance(k, torch.Tensor):
+        new = k.shape[1] if cu_new is None else cu_new.diff()
+    if isinstance(new, torch.Tensor) and (not _readable(new) or new.numel() == 0):
+        return
+    total = lengths + new
+    if isinstance(total, torch.Tensor):
+        if total.numel() == 0:
+            return
+        total = int(total.max())
+    pages = isinstance(table, torch.Tensor)
+    room = k_cache.shape[1] * (table.shape[-1] if pages else 1)
+    if total > room:
+        what, remedy = ("k_cache", "rows") if not pages else (name, "pages")
+        raise RuntimeError(
+            f"{what}: expected room for {total} keys, as cache_seqlens and new keys ask for, got "
+            f"{room}; give each sequence more {remedy}"
+        )
+
+
+def _readable(lengths: torch.Tensor) -> bool:
+    if torch.compiler.is_compiling() or lengths.is_meta or type(lengths) is not torch.Tensor:
+        return False
+    return not (lengths.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def rows_as_pages(
+    k: torch.Tensor, v: torch.Tensor, cu_k: torch.Tensor, max_k: int, used_k: torch.Tensor | None
+) -> dict[str, Any]:
+    """Packed keys as ``flash_attention_kvcache`` takes them: each row is a page of its own."""
+    lengths = cu_k.diff()
+    if used_k is not None:
+        lengths = lengths.minimum(used_k)
+    places = cu_k[:-1, None] + torch.arange(max(max_k, 1), device=cu_k.device)
+    return {
+        "k_cache": k.unsqueeze(1),
+        "v_cache": v.unsqueeze(1),
+        "block_table": places.clamp(max=max(len(k) - 1, 0)).int(),
+        "cache_seqlens": lengths.int(),
+    }
+
+
+def used_as_sequences(
+    cu_q: torch.Tensor, used_q: torch.Tensor, pages: dict[str, Any]
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Of packed queries of which some are used: these, and the others as sequences without keys."""
+    starts = cu_q[:-1]
+    ends = torch.minimum(starts + used_q.clamp(min=0), cu_q[1:])
+    lengths = pages["cache_seqlens"]
+    changed = {
+        "cache_seqlens": torch.stack((lengths, torch.zeros_like(lengths)), 1).flatten(),
+        "block_table": pages["block_table"].repeat_interleave(2, 0),
+    }
+    bounds = torch.cat((torch.stack((starts, ends), 1).flatten(), cu_q[-1:]))
+    return bounds, pages | changed
+
+
+def attend(
+    q: Any, k_cache: Any, v_cache: Any, k: Any = None, v: Any = None, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``flash_attention_kvcache``, whose outputs say that they have no gradients where they are
+    asked for them."""
+    named = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v}
+
+    def run(*tensors: Any) -> Any:
+        return kvcache.flash_attention_kvcache(*tensors, return_lse=True, **options)
+
+    found: tuple[torch.Tensor, torch.Tensor]
+    found = autograd.forward_only(run, NO_GRADIENT, named)
+    return found
