@@ -18,17 +18,19 @@ import sys
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from tests.kernels.findings import Finding
+from tests.kernels.findings import Drawn, Finding
 from tools.kernels.drawn_cases import SHAPES, draw
 
 SPAWN: Any = get_context("spawn")
+# A case of a seed, no longer than the second.
+Draw = Callable[[int, int], Drawn]
 HANGS_AFTER = 120.0  # seconds a configuration may take, its compilation with it
 # After these a CUDA context gives nothing but errors.
 FATAL = ("CUDA error", "Triton Error [CUDA]", "illegal memory access", "misaligned address")
@@ -46,7 +48,7 @@ class Told:
     fatal: bool = False
 
 
-def answer(seed: int, longest: int, device: str) -> Told:
+def answer(seed: int, longest: int, device: str, draw: Draw = draw) -> Told:
     from tests.kernels import on_card
 
     drawn = draw(seed, longest)
@@ -66,14 +68,14 @@ def answer(seed: int, longest: int, device: str) -> Told:
         return Told(seed, drawn.operator, f"{text} ({at})", (), seconds, fatal)
 
 
-def work(pipe: Connection, longest: int) -> None:
+def work(pipe: Connection, longest: int, draw: Draw) -> None:
     """Answer seeds until None comes; a broken context ends the process."""
     from tests.kernels import on_card
 
     device = on_card.prepare()
     while (seeds := pipe.recv()) is not None:
         for seed in seeds:
-            told = answer(seed, longest, device)
+            told = answer(seed, longest, device, draw)
             pipe.send(told)
             if told.fatal:
                 return
@@ -85,12 +87,15 @@ class Process:
     """A worker, and the seeds it has still to answer, the first of them now."""
 
     longest: int
+    draw: Draw
     seeds: list[int] = field(default_factory=list)
     since: float = 0.0
 
     def start(self) -> None:
         self.pipe, theirs = SPAWN.Pipe()
-        self.process = SPAWN.Process(target=work, args=(theirs, self.longest), daemon=True)
+        self.process = SPAWN.Process(
+            target=work, args=(theirs, self.longest, self.draw), daemon=True
+        )
         self.process.start()
         theirs.close()
 
@@ -104,11 +109,13 @@ class Process:
         self.pipe.close()
 
 
-def every(groups: list[list[int]], jobs: int, seconds: float, longest: int) -> Iterable[Told]:
+def every(
+    groups: list[list[int]], jobs: int, seconds: float, longest: int, draw: Draw = draw
+) -> Iterable[Told]:
     """Answers as they come, until all are there or the time is up. One process takes a group."""
     stop = time.monotonic() + seconds
     groups = groups[::-1]
-    processes = [Process(longest) for _ in range(min(jobs, len(groups)))]
+    processes = [Process(longest, draw) for _ in range(min(jobs, len(groups)))]
     busy: list[Process] = []
     for one in processes:
         one.start()
@@ -194,7 +201,7 @@ def table(sums: dict[str, Sum]) -> str:
     return "\n".join(rows)
 
 
-def once(seed: int, longest: int) -> int:
+def once(seed: int, longest: int, draw: Draw = draw) -> int:
     from tests.kernels import on_card
 
     device = on_card.prepare()
