@@ -162,7 +162,7 @@ def run_operator() -> tuple[dict[str, str], bool, torch.Tensor, torch.Tensor]:
     operator = torch.ops.warpwatch.flash_attention_fp8
     outcome = torch.library.opcheck(
         operator,
-        (*made.values(), True, 0, -3, 0.25, torch.float16),
+        (*made.values(), True, 0, -3, 0.25, None, torch.float16),
         # test_schema compares its inputs by an operation torch lacks for float8 on CPUs: below.
         test_utils=("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"),
     )

@@ -85,7 +85,7 @@ def run_operator() -> tuple[dict[str, str], list[tuple[torch.Tensor, torch.Tenso
         torch.ops.warpwatch.flash_attention_varlen_fp8,
         (
             *(*tensors, cu_q, cu_k, 70, 90, *scales.values(), True, 0, -3, 0.25),
-            *(cu_q[1:].clone(), None, torch.float16),
+            *(cu_q[1:].clone(), None, 9.0, torch.float16),
         ),
         # test_schema compares its inputs by an operation torch lacks for float8 on CPUs.
         test_utils=("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"),

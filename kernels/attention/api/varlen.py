@@ -144,10 +144,10 @@ def flash_attention_varlen(
             low |= {name: chunks.of_each(low[name], many) for name in fp8_interface.SCALES}
 
     def run(v: torch.Tensor, with_lse: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        masks = (causal, right, left)
+        given: tuple[Any, ...] = (q, k, v, *sequences, causal, right, left, scale)
         if in_fp8:
-            return fp8_varlen.attend(q, k, v, *sequences, *masks, scale, *used, **low)
-        out, lse, _ = attend(q, k, v, *sequences, *masks, scale, *scores, with_lse, *used)
+            return fp8_varlen.attend(*given, *used, **low)
+        out, lse, _ = attend(*given, *scores, with_lse, *used)
         return out, lse
 
     out, lse = wide_values.in_parts(run, v, return_lse)

@@ -76,7 +76,7 @@ def flash_attn_func(
     """
     options = arguments.of_scores(softmax_scale, causal, window_size, softcap)
     options["attention_chunk"] = attention_chunk
-    scales = {"q_scale": q_descale, "k_scale": k_descale, "v_scale": v_descale}
+    scales: dict[str, Any] = {"q_scale": q_descale, "k_scale": k_descale, "v_scale": v_descale}
     with_lse = checks.flag("return_attn_probs", return_attn_probs)
     found: Any
     if qv is None:
@@ -228,7 +228,7 @@ def flash_attn_varlen_func(
     """
     options = arguments.of_scores(softmax_scale, causal, window_size, softcap)
     options["attention_chunk"] = attention_chunk
-    scales = {"q_scale": q_descale, "k_scale": k_descale, "v_scale": v_descale}
+    scales: dict[str, Any] = {"q_scale": q_descale, "k_scale": k_descale, "v_scale": v_descale}
     with_lse = checks.flag("return_attn_probs", return_attn_probs)
     sequences = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     used = {"seqused_q": seqused_q, "seqused_k": seqused_k}
