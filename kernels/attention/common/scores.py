@@ -48,30 +48,24 @@ class Scores(NamedTuple):
     span: Any
 
 
+# Parts of it for a program of head ``i_h`` of entry ``i_b``, each of what is not None: Triton 3.6
+# returns no tuple that holds None.
 @triton.jit
-def scores_of(
-    factor, softcap, slopes, slope_strides, seed, drop_below, keep_scale, bias, bias_strides, dbias,
-    blocks, block_strides, span_own, span, i_b, i_h, head, i_own, rows, columns,
-):  # fmt: skip
-    """Of a program of head ``i_h`` of entry ``i_b``, the ``head``-th of the batch, whose block
-    begins with row, or column, ``i_own``. The rest is as common/options.py hands it over."""
-    b_slope = None
-    if slopes is not None:
-        b_slope = tl.load(slopes + i_b * slope_strides.batch + i_h * slope_strides.head)
-    b_seed = None if seed is None else tl.load(seed)
-    if bias is not None:
-        bias += i_b.to(tl.int64) * bias_strides.batch + tl.cast(i_h, tl.int64) * bias_strides.head
-    if dbias is not None:
-        dbias += head.to(tl.int64) * rows * columns
-    if blocks is not None:
-        i_list = i_b.to(tl.int64) * block_strides.batch
-        blocks += i_list + tl.cast(i_h, tl.int64) * block_strides.head
-        blocks += i_own // span_own * block_strides.row
-    return Scores(
-        factor, softcap, b_slope, columns - rows,
-        bias, bias_strides.row, bias_strides.column, rows, columns, dbias,
-        b_seed, drop_below, keep_scale, head, blocks, span,
-    )  # fmt: skip
+def slope_of(slopes, strides, i_b, i_h):
+    return tl.load(slopes + i_b * strides.batch + i_h * strides.head)
+
+
+@triton.jit
+def bias_of(bias, strides, i_b, i_h):
+    return bias + i_b.to(tl.int64) * strides.batch + tl.cast(i_h, tl.int64) * strides.head
+
+
+@triton.jit
+def blocks_of(blocks, strides, span_own, i_b, i_h, i_own):
+    """Of the block that begins with row, or column, ``i_own``."""
+    i_list = i_b.to(tl.int64) * strides.batch
+    blocks += i_list + tl.cast(i_h, tl.int64) * strides.head
+    return blocks + i_own // span_own * strides.row
 
 
 # The largest number of fp32.

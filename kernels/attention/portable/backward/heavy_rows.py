@@ -23,7 +23,16 @@ from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.packed.sequences import bounds, describable_as
 from kernels.attention.common.problem import Given, Problem
 from kernels.attention.common.program_order import block_of
-from kernels.attention.common.scores import dropped, kept, modified, place, scores_of
+from kernels.attention.common.scores import (
+    Scores,
+    bias_of,
+    blocks_of,
+    dropped,
+    kept,
+    modified,
+    place,
+    slope_of,
+)
 from kernels.attention.portable.tuning.choose import choose_rows
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
@@ -197,10 +206,16 @@ def attention_backward_marked(
                     own_offset = causal_offset + own_k - own_q
                     if left_offset is not None:
                         own_left = left_offset + own_k - own_q
-                scores = scores_of(
-                    factor, softcap, slopes, slope_strides, seed, drop_below, keep_scale, bias,
-                    bias_strides, None, blocks, block_strides, span_own, span, i_b, i_h, i_bh,
-                    i_row, own_q, own_k,
+                b_slope = None if slopes is None else slope_of(slopes, slope_strides, i_b, i_h)
+                b_seed = None if seed is None else tl.load(seed)
+                b_bias = None if bias is None else bias_of(bias, bias_strides, i_b, i_h)
+                b_blocks = None
+                if blocks is not None:
+                    b_blocks = blocks_of(blocks, block_strides, span_own, i_b, i_h, i_row)
+                scores = Scores(
+                    factor, softcap, b_slope, own_k - own_q,
+                    b_bias, bias_strides.row, bias_strides.column, own_q, own_k, None,
+                    b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
                 )  # fmt: skip
                 # [BLOCK_M, BLOCK_D]
                 b_q = load_rows(

@@ -12,6 +12,8 @@ from kernels.attention.common.program_order import taken
 from kernels.attention.common.scores import (
     LARGEST,
     Scores,
+    bias_of,
+    blocks_of,
     dropped,
     is_far,
     is_kept,
@@ -19,7 +21,7 @@ from kernels.attention.common.scores import (
     marked,
     modified,
     place,
-    scores_of,
+    slope_of,
 )
 from kernels.device.products import add_product, sum_type
 
@@ -310,10 +312,16 @@ def attention_backward_kv(
         # Anew for each head: else masks of the first queries, one a column, stay in registers.
         rows = seqlen_q if cu_q is None else length(cu_q, i_b, o_q, VOLATILE=True)
         i_score = i_b * kv_heads * heads_per_kv + i_h
-        scores = scores_of(
-            factor, softcap, slopes, slope_strides, seed, drop_below, keep_scale, bias,
-            bias_strides, None, blocks, block_strides, span_own, span, i_b, i_h, i_score, i_n,
-            seqlen_q, seqlen_k,
+        b_slope = None if slopes is None else slope_of(slopes, slope_strides, i_b, i_h)
+        b_seed = None if seed is None else tl.load(seed)
+        b_bias = None if bias is None else bias_of(bias, bias_strides, i_b, i_h)
+        b_blocks = None
+        if blocks is not None:
+            b_blocks = blocks_of(blocks, block_strides, span_own, i_b, i_h, i_n)
+        scores = Scores(
+            factor, softcap, b_slope, seqlen_k - seqlen_q,
+            b_bias, bias_strides.row, bias_strides.column, seqlen_q, seqlen_k, None,
+            b_seed, drop_below, keep_scale, i_score, b_blocks, span,
         )  # fmt: skip
         if blocks is not None:
             o_first = 0

@@ -13,12 +13,15 @@ from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.program_order import taken
 from kernels.attention.common.scores import (
     LARGEST,
+    Scores,
+    bias_of,
+    blocks_of,
     dropped,
     is_far,
     kept,
     modified,
     place,
-    scores_of,
+    slope_of,
     store_bias_gradient,
 )
 from kernels.device.products import add_product, sum_type
@@ -218,9 +221,17 @@ def attention_backward_q(
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
-    scores = scores_of(
-        factor, softcap, slopes, slope_strides, seed, drop_below, keep_scale, bias, bias_strides,
-        dbias, blocks, block_strides, span_own, span, i_b, i_h, i_bh, i_m, seqlen_q, seqlen_k,
+    b_slope = None if slopes is None else slope_of(slopes, slope_strides, i_b, i_h)
+    b_seed = None if seed is None else tl.load(seed)
+    b_bias = None if bias is None else bias_of(bias, bias_strides, i_b, i_h)
+    b_dbias = None if dbias is None else dbias + i_bh.to(tl.int64) * seqlen_q * seqlen_k
+    b_blocks = None
+    if blocks is not None:
+        b_blocks = blocks_of(blocks, block_strides, span_own, i_b, i_h, i_m)
+    scores = Scores(
+        factor, softcap, b_slope, seqlen_k - seqlen_q,
+        b_bias, bias_strides.row, bias_strides.column, seqlen_q, seqlen_k, b_dbias,
+        b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
     )  # fmt: skip
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(

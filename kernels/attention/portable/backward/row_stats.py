@@ -11,12 +11,15 @@ from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.scores import (
     LARGEST,
+    Scores,
+    bias_of,
+    blocks_of,
     dropped,
     is_far,
     kept,
     modified,
     place,
-    scores_of,
+    slope_of,
 )
 from kernels.device.products import sum_type
 
@@ -165,9 +168,16 @@ def attention_backward_rows(
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
-    scores = scores_of(
-        factor, softcap, slopes, slope_strides, seed, drop_below, keep_scale, bias, bias_strides,
-        None, blocks, block_strides, span_own, span, i_b, i_h, i_bh, i_row, seqlen_q, seqlen_k,
+    b_slope = None if slopes is None else slope_of(slopes, slope_strides, i_b, i_h)
+    b_seed = None if seed is None else tl.load(seed)
+    b_bias = None if bias is None else bias_of(bias, bias_strides, i_b, i_h)
+    b_blocks = None
+    if blocks is not None:
+        b_blocks = blocks_of(blocks, block_strides, span_own, i_b, i_h, i_row)
+    scores = Scores(
+        factor, softcap, b_slope, seqlen_k - seqlen_q,
+        b_bias, bias_strides.row, bias_strides.column, seqlen_q, seqlen_k, None,
+        b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
     )  # fmt: skip
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(

@@ -14,7 +14,7 @@ from kernels.attention.common.options import PLAIN, Options
 from kernels.attention.common.packed.sequences import Packed, bounds, describable_as, described
 from kernels.attention.common.problem import Mask, Problem
 from kernels.attention.common.program_order import taken, together
-from kernels.attention.common.scores import FAR_FROM, is_far, scores_of
+from kernels.attention.common.scores import FAR_FROM, Scores, bias_of, blocks_of, is_far, slope_of
 from kernels.attention.portable.tuning.choose import choose_forward, measured, most_seen
 from kernels.attention.portable.tuning.plain import NARROW, RAGGED_FORWARD, ForwardConfig
 from kernels.device.products import sum_type
@@ -114,10 +114,16 @@ def attention_forward(
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
-    scores = scores_of(
-        factor, softcap, slopes, slope_strides, seed, drop_below, keep_scale, bias, bias_strides,
-        None, blocks, block_strides, span_own, span, i_b, i_h, i_bh, i_m * BLOCK_M, seqlen_q,
-        seqlen_k,
+    b_slope = None if slopes is None else slope_of(slopes, slope_strides, i_b, i_h)
+    b_seed = None if seed is None else tl.load(seed)
+    b_bias = None if bias is None else bias_of(bias, bias_strides, i_b, i_h)
+    b_blocks = None
+    if blocks is not None:
+        b_blocks = blocks_of(blocks, block_strides, span_own, i_b, i_h, (i_m * BLOCK_M))
+    scores = Scores(
+        factor, softcap, b_slope, seqlen_k - seqlen_q,
+        b_bias, bias_strides.row, bias_strides.column, seqlen_q, seqlen_k, None,
+        b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
     )  # fmt: skip
 
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
