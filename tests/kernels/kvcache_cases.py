@@ -329,6 +329,16 @@ SERVED = [
         rotary=16,
         causal=True,
     ),
+    Case(
+        D=16,
+        dtype="bfloat16",
+        fp8="float8_e4m3fn",
+        scaled="sequence",
+        all_fp8=True,
+        keys=(40, 9),
+        queries=(2, 5),
+        causal=True,
+    ),
 ]
 
 
@@ -404,6 +414,10 @@ def run(case: Case, attend: Any = None) -> list[Errors]:
         factor = by_heads(case.q_scale())
         if factor.dim() > 1:
             factor = factor.repeat_interleave(case.H // case.G, -2)
+        if case.queries and factor.dim() == 4:  # by the sequence that a packed row is of
+            factor = factor[:, 0].repeat_interleave(torch.tensor(case.queries), 0)
+            behind = len(given) - len(factor)
+            factor = torch.cat((factor, factor.new_ones(behind, *factor.shape[1:])))
         q = (given.double() * factor).float()
     got = attend(
         given,
