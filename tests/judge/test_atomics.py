@@ -122,7 +122,8 @@ def test_another_space_is_a_finding_and_no_regression(tmp_path: Path) -> None:
     assert "1 change of search spaces, for a GPU to judge" in index
     assert "<h2>Other search spaces</h2>" in index and said in index
     page = (site / finding_path(finding.identity)).read_text()
-    assert "00000007" in page and "which configuration is faster a GPU must say" in page
+    assert "00000007" in page and "Which configuration is faster a GPU must say" in page
+    assert "is another" in page and "warpwatch bisect" not in page
     assert "warpwatch bisect" not in page
 
 

@@ -16,6 +16,7 @@ from warpwatch.judge.evidence.coverage import coverage
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.findings.judgement import judge_folders
 from warpwatch.judge.model.commits import files_of
+from warpwatch.report.rendering import finding_path
 
 PLACE = ("flash B1-H8-S512-D64", "sm_90")
 
@@ -136,9 +137,10 @@ def test_a_range_begins_with_who_touched_the_kernels_files(tmp_path: Path, touch
     assert finding.likeliest == tree.commits[2]
     nearest_first = [tree.commits[number] for number in (2, 4, 3, 1)]
     assert list(finding.suspects) == nearest_first
-    page = (trees.build_site(tree, tmp_path / "html") / "index.html").read_text()
-    assert f"Change 2 of {touched}" in page
-    assert "named is the likeliest that touches its files" in page
+    site = trees.build_site(tree, tmp_path / "html")
+    assert f"Change 2 of {touched}" in (site / "index.html").read_text()
+    page = (site / finding_path(finding.identity)).read_text()
+    assert "the likeliest that touches these files of 4 commits" in page
 
 
 def test_a_merge_touches_what_it_brought(tmp_path: Path) -> None:

@@ -19,6 +19,17 @@ from warpwatch.config.package import Package, load
 
 PACKAGE = Package(name="planted", path="src/planted", workloads="benchmarks.workloads")
 
+WORKLOADS = """
+NAME = "planted"
+
+
+def all_workloads():
+    return []
+
+
+fixed_set = get = all_workloads
+"""
+
 # Runs in a process of each kind and tells what it sees.
 SEE = """
 import json, multiprocessing, subprocess, sys
@@ -173,7 +184,7 @@ def test_workloads_may_lie_in_a_folder_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ours").mkdir()
-    (tmp_path / "ours" / "planted_workloads.py").write_text("NAME = 'planted'\n")
+    (tmp_path / "ours" / "planted_workloads.py").write_text(WORKLOADS)
     file = tmp_path / "warpwatch.toml"
     file.write_text(
         '[package]\nname = "planted"\npath = "src/planted"\n'

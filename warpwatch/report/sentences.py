@@ -29,6 +29,8 @@ def moved(view: View, finding: Finding) -> str:
         if recovered:
             return f"{'was' if one else 'were'} without a value, and {'has' if one else 'have'} one"
         return f"{'has' if one else 'have'} no value any more"
+    if what == "other space":
+        return "is another"
     if what == "gained":
         return "has a value" if len(changes) == 1 else "have a value"
     ways = {change.step.after > change.step.before for change in changes}
@@ -53,8 +55,6 @@ def largest(finding: Finding) -> Change:
 
 def _by(change: Change, most: str) -> str:
     step = change.step
-    if kind(change) == "other space":
-        return ""
     if step.before == 0:
         return f"from 0 to {words.number(step.after)}"
     if change.ratio >= 3:

@@ -99,6 +99,11 @@ def headed(change: Change, status: str) -> str:
     return f"{found} at most; {stays[status]}"
 
 
+def opened(text: str) -> str:
+    """As a sentence begins: only its first letter is changed."""
+    return text[:1].upper() + text[1:]
+
+
 def stake(finding: Finding, status: str) -> str:
     """What a finding costs or saves."""
     verb = "saves" if status == "improved" else "costs" if status == "open" else "cost"

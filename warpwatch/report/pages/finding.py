@@ -174,11 +174,11 @@ def _commands(view: View, finding: Finding) -> list[tuple[str, str]]:
     first = finding.changes[0]
     base, newer = _pair(view, finding)
     pattern = first.series.benchmark.replace(".", r"\.")
-    found = []
+    search = f"asv find {base}..{newer} '^{pattern}'"
     if view.info(first.series).meaning.instrument:
-        found.append(("find the commit", f"warpwatch bisect {finding.identity}"))
-    else:
-        found.append(("find the commit", f"asv find {base}..{newer} '^{pattern}'"))
+        search = f"warpwatch bisect {finding.identity}"
+    # Another search space is no step that could be searched for.
+    found = [] if finding.kind == "other space" else [("find the commit", search)]
     found.append(
         (
             "measure every commit of the range, for the history",
