@@ -142,7 +142,7 @@ def run_values(far: int) -> bool:
             to = sparse(torch.zeros(heads * head_dim, 32, dtype=torch.int32), 0, words)
             factors = torch.empty(2, heads)
             hopper_fp8_prepare.attention_forward_fp8_hopper_prepare[(heads,)](
-                v, to, *[None] * 3, factors, *[None] * 6, *v.stride()[:3], heads, 1, keys, words,
+                v, to, *[None] * 3, factors, *[None] * 3, *v.stride()[:3], heads, 1, keys, words,
                 1.0, WORDS=head_dim // 4, BLOCK_W=head_dim // 4, BLOCK_N=hopper_fp8_prepare.KEYS,
                 BY_SEQUENCE=False,
             )  # fmt: skip
