@@ -33,7 +33,7 @@ OPERATORS: dict[str, tuple[str, Callable[[], Any]]] = {
     "flash_attention_fp8": (
         "q",
         lambda: OPS.flash_attention_fp8(
-            *[Q.to(E4M3)] * 3, None, None, None, *MASKS, torch.bfloat16
+            *[Q.to(E4M3)] * 3, *[None] * 3, *MASKS, None, torch.bfloat16
         ),
     ),
     "flash_attention_varlen": (
@@ -50,8 +50,7 @@ OPERATORS: dict[str, tuple[str, Callable[[], Any]]] = {
             8,
             *[None] * 3,
             *MASKS,
-            None,
-            None,
+            *[None] * 3,
             torch.bfloat16,
         ),
     ),
