@@ -45,7 +45,8 @@ def test_the_action_asks_for_no_secret_and_runs_one_script() -> None:
     assert len(re.findall(r"uses: \S+@[0-9a-f]{40} # v[\d.]+$", text, re.MULTILINE)) == len(uses)
     (checkout,) = [step["with"] for step in steps if "checkout" in step.get("uses", "")]
     assert checkout["persist-credentials"] is False
-    assert {*ACTION["inputs"]} == {"base", "head", "requirements", "python-version"}
+    inputs = {"base", "head", "requirements", "python-version", "checkout"}
+    assert {*ACTION["inputs"]} == inputs
 
 
 def action(
