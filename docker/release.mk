@@ -1,4 +1,4 @@
-# What release.yml runs, for Warpwatch's own releases alone. Values come from the environment.
+# What release.yml runs, for Warpwatch's own releases only. Values come from the environment.
 RELEASE_VENV := .warpwatch-release
 
 .PHONY: release-files release-image release-publish

@@ -32,7 +32,7 @@ def main() -> int:
         "uses", nargs="+", choices=sorted(path.stem for path in LOCKS.glob("*.txt"))
     )
     parser.add_argument(
-        "--backend", action="append", metavar="NAME", help="of these images alone (default: all)"
+        "--backend", action="append", metavar="NAME", help="of these images only (default: all)"
     )
     args = parser.parse_args()
     print(json.dumps(bill(args.uses, args.backend), indent=1, sort_keys=True))

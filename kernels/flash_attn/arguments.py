@@ -99,10 +99,10 @@ def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 return body(*args, **kwargs)
             except ERRORS as error:
                 text = str(error)
-                told = words.sub(lambda found: names[found[0]], text)
-                if told == text:
+                said = words.sub(lambda found: names[found[0]], text)
+                if said == text:
                     raise
-                raise type(error)(told) from error
+                raise type(error)(said) from error
 
         return call
 

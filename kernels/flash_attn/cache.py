@@ -11,7 +11,7 @@ from kernels.attention.api import kvcache
 from kernels.runtime import autograd
 
 NO_GRADIENT = (
-    "expected no gradient of attention over a cache, which has a forward pass alone, got a "
+    "expected no gradient of attention over a cache, which has only a forward pass, got a "
     "backward pass; call it within torch.no_grad(), or flash_attn_func, which is differentiable"
 )
 
@@ -87,8 +87,8 @@ def used_as_sequences(
 def attend(
     q: Any, k_cache: Any, v_cache: Any, k: Any = None, v: Any = None, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """``flash_attention_kvcache``, whose outputs say that they have no gradients where they are
-    asked for them."""
+    """``flash_attention_kvcache``, whose outputs say that they have no gradients where those are
+    requested."""
     named = {"q": q, "k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v}
 
     def run(*tensors: Any) -> Any:

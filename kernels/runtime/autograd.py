@@ -83,7 +83,7 @@ def differentiable(
 
 
 class _ForwardOnly(torch.autograd.Function):
-    """A function without gradients; asked for one, it says so."""
+    """A function without gradients; where one is requested, it says so."""
 
     @staticmethod
     def forward(ctx: Any, run: Callable[..., Any], message: str, *arguments: Any) -> Any:

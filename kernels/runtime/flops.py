@@ -84,8 +84,8 @@ def _kvcache(
     *queries, heads, head_dim = q.shape
     room = k_cache.shape[1] * (1 if table is None else table.shape[1])
     given = dict(enumerate(others))
-    told = seqlens is None and named.get("cu_new", given.get(14)) is None
-    keys = min(length + added, room) if told else room
+    known = seqlens is None and named.get("cu_new", given.get(14)) is None
+    keys = min(length + added, room) if known else room
     if named.get("qv", given.get(16)) is not None:  # values are keys, too
         head_dim += v_cache.shape[3]
     return _forward(math.prod(queries) * heads * keys, head_dim, v_cache.shape[3])

@@ -163,7 +163,7 @@ def amd_description(folder: Path, gpus: int) -> None:
 def test_an_amd_gpu_is_known_by_the_nodes_that_a_container_was_given(
     tmp_path: Path, seen: tuple[int, ...], name: str
 ) -> None:
-    """AMD's device plugin names none, and an engine beside it sees the GPUs of the whole node."""
+    """AMD's device plugin names none, and an engine next to it sees the GPUs of the whole node."""
     amd_description(tmp_path, 4)
     dri = tmp_path / "dri"
     dri.mkdir()

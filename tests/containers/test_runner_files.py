@@ -113,7 +113,7 @@ def test_a_scale_set_holds_one_gpu_and_no_token(backend: str, resource: str, gpu
     (runner,), (engine,) = spec["containers"], spec["initContainers"]
     assert runner["securityContext"]["capabilities"]["drop"] == ["ALL"]
     assert "privileged" not in runner["securityContext"]
-    # A container that is not privileged sees the nodes of its own GPU alone.
+    # A container that is not privileged sees the nodes of its own GPU only.
     holders = [c for c in (runner, engine) if resource in c["resources"]["limits"]]
     assert holders == [{"@/engine/gpu": engine, "@/dev/dri": runner}[gpu]]
     assert holders[0]["resources"]["limits"][resource] == 1

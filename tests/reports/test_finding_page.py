@@ -106,7 +106,7 @@ def test_a_finding_shows_all_that_was_kept_about_it(tree: trees.Tree, tmp_path: 
     code = section(text, "Machine code")
     assert "_attention  of attention-fp16-B1 on sm_90, Triton 3.7.1: 3 instructions" in code
     assert re.search(r"tensor\s+1\s+2", code)
-    # Before and after stand side by side: one changed, and one that came.
+    # Before and after stand in two columns: one changed, and one that came.
     assert re.search(r"-\s+HGMMA R0\s+\+\s+HMMA R0\s+\+\s+HMMA R2", code)
     card = section(text, "Clocks and power")
     assert re.search(r"SM clock\s+1504 MHz \(1500 to 1508\)\s+1504 MHz", card)

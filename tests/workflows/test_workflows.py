@@ -46,7 +46,7 @@ def steps() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def is_own(place: str) -> bool:
-    """Whether a workflow is Warpwatch's alone, and no project gets it."""
+    """Whether a workflow is only Warpwatch's, and no project gets it."""
     return place.split(" ")[0] in OWN
 
 

@@ -4,8 +4,8 @@
 
 Dtypes, heads, masks, head dims, lengths and the options of caches are drawn from the grids of
 FlashAttention-2's and -3's public tests; the bar is ours, against fp64. A case follows from its
-seed alone, and ``--only SEED`` repeats it. A class is a function and what is asked of it: for each
-the table says how many passed, failed and were refused, which is an error that says so.
+seed only, and ``--only SEED`` repeats it. A class is a function with its options: for each the
+table says how many passed, failed and were refused, which is an error that says so.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument(
         "--longest", type=int, default=2048, help="no length of a dense case is more"
     )
-    parser.add_argument("--only", type=int, metavar="SEED", help="this case alone")
+    parser.add_argument("--only", type=int, metavar="SEED", help="this case only")
     args = parser.parse_args(given)
     if args.only is not None:
         return once(args.only, args.longest, draw)

@@ -86,7 +86,7 @@ def search(judgement: Judgement, view: View) -> dict[str, Any]:
 
 
 def script(name: str, content: dict[str, Any]) -> str:
-    """Data as a script, because a page opened from a file may not fetch. ASCII alone."""
+    """Data as a script, because a page opened from a file may not fetch. ASCII only."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return f'"use strict";(globalThis.WW??={{}}).{name}={text};\n'
 

@@ -1,4 +1,4 @@
-"""The source that changed in the range of a finding, commit by commit, as git tells it."""
+"""The source that changed in the range of a finding, commit by commit, as git has it."""
 
 from __future__ import annotations
 

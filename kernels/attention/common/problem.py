@@ -101,8 +101,8 @@ class Problem:
 
 
 class Given(NamedTuple):
-    """What a backward pass takes beside the problem: gradients of the output and, unless None, of
-    the log-sum-exp, and both as the forward pass filled them."""
+    """The inputs of a backward pass besides the problem: gradients of the output and, unless None,
+    of the log-sum-exp, and both as the forward pass filled them."""
 
     dout: torch.Tensor
     dlse: torch.Tensor | None

@@ -102,7 +102,7 @@ def longest(name: str, value: Any) -> int:
 
 def check_longest(**longest: tuple[torch.Tensor | None, torch.Tensor | None, int]) -> None:
     """Of packed sequences, (where they begin, how many rows are used, the longest): refuse one that
-    is too small, whose rows would be left unwritten. In the interpreter alone, where to read the
+    is too small, whose rows would be left unwritten. Only in the interpreter, where to read the
     lengths waits for no device."""
     if torch.compiler.is_compiling() or not targets.interpreting():
         return

@@ -23,7 +23,7 @@ from .tuning import KvcacheConfig, alone, choose, choose_splits
 
 @dataclass(frozen=True, eq=False)
 class Decoding:
-    """What is asked of queries over a cache: ``added`` keys more than it holds, with ``cu_new`` as
+    """The options of queries over a cache: ``added`` keys more than it holds, with ``cu_new`` as
     many in all, ``rotary`` for the queries, masks and options as decode/kernel.py has them, and
     into how many parts keys are split, 0 for a choice. With ``cu_q`` queries are packed, and no
     sequence has more than ``max_q``."""
@@ -90,7 +90,7 @@ def _cut(q: torch.Tensor, cache: Cache, asked: Decoding, target: Target, many: i
     if asked.qv is not None:
         config = replace(config, turned=False)
     if target.has_wgmma and copied_ahead(cache.v) and not copied_ahead(cache.k):
-        # Keys through registers beside values copied ahead: ptxas 12.8 (triton 3.6 and 3.7)
+        # Keys through registers next to values copied ahead: ptxas 12.8 (triton 3.6 and 3.7)
         # takes half of the keys' addresses from what nothing wrote (configs.columns).
         config = replace(config, num_stages=1, alone=0)
     block_m, in_pairs = config.block_m(rows), in_pairs and config.turned

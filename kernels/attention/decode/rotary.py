@@ -22,7 +22,7 @@ class AngleStrides(NamedTuple):
 @dataclass(frozen=True)
 class Rotary:
     """Row p of ``cos`` and ``sin`` holds the angles of position p, one of each pair of columns. The
-    new tokens of a sequence stand from its ``first`` position on, int32 (batch,), or behind the
+    new tokens of a sequence stand from its ``first`` position on, int32 (batch,), or after the
     keys of its cache."""
 
     cos: torch.Tensor

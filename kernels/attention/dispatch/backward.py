@@ -35,7 +35,7 @@ def launch(
     options: Options = PLAIN,
     bias_grad: bool = False,
 ) -> list[torch.Tensor]:
-    """As ``backward.gradients`` returns them; of packed sequences with zeros behind the last, and
+    """As ``backward.gradients`` returns them; of packed sequences with zeros after the last, and
     each as exact as the keys that its own rows see ask for."""
     mask = Mask(causal, causal_offset, left_offset)
     problem = Problem(q, k, v, mask, scale, packed, options)

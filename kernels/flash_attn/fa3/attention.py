@@ -13,7 +13,7 @@ from kernels.runtime import autograd, checks
 Result = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 Window = tuple[int, int] | torch.Tensor
 QV = (
-    "expected no gradient of attention with qv, which has a forward pass alone, got a backward "
+    "expected no gradient of attention with qv, which has only a forward pass, got a backward "
     "pass; call it within torch.no_grad()"
 )
 
@@ -110,7 +110,7 @@ def flash_attn_qkvpacked_func(
 
     Args:
         qkv: (batch, seqlen, 3, heads, head_dim), or with ``num_heads_q`` the heads of queries, keys
-            and values one behind the other, (batch, seqlen, heads + 2 kv_heads, head_dim).
+            and values one after the other, (batch, seqlen, heads + 2 kv_heads, head_dim).
         softmax_scale: As in ``flash_attn_func``, like all that follow.
         causal: As there.
         q_descale: As there.

@@ -169,7 +169,7 @@ def _launch_once(
     in_turn = LINES_TOGETHER if classes else ROWS_TOGETHER
     together = in_turn if tiles_m % in_turn == 0 else tiles_m
     parts = 1 if classes else split(config, M, N, K, targets.multiprocessors())
-    # As many steps as the ring holds beside one that is multiplied, where there are more.
+    # As many steps as the ring holds next to one that is multiplied, where there are more.
     halves = config.halves and parts == 1 and config.stages * config.block_k <= K
     tail = config.stages - 1 if halves else 0
     columns = _columns(config, activation)
@@ -222,7 +222,7 @@ def _launch_persistent(
     parts = 1 if residual is not None else parts_of_the_rest(config, M, N, multiprocessors)
     columns = min(_columns(config, activation), config.block_n // parts)
     in_step = multiprocessors
-    if parts == 1:  # beside a last turn of parts all have as many whole tiles
+    if parts == 1:  # next to a last turn of parts all have as many whole tiles
         in_step = programs_in_step(tiles(config, M, N, 0), multiprocessors)
     if a_major_m:
         a_boxes = descriptor(a.t(), config.block_k, ROWS)

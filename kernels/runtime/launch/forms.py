@@ -246,7 +246,7 @@ def _whole_state(lead: torch.Tensor) -> tuple[Any, ...] | None:
 
 
 def _state() -> tuple[Any, ...] | None:
-    """As :func:`_whole_state`, without what a check of tensors tells."""
+    """As :func:`_whole_state`, without what a check of tensors covers."""
     runtime = knobs.runtime
     enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
     if (

@@ -76,7 +76,7 @@ class Node:
         return wanted, functools.partial(replay, node)
 
     def backward(self, needs: tuple[bool, ...]) -> tuple[Forms, Body]:
-        """Known forms of the backward pass where ``needs`` tells who needs a gradient, and that."""
+        """Known forms of the backward pass where ``needs`` says who needs a gradient, and that."""
         found = self.passes.get(needs)
         if found is None:
             made = Forms(), functools.partial(self.replayed, needs)

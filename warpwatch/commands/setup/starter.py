@@ -1,7 +1,7 @@
 """What ``init --workflows`` writes: images, and workflows that call Warpwatch's own by version.
 
 Jobs on hosted runners are called from Warpwatch's repository, at one version. Jobs on a GPU machine
-are written out: an organisation's runner group admits workflows of its own repositories alone.
+are written out: an organisation's runner group admits only workflows of its own repositories.
 """
 
 from __future__ import annotations

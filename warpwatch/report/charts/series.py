@@ -179,7 +179,7 @@ def spark_of(table: Table, row: int, changes: Iterable[Change], drawn: int = 70)
 
 
 def _bridged(values: Floats, present: NDArray[np.intp], stairs: bool) -> Floats:
-    """The values with those between two measured ones that nobody asked for: on a line from one to
+    """The values with those between two measured ones that nobody requested: on a line from one to
     the other, or as the last one where a series has levels."""
     found = values.copy()
     for left, right in pairwise(present.tolist()):

@@ -151,7 +151,7 @@ def _reproduce(view: View, finding: Finding) -> list[tuple[str, str]]:
         ]
     return [
         (
-            "measure both commits side by side, on a GPU where it was measured on one",
+            "measure both commits interleaved, on a GPU where it was measured on one",
             f"warpwatch compare {base} {newer} --workload {name}",
         ),
         (

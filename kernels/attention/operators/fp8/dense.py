@@ -22,7 +22,7 @@ ALL_DTYPES = shapes.DTYPES + DTYPES
 SCALES = ("q_scale", "k_scale", "v_scale")
 OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 NO_GRADIENT = (
-    "expected no gradient where q is fp8, which has a forward pass alone, got a backward pass; "
+    "expected no gradient where q is fp8, which has only a forward pass, got a backward pass; "
     "call it within torch.no_grad(), or on bf16 tensors"
 )
 

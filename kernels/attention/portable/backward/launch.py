@@ -123,7 +123,7 @@ def _of_nothing(
     gradients = [one.zero_() for one in found]
     options, lse = problem.options, given.lse
     if options.sinks is not None:
-        # A row without a key weighs its sink alone.
+        # A row without a key weighs only its sink.
         delta = torch.zeros_like(lse) if given.dlse is None else -given.dlse
         gradients.append(_of_sinks(options.sinks, lse, delta, unseen=lse == float("-inf")))
     if options.bias is not None and bias_grad:
@@ -261,7 +261,7 @@ def _run(one: _Pass) -> None:
 
 def _delta(one: _Pass) -> None:
     problem, config = one.problem, one.plan.config
-    # A row alone tells its delta: packed sequences are one to this kernel.
+    # A delta depends on its row only: packed sequences are one to this kernel.
     length = problem.q.shape[1]
     count = problem.batch if problem.packed is None else 1
     grid = (triton.cdiv(length, config.delta_rows) * count * problem.heads,)

@@ -16,7 +16,7 @@ from kernels.runtime.targets import Target
 
 # The first rows of a causal problem see as few. Their weights are near 1, where the rounding of out
 # in delta is all in the scores' gradients: in a bias's, that of rows which saw under 64 keys was up
-# to 1.8 times what it may be, beside a bias that hid a third of them.
+# to 1.8 times what it may be, next to a bias that hid a third of them.
 EARLY_KEYS = 64
 
 
@@ -62,7 +62,7 @@ def plan(
     Args:
         target: The architecture.
         problem: What is differentiated.
-        given: The tensors beside it.
+        given: The other tensors of the pass.
         bias_grad: The bias's gradient is wanted.
         corrected: Rows of one heavy weight have their delta (portable/backward/heavy_rows.py).
         far: The pass is that of far rows only.
@@ -108,7 +108,7 @@ def plan(
         marked=corrected,
         tma=config.tma and fits,
         branch=options.block_mask is None and masked,
-        # Where the place of a block tells how long it takes, and registers were seen to suffice.
+        # Where the place of a block decides how long it takes, and registers were seen to suffice.
         ordered=mask.causal and mask.left is None and options.plain and not exact,
         wide=torch.float64 if dtype == torch.float32 and target.adds_fp64 else torch.float32,
     )

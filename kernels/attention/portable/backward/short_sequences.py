@@ -267,7 +267,7 @@ def cut(target: targets.Target, block_n: int, block_d: int) -> tuple[int, int]:
 
 def launch(problem: Problem, given: Given, gradients: list[torch.Tensor], *, few: int) -> None:
     """Of 16-bit packed sequences, any strides, and ``gradients`` of q, k and v, contiguous, those
-    of sequences whose rows see at most ``few`` keys; behind the last sequence, zeros. Nothing is
+    of sequences whose rows see at most ``few`` keys; after the last sequence, zeros. Nothing is
     allocated."""
     mask, batch = problem.mask, problem.batch
     q, k, v, dout = (one[0] for one in (problem.q, problem.k, problem.v, given.dout))

@@ -303,7 +303,7 @@ def launch(
 
 
 def _is_ragged(problem: Problem) -> bool:
-    """Whether keys behind whole blocks have a loop of their own, or a branch in that of all: they
+    """Whether keys after whole blocks have a loop of their own, or a branch in that of all: they
     are a number that no 16 divides, and nothing hides any."""
     return problem.packed is None and not _is_masked(problem) and problem.lengths[1] % 16 != 0
 
@@ -344,7 +344,7 @@ def _launch(
     other = not measured(target, *problem.head_dims)
     tma = config.tma and describable and not (other and packed is not None)
     branch = _is_masked(problem) or (_is_ragged(problem) and target.name in RAGGED_FORWARD)
-    # Where a row's place tells how many keys it sees: not in a window.
+    # Where a row's place decides how many keys it sees: not in a window.
     ordered = mask.causal and mask.left is None and options.block_mask is None and not natural
     few = seqlen_k == 1 or (mask.causal and seqlen_q == mask.offset == 1)
     kernel = attention_forward_few_keys if few else attention_forward
