@@ -216,8 +216,8 @@ SAID = {
     "pages-dropped": "NotImplementedError: dropout_p: expected 0 with block_table, got 0.1; gather",
     "too-short": "ValueError: max_seqlen_q: expected the longest sequence, 3 rows, or more, got 2",
     "gradient": "NotImplementedError: q: expected no gradient of attention over a cache, which has",
-    "gradient-qv": "NotImplementedError: q: expected no gradient of attention with qv, which has a",
-    "gradient-fp8": "NotImplementedError: q: expected no gradient where q is fp8, which has a forw",
+    "gradient-qv": "NotImplementedError: q: expected no gradient of attention with qv, which has",
+    "gradient-fp8": "NotImplementedError: q: expected no gradient where q is fp8, which has only",
     "combine": "ValueError: lse_partial: expected shape (2, 1, 3, 4) as out_partial has, got (2, 1",
 }
 
