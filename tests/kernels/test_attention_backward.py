@@ -165,7 +165,7 @@ def run_sums(draw: int) -> tuple[torch.Tensor, ...]:
     are shifted by, and the largest of them."""
     import kernels
     from kernels.attention.common.numerics.constants import LOG2_E
-    from kernels.attention.portable.backward import launch as backward
+    from kernels.attention.portable.backward import passes as backward
 
     plain, seen = backward.attention_backward_rows, []
 

@@ -2,7 +2,7 @@
 behind the last sequence, in one launch.
 
 Which pass serves is chosen by the longest sequence, since the host reads no lengths. What rows need
-that see a few keys (``FEW_KEYS`` in portable/backward/launch.py) the shorter ones get here, where
+that see a few keys (``FEW_KEYS`` of common/numerics/exactness.py) the shorter ones get here, where
 the device knows which they are: all keys that their rows see are one tile, so that a program has
 weights, delta and gradients of its rows from the same products, without a workspace, and puts them
 over what the pass before left there.
@@ -50,7 +50,7 @@ def keys_of_few(
     ROOM: tl.constexpr,
 ):  # fmt: skip
     """Of one sequence whether a row sees at most ``FEW`` keys, as ``keys_seen`` in
-    portable/backward/launch.py has it, and the first key that any row sees, rounded down to what
+    common/numerics/exactness.py has it, and the first key that any row sees, rounded down to what
     ``kept`` counts from."""
     seen = seqlen_k
     if CAUSAL:

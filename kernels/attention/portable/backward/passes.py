@@ -1,0 +1,277 @@
+"""One pass over a plan's launches: its tensors and workspaces, and each launch by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+
+from kernels.attention.common.addressing import Strides
+from kernels.attention.common.columns import columns
+from kernels.attention.common.packed.sequences import described
+from kernels.attention.common.problem import Given, Problem
+from kernels.attention.common.program_order import together
+from kernels.runtime import targets
+from kernels.runtime.descriptors import TensorDescriptor
+from kernels.runtime.launch import noted
+
+from .far_rows import FarRows
+from .key_grads import attention_backward_kv
+from .plan import Plan
+from .query_grads import attention_backward_q
+from .row_stats import attention_backward_delta, attention_backward_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """A plan with its tensors. ``found`` are gradients of q, k, v and, or None, of the bias,
+    ``lse`` those of rows that are served, ``less`` what delta is less by. A row of ``exponent``
+    and delta is one of ``per_head``."""
+
+    plan: Plan
+    problem: Problem
+    given: Given
+    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]
+    lse: torch.Tensor
+    less: torch.Tensor | None
+    shift: torch.Tensor
+    delta: torch.Tensor
+    total: torch.Tensor | None
+    exponent: torch.Tensor | None
+    per_head: int | None
+    columns: tuple[int, int]
+    limits: tuple[Any, ...]
+    own_queries: tuple[Any, ...]
+    own_keys: tuple[Any, ...]
+    dots: torch.Tensor | None = None
+    far: FarRows | None = None
+
+    @property
+    def ends(self) -> torch.Tensor | None:
+        return None if self.far is None else self.far.ends
+
+    @property
+    def strides(self) -> tuple[Strides, ...]:
+        tensors = (self.problem.q, self.problem.k, self.problem.v, self.given.dout)
+        return tuple(Strides(*one.stride()) for one in tensors)
+
+    @property
+    def lengths(self) -> tuple[Any, ...]:
+        """Heads, those that share keys, and lengths."""
+        one = self.problem
+        return one.heads, one.heads // one.kv_heads, *one.lengths, one.tokens
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {"HEAD_DIM_V": self.problem.head_dims[1], "BLOCK_DV": self.columns[1]}
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        own = {"HEAD_DIM": self.problem.head_dims[0], "BLOCK_D": self.columns[0]}
+        return own | self.values | {"CAUSAL": self.problem.mask.causal}
+
+    def walked(
+        self, tensor: torch.Tensor, rows: int, block: int
+    ) -> torch.Tensor | TensorDescriptor:
+        """What a program walks. What it owns comes through pointers: wgmma then reads it from
+        shared memory, where a tile out of a rank-4 descriptor would occupy registers for the whole
+        loop."""
+        return described(self.problem.packed, tensor, rows, block) if self.plan.tma else tensor
+
+
+def with_workspaces(
+    plan: Plan,
+    problem: Problem,
+    given: Given,
+    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None],
+    lse: torch.Tensor,
+    less: torch.Tensor | None,
+) -> Pass:
+    """With its workspaces."""
+    options, mask = problem.options, problem.mask
+    asked = options.arguments(problem.scale, problem.scores)
+    own_queries = options.listed(mask.until, mask.left)
+    own_keys = options.listed(mask.until, mask.left, owns_keys=True)
+    exponent, per_head = None, problem.tokens
+    if problem.packed is None:
+        per_head = problem.lengths[0]
+    if plan.padded:
+        rows, batch = problem.q.shape[1], problem.batch
+        blocks = triton.cdiv(rows, plan.padded)
+        if problem.packed is not None:
+            blocks, batch = rows // plan.padded + batch, 1
+        per_head = plan.padded * blocks
+        exponent, delta = lse.new_empty((2, problem.heads * batch, per_head))
+    elif plan.marked and less is not None:
+        delta = less
+    else:
+        delta = torch.empty_like(lse, dtype=plan.wide)
+    total, shift = None, lse
+    if plan.exact:
+        total, shift = torch.empty_like(delta), torch.empty_like(lse)
+    return Pass(
+        plan,
+        problem,
+        given,
+        found,
+        lse,
+        less,
+        shift,
+        delta,
+        total,
+        exponent,
+        per_head,
+        columns(targets.current(), problem.q.dtype, *problem.head_dims),
+        (mask.offset, mask.left, problem.scale, *asked),
+        own_queries,
+        own_keys,
+    )
+
+
+def run(one: Pass) -> None:
+    for name in one.plan.launches:
+        launched = _LAUNCHES[name]
+        launched(one)
+
+
+def _delta(one: Pass) -> None:
+    problem, config = one.problem, one.plan.config
+    # A delta depends on its row only: packed sequences are one to this kernel.
+    length = problem.q.shape[1]
+    count = problem.batch if problem.packed is None else 1
+    grid = (triton.cdiv(length, config.delta_rows) * count * problem.heads,)
+    noted(attention_backward_delta, grid)(
+        one.given.out,
+        one.given.dout,
+        one.given.lse,
+        one.less,
+        one.delta,
+        Strides(*one.given.out.stride()),
+        Strides(*one.given.dout.stride()),
+        problem.heads,
+        length,
+        BLOCK_M=config.delta_rows,
+        MARKED=one.plan.marked,
+        **one.values,
+    )
+
+
+def _rows(one: Pass) -> None:
+    problem, given, config = one.problem, one.given, one.plan.config.q
+    exact, blocks = one.plan.exact, one.plan.row_blocks
+    noted(attention_backward_rows, (blocks * problem.batch * problem.heads,))(
+        problem.q,
+        problem.k,
+        problem.v,
+        given.out,
+        given.dout,
+        None if exact else given.dlse,
+        one.lse,
+        one.ends,
+        one.shift if exact else None,
+        one.delta,
+        one.total,
+        *problem.sequences,
+        *one.strides,
+        Strides(*given.out.stride()),
+        blocks,
+        *one.lengths,
+        *one.limits,
+        *one.own_queries,
+        BLOCK_M=config.block_m,
+        BLOCK_N=config.block_n,
+        **one.shape,
+        **config.options(),
+    )
+
+
+def _queries(one: Pass) -> None:
+    problem, given, planned = one.problem, one.given, one.plan
+    (seqlen_q, seqlen_k), config = problem.lengths, planned.config.q
+    with_delta, heads = planned.with_delta, problem.batch * problem.heads
+    alone = problem.packed is None
+    dq, _, _, dbias = one.found
+    noted(attention_backward_q, (triton.cdiv(seqlen_q, config.block_m) * heads,))(
+        problem.q,
+        one.walked(problem.k, config.block_n, one.columns[0]),
+        one.walked(problem.v, config.block_n, one.columns[1]),
+        given.dout,
+        one.shift,
+        one.delta,
+        one.total,
+        one.less if planned.exact or with_delta else None,
+        one.dots,
+        dq,
+        dbias,
+        given.out if with_delta else None,
+        one.exponent,
+        one.ends,
+        *problem.sequences,
+        *one.strides,
+        Strides(*given.out.stride()),
+        *one.lengths,
+        one.per_head,
+        *one.limits,
+        *one.own_queries,
+        BLOCK_M=config.block_m,
+        BLOCK_N=config.block_n,
+        EVEN=alone and seqlen_k % config.block_n == 0,
+        ROWS=planned.padded,
+        TMA=planned.tma,
+        **one.shape,
+        BRANCH=planned.branch and config.branch,
+        MARKED=planned.marked and with_delta,
+        TOGETHER=together(heads) if planned.ordered and alone else 0,
+        **config.options(),
+    )
+
+
+def _keys(one: Pass) -> None:
+    problem, planned = one.problem, one.plan
+    (seqlen_q, seqlen_k), config = problem.lengths, planned.config.kv
+    options, heads = problem.options, problem.batch * problem.kv_heads
+    alone, unlisted = problem.packed is None, problem.options.block_mask is None
+    flat = config.flat and options.plain and problem.heads > problem.kv_heads
+    _, dk, dv, _ = one.found
+    noted(attention_backward_kv, (triton.cdiv(seqlen_k, config.block_n) * heads,))(
+        one.walked(problem.q, config.block_m, one.columns[0]),
+        problem.k,
+        problem.v,
+        one.walked(one.given.dout, config.block_m, one.columns[1]),
+        one.exponent if planned.padded else one.shift,
+        one.delta,
+        one.total,
+        one.given.dlse if planned.exact else None,
+        dk,
+        dv,
+        one.ends,
+        *problem.sequences,
+        *one.strides,
+        problem.kv_heads,
+        *one.lengths[1:-1],
+        one.per_head,
+        *one.limits,
+        *one.own_keys,
+        BLOCK_M=config.block_m,
+        BLOCK_N=config.block_n,
+        EVEN=alone and unlisted and seqlen_q % config.block_m == 0,
+        ROWS=planned.padded,
+        TMA=planned.tma,
+        **one.shape,
+        BRANCH=config.branch and unlisted,
+        FLAT=flat,
+        # Packed sequences' kernel has no registers for the order where the loops are nested.
+        TOGETHER=together(heads) if planned.ordered and (alone or flat) else 0,
+        **config.options(),
+    )
+
+
+_LAUNCHES: dict[str, Callable[[Pass], None]] = {
+    "delta": _delta,
+    "rows": _rows,
+    "queries": _queries,
+    "keys": _keys,
+}
