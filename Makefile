@@ -74,7 +74,7 @@ bytecode: $(STAMP) ## Compile to bytecode what the tests import, once: each of t
 test-tritons: $(STAMP) ## Compile every kernel under the oldest Triton supported and, for the newest targets, the newest
 	@WARPWATCH_MUST_RUN=tritons WARPWATCH_EVERY_PAIR=yes $(BIN)/python -m pytest tests/spine/test_tritons.py
 
-test-every-pair: $(STAMP) ## As test, with each form of a kernel compiled for every target and mask: an hour
+test-every-pair: $(STAMP) ## As test, with each form of a kernel compiled for every target and mask
 	@WARPWATCH_EVERY_PAIR=yes $(MAKE) --no-print-directory test
 
 lint: $(STAMP)
