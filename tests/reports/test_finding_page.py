@@ -134,7 +134,7 @@ def test_samples_are_those_asv_kept_else_those_of_the_instruments_else_the_inter
         path.write_bytes(b"damaged")
     text = page_of(tree, tmp_path / "interval")
     assert "The bar is the 99 % interval of the median" in section(text, "Before and after")
-    assert "Not kept beside these results" in section(text, "Clocks and power")
+    assert "Not kept with these results" in section(text, "Clocks and power")
     assert "Not taken:" in text
     assert "is not gzip" in text
 
