@@ -27,9 +27,11 @@ from warpwatch.sandbox.end_with_parent import end_with
 BASE = "localhost/warpwatch-test-base:bookworm-1"
 # The base by debootstrap, and an image on it.
 LONGEST_BUILD_S = 2700
+# Other test processes hold the cores, and each thread of torch would wait for its turn.
 CONTAINERS_CONF = """
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+env = ["OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "MKL_NUM_THREADS=1"]
 [engine]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
