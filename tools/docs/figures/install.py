@@ -9,6 +9,7 @@ from typing import Any
 from tools.docs.figures.markdown import megabytes, table
 from tools.root import ROOT
 
+_CPU = "asv,triton on torch's CPU build"
 FILE = ROOT / "docs" / "results" / "data" / "install.json"
 
 
@@ -40,6 +41,15 @@ def of_all() -> str:
     return _download("asv,triton")
 
 
+def of_cpu_build() -> str:
+    """Say how much the same downloads with torch's CPU build.
+
+    Returns:
+        Such as "0.5 GB".
+    """
+    return _download(_CPU)
+
+
 def sizes() -> str:
     """Write what each installation takes.
 
@@ -47,7 +57,7 @@ def sizes() -> str:
         A table.
     """
     measured = _measured()
-    base, everything = measured["base"], measured["asv,triton"]
+    base, everything, small = (measured[kind] for kind in ("base", "asv,triton", _CPU))
     rows = [
         (
             "`warpwatch`",
@@ -62,6 +72,13 @@ def sizes() -> str:
             str(len(everything["packages"])),
             of_all(),
             "not measured",
+        ),
+        (
+            "the same, torch's CPU build",
+            "measures without a GPU",
+            str(len(small["packages"])),
+            of_cpu_build(),
+            megabytes(small["disk_bytes"]),
         ),
     ]
     head = ["install", "what it does", "packages", "download", "on disk"]
