@@ -13,6 +13,8 @@ import pytest
 CACHE_VARIABLE = "WARPWATCH_COMPILER_CACHE"
 # .ci/run names here the markers whose tests must run where it runs: a skip is then a failure.
 MUST_RUN = frozenset(os.environ.get("WARPWATCH_MUST_RUN", "").split())
+# As tests.meetings reads it.
+EVERY_PAIR = bool(os.environ.get("WARPWATCH_EVERY_PAIR"))
 # Compilers and interpreters make millions of objects that stay: to look through them as often as
 # Python does by itself takes a fiftieth of a process' time.
 gc.set_threshold(50_000, 20, 20)
@@ -60,7 +62,28 @@ def _container_missing() -> str | None:
 _CHECKS = {"gpu": _gpu_missing, "browser": _browser_missing, "container": _container_missing}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a test marked ``sampled`` keep the first of every few neighbouring cases, which compile
+    forms of one kernel; of one or two cases, all. ``make test-every-pair`` keeps all of any test.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = set()
+    for alike in cases.values():
+        marker = alike[0].get_closest_marker("sampled")
+        if marker is not None and len(alike) > 2:
+            left_out |= set(alike) - set(alike[:: marker.kwargs.get("of", 3)])
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(trylast=True)  # among what -k and -m have left
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not EVERY_PAIR:
+        _sample(config, items)
     order = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
     for marker, check in _CHECKS.items():

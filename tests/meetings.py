@@ -1,6 +1,7 @@
 """Which forms meet which targets or masks where a compilation of every pair takes minutes.
 
-``make test-every-pair`` lets every form meet all of them.
+A pull request waits for ``make test``. The nightly ``make test-every-pair`` lets every form meet
+all of them.
 """
 
 from __future__ import annotations
@@ -15,22 +16,26 @@ Form = TypeVar("Form")
 Other = TypeVar("Other")
 
 EVERY_PAIR = bool(os.environ.get("WARPWATCH_EVERY_PAIR"))
-# One of each is compiled for: Hopper, where the kernels are tuned, and of each vendor another.
-KINDS = tuple(
-    tuple(map(get, names))
-    for names in (("sm_90",), ("sm_80", "sm_100"), ("gfx90a", "gfx942", "gfx950"))
-)
+# Hopper first, for which the kernels are tuned. The vendors alternate, so that of two forms each
+# compiles one.
+TURNS = tuple(map(get, ("sm_90", "gfx942", "sm_100", "gfx950", "sm_80", "gfx90a")))
 
 
-def meet(forms: Sequence[Form], *groups: Sequence[Other]) -> list[tuple[Form, Other]]:
-    """Each form with one of each group, taken in turn; or with all, if every pair is requested."""
+def meet(forms: Sequence[Form], others: Sequence[Other]) -> list[tuple[Form, Other]]:
+    """Pair each form with one of the others, taken in turn.
+
+    Args:
+        forms: Such as workloads.
+        others: Such as masks.
+
+    Returns:
+        The pairs; each form with all others if every pair is requested.
+    """
     if EVERY_PAIR:
-        return [(form, other) for form in forms for group in groups for other in group]
-    return [
-        (form, group[place % len(group)]) for place, form in enumerate(forms) for group in groups
-    ]
+        return [(form, other) for form in forms for other in others]
+    return [(form, others[place % len(others)]) for place, form in enumerate(forms)]
 
 
 def on_targets(*forms: Form) -> list[tuple[Form, Target]]:
-    """Each form with a target of each kind: see :func:`meet`."""
-    return meet(forms, *KINDS)
+    """Pair each form with one target: see :func:`meet`."""
+    return meet(forms, TURNS)

@@ -8,6 +8,8 @@ import torch
 from tests.hopper.recorded import backward, named_barriers, packed_backward
 from warpwatch.instruments.compiled.measure.reading import read_code, read_codes
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.mark.parametrize(
     "options",

@@ -13,6 +13,8 @@ from kernels.runtime import targets
 from tests.hopper.recorded import corrected, only_kernel
 from warpwatch.instruments.compiled.measure.reading import read_code
 
+pytestmark = pytest.mark.sampled(of=2)
+
 CASES: dict[str, dict[str, Any]] = {
     "D64": {"head_dim": 64, "dlse": True},
     "D64-causal": {"head_dim": 64, "causal": True, "kv_heads": 2},

@@ -14,6 +14,8 @@ from tests.hopper.recorded import (
 )
 from warpwatch.instruments.compiled.measure.reading import read_code
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.mark.parametrize(
     "recorded",

@@ -10,6 +10,8 @@ import torch
 from tests.hopper.recorded import check_specialised, in_tf32, only_kernel, product
 from warpwatch.instruments.compiled.measure.reading import read_code
 
+pytestmark = pytest.mark.sampled
+
 
 @pytest.mark.parametrize(
     "recorded",

@@ -16,6 +16,8 @@ from warpwatch.instruments.compiled.measure.workload import measure
 from warpwatch.instruments.compiled.record import driver
 from warpwatch.workload.base import Inputs
 
+pytestmark = pytest.mark.sampled
+
 # As warpwatch.config.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
 LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}
 

@@ -18,6 +18,8 @@ from warpwatch.instruments.compiled.measure.reading import read_code
 from warpwatch.instruments.compiled.measure.workload import measure
 from warpwatch.instruments.compiled.record.call import record
 
+pytestmark = pytest.mark.sampled
+
 INSTRUCTIONS = {
     "sm_90": r"QGMMA\S*E4M3",
     "sm_100": r"UTCQMMA",

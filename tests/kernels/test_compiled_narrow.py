@@ -15,6 +15,8 @@ from warpwatch.instruments.compiled.formats.recording import Launch
 from warpwatch.instruments.compiled.measure import reading
 from warpwatch.instruments.compiled.record import driver
 
+pytestmark = pytest.mark.sampled
+
 FP16 = torch.float16
 
 

@@ -13,6 +13,8 @@ from warpwatch.config.targets import get
 from warpwatch.instruments.compiled.measure import reading
 from warpwatch.instruments.compiled.record import driver
 
+pytestmark = pytest.mark.sampled
+
 BF16 = torch.bfloat16
 TOKENS = 1000
 

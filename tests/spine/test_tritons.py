@@ -26,8 +26,8 @@ from warpwatch.instruments.compiled.measure import jobs
 ALL = tuple(target.name for target in TARGETS)
 VERSIONS = {
     # Of each kind the one that users of the oldest have.
-    "3.6.0": ALL if EVERY_PAIR else ("sm_80", "sm_90", "gfx942"),
-    "3.9.0": ("sm_90", "sm_100", "gfx950"),
+    "3.6.0": ALL if EVERY_PAIR else ("sm_90", "gfx942"),
+    "3.9.0": ("sm_90", "sm_100", "gfx950") if EVERY_PAIR else ("sm_100", "gfx950"),
 }
 NAMES = (
     "sdpa-fp16-B12-S256-H64-D64",
@@ -190,7 +190,7 @@ def expected(version: str) -> set[tuple[str, str]]:
         for target in (
             specialised
             if "hopper" in kernel or kernel in ON_HOPPER_ALONE
-            else {"sm_90"}
+            else every & {"sm_90"}
             if kernel in CHOSEN_ON_HOPPER
             else fp8
             if kernel in IN_FP8_ALONE
