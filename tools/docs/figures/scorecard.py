@@ -40,6 +40,20 @@ def steps() -> str:
     return section("Steps: ")
 
 
+def compared_with_asv() -> str:
+    """Write how well a step of 2 % is found, by the judge and by asv's own detector.
+
+    Returns:
+        A table of one row for each kind of noise: precision and recall in percent.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for line in steps().splitlines()[2:]:
+        noise, detector, two_percent = [cell.strip() for cell in line.strip("|").split("|")][:3]
+        found.setdefault(noise, {})[detector] = two_percent
+    rows = [(noise, one["warpwatch"], one["asv step_detect"]) for noise, one in found.items()]
+    return table(["noise of 1 %", "Warpwatch", "asv"], rows)
+
+
 def gates() -> str:
     """Write how often the gate of a pull request sees 2 % in recorded noise, and how often it errs.
 

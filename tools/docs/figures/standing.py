@@ -30,7 +30,7 @@ _DTYPE = re.compile(r"-(fp8|fp16|bf16|fp32)\b")
 # A workload belongs to the first group with which its name begins.
 GROUPS = {
     "attention, gradients": ("attention-backward-", "attention-varlen-backward-"),
-    "attention, forward and gradients": ("attention-training-",),
+    "attention, a training step": ("attention-training-",),
     "attention, decoding": ("attention-kvcache-",),
     "attention, fp8": ("attention-fp8-",),
     "attention, packed sequences": ("attention-varlen-",),

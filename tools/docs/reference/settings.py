@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 import tomllib
 from dataclasses import MISSING, Field, fields
 
@@ -158,6 +159,15 @@ def acceptance_keys() -> str:
         Their names, separated by commas.
     """
     return ", ".join(f"`{field.name}`" for field in fields(Acceptance))
+
+
+def device_titles() -> str:
+    """Name the GPUs with a datasheet.
+
+    Returns:
+        Their titles, in lines of a page.
+    """
+    return textwrap.fill(", ".join(load(name).title for name in names()) + ".", 118)
 
 
 def devices() -> str:
