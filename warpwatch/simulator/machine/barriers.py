@@ -12,14 +12,15 @@ from warpwatch.simulator.timeline.log import Log
 class Barrier:
     """An mbarrier: phases of ``count`` arrivals and of as many bytes as were expected."""
 
-    def __init__(self, somebody: int, count: int, name: str) -> None:
+    def __init__(self, somebody: int, count: int, name: str, somebodies: int = SOMEBODIES) -> None:
         self.somebody, self.count, self.name = somebody, count, name
+        self.made: tuple[int, int] | None = None  # which CTA's partition made it, and when
         self.arrived = self.bytes = self.phases = 0
         self.fenced = False  # the copy engine may see it
         self.log: Log | None = None
         self.site = here()  # where its arrivals or bytes were last spoken of
-        self.known = [np.zeros(SOMEBODIES, np.int64)]  # what who waited for a phase learns
-        self.coming = np.zeros(SOMEBODIES, np.int64)  # what arrivals of this phase know
+        self.known = [np.zeros(somebodies, np.int64)]  # what who waited for a phase learns
+        self.coming = np.zeros(somebodies, np.int64)  # what arrivals of this phase know
 
     def arrive(self, who: Partition, count: int = 1, expected: int = 0) -> None:
         np.maximum(self.coming, who.known, out=self.coming)
@@ -51,6 +52,14 @@ class Barrier:
         self.known.append(known)
         self.coming[:] = 0
 
+    def missed(self, who: Partition, parity: int) -> str:
+        """Say so where the phase that is waited for, and another one, are complete already."""
+        phase = int(who.known[self.somebody])
+        phase += phase % 2 == parity
+        if self.phases % 2 == parity and self.phases > phase:
+            return ", which it missed: the next phase can be complete before this wait looks"
+        return ""
+
     def learn(self, who: Partition, parity: int) -> None:
         """``who`` knows what the phase tells that it waited for, the first it can be: later ones
         may not have come in another order."""
@@ -64,8 +73,9 @@ class Barrier:
 class Meeting:
     """A barrier of the multiprocessor (bar.sync, bar.arrive), by its number."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, ctas: int = 1) -> None:
         self.name = f"named barrier {number}"
         self.threads = self.times = 0
-        self.coming = np.zeros(SOMEBODIES, np.int64)
-        self.known = np.zeros(SOMEBODIES, np.int64)
+        # Each CTA of a cluster has its own.
+        self.coming = np.zeros((ctas, ctas * SOMEBODIES), np.int64)
+        self.known = np.zeros((ctas, ctas * SOMEBODIES), np.int64)

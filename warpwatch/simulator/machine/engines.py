@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from warpwatch.simulator.errors import MisuseError, UnknownWordError
+from warpwatch.simulator.errors import MisuseError, here
+from warpwatch.simulator.machine.barriers import Barrier
+from warpwatch.simulator.machine.clusters import parts_of
 from warpwatch.simulator.machine.global_memory import Descriptor, Pointer
 from warpwatch.simulator.machine.order import Program
-from warpwatch.simulator.machine.races import Product
+from warpwatch.simulator.machine.races import Partition, Product
 from warpwatch.simulator.machine.shared_memory import Shared
-from warpwatch.simulator.values.blocks import Block, Shape, Type
+from warpwatch.simulator.values.blocks import Block
 from warpwatch.simulator.values.elements import decode, encode
+from warpwatch.simulator.values.layouts import Shape, Type
 
 TOO_EARLY = "product used before it was waited for"
 
@@ -66,7 +69,8 @@ def _operand(x: Any, product: Product) -> np.ndarray:
     if isinstance(x, Running):
         raise MisuseError("a product that was not waited for is an operand of another", TOO_EARLY)
     if isinstance(x, Shared):
-        product.reads(x.cells, x.region)
+        for each, (_, cells, region) in zip((product, *product.twins), x.parts, strict=True):
+            each.reads(cells, region)
         values = decode(x.raw, x.dtype)
     else:
         values = x.data
@@ -91,7 +95,7 @@ def warpgroup_mma(
         raise MisuseError(f"expected operands of one type, got {a.dtype} and {b.dtype}")
     if a.shape[1] != b.shape[0] or tuple(acc.shape) != (a.shape[0], b.shape[1]):
         raise MisuseError(f"shapes do not fit: {a.shape} @ {b.shape} + {acc.shape}")
-    product = Product(program().now)
+    product, *product.twins = (Product(one) for one in program().now.ctas)
     left, right = _operand(a, product), _operand(b, product)
     with np.errstate(all="ignore"):
         product.value = left @ right
@@ -101,10 +105,11 @@ def warpgroup_mma(
                 product.value += acc._product.value
             else:
                 product.value += acc.data
-    program().now.products.append(product)
+    for one in (product, *product.twins):
+        one.who.products.append(one)
+        program().unused.append(one)
     if (log := program().log) is not None:
         log.multiplies(program().now, product)
-    program().unused.append(product)
     running = Running(product, product.value.shape)
     return running if is_async else warpgroup_mma_wait(0, deps=[running])
 
@@ -113,9 +118,12 @@ def warpgroup_mma_wait(num_outstanding: int = 0, deps: Any = None) -> Any:
     """All products but the youngest ``num_outstanding`` are done."""
     who = program().now
     ended = []
-    while len(who.products) > int(num_outstanding):
-        ended.append(who.products.pop(0))
-        ended[-1].waited = who.clock
+    for one in who.ctas:
+        while len(one.products) > int(num_outstanding):
+            done = one.products.pop(0)
+            done.waited = one.clock
+            if one is who:
+                ended.append(done)
     if (log := program().log) is not None:
         log.awaits(who, "products", ended)
     if not deps:
@@ -139,41 +147,61 @@ def async_copy_global_to_shared(
     pred: Any = True,
     multicast: bool = False,
 ) -> None:
-    if multicast:
-        raise UnknownWordError("a copy with multicast")
     if not bool(pred):
         return
     if to.dtype != desc.dtype or to.numel != int(np.prod(desc.block_shape)):
         raise MisuseError(
             f"expected {desc.dtype} of {desc.block_shape}, got {to.dtype} of {to.shape}"
         )
-    _arrives(desc.read(at), barrier, to)
+    _arrives(desc.read(at), barrier, to, multicast)
 
 
-def _arrives(raw: np.ndarray, barrier: Shared, to: Shared) -> None:
-    told = barrier.barrier()
-    if program().strict and not told.fenced:
-        raise MisuseError(
-            f"{told.name} is used without fence_async_shared behind its init", "missing fence"
-        )
-    who = program().now
-    to.cells.writes(to.region, who, program().unused, (told.somebody, told.phases + 1))
-    to.raw[...] = raw.reshape(to.raw.shape)
-    if (log := program().log) is not None:
-        log.copies_in(told, who, to.cells.what)
-    told.copied(raw.nbytes)
+def _arrives(raw: np.ndarray, barrier: Shared, to: Shared, multicast: bool = False) -> None:
+    told, split = barrier.barriers(), to.cells.split
+    for cta, cells, region in to.parts:
+        # Where several CTAs get the same, one of them may have it copied for all.
+        who = program().now.ctas[split.lead(cta) if multicast and split else cta]
+        at = told[barrier.cells.split.lead(cta) if split else cta]
+        if program().strict and not at.fenced:
+            raise MisuseError(
+                f"{at.name} is used without fence_async_shared behind its init", "missing fence"
+            )
+        knows(who, at)
+        cells.writes(region, who, program().unused, (at.somebody, at.phases + 1))
+        if (log := program().log) is not None and cta == 0:
+            log.copies_in(at, who, cells.what)
+    to.put(raw)
+    for cta in range(program().ctas):
+        told[barrier.cells.split.lead(cta) if split else cta].copied(raw.nbytes // _pieces(to))
     program().let_others()
+
+
+def _pieces(view: Shared) -> int:
+    return 1 if view.cells.split is None else int(view.cells.split.pieces)
+
+
+def knows(who: Partition, barrier: Barrier) -> None:
+    """Raise if a partition signals another CTA's barrier before it knows that there is one."""
+    if program().ctas > 1 and barrier.made is not None:
+        maker, when = barrier.made
+        if when > who.known[maker]:
+            raise MisuseError(
+                f"{who.name} signals {barrier.name}, not knowing that "
+                f"{who.name_of(maker)} has initialised it",
+                "missing wait for a cluster",
+                (("signals", here()), ("initialised", barrier.site)),
+            )
 
 
 def _to_global(desc: Descriptor, at: Any, source: Shared, adds: bool) -> None:
     who = program().now
     # What lies behind the tensor's end is not copied, and need not have been written.
     used = desc.box(at)[1]
-    region = source.region
-    if not used.all():
-        region = source.cells.region(source.at.reshape(desc.block_shape)[used])
-    source.cells.starts_copying(region, who)
-    who.copies.append((source.cells, region))
+    at_used = source.at if used.all() else source.at.reshape(desc.block_shape)[used]
+    whole = source.region if used.all() else source.cells.region(at_used)
+    for cta, cells, region in parts_of(source.cells, at_used, whole):
+        cells.starts_copying(region, who.ctas[cta])
+        who.ctas[cta].copies.append((cells, region))
     if (log := program().log) is not None:
         log.copies_out(who, who.copies[-1], source.cells.what)
     desc.write(at, np.ascontiguousarray(source.raw), adds)
@@ -190,34 +218,41 @@ def add_to_global(desc: Descriptor, at: Any, source: Shared) -> None:
 def store_wait(pendings: int, read_only: bool = True) -> None:
     who = program().now
     ended = []
-    while len(who.copies) > int(pendings):
-        ended.append(who.copies.pop(0))
-        cells, region = ended[-1]
-        cells.stops_copying(region, who)
+    for one in who.ctas:
+        while len(one.copies) > int(pendings):
+            done = one.copies.pop(0)
+            done[0].stops_copying(done[1], one)
+            if one is who:
+                ended.append(done)
     if (log := program().log) is not None:
         log.awaits(who, "copies out", ended)
 
 
 def init_barrier(barrier: Shared, count: int) -> None:
-    key = barrier.key
-    name = f"barrier {key[1]} of {barrier.cells.what.split(' (')[0]}"
-    program().new_barrier(key, int(count), name)
+    name = f"barrier {{}} of {barrier.cells.what.split(' (')[0]}"
+    for key in barrier.keys:
+        of = "" if program().ctas == 1 else f" of CTA {key[2]}"
+        program().new_barrier(key, int(count), name.format(key[1]) + of)
 
 
 def wait(barrier: Shared, phase: Any, pred: Any = True, deps: Any = ()) -> None:
     if bool(pred):
-        program().wait(barrier.barrier(), int(phase))
+        program().wait(barrier.waiting(), int(phase))
 
 
 def expect(barrier: Shared, bytes_per_cta: int = 0, pred: Any = True, bytes: int = 0) -> None:
     if bool(pred):
-        barrier.barrier().arrive(program().now, expected=int(bytes_per_cta or bytes))
+        size = int(bytes_per_cta or bytes)
+        for who, one in barrier.waiting():
+            # Who shares a barrier announces what all of them get.
+            one.arrive(who, expected=size * (program().ctas // _pieces(barrier)))
         program().let_others()
 
 
 def arrive(barrier: Shared, *, count: int = 1, pred: Any = True) -> None:
     if bool(pred):
-        barrier.barrier().arrive(program().now, int(count))
+        for who, one in zip(program().now.ctas, barrier.barriers(), strict=True):
+            one.arrive(who, int(count))
         program().let_others()
 
 
@@ -231,47 +266,49 @@ def copy_past_registers(to: Shared, pointer: Pointer, mask: Any = None, **hints:
         raise MisuseError(
             f"expected {to.dtype} of {to.shape}, got {found.dtype} of {list(found.shape)}"
         )
-    who = program().now
-    to.cells.writes(to.region, who, program().unused)
-    to.cells.has_not_arrived(to.region)
-    to.raw[...] = encode(found.data, found.dtype)
-    who.asked.append((to.cells, to.region))
+    for cta, cells, region in to.parts:
+        who = program().now.ctas[cta]
+        cells.writes(region, who, program().unused)
+        cells.has_not_arrived(region)
+        who.asked.append((cells, region))
+    to.put(encode(found.data, found.dtype))
 
 
 def commit_group() -> None:
-    who = program().now
-    who.groups.append(who.asked)
-    who.asked = []
+    for who in program().now.ctas:
+        who.groups.append(who.asked)
+        who.asked = []
 
 
 def wait_group(num_outstanding: int = 0) -> None:
     """All groups but the youngest ``num_outstanding`` have arrived."""
-    who = program().now
-    while len(who.groups) > int(num_outstanding):
-        for cells, region in who.groups.pop(0):
-            cells.has_arrived(region, who)
+    for who in program().now.ctas:
+        while len(who.groups) > int(num_outstanding):
+            for cells, region in who.groups.pop(0):
+                cells.has_arrived(region, who)
 
 
 def arrive_when_copied(barrier: Shared, increment_count: bool = True) -> None:
     """Arrive at a barrier when all copies that a partition asked for have come."""
-    who = program().now
-    told = barrier.barrier()
-    for group in (*who.groups, who.asked):
-        for cells, region in group:
-            cells.arrives_with(region, told.somebody, told.phases + 1)
-    who.groups, who.asked = [], []
-    if increment_count:
-        told.count += 1
-    told.arrive(who)
+    for who, told in zip(program().now.ctas, barrier.barriers(), strict=True):
+        for group in (*who.groups, who.asked):
+            for cells, region in group:
+                cells.arrives_with(region, told.somebody, told.phases + 1)
+        who.groups, who.asked = [], []
+        if increment_count:
+            told.count += 1
+        told.arrive(who)
     program().let_others()
 
 
 def invalidate(barrier: Shared) -> None:
     """The memory of a barrier is free again."""
-    told = barrier.barrier()
-    if told.bytes:
-        raise MisuseError(f"{told.name} is invalidated while a copy to it runs", "barrier misused")
-    program().forget(barrier.key)
+    for key, told in zip(barrier.keys, barrier.barriers(), strict=True):
+        if told.bytes:
+            raise MisuseError(
+                f"{told.name} is invalidated while a copy to it runs", "barrier misused"
+            )
+        program().forget(key)
 
 
 # Rows of a tensor by their numbers.
@@ -294,6 +331,7 @@ def async_scatter(desc: Descriptor, x_offsets: Any, y_offset: Any, src: Shared) 
     """Copy rows of shared memory to those with these numbers."""
     who = program().now
     place, used = desc.rows(x_offsets, y_offset)
-    src.cells.starts_copying(src.region, who)
-    who.copies.append((src.cells, src.region))
+    for cta, cells, region in src.parts:
+        cells.starts_copying(region, who.ctas[cta])
+        who.ctas[cta].copies.append((cells, region))
     desc.put(place, used, np.ascontiguousarray(src.raw).reshape(used.shape))

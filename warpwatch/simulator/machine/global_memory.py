@@ -11,8 +11,9 @@ import triton.language as tl
 
 from warpwatch.simulator.errors import Learned, MisuseError, UnknownWordError
 from warpwatch.simulator.machine import unwritten
-from warpwatch.simulator.values.blocks import ANY_LAYOUT, Block, Type, _sizes, block_of
+from warpwatch.simulator.values.blocks import Block, block_of
 from warpwatch.simulator.values.elements import OF_TORCH, STORED, decode, encode
+from warpwatch.simulator.values.layouts import ANY_LAYOUT, Layout, Type, sizes_of
 
 
 class Storage:
@@ -182,13 +183,13 @@ class Descriptor(Learned):
     """
 
     said = "tensor_descriptor"
-    layout = ANY_LAYOUT
+    layout: Layout = ANY_LAYOUT
 
     def __init__(self, base: Pointer, sizes: Any, strides: Any, block_shape: Any) -> None:
         self.storage, self._first = base.storages[0], int(base.at)
         self.dtype = base.element_ty
-        self.sizes, self.strides = list(_sizes((sizes,))), list(_sizes((strides,)))
-        self.block_shape = list(_sizes((block_shape,)))
+        self.sizes, self.strides = list(sizes_of((sizes,))), list(sizes_of((strides,)))
+        self.block_shape = list(sizes_of((block_shape,)))
 
     @classmethod
     def of_host(cls, given: Any) -> Descriptor:
@@ -197,7 +198,9 @@ class Descriptor(Learned):
             raise UnknownWordError(f"a tensor descriptor with padding {given.padding!r}")
         storage = Storage(given.base)
         base = Pointer((storage,), storage.first, OF_TORCH[given.base.dtype])
-        return cls(base, list(given.shape), list(given.strides), list(given.block_shape))
+        made = cls(base, list(given.shape), list(given.strides), list(given.block_shape))
+        made.layout = Layout.like(getattr(given, "layout", None))
+        return made
 
     @property
     def shape(self) -> list[Block]:
@@ -216,8 +219,9 @@ class Descriptor(Learned):
 
     @property
     def nbytes_per_cta(self) -> int:
-        """The bytes of a box."""
-        return int(np.prod(self.block_shape)) * np.dtype(STORED[self.dtype.name]).itemsize
+        """The bytes of a box that one CTA gets."""
+        whole = int(np.prod(self.block_shape)) * np.dtype(STORED[self.dtype.name]).itemsize
+        return int(whole >> sum(any(basis) for basis in self.layout.cga_layout))
 
     def load(self, at: Any) -> Block:
         """A box, as plain Triton loads it."""

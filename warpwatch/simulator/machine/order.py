@@ -15,11 +15,20 @@ import numpy as np
 
 from warpwatch.simulator.errors import NOWHERE, DeadlockError, MisuseError, Site, here
 from warpwatch.simulator.machine.barriers import Barrier, Meeting
-from warpwatch.simulator.machine.races import PARTITIONS, SOMEBODIES, Cells, Partition, Product
+from warpwatch.simulator.machine.clusters import Rendezvous
+from warpwatch.simulator.machine.races import (
+    IN_FLIGHT,
+    PARTITIONS,
+    SOMEBODIES,
+    Cells,
+    Partition,
+    Product,
+    check_ended,
+    in_every_cta,
+)
 from warpwatch.simulator.machine.regions import Partitioning
 from warpwatch.simulator.timeline.log import Log
 
-IN_FLIGHT = "copy in flight at the end"
 YIELDS = 0.25  # how often others go on where nobody must wait
 
 
@@ -45,19 +54,22 @@ class Program:
         warps: int,
         seed: int,
         parts: dict[tuple[int, int], Partitioning] | None = None,
+        ctas: int = 1,
     ):
-        self.place, self.grid = place, grid
+        self.place, self.grid, self.ctas = place, grid, ctas
         self.chance = random.Random(seed)
         self.favours = self.chance.random() < 0.5
         self.ranks = self.chance.sample(range(PARTITIONS // 2), PARTITIONS // 2)
-        self.partitions = [Partition(0, "the default partition", warps, self.name_of)]
+        self.names: dict[int, str] = {}
+        self.partitions = [self.partition(0, "the default partition", warps)]
         self.now = self.partitions[0]
-        self.barriers: dict[tuple[int, int], Barrier] = {}
+        self.barriers: dict[tuple[int, int, int], Barrier] = {}  # by memory, place and CTA
         self.ended: list[Barrier] = []
         self.cores: dict[int, Partition] = {}
         self.meetings: dict[int, Meeting] = {}
+        self.rendezvous = Rendezvous(SOMEBODIES * ctas)
+        self.pairs = False  # two CTAs make one product
         self.allocations: list[Cells] = []
-        self.names: dict[int, str] = {0: self.now.name}
         self.unused: list[Product] = []  # that started, and of whose value nobody knows yet
         self.failure: BaseException | None = None
         self.parts = {} if parts is None else parts
@@ -85,19 +97,29 @@ class Program:
     def name_of(self, somebody: int) -> str:
         return self.names.get(somebody, f"somebody {somebody}")
 
+    def partition(self, number: int, name: str, warps: int) -> Partition:
+        """A new partition, one in every CTA; the first is the one that runs."""
+        made = in_every_cta(number, name, warps, self.name_of, self.ctas)
+        for one in made:
+            self.names[one.number] = one.name
+        return made[0]
+
     # Barriers.
 
-    def new_barrier(self, key: tuple[int, int], count: int, name: str) -> None:
+    def new_barrier(self, key: tuple[int, int, int], count: int, name: str) -> None:
         if key in self.barriers:
             raise MisuseError(f"{name} is initialised twice")
-        somebody = PARTITIONS + len(self.barriers) + len(self.ended)
-        if somebody >= SOMEBODIES:
-            raise MisuseError(f"more than {SOMEBODIES - PARTITIONS} barriers")
+        first, most = PARTITIONS * self.ctas, SOMEBODIES * self.ctas
+        somebody = first + len(self.barriers) + len(self.ended)
+        if somebody >= most:
+            raise MisuseError(f"more than {most - first} barriers")
         self.names[somebody] = f"a copy to {name}"
-        self.barriers[key] = Barrier(somebody, count, name)
-        self.barriers[key].log = self.log
+        made = self.barriers[key] = Barrier(somebody, count, name, most)
+        made.log = self.log if key[2] == 0 else None
+        maker = self.now.ctas[key[2]]
+        made.made = (maker.number, maker.clock)
 
-    def forget(self, key: tuple[int, int]) -> None:
+    def forget(self, key: tuple[int, int, int]) -> None:
         """A barrier is invalidated; another one may be initialised in its place."""
         self.ended.append(self.barriers.pop(key))
 
@@ -106,7 +128,7 @@ class Program:
         if who.number not in self.cores:
             number = PARTITIONS // 2 + who.number
             name = f"the tensor core for {who.name}"
-            self.cores[who.number] = Partition(number, name, 1, self.name_of)
+            self.cores[who.number] = Partition(number, name, 1, self.name_of, len(who.known))
             self.names[number] = name
         return self.cores[who.number]
 
@@ -114,19 +136,27 @@ class Program:
         """The line that runs."""
         return here()
 
-    def wait(self, barrier: Barrier, parity: int) -> None:
+    def wait(self, barriers: list[tuple[Partition, Barrier]], parity: int) -> None:
+        """Partitions of CTAs wait, each at a barrier."""
+        name = barriers[0][1].name
         if parity not in (0, 1):
-            raise MisuseError(f"expected 0 or 1 as the phase of {barrier.name}, got {parity}")
-        self.wait_until(lambda: barrier.phases % 2 != parity, f"phase {parity} of {barrier.name}")
-        barrier.learn(self.now, parity)
+            raise MisuseError(f"expected 0 or 1 as the phase of {name}, got {parity}")
+        missed = "".join(one.missed(who, parity) for who, one in barriers)
+        self.wait_until(
+            lambda: all(one.phases % 2 != parity for _, one in barriers),
+            f"phase {parity} of {name}{missed}",
+        )
+        for who, one in barriers:
+            one.learn(who, parity)
 
     def meet(self, number: int, threads: int, stays: bool) -> None:
-        meeting = self.meetings.setdefault(number, Meeting(number))
+        meeting = self.meetings.setdefault(number, Meeting(number, self.ctas))
         who = self.now
         if self.log is not None:
             self.log.arrives(meeting, who, "arrive at")
-        np.maximum(meeting.coming, who.known, out=meeting.coming)
-        who.tick()
+        for coming, one in zip(meeting.coming, who.ctas, strict=True):
+            np.maximum(coming, one.known, out=coming)
+            one.tick()
         meeting.threads += 32 * who.warps
         time = meeting.times
         if meeting.threads > threads:
@@ -139,7 +169,8 @@ class Program:
                 self.log.completes(meeting)
         if stays:
             self.wait_until(lambda: meeting.times > time, f"barrier {number} of {threads} threads")
-            np.maximum(who.known, meeting.known, out=who.known)
+            for known, one in zip(meeting.known, who.ctas, strict=True):
+                np.maximum(one.known, known, out=one.known)
             if self.log is not None:
                 self.log.waits(meeting, time + 1, who)
         else:
@@ -152,9 +183,10 @@ class Program:
 
     def fence(self) -> None:
         self.note("fence")
-        for cells, region in self.now.unfenced:
-            cells.fence(region, self.now)
-        self.now.unfenced = []
+        for who in self.now.ctas:
+            for cells, region in who.unfenced:
+                cells.fence(region, who)
+            who.unfenced = []
         for barrier in self.barriers.values():
             barrier.fenced = True
 
@@ -220,17 +252,18 @@ class Program:
             if number >= PARTITIONS // 2:
                 raise MisuseError(f"more than {PARTITIONS // 2} partitions")
             name = f"partition {number} ({getattr(function, '__name__', 'a function')})"
-            one = Partition(number, name, n_warps, self.name_of)
-            np.maximum(one.known, main.known, out=one.known)
-            one.known[number] = 1
-            self.names[number] = name
+            one = self.partition(number, name, n_warps)
+            for mine, made in zip(main.ctas, one.ctas, strict=True):
+                np.maximum(made.known, mine.known, out=made.known)
+                made.known[made.number] = 1
             self.partitions.append(one)
             if self.log is not None:
                 self.log.starts(one, main)
             threads.append(
                 threading.Thread(target=self._run, args=(one, function, arguments), daemon=True)
             )
-        main.tick()
+        for mine in main.ctas:
+            mine.tick()
         for thread in threads:
             thread.start()
         workers = self.partitions[-len(threads) :] if threads else []
@@ -251,7 +284,8 @@ class Program:
         for thread in threads:
             thread.join()
         for one in workers:
-            np.maximum(main.known, one.known, out=main.known)
+            for mine, made in zip(main.ctas, one.ctas, strict=True):
+                np.maximum(mine.known, made.known, out=mine.known)
         return found
 
     def _run(self, who: Partition, function: Any, arguments: tuple[Any, ...]) -> None:
@@ -281,23 +315,9 @@ class Program:
             self.partitions[0].turn.release()
 
     def leave(self, who: Partition) -> None:
-        if who.products:
-            raise MisuseError(
-                f"{who.name} ends while a product of it runs",
-                "product in flight at the end",
-                (("multiplies", who.products[0].site),),
-            )
-        if who.copies:
-            raise MisuseError(
-                f"{who.name} ends while the copy engine reads shared memory for it",
-                IN_FLIGHT,
-                (("copies", who.copies[0][0].copier(who.copies[0][1])),),
-            )
-        if who.asked or who.groups:
-            raise MisuseError(
-                f"{who.name} ends while what it asked for is copied to shared memory", IN_FLIGHT
-            )
-        self.unused = [one for one in self.unused if one.who is not who]
+        for one in who.ctas:
+            check_ended(one)
+        self.unused = [one for one in self.unused if one.who not in who.ctas]
 
     def finish(self) -> None:
         """What must be true when a program ends."""
@@ -309,14 +329,14 @@ class Program:
                     IN_FLIGHT,
                     (("expects", barrier.site),),
                 )
-        known = np.max([one.known for one in self.partitions], axis=0)
+        known = np.max([one.known for each in self.partitions for one in each.ctas], axis=0)
         for core in self.cores.values():
             if core.worked > known[core.number]:
                 raise MisuseError(
                     f"the program ends while {core.name} works, which nobody waited for",
                     "product in flight at the end",
                 )
-        for cells in self.allocations:
+        for cells in (one for each in self.allocations for one in each.ctas):
             if site := cells.in_flight(known):
                 raise MisuseError(
                     f"the program ends with a copy to {cells.what} nobody waited for",

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from warpwatch.simulator.errors import NOWHERE, RaceError, Site, here
+from warpwatch.simulator.errors import NOWHERE, MisuseError, RaceError, Site, here
 from warpwatch.simulator.machine.regions import Atom, Partitioning, Region
 
 SOMEBODIES = 192  # partitions and barriers of a program: who can have written
@@ -24,16 +24,25 @@ PARTITIONS = 16  # the first half of them partitions, the others their tensor co
 NEVER = 1 << 60
 BARE = "which was stored without fence_async_shared behind it, before this was let on"
 UNWRITTEN, UNFENCED = "value nobody wrote", "missing fence"
+IN_FLIGHT = "copy in flight at the end"
 
 
 class Partition:
     """Warps that run the same code, and what they know to be done."""
 
-    def __init__(self, number: int, name: str, warps: int, name_of: Callable[[int], str]) -> None:
+    def __init__(
+        self,
+        number: int,
+        name: str,
+        warps: int,
+        name_of: Callable[[int], str],
+        somebodies: int = SOMEBODIES,
+    ) -> None:
         self.number, self.name, self.warps = number, name, warps
         self.name_of = name_of
-        self.known = np.zeros(SOMEBODIES, np.int64)
+        self.known = np.zeros(somebodies, np.int64)
         self.known[number] = 1
+        self.ctas = [self]  # the same partition in every CTA of the cluster, itself first
         self.unfenced: list[tuple[Cells, Region]] = []
         self.products: list[Product] = []  # not waited for, oldest first
         self.copies: list[tuple[Cells, Region]] = []  # to global memory, likewise
@@ -57,6 +66,36 @@ class Partition:
         self.known[self.number] += 1
 
 
+def in_every_cta(
+    number: int, name: str, warps: int, name_of: Callable[[int], str], ctas: int
+) -> list[Partition]:
+    """A partition in every CTA of a cluster.
+
+    Args:
+        number: Its number in the first one.
+        name: Its name in reports.
+        warps: How many warps run it.
+        name_of: Says how somebody is named.
+        ctas: How many CTAs the cluster has.
+
+    Returns:
+        One for every CTA, each of which knows all.
+    """
+    made = [
+        Partition(
+            cta * PARTITIONS + number,
+            name if ctas == 1 else f"{name} of CTA {cta}",
+            warps,
+            name_of,
+            SOMEBODIES * ctas,
+        )
+        for cta in range(ctas)
+    ]
+    for one in made:
+        one.ctas = made
+    return made
+
+
 class Cells:
     """For every part of an allocation who wrote and who read it last.
 
@@ -64,12 +103,23 @@ class Cells:
         what: The allocation's name in reports.
         size: Its elements.
         parts: The parts that are told apart, where other programs found some before.
+        partitions: How many partitions there are, those of other CTAs included.
     """
 
-    def __init__(self, what: str, size: int, parts: Partitioning | None = None) -> None:
-        self.what = what
+    def __init__(
+        self,
+        what: str,
+        size: int,
+        parts: Partitioning | None = None,
+        partitions: int = PARTITIONS,
+    ) -> None:
+        self.what, self.partitions = what, partitions
         self.parts = parts or Partitioning(size)
-        self.atoms = [Atom(PARTITIONS) for _ in self.parts.sizes]
+        self.atoms = [Atom(partitions) for _ in self.parts.sizes]
+        # In a cluster: every CTA's memory, itself first, how it is spread, and who has what.
+        self.ctas: tuple[Cells, ...] = (self,)
+        self.split: Any = None
+        self.owned: tuple[np.ndarray, ...] = ()
 
     def region(self, at: np.ndarray) -> Region:
         """The part whose elements have the numbers ``at``, a view of the allocation's own."""
@@ -216,7 +266,7 @@ class Cells:
     def in_flight(self, known: np.ndarray) -> Site | None:
         """The line of a copy by hardware that nobody of those who ``know`` has waited for."""
         for one in self.atoms:
-            if one.writer >= PARTITIONS and one.written > known[one.writer]:
+            if one.writer >= self.partitions and one.written > known[one.writer]:
                 return one.wrote
         return None
 
@@ -233,6 +283,7 @@ class Product:
         self.value: Any = None
         self.operands: list[tuple[Cells, Region]] = []
         self.before: list[Product] = []  # whose sums it adds to
+        self.twins: list[Product] = []  # the same product in other CTAs of the cluster
         self.waited: int | None = None  # the partition's clock when it was waited for
         self.spoilt: RaceError | None = None
 
@@ -250,7 +301,7 @@ class Product:
         return any(mine is cells and own.meets(region) for mine, own in self.operands)
 
     def use(self, unused: list[Product]) -> None:
-        for one in self.before:
+        for one in (*self.before, *self.twins):
             one.use(unused)
         self.before = []
         if self.spoilt:
@@ -259,3 +310,30 @@ class Product:
             unused.remove(self)
             for cells, region in self.operands:
                 cells.has_read(region, self.who, self.waited, self.site)
+
+
+def check_ended(who: Partition) -> None:
+    """Raise if a partition ends while an engine works for it.
+
+    Args:
+        who: The partition.
+
+    Raises:
+        MisuseError: What still runs.
+    """
+    if who.products:
+        raise MisuseError(
+            f"{who.name} ends while a product of it runs",
+            "product in flight at the end",
+            (("multiplies", who.products[0].site),),
+        )
+    if who.copies:
+        raise MisuseError(
+            f"{who.name} ends while the copy engine reads shared memory for it",
+            IN_FLIGHT,
+            (("copies", who.copies[0][0].copier(who.copies[0][1])),),
+        )
+    if who.asked or who.groups:
+        raise MisuseError(
+            f"{who.name} ends while what it asked for is copied to shared memory", IN_FLIGHT
+        )

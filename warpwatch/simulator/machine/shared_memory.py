@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,25 +10,71 @@ import triton.language as tl
 
 from warpwatch.simulator.errors import Learned, MisuseError
 from warpwatch.simulator.machine.barriers import Barrier
+from warpwatch.simulator.machine.clusters import Part, Split, parts_of, spread
 from warpwatch.simulator.machine.order import Program
-from warpwatch.simulator.machine.races import Cells
+from warpwatch.simulator.machine.races import PARTITIONS, Cells, Partition
 from warpwatch.simulator.machine.regions import Region
-from warpwatch.simulator.values.blocks import ANY_LAYOUT, Block, Type, _sizes
+from warpwatch.simulator.values.blocks import Block
 from warpwatch.simulator.values.elements import STORED, decode, encode
+from warpwatch.simulator.values.layouts import ANY_LAYOUT, Layout, Type, sizes_of
+
+
+def room_for(program: Program, what: str, shape: tuple[int, ...], layout: Any) -> Cells:
+    """Memory for a tensor, in every CTA of the cluster its part.
+
+    Args:
+        program: Whose memory it is.
+        what: Its name in reports, with a place for its number.
+        shape: The lengths of its axes.
+        layout: The layout, which says how it is spread.
+
+    Returns:
+        What is known of it.
+    """
+    size, number = int(np.prod(shape)), len(program.allocations)
+    parts = program.parts_of(number, size)
+    name = what.format(number)
+    if program.ctas == 1:
+        program.allocations.append(Cells(name, size, parts))
+        return program.allocations[-1]
+    made = [
+        Cells(f"{name} of CTA {cta}", size, parts, PARTITIONS * program.ctas)
+        for cta in range(program.ctas)
+    ]
+    spread(made[0], made[1:], Split(program.ctas, layout, len(shape)), shape)
+    program.allocations.append(made[0])
+    return made[0]
 
 
 class Shared(Learned):
     """A view of shared memory: its raw elements, and which ``cells`` of the allocation they are."""
 
     said = "shared_memory_descriptor"
-    layout = ANY_LAYOUT
 
     def __init__(
-        self, program: Program, cells: Cells, raw: np.ndarray, at: np.ndarray, dtype: tl.dtype
+        self, program: Program, cells: Cells, flat: np.ndarray, at: np.ndarray, dtype: tl.dtype
     ) -> None:
-        self.program, self.cells, self.raw, self.at, self.dtype = program, cells, raw, at, dtype
+        self.program, self.cells, self.at, self.dtype = program, cells, at, dtype
+        self.flat = flat  # the whole allocation
+        self.layout: Layout = ANY_LAYOUT
+        self._raw: np.ndarray | None = None
         self._region: Region | None = None
+        self._parts: tuple[Part, ...] = ()
         self._outside: MisuseError | None = None  # what is wrong with it, once it is used
+
+    @property
+    def raw(self) -> np.ndarray:
+        """Its elements as memory holds them: a view of them where numpy has one."""
+        if self._raw is not None:
+            return self._raw
+        return self.flat[self.at]
+
+    def put(self, raw: np.ndarray) -> None:
+        """Write all of its elements."""
+        if self._raw is not None:
+            self._raw[...] = raw.reshape(self._raw.shape)
+        else:
+            self.flat[self.at] = raw.reshape(self.at.shape)
 
     @property
     def region(self) -> Region:
@@ -38,99 +85,137 @@ class Shared(Learned):
             self._region = self.cells.region(self.at)
         return self._region
 
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What each CTA of the cluster has of it."""
+        if not self._parts:
+            self._parts = parts_of(self.cells, self.at, self.region)
+        return self._parts
+
     @classmethod
-    def allocate(cls, program: Program, dtype: tl.dtype, shape: Any, value: Any = None) -> Shared:
-        shape = _sizes((shape,))
-        size = int(np.prod(shape))
-        name = f"shared memory {len(program.allocations)} ({dtype} {list(shape)})"
-        cells = Cells(name, size, program.parts_of(len(program.allocations), size))
-        program.allocations.append(cells)
-        raw = np.zeros(shape, STORED[dtype.name])
+    def allocate(
+        cls, program: Program, dtype: tl.dtype, shape: Any, value: Any = None, layout: Any = None
+    ) -> Shared:
+        """Allocate shared memory."""
+        shape = sizes_of((shape,))
+        cells = room_for(program, f"shared memory {{}} ({dtype} {list(shape)})", shape, layout)
+        flat = np.zeros(int(np.prod(shape)), STORED[dtype.name])
         # Whoever reads what nobody wrote is told so; the value would be NaN.
-        raw.view(np.uint8)[...] = 0xFF
-        found = cls(program, cells, raw, np.arange(size).reshape(shape), dtype)
+        flat.view(np.uint8)[...] = 0xFF
+        found = cls(program, cells, flat, np.arange(flat.size).reshape(shape), dtype)
+        found._raw = flat.reshape(shape)
+        found.layout = layout if isinstance(layout, Layout) else Layout.like(layout)
         if value is not None:
             found.store(value)
         return found
 
     @property
     def shape(self) -> list[int]:
-        return list(self.raw.shape)
+        return list(self.at.shape)
+
+    @property
+    def rank(self) -> int:
+        """How many axes it has."""
+        return self.at.ndim
 
     @property
     def numel(self) -> int:
-        return self.raw.size
+        return self.at.size
 
     @property
     def type(self) -> Type:
-        return Type(self.dtype, self.raw.shape)
+        made = Type(self.dtype, self.at.shape)
+        made.layout = self.layout
+        return made
 
-    def _of(self, raw: np.ndarray, at: np.ndarray) -> Shared:
-        found = Shared(self.program, self.cells, raw, at, self.dtype)
-        found._outside = self._outside
+    def _of(self, change: Callable[[np.ndarray], np.ndarray]) -> Shared:
+        """The view that ``change`` makes of an array."""
+        found = Shared(self.program, self.cells, self.flat, change(self.at), self.dtype)
+        if self._raw is not None:
+            raw = change(self._raw)
+            found._raw = raw if np.may_share_memory(raw, self._raw) else None
+        found._outside, found.layout = self._outside, self.layout
         return found
 
     def index(self, i: Any) -> Shared:
         i = int(i)
-        if not 0 <= i < self.raw.shape[0]:
+        if not 0 <= i < self.at.shape[0]:
             # A kernel may compute an address that it does not use.
-            found = self._of(self.raw[0], self.at[0])
+            found = self._of(lambda one: one[0])
             found._outside = MisuseError(
                 f"index {i} of {self.cells.what}, a view of {self.shape}", "address out of bounds"
             )
             return found
-        return self._of(self.raw[i], self.at[i])
+        return self._of(lambda one: one[i])
 
     def slice(self, start: Any, length: int, dim: int = 0) -> Shared:
         start = int(start)
-        if not 0 <= start <= start + length <= self.raw.shape[dim]:
+        if not 0 <= start <= start + length <= self.at.shape[dim]:
             raise MisuseError(
                 f"slice [{start}, {start + length}) of axis {dim} of {self.shape}",
                 "address out of bounds",
             )
         part = tuple(
             slice(start, start + length) if axis == dim else slice(None)
-            for axis in range(self.raw.ndim)
+            for axis in range(self.at.ndim)
         )
-        return self._of(self.raw[part], self.at[part])
+        return self._of(lambda one: one[part])
 
     def reshape(self, *shape: Any) -> Shared:
-        raw = self.raw.reshape(_sizes(shape))
-        if not np.shares_memory(raw, self.raw):
-            raise MisuseError(f"a view of {self.shape} cannot be reshaped to {list(raw.shape)}")
-        return self._of(raw, self.at.reshape(_sizes(shape)))
+        sizes = sizes_of(shape)
+        if int(np.prod(sizes)) != self.numel:
+            raise MisuseError(f"a view of {self.shape} cannot be reshaped to {list(sizes)}")
+        return self._of(lambda one: one.reshape(sizes))
 
     def _reinterpret(self, dtype: tl.dtype, shape: Any, layout: Any = None) -> Shared:
-        if dtype != self.dtype or int(np.prod(_sizes((shape,)))) != self.numel:
+        if dtype != self.dtype or int(np.prod(sizes_of((shape,)))) != self.numel:
             raise MisuseError(f"a view of {self.dtype} of {self.shape} as {dtype} of {shape}")
-        return self.reshape(*_sizes((shape,)))
+        return self.reshape(*sizes_of((shape,)))
 
     def permute(self, *order: Any) -> Shared:
-        return self._of(self.raw.transpose(_sizes(order)), self.at.transpose(_sizes(order)))
+        return self._of(lambda one: one.transpose(sizes_of(order)))
 
     def load(self, layout: Any = None) -> Block:
-        self.cells.reads(self.region, self.program.now)
+        for cta, cells, region in self.parts:
+            cells.reads(region, self.program.now.ctas[cta])
         self.program.note(f"load {self.cells.what}")
         return Block(decode(self.raw, self.dtype).copy(), self.dtype)
 
     def store(self, value: Block) -> None:
-        if value.dtype != self.dtype or value.shape != self.raw.shape:
+        if value.dtype != self.dtype or value.shape != self.at.shape:
             raise MisuseError(
                 f"expected {self.dtype} of {self.shape} to store, got {value.dtype} of "
                 f"{list(value.shape)}"
             )
-        self.cells.writes(self.region, self.program.now, self.program.unused)
+        for cta, cells, region in self.parts:
+            cells.writes(region, self.program.now.ctas[cta], self.program.unused)
         self.program.note(f"store {self.cells.what}")
-        self.raw[...] = encode(value.data, self.dtype)
+        self.put(encode(value.data, self.dtype))
 
-    def barrier(self) -> Barrier:
-        if self.raw.size != 1 or self.key not in self.program.barriers:
+    def _keep_alive(self) -> None:
+        """It is in use until here."""
+
+    def barriers(self) -> list[Barrier]:
+        """The barrier that this is, of every CTA of the cluster."""
+        found = [self.program.barriers.get(key) for key in self.keys]
+        split = self.cells.split
+        if self.numel != (1 if split is None else split.pieces) or None in found:
             raise MisuseError(f"{self.cells.what}: no barrier was initialised there")
-        return self.program.barriers[self.key]
+        return found  # type: ignore[return-value]  # none of them is None
+
+    def waiting(self) -> list[tuple[Partition, Barrier]]:
+        """Who waits at which of these barriers: of CTAs that share one, only the first does."""
+        now, split = self.program.now.ctas, self.cells.split
+        return [
+            (now[cta], one)
+            for cta, one in enumerate(self.barriers())
+            if split is None or split.lead(cta) == cta
+        ]
 
     @property
-    def key(self) -> tuple[int, int]:
-        """Which barrier this is."""
+    def keys(self) -> list[tuple[int, int, int]]:
+        """Which barrier this is, in every CTA."""
         if self._outside is not None:
             raise self._outside
-        return (id(self.cells), int(self.at.reshape(-1)[0]))
+        first = int(self.at.reshape(-1)[0])
+        return [(id(self.cells), first, cta) for cta in range(self.program.ctas)]

@@ -12,20 +12,15 @@ import numpy as np
 import triton.language as tl
 
 from warpwatch.simulator.errors import Learned, MisuseError
+from warpwatch.simulator.machine import engines
+from warpwatch.simulator.machine.clusters import Part, partners, parts_of
 from warpwatch.simulator.machine.engines import program
 from warpwatch.simulator.machine.races import Cells, Partition
 from warpwatch.simulator.machine.regions import Region
-from warpwatch.simulator.machine.shared_memory import Shared
-from warpwatch.simulator.values.blocks import (
-    ANY_LAYOUT,
-    Block,
-    Layout,
-    Shape,
-    Type,
-    _sizes,
-    block_of,
-)
+from warpwatch.simulator.machine.shared_memory import Shared, room_for
+from warpwatch.simulator.values.blocks import Block, block_of
 from warpwatch.simulator.values.elements import KEPT, decode, rounded
+from warpwatch.simulator.values.layouts import ANY_LAYOUT, Layout, Shape, Type, sizes_of
 
 ROWS, COLUMNS = 128, 512  # of 32 bits
 
@@ -34,15 +29,27 @@ class TensorMemory(Learned):
     """A view of tensor memory: its values, and which ``cells`` of the allocation they are."""
 
     said = "tensor_memory_descriptor"
-    layout = ANY_LAYOUT
 
-    def __init__(self, cells: Cells, values: np.ndarray, at: np.ndarray, dtype: tl.dtype) -> None:
+    def __init__(
+        self, cells: Cells, values: np.ndarray, at: np.ndarray, dtype: tl.dtype, layout: Any
+    ) -> None:
         self.cells, self.values, self.at, self.dtype = cells, values, at, dtype
+        self.layout = layout
 
     @property
     def region(self) -> Region:
         """Which part of the allocation this is."""
         return self.cells.region(self.at)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What each CTA of the cluster has of it."""
+        return parts_of(self.cells, self.at, self.region)
+
+    @property
+    def rank(self) -> int:
+        """How many axes it has."""
+        return self.values.ndim
 
     @property
     def shape(self) -> Shape:
@@ -52,10 +59,12 @@ class TensorMemory(Learned):
     @property
     def type(self) -> Type:
         """Its type."""
-        return Type(self.dtype, self.values.shape)
+        made = Type(self.dtype, self.values.shape)
+        made.layout = self.layout
+        return made
 
     def _of(self, values: np.ndarray, at: np.ndarray) -> TensorMemory:
-        return TensorMemory(self.cells, values, at, self.dtype)
+        return TensorMemory(self.cells, values, at, self.dtype, self.layout)
 
     def index(self, i: Any) -> TensorMemory:
         """One of the first axis."""
@@ -92,7 +101,8 @@ class TensorMemory(Learned):
 
     def load(self, layout: Any = None) -> Block:
         """Its values, in registers."""
-        self.cells.reads(self.region, program().now)
+        for cta, cells, region in self.parts:
+            cells.reads(region, program().now.ctas[cta])
         program().note(f"load {self.cells.what}")
         return Block(self.values.copy(), self.dtype)
 
@@ -106,8 +116,10 @@ class TensorMemory(Learned):
                 f"expected {self.dtype} of {tuple(self.shape)} to store, got {value.dtype} of "
                 f"{tuple(value.shape)}"
             )
-        self.cells.writes(self.region, program().now, [])
-        program().now.unfenced.pop()  # no fence orders it: the instruction that follows waits
+        for cta, cells, region in self.parts:
+            who = program().now.ctas[cta]
+            cells.writes(region, who, [])
+            who.unfenced.pop()  # no fence orders it: the instruction that follows waits
         self.values[...] = value.data
 
 
@@ -115,49 +127,103 @@ def allocate(
     element_ty: tl.dtype, shape: Any, layout: Any = None, value: Any = None
 ) -> TensorMemory:
     """Allocate tensor memory."""
-    sizes = _sizes((shape,))
+    sizes = sizes_of((shape,))
     size = int(np.prod(sizes))
     one = program()
-    name = f"tensor memory {len(one.allocations)} ({element_ty} {list(sizes)})"
-    cells = Cells(name, size, one.parts_of(len(one.allocations), size))
-    one.allocations.append(cells)
+    if getattr(layout, "two_ctas", False):
+        if one.ctas % 2:
+            raise MisuseError("a layout of two CTAs wants an even number of them in a cluster")
+        one.pairs = True
+    cells = room_for(one, f"tensor memory {{}} ({element_ty} {list(sizes)})", sizes, layout)
     values = np.zeros(sizes, KEPT[element_ty.name])
     if element_ty.is_floating():
         values[...] = np.nan
-    found = TensorMemory(cells, values, np.arange(size).reshape(sizes), element_ty)
+    made = layout if isinstance(layout, Layout) else Layout.like(layout)
+    found = TensorMemory(cells, values, np.arange(size).reshape(sizes), element_ty, made)
     if value is not None:
         found.store(value)
     return found
 
 
-def _asked() -> Partition:
-    """The tensor core of the partition that runs, which knows what that one knows now."""
+def _cores() -> list[tuple[int, Partition, tuple[int, ...]]]:
+    """The tensor cores that do what the partition asks now, and whose operands each reads."""
     one = program()
-    core = one.core_of(one.now)
-    np.maximum(core.known, one.now.known, out=core.known)
-    one.now.tick()
-    core.tick()
-    core.worked = core.clock
-    return core
+    found = []
+    for cta, who, reads in partners(one.now, one.pairs):
+        core = one.core_of(who)
+        np.maximum(core.known, who.known, out=core.known)
+        who.tick()
+        core.tick()
+        core.worked = core.clock
+        found.append((cta, core, reads))
+    return found
 
 
-def _read(operand: Any, core: Partition) -> np.ndarray:
+def _read(operand: Any, core: Partition, of: tuple[int, ...]) -> None:
+    """A core reads the parts of an operand that these CTAs have."""
     if not isinstance(operand, Shared | TensorMemory):
         raise MisuseError(f"expected shared or tensor memory, got {type(operand).__name__}")
-    why = operand.cells.objection(operand.region, core, engine=isinstance(operand, Shared))
-    if why:
-        raise why
-    operand.cells.has_read(operand.region, core, core.clock, program().site())
+    for cta, cells, region in operand.parts:
+        if cta in of:
+            why = cells.objection(region, core, engine=isinstance(operand, Shared))
+            if why:
+                raise why
+            cells.has_read(region, core, core.clock, program().site())
+
+
+def _values(operand: Any) -> np.ndarray:
     if isinstance(operand, Shared):
         return decode(operand.raw, operand.dtype)
-    return operand.values
+    values: np.ndarray = operand.values
+    return values
 
 
-def _arrive(barriers: Any, preds: Any, core: Partition) -> None:
+def _write(to: TensorMemory, core: Partition, of: tuple[int, ...]) -> None:
+    """A core writes the parts that these CTAs have."""
+    for cta, cells, region in to.parts:
+        if cta in of:
+            cells.writes(region, core, [])
+            core.unfenced.pop()
+
+
+def _arrive(barriers: Any, preds: Any, descs: Any = ()) -> None:
+    """Who made products lets barriers know, in every CTA that has operands of them."""
     wanted = [True] * len(barriers) if preds is None else list(preds)
+    one = program()
     for barrier, pred in zip(barriers, wanted, strict=True):
-        if bool(pred):
-            barrier.barrier().arrive(core)
+        if not bool(pred):
+            continue
+        for cta, who, pair in list(partners(one.now, one.pairs)):
+            core = one.core_of(who)
+            # Operands of one CTA of a pair are of both.
+            near = {cta, *pair}
+            reached = {
+                other
+                for desc in descs
+                if desc.cells.split is not None
+                for each in near
+                for other in desc.cells.split.group(each)
+            }
+            for other, told in enumerate(barrier.barriers()):
+                if other in reached | near:
+                    engines.knows(who, told)
+                    told.arrive(core)
+
+
+def _product(left: np.ndarray, right: np.ndarray, operands: Any, acc: Any, use_acc: Any) -> None:
+    cores = _cores()
+    for _, core, of in cores:
+        for one in (*operands, *([acc] if bool(use_acc) else [])):
+            _read(one, core, of)
+    with np.errstate(all="ignore"):
+        value = left @ right
+        if bool(use_acc):
+            value = value + acc.values
+    for _, core, of in cores:
+        _write(acc, core, of)
+    acc.values[...] = rounded(value, acc.dtype)
+    if (log := program().log) is not None:
+        log.multiplies(program().now, acc)
 
 
 def multiply(
@@ -172,8 +238,6 @@ def multiply(
     mbarrier_preds: Any = None,
 ) -> None:
     """acc = a @ b, or more of it; done when a barrier says so that is arrived at later."""
-    if multicast:
-        raise MisuseError("a product with multicast needs a cluster", "unknown word")
     if bool(pred):
         if a.dtype != b.dtype:
             raise MisuseError(f"expected operands of one type, got {a.dtype} and {b.dtype}")
@@ -181,36 +245,99 @@ def multiply(
             raise MisuseError(
                 f"shapes do not fit: {list(a.shape)} @ {list(b.shape)} + {list(acc.shape)}"
             )
-        core = _asked()
-        left, right = (np.asarray(_read(one, core), np.float32) for one in (a, b))
-        with np.errstate(all="ignore"):
-            value = left @ right
-            if bool(use_acc):
-                value = value + _read(acc, core)
-        acc.cells.writes(acc.region, core, [])
-        core.unfenced.pop()
-        acc.values[...] = rounded(value, acc.dtype)
-        if (log := program().log) is not None:
-            log.multiplies(program().now, acc)
+        left, right = (np.asarray(_values(one), np.float32) for one in (a, b))
+        _product(left, right, (a, b), acc, use_acc)
     if mbarriers:
-        _arrive(mbarriers, mbarrier_preds, program().core_of(program().now))
+        descs = [one for one in (a, b) if isinstance(one, Shared)] if multicast else ()
+        _arrive(mbarriers, mbarrier_preds, descs)
+    program().let_others()
+
+
+FORMATS = {"e2m1": tl.uint8, "e4m3": tl.float8e4nv, "e5m2": tl.float8e5}
+FP4 = np.asarray([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+
+
+def _scaled(operand: Any, scales: Any, kind: Any, axis: int) -> np.ndarray:
+    """Values of a block-scaled operand; ``axis`` is the one that is summed over."""
+    kind = str(getattr(kind, "value", kind))
+    if kind not in FORMATS:
+        raise MisuseError(f"expected a format among {', '.join(FORMATS)}, got {kind!r}")
+    if operand.dtype not in (FORMATS[kind], tl.uint8):
+        raise MisuseError(f"expected {FORMATS[kind]} of an operand in {kind}, got {operand.dtype}")
+    values = _values(operand)
+    if kind == "e2m1":  # two to a byte, the first one low
+        both = np.stack([FP4[values & 15], FP4[values >> 4]], axis=axis + 1)
+        shape = [2 * one if i == axis else one for i, one in enumerate(values.shape)]
+        values = both.reshape(shape)
+    elif operand.dtype == tl.uint8:
+        values = decode(values, FORMATS[kind])
+    factors = _values(scales)
+    if scales.dtype in (tl.uint8, tl.int8):  # a power of two
+        exponents = factors.astype(np.uint8).astype(np.int32)
+        factors = np.where(exponents == 255, np.nan, np.ldexp(1.0, exponents - 127))
+    rows, length = values.shape[1 - axis], values.shape[axis]
+    if factors.ndim != 2 or factors.shape[0] != rows or length % factors.shape[1]:
+        raise MisuseError(
+            f"scales of {list(factors.shape)} do not fit {rows} rows of {length} values"
+        )
+    each = np.repeat(factors.astype(np.float32), length // factors.shape[1], axis=1)
+    with np.errstate(all="ignore"):
+        return np.asarray(values, np.float32) * (each if axis == 1 else each.T)
+
+
+def multiply_scaled(
+    a: Any,
+    b: Any,
+    acc: TensorMemory,
+    a_scale: TensorMemory,
+    b_scale: TensorMemory,
+    a_type: Any,
+    b_type: Any,
+    *,
+    use_acc: Any = True,
+    pred: Any = True,
+    multicast: bool = False,
+    mbarriers: Any = None,
+    mbarrier_preds: Any = None,
+) -> None:
+    """acc = (a times its scales) @ (b times its scales), or more of it."""
+    if bool(pred):
+        for name, one in (("a_scale", a_scale), ("b_scale", b_scale)):
+            if not isinstance(one, TensorMemory):
+                raise MisuseError(f"expected {name} in tensor memory, got {type(one).__name__}")
+        left, right = _scaled(a, a_scale, a_type, 1), _scaled(b, b_scale, b_type, 0)
+        if left.shape[1] != right.shape[0] or tuple(acc.shape) != (left.shape[0], right.shape[1]):
+            raise MisuseError(
+                f"shapes do not fit: {list(left.shape)} @ {list(right.shape)} + {list(acc.shape)}"
+            )
+        _product(left, right, (a, b, a_scale, b_scale), acc, use_acc)
+    if mbarriers:
+        descs = [one for one in (a, b) if isinstance(one, Shared)] if multicast else ()
+        _arrive(mbarriers, mbarrier_preds, descs)
     program().let_others()
 
 
 def copy(src: Shared, dst: TensorMemory) -> None:
     """Copy shared memory to tensor memory; done when a barrier says so."""
-    core = _asked()
-    values = _read(src, core)
-    if values.size != dst.values.size:
+    if src.numel != dst.values.size:
         raise MisuseError(f"a copy of {list(src.shape)} to {list(dst.shape)}")
-    dst.cells.writes(dst.region, core, [])
-    core.unfenced.pop()
-    dst.values[...] = values.reshape(dst.values.shape)
+    for _, core, of in _cores():
+        _read(src, core, of)
+        _write(dst, core, of)
+    dst.values[...] = _values(src).reshape(dst.values.shape)
     program().let_others()
 
 
 def commit(barrier: Shared, pred: Any = True, descs: Any = ()) -> None:
     """Arrive at a barrier when all that the tensor core was asked for before is done."""
     if bool(pred):
-        _arrive([barrier], None, program().core_of(program().now))
+        _arrive([barrier], None, descs)
         program().let_others()
+
+
+def barrier_count(smems: Any, multicast: bool) -> int:
+    """How many CTAs arrive at a barrier of products that read this memory."""
+    splits = [one.cells.split for one in smems if one.cells.split is not None]
+    if not splits or not multicast:
+        return 1
+    return sum(1 << one.free.bit_count() for one in splits) - (len(splits) - 1)

@@ -19,6 +19,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction, JITFunction
 
 from warpwatch.simulator.errors import UnknownWordError
+from warpwatch.simulator.values.layouts import Layout
 from warpwatch.simulator.words import language, standard
 
 BUILTINS = {
@@ -28,7 +29,8 @@ BUILTINS = {
 }
 called: set[FunctionType] = set()  # which functions of kernels have run
 changed: dict[FunctionType, CodeType] = {}  # what runs in the place of a function's own code
-beside: dict[str, Any] = {}  # what such code knows beside its module's globals
+beside: dict[str, Any] = {}  # what such code knows besides its module's globals
+_own: dict[FunctionType, CodeType] = {}  # what runs for a function that asks constants for a value
 _translated: dict[int, Any] = {}
 _keep: list[Any] = []  # whose ids are in use
 _globals: dict[tuple[int, bool], dict[str, Any]] = {}
@@ -85,20 +87,54 @@ def _function(plain: FunctionType, builtins: dict[str, Any]) -> Callable[..., An
 
     def call(*given: Any, **named: Any) -> Any:
         called.add(plain)
-        code = changed.get(plain, plain.__code__)
+        code = changed.get(plain) or _code_of(plain)
         if code not in made:
             world = _world(plain, builtins)
+            cells = {
+                name: translate(one.cell_contents)
+                for name, one in zip(
+                    plain.__code__.co_freevars, plain.__closure__ or (), strict=True
+                )
+            }
+            closure: tuple[CellType, ...] | None = None
             if code is not plain.__code__:
-                world = {**world, **beside}
-            closure = plain.__closure__ if code is plain.__code__ else None
-            if closure is not None:
-                closure = tuple(CellType(translate(one.cell_contents)) for one in closure)
+                world = {**world, **cells, **beside, "_value_of": _value_of}
+            elif cells:
+                closure = tuple(CellType(one) for one in cells.values())
             made[code] = FunctionType(code, world, plain.__name__, plain.__defaults__, closure)
             made[code].__kwdefaults__ = plain.__kwdefaults__
         return made[code](*given, **named)
 
     call.__name__ = plain.__name__
     return call
+
+
+def _value_of(one: Any) -> Any:
+    """The value of a constant, which is itself here."""
+    plain = (bool, int, float, str, tuple, list, type(None), triton.language.dtype, Layout)
+    return one if isinstance(one, plain) else one.value
+
+
+class _Values(ast.NodeTransformer):
+    """Has ``x.value`` be x where that is a constant: kernels see constants wrapped."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        if node.attr != "value" or not isinstance(node.ctx, ast.Load):
+            return node
+        call = ast.Call(ast.Name("_value_of", ast.Load()), [node.value], [])
+        return ast.copy_location(call, node)
+
+
+def _code_of(plain: FunctionType) -> CodeType:
+    if "value" not in plain.__code__.co_names:
+        return plain.__code__
+    if plain not in _own:
+        try:
+            _own[plain] = compiled(plain, lambda tree: tree)
+        except (OSError, SyntaxError, AssertionError):  # its source cannot be read
+            _own[plain] = plain.__code__
+    return _own[plain]
 
 
 def _world(plain: FunctionType, builtins: dict[str, Any]) -> dict[str, Any]:
@@ -133,6 +169,7 @@ def compiled(plain: FunctionType, change: Callable[[ast.Module], Any]) -> CodeTy
     for one in (*function.args.args, *function.args.kwonlyargs):
         one.annotation = None
     change(tree)
+    _Values().visit(tree)
     space: dict[str, Any] = {}
     exec(compile(ast.fix_missing_locations(tree), plain.__code__.co_filename, "exec"), space)
     code: CodeType = space[plain.__name__].__code__

@@ -21,6 +21,7 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor as PlainDescriptor
 
+from warpwatch.simulator.errors import MisuseError
 from warpwatch.simulator.machine import engines
 from warpwatch.simulator.machine.global_memory import Descriptor, Pointer, Storage
 from warpwatch.simulator.machine.grid import Grid
@@ -116,9 +117,11 @@ def launch(
     chance = Program((0, 0, 0), sizes, 4, settings.seed).chance
     chance.shuffle(places)
     parts: dict[tuple[int, int], Partitioning] = {}
-    warps = options.get("num_warps", 4)
+    warps, ctas = options.get("num_warps", 4), int(options.get("num_ctas", 1))
+    if ctas < 1 or ctas & (ctas - 1):
+        raise MisuseError(f"expected a power of two as num_ctas, got {ctas}")
     programs = [
-        Program((x, y, z), sizes, warps, chance.randrange(2**31), parts) for x, y, z in places
+        Program((x, y, z), sizes, warps, chance.randrange(2**31), parts, ctas) for x, y, z in places
     ]
 
     def run(one: Program) -> None:

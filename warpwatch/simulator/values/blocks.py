@@ -8,7 +8,6 @@ checks them.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from warpwatch.simulator.values.elements import (
     meeting,
     rounded,
 )
+from warpwatch.simulator.values.layouts import Shape, Type, sizes_of
 
 
 def of_number(value: Any, beside: tl.dtype | None = None) -> Block:
@@ -46,72 +46,6 @@ def block_of(value: Any, beside: tl.dtype | None = None) -> Block:
     if isinstance(value, bool | int | float | np.generic):
         return of_number(value.item() if isinstance(value, np.generic) else value, beside)
     raise MisuseError(f"expected a block or a number, got {type(value).__name__}")
-
-
-class Shape(tuple[int, ...]):
-    """Lengths of axes. Triton adds lists to them."""
-
-    __slots__ = ()
-
-    def __add__(self, other: Any) -> Shape:
-        return Shape((*self, *other))
-
-    def __radd__(self, other: Any) -> Shape:
-        return Shape((*other, *self))
-
-
-class Layout(Learned):
-    """Any layout: they are all one, since nothing here depends on them. Compiling checks them."""
-
-    said = "layout"
-    _one: Layout | None = None
-
-    def __new__(cls, *given: Any, **named: Any) -> Layout:
-        if Layout._one is None:
-            Layout._one = super().__new__(cls)
-        return Layout._one
-
-    @staticmethod
-    def get_default_for(*given: Any, **named: Any) -> Layout:
-        """A layout that suits a shape."""
-        return Layout()
-
-    multicta = get_default_for
-
-    @property
-    def parent(self) -> Layout:
-        """The layout that it is a part of."""
-        return self
-
-
-ANY_LAYOUT = Layout()
-
-
-class Type(Learned):
-    """What kernels ask of a value's type."""
-
-    said = "type"
-    layout = ANY_LAYOUT
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, dtype: tl.dtype, shape: tuple[int, ...]) -> None:
-        self.element_ty = self.scalar = dtype
-        self.shape = Shape(shape)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Type):
-            return False
-        return self.element_ty == other.element_ty and self.shape == other.shape
-
-    @property
-    def numel(self) -> int:
-        """How many values there are."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """What they take in memory."""
-        return self.numel * np.dtype(STORED[self.element_ty.name]).itemsize
 
 
 class Block(Learned):
@@ -175,10 +109,10 @@ class Block(Learned):
         return Block(cut.astype(KEPT[dtype.name]), dtype)
 
     def reshape(self, *shape: Any) -> Block:
-        return Block(self.data.reshape(_sizes(shape)), self.dtype)
+        return Block(self.data.reshape(sizes_of(shape)), self.dtype)
 
     def permute(self, *order: Any) -> Block:
-        return Block(self.data.transpose(_sizes(order)), self.dtype)
+        return Block(self.data.transpose(sizes_of(order)), self.dtype)
 
     def trans(self) -> Block:
         return Block(self.data.T, self.dtype)
@@ -191,7 +125,7 @@ class Block(Learned):
         return Block(self.data[..., 0], self.dtype), Block(self.data[..., 1], self.dtype)
 
     def broadcast_to(self, *shape: Any) -> Block:
-        return Block(np.broadcast_to(self.data, _sizes(shape)), self.dtype)
+        return Block(np.broadcast_to(self.data, sizes_of(shape)), self.dtype)
 
     def expand_dims(self, axis: int) -> Block:
         return Block(np.expand_dims(self.data, axis), self.dtype)
@@ -304,12 +238,6 @@ class Block(Learned):
 
     def __ge__(self, other: Any) -> Block:
         return self._compared(other, np.greater_equal)
-
-
-def _sizes(given: tuple[Any, ...]) -> tuple[int, ...]:
-    if len(given) == 1 and isinstance(given[0], tuple | list):
-        given = tuple(given[0])
-    return tuple(int(one) for one in given)
 
 
 def _plus(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -12,7 +12,8 @@ import triton.language as tl
 from warpwatch.simulator.errors import MisuseError
 from warpwatch.simulator.machine.engines import program
 from warpwatch.simulator.machine.global_memory import Descriptor, Pointer
-from warpwatch.simulator.values.blocks import Block, _sizes, block_of
+from warpwatch.simulator.values.blocks import Block, block_of
+from warpwatch.simulator.values.layouts import sizes_of
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,12 @@ def make_block_ptr(
 ) -> BlockPointer:
     """A block pointer."""
     given = (shape, strides, offsets, block_shape)
-    return BlockPointer(base, *(_sizes((tuple(one),)) for one in given))
+    return BlockPointer(base, *(sizes_of((tuple(one),)) for one in given))
 
 
 def advance(pointer: BlockPointer, offsets: Any) -> BlockPointer:
     """The window, further on."""
-    moved = tuple(a + b for a, b in zip(pointer.offsets, _sizes((tuple(offsets),)), strict=True))
+    moved = tuple(a + b for a, b in zip(pointer.offsets, sizes_of((tuple(offsets),)), strict=True))
     return replace(pointer, offsets=moved)
 
 

@@ -22,8 +22,10 @@ from warpwatch.simulator.machine.engines import program
 from warpwatch.simulator.machine.global_memory import Descriptor, Pointer, PointerType
 from warpwatch.simulator.machine.shared_memory import Shared
 from warpwatch.simulator.values import ptx
-from warpwatch.simulator.values.blocks import Block, Layout, block_of
+from warpwatch.simulator.values.blocks import Block, block_of
 from warpwatch.simulator.values.elements import KEPT
+from warpwatch.simulator.values.layouts import Layout
+from warpwatch.simulator.words import clusters
 from warpwatch.simulator.words.blackwell import BLACKWELL
 from warpwatch.simulator.words.global_words import REACHES, make_tensor_descriptor
 from warpwatch.simulator.words.standard import COMPUTES
@@ -65,6 +67,14 @@ def nothing(*given: Any, **named: Any) -> None:
     """What changes no value and orders nothing that is seen here."""
 
 
+def allocate_mbarrier(batch: Any = None, two_ctas: bool = False) -> Shared:
+    """Barriers, one for each CTA or for two of them."""
+    ctas = program().ctas
+    each = [ctas // 2 if bool(two_ctas) else ctas]
+    shape = each if batch is None else [int(batch), *each]
+    return Shared.allocate(program(), tl.int64, shape, layout=Layout.multicta(ctas, bool(two_ctas)))
+
+
 TMA = Namespace(
     "tma",
     async_copy_global_to_shared=engines.async_copy_global_to_shared,
@@ -81,16 +91,14 @@ TMA = Namespace(
 MBARRIER = Namespace(
     "mbarrier",
     MBarrierLayout=Layout,
-    allocate_mbarrier=lambda batch=None, two_ctas=False: Shared.allocate(
-        program(), tl.int64, [1] if batch is None else [batch, 1]
-    ),
+    allocate_mbarrier=allocate_mbarrier,
     init=engines.init_barrier,
     invalidate=engines.invalidate,
     wait=engines.wait,
     expect=engines.expect,
     arrive=engines.arrive,
-    fence_init_release_cluster=nothing,
-    sync_cluster_init=nothing,
+    fence_init_release_cluster=clusters.fence_cluster_init,
+    sync_cluster_init=clusters.sync_cluster,
 )
 ASYNC_COPY = Namespace(
     "async_copy",
@@ -126,7 +134,7 @@ LANGUAGE.__dict__.update(
     program_id=lambda axis: block_of(program().place[axis]),
     num_programs=lambda axis: block_of(program().grid[axis]),
     num_warps=lambda: program().now.warps,
-    num_ctas=lambda: 1,
+    num_ctas=lambda: program().ctas,
     static_range=range,
     range=lambda *bounds, **hints: steps(*bounds),
     tensor=(Block, Pointer),
@@ -135,7 +143,7 @@ LANGUAGE.__dict__.update(
     static_print=nothing,
     device_print=nothing,
     debug_barrier=nothing,
-    barrier=nothing,
+    barrier=clusters.meet_all,
     thread_barrier=nothing,
     multiple_of=lambda x, n: x,
     max_contiguous=lambda x, n: x,
@@ -143,7 +151,7 @@ LANGUAGE.__dict__.update(
     set_auto_layout=lambda x, layout: x,
     inline_asm_elementwise=inline_asm_elementwise,
     allocate_shared_memory=lambda element_ty, shape, layout, value=None: Shared.allocate(
-        program(), element_ty, shape, value
+        program(), element_ty, shape, value, layout
     ),
     shared_memory_descriptor=Shared,
     warp_specialize=lambda functions_and_args, worker_num_warps, worker_num_regs=None: (
@@ -171,7 +179,7 @@ HOPPER: dict[str, Any] = {
     "tma": TMA,
     "mbarrier": MBARRIER,
     "async_copy": ASYNC_COPY,
-    "cluster": Namespace("cluster", arrive=nothing, wait=nothing),
+    "cluster": Namespace("cluster", arrive=clusters.cluster_arrive, wait=clusters.cluster_wait),
     "fence_async_shared": lambda cluster=False: program().fence(),
     "warpgroup_mma": engines.warpgroup_mma,
     "warpgroup_mma_init": lambda value: value,

@@ -11,8 +11,9 @@ import triton.language as tl
 
 from warpwatch.simulator.errors import MisuseError
 from warpwatch.simulator.machine.global_memory import Pointer
-from warpwatch.simulator.values.blocks import Block, _sizes, block_of
+from warpwatch.simulator.values.blocks import Block, block_of
 from warpwatch.simulator.values.elements import meeting, rounded
+from warpwatch.simulator.values.layouts import sizes_of
 
 
 def arange(start: int, end: int | None = None, layout: None = None) -> Block:
@@ -22,7 +23,7 @@ def arange(start: int, end: int | None = None, layout: None = None) -> Block:
 
 def full(shape: Any, value: Any, dtype: tl.dtype, layout: None = None) -> Block:
     one = block_of(value, dtype).to(dtype).data
-    return Block(np.broadcast_to(one, _sizes((shape,))).copy(), dtype)
+    return Block(np.broadcast_to(one, sizes_of((shape,))).copy(), dtype)
 
 
 def zeros(shape: Any, dtype: tl.dtype, layout: None = None) -> Block:
