@@ -1,0 +1,1 @@
+"""Runs public Gluon kernels in the simulator, unmodified and with faults planted in them."""

@@ -1,0 +1,245 @@
+"""Runs public Gluon kernels in the simulator, as they are and with faults planted in them.
+
+    python -m tools.gluon.public_kernels FOLDER [--only TEXT ...] [--orders N]
+
+FOLDER holds your copies of Triton's Gluon tutorials, examples and tests, in any folders. They are
+not part of this repository. Each kernel runs in N orders on the targets it is for, and must give
+the right answer without a report. Then faults are planted one at a time: a wait, a fence or a
+signal is taken away, or a wait is for the other phase. Each must be reported in one of the orders.
+
+Prints a table and every fault that was not found. 1 if there is one, or a report that is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from tools.gluon.public_kernels import cases, planting
+from tools.gluon.public_kernels.cases import Case
+
+CAPABILITY = {cases.HOPPER: (9, 0), cases.BLACKWELL: (10, 0)}
+PATIENCE = 4  # planted faults are tried in so many orders for every one of the plain kernel
+
+
+@dataclass
+class Row:
+    """What came of a case on a target."""
+
+    case: Case
+    target: str
+    reports: list[str] = field(default_factory=list)
+    expected: bool = False  # the kernel's own fault was found
+    planted: Counter[str] = field(default_factory=Counter)
+    found: Counter[str] = field(default_factory=Counter)
+    harmless: int = 0
+    missed: list[str] = field(default_factory=list)
+
+    @property
+    def answer(self) -> str:
+        """What the table says of the plain kernel."""
+        if self.reports:
+            return self.reports[0]
+        return f"{self.case.known}, as expected" if self.case.known else "right"
+
+    @property
+    def wrong(self) -> bool:
+        """Whether a report is false, or a fault was missed."""
+        return bool(self.reports or self.missed or (self.case.known and not self.expected))
+
+
+def judge(path: Path, case: Case, target: str, orders: int) -> Row:
+    """Run one case, as it is and with faults.
+
+    Args:
+        path: The file.
+        case: What is run of it.
+        target: The GPU that host code sees.
+        orders: How many orders the plain kernel runs in.
+
+    Returns:
+        What came of it.
+    """
+    from warpwatch.simulator.session import interpreter
+    from warpwatch.simulator.session.check import check
+    from warpwatch.simulator.session.host import Card
+
+    card = Card(CAPABILITY[target])
+    module = _imported(path, card)
+    row = Row(case, target)
+
+    def run() -> None:
+        getattr(module, case.function)(*case.arguments(module))
+
+    interpreter.called.clear()
+    found = check(run, range(orders), card)
+    for one in found.reports:
+        if case.known and one.kind == case.known:
+            row.expected = True
+        else:
+            row.reports.append(f"{one.kind}: {one.message}")
+    if row.reports or case.known:
+        return row
+    ran = [one for one in interpreter.called if _is_near(one, path)]
+    reached = _reached(run, ran, partial(check, card=card))
+    for plain in sorted(ran, key=planting.name_of):
+        for one in planting.planted_in(plain):
+            if one.place in reached:
+                _plant(row, one, lambda seed: check(run, [seed], card), orders * PATIENCE)
+    return row
+
+
+def _plant(row: Row, one: planting.Planted, once: Callable[[int], Any], orders: int) -> None:
+    from warpwatch.simulator.session import interpreter
+
+    row.planted[one.kind] += 1
+    interpreter.changed[one.plain] = one.code
+    try:
+        if any(once(seed).reports for seed in range(orders)):
+            row.found[one.kind] += 1
+            return
+    finally:
+        del interpreter.changed[one.plain]
+    key = (row.case.file, one.plain.__name__, one.what)
+    if key in cases.HARMLESS:
+        row.harmless += 1
+        return
+    row.missed.append(f"{row.case.file}:{one.line} {one.plain.__name__}: {one.what}")
+
+
+def _reached(run: Callable[[], None], ran: list[FunctionType], once: Any) -> set[tuple[str, int]]:
+    """Places that a run comes by."""
+    from warpwatch.simulator.session import interpreter
+
+    found: set[tuple[str, int]] = set()
+
+    def mark(name: str, number: int, value: Any) -> Any:
+        found.add((name, number))
+        return value
+
+    interpreter.beside["_reached"] = mark
+    for plain in ran:
+        if next(planting.planted_in(plain), None) is not None:
+            interpreter.changed[plain] = planting.watched(plain)
+    try:
+        once(run, [0])
+    finally:
+        interpreter.changed.clear()
+    return found
+
+
+def _is_near(plain: FunctionType, path: Path) -> bool:
+    """Whether a function is of the file's folder."""
+    return Path(plain.__code__.co_filename).resolve().parent == path.resolve().parent
+
+
+def _imported(path: Path, card: Any) -> Any:
+    """The module of a file, anew: it may ask for the GPU when it is imported."""
+    from warpwatch.simulator.session.host import shown
+
+    folder = str(path.resolve().parent)
+    for name, module in list(sys.modules.items()):
+        if str(Path(getattr(module, "__file__", None) or "/").parent) == folder:
+            del sys.modules[name]
+    sys.path.insert(0, folder)
+    try:
+        with shown(card):
+            return importlib.import_module(path.stem)
+    finally:
+        sys.path.remove(folder)
+
+
+def _line(cells: list[str], widths: list[int]) -> str:
+    return "  ".join(one.ljust(width) for one, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def table(rows: list[Row]) -> str:
+    """What came of all cases.
+
+    Args:
+        rows: The cases.
+
+    Returns:
+        A table with a line for each, and the sums.
+    """
+    head = ["kernel", "target", "as it is", *planting.KINDS, "harmless"]
+    lines = [
+        [
+            one.case.name,
+            one.target,
+            one.answer,
+            *(f"{one.found[kind]} of {one.planted[kind]}" for kind in planting.KINDS),
+            str(one.harmless),
+        ]
+        for one in rows
+    ]
+    widths = [max(len(line[i]) for line in [head, *lines]) for i in range(len(head))]
+    told = [_line(one, widths) for one in (head, *lines)]
+    files = {one.case.file for one in rows}
+    functions = {one.case.name for one in rows}
+    planted = sum(sum(one.planted.values()) for one in rows)
+    found = sum(sum(one.found.values()) for one in rows)
+    harmless = sum(one.harmless for one in rows)
+    false = sum(len(one.reports) for one in rows)
+    told.append(f"{len(functions)} kernels of {len(files)} files, {false} false reports")
+    told.append(f"{planted} faults planted: {found} found, {harmless} harmless, "
+                f"{planted - found - harmless} not found")  # fmt: skip
+    return "\n".join(told)
+
+
+def parser_of_arguments() -> argparse.ArgumentParser:
+    """What the command takes."""
+    parser = argparse.ArgumentParser(prog="python -m tools.gluon.public_kernels")
+    parser.add_argument("folder", type=Path, help="your copies of Triton's Gluon files")
+    parser.add_argument("--only", nargs="+", default=[], help="cases whose names have this text")
+    parser.add_argument("--orders", type=int, default=3, help="of the kernels as they are")
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command.
+
+    Args:
+        arguments: Its words.
+
+    Returns:
+        0 if every kernel is right and every fault was found.
+    """
+    given = parser_of_arguments().parse_args(arguments)
+    rows, lacking = [], set()
+    begun = time.perf_counter()
+    for case in cases.CASES:
+        if given.only and not any(one in case.name for one in given.only):
+            continue
+        path = next(iter(sorted(given.folder.rglob(case.file))), None)
+        if path is None:
+            lacking.add(case.file)
+            continue
+        for target in case.targets:
+            print(f"{case.name} on {target}", file=sys.stderr, flush=True)
+            rows.append(judge(path, case, target, given.orders))
+    if not rows:
+        print(f"no file of the cases is in {given.folder}: expected {', '.join(sorted(lacking))}")
+        return 2
+    print(table(rows))
+    for one in (one for row in rows for one in row.missed):
+        print(f"not found: {one}")
+    if lacking:
+        print(f"not there: {', '.join(sorted(lacking))}")
+    print(f"{time.perf_counter() - begun:.0f} s")
+    return int(any(one.wrong for one in rows))
+
+
+if __name__ == "__main__":
+    os.environ.pop("TRITON_INTERPRET", None)  # plain Triton's own interpreter is not wanted
+    raise SystemExit(main(sys.argv[1:]))
