@@ -234,6 +234,9 @@ def main(arguments: list[str]) -> int:
     print(table(rows))
     for one in (one for row in rows for one in row.missed):
         print(f"not found: {one}")
+    for one in rows:
+        if one.expected:
+            print(f"{one.case.name} on {one.target}: {one.case.known}, since {one.case.why}")
     if lacking:
         print(f"not there: {', '.join(sorted(lacking))}")
     print(f"{time.perf_counter() - begun:.0f} s")

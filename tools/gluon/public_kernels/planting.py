@@ -13,9 +13,10 @@ WAIT, FENCE, SIGNAL, PHASE = "no wait", "no fence", "no signal", "wrong phase"
 KINDS = (WAIT, FENCE, SIGNAL, PHASE)
 TAKEN_AWAY = {
     "mbarrier.wait": WAIT,
-    "tma.store_wait": WAIT,
-    "async_copy.wait_group": WAIT,
-    "mbarrier.sync_cluster_init": WAIT,
+    "store_wait": WAIT,
+    "cluster.wait": WAIT,
+    "wait_group": WAIT,
+    "sync_cluster_init": WAIT,
     "fence_async_shared": FENCE,
     "mbarrier.arrive": SIGNAL,
     "mbarrier.expect": SIGNAL,

@@ -13,7 +13,7 @@ from warpwatch.simulator.machine.clusters import parts_of
 from warpwatch.simulator.machine.global_memory import Descriptor, Pointer
 from warpwatch.simulator.machine.order import Program
 from warpwatch.simulator.machine.races import Partition, Product
-from warpwatch.simulator.machine.shared_memory import Shared
+from warpwatch.simulator.machine.shared_memory import Shared, barrier_at
 from warpwatch.simulator.values.blocks import Block
 from warpwatch.simulator.values.elements import decode, encode
 from warpwatch.simulator.values.layouts import Shape, Type
@@ -157,7 +157,7 @@ def async_copy_global_to_shared(
 
 
 def _arrives(raw: np.ndarray, barrier: Shared, to: Shared, multicast: bool = False) -> None:
-    told, split = barrier.barriers(), to.cells.split
+    told, split = barrier_at(barrier).barriers(), to.cells.split
     for cta, cells, region in to.parts:
         # Where several CTAs get the same, one of them may have it copied for all.
         who = program().now.ctas[split.lead(cta) if multicast and split else cta]
@@ -230,20 +230,20 @@ def store_wait(pendings: int, read_only: bool = True) -> None:
 
 def init_barrier(barrier: Shared, count: int) -> None:
     name = f"barrier {{}} of {barrier.cells.what.split(' (')[0]}"
-    for key in barrier.keys:
+    for key in barrier_at(barrier).keys:
         of = "" if program().ctas == 1 else f" of CTA {key[2]}"
         program().new_barrier(key, int(count), name.format(key[1]) + of)
 
 
 def wait(barrier: Shared, phase: Any, pred: Any = True, deps: Any = ()) -> None:
     if bool(pred):
-        program().wait(barrier.waiting(), int(phase))
+        program().wait(barrier_at(barrier).waiting(), int(phase))
 
 
 def expect(barrier: Shared, bytes_per_cta: int = 0, pred: Any = True, bytes: int = 0) -> None:
     if bool(pred):
         size = int(bytes_per_cta or bytes)
-        for who, one in barrier.waiting():
+        for who, one in barrier_at(barrier).waiting():
             # Who shares a barrier announces what all of them get.
             one.arrive(who, expected=size * (program().ctas // _pieces(barrier)))
         program().let_others()
@@ -251,7 +251,7 @@ def expect(barrier: Shared, bytes_per_cta: int = 0, pred: Any = True, bytes: int
 
 def arrive(barrier: Shared, *, count: int = 1, pred: Any = True) -> None:
     if bool(pred):
-        for who, one in zip(program().now.ctas, barrier.barriers(), strict=True):
+        for who, one in zip(program().now.ctas, barrier_at(barrier).barriers(), strict=True):
             one.arrive(who, int(count))
         program().let_others()
 
@@ -290,7 +290,7 @@ def wait_group(num_outstanding: int = 0) -> None:
 
 def arrive_when_copied(barrier: Shared, increment_count: bool = True) -> None:
     """Arrive at a barrier when all copies that a partition asked for have come."""
-    for who, told in zip(program().now.ctas, barrier.barriers(), strict=True):
+    for who, told in zip(program().now.ctas, barrier_at(barrier).barriers(), strict=True):
         for group in (*who.groups, who.asked):
             for cells, region in group:
                 cells.arrives_with(region, told.somebody, told.phases + 1)
@@ -303,7 +303,7 @@ def arrive_when_copied(barrier: Shared, increment_count: bool = True) -> None:
 
 def invalidate(barrier: Shared) -> None:
     """The memory of a barrier is free again."""
-    for key, told in zip(barrier.keys, barrier.barriers(), strict=True):
+    for key, told in zip(barrier_at(barrier).keys, barrier_at(barrier).barriers(), strict=True):
         if told.bytes:
             raise MisuseError(
                 f"{told.name} is invalidated while a copy to it runs", "barrier misused"

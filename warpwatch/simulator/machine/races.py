@@ -116,6 +116,8 @@ class Cells:
         self.what, self.partitions = what, partitions
         self.parts = parts or Partitioning(size)
         self.atoms = [Atom(partitions) for _ in self.parts.sizes]
+        # Parts that hardware filled from memory that it was not to read, and what is wrong.
+        self.spoilt: list[tuple[Region, RaceError]] = []
         # In a cluster: every CTA's memory, itself first, how it is spread, and who has what.
         self.ctas: tuple[Cells, ...] = (self,)
         self.split: Any = None

@@ -46,6 +46,13 @@ def room_for(program: Program, what: str, shape: tuple[int, ...], layout: Any) -
     return made[0]
 
 
+def barrier_at(given: Any) -> Shared:
+    """Shared memory that is given as a barrier."""
+    if not isinstance(given, Shared):
+        raise MisuseError(f"expected a barrier in shared memory, got {type(given).__name__}")
+    return given
+
+
 class Shared(Learned):
     """A view of shared memory: its raw elements, and which ``cells`` of the allocation they are."""
 

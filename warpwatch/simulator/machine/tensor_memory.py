@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from warpwatch.simulator.errors import Learned, MisuseError
+from warpwatch.simulator.errors import Learned, MisuseError, RaceError
 from warpwatch.simulator.machine import engines
 from warpwatch.simulator.machine.clusters import Part, partners, parts_of
 from warpwatch.simulator.machine.engines import program
 from warpwatch.simulator.machine.races import Cells, Partition
 from warpwatch.simulator.machine.regions import Region
-from warpwatch.simulator.machine.shared_memory import Shared, room_for
+from warpwatch.simulator.machine.shared_memory import Shared, barrier_at, room_for
+from warpwatch.simulator.values.block_scales import factors_of, scaled_by, widened
 from warpwatch.simulator.values.blocks import Block, block_of
 from warpwatch.simulator.values.elements import KEPT, decode, rounded
 from warpwatch.simulator.values.layouts import ANY_LAYOUT, Layout, Shape, Type, sizes_of
@@ -99,8 +100,15 @@ class TensorMemory(Learned):
         kept = Block(np.abs(values.data), self.dtype) if abs else values
         return values, Block(np.fmin.reduce(kept.data, axis=-1), self.dtype)
 
+    def check(self) -> None:
+        """Raise if it was copied from memory that was not to be read."""
+        for region, why in self.cells.spoilt:
+            if region.meets(self.region):
+                raise why
+
     def load(self, layout: Any = None) -> Block:
         """Its values, in registers."""
+        self.check()
         for cta, cells, region in self.parts:
             cells.reads(region, program().now.ctas[cta])
         program().note(f"load {self.cells.what}")
@@ -159,16 +167,24 @@ def _cores() -> list[tuple[int, Partition, tuple[int, ...]]]:
     return found
 
 
-def _read(operand: Any, core: Partition, of: tuple[int, ...]) -> None:
-    """A core reads the parts of an operand that these CTAs have."""
+def _read(
+    operand: Any, core: Partition, of: tuple[int, ...], late: bool = False
+) -> RaceError | None:
+    """A core reads the parts of an operand that these CTAs have; ``late``: what is wrong with that
+    is said when somebody uses it."""
     if not isinstance(operand, Shared | TensorMemory):
         raise MisuseError(f"expected shared or tensor memory, got {type(operand).__name__}")
+    if isinstance(operand, TensorMemory):
+        operand.check()
     for cta, cells, region in operand.parts:
         if cta in of:
             why = cells.objection(region, core, engine=isinstance(operand, Shared))
+            if why and late:
+                return why
             if why:
                 raise why
             cells.has_read(region, core, core.clock, program().site())
+    return None
 
 
 def _values(operand: Any) -> np.ndarray:
@@ -180,6 +196,7 @@ def _values(operand: Any) -> np.ndarray:
 
 def _write(to: TensorMemory, core: Partition, of: tuple[int, ...]) -> None:
     """A core writes the parts that these CTAs have."""
+    to.cells.spoilt = [one for one in to.cells.spoilt if not one[0].meets(to.region)]
     for cta, cells, region in to.parts:
         if cta in of:
             cells.writes(region, core, [])
@@ -204,7 +221,7 @@ def _arrive(barriers: Any, preds: Any, descs: Any = ()) -> None:
                 for each in near
                 for other in desc.cells.split.group(each)
             }
-            for other, told in enumerate(barrier.barriers()):
+            for other, told in enumerate(barrier_at(barrier).barriers()):
                 if other in reached | near:
                     engines.knows(who, told)
                     told.arrive(core)
@@ -253,36 +270,11 @@ def multiply(
     program().let_others()
 
 
-FORMATS = {"e2m1": tl.uint8, "e4m3": tl.float8e4nv, "e5m2": tl.float8e5}
-FP4 = np.asarray([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
-
-
-def _scaled(operand: Any, scales: Any, kind: Any, axis: int) -> np.ndarray:
+def _scaled(operand: Any, scales: TensorMemory, kind: Any, axis: int) -> np.ndarray:
     """Values of a block-scaled operand; ``axis`` is the one that is summed over."""
-    kind = str(getattr(kind, "value", kind))
-    if kind not in FORMATS:
-        raise MisuseError(f"expected a format among {', '.join(FORMATS)}, got {kind!r}")
-    if operand.dtype not in (FORMATS[kind], tl.uint8):
-        raise MisuseError(f"expected {FORMATS[kind]} of an operand in {kind}, got {operand.dtype}")
-    values = _values(operand)
-    if kind == "e2m1":  # two to a byte, the first one low
-        both = np.stack([FP4[values & 15], FP4[values >> 4]], axis=axis + 1)
-        shape = [2 * one if i == axis else one for i, one in enumerate(values.shape)]
-        values = both.reshape(shape)
-    elif operand.dtype == tl.uint8:
-        values = decode(values, FORMATS[kind])
-    factors = _values(scales)
-    if scales.dtype in (tl.uint8, tl.int8):  # a power of two
-        exponents = factors.astype(np.uint8).astype(np.int32)
-        factors = np.where(exponents == 255, np.nan, np.ldexp(1.0, exponents - 127))
-    rows, length = values.shape[1 - axis], values.shape[axis]
-    if factors.ndim != 2 or factors.shape[0] != rows or length % factors.shape[1]:
-        raise MisuseError(
-            f"scales of {list(factors.shape)} do not fit {rows} rows of {length} values"
-        )
-    each = np.repeat(factors.astype(np.float32), length // factors.shape[1], axis=1)
-    with np.errstate(all="ignore"):
-        return np.asarray(values, np.float32) * (each if axis == 1 else each.T)
+    values = widened(_values(operand), operand.dtype, str(getattr(kind, "value", kind)), axis)
+    factors = factors_of(_values(scales), scales.dtype)
+    return scaled_by(values, factors, axis)
 
 
 def multiply_scaled(
@@ -321,9 +313,13 @@ def copy(src: Shared, dst: TensorMemory) -> None:
     """Copy shared memory to tensor memory; done when a barrier says so."""
     if src.numel != dst.values.size:
         raise MisuseError(f"a copy of {list(src.shape)} to {list(dst.shape)}")
+    if not isinstance(src, Shared) or not isinstance(dst, TensorMemory):
+        raise MisuseError(f"a copy of {type(src).__name__} to {type(dst).__name__}")
     for _, core, of in _cores():
-        _read(src, core, of)
+        spoilt = _read(src, core, of, late=True)
         _write(dst, core, of)
+        if spoilt is not None:
+            dst.cells.spoilt.append((dst.region, spoilt))
     dst.values[...] = _values(src).reshape(dst.values.shape)
     program().let_others()
 

@@ -18,8 +18,8 @@ import triton
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction, JITFunction
 
-from warpwatch.simulator.errors import UnknownWordError
-from warpwatch.simulator.values.layouts import Layout
+from warpwatch.simulator.errors import UnknownAttributeError, UnknownWordError
+from warpwatch.simulator.values.layouts import ANY_LAYOUT, Layout
 from warpwatch.simulator.words import language, standard
 
 BUILTINS = {
@@ -46,7 +46,7 @@ def translate(value: Any) -> Any:
         return value.value
     found: Any
     if isinstance(value, ConstexprFunction):
-        found = _function(value.fn, {})
+        found = _of_layouts(_function(value.fn, {}))
     elif isinstance(value, JITFunction | InterpretedFunction):
         found = _function(value.fn, BUILTINS)
     elif isinstance(value, ModuleType):
@@ -135,6 +135,21 @@ def _code_of(plain: FunctionType) -> CodeType:
         except (OSError, SyntaxError, AssertionError):  # its source cannot be read
             _own[plain] = plain.__code__
     return _own[plain]
+
+
+def _of_layouts(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of constants: one that looks into a layout makes a layout, and all are one."""
+
+    def call(*given: Any, **named: Any) -> Any:
+        try:
+            return function(*given, **named)
+        except UnknownAttributeError as error:
+            if not error.word.startswith(f"{Layout.said}."):
+                raise
+            return ANY_LAYOUT
+
+    call.__name__ = function.__name__
+    return call
 
 
 def _world(plain: FunctionType, builtins: dict[str, Any]) -> dict[str, Any]:

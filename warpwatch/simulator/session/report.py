@@ -6,7 +6,8 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpwatch.simulator.errors import Fault, Site, UnknownWordError, is_users
+from warpwatch.simulator.errors import Fault, Learned, Site, UnknownWordError, is_users
+from warpwatch.simulator.values.layouts import Layout
 
 IN_KERNEL, IN_HOST = "error in the kernel", "error in the host code"
 
@@ -58,6 +59,8 @@ def report_of(error: Exception, seed: int) -> Report:
         return Report(error.kind, str(error), error.sites, seed, launch)
     words = str(error).strip().splitlines() or ["no message"]
     message = f"{type(error).__name__}: {words[0]}"
+    for kind in (*Learned.__subclasses__(), *Layout.__subclasses__()):
+        message = message.replace(f"'{kind.__name__}'", f"'{kind.said}'")
     frames = [
         (frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)

@@ -254,22 +254,17 @@ def _quotient(a: Block, b: Block) -> Block:
         return Block(rounded(rounded(a.data, kind) / rounded(b.data, kind), kind), kind)
 
 
-def _no_zero(b: np.ndarray) -> None:
-    if b.ndim == 0 and b == 0:
-        raise MisuseError("integers divided by zero")
-
-
 def _cut_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Cut towards zero, as the hardware does; Python's goes down."""
     if a.dtype.kind == "f":
         raise MisuseError("// wants integers")
-    _no_zero(b)
-    quotient = np.floor_divide(a, b)
+    quotient = np.asarray(np.floor_divide(a, b))
     uneven = (quotient * b != a) & ((a < 0) != (b < 0)) & (b != 0)
-    return quotient + uneven.astype(quotient.dtype)
+    # By zero, hardware traps not: it has all bits set.
+    return np.where(b == 0, ~np.zeros_like(quotient), quotient + uneven.astype(quotient.dtype))
 
 
 def _rest(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    if a.dtype.kind != "f":
-        _no_zero(b)
-    return np.fmod(a, b)
+    if a.dtype.kind == "f":
+        return np.asarray(np.fmod(a, b))
+    return np.where(b == 0, a, np.fmod(a, b))  # by zero nothing is taken away

@@ -168,6 +168,8 @@ def _step(name: str, operands: list[str], registers: Registers) -> None:
         low, high = (_bits(one.strip(), registers) for one in sources[0].strip("{}").split(","))
         registers[to] = low | (high << np.uint32(16))
         return
+    if to.startswith("{") or any(one.startswith("{") for one in sources):
+        raise UnknownWordError(f"PTX instruction {name} of several registers")
     bits = [_bits(one, registers) for one in sources]
     if name == "mov.b32":
         found = np.asarray(bits[0], np.uint32)
