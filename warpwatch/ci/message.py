@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from warpwatch.judge.pairs.commits import Comparison
-from warpwatch.report.words import SHAPES, quantity
+from warpwatch.report.charts import mermaid
+from warpwatch.report.charts.roofs import SECONDS
+from warpwatch.report.view import many
+from warpwatch.report.words import SHAPES, number, quantity
 
 from .pull_request import Judgement
 
@@ -14,6 +19,8 @@ MARKER = "<!-- warpwatch: the verdict on this pull request -->"
 MAX_COMMENT_BYTES = 60_000
 SCHEMA_VERSION = 1
 _ROWS = 30
+_OPEN_ROWS = 8  # of the table; more are folded, as the worst are named above it
+_WORST, _BARS, _COSTS = 3, 12, 6
 _FOLD_END = "</details>"
 _WORDS = {
     "success": "no regression",
@@ -45,13 +52,17 @@ def title(judgement: Judgement) -> str:
 
 
 def comment(judgement: Judgement, report_url: str = "") -> str:
-    """The one comment on the pull request: verdict first, then what to do, then the table."""
+    """The one comment on the pull request: the verdict, what it costs, the worst three, what to do,
+    and the table."""
     pair = [f"`{commit[:10]}`" for commit in (judgement.base, judgement.head) if commit]
     lines = [MARKER, f"**Warpwatch: {title(judgement)}**", "", " → ".join(pair), ""]
     lines += _problem(judgement)
     lines += [f"- refused: {code(reason, 400)}" for reason in judgement.refused[:20]]
     lines += [f"- missing: {code(name)} delivered nothing" for name in judgement.missing_shards]
     lines += [f"- {note}" for note in judgement.notes]
+    told = [c for c in judgement.comparisons if _is_told(c)]
+    lines += _costs(judgement.comparisons)
+    lines += _worst(told)
     if judgement.conclusion == "failure" and not judgement.refused:
         lines += [
             "",
@@ -61,8 +72,7 @@ def comment(judgement: Judgement, report_url: str = "") -> str:
         ]
     elif not judgement.refused and (command := _again(judgement)):
         lines += ["", f"Measure what could not be told once more, both commits: `{command}`."]
-    told = [c for c in judgement.comparisons if _is_told(c)]
-    lines += _table([c for c in told if not _is_noise(c)])
+    lines += _foldable([c for c in told if not _is_noise(c)])
     if report_url:
         lines += ["", f"[The run]({report_url})"]
     noisy = [c for c in told if _is_noise(c)]
@@ -146,6 +156,116 @@ def _is_noise(comparison: Comparison) -> bool:
     )
 
 
+def _costs(comparisons: Sequence[Comparison]) -> list[str]:
+    """What the changes cost or save in time, for each metric of time and place: predicted where it
+    was compiled, measured where a GPU ran it. Then a chart of the calls that changed."""
+    places: dict[tuple[str, str], list[Comparison]] = {}
+    for one in comparisons:
+        if _is_time(one):
+            places.setdefault(_place(one), []).append(one)
+    lines, bars = [], []
+    for (metric, place), found in places.items():
+        moved = [one for one in found if one.verdict in ("regressed", "improved")]
+        if not moved:
+            continue
+        bars += moved
+        unit = found[0].series.meaning.unit
+        whole = sum(one.before or 0.0 for one in found)
+        added = sum((one.after or 0.0) - (one.before or 0.0) for one in moved)
+        said = "Predicted" if _is_predicted(found[0]) else "Measured"
+        verb = "more" if added > 0 else "less"
+        lines.append(
+            f"- {said} on {code(place)}: **{quantity(abs(added), unit)} {verb}** for one call of "
+            f"each of {many(len(found), 'workload')}, which took {quantity(whole, unit)} at base "
+            f"(**{_percent(added / whole)}**, {code(metric)})"
+        )
+    if len(lines) > _COSTS:
+        lines = [*lines[:_COSTS], f"- and on {len(lines) - _COSTS} more"]
+    bars.sort(key=lambda one: -abs(math.log(_ratio(one))))
+    return ["", *lines, *_chart(bars)] if lines else []
+
+
+def _chart(moved: Sequence[Comparison]) -> list[str]:
+    """Bars of the calls that moved most, and who they are below, as no name may be in a chart."""
+    shown = sorted(moved[:_BARS], key=lambda one: -_ratio(one))
+    if len(shown) < 2:
+        return []
+    more = len(moved) - len(shown)
+    lines = ["", *mermaid.shares([_ratio(one) for one in shown]), ""]
+    lines += [f"{i}. {_named(one)}: {_percent(_ratio(one) - 1)}" for i, one in enumerate(shown, 1)]
+    return [*lines, "", f"{more} more moved by less."] if more else lines
+
+
+def _worst(told: Sequence[Comparison]) -> list[str]:
+    """The worst three for the worse, times first: they are what everybody waits for."""
+    worse = [
+        one
+        for one in told
+        if one.verdict in ("regressed", "missing") and not one.accepted and not _is_noise(one)
+    ]
+    if len(worse) <= _WORST and not any(map(_is_time, worse)):
+        return []  # the table is as short
+    worse.sort(key=lambda one: not _is_time(one))
+    lines = ["", f"Worst of {len(worse)}:" if len(worse) > 1 else "The one that is worse:", ""]
+    for one in worse[:_WORST]:
+        unit = one.series.meaning.unit
+        moved = f"{quantity(one.before, unit)} to {quantity(one.after, unit)}"
+        size = f", **{_percent(_ratio(one) - 1)}**" if _has_ratio(one) else ""
+        metric = code(one.series.meaning.metric or one.series.key.benchmark)
+        shape = f"{SHAPES[one.verdict]} {one.verdict}"
+        lines.append(f"- **{shape}**: {metric} of {_named(one)}, {moved}{size}")
+    return lines
+
+
+def _is_time(comparison: Comparison) -> bool:
+    """A verdict metric of time of our own code; a target of a measured one names a peer."""
+    series = comparison.series
+    meaning = series.meaning
+    is_ours = _is_predicted(comparison) or not series.target
+    is_time = meaning.unit in SECONDS and meaning.better == "lower" and meaning.role == "verdict"
+    return is_ours and is_time and _has_ratio(comparison)
+
+
+def _is_predicted(comparison: Comparison) -> bool:
+    return comparison.series.meaning.instrument == "compiled"
+
+
+def _has_ratio(comparison: Comparison) -> bool:
+    sides = (comparison.before, comparison.after)
+    return all(one is not None and math.isfinite(one) and one > 0 for one in sides)
+
+
+def _ratio(comparison: Comparison) -> float:
+    """Head over base, within what a float and a chart can hold."""
+    before, after = comparison.before, comparison.after
+    if not before or not after:
+        return 1.0
+    return math.exp(min(max(math.log(after) - math.log(before), -20.0), 20.0))
+
+
+def _percent(change: float) -> str:
+    size = abs(100 * change)
+    return f"{'+' if change > 0 else '−'}{number(float(f'{size:.3g}'))} %"
+
+
+def _place(comparison: Comparison) -> tuple[str, str]:
+    series = comparison.series
+    where = series.target if _is_predicted(comparison) else series.key.machine
+    return series.meaning.metric or "time", where or series.key.environment
+
+
+def _named(comparison: Comparison) -> str:
+    series = comparison.series
+    return code(f"{series.workload} @ {series.target}" if series.target else series.workload)
+
+
+def _foldable(told: list[Comparison]) -> list[str]:
+    if len(told) <= _OPEN_ROWS:
+        return _table(told)
+    head = f"<details><summary>All {len(told)} that changed or cannot be told apart</summary>"
+    return ["", head, *_table(told), "", _FOLD_END]
+
+
 def _table(told: list[Comparison]) -> list[str]:
     if not told:
         return []
@@ -158,7 +278,6 @@ def _table(told: list[Comparison]) -> list[str]:
 def _row(comparison: Comparison) -> str:
     series = comparison.series
     unit = series.meaning.unit
-    where = f"{series.workload} @ {series.target}" if series.target else series.workload
     verdict = f"{SHAPES[comparison.verdict]} {comparison.verdict}"
     if comparison.accepted:
         verdict += f", {code(comparison.accepted)}"
@@ -167,7 +286,7 @@ def _row(comparison: Comparison) -> str:
         quantity(comparison.before, unit),
         quantity(comparison.after, unit),
         code(series.meaning.metric or series.key.benchmark),
-        code(where),
+        _named(comparison),
     )
     return f"| {' | '.join(cells)} |"
 
@@ -178,5 +297,6 @@ def _cut(text: str, limit: int) -> str:
         return text
     kept = data[: limit - 100].decode(errors="ignore")
     kept = kept[: kept.rfind("\n")]
-    end = f"\n\n{_FOLD_END}" if "\n<details>" in kept else ""
+    is_open = kept.count("\n<details>") > kept.count(f"\n{_FOLD_END}")
+    end = f"\n\n{_FOLD_END}" if is_open else ""
     return f"{kept}\n\nCut here: the rest is in the report.{end}\n"

@@ -1,0 +1,104 @@
+"""The comment on a pull request: what it costs, the worst three, a chart that GitHub draws."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from warpwatch.ci import message
+from warpwatch.ci.pull_request import Judgement
+from warpwatch.judge.model.core import SeriesKey, Verdict
+from warpwatch.judge.model.directions import Meaning
+from warpwatch.judge.pairs.commits import Comparison
+from warpwatch.judge.results.history import SeriesInfo
+from warpwatch.report.charts import mermaid
+
+BASE, HEAD = "b" * 40, "a" * 40
+
+
+def compared(
+    workload: str,
+    before: float | None,
+    after: float | None,
+    verdict: Verdict = "regressed",
+    metric: str = "bound_us",
+    target: str = "sm_90",
+) -> Comparison:
+    unit = {"bound_us": "us", "launches": "count", "latency_cold": "us"}[metric]
+    instrument = "latency" if metric == "latency_cold" else "compiled"
+    meaning = Meaning(unit, "lower", "verdict", instrument == "compiled", instrument, metric)
+    machine = "h200" if instrument == "latency" else ""
+    key = SeriesKey(machine, "triton 3.6.0", f"suite.track_{metric}", (workload,))
+    return Comparison(SeriesInfo(key, meaning, workload, target), verdict, before, after)
+
+
+def comment(*comparisons: Comparison) -> str:
+    return message.comment(Judgement("failure", BASE, HEAD, comparisons))
+
+
+def test_the_predicted_cost_of_a_call_of_each_workload_is_said_for_its_target() -> None:
+    text = comment(
+        compared("a", 100.0, 130.0),
+        compared("b", 100.0, 100.0, "unchanged"),
+        compared("c", 50.0, 40.0, "improved"),
+    )
+    said = (
+        "Predicted on `sm_90`: **20 µs more** for one call of each of 3 workloads, which took 250"
+    )
+    assert said in text
+    assert "(**+8 %**, `bound_us`)" in text
+
+
+def test_a_peer_that_got_slower_is_no_cost_of_ours() -> None:
+    peer = compared("a", 100.0, 130.0, metric="latency_cold", target="cudnn")
+    own = compared("a", 100.0, 101.0, metric="latency_cold", target="")
+    text = comment(own, peer)
+    assert "Measured on `h200`: **1 µs more** for one call of each of 1 workload," in text
+    assert "30 µs" not in text.partition("Worst of")[0]
+
+
+def test_the_worst_three_are_named_times_first() -> None:
+    text = comment(
+        compared("jumped", 1.0, 9.0, metric="launches"),
+        *(compared(f"w{i}", 100.0, 190.0 - 10 * i) for i in range(5)),
+    )
+    worst = text[text.index("Worst of 6") : text.index("See it locally")]
+    assert re.findall(r"of `(.+?) @ sm_90`", worst) == ["w0", "w1", "w2"]
+    assert "100 µs to 190 µs, **+90 %**" in worst
+
+
+def test_the_chart_has_numbers_in_place_of_names() -> None:
+    evil = "x`]\n```\n<img src=x>"
+    text = comment(compared(evil, 100.0, 150.0), compared("b", 100.0, 80.0, "improved"))
+    chart = text[text.index("```mermaid") :]
+    chart = chart[: chart.index("```", 3)]
+    assert 'x-axis ["1", "2"]' in chart and "bar [150, 80]" in chart
+    assert "img" not in chart
+    assert "\n1. `x'] ''' <img src=x> @ sm_90`: +50 %\n2. `b @ sm_90`: −20 %" in text
+
+
+def test_a_change_without_a_time_has_neither_cost_nor_chart() -> None:
+    text = comment(compared("a", 1.0, 2.0, metric="launches"))
+    assert "mermaid" not in text and "Predicted" not in text
+    assert "| ▼ regressed | 1 | 2 | `launches` | `a @ sm_90` |" in text
+
+
+@pytest.mark.parametrize("after", [1e308, 1e-300])
+def test_values_no_chart_can_hold_make_one_all_the_same(after: float) -> None:
+    text = comment(compared("a", 1e-3, after), compared("b", 1e308, 1e307, "improved"))
+    bars = re.search(r"bar \[(.+)\]", text)
+    assert bars and all(0 <= float(one) <= 1000 for one in bars[1].split(","))
+
+
+def test_many_changes_leave_the_comment_within_what_github_takes() -> None:
+    many = [compared(f"{i}" + "ß" * 300, 100.0, 130.0) for i in range(500)]
+    text = comment(*many)
+    assert len(text.encode()) <= message.MAX_COMMENT_BYTES
+    assert text.count("<details>") == text.count("</details>")
+    assert "488 more moved by less." in text
+
+
+def test_a_bar_above_the_chart_is_cut_and_none_makes_no_chart() -> None:
+    assert "bar [1000, 100]" in mermaid.shares([50.0, 1.0])
+    assert mermaid.shares([]) == [] == mermaid.shares([float("nan")])
