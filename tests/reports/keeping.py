@@ -23,11 +23,13 @@ def write_compiled(
     advice: Places | None = None,
     statuses: Mapping[tuple[str, str], str] | None = None,
     recorded: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> Path:
     """The machine code of every launch, by workload and target, what each is advised, and what came
-    of those that did not go well; ``recorded`` is what evidence holds beside all that."""
+    of those that did not go well; ``recorded`` is what evidence holds beside all that. ``more``
+    holds for the whole file, but ``values``, which are by workload and target."""
     folder = results / kept_evidence.FOLDER
-    entries = []
+    entries, values = [], more.pop("values", {})
     for (workload, target), texts in listings.items():
         launches = []
         for text in texts:
@@ -43,7 +45,7 @@ def write_compiled(
                 "target": target,
                 "status": (statuses or {}).get((workload, target), "ok"),
                 "detail": "",
-                "values": {},
+                "values": values.get((workload, target), {}),
                 "evidence": {
                     "launches": launches,
                     "torch_ops": [],
@@ -54,6 +56,7 @@ def write_compiled(
             }
         )
     content = {"schema": 1, "commit": commit, "triton": triton, "method": "m", "results": entries}
+    content |= more
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{commit[:8]}-{triton}{kept_evidence.SUFFIX}"
     path.write_bytes(lzma.compress(json.dumps(content).encode()))

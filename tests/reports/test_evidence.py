@@ -34,6 +34,27 @@ def test_code_is_compared_by_commit_and_triton(tmp_path: Path) -> None:
     assert found.launches(NEW, "3.7.1")[PLACE][0].instructions == {"tensor": 2, "special": 1}
 
 
+def test_the_toolchain_is_known_as_far_as_it_was_kept(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    card = {"name": "H200", "driver": "580\x1b.1", "software": {"torch": "2.11", "x": 3}}
+    keeping.write_asked(results, OLD, {"attention": "ok"}, card=card)
+    keeping.write_asked(results, NEW, {"attention": "ok"}, card=["H200"])
+    said = {"assembler": "ptxas\n12.8", "devices": {"sm_90": "NVIDIA H200", "sm_80": 7}}
+    keeping.write_compiled(
+        results, OLD, "3.7.1", {PLACE: [FAST]}, values={PLACE: {"bound_us": 2.5}}, **said
+    )
+    keeping.write_compiled(results, NEW, "3.7.1", {PLACE: [FAST]}, assembler=["ptxas"])
+    found = Evidence([results])
+    assert found.asked(OLD).toolchain == {"torch": "2.11", "card": "H200", "driver": "580 .1"}
+    assert found.asked(NEW).toolchain == {}
+    assert found.assembler(OLD, "3.7.1") == "ptxas 12.8"
+    assert found.devices(OLD, "3.7.1") == {"sm_90": "NVIDIA H200"}
+    assert found.values(OLD, "3.7.1")[PLACE] == {"bound_us": 2.5}
+    assert (found.assembler(NEW, "3.7.1"), found.devices(NEW, "3.7.1")) == ("", {})
+    assert found.rejected == []
+
+
 def test_equal_code_is_known_as_such_on_all_targets_or_not_at_all(tmp_path: Path) -> None:
     other = ("attention", "gfx942")
     keeping.write_compiled(tmp_path, OLD, "3.7.1", {PLACE: [FAST], other: [FAST]})

@@ -63,8 +63,13 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> trees.Tree:
             intervals=0.01,
         )
         code = "  HMMA R0\n  HMMA R2\n" if bad else "  HGMMA R0\n"
+        code = f"L0:\n{code}  @P0 BRA L0\n  EXIT\n"
         keeping.write_compiled(
-            tree.results, tree.commits[commit], "3.7.1", {(WORKLOAD, "sm_90"): [code]}
+            tree.results,
+            tree.commits[commit],
+            "3.7.1",
+            {(WORKLOAD, "sm_90"): [code]},
+            assembler="ptxas 12.9" if bad else "ptxas 12.8",
         )
         keeping.write_card(tree.results, tree.commits[commit], WORKLOAD, 1500.0, 690.0 + bad)
     return tree
@@ -105,9 +110,11 @@ def test_a_finding_shows_all_that_was_kept_about_it(tree: trees.Tree, tmp_path: 
     assert re.search(r"registers\s+attention-fp16-B1 @ sm_90\s.*168\s+255", evidence, re.DOTALL)
     code = section(text, "Machine code")
     assert "_attention  of attention-fp16-B1 on sm_90, Triton 3.7.1: 3 instructions" in code
+    assert "removed or added, 3 of them in the hot loop" in code
+    assert re.search(r"↻\s+-\s+HGMMA R0", code)
     assert re.search(r"tensor\s+1\s+2", code)
     # Before and after stand in two columns: one changed, and one that came.
-    assert re.search(r"-\s+HGMMA R0\s+\+\s+HMMA R0\s+\+\s+HMMA R2", code)
+    assert re.search(r"-\s+HGMMA R0\s+\+\s+HMMA R0\s+↻\s+\+\s+HMMA R2", code)
     card = section(text, "Clocks and power")
     assert re.search(r"SM clock\s+1504 MHz \(1500 to 1508\)\s+1504 MHz", card)
     assert re.search(r"power\s+690 W\s+691 W", card)
@@ -115,6 +122,8 @@ def test_a_finding_shows_all_that_was_kept_about_it(tree: trees.Tree, tmp_path: 
     environment = section(text, "Environment")
     assert re.search(r"ram\s+64\s+128", environment)
     assert "Every other field" in environment
+    assert re.search(r"Triton\s+3\.7\.1, the same", environment)
+    assert re.search(r"assembler\s+ptxas 12\.8\s+ptxas 12\.9", environment)
     reproduced, commands = section(text, "Reproduce"), section(text, "What to do")
     pair = f"{tree.commits[BAD - 1][:10]} {tree.commits[BAD][:10]}"
     assert f"warpwatch compare {pair} --workload {WORKLOAD}" in reproduced

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,31 @@ def test_two_commits_are_compared_as_they_were_judged(browser: Browser, site: Pa
             "▼ regressed bench.time_it (1)",
         ]
     )
+
+
+def test_commits_of_the_whole_history_are_compared_and_shared_by_address(
+    browser: Browser, site: Path, tmp_path: Path
+) -> None:
+    """Where the values of few commits are kept one by one, those of older ones are the charts'."""
+    older = tmp_path / "older"
+    shutil.copytree(site, older)
+    page = (older / "compare.html").read_text()
+    hashes = re.findall(r'<option value="(\w{12})"', page)[:30]
+    for name in hashes[4:]:
+        page = re.sub(rf'<option value="{name}".*?</option>', "", page)
+        (older / f"data/v{name}.js").unlink()
+    (older / "compare.html").write_text(page.replace('data-kept="30"', 'data-kept="4"'))
+    browser.view()
+    for base, head in ((hashes[-1], hashes[0]), (hashes[-1], hashes[6])):
+        tables = []
+        for one in (site, older):
+            browser.open("about:blank")
+            browser.open(f"{(one / 'compare.html').as_uri()}#{base}..{head}")
+            browser.until("document.querySelectorAll('#compared tbody tr').length === 5")
+            tables.append(browser.run("document.getElementById('compared').textContent"))
+        assert tables[0] == tables[1]
+    assert browser.run("document.querySelectorAll('#base option').length") == 30
+    assert browser.seen.console == []
 
 
 def test_what_one_commit_alone_has_is_counted_and_not_listed(

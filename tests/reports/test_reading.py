@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.reports import trees
 from tests.reports.test_index import words_of
 from warpwatch.report.charts.strips import Strip, draw
-from warpwatch.report.pages.evidence_blocks import side_by_side
+from warpwatch.report.pages.machine_code import hot_lines, side_by_side
 from warpwatch.report.source_changes import source_changes
 
 BYTES = "own.Attention.track_peak_bytes"
@@ -95,15 +95,39 @@ def test_a_finding_shows_what_its_commits_changed_and_runs_none_of_it(tmp_path: 
 
 
 def test_machine_code_stands_side_by_side() -> None:
-    rows = side_by_side(["@@ -1,3 +1,4 @@", " same", "-old", "-gone", "+new", " end", "+came"])
-    assert rows == (
-        ("place", "@@ -1,3 +1,4 @@", "@ -1,3 +1,4 @@"),
+    old, new = ["same", "old", "gone", "end"], ["same", "new", "end", "came"]
+    rows, total, hot, left = side_by_side(old, new)
+    assert [(one.what, one.before, one.after) for one in rows] == [
+        ("place", "line 1 of 4; after, line 1 of 4", ""),
         ("same", "same", "same"),
         ("changed", "old", "new"),
         ("removed", "gone", ""),
         ("same", "end", "end"),
         ("added", "", "came"),
+    ]
+    assert (total, hot, left) == (4, 0, 0)
+
+
+def test_the_hot_loop_is_the_innermost_that_multiplies_and_waits_are_none() -> None:
+    wait = ["L1:", "SYNCS.PHASECHK R2", "@!P1 BRA L1"]
+    body = ["L0:", "LDS R1", *wait, "HGMMA R0", "@P0 BRA L0"]
+    tail = ["L2:", *["FADD R1"] * 9, "@P0 BRA L2"]
+    assert hot_lines(["MOV R1", *body, *tail]) == frozenset(range(1, 1 + len(body)))
+    assert hot_lines([*tail, "EXIT"]) == frozenset(range(len(tail)))
+    assert hot_lines(["MOV R1", "BRA L9", "L9:", "EXIT"]) == frozenset()
+
+
+def test_where_a_difference_is_long_what_is_in_the_hot_loop_is_shown_first() -> None:
+    before = [f"MOV R{i}" for i in range(40)]
+    loop = ["L0:", *["LDS R1"] * 9, "HGMMA R0", "@P0 BRA L0"]
+    worse = ["L0:", *["LDS R1"] * 9, "HMMA R0", "@P0 BRA L0"]
+    gap = ["NOP"] * 20
+    rows, total, hot, left = side_by_side(
+        [*before, *gap, *loop], [*(one.lower() for one in before), *gap, *worse], most=8
     )
+    (moved,) = [one for one in rows if one.what == "changed"]
+    assert (moved.before, moved.after, moved.hot) == ("HGMMA R0", "HMMA R0", True)
+    assert (total, hot, left) == (82, 2, 80)
 
 
 def test_the_ends_of_a_narrow_strip_do_not_lie_on_each_other() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reports import trees
+from tests.reports import keeping, trees
 from tests.reports.test_index import words_of
 from tests.reports.test_peers_on_pages import gpu_tree
 
@@ -54,6 +54,29 @@ def test_ahead_or_behind_is_said_where_the_intervals_tell(
     assert f'aria-label="3 commits, this package 10 µs, cublas {peer_us:g} µs' in page
     (machine,) = (site / "m").iterdir()
     assert f"cublas, {peer_us / 10:.2f}× " in words_of(machine.read_text())
+
+
+def test_a_bound_that_only_evidence_keeps_is_on_the_card(tmp_path: Path) -> None:
+    """Nobody compiled for asv's results, yet the bound of each commit lies beside them."""
+    tree = standing_tree(tmp_path, 12.0)
+    for commit, bound in enumerate((6.0, 8.0, 8.0)):
+        keeping.write_compiled(
+            tree.results,
+            tree.commits[commit],
+            "3.6.0",
+            {("product", "sm_90"): [], ("product", "sm_80"): []},
+            devices={"sm_80": "NVIDIA A100", "sm_90": "NVIDIA H200 SXM"},
+            values={
+                ("product", "sm_90"): {"bound_us": bound},
+                ("product", "sm_80"): {"bound_us": 1.0},
+            },
+        )
+    page = (trees.build_site(tree, tmp_path / "html") / "index.html").read_text()
+    text = words_of(page)
+    assert "80 % of its bound" in text
+    assert "predicted bound: no call can take less" in text
+    assert "predicted bound 8 µs" in page
+    assert "datasheet roof" not in text
 
 
 def test_a_workload_without_a_peer_is_counted_and_no_column_is_empty(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ def unite(paths: Sequence[Path]) -> bytes:
         "commit": found[0].commit,
         "triton": found[0].triton,
         "method": found[0].method,
+        "assembler": found[0].assembler,
+        "devices": {name: title for one in found for name, title in one.devices.items()},
         "results": [results[pair] for pair in sorted(results)],
     }
     text = json.dumps(document, separators=(",", ":"), sort_keys=True, allow_nan=False)

@@ -20,12 +20,14 @@ from warpwatch.report.pages.site import ALONE, MOST_FINDING_PAGES, Site
 from warpwatch.report.pages.workload_grid import OWN, side_by_side, workload_grid
 
 from .pages import peers
+from .pages.change_groups import parts_of
 from .rendering import commit_path, render, workload_path
 from .view import View
 
 # Pages a task; those of findings read files, those of commits are mostly empty.
 _SERIES, _FINDINGS, _WORKLOADS, _COMMITS = 16, 8, 12, 60
 _WORTH_PAGES = 150
+_ON_COMMIT, _MOST_CHANGES = 20, 400  # findings, and changes of one kind
 _WITH_SOURCES = 40  # findings, the worst first: git is asked once for each
 
 Task = tuple[str, int, int]
@@ -160,6 +162,8 @@ def _commit(site: Site, number: int) -> None:
     before = measured[number - 1] if number else None
     after = measured[number + 1] if number + 1 < len(measured) else None
 
+    groups = view.groups(commit)
+
     def page() -> str:
         return render(
             "commit.html",
@@ -169,10 +173,13 @@ def _commit(site: Site, number: int) -> None:
             commit=commit,
             before=before,
             after=after,
-            findings=view.finding_of.get(commit.hash, [])[:20],
-            groups=view.groups(commit),
+            findings=view.finding_of.get(commit.hash, [])[:_ON_COMMIT],
+            within=view.may_begin_at.get(commit.hash, [])[:_ON_COMMIT],
+            groups=groups,
+            parts={name: parts_of(view, found[:_MOST_CHANGES]) for name, found in groups.items()},
             shown=SHOWN_CHANGES,
+            most=_MOST_CHANGES,
         )
 
-    inputs = pages.commit(commit, (before, after), SHOWN_CHANGES)
+    inputs = pages.commit(commit, (before, after), _MOST_CHANGES, _ON_COMMIT)
     pages.draw(commit_path(commit.hash), inputs, page)

@@ -24,6 +24,7 @@ from warpwatch.judge.results.history import Table
 from warpwatch.judge.series.addresses import SeriesPage
 from warpwatch.judge.series.changes import ends
 
+from . import sentences, words
 from .atomic_site import FreshSite, encoded
 from .pages import sampling
 from .view import View
@@ -130,17 +131,40 @@ class Pages:
         ]
         return [[self.state(info.key) for info in infos], *works]
 
-    def commit(self, commit: Commit, beside: Sequence[Commit | None], shown: int) -> object:
+    def commit(
+        self, commit: Commit, beside: Sequence[Commit | None], shown: int, most: int
+    ) -> object:
+        """``shown`` changes of a kind are drawn, and ``most`` findings."""
         groups = self.view.groups(commit)
-        findings = self.view.finding_of.get(commit.hash, [])
+        findings = self.view.finding_of.get(commit.hash, [])[:most]
+        within = self.view.may_begin_at.get(commit.hash, [])[:most]
         return (
             commit,
             beside,
-            [(one.identity, self.view.headline(one)) for one in findings],
+            [self._card(one) for one in findings],
+            [self._line(one) for one in within],
             [
                 (name, len(members), self._changes(members[:shown]))
                 for name, members in groups.items()
             ],
+        )
+
+    def _line(self, finding: Finding) -> object:
+        """What one line says of a finding."""
+        return (finding.identity, self.view.headline(finding), words.word(finding.changes[0]))
+
+    def _card(self, finding: Finding) -> object:
+        """What the card of a finding says."""
+        view, first = self.view, finding.changes[0]
+        likeliest = view.commit(finding.likeliest)
+        return (
+            (finding.identity, finding.kind, finding.cause, finding.why, finding.reasons[:1]),
+            (finding.sure, finding.cost, len(finding.commits)),
+            (self._line(finding), words.size(sentences.largest(finding))),
+            (view.judgement.status(finding), view.owner(finding)),
+            triage.word(view.acceptances.get(finding.identity)),
+            (likeliest, likeliest.hash in view.measured),
+            self.state(first.series),
         )
 
     def finding(

@@ -21,6 +21,7 @@ from warpwatch.report.charts.series import detail_for, spark_of, title_of
 Groups = dict[Kind, list[Change]]
 LATELY_S = 365 * 86_400
 _FAILURES = "compile_failures"
+_LONGEST_RANGE = 50  # commits; of a longer range each is too unlikely to say so on its page
 
 
 class View:
@@ -233,6 +234,16 @@ class View:
         found: dict[str, list[Finding]] = {}
         for finding in self.judgement.findings:
             found.setdefault(finding.since, []).append(finding)
+        return found
+
+    @cached_property
+    def may_begin_at(self) -> dict[str, list[Finding]]:
+        """The findings whose range holds a commit, though another is where the step is."""
+        found: dict[str, list[Finding]] = {}
+        for finding in self.judgement.findings:
+            for name in finding.commits[:_LONGEST_RANGE]:
+                if name != finding.since:
+                    found.setdefault(name, []).append(finding)
         return found
 
 

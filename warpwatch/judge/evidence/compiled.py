@@ -14,7 +14,7 @@ import lzma
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_LISTING_BYTES = 16 * 1024 * 1024
 _DECODER_BYTES = 64 * 1024 * 1024
 _SHOWN_PROBLEMS = 5
+_MOST_NAMED, _LONGEST = 50, 200
 _LIMIT = 2**63  # of whole numbers
 
 
@@ -115,12 +116,15 @@ _FILE = {
 @dataclass(frozen=True)
 class Evidence:
     """The evidence of one commit under one Triton version. ``results`` are keyed by workload and
-    target, each an object as described above."""
+    target, each an object as described above. ``devices`` name the card that a target's bounds are
+    of, ``assembler`` is the one that made the machine code; older evidence says neither."""
 
     commit: str
     triton: str
     method: str
     results: Mapping[tuple[str, str], Mapping[str, Any]]
+    devices: Mapping[str, str] = field(default_factory=dict)
+    assembler: str = ""
 
 
 def files(folder: Path) -> tuple[Path, ...]:
@@ -152,7 +156,19 @@ def read(path: Path) -> Evidence:
         triton=content["triton"],
         method=content["method"],
         results={(one["workload"], one["target"]): one for one in content["results"]},
+        devices=_lines(content.get("devices")),
+        assembler=_lines({"": content.get("assembler")}).get("", ""),
     )
+
+
+def _lines(value: Any) -> dict[str, str]:
+    """Texts by name, each in one line; whatever is none is left out."""
+    named = list(value.items())[:_MOST_NAMED] if isinstance(value, dict) else []
+    return {
+        strict_json.line(name)[:_LONGEST]: strict_json.line(said)[:_LONGEST]
+        for name, said in named
+        if strict_json.is_text(said)
+    }
 
 
 def launches(result: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

@@ -19,7 +19,7 @@ from warpwatch.judge.results.strict_json import RejectedError
 
 from . import compiled as kept_evidence
 from . import measured as measured_evidence
-from .measured import MEASURED_PATTERN, CardState, Counted
+from .measured import MEASURED_PATTERN, CardState, Counted, toolchain_of
 from .roofs import Ceilings, ceilings_of
 
 MAX_LINES = 6_000  # of a listing; a longer one is compared up to here
@@ -48,12 +48,13 @@ class Launch:
 class Asked:
     """What the GPU instruments were asked for at a commit, by workload what came of it, which
     instruments those are, what gave the counters and, on a card without a datasheet, what shares
-    of peak are of; nothing where nothing was kept."""
+    of peak are of; the card, its driver and its packages; nothing where nothing was kept."""
 
     statuses: Mapping[str, str] = field(default_factory=dict)
     instruments: frozenset[str] = frozenset()
     counted: Counted | None = None
     ceilings: Ceilings | None = None
+    toolchain: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -71,6 +72,8 @@ class Evidence:
         self._sources: dict[Place, dict[Place, tuple[frozenset[str], ...]]] = {}
         self._notes: dict[Place, dict[Place, tuple[str, ...]]] = {}
         self._tuned: dict[Place, dict[Place, tuple[Mapping[str, Any], ...]]] = {}
+        self._values: dict[Place, dict[Place, Mapping[str, float | None]]] = {}
+        self._made: dict[Place, tuple[str, Mapping[str, str]]] = {}
         self._states: dict[str, dict[Place, CardState]] = {}
         self._asked: dict[str, Asked] = {}
         for path in self._paths():
@@ -120,6 +123,21 @@ class Evidence:
         self._read_compiled(commit, triton)
         return self._statuses[commit, triton]
 
+    def values(self, commit: str, triton: str) -> dict[Place, Mapping[str, float | None]]:
+        """By workload and target, the values by metric; also where asv's results lack them."""
+        self._read_compiled(commit, triton)
+        return self._values.get((commit, triton), {})
+
+    def assembler(self, commit: str, triton: str) -> str:
+        """What made the machine code, "" where that was not kept."""
+        self._read_compiled(commit, triton)
+        return self._made.get((commit, triton), ("", {}))[0]
+
+    def devices(self, commit: str, triton: str) -> Mapping[str, str]:
+        """By target, the card that its bounds are of."""
+        self._read_compiled(commit, triton)
+        return self._made.get((commit, triton), ("", {}))[1]
+
     def _read_compiled(self, commit: str, triton: str) -> None:
         key = (commit, triton)
         if key not in self._launches:
@@ -160,10 +178,21 @@ class Evidence:
         self, before: str, after: str, triton: str, workload: str, target: str
     ) -> list[tuple[str, str]]:
         """(kernel, unified diff) of each launch whose code differs, in the order of launches."""
+        names = (before[:10], after[:10])
+        return [
+            (kernel, "\n".join(difflib.unified_diff(old, new, *names, n=2, lineterm="")))
+            for kernel, old, new in self.codes(before, after, triton, workload, target)
+        ]
+
+    def codes(
+        self, before: str, after: str, triton: str, workload: str, target: str
+    ) -> list[tuple[str, list[str], list[str]]]:
+        """(kernel, instructions before, instructions after) of each launch whose code differs."""
         sides = [self.launches(c, triton).get((workload, target), ()) for c in (before, after)]
         if not all(sides):
             return []
-        found, seen = [], set()
+        found: list[tuple[str, list[str], list[str]]] = []
+        seen = set()
         for i in range(max(map(len, sides))):
             pair = [side[i] if i < len(side) else None for side in sides]
             codes = tuple(one.code if one else "" for one in pair)
@@ -173,9 +202,7 @@ class Evidence:
             kernel = next(one.kernel for one in reversed(pair) if one)
             old, new = (self._code(one)[:MAX_LINES] if one else [] for one in pair)
             if old or new:
-                names = (before[:10], after[:10])
-                unified = difflib.unified_diff(old, new, *names, n=2, lineterm="")
-                found.append((kernel, "\n".join(unified)))
+                found.append((kernel, old, new))
         return found
 
     def _code(self, launch: Launch) -> list[str]:
@@ -194,6 +221,9 @@ class Evidence:
             self._reject(error)
             return
         self._statuses[commit, triton] |= {p: one["status"] for p, one in kept.results.items()}
+        values = self._values.setdefault((commit, triton), {})
+        values |= {place: one["values"] for place, one in kept.results.items()}
+        self._made[commit, triton] = (kept.assembler, kept.devices)
         for place, result in kept.results.items():
             recorded = result["evidence"]
             files = recorded.get("sources", {})
@@ -236,6 +266,7 @@ class Evidence:
             known.instruments | names,
             counted or known.counted,
             ceilings or known.ceilings,
+            {**known.toolchain, **toolchain_of(data)},
         )
 
     def _reject(self, error: RejectedError) -> None:

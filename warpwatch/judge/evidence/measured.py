@@ -34,7 +34,7 @@ MEASURED_PATTERN = "gpu-*.json.gz"
 AIMED_AT_PERCENT = 0.4
 _SCHEMA = 1
 _MOST_SHOWN = 5  # mistakes of one file
-_LONGEST_NOTE = 200
+_LONGEST_NOTE, _LONGEST_NAME, _MOST_TOOLS = 200, 40, 20
 _TIER = re.compile(r"[a-z0-9-]{1,40}")
 _TIERS = {
     "ncu": "from hardware counters (ncu)",
@@ -263,6 +263,22 @@ def counted_by(path: Path, data: dict[str, Any]) -> Counted | None:
     card = data.get("card")
     name = card.get("name") if isinstance(card, dict) else None
     return Counted(tier, why, _one_line(name[:80]) if is_text(name) else "")
+
+
+def toolchain_of(data: dict[str, Any]) -> dict[str, str]:
+    """What stood between the source and the card, by name, as far as it was kept: the card itself,
+    its driver, and the packages. A mistake in it hides nothing else, so it is left out."""
+    card = data.get("card")
+    if not isinstance(card, dict):
+        return {}
+    software = card.get("software")
+    found = dict(software) if isinstance(software, dict) else {}
+    found |= {"card": card.get("name"), "driver": card.get("driver")}
+    return {
+        _one_line(str(name)[:_LONGEST_NAME]): _one_line(said[:_LONGEST_NOTE])
+        for name, said in list(found.items())[-_MOST_TOOLS:]
+        if is_text(said) and said
+    }
 
 
 def _is_tier(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The changes of a finding in few rows: those that moved alike as one, outliers by their names."""
+"""Changes of a finding or a commit in few rows: those that moved alike as one, outliers named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from warpwatch.judge.model import names
-from warpwatch.judge.model.core import Change, Finding
+from warpwatch.judge.model.core import Change
 from warpwatch.judge.series.changes import Kind, kind
 from warpwatch.report import words
 from warpwatch.report.view import View, many
@@ -58,10 +58,10 @@ class Part:
     rows: tuple[Row, ...]
 
 
-def parts_of(view: View, finding: Finding) -> list[Part]:
-    """The rows of every metric, the metric of the largest change first."""
+def parts_of(view: View, changes: Sequence[Change]) -> list[Part]:
+    """The rows of every metric, in the order in which the metrics come first."""
     found: dict[tuple[str, str, Kind], list[Change]] = {}
-    for change in finding.changes:
+    for change in changes:
         info = view.info(change.series)
         metric = info.meaning.metric or info.key.benchmark
         found.setdefault((metric, names.home(change.series), kind(change)), []).append(change)

@@ -1,4 +1,4 @@
-"""What a finding's page shows beside its numbers: samples, machine code, the card, environments."""
+"""What a finding's page shows beside its numbers: samples, notes, the card, environments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from warpwatch.judge.evidence.lookup import Evidence, Launch
+from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.evidence.measured import CardState
 from warpwatch.judge.findings.judgement import Judgement
 from warpwatch.judge.model.core import Change, Finding
@@ -21,22 +21,18 @@ from warpwatch.report import words
 from warpwatch.report.charts import strips
 from warpwatch.report.charts.series import title_of
 
-MOST_CODE_LINES = 160
-_MOST_KERNELS, _MOST_CARDS, _MOST_NOTES = 4, 6, 12
+_MOST_CARDS, _MOST_NOTES = 6, 12
 _HEAD_BYTES = 64 * 1024
+_TOOLS = {
+    "card": "card",
+    "driver": "driver",
+    "runtime": "CUDA or ROCm runtime",
+    "torch": "torch",
+    "triton": "Triton",
+    "assembler": "assembler",
+}
 
 Row = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class CodeChange:
-    """One kernel whose machine code differs: where, its instructions by class, and both sides."""
-
-    kernel: str
-    place: str
-    instructions: tuple[Row, ...]
-    lines: int
-    sides: tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ def samples(judgement: Judgement, finding: Finding) -> Samples | None:
         return None
     table, row = judgement.places[change.series]
     info = table.series[row]
-    sides = _ends(judgement, change)
+    sides = sides_of(judgement, change)
     names = (f"before, {sides[0][:10]}", f"after, {sides[1][:10]}")
     title = title_of(info)
     found = [table.samples(row, commit) or _kept(judgement, info, commit) for commit in sides]
@@ -77,81 +73,14 @@ def samples(judgement: Judgement, finding: Finding) -> Samples | None:
     return Samples(title, chart, note)
 
 
-def code_changes(judgement: Judgement, finding: Finding) -> list[CodeChange]:
-    """The kernels of the finding's workloads whose machine code is not what it was."""
-    evidence, found = judgement.evidence, []
-    seen: set[str] = set()
-    for change, info in _members(judgement, finding):
-        before, after = _ends(judgement, change)
-        for triton in _tritons(evidence, info, before):
-            old, new = (evidence.launches(commit, triton) for commit in (before, after))
-            for place in sorted(old.keys() & new.keys()):
-                if place[0] != info.workload or (info.target and place[1] != info.target):
-                    continue
-                codes = repr([[one.code for one in side[place]] for side in (old, new)])
-                if codes in seen:
-                    continue
-                seen.add(codes)
-                mixes = _mixes(old[place], new[place])
-                for kernel, diff in evidence.differences(before, after, triton, *place):
-                    lines = diff.splitlines()
-                    found.append(
-                        CodeChange(
-                            kernel,
-                            f"{place[0]} on {place[1]}, Triton {triton}",
-                            mixes.get(kernel, ()),
-                            sum(line[:1] in "+-" for line in lines[2:]),
-                            side_by_side(lines[2:MOST_CODE_LINES]),
-                        )
-                    )
-                if len(found) >= _MOST_KERNELS:
-                    return found[:_MOST_KERNELS]
-    return found
-
-
-def side_by_side(lines: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
-    """A difference as rows: what happened, the line before and the line after.
-
-    Args:
-        lines: Of a unified difference, without its head.
-
-    Returns:
-        Rows that begin with "changed", "removed", "added", "same" or "place".
-    """
-    rows: list[tuple[str, str, str]] = []
-    old: list[str] = []
-    new: list[str] = []
-
-    def flush() -> None:
-        for number in range(max(len(old), len(new))):
-            before = old[number] if number < len(old) else ""
-            after = new[number] if number < len(new) else ""
-            what = "changed" if number < min(len(old), len(new)) else "removed"
-            rows.append((what if number < len(old) else "added", before, after))
-        old.clear()
-        new.clear()
-
-    for line in lines:
-        if line.startswith("-"):
-            old.append(line[1:])
-        elif line.startswith("+"):
-            new.append(line[1:])
-        else:
-            flush()
-            place = line.startswith("@@")
-            rows.append(("place" if place else "same", line if place else line[1:], line[1:]))
-    flush()
-    return tuple(rows)
-
-
 def notes(judgement: Judgement, finding: Finding) -> list[tuple[str, str]]:
     """What was assumed while the finding's calls were recorded, such as that a value which nobody
     computed is 0; each once, with where."""
     evidence = judgement.evidence
     found: dict[str, dict[str, None]] = {}
-    for change, info in _members(judgement, finding):
-        for commit in _ends(judgement, change):
-            for triton in _tritons(evidence, info, commit):
+    for change, info in members_of(judgement, finding):
+        for commit in sides_of(judgement, change):
+            for triton in tritons_of(evidence, info, commit):
                 for place, said in evidence.notes(commit, triton).items():
                     if place[0] == info.workload and info.target in ("", place[1]):
                         for text in said:
@@ -167,9 +96,11 @@ def _places(where: Sequence[str]) -> str:
 def cards(judgement: Judgement, finding: Finding) -> list[tuple[str, tuple[Row, ...]]]:
     """For each noisy series, the card before and after: clock, power, temperature, throttling."""
     found = []
-    for change, info in _members(judgement, finding):
+    for change, info in members_of(judgement, finding):
         key = (info.workload, info.meaning.metric)
-        states = [judgement.evidence.states(commit).get(key) for commit in _ends(judgement, change)]
+        states = [
+            judgement.evidence.states(commit).get(key) for commit in sides_of(judgement, change)
+        ]
         if any(states):
             before, after = (state or CardState() for state in states)
             title = f"{info.meaning.metric} of {info.workload}"
@@ -189,7 +120,7 @@ def environments(judgement: Judgement, finding: Finding) -> list[Row]:
     change = finding.changes[0]
     table, _ = judgement.places[change.series]
     sides = []
-    for commit in _ends(judgement, change):
+    for commit in sides_of(judgement, change):
         paths = table.files.get(commit, ())
         sides.append(_fields_of(paths[-1]) if paths else {})
     rows = []
@@ -197,7 +128,7 @@ def environments(judgement: Judgement, finding: Finding) -> list[Row]:
         before, after = (side.get(name, "—") for side in sides)
         if before != after:
             rows.append((name, before, after))
-    columns = [table.column_of(commit) for commit in _ends(judgement, change)]
+    columns = [table.column_of(commit) for commit in sides_of(judgement, change)]
     times = [int(table.started_ms[column]) if column is not None else 0 for column in columns]
     if all(times):
         before, after = (words.moment(time // 1000) for time in times)
@@ -205,11 +136,35 @@ def environments(judgement: Judgement, finding: Finding) -> list[Row]:
     return rows
 
 
-def _ends(judgement: Judgement, change: Change) -> tuple[str, str]:
+def toolchain(judgement: Judgement, finding: Finding) -> list[Row]:
+    """The card, its driver, the packages and the assembler before and after, as evidence keeps
+    them: also what is the same, because that it is the same is what a reader asks."""
+    change = finding.changes[0]
+    info, evidence = judgement.info(change.series), judgement.evidence
+    sides: list[dict[str, str]] = []
+    for commit in sides_of(judgement, change):
+        found = dict(evidence.asked(commit).toolchain) if info.key.machine else {}
+        for triton in tritons_of(evidence, info, commit):
+            found.setdefault("triton", triton)
+            if said := evidence.assembler(commit, triton):
+                found["assembler"] = said
+        sides.append(found)
+    known = [*_TOOLS, *sorted((sides[0].keys() | sides[1].keys()) - _TOOLS.keys())]
+    before, after = sides
+    return [
+        (_TOOLS.get(one, one), before.get(one, words.UNKNOWN), after.get(one, words.UNKNOWN))
+        for one in known
+        if one in before or one in after
+    ]
+
+
+def sides_of(judgement: Judgement, change: Change) -> tuple[str, str]:
+    """The commits before and after a change."""
     return ends(*judgement.places[change.series], change)
 
 
-def _members(judgement: Judgement, finding: Finding) -> Iterator[tuple[Change, SeriesInfo]]:
+def members_of(judgement: Judgement, finding: Finding) -> Iterator[tuple[Change, SeriesInfo]]:
+    """The changes of a finding with their series, each workload, target and metric once."""
     seen: set[tuple[str, ...]] = set()
     for change in finding.changes:
         info = judgement.info(change.series)
@@ -233,21 +188,11 @@ def _interval(table: Table, row: int, commit: str, name: str) -> Iterator[strips
             yield strips.Strip(name, value, interval=(low, high))
 
 
-def _tritons(evidence: Evidence, info: SeriesInfo, commit: str) -> Sequence[str]:
+def tritons_of(evidence: Evidence, info: SeriesInfo, commit: str) -> Sequence[str]:
     """A compiled series belongs to one Triton version; a measured one may have run with any."""
     known = evidence.tritons(commit)
     own = info.key.environment.removeprefix("triton ")
     return [own] if own in known else known if info.key.machine else ()
-
-
-def _mixes(old: Sequence[Launch], new: Sequence[Launch]) -> dict[str, tuple[Row, ...]]:
-    """By kernel, the classes of instructions that are not as many as they were."""
-    found = {}
-    for before, after in zip(old, new, strict=False):
-        names = sorted(before.instructions.keys() | after.instructions.keys())
-        counts = [(n, before.instructions.get(n, 0), after.instructions.get(n, 0)) for n in names]
-        found[after.kernel] = tuple((n, f"{a:,}", f"{b:,}") for n, a, b in counts if a != b)
-    return found
 
 
 def _card_rows(before: CardState, after: CardState) -> Iterator[Row]:

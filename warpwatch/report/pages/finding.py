@@ -21,7 +21,7 @@ from warpwatch.report.rendering import render
 from warpwatch.report.source_changes import source_changes
 from warpwatch.report.view import View
 
-from . import change_groups, evidence_blocks
+from . import change_groups, evidence_blocks, machine_code
 
 SHOWN_CHANGES, _SHOWN_COMMITS = 60, 100
 _READ_COMMITS = 10  # whose whole source is read where nobody says which folder is measured
@@ -73,15 +73,15 @@ def finding_page(
         sources=sources,
         measured=view.measured,
         shown=SHOWN_CHANGES,
-        parts=change_groups.parts_of(view, finding),
+        parts=change_groups.parts_of(view, finding.changes),
         ends=ends(table, row, first),
         evidence=change_groups.differences(evidence),
-        code=evidence_blocks.code_changes(judgement, finding),
+        code=machine_code.code_changes(judgement, finding),
         notes=evidence_blocks.notes(judgement, finding),
-        most_lines=evidence_blocks.MOST_CODE_LINES,
         on_card=evidence_blocks.measured_on_a_card(judgement, finding),
         cards=evidence_blocks.cards(judgement, finding),
         environments=evidence_blocks.environments(judgement, finding),
+        toolchain=evidence_blocks.toolchain(judgement, finding),
         refused=judgement.evidence.rejected,
         reproduce=_reproduce(view, finding),
         commands=_commands(view, finding),

@@ -180,7 +180,8 @@ def _rooflines(site: Site) -> None:
 
 
 def _comparison(site: Site) -> None:
-    """A page that compares any two of the newest commits; their values are loaded one by one."""
+    """A page that compares any two commits. The values of the newest are loaded one by one, those
+    of older ones from the histories of series."""
     view = site.view
     history = view.judgement.history
     newest = history.measured[-view.detail.compared :]

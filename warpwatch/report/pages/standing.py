@@ -24,6 +24,7 @@ from . import utilization
 from .peers import METRIC
 
 Side = Literal["ahead", "behind", "level"]
+Bounds = Mapping[str, float]  # in µs, by commit
 
 _BOUND = "bound_us"
 _MOST_CARDS = 12
@@ -116,9 +117,9 @@ class Overview:
 def of(view: View, table: Table) -> list[Standing]:
     """The workloads of one table that have a time, in the order of the table."""
     timed = _timed(table)
-    bounds, target = _bounds(view), ""
-    if table.machine and bounds:
-        target = utilization.target_of(view, table)
+    bounds, target = (
+        (_bounds(view, table), utilization.target_of(view, table)) if table.machine else ({}, "")
+    )
     peers: dict[str, list[int]] = {}
     for row, info in enumerate(table.series):
         if table.machine and info.target and info.meaning.metric == METRIC:
@@ -223,34 +224,34 @@ def _timed(table: Table) -> list[int]:
     ]
 
 
-def _bounds(view: View) -> Mapping[tuple[str, str], tuple[Table, int]]:
-    """The compiled bound on the time, by workload and target."""
-    return {
-        (info.workload, info.target): (table, row)
-        for table in view.judgement.history.tables
-        if not table.machine
-        for row, info in enumerate(table.series)
-        if info.meaning.metric == _BOUND
-    }
+def _bounds(view: View, table: Table) -> Mapping[tuple[str, str], Bounds]:
+    """The compiled bound on the time, by workload and target: of the compiled series, and where
+    there are none of what evidence beside the results of this machine keeps."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for other in view.judgement.history.tables:
+        if other.machine:
+            continue
+        for row, info in enumerate(other.series):
+            if info.meaning.metric == _BOUND:
+                laid = found.setdefault((info.workload, info.target), {})
+                for column in np.flatnonzero(np.isfinite(other.values[row])).tolist():
+                    laid[other.commits[column].hash] = float(other.values[row, column])
+    return found or utilization.kept(view, table, _BOUND)
 
 
-def _limit(view: View, table: Table, row: int, bound: tuple[Table, int] | None) -> Limit | None:
+def _limit(view: View, table: Table, row: int, bound: Bounds | None) -> Limit | None:
     """The bound of the compiled code, commit by commit; where it was not compiled, the roof that
     the datasheet sets to the work of a call."""
     info = table.series[row]
     scale = SECONDS.get(info.meaning.unit)
     if scale is None or not table.machine:
         return None
-    if bound is not None:
-        found = bound[0].values[bound[1]] * 1e-6 / scale
-        laid = np.full(len(table.commits), np.nan)
-        for column, commit in enumerate(table.commits):
-            place = bound[0].column_of(commit.hash)
-            if place is not None:
-                laid[column] = found[place]
-        newest = found[np.isfinite(found)]
-        if len(newest):
-            return Limit("predicted bound", float(newest[-1]), laid)
+    if bound:
+        of_commits = [bound.get(commit.hash, math.nan) for commit in table.commits]
+        laid = np.array(of_commits) * 1e-6 / scale
+        measured = laid[np.isfinite(laid) & np.isfinite(table.values[row])]
+        known = measured if len(measured) else np.array([*bound.values()]) * 1e-6 / scale
+        return Limit("predicted bound", float(known[-1]), laid)
     work = info.work
     device = device_of(table, info, work) if work is not None else None
     if work is None or device is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -20,7 +21,7 @@ _MOST_BARS = 60
 class Cell:
     """One value of utilization, in percent."""
 
-    key: SeriesKey
+    key: SeriesKey | None  # none of a bound that only evidence keeps
     percent: float
     name: str = ""
 
@@ -79,7 +80,7 @@ def machine(view: View, table: Table) -> Machine | None:
     metric = next((m for m in MEASURED if table.machine and _has(table, m)), "")
     if not metric:
         return None
-    bounds = _by_place(view, BOUND)
+    bounds = _by_place(view, BOUND) or _kept_cells(view, table)
     target = target_of(view, table) if bounds else ""
     own: dict[str, Cell] = {}
     peers: dict[str, list[Cell]] = {}
@@ -133,13 +134,51 @@ def _has(table: Table, metric: str) -> bool:
 
 
 def target_of(view: View, table: Table) -> str:
-    """The target whose default device the machine says it has; "" where none fits."""
-    said = [v.lower() for v in table.machine_fields.values() if len(v) > 3]
+    """The target whose device the machine says it has, as compiled series or evidence name the
+    device; "" where none fits."""
     for other in view.judgement.history.tables:
         for info in other.series:
-            for target, title in _titles(info):
-                if any(value in title.lower() or title.lower() in value for value in said):
-                    return target
+            if target := _fitting(table, dict(_titles(info))):
+                return target
+    evidence, titles = view.judgement.evidence, dict[str, str]()
+    for commit in table.commits:
+        for triton in evidence.tritons(commit.hash):
+            titles |= evidence.devices(commit.hash, triton)
+    return _fitting(table, titles)
+
+
+def kept(view: View, table: Table, metric: str) -> dict[tuple[str, str], dict[str, float]]:
+    """A compiled metric as evidence keeps it where asv's results lack it.
+
+    Args:
+        view: Whose evidence is looked at.
+        table: The machine with whose results the evidence lies.
+        metric: Such as ``bound_us``.
+
+    Returns:
+        By workload and target, values by commit, the oldest first.
+    """
+    evidence = view.judgement.evidence
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for commit in table.commits:
+        for triton in evidence.tritons(commit.hash):
+            for place, values in evidence.values(commit.hash, triton).items():
+                value = values.get(metric)
+                if value is not None and value > 0:
+                    found.setdefault(place, {})[commit.hash] = value
+    return found
+
+
+def _kept_cells(view: View, table: Table) -> dict[tuple[str, str], Cell]:
+    newest = {place: [*found.values()][-1] for place, found in kept(view, table, BOUND).items()}
+    return {place: Cell(None, value, place[1]) for place, value in newest.items()}
+
+
+def _fitting(table: Table, titles: Mapping[str, str]) -> str:
+    said = [v.lower() for v in table.machine_fields.values() if len(v) > 3]
+    for target, title in titles.items():
+        if any(value in title.lower() or title.lower() in value for value in said):
+            return target
     return ""
 
 

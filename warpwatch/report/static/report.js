@@ -45,6 +45,16 @@
     }
     return values;
   };
+  // One value of those, without the others.
+  const valueIn = (stored, place) => {
+    if (!stored.runs) {
+      const { letters, width } = stored;
+      const digits = letters.slice(place * width, (place + 1) * width);
+      return decode({ ...stored, letters: digits })[0];
+    }
+    let end = 0;
+    return stored.runs.find(([count]) => (end += count) > place)[1];
+  };
   const expand = (spans) =>
     spans.flatMap(([first, count]) => Array.from({ length: count }, (_, i) => first + i));
 
@@ -424,6 +434,29 @@
     const shown = document.getElementById("compared");
     const ORDER = ["missing", "regressed", "inconclusive", "improved", "not applicable", "unchanged"];
     const SHAPE = { missing: "✕", regressed: "▼", inconclusive: "◇", improved: "▲", "not applicable": "○", unchanged: "●" };
+    // Every value of the newest commits is kept as it is; those of older ones are in the histories
+    // that charts of several series read, to four digits.
+    const kept = Number(form.dataset.kept);
+    const placeIn = (spans, at) => {
+      let passed = 0;
+      for (const [first, count] of spans) {
+        if (at >= first && at < first + count) return passed + at - first;
+        passed += count;
+      }
+      return -1;
+    };
+    const valuesAt = async (hash) => {
+      const { commits } = await load("commits");
+      const at = commits.findIndex(([name]) => name === hash);
+      if (at >= commits.length - kept) return (await load(`v${hash}`)).values;
+      const { series, chunk } = await load("series");
+      const count = Math.ceil(series.length / chunk);
+      const parts = await Promise.all(Array.from({ length: count }, (_, i) => load(`h${i}`)));
+      return parts.flatMap(({ histories }) => histories.map(([spans, stored]) => {
+        const place = placeIn(spans, at);
+        return place < 0 ? null : valueIn(stored, place);
+      }));
+    };
     // The judgement itself was made when the site was built: here it is only looked up.
     const judge = ([, , , , exact, better, steps, borders], before, after, from, to) => {
       if (before === null || after === null) return "inconclusive";
@@ -437,9 +470,8 @@
       return after < before === (better === "lower") ? "improved" : "regressed";
     };
     const update = async () => {
-      const names = [`v${base.value}`, `v${head.value}`];
       const [{ series }, { commits }, old, fresh] = await Promise.all(
-        [load("series"), load("commits"), load(names[0]), load(names[1])]);
+        [load("series"), load("commits"), valuesAt(base.value), valuesAt(head.value)]);
       const at = (hash) => commits.findIndex(([name]) => name === hash);
       const [from, to] = [at(base.value), at(head.value)];
       const terms = narrow.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -447,7 +479,7 @@
       const counts = {};
       let alone = 0;
       series.forEach((one, i) => {
-        const [before, after] = [old.values[i], fresh.values[i]];
+        const [before, after] = [old[i], fresh[i]];
         if (before === null && after === null) return;
         const verdict = judge(one, before, after, from, to);
         const lonely = before === null || after === null;
@@ -485,11 +517,20 @@
       history.replaceState(null, "", `#${base.value}..${head.value}${only}`);
     };
     const given = /^#([0-9a-f]{12})\.\.([0-9a-f]{12})(?:&q=(.+))?$/.exec(location.hash);
-    if (given) [base.value, head.value, narrow.value] = [given[1], given[2], plain(given[3] ?? "")];
-    form.hidden = false;
     form.addEventListener("input", update);
     form.addEventListener("submit", (event) => event.preventDefault());
-    if (base.options.length) update();
+    load("commits").then(({ commits }) => {
+      for (const [hash, , subject] of commits.slice(0, commits.length - kept).reverse()) {
+        const textContent = `${hash.slice(0, 10)} ${subject.slice(0, 70)}`;
+        for (const one of [base, head]) one.append(html("option", { value: hash, textContent }));
+      }
+      const known = new Set(commits.map(([hash]) => hash));
+      if (given && known.has(given[1]) && known.has(given[2])) {
+        [base.value, head.value, narrow.value] = [given[1], given[2], plain(given[3] ?? "")];
+      }
+      form.hidden = false;
+      if (base.options.length) update();
+    });
   }
 
   // ---- paper has nothing to unfold ------------------------------------------------------------

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from warpwatch import devices
+from warpwatch.config import targets
 from warpwatch.judge.evidence import compiled as kept_evidence
 
 from .packing import pack
@@ -55,12 +57,24 @@ def store(folder: Path, commit: str, measurements: Iterable[Measurement]) -> Pat
         "commit": commit,
         "triton": triton.__version__,
         "method": METHOD_VERSION,
+        "assembler": assembler(),
+        "devices": {one.name: devices.load(one.device).title for one in targets.TARGETS},
         "results": results,
     }
     text = json.dumps(_finite(content), separators=(",", ":"), sort_keys=True, allow_nan=False)
     path = folder / f"{commit[:8]}-{triton.__version__}{kept_evidence.SUFFIX}"
     _write(path, pack(text))
     return path
+
+
+def assembler() -> str:
+    """The assembler that Triton calls for NVIDIA's targets; "" where it does not say."""
+    try:
+        from triton import knobs
+
+        return f"ptxas {knobs.nvidia.ptxas.version}"
+    except (ImportError, AttributeError, RuntimeError):
+        return ""
 
 
 def _finite(value: Any) -> Any:
