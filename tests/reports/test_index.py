@@ -94,6 +94,9 @@ def test_a_finding_has_an_owner_and_one_that_is_accepted_needs_nobody(
     page = words_of(index_of(tree, tmp_path / "html"))
     assert "2 findings to look at" in page
     assert page.count("owner: Ada Lovelace") == 2
+    newest = "The newest regression: ▼ HURT launches of flash B1-H8-S512-D64 @ sm_90 +100 % , since"
+    assert f"{newest} {tree.commits[2][:10]} “Change number 2”" in page
+    assert page.index("cause: kernel") < page.index("Needs attention")
     findings = json.loads((tmp_path / "html/regressions.json").read_text())["findings"]
     file = tmp_path / "triage.toml"
     file.write_text("schema_version = 1\n")
@@ -109,6 +112,7 @@ def test_a_finding_has_an_owner_and_one_that_is_accepted_needs_nobody(
     page = words_of(index_of(tree, tmp_path / "html"))
     assert "No open regression in 3 measured commits; 2 findings accepted" in page
     assert "Needs attention" not in page
+    assert "The newest regression on record: ▼ HURT launches" in page
     assert page.index("Accepted") < page.index("grace")
     findings = json.loads((tmp_path / "html/regressions.json").read_text())["findings"]
     assert {one["accepted"][:17] for one in findings} == {"accepted by grace"}

@@ -113,6 +113,14 @@ class View:
     def other(self) -> list[Finding]:
         return self._with("improved")
 
+    @cached_property
+    def newest(self) -> Finding | None:
+        """The regression that began last: of those to act on, else of those on record."""
+        known = self.attention or [*self.older, *self.accepted, *self.recovered]
+        slower = [one for one in known if one.kind == "slower"]
+        positions = self.judgement.history.positions
+        return max(slower, key=lambda one: (positions[one.since], one.cost), default=None)
+
     def _with(self, status: str) -> list[Finding]:
         return [f for f in self.judgement.findings if self.judgement.status(f) == status]
 
