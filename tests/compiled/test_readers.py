@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from warpwatch.config import targets
-from warpwatch.instruments.compiled.formats import elf
+from warpwatch.instruments.compiled.formats import elf, ir, work
 from warpwatch.instruments.compiled.formats.code import Instruction, Program
 from warpwatch.instruments.compiled.machine_code import amdgcn, identity, sass
 from warpwatch.instruments.compiled.record.call import record
@@ -242,3 +242,65 @@ def test_loops_of_specialised_warps_are_found_behind_an_indirect_jump() -> None:
     program = sass.read(text)
     (loop,) = program.loops
     assert sorted(loop.indices) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("mnemonic", "flops"),
+    [
+        ("v_mfma_f32_4x4x4f16", 16 * 2 * 4**3),  # gfx90a: sixteen products at once
+        ("v_mfma_f32_4x4x4_16b_f16", 16 * 2 * 4**3),  # the same on gfx942
+        ("v_mfma_f32_4x4x4bf16_1k", 16 * 2 * 4**3),
+        ("v_mfma_f32_32x32x4bf16_1k", 2 * 2 * 32 * 32 * 4),
+        ("v_mfma_f32_32x32x4bf16", 2 * 32 * 32 * 4),  # one: its like has two of K
+        ("v_mfma_f32_16x16x4f32", 2 * 16 * 16 * 4),
+        ("v_mfma_f32_16x16x4f16", 4 * 2 * 16 * 16 * 4),
+        ("v_mfma_f64_4x4x4f64", 4 * 2 * 4**3),
+        ("v_mfma_f32_32x32x8f16", 2 * 32 * 32 * 8),
+        ("v_mfma_scale_f32_32x32x64_f8f6f4", 2 * 32 * 32 * 64),
+    ],
+)
+def test_a_matrix_instruction_of_several_blocks_does_all_of_them(mnemonic: str, flops: int) -> None:
+    (found,) = amdgcn.read(f"\t{mnemonic} v[0:3], v[4:5], v[6:7], 0\n").instructions
+    assert found.work == flops
+
+
+def _product(text: str) -> dict[str, int]:
+    module = f'module attributes {{"ttg.num-warps" = 4 : i32}} {{\n' \
+        f"tt.func public @k(%a: !tt.ptr<i8>) {{\n{text}\ntt.return\n}}\n}}"  # fmt: skip
+    function = ir.parse(module)
+    return dict(work.of_function(function)[function.body].flops)
+
+
+def test_a_product_with_scales_is_that_of_its_operands() -> None:
+    left, right = "tensor<128x{k}x{t}, #ttg.dot_op<{{opIdx = 0}}>>", "tensor<{k}x64x{t}, #x>"
+    scales = "tensor<128x4xi8, #l>", "tensor<64x4xi8, #l>"
+    head = (
+        "%5 = tt.dot_scaled %1 scale %3, %2 scale %4, %c lhs = {f} rhs = {f} {{fastMath = false}}"
+    )
+
+    def types(k: int, element: str) -> str:
+        one, other = (text.format(k=k, t=element) for text in (left, right))
+        return f" : {one}, {scales[0]} * {other}, {scales[1]} -> tensor<128x64xf32, #mma>"
+
+    flops = 2 * 128 * 64 * 128
+    assert _product(head.format(f="e4m3") + types(128, "f8E4M3FN")) == {"fp8": flops}
+    # Two values of fp4 share a byte.
+    assert _product(head.format(f="e2m1") + types(64, "i8")) == {"fp4": flops}
+    tensor_memory = (
+        "ttng.tc_gen5_mma_scaled %1, %2, %3, %4, %5, %6, %7 lhs = e4m3 rhs = e4m3 : "
+        "!ttg.memdesc<128x128xf8E4M3FN, #s>, !ttg.memdesc<128x64xf8E4M3FN, #s>, "
+        "!ttg.memdesc<128x64xf32, #t>, !ttg.memdesc<128x4xi8, #t>, !ttg.memdesc<64x4xi8, #t>"
+    )
+    assert _product(tensor_memory) == {"fp8": flops}
+
+
+def test_what_goes_through_a_descriptor_made_on_the_device_goes_to_its_tensor() -> None:
+    described = "!tt.tensordesc<tensor<8x64xf16, #s>>"
+    text = f"""
+    %1 = ttg.global_scratch_alloc {{alignment = 128 : i32, nbytes = 128 : i32}} : !tt.ptr<i8>
+    ttng.tensormap_create %1, %a, [%c, %c], [%K, %M], [%2], [%i, %i] {{elem_type = 6 : i32}} : (x)
+    %3 = ttng.reinterpret_tensor_descriptor %1 : !tt.ptr<i8> to {described}
+    ttng.async_tma_copy_global_to_local %3[%c, %c] %6, %b, %p : {described}, !ttg.memdesc<1xi64, #t>
+    """
+    function = ir.parse(f"module {{\ntt.func public @k(%a: !tt.ptr<f16>) {{\n{text}\n}}\n}}")
+    assert dict(work.of_function(function)[function.body].loads) == {"a": 8 * 64 * 2}

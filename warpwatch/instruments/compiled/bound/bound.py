@@ -168,6 +168,8 @@ def _hot(program: Program) -> set[frozenset[int]]:
 
 def _rate(device: Device, dtype: str) -> float:
     """Flops a clock and SM; the plain fp32 rate where the card has no such path."""
+    if dtype == "fp4":  # no datasheet of ours has a row of it; both vendors double fp8
+        return 2 * _rate(device, "fp8")
     table = device.flop_per_clock
     return float(table.get(dtype) or table.get("fp32") or 2 * device.fp32_fma_per_clock)
 

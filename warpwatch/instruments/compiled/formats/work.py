@@ -10,13 +10,8 @@ from dataclasses import dataclass, field
 from .ir import Function, Op, Region, Shaped, shaped
 from .recording import DescriptorArgument, Launch, TensorArgument
 
-_DOTS = {
-    "tt.dot",
-    "tt.dot_scaled",
-    "ttng.warp_group_dot",
-    "ttng.tc_gen5_mma",
-    "ttng.tc_gen5_mma_scaled",
-}
+_DOTS = {"tt.dot", "ttng.warp_group_dot", "ttng.tc_gen5_mma"}
+_SCALED = {"tt.dot_scaled", "ttng.tc_gen5_mma_scaled"}
 _SPECIAL = {
     "math.exp",
     "math.exp2",
@@ -125,6 +120,10 @@ def _hand_on(op: Op, origins: dict[str, frozenset[str]]) -> None:
     Another region may have had values of the same names before."""
     for name, start in re.findall(r"(%[\w$.-]+) = (%[\w$.#-]+)", op.rest):
         _comes_from(name, origins.get(_base(start)), origins)
+    if op.name.endswith("tensormap_create") and len(op.values) > 1:
+        # A descriptor made on the device: written to scratch memory, and read from there.
+        place, tensor = op.values[:2]
+        _comes_from(_base(place), origins.get(_base(tensor)), origins)
     for region in op.regions:
         handed = re.match(r"\((?P<values>%[^)]*)\)", op.rest)
         if region.parameters and handed:
@@ -156,7 +155,10 @@ def _base(value: str) -> str:
 
 def _add(op: Op, work: RegionWork, origins: Mapping[str, frozenset[str]]) -> None:
     types = shaped(op.rest)
-    if op.name in _DOTS and len(types) >= 2:
+    if op.name in _SCALED and types:
+        dtype, flops = _scaled_product(op, types)
+        work.flops[dtype] += flops
+    elif op.name in _DOTS and len(types) >= 2:
         a, b = types[0], types[1]
         batch = a.shape[0] if len(a.shape) == 3 else 1
         flops = 2 * batch * a.shape[-2] * a.shape[-1] * b.shape[-1]
@@ -184,6 +186,18 @@ def _add(op: Op, work: RegionWork, origins: Mapping[str, frozenset[str]]) -> Non
         work.copied_by_tma += nbytes
     if kind in _LOADS and ("async" in kind or kind.startswith("descriptor_")):
         work.fetched += nbytes
+
+
+def _scaled_product(op: Op, types: list[Shaped]) -> tuple[str, int]:
+    """The dtype and the flops of a product whose operands have scales, which may be fp4 in pairs.
+    Its text names operands, scales and result in an order of its own."""
+    result = types[-1] if "->" in op.rest else types[2]
+    formats = dict(re.findall(r"\b(lhs|rhs) = (\w+)", op.rest))
+    narrow = formats.get("lhs") == "e2m1"
+    # Two fp4 values of K share a byte, unless a flag says that two of M do.
+    pairs = 2 if narrow and "lhs_k_pack = false" not in op.rest else 1
+    flops = 2 * result.elements * types[0].shape[-1] * pairs
+    return ("fp4" if set(formats.values()) == {"e2m1"} else "fp8"), flops
 
 
 def _moved_bytes(op: Op, types: list[Shaped]) -> int:

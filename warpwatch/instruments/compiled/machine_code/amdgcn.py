@@ -71,6 +71,13 @@ _BYTES = {
 }
 _MFMA_SHAPE = re.compile(r"_(\d+)x(\d+)x(\d+)")
 _MFMA_BLOCKS = re.compile(r"_(\d+)b_")
+# CDNA 1 and 2 leave the number of blocks out of the name: several small products at once.
+_MFMA_OLD_BLOCKS = {
+    **dict.fromkeys(("32x32x1f32", "32x32x4f16", "32x32x2bf16", "32x32x4bf16_1k", "32x32x4i8"), 2),
+    **dict.fromkeys(("16x16x1f32", "16x16x4f16", "16x16x2bf16", "16x16x4bf16_1k", "16x16x4i8"), 4),
+    **dict.fromkeys(("4x4x1f32", "4x4x4f16", "4x4x2bf16", "4x4x4bf16_1k", "4x4x4i8"), 16),
+    "4x4x4f64": 4,
+}
 
 _LABEL = re.compile(r"^(?P<label>[.$\w]+):")
 _LINE = re.compile(
@@ -225,8 +232,9 @@ def _work(opcode: str, kind: Class) -> int:
         if shape is None:
             return 0
         m, n, k = map(int, shape.groups())
-        blocks = _MFMA_BLOCKS.search(opcode)
-        return 2 * m * n * k * (int(blocks.group(1)) if blocks else 1)
+        named = _MFMA_BLOCKS.search(opcode)
+        blocks = int(named.group(1)) if named else _MFMA_OLD_BLOCKS.get(opcode[shape.start() + 1 :])
+        return 2 * m * n * k * (blocks or 1)
     if kind == "special":
         return _LANES
     if kind == "fma":
