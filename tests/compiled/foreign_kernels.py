@@ -33,6 +33,76 @@ def many_registers(x, y, N: tl.constexpr):
     tl.store(y + at, total)
 
 
+@triton.jit
+def inline_ptx(x, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    raised = tl.inline_asm_elementwise(
+        "ex2.approx.ftz.f32 $0, $1;",
+        "=f,f",
+        [tl.load(x + at)],
+        dtype=tl.float32,
+        is_pure=True,
+        pack=1,
+    )
+    tl.store(x + at, raised)
+
+
+@triton.jit
+def through_descriptors(x, y, rows, ROWS: tl.constexpr, N: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [rows, N], [N, 1], [ROWS, N])
+    target = tl.make_tensor_descriptor(y, [rows, N], [N, 1], [ROWS, N])
+    row = tl.program_id(0) * ROWS
+    target.store([row, 0], source.load([row, 0]))
+
+
+def by_inline_ptx(x: torch.Tensor) -> None:
+    inline_ptx[(x.numel() // 256,)](x, BLOCK=256)
+
+
+def by_descriptors(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    through_descriptors[(x.shape[0] // 8,)](x, y, x.shape[0], ROWS=8, N=x.shape[1])
+    return y
+
+
+def on_the_host() -> None:
+    x = torch.empty(4096)
+    y = torch.empty_like(x)
+    tuned_copy.fn[(64,)](x, y, 4096, BLOCK=64)
+
+
+def brought_to_the_device(how: str) -> None:
+    """Every way in which a tensor gets where kernels reach it."""
+    x, there = torch.empty(4096), torch.empty(1, device="cuda")
+    ways = {
+        "cuda": lambda: x.cuda(),
+        "to": lambda: x.to("cuda"),
+        "to_device": lambda: x.to(there.device),
+        "to_other": lambda: x.to(there),
+        "made_there": lambda: torch.empty(4096, device="cuda"),
+        "made_like": lambda: torch.empty_like(x, device="cuda"),
+        "pinned": lambda: x.pin_memory(),
+        "made_pinned": lambda: torch.empty(4096, pin_memory=True),
+        "copied": lambda: torch.empty(4096, device="cuda").copy_(x),
+        "added": lambda: torch.empty(4096, device="cuda") + 1,
+        "new": lambda: there.new_empty(4096),
+        "module": lambda: torch.nn.Linear(64, 64, bias=False).to("cuda").weight.detach().view(-1),
+    }
+    moved = ways[how]()
+    tuned_copy.fn[(64,)](moved, torch.empty_like(moved), 4096, BLOCK=64)
+
+
+@triton.autotune([triton.Config({"BLOCK": 64}, num_warps=w) for w in (64, 128)], key=["n"])
+@triton.jit
+def tuned_too_wide(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def too_wide(x: torch.Tensor) -> None:
+    tuned_too_wide[(1,)](x, torch.empty_like(x), x.numel())
+
+
 def by_atomics(x: torch.Tensor) -> torch.Tensor:
     y = torch.zeros(64, device=x.device)
     sum_by_atomics[(x.numel() // 256,)](x, y, x.numel(), BLOCK=256)

@@ -62,10 +62,10 @@ def measured(folder: Path, call: str, args: str, more: str = "") -> Measurement:
 def test_the_code_under_test_is_blamed_with_its_file_and_line(package: Path) -> None:
     found = measured(package, "broken", "fp32[8]")
     said = "NameError: name 'missing_name' is not defined (blamedops/__init__.py:8)"
-    assert (found.status, found.detail) == ("compile failed", said)
+    assert (found.status, found.detail) == ("call failed", said)
     found = measured(package, "shapes", "fp32[8]")
     assert (found.status, found.detail.rpartition(" ")[2]) == (
-        "compile failed",
+        "call failed",
         "(blamedops/__init__.py:23)",
     )
 
@@ -73,7 +73,7 @@ def test_the_code_under_test_is_blamed_with_its_file_and_line(package: Path) -> 
 def test_a_backward_of_the_package_is_its_own(package: Path) -> None:
     found = measured(package, "trained", "fp32[8]", "backward = true")
     assert (found.status, found.detail) == (
-        "compile failed",
+        "call failed",
         "RuntimeError: no way back (blamedops/__init__.py:17)",
     )
 

@@ -112,7 +112,7 @@ def test_what_goes_wrong_is_one_row_and_names_who_is_to_blame(package: Path) -> 
 
     # The kernel's fault: an alarm. Not the kernel's: no value at all.
     assert row("aborts") == ("compile failed", "the compiler ended its process (SIGABRT)", True)
-    assert row("exits") == ("compile failed", "SystemExit", True)
+    assert row("exits") == ("call failed", "SystemExit", True)
     assert row("no_inputs") == ("not measured", "mistake in the workload (inputs)", False)
     assert row("no_memory") == ("not measured", "harness error", False)
 

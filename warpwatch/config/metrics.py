@@ -30,7 +30,7 @@ COMPILED: tuple[Metric, ...] = (
         "lower",
         "verdict",
         True,
-        "launches of one call that did not compile for the target",
+        "launches of one call that did not compile for the target or that it refuses",
     ),
     Metric("launches", "count", "lower", "verdict", True, "kernel launches of one call"),
     Metric(

@@ -99,7 +99,7 @@ _RECORDED = {
 _RESULT = {
     "workload": str,
     "target": str,
-    "status": re.compile("ok|compile failed|not applicable|import failed|not measured"),
+    "status": re.compile("ok|compile failed|call failed|not applicable|import failed|not measured"),
     "detail": str,  # one line where the status is not ok
     "values": {_Any: (float, None)},  # by metric; None: does not apply
     "evidence": dict,  # empty where nothing was recorded, else as _RECORDED

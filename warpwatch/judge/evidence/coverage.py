@@ -17,7 +17,8 @@ class Reason:
     """Why pairs of a workload and a target have no values.
 
     Attributes:
-        status: ``not applicable``, ``import failed``, ``compile failed`` or ``not measured``.
+        status: ``not applicable``, ``import failed``, ``compile failed``, ``call failed`` or
+            ``not measured``.
         detail: The error, in one line.
         count: How many pairs of how many commits it concerns.
         example: One of them.

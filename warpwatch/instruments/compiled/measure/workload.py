@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 # How the detail begins of what only the user of the harness can mend.
 MISTAKE = "mistake in the workload"
-Status = Literal["ok", "compile failed", "not applicable", "import failed", "not measured"]
+Status = Literal[
+    "ok", "compile failed", "call failed", "not applicable", "import failed", "not measured"
+]
+_ALARMS: tuple[Status, ...] = ("compile failed", "call failed")
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,9 @@ class Measurement:
     """Values by metric name (NaN where a metric does not apply) and what explains them. ``code``
     holds the compressed listing of each kernel's machine code by the hash of the code.
 
-    *Compile failed* is said of the code under test: a kernel or its host code. *Not measured* is
-    said of the instrument: it failed, or does not answer what host code asked, or gave up waiting.
+    *Compile failed* is said of a kernel under test, *call failed* of its host code, which raised.
+    *Not measured* is said of the instrument: it failed, or does not answer what host code asked, or
+    gave up waiting.
     """
 
     workload: str
@@ -45,7 +49,7 @@ class Measurement:
     def without_values(cls, workload: str, target: str, status: Status, detail: str) -> Measurement:
         """One that only says why there are no values."""
         values = dict.fromkeys((metric.name for metric in metrics.COMPILED), math.nan)
-        if status == "compile failed":
+        if status in _ALARMS:
             values["compile_failures"] = 1.0
         return cls(workload, target, status, detail, values)
 
@@ -156,7 +160,8 @@ def _record(asked: _Asked, call: Callable[[Any], Any], inputs: Callable[[], Any]
         return watching
 
     try:
-        return _measured(asked, record(watched(call), target, inputs=watched(inputs)))
+        recording = record(watched(call), target, inputs=watched(inputs), refuse_host=True)
+        return _measured(asked, recording)
     except _UnavailableError as error:
         return Measurement.without_values(name, target.name, error.status, str(error))
     except callables.UsageError as error:
@@ -182,7 +187,7 @@ def _raised(asked: _Asked, error: BaseException) -> Measurement:
     package, _ = asked.package
     detail = errors.located(error, package)
     unknown_option = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
-    status: Status = "compile failed"
+    status: Status = "call failed"
     if isinstance(error, NotImplementedError) or unknown_option:
         status = "not applicable"
     elif not asked.function and not asked.is_to_blame(error):

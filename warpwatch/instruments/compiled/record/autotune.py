@@ -8,10 +8,11 @@ pruning, compiles and fits. The whole space is noted either way.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warpwatch.config import choices
-from warpwatch.instruments.compiled.formats.recording import HarnessError, Tuned
+from warpwatch.instruments.compiled.formats.recording import Failure, HarnessError, Tuned
 
 if TYPE_CHECKING:
     from .driver import RecordingDriver
@@ -63,8 +64,15 @@ def run(
             return result
         first = first or failures[before]
     tuner.nargs = None
-    failures[:] = [*kept, first] if first else kept
+    failures[:] = [*kept, _of_none(first, ordered)] if first else kept
     return None
+
+
+def _of_none(first: Failure, tried: list[Any]) -> Failure:
+    """The failure of the first configuration, where there is none that compiles and fits."""
+    of_all = f"none of {len(tried)} configurations" if len(tried) > 1 else "one configuration"
+    error = f"{of_all}; {tried[0]}: {first.error}"
+    return replace(first, error=error[:300])
 
 
 def _ordered(configs: list[Any], locked: str) -> tuple[list[Any], str]:

@@ -15,11 +15,13 @@ def record(
     target: Target,
     *,
     inputs: Callable[[], Any] | None = None,
+    refuse_host: bool = False,
 ) -> Recording:
     """Everything ``call`` launches on ``target``.
 
     ``call`` takes no argument, or what ``inputs`` returns. ``inputs`` runs under the same driver
-    but nothing it does is recorded. CPU tensors pass for device tensors; large floating-point
+    but nothing it does is recorded. CPU tensors pass for device tensors; with ``refuse_host``
+    those that ``call`` makes without naming a device do not, as on a card. Large floating-point
     tensors hold no meaningful values. Errors of the host code itself are raised, and
     :class:`HarnessError` where the instrument itself failed.
     """
@@ -47,6 +49,7 @@ def record(
         recorder.failures.clear()
         recorder.notes.clear()
         recorder.tuned.clear()
+        known.follows_host = refuse_host
         try:
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always", RuntimeWarning)

@@ -26,7 +26,6 @@ from triton.runtime import driver as triton_driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
-from warpwatch import devices
 from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.config.targets import Target
 from warpwatch.instruments.compiled.formats import ir, work
@@ -39,7 +38,7 @@ from warpwatch.instruments.compiled.formats.recording import (
     Tuned,
 )
 
-from . import addresses, autotune
+from . import addresses, autotune, refusals
 from .answers import Utilities
 from .arguments import describe, flatten_attributes, tensor_of
 from .compiler_cache import Reused
@@ -49,7 +48,6 @@ from .torch import cuda as torch_cuda
 # JIT functions keep what they compiled by device number: a number used once keeps targets apart.
 _DEVICE_NUMBERS = itertools.count(1 << 16)
 _TEXTS = ("ttir", "ttgir", "ptx", "amdgcn")
-_TENSOR_MEMORY_COLUMNS = 512  # of an SM of sm_100; a block can have all of them
 
 
 class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
@@ -140,9 +138,14 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
                     attributes=attributes,
                     file=source,
                 )
-                if launch.programs:
+                given = dict(zip(names, values, strict=False))
+                if not launch.programs:
+                    return
+                refused = refusals.of_launch(metadata, self.target, given, self._known)
+                if refused:
+                    self._refuse(metadata.name, refused)
+                else:
                     self.launches.append(launch)
-                    given = dict(zip(names, values, strict=False))
                     self._forget(launch.kernel, src.fn, given)
 
         return record
@@ -180,33 +183,20 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
     def prepare(self, original: Callable[..., Any], kernel: Any) -> None:
         """``CompiledKernel._init_handles``, before a kernel's first launch. One over a limit of the
         device gets a launcher that refuses, the first time and every other."""
-        reason = self._over_limit(kernel.metadata) if kernel.module is None else ""
+        fresh = kernel.module is None
+        reason = refusals.over_limit(kernel.metadata, self.target) if fresh else ""
         if not reason:
             return original(kernel)  # type: ignore[no-any-return]
         name = str(kernel.metadata.name)
+        chosen = refusals.configuration(kernel)
 
         def refuse(*_: Any) -> None:
-            self.failures.append(Failure(name, "resources", f"launch refused: {reason}"))
+            self._refuse(name, f"{reason} ({chosen})")
 
         kernel._run = refuse
 
-    def _over_limit(self, metadata: Any) -> str:
-        """What of a block the device cannot hold, with the numbers; empty where it fits."""
-        device = devices.load(self.target.device)
-        asked = (
-            (metadata.shared, device.shared_bytes_per_block, "bytes of shared memory"),
-            (metadata.num_warps * device.warp_size, device.max_threads_per_block, "threads"),
-            (
-                getattr(metadata, "tmem_size", None) or 0,
-                _TENSOR_MEMORY_COLUMNS,
-                "columns of tensor memory",
-            ),
-        )
-        return "; ".join(
-            f"{needed} {what} a block, {self.target.device} has {limit}"
-            for needed, limit, what in asked
-            if needed > limit
-        )
+    def _refuse(self, name: str, reason: str) -> None:
+        self.failures.append(Failure(name, "resources", f"launch refused: {reason}"))
 
     @contextmanager
     def ours(self, doing: str) -> Iterator[None]:

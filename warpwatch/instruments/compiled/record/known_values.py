@@ -24,6 +24,22 @@ class Known:
     def __init__(self) -> None:
         # A weak reference keeps the number of a storage from being used again.
         self._storages: dict[int, tuple[object, np.ndarray | bool]] = {}
+        self._on_host: dict[int, object] = {}
+        # Of inputs and of what stands at module level nobody knows where it is meant to lie.
+        self.follows_host = False
+
+    def put(self, tensor: torch.Tensor, *, on_host: bool) -> None:
+        """From now on ``tensor`` lies in memory that no kernel reaches, or it does not."""
+        storage = _storage(tensor)
+        if on_host:
+            reference: Any = StorageWeakRef
+            self._on_host[storage._cdata] = reference(storage)
+        else:
+            self._on_host.pop(storage._cdata, None)
+
+    def is_on_host(self, tensor: torch.Tensor) -> bool:
+        """Whether host code made ``tensor`` without a word of a device."""
+        return _storage(tensor)._cdata in self._on_host
 
     def __call__(self, tensor: torch.Tensor) -> bool:
         """Whether all of ``tensor`` is known."""

@@ -14,7 +14,7 @@ Operators that a library added in Python run, so that their kernels and operatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,6 +67,7 @@ _UNDECLARED_VIEWS = {
 }
 _MAKES_MEMORY = {name for name in _NO_LAUNCH if "empty" in name}
 _DEVICE_QUESTIONS = {"is_cuda": True, "is_cpu": False}
+_PARSE_TO: Any = torch._C._nn._parse_to
 _READS_ON_HOST = (torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__)
 
 
@@ -236,15 +237,37 @@ class _OnDevice(TorchFunctionMode):
                 return answer
         if func is torch.Tensor.get_device:
             return 0
-        if func is torch.Tensor.cuda:
+        if func is torch.Tensor.cuda or func is torch.Tensor.pin_memory:
+            self._known.put(args[0], on_host=False)
             return args[0]
-        if func is torch.Tensor.pin_memory or func is torch.Tensor.record_stream:
+        if func is torch.Tensor.record_stream:
             return args[0]
+        if func is _PARSE_TO:  # Module.to asks where to, and then moves each tensor there
+            return func(*args, **kwargs)
         if func in _READS_ON_HOST and not self._known(args[0]):
             self._remark(_unknown_read(func.__name__))
         if isinstance(kwargs.get("device"), int):
             kwargs["device"] = "cpu"
-        return func(*map(_to_cpu, args), **{key: _to_cpu(one) for key, one in kwargs.items()})
+        pinned = kwargs.pop("pin_memory", False)  # which is for those who have a device
+        result = func(*map(_to_cpu, args), **{key: _to_cpu(one) for key, one in kwargs.items()})
+        if self._known.follows_host:
+            said = any(_to_cpu(one) is not one for one in args) or pinned
+            self._place(args, kwargs, result, said=said or kwargs.get("device") is not None)
+        return result
+
+    def _place(self, args: Any, kwargs: Mapping[str, Any], result: Any, *, said: bool) -> None:
+        """Keep which tensors lie on the host: those that are made of nothing else, or of nothing,
+        where no word is ``said`` of a device or of memory that devices reach."""
+        strided = (one for one in tensors(result) if one.layout is torch.strided)
+        made = [one for one in strided if one.device.type == "cpu"]
+        if not made:
+            return
+        given = tensors((args, kwargs))
+        on_host = not said and all(
+            one.layout is torch.strided and self._known.is_on_host(one) for one in given
+        )
+        for one in made:
+            self._known.put(one, on_host=on_host)
 
 
 def _to_cpu(value: Any) -> Any:

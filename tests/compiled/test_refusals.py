@@ -1,0 +1,78 @@
+"""Launches that every card refuses are failures, with their reason and their configuration."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import triton
+
+from tests.compiled import foreign_kernels
+from warpwatch.config import targets
+from warpwatch.instruments.compiled.measure import reading
+from warpwatch.instruments.compiled.measure.workload import measure_call
+from warpwatch.instruments.compiled.record.call import record
+
+HERE = "tests.compiled.foreign_kernels"
+HOPPER = targets.get("sm_90")
+
+
+@pytest.fixture
+def no_allocator() -> None:
+    from triton.runtime import _allocation
+
+    triton.set_allocator(_allocation.NullAllocator())
+
+
+@pytest.mark.usefixtures("no_allocator")
+def test_descriptors_made_on_the_device_want_an_allocator() -> None:
+    def call() -> None:
+        foreign_kernels.by_descriptors(torch.empty(4096, 64, dtype=torch.float16, device="cuda"))
+
+    (failure,) = record(call, HOPPER).failures
+    assert (failure.kernel, failure.stage) == ("through_descriptors", "resources")
+    assert failure.error.startswith("launch refused: 256 bytes of global memory a program")
+    assert "triton.set_allocator" in failure.error
+    assert record(call, targets.get("gfx942")).failures == ()
+    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8))
+    recording = record(call, HOPPER)
+    assert recording.failures == ()
+    # Each byte is read once and written once, however many programs share a descriptor.
+    (found,) = reading.read(recording.launches)
+    assert found.bound.units_us["memory"] == pytest.approx(2 * 4096 * 64 * 2 / 4.8e6, rel=0.01)
+
+
+def test_a_tensor_on_the_host_is_refused() -> None:
+    found = measure_call(f"{HERE}:on_the_host", HOPPER)
+    assert found.status == "compile failed"
+    assert found.detail == "tuned_copy: launch refused: x, y lie on the host"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "cuda",
+        "to",
+        "to_device",
+        "to_other",
+        "made_there",
+        "made_like",
+        "pinned",
+        "made_pinned",
+        "copied",
+        "added",
+        "new",
+        "module",
+    ],
+)
+def test_a_tensor_that_is_brought_to_the_device_is_not(how: str) -> None:
+    found = measure_call(f"{HERE}:brought_to_the_device", HOPPER, arguments=how)
+    assert (found.status, found.detail) == ("ok", "")
+
+
+def test_a_space_of_which_nothing_fits_says_how_many_were_tried() -> None:
+    found = measure_call(f"{HERE}:too_wide", HOPPER, arguments="fp32[64]")
+    assert found.status == "compile failed"
+    assert found.detail.startswith(
+        "tuned_too_wide: none of 2 configurations; BLOCK: 64, num_warps: 64"
+    )
+    assert "2048 threads a block, h200 has 1024 (BLOCK=64, num_warps=64" in found.detail
