@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -144,6 +146,48 @@ def _sleepers() -> list[str]:
         if command == f"sleep\0{HANGS}\0".encode() and folder.stat().st_uid == os.getuid():
             found.append(folder.name)
     return found
+
+
+STARTS = """
+import sys
+from warpwatch.config import isolation
+from warpwatch.instruments.compiled.measure import jobs
+
+asked = [jobs.Job("hangs", "sm_90", is_workload=True)]
+for _ in jobs.measure(asked, isolation.subprocess_environment()):
+    pass
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_the_process_that_wanted_the_results(package: Path, how: int) -> None:
+    """A compiler that runs for ever ran on, half an hour after its parent."""
+    environment = isolation.subprocess_environment()
+    parent = subprocess.Popen([sys.executable, "-c", STARTS], env=environment)
+    try:
+        assert _soon(lambda: len(_sleepers()) == 1)
+        parent.send_signal(how)
+        parent.wait(timeout=60)
+        assert _soon(lambda: not _sleepers())
+    finally:
+        parent.kill()
+        parent.wait(timeout=60)
+
+
+def _soon(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 120
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return holds()
+
+
+def test_a_compiler_that_ends_its_process_names_the_kernel() -> None:
+    """LLVM exits where inline assembly is another vendor's: neither an abort nor the harness's."""
+    job = jobs.Job("tests.compiled.foreign_kernels:by_inline_ptx", "gfx942", "fp32[4096]")
+    ((_, found),) = jobs.measure([job], isolation.subprocess_environment())
+    assert found.status == "compile failed"
+    assert found.detail.startswith("the compiler ended its process at inline_ptx: error:")
+    assert found.values["compile_failures"] == 1
 
 
 def test_a_process_that_cannot_start_is_named_for_every_job(package: Path) -> None:

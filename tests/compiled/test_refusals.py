@@ -7,6 +7,7 @@ import torch
 import triton
 
 from tests.compiled import foreign_kernels
+from warpwatch import __main__ as cli
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.measure import reading
 from warpwatch.instruments.compiled.measure.workload import measure_call
@@ -76,3 +77,19 @@ def test_a_space_of_which_nothing_fits_says_how_many_were_tried() -> None:
         "tuned_too_wide: none of 2 configurations; BLOCK: 64, num_warps: 64"
     )
     assert "2048 threads a block, h200 has 1024 (BLOCK=64, num_warps=64" in found.detail
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["inspect", f"{HERE}:copied", "--args", "fp32[64]", "--diff", "3.4.0", "3.7.1"],
+        ["upgrade", "3.9.0", "--from", "3.4.0"],
+    ],
+)
+def test_a_triton_that_is_too_old_is_one_clear_line(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(command) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    expected = "triton 3.4.0: expected 3.5 or later, launches cannot be recorded under an older one"
+    assert said == [f"error: {expected}"]

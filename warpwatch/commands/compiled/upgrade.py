@@ -11,6 +11,7 @@ from pathlib import Path
 
 from warpwatch import project
 from warpwatch.commands import extras
+from warpwatch.config import tritons
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments.compiled.diff import comparison, sides, upgrade_page
 from warpwatch.instruments.compiled.measure import jobs
@@ -36,6 +37,8 @@ def main(args: argparse.Namespace) -> int:
     for version in (old_version, args.new):
         if not sides.is_version(version):
             raise ValueError(f"expected a version of Triton such as 3.9.0, got {version!r}")
+        if mistake := tritons.mistake(version):
+            raise ValueError(mistake)
     if old_version == args.new:
         raise ValueError(f"triton {args.new} is what there is: name another version")
     asked = [

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from warpwatch import project
-from warpwatch.config import isolation
+from warpwatch.config import isolation, tritons
 
 _VERSION = re.compile(r"^(?:triton==)?(?P<version>\d+\.\d+\.\d+\S*)$")
 _WORKING_TREE = (".", "worktree", "working-tree")
@@ -44,6 +44,8 @@ def opened(name: str) -> Iterator[Side]:
     """The side called ``name``: ``.`` for the working tree, ``3.9.0`` for a Triton version, else a
     commit of this repository. Its files live as long as the context."""
     version = _VERSION.match(name)
+    if version and (mistake := tritons.mistake(version["version"])):
+        raise ValueError(mistake)
     if name in _WORKING_TREE:
         yield Side("working tree", isolation.subprocess_environment())
     elif version:

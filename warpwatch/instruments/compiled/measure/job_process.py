@@ -3,11 +3,16 @@
 The parent imports torch, Triton and the instrument, and nothing of what is measured: a fork starts
 with all of them at no cost, and with no trace of another target. A child that dies or is silent for
 too long costs the job it was at; a new one goes on with the rest of its batch.
+
+No process outlives the one that started it: a compiler may run for ever. Whoever wants the results
+is watched while compilers run, and a child ends with this process.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import ctypes
 import json
 import math
 import os
@@ -18,17 +23,21 @@ import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import IO, NoReturn
 
-from warpwatch.config import isolation
+from warpwatch.config import isolation, tritons
 
 from . import slots
 from .jobs import Job
 from .workload import Measurement, Status, measure, measure_call
 
 _MANY = 60  # jobs: the fixed set, not a call on each target
+_DIES_WITH_PARENT = 1  # of Linux' prctl(2)
+_LOOKS_SECONDS = 1.0  # between looks for the parent, where its end cannot be waited for
+_FAILED = 70  # how a child ends for an error of Python's: a compiler ends its process with 1
+_COMPILING = "compiling "  # begins a line that is no result
 
 
 @dataclass
@@ -44,6 +53,16 @@ class _Child:
     text: bytes = b""
     done: int = 0
     silenced: bool = False
+    compiles: str = ""
+
+    def hear(self, line: str) -> bool:
+        """Whether a line of its pipe is a result; the others say which kernel is being compiled,
+        or that none is any more."""
+        if not line.startswith(_COMPILING):
+            self.compiles = ""
+            return True
+        self.compiles = line.removeprefix(_COMPILING)
+        return False
 
 
 def main() -> int:
@@ -54,16 +73,37 @@ def main() -> int:
     batches = deque([Job(**job) for job in batch] for batch in request["batches"])
     _import_tools(many=sum(map(len, batches)) > _MANY)
     running: dict[int, _Child] = {}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        _serve(batches, running, answers, int(request["processes"]), float(request["job_seconds"]))
+        with _watched(int(request["parent"])) as ended:
+            many, seconds = int(request["processes"]), float(request["job_seconds"])
+            _serve(batches, running, answers, (many, seconds), ended)
     finally:
         for child in running.values():
             _kill(child)
     return 0
 
 
+@contextlib.contextmanager
+def _watched(parent: int) -> Iterator[int | None]:
+    """What can be read once ``parent`` has ended; nothing where this system has no such thing."""
+    file = None
+    with contextlib.suppress(AttributeError, OSError):
+        file = os.pidfd_open(parent)
+    try:
+        yield file
+    finally:
+        if file is not None:
+            os.close(file)
+
+
 def _import_tools(*, many: bool) -> None:
     import torch
+    import triton
+
+    known = tritons.mistake(triton.__version__)
+    if known:
+        raise SystemExit(f"error: {known}")
     import triton.experimental.gluon
     import triton.language
     from triton.runtime.cache import triton_key
@@ -86,12 +126,19 @@ def _serve(
     batches: deque[list[Job]],
     running: dict[int, _Child],
     answers: IO[str],
-    processes: int,
-    job_seconds: float,
+    limits: tuple[int, float],
+    parent_ended: int | None,
 ) -> None:
+    """``limits`` are how many children run at a time, and the seconds that each job has."""
+    processes, job_seconds = limits
+    parent = os.getppid()
     with selectors.DefaultSelector() as selector:
+        if parent_ended is not None:
+            selector.register(parent_ended, selectors.EVENT_READ)
         while batches or running:
-            patience = math.inf
+            if os.getppid() != parent:
+                return
+            patience = math.inf if parent_ended is not None else _LOOKS_SECONDS
             while batches and len(running) < processes:
                 slot = slots.take()
                 if slot is None:  # another run at the same time has them all
@@ -103,11 +150,15 @@ def _serve(
             for child in running.values():
                 patience = min(patience, child.deadline - time.monotonic())
             for key, _ in selector.select(max(0.0, patience)):
+                if key.fd == parent_ended:
+                    return
                 child = running[key.fd]
                 text = os.read(child.results, 1 << 20)
                 *lines, child.text = (child.text + text).split(b"\n")
-                for line in lines:
-                    answers.write(line.decode() + "\n")
+                for line in map(bytes.decode, lines):
+                    if not child.hear(line):
+                        continue
+                    answers.write(line + "\n")
                     child.done += 1
                     child.deadline = time.monotonic() + job_seconds
                 answers.flush()
@@ -125,9 +176,12 @@ def _start(batch: Sequence[Job], deadline: float, slot: slots.Slot) -> _Child:
     reading, writing = os.pipe()
     words = tempfile.TemporaryFile()  # noqa: SIM115  (closed when the child has ended)
     sys.stderr.flush()
+    starter = os.getpid()
     process = os.fork()
     if process == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()  # so that the compilers it starts end with it
+        _end_with(starter)
         os.close(reading)
         os.dup2(words.fileno(), 2)
         _work(batch, writing)
@@ -135,11 +189,29 @@ def _start(batch: Sequence[Job], deadline: float, slot: slots.Slot) -> _Child:
     return _Child(batch, process, reading, words, deadline, slot)
 
 
+def _end_with(starter: int) -> None:
+    """Where the process that started this one is killed, this one is too, in the midst of what a
+    compiler does."""
+    control = getattr(ctypes.CDLL(None), "prctl", None)
+    if control is not None:
+        control(_DIES_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != starter:  # it was before
+        os._exit(_FAILED)
+
+
 def _work(batch: Sequence[Job], pipe: int) -> NoReturn:
-    code = 1
+    from warpwatch.instruments.compiled.record import driver
+
+    code = _FAILED
     try:
         isolation.measured()
         with os.fdopen(pipe, "w", encoding="utf-8") as answers:
+
+            def say(kernel: str) -> None:
+                answers.write(f"{_COMPILING}{kernel}\n")
+                answers.flush()
+
+            driver.on_compiling = say
             for job in batch:
                 answers.write(_line(job, _measured(job)) + "\n")
                 answers.flush()
@@ -184,13 +256,17 @@ def _end(child: _Child, batches: deque[list[Job]], answers: IO[str], job_seconds
     if not rest:
         return
     status: Status = "not measured"
+    at = f" at {child.compiles}" if child.compiles else ""
     if child.silenced:
-        detail = f"timeout: no result after {job_seconds:.0f} s, the compiler or host code hangs"
+        hangs = f"the compiler{at}" if at else "the compiler or host code"
+        detail = f"timeout: no result after {job_seconds:.0f} s, {hangs} hangs"
     elif code < 0:
         status = "compile failed"
-        detail = (
-            f"the compiler ended its process ({signal.Signals(-code).name}): {_telling(words, 0)}"
-        )
+        name = signal.Signals(-code).name
+        detail = f"the compiler ended its process{at} ({name}): {_telling(words, 0)}"
+    elif at and code == 1:  # such as inline assembly that its assembler does not know
+        status = "compile failed"
+        detail = f"the compiler ended its process{at}: {_telling(words, 0)}"
     else:
         detail = f"harness error: the process ended early: {_telling(words, -1)}"
     found = Measurement.without_values(rest[0].name, rest[0].target, status, detail[:300])

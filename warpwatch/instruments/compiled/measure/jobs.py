@@ -94,6 +94,7 @@ def measure(
         "batches": [[asdict(job) for job in batch] for batch in batches],
         "processes": min(len(os.sched_getaffinity(0)), _MOST_PROCESSES),
         "job_seconds": job_seconds,
+        "parent": os.getpid(),
     }
     waiting = dict.fromkeys(jobs)
     process = subprocess.Popen(

@@ -48,6 +48,9 @@ from .torch import cuda as torch_cuda
 # JIT functions keep what they compiled by device number: a number used once keeps targets apart.
 _DEVICE_NUMBERS = itertools.count(1 << 16)
 _TEXTS = ("ttir", "ttgir", "ptx", "amdgcn")
+# Whoever runs compilers in processes that they may end, or never end, hears of each kernel first,
+# and with an empty name once none is compiled any more.
+on_compiling: Callable[[str], None] | None = None
 
 
 class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
@@ -253,6 +256,8 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
         """``JITFunction._do_compile`` that turns errors into failures and returns ``None``."""
         self._log = io.StringIO()
         name = str(getattr(function, "__name__", function))
+        if on_compiling is not None:
+            on_compiling(name)
         try:
             with contextlib.redirect_stdout(self._log), knobs.runtime.scope():
                 # Here alone: Triton asks for it at every launch, which is timed elsewhere.
@@ -268,6 +273,9 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
                 Failure(name, "compile", one_line(error), f"{error}\n{self._log.getvalue()}")
             )
             return None
+        finally:
+            if on_compiling is not None:
+                on_compiling("")
 
 
 @contextmanager
