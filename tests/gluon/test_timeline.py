@@ -20,12 +20,12 @@ SVG = "{http://www.w3.org/2000/svg}"
 def test_who_waits_goes_on_when_the_copy_has_come() -> None:
     program = Program((0, 0, 0), (1, 1, 1), 4, seed=0)
     program.log = log = Log("a kernel")
-    program.new_barrier((0, 0), 1, "a barrier")
-    barrier, who = program.barriers[0, 0], program.now
+    program.new_barrier((0, 0, 0), 1, "a barrier")
+    barrier, who = program.barriers[0, 0, 0], program.now
     barrier.arrive(who, expected=16)
     log.copies_in(barrier, who, "some memory")
     barrier.copied(16)
-    program.wait(barrier, 0)
+    program.wait([(who, barrier)], 0)
     *_, copy, wait = log.spans
     assert (copy.kind, copy.end - copy.begin) == ("copy in", COPY)
     assert (wait.kind, wait.end) == ("wait", copy.end)

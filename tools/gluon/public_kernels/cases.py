@@ -179,9 +179,9 @@ CASES = (
     ),
 )
 
-# Faults that nothing shows, since the kernel goes right without: by file, function and text.
-ONE_TILE = "every program has one tile here, so the accumulator is never used again"
-HARMLESS = {
+# Why a planted fault is not found: by file, function and text.
+ONE_TILE = "nothing is wrong: every program has one tile, and uses each accumulator once"
+EXPLAINED = {
     (
         "08-warp-specialization.py",
         "matmul_mma_partition",
@@ -196,5 +196,5 @@ HARMLESS = {
         "08-warp-specialization.py",
         "compute_partition",
         "no fence_async_shared()",
-    ): "between a read and a copy over it; the page on the simulator says that it sees no such",
+    ): "it is between a read and a copy over it, where the simulator asks for no fence",
 }

@@ -118,11 +118,11 @@ def warpgroup_mma_wait(num_outstanding: int = 0, deps: Any = None) -> Any:
     """All products but the youngest ``num_outstanding`` are done."""
     who = program().now
     ended = []
-    for one in who.ctas:
-        while len(one.products) > int(num_outstanding):
-            done = one.products.pop(0)
-            done.waited = one.clock
-            if one is who:
+    for each in who.ctas:
+        while len(each.products) > int(num_outstanding):
+            done = each.products.pop(0)
+            done.waited = each.clock
+            if each is who:
                 ended.append(done)
     if (log := program().log) is not None:
         log.awaits(who, "products", ended)
