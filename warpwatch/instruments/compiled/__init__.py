@@ -19,6 +19,7 @@ from warpwatch.instruments.compiled.record.call import record
 # What only names, keeps or shows results cannot change a value.
 _NO_METHOD = {
     "__init__.py",
+    "change.py",
     "comparison.py",
     "errors.py",
     "slots.py",
@@ -27,6 +28,7 @@ _NO_METHOD = {
     "identity.py",
     "kept.py",
     "packing.py",
+    "requests.py",
     "sides.py",
     "upgrade_page.py",
 }

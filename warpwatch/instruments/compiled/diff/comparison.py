@@ -13,40 +13,13 @@ from warpwatch.instruments.compiled.measure.jobs import Result
 from warpwatch.judge.model import atomics, search_space, thresholds
 from warpwatch.judge.model.thresholds import Threshold
 
+from . import requests
+from .change import Change, number
+
 Word = Literal["HURT", "helped", "LOST", "GAINED", "same", "other code", "other space", "nothing"]
 
-_GRAVEST = (
-    "compile_failures",
-    "tensor_core_level",
-    "advisories",
-    "spilled_bytes",
-    "copied_bytes",
-    "launches",
-    "async_copy_level",
-    "bound_us",
-    "blocks_in_flight",
-)
 _WORDS = ("LOST", "HURT", "helped", "GAINED", "other code", "other space", "same", "nothing")
 _EXPLAINING = ("registers", "shared_bytes", "code_bytes", "atomics", "configurations")
-
-
-@dataclass(frozen=True)
-class Change:
-    """One metric, before and after. ``better`` is ``None`` where it has no direction."""
-
-    metric: str
-    old: float
-    new: float
-    better: bool | None
-
-    @property
-    def gravity(self) -> tuple[int, float]:
-        """Sorts the gravest first: by what is lost, then by how much."""
-        kind = _GRAVEST.index(self.metric) if self.metric in _GRAVEST else len(_GRAVEST)
-        return kind, -abs(self.new - self.old) / (abs(self.old) or 1)
-
-    def __str__(self) -> str:
-        return f"{self.metric} {_number(self.old)} -> {_number(self.new)}"
 
 
 @dataclass(frozen=True)
@@ -78,10 +51,6 @@ class Compared:
 def _limits() -> Mapping[str, Threshold]:
     """Metrics that must move by some amount to be worth a word; the rest is exact."""
     return thresholds.load().metrics
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
 
 
 def compare(old: Iterable[Result], new: Iterable[Result]) -> list[Compared]:
@@ -119,6 +88,7 @@ def _compare(old: Result, new: Result, name: str, target: str) -> Compared:
         elif metric.name in _EXPLAINING:
             evidence.append(change)
     word: Word = "same" if _codes(old) == _codes(new) else "other code"
+    verdicts += requests.changes(_launches(old), _launches(new))
     other_space = search_space.replaced(_tuned(old), _tuned(new))
     if other_space:
         muted = [one for one in verdicts if one.metric not in search_space.OF_THE_CALL]
@@ -233,7 +203,7 @@ def _launch_causes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str
         said.append(f"bound by {bounded[0]} -> {bounded[1]}")
     busy = [side["bound"].get("units_us", {}).get(bounded[1]) for side in (one, other)]
     if None not in busy and _limits()["bound_us"].passed(*busy):
-        said.append(f"{bounded[1]} busy {_number(busy[0])} -> {_number(busy[1])} us")
+        said.append(f"{bounded[1]} busy {number(busy[0])} -> {number(busy[1])} us")
     for kind in ("local", "tensor", "shared", "special"):
         loops = [sum(loop.get(kind, 0) for loop in side["hot_loops"]) for side in (one, other)]
         if loops[0] != loops[1] and kind in ("local", "tensor"):

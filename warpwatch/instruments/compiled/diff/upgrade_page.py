@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from warpwatch.instruments.compiled.measure.jobs import Result
 
-from .comparison import Change, Compared, in_words
+from .change import Change
+from .comparison import Compared, in_words
 
 # What each verdict metric is called when it got worse, gravest first.
 _LOSSES = {
@@ -17,6 +18,8 @@ _LOSSES = {
     "copied_bytes": "extra copy",
     "launches": "more launches",
     "async_copy_level": "asynchronous loads lost",
+    "global_instructions": "more requests to global memory for the same work",
+    "shared_instructions": "more requests to shared memory for the same work",
     "bound_us": "more work for the busiest unit",
     "blocks_in_flight": "fewer blocks in flight",
 }
