@@ -55,6 +55,26 @@ def through_descriptors(x, y, rows, ROWS: tl.constexpr, N: tl.constexpr):
     target.store([row, 0], source.load([row, 0]))
 
 
+@triton.jit
+def staged_kernel(x, y, K, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
+    o_m, o_k = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
+    b_y = tl.zeros((BLOCK_M, BLOCK_M), tl.float32)
+    for k in range(0, K, BLOCK_K):
+        b_x = tl.load(x + o_m[:, None] * K + (k + o_k)[None, :])
+        b_z = tl.load(x + o_m[None, :] * K + (k + o_k)[:, None])
+        b_y = tl.dot(b_x, b_z, b_y)
+    tl.store(y + o_m[:, None] * BLOCK_M + o_m[None, :], b_y)
+
+
+CONFIGURATIONS = [triton.Config({"BLOCK_M": 16, "BLOCK_K": 32}, num_warps=1, num_stages=2)]
+
+
+def staged(x: torch.Tensor, config: dict[str, int]) -> torch.Tensor:
+    y = torch.empty((config["BLOCK_M"], config["BLOCK_M"]), device=x.device)
+    staged_kernel[(1,)](x, y, x.shape[1], **config)
+    return y
+
+
 def by_inline_ptx(x: torch.Tensor) -> None:
     inline_ptx[(x.numel() // 256,)](x, BLOCK=256)
 

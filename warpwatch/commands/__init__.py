@@ -75,6 +75,11 @@ COMMANDS: Mapping[str, Command] = {
         "compare the kernels under another Triton version, one by one",
         "warpwatch upgrade 3.9.0",
     ),
+    "lint": Command(
+        "compiled.lint",
+        "name tuned configurations that fall off a cliff on another target or Triton",
+        "warpwatch lint tuned.json --target sm_90 --triton 3.6.0 3.9.0",
+    ),
     "peers": Command(
         "gpu.peers",
         "measure workloads next to every other implementation that can be imported here",

@@ -20,6 +20,7 @@ from warpwatch.instruments.compiled.record.call import record
 _NO_METHOD = {
     "__init__.py",
     "change.py",
+    "cliffs.py",
     "comparison.py",
     "errors.py",
     "slots.py",
