@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tools.docs.figures import counts, install, planted, prediction, scorecard, standing
+from tools.docs.figures import (
+    counts,
+    install,
+    museum,
+    planted,
+    prediction,
+    scorecard,
+    standing,
+)
 from tools.docs.reference import commands, feed, programs, settings
 
 FIGURES: Mapping[str, Callable[[], str]] = {
@@ -18,6 +26,9 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "install": install.sizes,
     "install-base": install.of_base,
     "install-all": install.of_all,
+    "museum": museum.summary,
+    "museum-exhibits": museum.exhibits,
+    "museum-missed": museum.missed,
     "planted-alarms": planted.alarms_on_gpu,
     "planted-found": planted.found_on_gpu,
     "planted-harmless": planted.harmless_on_gpu,
