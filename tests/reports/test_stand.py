@@ -57,7 +57,7 @@ def test_ahead_or_behind_is_said_where_the_intervals_tell(
 
 
 def test_a_bound_that_only_evidence_keeps_is_on_the_card(tmp_path: Path) -> None:
-    """Nobody compiled for asv's results, yet the bound of each commit lies beside them."""
+    """Nobody compiled for asv's results, yet evidence has the bound of each commit."""
     tree = standing_tree(tmp_path, 12.0)
     for commit, bound in enumerate((6.0, 8.0, 8.0)):
         keeping.write_compiled(

@@ -157,7 +157,7 @@ def _is_noise(comparison: Comparison) -> bool:
 
 
 def _costs(comparisons: Sequence[Comparison]) -> list[str]:
-    """What the changes cost or save in time, for each metric of time and place: predicted where it
+    """The time that the changes cost or save, for each metric of time and place: predicted where it
     was compiled, measured where a GPU ran it. Then a chart of the calls that changed."""
     places: dict[tuple[str, str], list[Comparison]] = {}
     for one in comparisons:

@@ -226,7 +226,7 @@ def _timed(table: Table) -> list[int]:
 
 def _bounds(view: View, table: Table) -> Mapping[tuple[str, str], Bounds]:
     """The compiled bound on the time, by workload and target: of the compiled series, and where
-    there are none of what evidence beside the results of this machine keeps."""
+    there are none of the evidence that is kept with the results of this machine."""
     found: dict[tuple[str, str], dict[str, float]] = {}
     for other in view.judgement.history.tables:
         if other.machine:
