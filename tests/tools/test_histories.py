@@ -1,0 +1,67 @@
+"""The benchmark of judges on public histories: its tables, its places and its counting."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools.histories.places import Place, expected, places, repository, unpacked
+from tools.histories.tables import confirmed, listed
+
+
+def test_there_are_enough_histories_and_confirmed_regressions() -> None:
+    known, labelled, where = confirmed(), listed(), places()
+    assert len(where) >= 8
+    assert len(known) >= 25 and len({one.source for one in known}) >= 10
+    assert len({one.history for one in labelled}) == 3
+    assert {one.history for one in (*known, *labelled)} <= set(where)
+    assert len({(one.history, one.name, one.guilty) for one in known}) == len(known)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('numpy,b,"[1]",{c},https://github.com/a/b/pull/1', "a list of texts"),
+        ("numpy,b,[],abc,https://github.com/a/b/pull/1", "a whole commit hash"),
+        ("numpy,b,[],{c},https://example.invalid/1", "the address of an issue"),
+    ],
+)
+def test_a_malformed_row_is_refused(tmp_path: Path, row: str, said: str) -> None:
+    path = tmp_path / "confirmed.csv"
+    path.write_text("history,benchmark,params,guilty,source\n" + row.format(c="a" * 40) + "\n")
+    with pytest.raises(ValueError, match=said):
+        confirmed(path)
+
+
+def test_a_label_against_asv_needs_a_reason(tmp_path: Path) -> None:
+    path = tmp_path / "listed.csv"
+    head = "history,benchmark,params,last_before,first_after,before,after,label,reason\n"
+    path.write_text(head + f"numpy,b,[],{'a' * 40},{'b' * 40},1,2,no,\n")
+    with pytest.raises(ValueError, match="with a reason"):
+        listed(path)
+
+
+def test_results_are_unpacked_and_nothing_else(tmp_path: Path) -> None:
+    work, bare = tmp_path / "work", tmp_path / "mirror" / "who+results"
+    for name in ("r/m/1.json", "r/benchmarks.json", "r/m/deep/2.json", "r/m/run.sh", "other.json"):
+        path = work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    (work / "r" / "m" / "link.json").symlink_to("/etc/hostname")
+    author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    for command in (
+        ("init", "-q", str(work)),
+        ("-C", str(work), "add", "-A"),
+        (*author, "-C", str(work), "commit", "-qm", "results"),
+        ("clone", "-q", "--bare", str(work), str(bare)),
+    ):
+        subprocess.run(("git", *command), check=True)
+    place = Place("who", "who/results", "HEAD", "r", "who/sources", "HEAD")
+    out = unpacked(tmp_path / "mirror", place, tmp_path / "into")
+    found = sorted(str(p.relative_to(out)) for p in out.rglob("*") if not p.is_dir())
+    assert found == ["benchmarks.json", "m/1.json"]
+    assert repository(tmp_path / "mirror", "who/results") == bare
+    (missing,) = expected(tmp_path / "mirror", place)
+    assert "https://github.com/who/sources" in missing and "who+sources" in missing

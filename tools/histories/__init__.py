@@ -1,0 +1,1 @@
+"""A benchmark of judges on other people's histories: which regressions ours names, and asv's."""
