@@ -57,6 +57,27 @@ def test_two_points_far_off_at_an_end_hide_no_step() -> None:
     assert find_steps([60.1, 59.8, *values[2:]]) == []
 
 
+def wandering(levels: list[float], points: int, seed: int) -> list[float]:
+    """Levels of as many points each, under noise of 0.1 % that remembers ten points."""
+    random, noise = np.random.default_rng(seed), [0.0]
+    for shock in random.normal(0.0, 0.0005, points * len(levels)):
+        noise.append(0.9 * noise[-1] + shock)
+    return (np.repeat(levels, points) * np.exp(noise[1:])).tolist()
+
+
+def test_a_wandering_level_hides_no_step_far_higher_than_it_wanders() -> None:
+    levels = [300.0, 380.0, 440.0, 375.0, 417.0, 470.0]
+    for seed in range(8):
+        assert found_places(wandering(levels, 10, seed)) == [10, 20, 30, 40, 50]
+
+
+def test_a_first_value_between_far_levels_belongs_to_the_nearer_one() -> None:
+    values = [*noisy(303.0, 30, seed=21, sigma=0.0004), 377.3]
+    values += noisy(381.0, 30, seed=22, sigma=0.0004)
+    (step,) = find_steps(values)
+    assert (step.index, step.interval) == (30, (30, 30))
+
+
 def apart(points: int, steps: int, gap: int, random: np.random.Generator) -> list[int]:
     """Places of ``steps`` changes at random, each level at least ``gap`` points long."""
     free = np.sort(random.integers(0, points - gap * (steps + 1) + 1, steps))

@@ -31,6 +31,8 @@ _FEW_POINTS_SIGMA = 40.0  # a step is this over (points - 4) sigma high: few poi
 _AS_GOOD = 0.02
 _FAR_SIGMA = 2.0
 _LONGEST_BURST, _BURST_SIGMA = 16, 2.5
+# A step so many times as high as the noise is none of its deviations.
+_BEYOND_SIGMA, _NEARER_NATS = 20.0, 4.0
 _ROUNDS = 30  # of pruning and moving; they settle after a few
 # Of a slide, in steps a series length.
 _SLOPES = np.array([0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5])[:, None]
@@ -63,6 +65,13 @@ class Fit:
     @cached_property
     def memory(self) -> float:
         return memory(self.residuals)
+
+    def is_beyond_noise(self, k: int) -> bool:
+        """Whether the step at edge ``k`` is far higher than the noise around the levels.
+
+        What the noise remembers are its own deviations: such a step is weighed without memory.
+        """
+        return bool(abs(self.levels[k] - self.levels[k - 1]) > _BEYOND_SIGMA * self.shape.sigma)
 
 
 @dataclass(frozen=True)
@@ -155,9 +164,12 @@ def _weak(data: Points, fit: Fit, floor: float) -> set[int]:
     inner = range(1, len(fit.edges) - 1)
     # Between levels far apart a bound takes a fraction of the time, and mostly it is enough.
     far = [abs(fit.levels[k] - fit.levels[k - 1]) > _FAR_SIGMA * fit.shape.sigma for k in inner]
-    known = sorted(
-        (_over_nothing(data, fit, k, bound), k, bound) for k, bound in zip(inner, far, strict=True)
-    )
+
+    def evidence_of(k: int, bound: bool) -> float:
+        found = _over_nothing(data, fit, k, bound)
+        return found * max(floor, fit.memory) if fit.is_beyond_noise(k) else found
+
+    known = sorted((evidence_of(k, bound), k, bound) for k, bound in zip(inner, far, strict=True))
     faint = [k for evidence, k, bound in known if not bound and evidence < _HALF * EVIDENCE_NATS]
     # No memory is below the floor: mostly it need not be known.
     least = EVIDENCE_NATS * floor
@@ -169,7 +181,7 @@ def _weak(data: Points, fit: Fit, floor: float) -> set[int]:
                 if not weak & {k - 1, k + 1}:
                     weak.add(k)
             return weak
-        known[0] = _over_nothing(data, fit, weakest, False), weakest, False
+        known[0] = evidence_of(weakest, False), weakest, False
         known.sort()
     return set()
 
@@ -238,8 +250,15 @@ def _place(data: Points, fit: Fit, k: int) -> Placed:
     start, at, end = fit.edges[k - 1 : k + 2]
     before, after = fit.levels[k - 1 : k + 1].tolist()
     x, w = data.scaled[start:end], data.weights[start:end]
-    left = _running(fit, x, w, before, at - start)
-    right = _running(fit, x[::-1], w[::-1], after, end - at)[::-1]
+    far = fit.is_beyond_noise(k)
+    remembers = 1.0 if far else fit.memory
+    left = _running(fit, x, w / remembers, before, at - start)
+    right = _running(fit, x[::-1], w[::-1] / remembers, after, end - at)[::-1]
+    if far:
+        # A value between levels far apart is an outlier of both: it belongs to the nearer one.
+        new = (x > (before + after) / 2.0) == (after > before)
+        left = left - _NEARER_NATS * np.cumsum(new * w)
+        right = right - _NEARER_NATS * np.cumsum((~new * w)[::-1])[::-1]
     log_odds = left[LEAST_POINTS - 1 : -LEAST_POINTS] + right[LEAST_POINTS : 1 - LEAST_POINTS]
     probability = np.exp(log_odds - log_odds.max())
     probability /= probability.sum()
@@ -261,7 +280,7 @@ def _running(fit: Fit, x: Floats, weights: Floats, level: float, points: int) ->
     spread = _LEVEL_SPREAD * fit.shape.sigma / np.sqrt(points)
     levels = level + spread * _LEVEL_GRID
     each = fit.shape.log_likelihood(x - levels[:, None]) * weights
-    totals = np.cumsum(each, axis=1) / fit.memory
+    totals = np.cumsum(each, axis=1)
     highest = totals.max(axis=0)
     out: Floats = highest + np.log(np.exp(totals - highest).mean(axis=0))
     return out
