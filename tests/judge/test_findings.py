@@ -11,7 +11,7 @@ import pytest
 from tests.reports import keeping
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.findings.grouping import group
-from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey, Step
+from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey, Step, Verdict
 from warpwatch.judge.model.directions import Meaning
 from warpwatch.judge.results.history import History, SeriesInfo, Table
 from warpwatch.judge.series.changes import series_changes
@@ -141,6 +141,24 @@ def test_the_range_of_a_finding_holds_the_step_of_its_costliest_series() -> None
     assert ranges_of([(4, 5, 5), (4, 4, 4)]) == [(4, 5, 2)]
     # No wider than the interval of the costliest, however wide the others are.
     assert ranges_of([(10, 12, 11), (2, 30, 20), (5, 40, 6)]) == [(10, 12, 3)]
+
+
+def test_where_the_costliest_recovered_the_range_holds_the_step_of_the_next() -> None:
+    made = history({f"latency of w{i}": noisy(None, seed=i) for i in range(2)})
+    names = [commit.hash for commit in made.commits]
+    first, second = (info.key for info in made.tables[0].series)
+
+    def change(key: SeriesKey, at: int, interval: tuple[int, int], levels: float) -> Change:
+        verdict: Verdict = "regressed" if levels > 1 else "improved"
+        step = Step(at, 100.0, 100.0 * levels, interval, 0.9)
+        return Change(key, verdict, step, names[interval[0] - 1], names[at], levels)
+
+    back = replace(change(first, 45, (45, 45), 0.7), step=Step(45, 140.0, 100.0, (45, 45), 0.9))
+    every = [change(first, 30, (30, 30), 1.4), change(second, 28, (27, 30), 1.2), back]
+    (worse,) = (one for one in group(every, made) if one.kind == "slower")
+    assert [one.series for one in worse.changes] == [second, first]
+    assert [made.positions[name] for name in worse.commits] == [28, 29, 30]
+    assert worse.changes[0].first_commit == names[28]
 
 
 def test_a_range_begins_near_the_step_with_who_touched_the_kernel(tmp_path: Path) -> None:

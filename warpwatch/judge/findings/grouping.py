@@ -143,6 +143,8 @@ def _finding(
     newest: Mapping[SeriesKey, Change],
     taken: set[str],
 ) -> Finding:
+    if kind != "flaky":
+        part = _holding_the_first(part, newest, kind)
     members = [_within(one, part) for one in part.members]
     between: Sequence[Commit] = history.commits[part.first : part.last + 1]
     # A commit that did not touch what all the changes are made from cannot be the cause.
@@ -162,7 +164,7 @@ def _finding(
         identity = _hashed(f"{kind} {name} {members[0].change.series}")
     taken.add(identity)
     blamed = causes.blame(members, bool(touching))
-    standing, recovered = _apart(members, newest) if kind != "faster" else (members, [])
+    standing, recovered = _apart(members, newest, kind)
     members = [*standing, *recovered]
     return Finding(
         identity=identity,
@@ -252,12 +254,25 @@ def _within(one: Ranged, part: Group) -> Ranged:
     return replace(one, change=change, at=held[0].position)
 
 
+def _holding_the_first(part: Group, newest: Mapping[SeriesKey, Change], kind: FindingKind) -> Group:
+    """The group with a range that holds the step of the change that is shown first.
+
+    That is the leader, around which the range was found, as long as the leader still stands.
+    """
+    first = (_apart(part.members, newest, kind)[0])[0]
+    if any(one.info.meaning.exact for one in part.members):
+        return part
+    return replace(part, first=min(part.first, first.at), last=max(part.last, first.at))
+
+
 def _apart(
-    members: list[Ranged], newest: Mapping[SeriesKey, Change]
-) -> tuple[list[Ranged], list[Ranged]]:
-    """What still stands and what has recovered; all as standing where all has recovered."""
+    members: Sequence[Ranged], newest: Mapping[SeriesKey, Change], kind: FindingKind
+) -> tuple[Sequence[Ranged], Sequence[Ranged]]:
+    """What still stands and what has recovered; all as standing where all has, or got better."""
     parts: tuple[list[Ranged], list[Ranged]] = [], []
     for one in members:
-        stands = still_stands(one.change, newest[one.change.series], one.table, one.row)
+        stands = kind == "faster" or still_stands(
+            one.change, newest[one.change.series], one.table, one.row
+        )
         parts[not stands].append(one)
     return parts if parts[0] else (members, [])
