@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.reports.trees import make_repository
 from tools.histories.places import Place, expected, places, repository, unpacked
-from tools.histories.tables import confirmed, listed
+from tools.histories.scoring import Commits, by_other, by_ours, counts, outcomes
+from tools.histories.tables import Known, confirmed, listed
+from warpwatch.judge.findings.judgement import Judgement, judge_folders
 
 
 def test_there_are_enough_histories_and_confirmed_regressions() -> None:
@@ -65,3 +70,42 @@ def test_results_are_unpacked_and_nothing_else(tmp_path: Path) -> None:
     assert repository(tmp_path / "mirror", "who/results") == bare
     (missing,) = expected(tmp_path / "mirror", place)
     assert "https://github.com/who/sources" in missing and "who+sources" in missing
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Judgement, Commits, list[str]]:
+    """A benchmark that got slower at commit 20 of 40, and one that did not."""
+    tree = make_repository(tmp_path_factory.mktemp("history"), 40)
+    random = np.random.default_rng(1)
+    for name in ("bench.time_slower", "bench.time_steady"):
+        tree.add_benchmark(name)
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit in range(40):
+        level = 1.0 if commit < 20 else 1.5
+        noise = np.exp(random.normal(0.0, 0.01, 2))
+        values = {"bench.time_slower": [level * noise[0]], "bench.time_steady": [noise[1]]}
+        tree.write_result(commit, values)
+    return judge_folders([tree.results], tree.repo), Commits(tree.repo), tree.commits
+
+
+def test_a_judge_is_right_where_its_range_holds_the_guilty_commit(
+    judged: tuple[Judgement, Commits, list[str]],
+) -> None:
+    judgement, commits, names = judged
+    slower = Known("who", "bench.time_slower", (), guilty=names[20])
+    other = replace(slower, guilty=names[30])
+    between = replace(slower, guilty="", before=names[19], after=names[20])
+    steady = Known("who", "bench.time_steady", (), guilty=names[20])
+    known = [slower, other, between, steady]
+    right = ["named", "elsewhere", "named", "missed"]
+    assert outcomes(known, by_ours(judgement), commits) == right
+    named = by_other(judgement, known, lambda values: [20] if values[-1] > 1.2 else [], commits)
+    assert outcomes(known, named, commits) == right
+
+
+def test_what_a_reader_meets_is_counted(judged: tuple[Judgement, Commits, list[str]]) -> None:
+    counted = counts(judged[0])
+    assert (counted.commits, counted.series, counted.judged) == (40, 2, 2)
+    assert (counted.findings, counted.attention, counted.twice) == (1, 1, 0)
+    assert (counted.ranges, counted.true_ranges) == (1, 1)

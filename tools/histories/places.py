@@ -27,6 +27,7 @@ class Place:
     folder: str
     sources: str
     sources_commit: str
+    branch: str = "main"
 
 
 def places() -> dict[str, Place]:
@@ -67,17 +68,21 @@ def unpacked(folder: Path, place: Place, into: Path) -> Path:
     assert git is not None, f"{place.results} is not in {folder}"
     depth = len(PurePosixPath(place.folder).parts)
     command = ("git", "-C", str(git), "archive", place.results_commit, place.folder)
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
-            for member in archive:
-                parts = PurePosixPath(member.name).parts[depth:]
-                wanted = member.isreg() and 1 <= len(parts) <= 2 and ".." not in parts
-                content = archive.extractfile(member) if wanted else None
-                if content is not None and member.name.endswith(".json"):
-                    path = out.joinpath(*parts)
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    with path.open("wb") as file:
-                        shutil.copyfileobj(content, file)
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as process,
+        tarfile.open(fileobj=process.stdout, mode="r|") as archive,
+    ):
+        for member in archive:
+            parts = PurePosixPath(member.name).parts[depth:]
+            wanted = member.isreg() and 1 <= len(parts) <= 2 and ".." not in parts
+            content = archive.extractfile(member) if wanted else None
+            if content is not None and member.name.endswith(".json"):
+                path = out.joinpath(*parts)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("wb") as file:
+                    shutil.copyfileobj(content, file)
+        assert process.stdout is not None
+        process.stdout.read()  # git pads the end, and takes a closed pipe for a failure
     if process.returncode:
         raise SystemExit(f"git archive of {place.results} failed")
     done.touch()

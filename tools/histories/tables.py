@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from warpwatch.judge.model.benchmark import unquoted
+
 HERE = Path(__file__).parent
 Label = Literal["regression", "unclear", "no"]
 _HASH = re.compile(r"[0-9a-f]{40}")
@@ -75,7 +77,8 @@ def _series(row: dict[str, str]) -> dict[str, Any]:
     params = json.loads(row["params"])
     if not isinstance(params, list) or not all(isinstance(one, str) for one in params):
         raise ValueError(f"params: expected a list of texts, got {row['params']}")
-    return {"history": row["history"], "benchmark": row["benchmark"], "params": tuple(params)}
+    plain = tuple(map(unquoted, params))  # as the judge reads them
+    return {"history": row["history"], "benchmark": row["benchmark"], "params": plain}
 
 
 def _commit(text: str) -> str:
