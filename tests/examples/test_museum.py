@@ -63,6 +63,5 @@ def test_the_page_is_of_these_exhibits() -> None:
     today |= {one.name: ("", [], "") for one in HARMLESS}
     for row in rows:
         assert (row["source"], row["expected"], row["missed"]) == today[row["name"]]
-    right = sum(row["found"] and row["cause"] and row["target"] for row in rows if row["source"])
-    assert right >= 20
-    assert [row["name"] for row in rows if not row["source"] and row["flagged"]] == []
+        right = row["found"] and row["cause"] and row["target"]
+        assert right != bool(row["missed"]), row["name"]
