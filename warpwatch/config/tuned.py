@@ -10,7 +10,7 @@
     }
 
 ``call`` takes a configuration as its argument ``parameter``, a dictionary, or without ``parameter``
-each value as an argument of its own. A file that holds configurations alone is a table too, as
+each value as an argument of its own. A file that holds only configurations is a table too, as
 ``package.module:TABLE`` is: a list or a dictionary of dictionaries, or of ``triton.Config``. Then
 the call stands on the command line.
 """

@@ -40,9 +40,9 @@ def summary() -> str:
     right = sum(map(_right, exhibits))
     flagged = sum(not _right(row) for row in edits)
     return (
-        f"The museum has {len(CASES)} exhibits, of which {len(exhibits)} have been replayed. "
-        f"The instrument names {right} of these with their cause, on their targets alone.\n"
-        f"There are {len(HARMLESS)} harmless edits, of which {len(edits)} have been replayed. "
+        f"The museum has {len(CASES)} exhibits, of which {len(exhibits)} have been replayed.\n"
+        f"The instrument names {right} of these with their cause, and on no other target.\n"
+        f"There are {len(HARMLESS)} harmless edits, of which {len(edits)} have been replayed.\n"
         f"The instrument flags {flagged} of these."
     )
 

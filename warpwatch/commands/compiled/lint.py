@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "configurations",
         metavar="CONFIGS",
         help='a JSON file with "call", "args", "parameter" and "configurations", or with '
-        "configurations alone; or package.module:TABLE with dictionaries or triton.Config",
+        "configurations only; or package.module:TABLE with dictionaries or triton.Config",
     )
     parser.add_argument(
         "--call", metavar="NAME", help="package.module:function that takes a configuration"
