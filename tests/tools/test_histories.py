@@ -62,7 +62,7 @@ def test_results_are_unpacked_and_nothing_else(tmp_path: Path) -> None:
         (*author, "-C", str(work), "commit", "-qm", "results"),
         ("clone", "-q", "--bare", str(work), str(bare)),
     ):
-        subprocess.run(("git", *command), check=True)
+        subprocess.run(("git", *command), check=True, timeout=60)
     place = Place("who", "who/results", "HEAD", "r", "who/sources", "HEAD")
     out = unpacked(tmp_path / "mirror", place, tmp_path / "into")
     found = sorted(str(p.relative_to(out)) for p in out.rglob("*") if not p.is_dir())

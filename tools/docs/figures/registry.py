@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from tools.docs.figures import (
     counts,
+    histories,
     install,
     museum,
     planted,
@@ -23,6 +24,12 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "count-targets": counts.of_targets,
     "count-workloads": counts.of_workloads,
     "gates": scorecard.gates,
+    "histories-cost": histories.cost,
+    "histories-missed": histories.missed,
+    "histories-named": histories.named,
+    "histories-reports": histories.reports,
+    "histories-sources": histories.sources,
+    "histories-tables": histories.tables,
     "install": install.sizes,
     "install-base": install.of_base,
     "install-all": install.of_all,
