@@ -71,7 +71,8 @@ def test_every_run_is_one_make_target_that_exists() -> None:
     """Those that `warpwatch init` writes need no Makefile of the project that they come to."""
     known = targets_of_make()
     assert {"test", "bench"} <= known
-    own = {"setup-tools", "test", "release-files", "release-image", "release-publish"}
+    own = {"setup-tools", "test", "test-every-pair", "test-tritons"}
+    own |= {"release-files", "release-image", "release-publish"}
     assert {step["run"] for place, step in steps() if is_own(place) and "run" in step} == {
         f"make {target}" for target in own
     }
