@@ -40,8 +40,9 @@ class Everything(AttentionWorkload):
         import kernels
 
         leaves = [inputs[name].requires_grad_(self.backward) for name in "qkv"]
-        bias = torch.empty(1, self.H, self.S, self.keys, dtype=leaves[0].dtype)
-        by_head = torch.empty(self.H, device=leaves[0].device)
+        like = {"device": leaves[0].device}
+        bias = torch.empty(1, self.H, self.S, self.keys, dtype=leaves[0].dtype, **like)
+        by_head = torch.empty(self.H, **like)
         more: dict[str, Any] = {
             "softcap": 30.0,
             "alibi_slopes": by_head,
@@ -54,7 +55,7 @@ class Everything(AttentionWorkload):
             leaves[1:] = wide[..., :-1], wide[..., 1:]
         if self.alone:
             blocks = -(-self.S // 128)
-            more["block_mask"] = torch.ones(1, 1, blocks, blocks, dtype=torch.bool)
+            more["block_mask"] = torch.ones(1, 1, blocks, blocks, dtype=torch.bool, **like)
             more["bias"] = bias
             if self.alone == "bias_fp32":
                 more["bias"] = bias.float()
@@ -76,10 +77,8 @@ class Everything(AttentionWorkload):
             causal=self.causal,
             exact_gradients=False,  # test_compiled_exact.py has their launch
             window_size=(self.window, -1),
-            bias=bias.to(leaves[0].device).requires_grad_(self.backward),
-            block_mask=torch.ones(
-                1, 1, self.S // 128, self.S // 128, dtype=torch.bool, device=leaves[0].device
-            ),
+            bias=bias.requires_grad_(self.backward),
+            block_mask=torch.ones(1, 1, self.S // 128, self.S // 128, dtype=torch.bool, **like),
             **({} if self.few else more),
         )
         return torch.autograd.grad(out, leaves, torch.empty_like(out)) if self.backward else out
