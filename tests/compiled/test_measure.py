@@ -162,7 +162,7 @@ def test_host_code_that_raises_is_one_clear_row(package: types.ModuleType) -> No
         raise TypeError("expected 4 dimensions, got 2\nand more")
 
     found = measured(package, broken)
-    assert found.status == "compile failed"
+    assert found.status == "call failed"
     assert found.detail.startswith("TypeError: expected 4 dimensions, got 2 (")
     assert found.values["compile_failures"] == 1
     assert math.isnan(found.values["launches"])

@@ -121,4 +121,4 @@ def test_the_table_of_what_was_tried_has_every_file_and_names_tests_that_exist()
 
 def test_no_block_of_a_page_is_left_out_by_accident() -> None:
     languages = {block.language for page in PAGES for block in blocks(page)}
-    assert languages <= {"bash", "console", "toml", "python", "text"}
+    assert languages <= {"bash", "console", "toml", "json", "python", "text"}

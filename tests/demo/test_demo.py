@@ -18,7 +18,6 @@ from warpwatch.config import metrics
 SHORT = (
     harmless.moved_file,
     planted.extra_copy,
-    harmless.renamed_kernel,
     planted.fused_norm,
     planted.serialised_wgmma,
     planted.causal_not_skipped,

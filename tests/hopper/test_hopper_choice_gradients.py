@@ -16,6 +16,7 @@ from tests.hopper.recorded import (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "options",
     [

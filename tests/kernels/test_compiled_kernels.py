@@ -23,7 +23,7 @@ from warpwatch.config.targets import TARGETS, Target, get
 from warpwatch.instruments.compiled.measure.workload import measure
 from warpwatch.workload.base import Inputs, Workload
 
-pytestmark = pytest.mark.sampled(of=2)
+pytestmark = pytest.mark.sampled
 
 # As warpwatch.config.metrics defines tensor_core_level: mma.sync and MFMA, wgmma, tcgen05.
 LEVEL = {"sm_80": 1, "sm_90": 2, "sm_100": 3, "gfx90a": 1, "gfx942": 1, "gfx950": 1}

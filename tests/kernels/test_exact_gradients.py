@@ -94,6 +94,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_gradients_keep_the_bar(interpreter: Worker, case: Case, dtype: str) -> None:
@@ -141,6 +142,7 @@ PACKED = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", PACKED, ids=str)
 def test_packed_sequences_keep_it_each_by_itself(

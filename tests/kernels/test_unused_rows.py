@@ -95,6 +95,7 @@ class Gradients(VarlenWorkload):
 
 
 # The wider heads once for each vendor.
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("D", "causal", "target"),
     [

@@ -87,6 +87,10 @@ def test_every_link_of_the_site_resolves(tmp_path: Path) -> None:
                     shown = (tmp_path / f"html/s/{series}.html").read_text()
                     assert not section or f'id="{section}"' in shown, (page, target)
                 continue
+            if led_to.name == "compare.html" and ".." in anchor:
+                # Two commits, as the script reads them.
+                assert re.fullmatch(r"[0-9a-f]{12}\.\.[0-9a-f]{12}", anchor), (page, target)
+                continue
             assert not anchor or f'id="{anchor}"' in led_to.read_text(), (page, target)
 
 

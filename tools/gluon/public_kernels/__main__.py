@@ -150,7 +150,9 @@ def _imported(path: Path, card: Any) -> Any:
 
     folder = str(path.resolve().parent)
     for name, module in list(sys.modules.items()):
-        if str(Path(getattr(module, "__file__", None) or "/").parent) == folder:
+        # Not what others imported from there as part of a package.
+        place = Path(getattr(module, "__file__", None) or "/").parent
+        if "." not in name and str(place) == folder:
             del sys.modules[name]
     sys.path.insert(0, folder)
     try:

@@ -124,19 +124,24 @@ def still_stands(change: Change, last: Change, table: Table, row: int) -> bool:
 def ends(table: Table, row: int, change: Change) -> tuple[str, str]:
     """The commits that stand for before and after: the last at the old level, the first at the new.
 
-    A noisy step is known to a few commits only, and the first of them may still be at the old level
-    or a spike: what is shown as after must be what the verdict speaks of.
+    A noisy step is known to a few commits only, and those next to it may be at the other level or
+    spikes: what is shown must be what the verdict speaks of.
     """
     step = change.step
     if table.series[row].meaning.exact or np.isnan(step.after - step.before):
         return change.last_good, change.first_commit
     present = table.present(row)
-    middle = (step.before + step.after) / 2
-    for column in present[step.index : step.interval[1] + 3].tolist():
-        value = float(table.values[row, column])
-        if np.isfinite(value) and (value > middle) == (step.after > step.before):
-            return change.last_good, table.commits[column].hash
-    return change.last_good, change.first_commit
+    half = abs(step.after - step.before) / 2
+    first, last = max(step.interval[0] - 3, 0), step.interval[1] + 3
+    before, after = present[first : step.index][::-1], present[step.index : last]
+    found = []
+    for columns, level, likely in (
+        (before, step.before, change.last_good),
+        (after, step.after, change.first_commit),
+    ):
+        near = np.abs(table.values[row, columns] - level) < half
+        found.append(table.commits[int(columns[near.argmax()])].hash if near.any() else likely)
+    return found[0], found[1]
 
 
 def at_its_level(step: Step, values: Floats) -> Step:

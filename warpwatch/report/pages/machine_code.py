@@ -147,12 +147,13 @@ def side_by_side(
                     warm += is_hot * (left + right)
         drawn.append(rows)
         heat.append(warm)
-    room, chosen = most, set()
+    room, chosen = most, {}
     for number in sorted(range(len(drawn)), key=lambda one: (not heat[one], one)):
-        if room > 0:
-            chosen.add(number)
-            room -= len(drawn[number])
-    rows = [one for number in sorted(chosen) for one in drawn[number]][:most]
+        # Fewer rows than a place and its surroundings say nothing.
+        if not chosen or room > 2 * _AROUND + 1:
+            chosen[number] = drawn[number][:room]
+            room -= len(chosen[number])
+    rows = [one for number in sorted(chosen) for one in chosen[number]]
     shown = sum(bool(one.before) + bool(one.after) for one in rows if one.what in _MOVED)
     return tuple(rows), total, sum(heat), total - shown
 
