@@ -147,7 +147,8 @@ def side_by_side(
                     warm += is_hot * (left + right)
         drawn.append(rows)
         heat.append(warm)
-    room, chosen = most, {}
+    room = most
+    chosen: dict[int, list[Side]] = {}
     for number in sorted(range(len(drawn)), key=lambda one: (not heat[one], one)):
         # Fewer rows than a place and its surroundings say nothing.
         if not chosen or room > 2 * _AROUND + 1:
