@@ -25,6 +25,7 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
+from tools.gluon.places import MARK
 from tools.gluon.taken_away import Change, Mutant, functions, mutants_of, name_of, unawaited
 
 OF_GRADIENTS = r"kernels\.attention\.hopper\.(backward|packed).*"
@@ -151,7 +152,7 @@ def reach(every: list[Call], among: list[FunctionType]) -> str:
         now.add((name, number))
         return value
 
-    interpreter.beside["_mark"] = mark
+    interpreter.beside[MARK] = mark
     for plain in among:
         marked = interpreter.compiled(plain, Change(name_of(plain), None).visit)
         interpreter.changed[plain] = marked

@@ -14,6 +14,8 @@ from typing import Any
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
+from tools.gluon.places import Places
+
 TAKEN_AWAY = (
     "mbarrier.wait",
     "mbarrier.arrive",
@@ -29,28 +31,8 @@ METHODS = ("wait", "release")
 OF_GLUON = re.compile(r"kernels\.(device\.hopper_rings|\w+\.hopper\..+)")
 
 
-class Change(ast.NodeTransformer):
-    """Changes the ``number``-th place that can be changed, or marks them all; counts them."""
-
-    def __init__(self, name: str, number: int | None) -> None:
-        self.name, self.number, self.seen = name, number, 0
-        self.what, self.line = "", 0
-
-    def _is_it(self, node: ast.AST, what: str) -> bool:
-        self.seen += 1
-        if self.seen - 1 != self.number:
-            return False
-        self.what, self.line = what, getattr(node, "lineno", 0)
-        return True
-
-    def _mark(self, value: ast.expr) -> ast.expr:
-        """``value``, and the place last seen is noted."""
-        if self.number is not None:
-            return value
-        call = ast.parse(f"_mark({self.name!r}, {self.seen - 1})", mode="eval").body
-        assert isinstance(call, ast.Call)
-        call.args.append(value)
-        return call
+class Change(Places, ast.NodeTransformer):
+    """Takes something away of Hopper's kernels."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         call = node.value
@@ -58,17 +40,17 @@ class Change(ast.NodeTransformer):
             name = ast.unparse(call.func)
             method = isinstance(call.func, ast.Attribute) and call.func.attr in METHODS
             if name in TAKEN_AWAY or method:
-                if self._is_it(node, f"no {ast.unparse(node)}"):
+                if self.is_it(node, f"no {ast.unparse(node)}"):
                     return ast.copy_location(ast.Pass(), node)
-                node.value = self._mark(call)
+                node.value = self.marked(call)
         self.generic_visit(node)
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         if ast.unparse(node.value) == f"{ast.unparse(node.targets[0])}.next()":
-            if self._is_it(node, f"no {ast.unparse(node)}"):
+            if self.is_it(node, f"no {ast.unparse(node)}"):
                 return ast.copy_location(ast.Pass(), node)
-            node.value = self._mark(node.value)
+            node.value = self.marked(node.value)
         self.generic_visit(node)
         return node
 
@@ -76,35 +58,35 @@ class Change(ast.NodeTransformer):
         self.generic_visit(node)
         name = ast.unparse(node.func)
         if name.endswith(".acquire"):
-            if self._is_it(node, f"no wait in {ast.unparse(node)}"):
+            if self.is_it(node, f"no wait in {ast.unparse(node)}"):
                 ring = node.func.value  # type: ignore[attr-defined]
                 node.func = ast.Name("_unawaited", ast.Load())
                 node.args.insert(0, ring)
             else:
-                node.args[0] = self._mark(node.args[0])
+                node.args[0] = self.marked(node.args[0])
         if name == "warpgroup_mma_wait":
             count = node.args[0]
             more: ast.expr = ast.BinOp(count, ast.Add(), ast.Constant(1))
             if isinstance(count, ast.Constant) and isinstance(count.value, int):
                 more = ast.Constant(count.value + 1)
-            if self._is_it(node, f"{ast.unparse(node)} of {ast.unparse(more)}"):
+            if self.is_it(node, f"{ast.unparse(node)} of {ast.unparse(more)}"):
                 node.args[0] = more
             else:
-                node.args[0] = self._mark(count)
+                node.args[0] = self.marked(count)
         if name in TAKEN_AWAY:
             for one in node.keywords:
-                if one.arg == "pred" and self._is_it(node, f"{ast.unparse(node)} in any case"):
+                if one.arg == "pred" and self.is_it(node, f"{ast.unparse(node)} in any case"):
                     node.keywords.remove(one)
                 elif one.arg == "pred":
-                    one.value = self._mark(one.value)
+                    one.value = self.marked(one.value)
         if name == "Cursor" and len(node.args) == 3:
             phase = ast.unparse(node.args[1])
             if phase in ("gl.to_tensor(0)", "gl.to_tensor(1)"):
                 other = f"gl.to_tensor({1 - int(phase[-2])})"
-                if self._is_it(node, f"{ast.unparse(node)} in phase {1 - int(phase[-2])}"):
+                if self.is_it(node, f"{ast.unparse(node)} in phase {1 - int(phase[-2])}"):
                     node.args[1] = ast.parse(other, mode="eval").body
                 else:
-                    node.args[1] = self._mark(node.args[1])
+                    node.args[1] = self.marked(node.args[1])
         return node
 
 

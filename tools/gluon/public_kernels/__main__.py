@@ -1,6 +1,6 @@
 """Runs public Gluon kernels in the simulator, as they are and with faults planted in them.
 
-    python -m tools.gluon.public_kernels FOLDER [--only TEXT ...] [--orders N]
+    python -m tools.gluon.public_kernels FOLDER [--only TEXT ...] [--orders N] [--json FILE]
 
 FOLDER holds your copies of Triton's Gluon tutorials, examples and tests, in any folders. They are
 not part of this repository. Each kernel runs in N orders on the targets it is for, and must give
@@ -13,7 +13,8 @@ Prints a table and every fault that was not found. 1 if there is one, or a repor
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.metadata
+import json
 import os
 import sys
 import time
@@ -25,6 +26,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from tools.gluon.places import MARK
 from tools.gluon.public_kernels import cases, planting
 from tools.gluon.public_kernels.cases import Case
 
@@ -128,7 +130,7 @@ def _reached(run: Callable[[], None], ran: list[FunctionType], once: Any) -> set
         found.add((name, number))
         return value
 
-    interpreter.beside["_reached"] = mark
+    interpreter.beside[MARK] = mark
     for plain in ran:
         if next(planting.planted_in(plain), None) is not None:
             interpreter.changed[plain] = planting.watched(plain)
@@ -186,17 +188,35 @@ def table(rows: list[Row]) -> str:
         for one in rows
     ]
     widths = [max(len(line[i]) for line in [head, *lines]) for i in range(len(head))]
-    told = [_line(one, widths) for one in (head, *lines)]
-    files = {one.case.file for one in rows}
-    functions = {one.case.name for one in rows}
-    planted = sum(sum(one.planted.values()) for one in rows)
-    found = sum(sum(one.found.values()) for one in rows)
-    explained = sum(len(one.explained) for one in rows)
-    false = sum(len(one.reports) for one in rows)
-    told.append(f"{len(functions)} kernels of {len(files)} files, {false} false reports")
-    told.append(f"{planted} faults planted: {found} found, {explained} explained, "
-                f"{planted - found - explained} not found")  # fmt: skip
-    return "\n".join(told)
+    sums = summed(rows)
+    return "\n".join(
+        (
+            *(_line(one, widths) for one in (head, *lines)),
+            "{kernels} kernels of {files} files, {false_reports} false reports".format(**sums),
+            "{planted} faults planted: {found} found, {explained} explained, "
+            "{missed} not found".format(**sums),
+        )
+    )
+
+
+def summed(rows: list[Row]) -> dict[str, int]:
+    """Count what came of all cases.
+
+    Args:
+        rows: The cases.
+
+    Returns:
+        The counts, by name.
+    """
+    return {
+        "kernels": len({one.case.name for one in rows}),
+        "files": len({one.case.file for one in rows}),
+        "false_reports": sum(len(one.reports) for one in rows),
+        "planted": sum(one.planted.total() for one in rows),
+        "found": sum(one.found.total() for one in rows),
+        "explained": sum(len(one.explained) for one in rows),
+        "missed": sum(len(one.missed) for one in rows),
+    }
 
 
 def parser_of_arguments() -> argparse.ArgumentParser:
@@ -205,6 +225,7 @@ def parser_of_arguments() -> argparse.ArgumentParser:
     parser.add_argument("folder", type=Path, help="your copies of Triton's Gluon files")
     parser.add_argument("--only", nargs="+", default=[], help="cases whose names have this text")
     parser.add_argument("--orders", type=int, default=3, help="of the kernels as they are")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts to FILE")
     return parser
 
 
@@ -234,6 +255,9 @@ def main(arguments: list[str]) -> int:
         print(f"no file of the cases is in {given.folder}: expected {', '.join(sorted(lacking))}")
         return 2
     print(table(rows))
+    if given.json:
+        counts = {"triton": importlib.metadata.version("triton"), **summed(rows)}
+        given.json.write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
     for missed in (one for row in rows for one in row.missed):
         print(f"not found: {missed}")
     for reason in (one for row in rows for one in row.explained):

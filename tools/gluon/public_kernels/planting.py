@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
+from tools.gluon.places import Places
+
 WAIT, FENCE, SIGNAL, PHASE = "no wait", "no fence", "no signal", "wrong phase"
 KINDS = (WAIT, FENCE, SIGNAL, PHASE)
 TAKEN_AWAY = {
@@ -34,27 +36,10 @@ def _kind(call: ast.Call) -> str:
     return TAKEN_AWAY.get(word) or TAKEN_AWAY.get(word.rpartition(".")[2], "")
 
 
-class Plant(ast.NodeTransformer):
-    """Plants the fault at the ``number``-th place, or has all places say that they are reached."""
+class Plant(Places, ast.NodeTransformer):
+    """Plants the fault at a place."""
 
-    def __init__(self, name: str, number: int | None) -> None:
-        self.name, self.number, self.seen = name, number, 0
-        self.kind, self.what, self.line = "", "", 0
-
-    def _is_it(self, node: ast.AST, kind: str, what: str) -> bool:
-        self.seen += 1
-        if self.seen - 1 != self.number:
-            return False
-        self.kind, self.what, self.line = kind, what, getattr(node, "lineno", 0)
-        return True
-
-    def _marked(self, value: ast.expr) -> ast.expr:
-        if self.number is not None:
-            return value
-        call = ast.parse(f"_reached({self.name!r}, {self.seen - 1})", mode="eval").body
-        assert isinstance(call, ast.Call)
-        call.args.append(value)
-        return call
+    kind = ""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         """A statement that is a call."""
@@ -63,39 +48,42 @@ class Plant(ast.NodeTransformer):
             text = ast.unparse(call)
             if self._is_it(node, kind, f"no {text}"):
                 return ast.copy_location(ast.Pass(), node)
-            whole = self._marked(call)
+            whole = self.marked(call)
             if _word(call) == "mbarrier.wait":
-                self._other_phase(call, text)
+                said = f"{text} in the other phase"
+                self._argument(call, ("phase", 1), (ast.BitXor(), PHASE, said))
             node.value = whole
             return node
         self.generic_visit(node)
         return node
 
-    def _other_phase(self, call: ast.Call, text: str) -> None:
-        phase = next((one for one in call.keywords if one.arg == "phase"), None)
-        given = phase.value if phase is not None else call.args[1]
-        other: ast.expr = ast.BinOp(given, ast.BitXor(), ast.Constant(1))
-        if not self._is_it(call, PHASE, f"{text} in the other phase"):
-            other = self._marked(given)
-        if phase is not None:
-            phase.value = other
-        else:
-            call.args[1] = other
-
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """A wait for products, whose values are used."""
         self.generic_visit(node)
         if _word(node).endswith("warpgroup_mma_wait"):
-            count = next((one for one in node.keywords if one.arg == "num_outstanding"), None)
-            given = count.value if count is not None else node.args[0]
-            more: ast.expr = ast.BinOp(given, ast.Add(), ast.Constant(1))
-            if not self._is_it(node, WAIT, f"{ast.unparse(node)} for one fewer"):
-                more = self._marked(given)
-            if count is not None:
-                count.value = more
-            else:
-                node.args[0] = more
+            said = f"{ast.unparse(node)} for one fewer"
+            self._argument(node, ("num_outstanding", 0), (ast.Add(), WAIT, said))
         return node
+
+    def _argument(
+        self, call: ast.Call, which: tuple[str, int], fault: tuple[ast.operator, str, str]
+    ) -> None:
+        """A fault in an argument, given by its name or by its place: it and 1 under an operator."""
+        (name, place), (operator, kind, said) = which, fault
+        named = next((one for one in call.keywords if one.arg == name), None)
+        given = named.value if named is not None else call.args[place]
+        changed: ast.expr = ast.BinOp(given, operator, ast.Constant(1))
+        if not self._is_it(call, kind, said):
+            changed = self.marked(given)
+        if named is not None:
+            named.value = changed
+        else:
+            call.args[place] = changed
+
+    def _is_it(self, node: ast.AST, kind: str, what: str) -> bool:
+        is_it = self.is_it(node, what)
+        self.kind = kind if is_it else self.kind
+        return is_it
 
 
 @dataclass(frozen=True)
@@ -146,7 +134,7 @@ def watched(plain: FunctionType) -> CodeType:
         plain: The function.
 
     Returns:
-        Code that calls ``_reached``.
+        Code that marks each place.
     """
     from warpwatch.simulator.session import interpreter
 
