@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,18 @@ def _operand(x: Any, product: Product) -> np.ndarray:
     return np.asarray(values, np.float32)
 
 
+def must_be_alike(a: Any, b: Any) -> None:
+    """Operands of a product have one type."""
+    if a.dtype != b.dtype:
+        raise MisuseError(f"expected operands of one type, got {a.dtype} and {b.dtype}")
+
+
+def must_fit(a: Sequence[int], b: Sequence[int], acc: Sequence[int]) -> None:
+    """The shapes of a product are (m, k), (k, n) and (m, n)."""
+    if a[-1] != b[0] or tuple(acc) != (a[0], b[1]):
+        raise MisuseError(f"shapes do not fit: {list(a)} @ {list(b)} + {list(acc)}")
+
+
 def warpgroup_mma(
     a: Any,
     b: Any,
@@ -91,10 +104,8 @@ def warpgroup_mma(
     max_num_imprecise_acc: None = None,
     is_async: bool = False,
 ) -> Any:
-    if a.dtype != b.dtype:
-        raise MisuseError(f"expected operands of one type, got {a.dtype} and {b.dtype}")
-    if a.shape[1] != b.shape[0] or tuple(acc.shape) != (a.shape[0], b.shape[1]):
-        raise MisuseError(f"shapes do not fit: {a.shape} @ {b.shape} + {acc.shape}")
+    must_be_alike(a, b)
+    must_fit(a.shape, b.shape, acc.shape)
     product, *product.twins = (Product(one) for one in program().now.ctas)
     left, right = _operand(a, product), _operand(b, product)
     with np.errstate(all="ignore"):

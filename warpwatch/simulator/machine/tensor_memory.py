@@ -243,6 +243,14 @@ def _product(left: np.ndarray, right: np.ndarray, operands: Any, acc: Any, use_a
         log.multiplies(program().now, acc)
 
 
+def _end(a: Any, b: Any, multicast: bool, mbarriers: Any, mbarrier_preds: Any) -> None:
+    """Signal the barriers that a product names, and let others go on."""
+    if mbarriers:
+        descs = [one for one in (a, b) if isinstance(one, Shared)] if multicast else ()
+        _arrive(mbarriers, mbarrier_preds, descs)
+    program().let_others()
+
+
 def multiply(
     a: Any,
     b: Any,
@@ -256,18 +264,11 @@ def multiply(
 ) -> None:
     """acc = a @ b, or more of it; done when a barrier says so that is arrived at later."""
     if bool(pred):
-        if a.dtype != b.dtype:
-            raise MisuseError(f"expected operands of one type, got {a.dtype} and {b.dtype}")
-        if a.shape[-1] != b.shape[0] or tuple(acc.shape) != (a.shape[0], b.shape[1]):
-            raise MisuseError(
-                f"shapes do not fit: {list(a.shape)} @ {list(b.shape)} + {list(acc.shape)}"
-            )
+        engines.must_be_alike(a, b)
+        engines.must_fit(a.shape, b.shape, acc.shape)
         left, right = (np.asarray(_values(one), np.float32) for one in (a, b))
         _product(left, right, (a, b), acc, use_acc)
-    if mbarriers:
-        descs = [one for one in (a, b) if isinstance(one, Shared)] if multicast else ()
-        _arrive(mbarriers, mbarrier_preds, descs)
-    program().let_others()
+    _end(a, b, multicast, mbarriers, mbarrier_preds)
 
 
 def _scaled(operand: Any, scales: TensorMemory, kind: Any, axis: int) -> np.ndarray:
@@ -298,15 +299,9 @@ def multiply_scaled(
             if not isinstance(one, TensorMemory):
                 raise MisuseError(f"expected {name} in tensor memory, got {type(one).__name__}")
         left, right = _scaled(a, a_scale, a_type, 1), _scaled(b, b_scale, b_type, 0)
-        if left.shape[1] != right.shape[0] or tuple(acc.shape) != (left.shape[0], right.shape[1]):
-            raise MisuseError(
-                f"shapes do not fit: {list(left.shape)} @ {list(right.shape)} + {list(acc.shape)}"
-            )
+        engines.must_fit(left.shape, right.shape, acc.shape)
         _product(left, right, (a, b, a_scale, b_scale), acc, use_acc)
-    if mbarriers:
-        descs = [one for one in (a, b) if isinstance(one, Shared)] if multicast else ()
-        _arrive(mbarriers, mbarrier_preds, descs)
-    program().let_others()
+    _end(a, b, multicast, mbarriers, mbarrier_preds)
 
 
 def copy(src: Shared, dst: TensorMemory) -> None:
