@@ -148,7 +148,7 @@ def differentiable_once(operator: Any, name: str) -> Callable[..., Any]:
     def backward(ctx: Any, *grads: Any) -> Any:
         raise NotImplementedError(
             f"{name}: expected to be differentiated once, its gradients have none of their own; "
-            "drop create_graph=True, or take torch's attention where second gradients are asked for"
+            "drop create_graph=True, or take torch's attention where second gradients are requested"
         )
 
     return differentiable(operator, backward, remember)

@@ -113,7 +113,7 @@ MISTAKES: dict[str, Mistake] = {
     "matmul-out-gradient": (
         lambda: kernels.matmul(A, B, out=A.new_empty(4, 8, requires_grad=True)),
         NotImplementedError,
-        r"^out: expected None where a gradient is asked for",
+        r"^out: expected None where a gradient is requested",
     ),
     "matmul-residual": (
         lambda: kernels.matmul(A, B, residual=B),

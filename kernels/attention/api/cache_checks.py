@@ -160,7 +160,7 @@ def check_new(
     """Beside q, which is of ``dtype`` or will be."""
     if (k is None) != (v is None):
         raise ValueError(
-            f"{'k' if k is None else 'v'}: expected both k and v or neither, got None beside the "
+            f"{'k' if k is None else 'v'}: expected both k and v or neither, got None with the "
             "other"
         )
     if k is None:
@@ -226,7 +226,7 @@ def check_scales(k_cache: torch.Tensor, batch: int, **scales: Any) -> None:
     for name, value in scales.items():
         if value is None:
             continue
-        # Filled in where it is asked for: in a text dynamo makes a constant of a symbol.
+        # Filled in where it is needed: in a text dynamo makes a constant of a symbol.
         expected = "a float32 tensor of shape (), ({0},) or ({1}, {0}), one value a key head"
         if not isinstance(value, torch.Tensor):
             raise TypeError(
@@ -251,7 +251,7 @@ def refuse_gradients(**values: torch.Tensor | None) -> None:
     for name, value in values.items():
         if value is not None and torch.is_grad_enabled() and value.requires_grad:
             raise NotImplementedError(
-                f"{name}: expected no gradient to be asked for, got requires_grad; decode under "
+                f"{name}: expected no gradient to be requested, got requires_grad; decode under "
                 "torch.no_grad(), or call flash_attention, which is differentiable"
             )
 

@@ -95,12 +95,12 @@ def matmul(
         pairs = zip(names, given, strict=True)
         name = next(name for name, one in pairs if one is not None and one.requires_grad)
         raise NotImplementedError(
-            f"{name}: expected no gradient to be asked for, fp8 products have none, got a tensor "
+            f"{name}: expected no gradient to be requested, fp8 products have none, got a tensor "
             f"that requires it; pass {name}.detach(), or call under torch.no_grad()"
         )
     if differentiable and out is not None:
         raise NotImplementedError(
-            "out: expected None where a gradient is asked for, got a tensor; drop it, or call "
+            "out: expected None where a gradient is requested, got a tensor; drop it, or call "
             "under torch.no_grad()"
         )
     allow_tf32 = checks.flag("allow_tf32", allow_tf32)
