@@ -11,6 +11,7 @@ from tools.docs.figures import (
     museum,
     planted,
     prediction,
+    public_kernels,
     scorecard,
     standing,
 )
@@ -45,6 +46,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "planted-on-gpu": planted.defects_on_gpu,
     "prediction": prediction.summary,
     "prediction-groups": prediction.by_group,
+    "public-kernels": public_kernels.summary,
     "reference-acceptance": settings.acceptance_keys,
     "reference-command-options": commands.every_command,
     "reference-commands": commands.summary,
