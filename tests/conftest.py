@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
@@ -47,6 +48,21 @@ LONGEST = (
     "test_lint",
     "test_upgrade",
 )
+
+
+_SERVER: contextlib.ExitStack = contextlib.ExitStack()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """One process that has imported the compilers serves all tests, as it serves a history."""
+    if not hasattr(session.config, "workerinput"):  # the processes of one run share it
+        from warpwatch.instruments.compiled.measure import compile_server
+
+        _SERVER.enter_context(compile_server.serving())
+
+
+def pytest_sessionfinish() -> None:
+    _SERVER.close()
 
 
 def _gpu_missing() -> str | None:

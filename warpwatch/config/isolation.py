@@ -229,11 +229,20 @@ def subprocess_environment(base: Mapping[str, str] | None = None) -> dict[str, s
     return environment
 
 
+def path_of_the_harness() -> str:
+    """What a ``PYTHONPATH`` needs so that a process finds the harness; empty where it is installed.
+
+    Returns:
+        A folder, or an empty text.
+    """
+    return "" if _is_installed() else str(_HERE.parent)
+
+
 def _working_tree() -> list[str]:
     """The package of the working tree and the harness, for Python's path. Without a configuration
     any package of the working folder can be imported."""
     if not project.configuration_file().is_file():
-        return [str(Path.cwd()), *([] if _is_installed() else [str(_HERE.parent)])]
+        return [str(Path.cwd()), *filter(None, [path_of_the_harness()])]
     harness = link_harness(project.folder() / ".asv" / "harness")
     return [str(load().source_root), str(harness)]
 

@@ -22,6 +22,8 @@ from .calls import Call, calls_of
 CACHE_VARIABLE = "WARPWATCH_COMPILER_CACHE"
 # A folder whose locks count the compilers that runs at one time may have between them.
 SLOTS_VARIABLE = "WARPWATCH_COMPILER_SLOTS"
+# The socket of a process that has imported torch and Triton, for a run that compiles often.
+COMPILE_SERVER_VARIABLE = "WARPWATCH_COMPILE_SERVER"
 # Names the exported package in a measuring process.
 SITE_VARIABLE = "WARPWATCH_SITE"
 

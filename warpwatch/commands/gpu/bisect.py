@@ -20,6 +20,7 @@ from warpwatch.config import targets
 from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.config.package import load as load_package
 from warpwatch.instruments import presence
+from warpwatch.instruments.compiled.measure import compile_server
 from warpwatch.judge.findings.judgement import Judgement, judge_folders
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.model.core import Verdict
@@ -85,7 +86,7 @@ def main(args: argparse.Namespace) -> int:
     commits = between(wanted.good, wanted.bad)
     _tell(f"{len(commits)} commits after {wanted.good[:10]} up to {wanted.bad[:10]}, judged on "
           + ", ".join(wanted.names))  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="warpwatch-") as folder:
+    with compile_server.serving(), tempfile.TemporaryDirectory(prefix="warpwatch-") as folder:
         # Most kernels are the same at most commits: what is compiled is kept.
         os.environ.setdefault(CACHE_VARIABLE, str(Path(folder) / "kernels"))
         good = versions.prepare(wanted.good, Path(folder) / "good")

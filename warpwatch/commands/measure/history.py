@@ -22,6 +22,7 @@ from warpwatch.config import isolation
 from warpwatch.config.package import CACHE_VARIABLE, SLOTS_VARIABLE, load
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments import presence
+from warpwatch.instruments.compiled.measure import compile_server
 from warpwatch.instruments.gpu.card import carve_outs, clocks
 from warpwatch.judge.evidence import compiled as kept_evidence
 from warpwatch.judge.evidence import measured as measured_evidence
@@ -147,7 +148,7 @@ def main(args: argparse.Namespace) -> int:
         flush=True,
     )
     begin = time.time_ns()
-    with tempfile.TemporaryDirectory(prefix="compiled-") as kept:
+    with compile_server.serving(), tempfile.TemporaryDirectory(prefix="compiled-") as kept:
         # Most kernels do not change from one commit to the next: what is compiled is kept.
         os.environ.setdefault(CACHE_VARIABLE, kept)
         slots = Path(kept) / "slots"

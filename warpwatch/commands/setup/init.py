@@ -7,6 +7,7 @@ where Triton is installed: what cannot be recorded is written as a comment with 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 import time
@@ -118,14 +119,28 @@ def _chosen(root: Path, named: str | None) -> Found:
 def _tried(calls: Sequence[Launcher]) -> tuple[list[Launcher], dict[str, str]]:
     """The calls with arguments that can be recorded, and why others cannot, by name; nothing is
     tried without Triton. Where shapes do not fit, others are tried while there is time."""
-    try:
-        import triton  # noqa: F401  # only whether it is there
-    except ImportError:
+    if importlib.util.find_spec("triton") is None:
         print("Triton is not installed here: the calls were not tried", file=sys.stderr)
         return list(calls), {}
+    from warpwatch.instruments.compiled.measure import compile_server
+
+    print(f"trying {_calls(len(calls))} without a GPU ...", file=sys.stderr, flush=True)
+    with compile_server.serving():
+        good, problems = _trials(calls, time.monotonic() + TRIAL_SECONDS)
+    for one in calls:
+        if one.name not in good:
+            problems.setdefault(one.name, f"not tried within {TRIAL_SECONDS:.0f} s")
+    kept = [good.get(one.name, one) for one in calls]
+    return kept, {name: text for name, text in problems.items() if name not in good}
+
+
+def _trials(
+    calls: Sequence[Launcher], deadline: float
+) -> tuple[dict[str, Launcher], dict[str, str]]:
+    """By name, the calls with the first arguments that could be recorded, and the first reason why
+    arguments could not."""
     from warpwatch.instruments.compiled.measure import jobs
 
-    deadline = time.monotonic() + TRIAL_SECONDS
     # What is tried lies in the user's folder, which gets the configuration and nothing else.
     environment = {**isolation.subprocess_environment(), "PYTHONDONTWRITEBYTECODE": "1"}
     good: dict[str, Launcher] = {}
@@ -133,7 +148,6 @@ def _tried(calls: Sequence[Launcher]) -> tuple[list[Launcher], dict[str, str]]:
     waiting = {
         one.name: (one, *(replace(one, args=args) for args in one.variants)) for one in calls
     }
-    print(f"trying {_calls(len(calls))} without a GPU ...", file=sys.stderr, flush=True)
     while waiting:
         asked = {
             jobs.Job(one.call, "sm_90", one.args, one.backward): one for one, *_ in waiting.values()
@@ -153,8 +167,4 @@ def _tried(calls: Sequence[Launcher]) -> tuple[list[Launcher], dict[str, str]]:
             for name, left in waiting.items()
             if name not in good and len(left) > 1 and time.monotonic() < deadline
         }
-    for one in calls:
-        if one.name not in good:
-            problems.setdefault(one.name, f"not tried within {TRIAL_SECONDS:.0f} s")
-    kept = [good.get(one.name, one) for one in calls]
-    return kept, {name: text for name, text in problems.items() if name not in good}
+    return good, problems

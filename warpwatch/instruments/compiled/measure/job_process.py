@@ -5,7 +5,8 @@ with all of them at no cost, and with no trace of another target. A child that d
 too long costs the job it was at; a new one goes on with the rest of its batch.
 
 No process outlives the one that started it: a compiler may run for ever. Whoever wants the results
-is watched while compilers run, and a child ends with this process.
+is watched while compilers run, and a child ends with this process. Where a command compiles often,
+a fork of :mod:`.compile_server` does this work, and no process is started for it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 from warpwatch.config import isolation, tritons
 
@@ -33,7 +34,7 @@ from . import slots
 from .jobs import Job
 from .workload import Measurement, Status, measure, measure_call
 
-_MANY = 60  # jobs: the fixed set, not a call on each target
+_MANY = 24  # jobs: a set of workloads, not a few calls on each target
 _DIES_WITH_PARENT = 1  # of Linux' prctl(2)
 _LOOKS_SECONDS = 1.0  # between looks for the parent, where its end cannot be waited for
 _FAILED = 70  # how a child ends for an error of Python's: a compiler ends its process with 1
@@ -70,14 +71,29 @@ def main() -> int:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     request = json.load(sys.stdin)
+    with _watched(int(request["parent"])) as ended:
+        return answer(request, answers, ended)
+
+
+def answer(request: Mapping[str, Any], answers: IO[str], ended: int | None) -> int:
+    """Measure what is requested.
+
+    Args:
+        request: The jobs by batch, and how many may be measured at one time, for how long each.
+        answers: Takes a line for each job.
+        ended: An open file that can be read once nobody wants the answers; ``None`` where the
+            system has none, and this process' parent is who wants them.
+
+    Returns:
+        The exit code.
+    """
     batches = deque([Job(**job) for job in batch] for batch in request["batches"])
-    _import_tools(many=sum(map(len, batches)) > _MANY)
+    import_tools(many=sum(map(len, batches)) > _MANY)
     running: dict[int, _Child] = {}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        with _watched(int(request["parent"])) as ended:
-            many, seconds = int(request["processes"]), float(request["job_seconds"])
-            _serve(batches, running, answers, (many, seconds), ended)
+        many, seconds = int(request["processes"]), float(request["job_seconds"])
+        _serve(batches, running, answers, (many, seconds), ended)
     finally:
         for child in running.values():
             _kill(child)
@@ -97,7 +113,9 @@ def _watched(parent: int) -> Iterator[int | None]:
             os.close(file)
 
 
-def _import_tools(*, many: bool) -> None:
+def import_tools(*, many: bool) -> None:
+    """Import all that a fork needs and that is not measured, ``many`` of them what only pays off
+    where many forks follow."""
     import torch
     import triton
 
@@ -181,7 +199,7 @@ def _start(batch: Sequence[Job], deadline: float, slot: slots.Slot) -> _Child:
     if process == 0:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()  # so that the compilers it starts end with it
-        _end_with(starter)
+        end_with(starter)
         os.close(reading)
         os.dup2(words.fileno(), 2)
         _work(batch, writing)
@@ -189,7 +207,7 @@ def _start(batch: Sequence[Job], deadline: float, slot: slots.Slot) -> _Child:
     return _Child(batch, process, reading, words, deadline, slot)
 
 
-def _end_with(starter: int) -> None:
+def end_with(starter: int) -> None:
     """Where the process that started this one is killed, this one is too, in the midst of what a
     compiler does."""
     control = getattr(ctypes.CDLL(None), "prctl", None)

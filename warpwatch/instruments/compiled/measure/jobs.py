@@ -2,12 +2,14 @@
 
 One process imports torch and Triton and forks a child for every few jobs of one target (see
 :mod:`.job_process`): what a package decides at its import, or keeps of one target, never reaches
-another. A compiler that ends its process, or hangs, costs its own job and no other.
+another. A compiler that ends its process, or hangs, costs its own job and no other. Where a command
+has a server for it (see :mod:`.compile_server`), that process is a fork of the server's.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import lzma
 import math
@@ -15,21 +17,21 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from threading import Thread
 from typing import IO, Any
 
 from warpwatch.config.package import CACHE_VARIABLE
 
+from . import compile_server
 from .workload import Measurement
 
 # The slowest kernel of ours takes 15 s on a busy laptop.
 JOB_SECONDS = 120.0
 _BATCH = 4
 _MOST_PROCESSES = 16
-# A fork copies no threads, and the children share the cores among themselves.
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_LAST_WORDS_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -97,43 +99,66 @@ def measure(
         "parent": os.getpid(),
     }
     waiting = dict.fromkeys(jobs)
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "warpwatch.instruments.compiled.measure.job_process"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=dict(environment) | dict.fromkeys(_ONE_THREAD, "1"),
-    )
-    assert process.stdin and process.stdout and process.stderr
     said: deque[str] = deque(maxlen=20)
-    listener = Thread(target=_listen, args=(process.stderr, said), daemon=True)
-    listener.start()
-    try:
-        with process.stdin as pipe:
-            pipe.write(json.dumps(request))
-        for line in process.stdout:
+    with contextlib.closing(_answers(request, environment, said)) as lines:
+        for line in lines:
             row = json.loads(line)
             job = Job(**row.pop("job"))
             waiting.pop(job, None)
             row["code"] = {name: base64.b64decode(one) for name, one in row["code"].items()}
             yield job, Measurement(**row)
-        process.wait()
-        listener.join()
-    except BrokenPipeError:
-        process.wait()
-    finally:
-        if process.poll() is None:
-            process.terminate()
-        process.wait()
     for job in waiting:
-        words = said[-1].strip() if said else f"exit code {process.returncode}"
+        words = said[-1].strip() if said else "it said nothing"
         yield (
             job,
             Measurement.without_values(
                 job.name, job.target, "not measured", f"the compiling process ended: {words}"[:300]
             ),
         )
+
+
+def _answers(
+    request: Mapping[str, object], environment: Mapping[str, str], said: deque[str]
+) -> Generator[str, None, None]:
+    """The lines that answer a request; ``said`` gets the last words of who answers."""
+    reading, words = os.pipe()
+    listener = Thread(
+        target=_listen, args=(os.fdopen(reading, errors="replace"), said), daemon=True
+    )
+    listener.start()
+    try:
+        connection = compile_server.connected(request, environment, words)
+        if connection is None:
+            yield from _of_a_process(request, environment, words)
+        else:
+            with connection, connection.makefile("r", encoding="utf-8") as answers:
+                yield from answers
+    finally:
+        os.close(words)
+        listener.join(_LAST_WORDS_SECONDS)
+
+
+def _of_a_process(
+    request: Mapping[str, object], environment: Mapping[str, str], words: int
+) -> Iterator[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "warpwatch.instruments.compiled.measure.job_process"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=words,
+        text=True,
+        env=dict(environment) | compile_server.ONE_THREAD,
+    )
+    assert process.stdin and process.stdout
+    try:
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+            pipe.write(json.dumps(request))
+        yield from process.stdout
+        process.wait()
+    finally:
+        process.terminate()  # where nobody wants the rest
+        process.wait()
+        process.stdout.close()
 
 
 def _batches(jobs: Sequence[Job], environment: Mapping[str, str], size: int) -> list[list[Job]]:
@@ -153,7 +178,8 @@ def _batches(jobs: Sequence[Job], environment: Mapping[str, str], size: int) -> 
 
 def _listen(stream: IO[str], said: deque[str]) -> None:
     """Hand on what the process says, and keep its last words."""
-    for line in stream:
-        sys.stderr.write(line)
-        if line.strip():
-            said.append(line)
+    with stream:
+        for line in stream:
+            sys.stderr.write(line)
+            if line.strip():
+                said.append(line)
