@@ -1,4 +1,8 @@
-"""Every kernel of the fixed set, on every target: compiled, read without a gap, and bounded."""
+"""Every kernel of the fixed set: compiled, read without a gap, and bounded.
+
+Each workload meets Hopper and, in turn, some of the other targets. ``make test-every-pair`` takes
+all pairs, as ``make bench`` does for every commit.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import pytest
 
 from benchmarks.workloads import attention_fp8
 from tests.kernels.test_compiled_kernels import LEVEL
+from tests.meetings import EVERY_PAIR
 from warpwatch import devices
 from warpwatch.config import package as configuration
 from warpwatch.config import targets
@@ -26,35 +31,62 @@ DECODE = {"attention_kvcache", "attention_kvcache_combine"}
 PORTABLE = {"attention_forward", "matmul_kernel"} | BACKWARD
 
 
+# Hopper, for which the kernels are tuned, meets every workload; each of the others every third.
+HOPPER_TARGET = "sm_90"
+OTHERS = tuple(one.name for one in targets.TARGETS if one.name != HOPPER_TARGET)
+EACH = 3
+
+
+def whole_set() -> list[tuple[str, str]]:
+    return [(workload.name, target) for workload, target in configuration.workloads().fixed_set()]
+
+
+def chosen() -> list[tuple[str, str]]:
+    places: dict[str, int] = {}
+    for name, _ in whole_set():
+        places.setdefault(name, len(places))
+    return [
+        (name, target)
+        for name, target in whole_set()
+        if EVERY_PAIR
+        or target == HOPPER_TARGET
+        or name == attention_fp8.FIXED
+        or (places[name] + OTHERS.index(target)) % EACH == 0
+    ]
+
+
 @pytest.fixture(scope="module")
 def measured() -> dict[tuple[str, str], Measurement]:
-    pairs = [(workload.name, target) for workload, target in configuration.workloads().fixed_set()]
-    return dict(compile_pairs.compiled_pairs(pairs))
+    return dict(compile_pairs.compiled_pairs(chosen()))
 
 
 def launches(found: Measurement) -> list[dict[str, Any]]:
     return list(found.evidence["launches"])
 
 
-@pytest.mark.slow
-def test_every_pair_compiles_on_all_six_targets(
-    measured: dict[tuple[str, str], Measurement],
-) -> None:
-    everywhere = {name for name, _ in measured} - {attention_fp8.FIXED}
+def test_the_set_meets_every_target() -> None:
+    everywhere = {name for name, _ in whole_set()} - {attention_fp8.FIXED}
     wanted = {(name, one.name) for name in everywhere for one in targets.TARGETS}
     in_fp8 = {(attention_fp8.FIXED, name) for name in attention_fp8.FIXED_TARGETS}
-    assert set(measured) == wanted | in_fp8
-    assert len(measured) == 130
+    assert set(whole_set()) == wanted | in_fp8
+    assert len(whole_set()) == 130
+    assert {target for _, target in chosen()} == {one.name for one in targets.TARGETS}
+    assert {name for name, _ in chosen()} == everywhere | {attention_fp8.FIXED}
+
+
+@pytest.mark.slow
+def test_every_pair_compiles(measured: dict[tuple[str, str], Measurement]) -> None:
+    assert set(measured) == set(chosen())
     failed = [f"{pair}: {one.detail}" for pair, one in measured.items() if one.status != "ok"]
     assert failed == []
-    for target in (one.name for one in targets.TARGETS):
-        kernels = {
-            str(launch["kernel"])
-            for (_, on), found in measured.items()
-            if on == target
-            for launch in launches(found)
-        }
-        assert kernels >= DECODE | (HOPPER if target == "sm_90" else PORTABLE), target
+    kernels: dict[str, set[str]] = {one.name: set() for one in targets.TARGETS}
+    for (_, target), found in measured.items():
+        kernels[target] |= {str(launch["kernel"]) for launch in launches(found)}
+    on_hopper = kernels.pop(HOPPER_TARGET)
+    assert on_hopper >= DECODE | HOPPER
+    assert set().union(*kernels.values()) >= DECODE | PORTABLE
+    if EVERY_PAIR:
+        assert {name for name, found in kernels.items() if not found >= DECODE | PORTABLE} == set()
 
 
 @pytest.mark.slow
@@ -66,7 +98,7 @@ def test_nothing_of_16_bits_spills_and_tensor_cores_are_the_best(
         for (name, target), found in measured.items()
         if re.search(r"^(sdpa|attention).*-D(64|128)\b|^matmul-(fp16|bf16)", name)
     }
-    assert len(held) > 80
+    assert len(held) > (80 if EVERY_PAIR else 30)
     levels = {pair: values["tensor_core_level"] for pair, values in held.items()}
     assert levels == {pair: LEVEL[pair[1]] for pair in held}
     assert {pair: values["spilled_bytes"] for pair, values in held.items()} == dict.fromkeys(

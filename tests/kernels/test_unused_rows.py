@@ -56,6 +56,7 @@ def run_unused(dtype: str, names: str, sizes: tuple[int, ...]) -> list[list[torc
     return [alone, padded, behind]
 
 
+@pytest.mark.sampled(of=2)
 @pytest.mark.parametrize("names", ["q", "k", "qk"])
 @pytest.mark.parametrize(
     ("dtype", "sizes"),
