@@ -79,6 +79,7 @@ def test_settings_that_the_tools_read_are_a_process_of_its_own(
     environment: dict[str, str], name: str
 ) -> None:
     assert is_served(environment)
+    assert is_served(environment | {"TORCHINDUCTOR_CACHE_DIR": "elsewhere"})
     assert not is_served(environment | {name: "7"})
 
 

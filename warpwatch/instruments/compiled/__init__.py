@@ -28,6 +28,7 @@ _NO_METHOD = {
     "origins.py",
     "evidence.py",
     "identity.py",
+    "job.py",
     "job_process.py",
     "jobs.py",
     "kept.py",

@@ -38,19 +38,24 @@ _READ_AT_IMPORT = (
     *("TRITON", "TORCH", "PYTORCH", "OMP_", "OPENBLAS_", "MKL_", "CUDA", "HIP", "ROC"),
     *("LD_", "PYTHON"),
 )
-# A fork takes the first two from its sender; the last says what both processes are started with.
+# A fork takes the first two from its sender; the third says what both processes are started with.
 _OF_THE_FORK = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONSAFEPATH"}
+# Read when something is compiled. torch names such a folder in its own environment, too.
+_OF_A_COMPILATION = "_CACHE_DIR"
 _LOOKS_SECONDS = 1.0
 _WAITING = 64  # connections that wait for their turn
 _FAILED = 70
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[None]:
+def serving(*, jobs: int = 0) -> Iterator[None]:
     """Inside, all that this process and those it starts compile is served by one process.
 
     It imports its tools at the first request, and ends with the block or with its owner. Nothing
     happens where such a server is there already, or where the system has no such sockets.
+
+    Args:
+        jobs: How many a request has, where that is known: of many it imports more beforehand.
     """
     if os.environ.get(COMPILE_SERVER_VARIABLE) or not hasattr(socket, "send_fds"):
         yield
@@ -66,7 +71,7 @@ def serving() -> Iterator[None]:
             return
         listening.listen(_WAITING)
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, str(listening.fileno())],
+            [sys.executable, "-P", "-m", __name__, str(listening.fileno()), str(jobs)],
             stdin=subprocess.PIPE,
             pass_fds=[listening.fileno()],
             env=_environment(os.environ) | {"PYTHONPATH": isolation.path_of_the_harness()},
@@ -124,6 +129,7 @@ def main() -> int:
     from . import job_process
 
     listening = socket.socket(fileno=int(sys.argv[1]))
+    jobs = int(sys.argv[2])
     owner, imported = os.getppid(), False
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner hears it, and ends this
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -138,7 +144,7 @@ def main() -> int:
                 continue
             connection, _ = listening.accept()
             if not imported:
-                job_process.import_tools(many=False)
+                job_process.import_tools(jobs)
                 gc.collect()
                 gc.freeze()  # a fork that looks through them would copy them
                 imported = True
@@ -182,7 +188,9 @@ def _would_import_the_same(request: Mapping[str, Any]) -> bool:
     names = {
         name
         for name in (*environment, *os.environ)
-        if name.startswith(_READ_AT_IMPORT) and name not in _OF_THE_FORK
+        if name.startswith(_READ_AT_IMPORT)
+        and name not in _OF_THE_FORK
+        and not name.endswith(_OF_A_COMPILATION)
     }
     if request["executable"] != sys.executable or any(
         environment.get(name) != os.environ.get(name) for name in names

@@ -31,7 +31,7 @@ from typing import IO, Any, NoReturn
 from warpwatch.config import isolation, tritons
 
 from . import slots
-from .jobs import Job
+from .job import Job
 from .workload import Measurement, Status, measure, measure_call
 
 _MANY = 24  # jobs: a set of workloads, not a few calls on each target
@@ -88,7 +88,7 @@ def answer(request: Mapping[str, Any], answers: IO[str], ended: int | None) -> i
         The exit code.
     """
     batches = deque([Job(**job) for job in batch] for batch in request["batches"])
-    import_tools(many=sum(map(len, batches)) > _MANY)
+    import_tools(sum(map(len, batches)))
     running: dict[int, _Child] = {}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
@@ -113,9 +113,12 @@ def _watched(parent: int) -> Iterator[int | None]:
             os.close(file)
 
 
-def import_tools(*, many: bool) -> None:
-    """Import all that a fork needs and that is not measured, ``many`` of them what only pays off
-    where many forks follow."""
+def import_tools(jobs: int) -> None:
+    """Import all that a fork needs and that is not measured.
+
+    Args:
+        jobs: How many will be measured: for few of them less is imported beforehand.
+    """
     import torch
     import triton
 
@@ -133,7 +136,7 @@ def import_tools(*, many: bool) -> None:
     from . import evidence, reading
 
     triton_key()  # a hash of all of Triton, remembered: half a second for each fork otherwise
-    if many:
+    if jobs > _MANY:
         # torch imports it at the first call of an operator of one's own: two seconds in each fork
         # that meets one, and for nothing where none does.
         import torch._dynamo

@@ -25,6 +25,7 @@ from typing import IO, Any
 from warpwatch.config.package import CACHE_VARIABLE
 
 from . import compile_server
+from .job import Job as Job
 from .workload import Measurement
 
 # The slowest kernel of ours takes 15 s on a busy laptop.
@@ -32,19 +33,6 @@ JOB_SECONDS = 120.0
 _BATCH = 4
 _MOST_PROCESSES = 16
 _LAST_WORDS_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Job:
-    """One thing to measure on one target: a workload by name, or a callable with ``arguments``;
-    of autotuned kernels the ``configuration`` of that number, where one is given."""
-
-    name: str
-    target: str
-    arguments: str = ""
-    backward: bool = False
-    is_workload: bool = False
-    configuration: int | None = None
 
 
 @dataclass(frozen=True)
