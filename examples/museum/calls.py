@@ -235,8 +235,9 @@ _HARD_TO_SEE = (
         "described.py",
         ("sm_90",),
         ("sm_90",),
-        r"shared",
+        r"shuffles|barriers",
         tritons=("3.5.1", "3.6.0"),
+        missed="it adds shuffles and barriers, and no latency is modelled",
     ),
 )
 
