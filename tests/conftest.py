@@ -96,7 +96,7 @@ def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     for alike in cases.values():
         marker = alike[0].get_closest_marker("sampled")
         if marker is not None and len(alike) > 2:
-            left_out |= set(alike) - set(alike[:: marker.kwargs.get("of", 3)])
+            left_out |= set(alike) - set(alike[:: marker.kwargs.get("of", 5)])
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]

@@ -31,10 +31,10 @@ DECODE = {"attention_kvcache", "attention_kvcache_combine"}
 PORTABLE = {"attention_forward", "matmul_kernel"} | BACKWARD
 
 
-# Hopper, for which the kernels are tuned, meets every workload; each of the others every third.
+# Hopper, for which the kernels are tuned, meets every workload; and one of the others.
 HOPPER_TARGET = "sm_90"
 OTHERS = tuple(one.name for one in targets.TARGETS if one.name != HOPPER_TARGET)
-EACH = 3
+EACH = 5
 
 
 def whole_set() -> list[tuple[str, str]]:
@@ -98,7 +98,7 @@ def test_nothing_of_16_bits_spills_and_tensor_cores_are_the_best(
         for (name, target), found in measured.items()
         if re.search(r"^(sdpa|attention).*-D(64|128)\b|^matmul-(fp16|bf16)", name)
     }
-    assert len(held) > (80 if EVERY_PAIR else 30)
+    assert len(held) > (80 if EVERY_PAIR else 25)
     levels = {pair: values["tensor_core_level"] for pair, values in held.items()}
     assert levels == {pair: LEVEL[pair[1]] for pair in held}
     assert {pair: values["spilled_bytes"] for pair, values in held.items()} == dict.fromkeys(

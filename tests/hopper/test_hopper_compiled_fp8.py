@@ -16,7 +16,7 @@ from warpwatch.instruments.compiled.formats.recording import Recording
 from warpwatch.instruments.compiled.measure.reading import read_code
 from warpwatch.instruments.compiled.record.call import record
 
-pytestmark = pytest.mark.sampled(of=5)
+pytestmark = pytest.mark.sampled
 
 DENSE: dict[str, dict[str, Any]] = {
     "D64": {"head_dim": 64},

@@ -310,7 +310,6 @@ GRADIENTS = [
 
 
 # Where heads share keys, 128 wide ones have the registers by other tiles.
-@pytest.mark.sampled(of=6)
 @pytest.mark.parametrize(
     ("alone", "D", "target", "G"),
     [pytest.param(*one.values, 0, marks=one.marks, id=one.id) for one in GRADIENTS]
