@@ -29,9 +29,9 @@ from dataclasses import asdict, dataclass
 from typing import IO, Any, NoReturn
 
 from warpwatch.config import isolation, tritons
+from warpwatch.instruments.compiled.formats.job import Job
 
 from . import slots
-from .job import Job
 from .workload import Measurement, Status, measure, measure_call
 
 _MANY = 24  # jobs: a set of workloads, not a few calls on each target

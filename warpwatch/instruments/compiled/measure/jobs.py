@@ -23,9 +23,9 @@ from threading import Thread
 from typing import IO, Any
 
 from warpwatch.config.package import CACHE_VARIABLE
+from warpwatch.instruments.compiled.formats.job import Job as Job
 
 from . import compile_server
-from .job import Job as Job
 from .workload import Measurement
 
 # The slowest kernel of ours takes 15 s on a busy laptop.
