@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,60 @@ def test_a_push_to_the_default_branch_of_any_name_extends_the_history() -> None:
         "the GPU machine is off": list(jobs),
         "cancelled": [],
     }
+
+
+def test_a_night_is_of_the_default_branch() -> None:
+    """By hand it can be started on any branch, whose code would then extend the history."""
+    name = "warpwatch-nightly.yml"
+    night = {"event_name": "schedule"}
+    hand = {"event_name": "workflow_dispatch"}
+    other = hand | {"ref": "refs/heads/mine", "ref_name": "mine"}
+    # The event of a schedule names no repository.
+    nameless: dict[str, Any] = {"repository": {}}
+    found = run(
+        {
+            "a night": play(name, nameless, github=night),
+            "by hand": play(name, github=hand),
+            "by hand on another branch": play(name, github=other),
+            "no GPU here": play(name, nameless, github=night, variables={}),
+            "a shard died": play(name, nameless, github=night, outcomes={"fill": "failure"}),
+            "cancelled": play(name, nameless, github=night, cancelled=True),
+        }
+    )
+    jobs = ("plan", "fill", "record", "silent")
+    ran = {case: [j for j in jobs if one[j] != "skipped"] for case, one in found.items()}
+    assert ran == {
+        "a night": list(jobs),
+        "by hand": list(jobs),
+        "by hand on another branch": [],
+        "no GPU here": ["silent"],
+        "a shard died": list(jobs),
+        "cancelled": [],
+    }
+
+
+def test_a_matrix_is_read_as_the_plan_writes_it(tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    plan = ["container", "plan", "--backends", "cuda", "rocm", "--output", str(output)]
+    done = subprocess.run(
+        [sys.executable, "-m", "warpwatch", *plan],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    matrix = output.read_text().strip().removeprefix("matrix=")
+    one = play("warpwatch-nightly.yml")
+    one["contexts"]["needs"] = {"plan": {"outputs": {"matrix": matrix}}}
+    one["ask"] = [
+        "fromJSON(needs.plan.outputs.matrix).include[0].backend",
+        "fromJSON(needs.plan.outputs.matrix).include[1].runner != ''",
+    ]
+    (answer,) = ask([one])["plays"]
+    first, named = answer["answers"]
+    assert first == json.loads(matrix)["include"][0]["backend"]
+    assert named == "true"
 
 
 @pytest.mark.parametrize(
