@@ -11,8 +11,10 @@ import json
 import random
 import stat
 import struct
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from tests.workflows.flow import GOOD_BASE, SAME_HEAD, WORSE_HEAD
@@ -152,8 +154,15 @@ def disguises() -> Iterator[tuple[str, bytes]]:
         yield f"environment {more[:9]}", zipped(files)
 
 
+# Where a path that climbs out of any folder, to the root and down again, would leave a file.
+OUTSIDE = Path(tempfile.gettempdir()) / "hostile-out.json"
+CLIMBS = {
+    "climbs out of results": "results/" + "../" * 16 + str(OUTSIDE).lstrip("/"),
+    "climbs out of a machine": "results/compile-lane/" + "../" * 16 + str(OUTSIDE).lstrip("/"),
+    "is absolute": str(OUTSIDE),
+}
 PATHS = (
-    "../out.json", "results/../../out.json", "/tmp/hostile-out.json", "results\\..\\out.json",
+    "../out.json", "results/../../out.json", "results\\..\\out.json",
     "C:\\out.json", "results/compile-lane/../../../out.json", "results//x.json", "./shard.json",
     "results/compile-lane/.git/config.json", "results/.hidden/x.json", "results/a/b/c/d/e/f.json",
     f"results/{MARKUP}.json", f"results/{BIDI}.json", "results/compile-lane/x.json/", "",
@@ -175,6 +184,8 @@ def archives() -> Iterator[tuple[str, bytes]]:
     """What is wrong is the zip itself."""
     for path in PATHS:
         yield f"path {path[:30]!r}", zipped(FILES | {path: "{}"})
+    for name, path in CLIMBS.items():
+        yield name, zipped(FILES | {path: "{}"})
     for name, mode in MODES.items():
         link = f"results/{MACHINE}/deadbeef-x.json"
         yield name, zipped(FILES | {link: "/etc/passwd"}, {link: mode})
@@ -187,7 +198,10 @@ def archives() -> Iterator[tuple[str, bytes]]:
         for _ in range(chance.randint(1, 6)):
             data[chance.randrange(len(data))] = chance.randrange(256)
         yield f"broken {number}", bytes(data)
-    yield "a script before it", b"#!/bin/sh\ntouch /tmp/hostile-out.json\n" + good + b"exit\n"
+    yield (
+        "a script before it",
+        b"#!/bin/sh\ntouch " + str(OUTSIDE).encode() + b"\n" + good + b"exit\n",
+    )
     yield (
         "encrypted",
         good.replace(b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"),

@@ -192,6 +192,19 @@ def test_a_week_of_a_busy_repository(week: Week, monkeypatch: pytest.MonkeyPatch
     week.open(8)
     week.judge(8, WORSE)
     assert week.verdict(8) == ["failure"]
+    # Dependabot's has no variables and is judged alike; two pull requests share one head.
+    week.open(9)
+    bump = "dependabot/pip/triton-4.0.0"
+    week.github.pulls[-1]["head"]["label"] = f"fork9:{bump}"
+    week.judge(9, head_branch=bump)
+    assert week.verdict(9) == ["success"]
+    for number in (10, 11):
+        week.open(number)
+    shared = week.heads[11] = week.heads[10]
+    week.github.pulls[-1] |= {"head": {"sha": shared, "label": "fork10:work"}}
+    week.judge(10, WORSE)
+    assert week.verdict(10)[-1] == "failure"
+    assert (week.comments(10), week.comments(11)) == (1, 1), "both are told"
     week.now += 3.5 * DAY
     assert [week.night(), week.night()] == [3, 3]
     (issue,) = week.github.issues
