@@ -230,3 +230,10 @@ def test_a_base_with_an_older_python_makes_no_image(version: str, code: int) -> 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == code
     assert ("Warpwatch needs Python" in done.stderr) == bool(code)
+
+
+def test_the_controller_is_installed_before_the_runners_that_it_makes() -> None:
+    """Without it the runners' chart is installed, and no runner ever comes."""
+    guide = (images.root() / "docs" / "guides" / "gpu-runner.md").read_text(encoding="utf-8")
+    charts = re.findall(r"oci://\S+-charts/(\S+)", guide)
+    assert charts == ["gha-runner-scale-set-controller", "gha-runner-scale-set"]

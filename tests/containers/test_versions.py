@@ -58,6 +58,9 @@ def test_compose_builds_and_hardens_as_the_command_does(backend: images.Backend)
     assert service["build"]["labels"] == {images.REVISION_LABEL: revision}
     assert service["image"] == backend.tag
     assert service["build"]["dockerfile"] == backend.dockerfile
+    assert service["build"]["secrets"] == ["pip"]
+    assert COMPOSE["secrets"] == {"pip": {"file": "${PIP_CONFIG:-/dev/null}"}}
+    assert "id=pip," in (ROOT / backend.dockerfile).read_text()
     contexts = service["build"]["additional_contexts"]
     assert contexts == {images.HARNESS: "${WARPWATCH_HARNESS:-../warpwatch}"}
     assert service["network_mode"] == "none" and service["read_only"] is True

@@ -46,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--trusted-counters", action="store_true",
                      help="add the capability the profiler needs; for code you trust")  # fmt: skip
     run.add_argument("--print", choices=("docker", "podman"), dest="show", metavar="ENGINE",
-                     help="print the command line of docker or podman instead")  # fmt: skip
+                     help="print the command line of docker or podman instead; Docker before "
+                     "28.2 takes a GPU by CDI only with the feature switched on")  # fmt: skip
     run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     run.set_defaults(act=_run)
 
