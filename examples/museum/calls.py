@@ -237,7 +237,7 @@ _HARD_TO_SEE = (
         ("sm_90",),
         r"shuffles|barriers",
         tritons=("3.5.1", "3.6.0"),
-        missed="it adds shuffles and barriers, and no latency is modelled",
+        missed="no latency of shuffles is modelled",
     ),
 )
 
