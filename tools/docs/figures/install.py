@@ -1,4 +1,5 @@
-"""What an installation takes, as ``python -m tools.docs.install_size`` measured it."""
+"""What an installation takes, as ``python -m tools.docs.install_size`` measured it; what a push
+waits for its verdict, as ``python -m tools.harness.first_verdict`` did."""
 
 from __future__ import annotations
 
@@ -11,6 +12,12 @@ from tools.root import ROOT
 
 _CPU = "asv,triton on torch's CPU build"
 FILE = ROOT / "docs" / "results" / "data" / "install.json"
+VERDICT_FILE = FILE.with_name("first-verdict.json")
+_STEPS = {
+    "install": "install torch, Triton and Warpwatch",
+    "restore": "unpack the cached environment",
+    "lane": "compile both commits and judge",
+}
 
 
 @cache
@@ -83,3 +90,50 @@ def sizes() -> str:
     ]
     head = ["install", "what it does", "packages", "download", "on disk"]
     return table(head, rows, right=[2, 3, 4])
+
+
+@cache
+def _verdict() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(VERDICT_FILE.read_text(encoding="utf-8"))
+    return document
+
+
+def first_verdict() -> str:
+    """Write what a first push and a later one take, step by step.
+
+    Returns:
+        A table, in seconds.
+    """
+    measured = _verdict()
+    first, cached = measured["first_steps_s"], measured["cached_steps_s"]
+
+    def cell(steps: dict[str, float], name: str) -> str:
+        return f"{steps[name]:.0f}" if name in steps else ""
+
+    rows = [(words, cell(first, name), cell(cached, name)) for name, words in _STEPS.items()]
+    rows.append(("all steps", f"{measured['first_s']:.0f}", f"{measured['cached_s']:.0f}"))
+    head = ("step, in seconds", "first push", "environment in the cache")
+    return table(head, rows, right=(1, 2))
+
+
+def first_verdict_setting() -> str:
+    """Say what was measured, and where.
+
+    Returns:
+        A sentence.
+    """
+    measured = _verdict()
+    cache_size = megabytes(measured["cache_mb"] * 1e6)
+    return (
+        f"Measured with {measured['workloads']} workloads, {measured['targets']} targets and "
+        f"{measured['cores']} cores, next to the packages. The cache holds {cache_size}."
+    )
+
+
+def first_verdict_install() -> str:
+    """Say how long the installation takes where the packages are near.
+
+    Returns:
+        Such as "1.6 minutes".
+    """
+    return f"{_verdict()['first_steps_s']['install'] / 60:.1f} minutes"
