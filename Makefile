@@ -20,6 +20,8 @@ help: ## Show what can be made
 setup: $(STAMP) ## Make .venv with the pinned dependencies
 
 $(STAMP): docker/constraints.txt docker/locks docker/pip_arguments.py pyproject.toml
+	@test "$$(uname -s)" = Linux || { \
+		echo "error: Linux is needed to measure, this is $$(uname -s): Triton has no packages for it; pip install . reads results" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "error: Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1); try make PYTHON=python3.12" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
