@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -234,6 +235,26 @@ def test_a_matrix_is_read_as_the_plan_writes_it(tmp_path: Path) -> None:
     first, named = answer["answers"]
     assert first == json.loads(matrix)["include"][0]["backend"]
     assert named == "true"
+
+
+@pytest.mark.parametrize(
+    ("variables", "starts"),
+    [({}, "https://"), ({"PIP_EXTRA_INDEX_URL": "ours"}, "ours")],
+    ids=["of a fork", "of a team"],
+)
+def test_a_run_without_variables_has_an_index_of_small_wheels(
+    variables: dict[str, str], starts: str
+) -> None:
+    """GitHub gives no variable to a fork's pull request, nor to Dependabot's."""
+    texts = {
+        text
+        for path in WORKFLOWS.glob("*.yml")
+        for text in re.findall(r"PIP_EXTRA_INDEX_URL: \$\{\{ (.*?) \}\}", path.read_text())
+    }
+    assert texts
+    (answer,) = ask([play("warpwatch-main.yml", variables=variables, ask=sorted(texts))])["plays"]
+    assert len(answer["answers"]) == len(texts)
+    assert all(one.startswith(starts) for one in answer["answers"])
 
 
 @pytest.mark.parametrize(
