@@ -50,7 +50,7 @@ LONGEST = (
 )
 
 
-_SERVER: contextlib.ExitStack = contextlib.ExitStack()
+_SERVER = contextlib.ExitStack()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from tests.containers.foreign import built_wheel
+from warpwatch.config.end_with_parent import end_with
 from warpwatch.sandbox import images
-from warpwatch.sandbox.end_with_parent import end_with
 
 BASE = "localhost/warpwatch-test-base:bookworm-1"
 # The base by debootstrap, and an image on it.

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from tests.kernels.mended import mend_interpreter
-from warpwatch.sandbox.end_with_parent import end_with
+from warpwatch.config.end_with_parent import end_with
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from typing import Any, TextIO
 from warpwatch import devices
 from warpwatch.config import choices, isolation
 from warpwatch.config import package as configuration
+from warpwatch.config.end_with_parent import end_with
 from warpwatch.instruments.gpu import ceilings, latency, measuring
 from warpwatch.instruments.gpu.card import carve_outs, clocks
 from warpwatch.instruments.gpu.card.interface import GpuError
@@ -36,7 +37,6 @@ from warpwatch.instruments.gpu.latency import Limits
 from warpwatch.instruments.outcome import Outcome
 from warpwatch.instruments.peers import interleave
 from warpwatch.instruments.peers import registry as peers
-from warpwatch.sandbox.end_with_parent import end_with
 
 from . import tuning
 from .session import group

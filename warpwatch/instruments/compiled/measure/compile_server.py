@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -29,6 +30,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from warpwatch.config import isolation
+from warpwatch.config.end_with_parent import end_with
 from warpwatch.config.package import COMPILE_SERVER_VARIABLE
 
 # A fork copies no threads, and the children share the cores among themselves.
@@ -43,19 +45,17 @@ _OF_THE_FORK = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONSAFEPATH"}
 # Read when something is compiled. torch names such a folder in its own environment, too.
 _OF_A_COMPILATION = "_CACHE_DIR"
 _LOOKS_SECONDS = 1.0
+_SENDS_SECONDS = 10.0  # a request, which its sender has ready
 _WAITING = 64  # connections that wait for their turn
 _FAILED = 70
 
 
 @contextlib.contextmanager
-def serving(*, jobs: int = 0) -> Iterator[None]:
+def serving() -> Iterator[None]:
     """Inside, all that this process and those it starts compile is served by one process.
 
     It imports its tools at the first request, and ends with the block or with its owner. Nothing
     happens where such a server is there already, or where the system has no such sockets.
-
-    Args:
-        jobs: How many a request has, where that is known: of many it imports more beforehand.
     """
     if os.environ.get(COMPILE_SERVER_VARIABLE) or not hasattr(socket, "send_fds"):
         yield
@@ -71,7 +71,7 @@ def serving(*, jobs: int = 0) -> Iterator[None]:
             return
         listening.listen(_WAITING)
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, str(listening.fileno()), str(jobs)],
+            [sys.executable, "-P", "-m", __name__, str(listening.fileno())],
             stdin=subprocess.PIPE,
             pass_fds=[listening.fileno()],
             env=_environment(os.environ) | {"PYTHONPATH": isolation.path_of_the_harness()},
@@ -129,8 +129,7 @@ def main() -> int:
     from . import job_process
 
     listening = socket.socket(fileno=int(sys.argv[1]))
-    jobs = int(sys.argv[2])
-    owner, imported = os.getppid(), False
+    owner = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner hears it, and ends this
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with selectors.DefaultSelector() as selector:
@@ -143,40 +142,47 @@ def main() -> int:
             if listening not in ready:
                 continue
             connection, _ = listening.accept()
-            if not imported:
-                job_process.import_tools(jobs)
-                gc.collect()
+            with connection, contextlib.suppress(OSError, ValueError):  # a sender that ended
+                request, words = _received(connection)
+                job_process.import_tools(sum(map(len, request["batches"])))
                 gc.freeze()  # a fork that looks through them would copy them
-                imported = True
-            if os.fork() == 0:
-                listening.close()
-                _answer(connection, job_process)
-            connection.close()
+                if _would_import_the_same(request) and os.fork() == 0:
+                    listening.close()
+                    _answer(connection, request, words, job_process)
+                os.close(words)
     return 0
 
 
-def _answer(connection: socket.socket, job_process: ModuleType) -> NoReturn:
+def _received(connection: socket.socket) -> tuple[dict[str, Any], int]:
+    """A request, and the open file that takes the words of who answers it."""
+    connection.settimeout(_SENDS_SECONDS)
+    _, (words,), _, _ = socket.recv_fds(connection, 1, 1)
+    with connection.makefile("r", encoding="utf-8") as given:
+        request: dict[str, Any] = json.loads(given.readline())
+    connection.settimeout(None)
+    return request, words
+
+
+def _answer(
+    connection: socket.socket, request: Mapping[str, Any], words: int, job_process: ModuleType
+) -> NoReturn:
     """Serve one sender in this fork. It ends where the sender closes its end of the connection."""
     code = _FAILED
     try:
-        job_process.end_with(os.getppid())
+        end_with(os.getppid())
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _, (words,), _, _ = socket.recv_fds(connection, 1, 1)
-        with connection.makefile("r", encoding="utf-8") as given:
-            request = json.loads(given.readline())
-        if _would_import_the_same(request):
-            connection.sendall(b"+")
-            os.dup2(words, 1)
-            os.dup2(words, 2)
-            os.close(words)
-            _become(request)
-            with connection.makefile("w", encoding="utf-8") as answers:
-                code = job_process.answer(request, answers, connection.fileno())
-    except SystemExit:
+        connection.sendall(b"+")
+        os.dup2(words, 1)
+        os.dup2(words, 2)
+        os.close(words)
+        _become(request)
+        with connection.makefile("w", encoding="utf-8") as answers:
+            code = job_process.answer(request, answers, connection.fileno())
+    except (SystemExit, BrokenPipeError):  # nobody wants the rest
         pass
-    except BrokenPipeError:  # the sender has ended
-        pass
+    except BaseException:
+        traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(code)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import ctypes
 import json
 import math
 import os
@@ -29,13 +28,13 @@ from dataclasses import asdict, dataclass
 from typing import IO, Any, NoReturn
 
 from warpwatch.config import isolation, tritons
+from warpwatch.config.end_with_parent import end_with
 from warpwatch.instruments.compiled.formats.job import Job
 
 from . import slots
 from .workload import Measurement, Status, measure, measure_call
 
 _MANY = 24  # jobs: a set of workloads, not a few calls on each target
-_DIES_WITH_PARENT = 1  # of Linux' prctl(2)
 _LOOKS_SECONDS = 1.0  # between looks for the parent, where its end cannot be waited for
 _FAILED = 70  # how a child ends for an error of Python's: a compiler ends its process with 1
 _COMPILING = "compiling "  # begins a line that is no result
@@ -208,16 +207,6 @@ def _start(batch: Sequence[Job], deadline: float, slot: slots.Slot) -> _Child:
         _work(batch, writing)
     os.close(writing)
     return _Child(batch, process, reading, words, deadline, slot)
-
-
-def end_with(starter: int) -> None:
-    """Where the process that started this one is killed, this one is too, in the midst of what a
-    compiler does."""
-    control = getattr(ctypes.CDLL(None), "prctl", None)
-    if control is not None:
-        control(_DIES_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != starter:  # it was before
-        os._exit(_FAILED)
 
 
 def _work(batch: Sequence[Job], pipe: int) -> NoReturn:

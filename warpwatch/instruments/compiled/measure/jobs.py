@@ -114,21 +114,25 @@ def _answers(
         target=_listen, args=(os.fdopen(reading, errors="replace"), said), daemon=True
     )
     listener.start()
+    code = 0
     try:
         connection = compile_server.connected(request, environment, words)
         if connection is None:
-            yield from _of_a_process(request, environment, words)
+            code = yield from _of_a_process(request, environment, words)
         else:
             with connection, connection.makefile("r", encoding="utf-8") as answers:
                 yield from answers
     finally:
         os.close(words)
         listener.join(_LAST_WORDS_SECONDS)
+    if code and not said:
+        said.append(f"exit code {code}")
 
 
 def _of_a_process(
     request: Mapping[str, object], environment: Mapping[str, str], words: int
-) -> Iterator[str]:
+) -> Generator[str, None, int]:
+    """The same of a process of its own; returns its exit code."""
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "warpwatch.instruments.compiled.measure.job_process"],
         stdin=subprocess.PIPE,
@@ -142,7 +146,7 @@ def _of_a_process(
         with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
             pipe.write(json.dumps(request))
         yield from process.stdout
-        process.wait()
+        return process.wait()
     finally:
         process.terminate()  # where nobody wants the rest
         process.wait()
