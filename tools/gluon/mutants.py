@@ -152,7 +152,7 @@ def reach(every: list[Call], among: list[FunctionType]) -> str:
         now.add((name, number))
         return value
 
-    interpreter.beside[MARK] = mark
+    interpreter.extra_globals[MARK] = mark
     for plain in among:
         marked = interpreter.compiled(plain, Change(name_of(plain), None).visit)
         interpreter.changed[plain] = marked
@@ -174,7 +174,7 @@ def put_in_place(mutant: Mutant) -> Iterator[None]:
     """Inside, it runs instead of what it was made of."""
     from warpwatch.simulator.session import interpreter
 
-    interpreter.beside["_unawaited"] = unawaited
+    interpreter.extra_globals["_unawaited"] = unawaited
     interpreter.changed[mutant.plain] = mutant.code
     try:
         yield

@@ -130,7 +130,7 @@ def _reached(run: Callable[[], None], ran: list[FunctionType], once: Any) -> set
         found.add((name, number))
         return value
 
-    interpreter.beside[MARK] = mark
+    interpreter.extra_globals[MARK] = mark
     for plain in ran:
         if next(planting.planted_in(plain), None) is not None:
             interpreter.changed[plain] = planting.watched(plain)

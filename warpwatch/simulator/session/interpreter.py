@@ -29,7 +29,7 @@ BUILTINS = {
 }
 called: set[FunctionType] = set()  # which functions of kernels have run
 changed: dict[FunctionType, CodeType] = {}  # what runs in the place of a function's own code
-beside: dict[str, Any] = {}  # what such code knows besides its module's globals
+extra_globals: dict[str, Any] = {}  # what such code knows besides its module's globals
 _own: dict[FunctionType, CodeType] = {}  # what runs for a function that asks constants for a value
 _translated: dict[int, Any] = {}
 _keep: list[Any] = []  # whose ids are in use
@@ -98,7 +98,7 @@ def _function(plain: FunctionType, builtins: dict[str, Any]) -> Callable[..., An
             }
             closure: tuple[CellType, ...] | None = None
             if code is not plain.__code__:
-                world = {**world, **cells, **beside, "_value_of": _value_of}
+                world = {**world, **cells, **extra_globals, "_value_of": _value_of}
             elif cells:
                 closure = tuple(CellType(one) for one in cells.values())
             made[code] = FunctionType(code, world, plain.__name__, plain.__defaults__, closure)
