@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from tools.docs.figures.markdown import megabytes, table
@@ -21,13 +22,13 @@ _STEPS = {
 
 
 @cache
-def _measured() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+def _document(file: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return document
 
 
 def _download(kind: str) -> str:
-    return megabytes(sum(one["bytes"] for one in _measured()[kind]["packages"]))
+    return megabytes(sum(one["bytes"] for one in _document(FILE)[kind]["packages"]))
 
 
 def of_base() -> str:
@@ -63,7 +64,7 @@ def sizes() -> str:
     Returns:
         A table.
     """
-    measured = _measured()
+    measured = _document(FILE)
     base, everything, small = (measured[kind] for kind in ("base", "asv,triton", _CPU))
     rows = [
         (
@@ -92,19 +93,13 @@ def sizes() -> str:
     return table(head, rows, right=[2, 3, 4])
 
 
-@cache
-def _verdict() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(VERDICT_FILE.read_text(encoding="utf-8"))
-    return document
-
-
 def first_verdict() -> str:
     """Write what a first push and a later one take, step by step.
 
     Returns:
         A table, in seconds.
     """
-    measured = _verdict()
+    measured = _document(VERDICT_FILE)
     first, cached = measured["first_steps_s"], measured["cached_steps_s"]
 
     def cell(steps: dict[str, float], name: str) -> str:
@@ -122,7 +117,7 @@ def first_verdict_setting() -> str:
     Returns:
         A sentence.
     """
-    measured = _verdict()
+    measured = _document(VERDICT_FILE)
     cache_size = megabytes(measured["cache_mb"] * 1e6)
     return (
         f"Measured with {measured['workloads']} workloads, {measured['targets']} targets and "
@@ -136,4 +131,4 @@ def first_verdict_install() -> str:
     Returns:
         Such as "1.6 minutes".
     """
-    return f"{_verdict()['first_steps_s']['install'] / 60:.1f} minutes"
+    return f"{_document(VERDICT_FILE)['first_steps_s']['install'] / 60:.1f} minutes"
