@@ -203,7 +203,7 @@ def expected(version: str) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_kernel_compiles(version: str) -> None:
     if "tritons" not in os.environ.get("WARPWATCH_MUST_RUN", ""):
-        pytest.skip("two more Tritons are fetched and compile every kernel: make test-tritons")
+        pytest.skip("another Triton is fetched and compiles every kernel: make test-tritons")
     assert set(NAMES) <= {workload.name for workload, _ in workloads.fixed_set()}
     asked = [jobs.Job(name, target.name, is_workload=True) for target in TARGETS for name in NAMES]
     # Where the first rows are used, the same kernels are launched, and with what can be refused.

@@ -204,7 +204,7 @@ def test_a_week_of_a_busy_repository(week: Week, monkeypatch: pytest.MonkeyPatch
     week.github.pulls[-1] |= {"head": {"sha": shared, "label": "fork10:work"}}
     week.judge(10, WORSE)
     assert week.verdict(10)[-1] == "failure"
-    assert (week.comments(10), week.comments(11)) == (1, 1), "both are told"
+    assert (week.comments(10), week.comments(11)) == (1, 1), "both have the comment"
     week.now += 3.5 * DAY
     assert [week.night(), week.night()] == [3, 3]
     (issue,) = week.github.issues
