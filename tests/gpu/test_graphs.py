@@ -15,6 +15,8 @@ from tests.kernels.on_card import portable
 
 pytestmark = pytest.mark.gpu
 
+# The forward pass is recorded in the second call of a form, the backward pass two calls later.
+RECORDED = 4
 # Where Hopper has a kernel of its own the portable one is held too.
 NAMES = [
     *((name, False) for name in CALLS),
@@ -92,8 +94,9 @@ def still_held(least: int) -> int:
 
 @pytest.mark.parametrize(("name", "only_portable"), NAMES)
 def test_no_call_waits_for_the_gpu_or_keeps_memory(name: str, only_portable: bool) -> None:
-    """Nor more at one call than at another, and beside its outputs no more than its inputs: copies
-    and sums, whose size is known."""
+    """Nor more at one call than at another once both passes are replayed, and next to its outputs
+    no more than its inputs: copies and sums, whose size is known. A call that is recorded keeps
+    what it makes to its end."""
     call = CALLS[name]
     torch.manual_seed(1)
     with portable(only_portable):
@@ -105,16 +108,16 @@ def test_no_call_waits_for_the_gpu_or_keeps_memory(name: str, only_portable: boo
         torch.cuda.empty_cache()
         held, taken, reserved = [torch.cuda.memory_allocated()], [], []
         with waiting_is_an_error():
-            for _ in range(3):
+            for _ in range(RECORDED + 2):
                 torch.cuda.reset_peak_memory_stats()
                 call.outputs(given)
                 taken.append(torch.cuda.max_memory_allocated() - held[-1])
                 held.append(still_held(held[-1]))
                 reserved.append(torch.cuda.memory_reserved())
         torch.cuda.synchronize()
-    assert held[2] == held[3], held
-    assert taken[1] == taken[2] and reserved[1] == reserved[2], (taken, reserved)
-    assert taken[2] - own <= max(size(given.values()), call.beside), (taken, own)
+    assert len(set(held[-3:])) == 1, held
+    assert taken[-1] == taken[-2] and reserved[-1] == reserved[-2], (taken, reserved)
+    assert max(taken) - own <= max(size(given.values()), call.beside), (taken, own)
 
 
 @pytest.mark.parametrize("name", CALLS)
