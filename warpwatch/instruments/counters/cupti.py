@@ -1,14 +1,14 @@
 """NVIDIA's CUPTI, as far as its range profiler goes: where it lies, its structs, its errors.
 
 Every function takes one struct, whose ``structSize`` is the offset behind its last field: the
-library compares it with the sizes of the releases it knows. The layouts are those of CUDA 13.0,
-which later releases only add to.
+library compares it with the sizes of the releases it knows. The layouts are those of CUDA 12.6 and
+13.0, which later releases only add to.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import ctypes.util
 import importlib.util
 import os
 from collections.abc import Iterator
@@ -18,29 +18,26 @@ from typing import Any
 from .ncu import REMEDY, CountersRefusedError
 
 NAMES = ("libcupti.so.13", "libcupti.so.12")
-PLACES = ("cuda*/extras/CUPTI/lib64", "cuda*/lib64")  # within /usr/local
+TOOLKITS = Path("/usr/local")
+PLACES = ("cuda*/extras/CUPTI/lib64", "cuda*/lib64")  # within TOOLKITS
 PACKAGES = ("cu13/lib", "cuda_cupti/lib")  # within site-packages/nvidia, of CUDA 13 and of 12
-RANGE_PROFILER, USER_RANGE, USER_REPLAY, AUTO_RANGE, KERNEL_REPLAY = 0, 2, 3, 1, 2
+HOST = "libnvperf_host.so"  # what CUPTI computes metrics with
+RANGE_PROFILER, USER_RANGE, USER_REPLAY = 0, 2, 3
 
-# What helps, by the number of the error.
-_BUSY = (
-    "another profiler holds the counters: end ncu, nsys, torch.profiler and dcgm's profiling, and "
-    "close every other RangeProfiler of this process"
-)
+_OLD = "this CUPTI is older than the card: install a newer nvidia-cuda-cupti"
+# What helps, by the function ("" for any) and the number of the error.
 HELP = {
-    7: _BUSY,  # enabled twice, in this process
-    11: "this CUPTI has no such function: install nvidia-cuda-cupti of CUDA 12.6 or later",
-    15: "libnvperf_host.so and libnvperf_target.so of the same release must lie beside libcupti",
-    17: "this card has no such metric",
-    23: "the driver has turned profiling off",
-    26: _BUSY,
-    35: REMEDY,
-    36: _BUSY,
-    39: _BUSY,
-    40: "the host of this virtual GPU must allow profiling for it",
-    41: "a card in confidential-computing mode lets nobody read counters",
-    43: "a MIG instance has no counters of its own: profile the whole card",
-    46: "this CUPTI is older than the card: install a newer nvidia-cuda-cupti",
+    ("cuptiProfilerHostInitialize", 1): _OLD,  # CUPTI 12.6; later ones say 46
+    ("cuptiProfilerHostConfigAddMetrics", 1): "this card lacks one of the metrics",
+    ("cuptiRangeProfilerStart", 1): "close every other RangeProfiler of this process",
+    ("cuptiProfilerInitialize", 15): "CUPTI was finalized in this process: start another",
+    ("cuptiProfilerHostInitialize", 15): f"{HOST} of the same release must lie beside libcupti",
+    ("", 26): "another process holds the counters: end ncu, nsys and dcgm's profiling",
+    ("", 35): REMEDY,
+    ("", 39): "this process runs under ncu, nsys or cuda-gdb: run it alone",
+    ("", 40): "the host of this virtual GPU must allow profiling for it",
+    ("", 43): "a MIG instance has no counters of its own: profile the whole card",
+    ("", 46): _OLD,
 }
 
 
@@ -50,211 +47,92 @@ class Params(ctypes.Structure):
     _fields_ = [("structSize", ctypes.c_size_t), ("pPriv", ctypes.c_void_p)]
 
 
-class Initialize(Params):
-    pass
+def _with(**fields: Any) -> type[Params]:
+    return type("Params", (Params,), {"_fields_": list(fields.items())})
 
 
-class Deinitialize(Params):
-    pass
-
-
-class ChipName(Params):
-    _fields_ = [("deviceIndex", ctypes.c_size_t), ("pChipName", ctypes.c_char_p)]
-
-
-class Availability(Params):
-    _fields_ = [
-        ("ctx", ctypes.c_void_p),
-        ("counterAvailabilityImageSize", ctypes.c_size_t),
-        ("pCounterAvailabilityImage", ctypes.c_void_p),
-    ]
-
-
-class HostInitialize(Params):
-    _fields_ = [
-        ("profilerType", ctypes.c_int),
-        ("pChipName", ctypes.c_char_p),
-        ("pCounterAvailabilityImage", ctypes.c_void_p),
-        ("pHostObject", ctypes.c_void_p),
-    ]
-
-
-class HostDeinitialize(Params):
-    _fields_ = [("pHostObject", ctypes.c_void_p)]
-
-
-class AddMetrics(Params):
-    _fields_ = [
-        ("pHostObject", ctypes.c_void_p),
-        ("ppMetricNames", ctypes.POINTER(ctypes.c_char_p)),
-        ("numMetrics", ctypes.c_size_t),
-    ]
-
-
-class ConfigImageSize(Params):
-    _fields_ = [("pHostObject", ctypes.c_void_p), ("configImageSize", ctypes.c_size_t)]
-
-
-class ConfigImage(Params):
-    _fields_ = [
-        ("pHostObject", ctypes.c_void_p),
-        ("configImageSize", ctypes.c_size_t),
-        ("pConfigImage", ctypes.c_void_p),
-    ]
-
-
-class NumOfPasses(Params):
-    _fields_ = [
-        ("configImageSize", ctypes.c_size_t),
-        ("pConfigImage", ctypes.c_void_p),
-        ("numOfPasses", ctypes.c_size_t),
-    ]
-
-
-class Evaluate(Params):
-    _fields_ = [
-        ("pHostObject", ctypes.c_void_p),
-        ("pCounterDataImage", ctypes.c_void_p),
-        ("counterDataImageSize", ctypes.c_size_t),
-        ("rangeIndex", ctypes.c_size_t),
-        ("ppMetricNames", ctypes.POINTER(ctypes.c_char_p)),
-        ("numMetrics", ctypes.c_size_t),
-        ("pMetricValues", ctypes.POINTER(ctypes.c_double)),
-    ]
-
-
-class Enable(Params):
-    _fields_ = [("ctx", ctypes.c_void_p), ("pRangeProfilerObject", ctypes.c_void_p)]
-
-
-class OfProfiler(Params):
-    """What ``Disable``, ``Start`` and ``PopRange`` take."""
-
-    _fields_ = [("pRangeProfilerObject", ctypes.c_void_p)]
-
-
-class SetConfig(Params):
-    _fields_ = [
-        ("pRangeProfilerObject", ctypes.c_void_p),
-        ("configSize", ctypes.c_size_t),
-        ("pConfig", ctypes.c_void_p),
-        ("counterDataImageSize", ctypes.c_size_t),
-        ("pCounterDataImage", ctypes.c_void_p),
-        ("range", ctypes.c_int),
-        ("replayMode", ctypes.c_int),
-        ("maxRangesPerPass", ctypes.c_size_t),
-        ("numNestingLevels", ctypes.c_uint16),
-        ("minNestingLevel", ctypes.c_uint16),
-        ("passIndex", ctypes.c_size_t),
-        ("targetNestingLevel", ctypes.c_uint16),
-    ]
-
-
-class Stop(Params):
-    _fields_ = [
-        ("pRangeProfilerObject", ctypes.c_void_p),
-        ("passIndex", ctypes.c_size_t),
-        ("targetNestingLevel", ctypes.c_size_t),
-        ("isAllPassSubmitted", ctypes.c_uint8),
-    ]
-
-
-class PushRange(Params):
-    _fields_ = [("pRangeProfilerObject", ctypes.c_void_p), ("pRangeName", ctypes.c_char_p)]
-
-
-class Decode(Params):
-    _fields_ = [
-        ("pRangeProfilerObject", ctypes.c_void_p),
-        ("numOfRangeDropped", ctypes.c_size_t),
-    ]
-
-
-class CounterDataSize(Params):
-    _fields_ = [
-        ("pRangeProfilerObject", ctypes.c_void_p),
-        ("pMetricNames", ctypes.POINTER(ctypes.c_char_p)),
-        ("numMetrics", ctypes.c_size_t),
-        ("maxNumOfRanges", ctypes.c_size_t),
-        ("maxNumRangeTreeNodes", ctypes.c_uint32),
-        ("counterDataSize", ctypes.c_size_t),
-    ]
-
-
-class CounterDataInitialize(Params):
-    _fields_ = [
-        ("pRangeProfilerObject", ctypes.c_void_p),
-        ("counterDataSize", ctypes.c_size_t),
-        ("pCounterData", ctypes.c_void_p),
-    ]
-
-
-class CounterDataInfo(Params):
-    _fields_ = [
-        ("pCounterDataImage", ctypes.c_void_p),
-        ("counterDataImageSize", ctypes.c_size_t),
-        ("numTotalRanges", ctypes.c_size_t),
-    ]
-
-
-class RangeInfo(Params):
-    _fields_ = [
-        ("pCounterDataImage", ctypes.c_void_p),
-        ("counterDataImageSize", ctypes.c_size_t),
-        ("rangeIndex", ctypes.c_size_t),
-        ("rangeDelimiter", ctypes.c_char_p),
-        ("rangeName", ctypes.c_char_p),
-    ]
-
+_SIZE, _POINTER, _TEXT, _INT = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
+_PROFILER: dict[str, Any] = {"pRangeProfilerObject": _POINTER}
+_HOST: dict[str, Any] = {"pHostObject": _POINTER}
+_CONFIG: dict[str, Any] = {"configImageSize": _SIZE, "pConfigImage": _POINTER}
+_DATA: dict[str, Any] = {"pCounterDataImage": _POINTER, "counterDataImageSize": _SIZE}
+_METRICS: dict[str, Any] = {"ppMetricNames": ctypes.POINTER(_TEXT), "numMetrics": _SIZE}
 
 FUNCTIONS: dict[str, type[Params]] = {
-    "cuptiProfilerInitialize": Initialize,
-    "cuptiProfilerDeInitialize": Deinitialize,
-    "cuptiProfilerGetCounterAvailability": Availability,
-    "cuptiDeviceGetChipName": ChipName,
-    "cuptiProfilerHostInitialize": HostInitialize,
-    "cuptiProfilerHostDeinitialize": HostDeinitialize,
-    "cuptiProfilerHostConfigAddMetrics": AddMetrics,
-    "cuptiProfilerHostGetConfigImageSize": ConfigImageSize,
-    "cuptiProfilerHostGetConfigImage": ConfigImage,
-    "cuptiProfilerHostGetNumOfPasses": NumOfPasses,
-    "cuptiProfilerHostEvaluateToGpuValues": Evaluate,
-    "cuptiRangeProfilerEnable": Enable,
-    "cuptiRangeProfilerDisable": OfProfiler,
-    "cuptiRangeProfilerStart": OfProfiler,
-    "cuptiRangeProfilerPopRange": OfProfiler,
-    "cuptiRangeProfilerSetConfig": SetConfig,
-    "cuptiRangeProfilerStop": Stop,
-    "cuptiRangeProfilerPushRange": PushRange,
-    "cuptiRangeProfilerDecodeData": Decode,
-    "cuptiRangeProfilerGetCounterDataSize": CounterDataSize,
-    "cuptiRangeProfilerCounterDataImageInitialize": CounterDataInitialize,
-    "cuptiRangeProfilerGetCounterDataInfo": CounterDataInfo,
-    "cuptiRangeProfilerCounterDataGetRangeInfo": RangeInfo,
+    "cuptiProfilerInitialize": Params,
+    "cuptiProfilerDeInitialize": Params,
+    "cuptiDeviceGetChipName": _with(deviceIndex=_SIZE, pChipName=_TEXT),
+    "cuptiProfilerHostInitialize": _with(
+        profilerType=_INT, pChipName=_TEXT, pCounterAvailabilityImage=_POINTER, **_HOST
+    ),
+    "cuptiProfilerHostDeinitialize": _with(**_HOST),
+    "cuptiProfilerHostConfigAddMetrics": _with(**_HOST, **_METRICS),
+    "cuptiProfilerHostGetConfigImageSize": _with(**_HOST, configImageSize=_SIZE),
+    "cuptiProfilerHostGetConfigImage": _with(**_HOST, **_CONFIG),
+    "cuptiProfilerHostEvaluateToGpuValues": _with(
+        **_HOST,
+        **_DATA,
+        rangeIndex=_SIZE,
+        **_METRICS,
+        pMetricValues=ctypes.POINTER(ctypes.c_double),
+    ),
+    "cuptiRangeProfilerEnable": _with(ctx=_POINTER, **_PROFILER),
+    "cuptiRangeProfilerDisable": _with(**_PROFILER),
+    "cuptiRangeProfilerGetCounterDataSize": _with(
+        **_PROFILER,
+        pMetricNames=ctypes.POINTER(_TEXT),
+        numMetrics=_SIZE,
+        maxNumOfRanges=_SIZE,
+        maxNumRangeTreeNodes=ctypes.c_uint32,
+        counterDataSize=_SIZE,
+    ),
+    "cuptiRangeProfilerCounterDataImageInitialize": _with(
+        **_PROFILER, counterDataSize=_SIZE, pCounterData=_POINTER
+    ),
+    "cuptiRangeProfilerSetConfig": _with(
+        **_PROFILER,
+        configSize=_SIZE,
+        pConfig=_POINTER,
+        counterDataImageSize=_SIZE,
+        pCounterDataImage=_POINTER,
+        range=_INT,
+        replayMode=_INT,
+        maxRangesPerPass=_SIZE,
+        numNestingLevels=ctypes.c_uint16,
+        minNestingLevel=ctypes.c_uint16,
+        passIndex=_SIZE,
+        targetNestingLevel=ctypes.c_uint16,
+    ),
+    "cuptiRangeProfilerStart": _with(**_PROFILER),
+    "cuptiRangeProfilerPushRange": _with(**_PROFILER, pRangeName=_TEXT),
+    "cuptiRangeProfilerPopRange": _with(**_PROFILER),
+    "cuptiRangeProfilerStop": _with(
+        **_PROFILER, passIndex=_SIZE, targetNestingLevel=_SIZE, isAllPassSubmitted=ctypes.c_uint8
+    ),
+    "cuptiRangeProfilerDecodeData": _with(**_PROFILER, numOfRangeDropped=_SIZE),
+    "cuptiRangeProfilerGetCounterDataInfo": _with(**_DATA, numTotalRanges=_SIZE),
+    "cuptiRangeProfilerCounterDataGetRangeInfo": _with(
+        **_DATA, rangeIndex=_SIZE, rangeDelimiter=_TEXT, rangeName=_TEXT
+    ),
 }
 
 
 def struct_size(params: type[Params]) -> int:
     """The offset behind the last field: ``ctypes.sizeof`` without the padding at the end."""
-    own = params.__dict__.get("_fields_") or Params._fields_
-    last = getattr(params, own[-1][0])
+    last = getattr(params, params._fields_[-1][0])
     return int(last.offset) + int(last.size)
 
 
 class Cupti:
-    """The loaded library. ``path`` is where it lies; ``version`` counts as NVIDIA does."""
+    """The loaded library."""
 
     def __init__(self, library: Any, path: str) -> None:
         """``CountersRefusedError`` if ``library`` came before the range profiler."""
-        self.path = path
         self._library = library
-        version = ctypes.c_uint32()
-        library.cuptiGetVersion(ctypes.pointer(version))
-        self.version = int(version.value)
         if lacking := [name for name in FUNCTIONS if not hasattr(library, name)]:
             raise CountersRefusedError(
-                f"{path} (CUPTI version {self.version}) has no {lacking[0]}: its range profiler "
-                "came with CUDA 12.6, so install a later nvidia-cuda-cupti"
+                f"{path} has no {lacking[0]}: its range profiler came with CUDA 12.6, so install a "
+                "later nvidia-cuda-cupti"
             )
 
     def call(self, function: str, **fields: Any) -> Any:
@@ -272,12 +150,11 @@ class Cupti:
                 name and what would help.
 
         Example:
-            >>> Cupti(*load()).call("cuptiDeviceGetChipName", deviceIndex=0).pChipName
+            >>> load().call("cuptiDeviceGetChipName", deviceIndex=0).pChipName
             b'GH100'
         """
         kind = FUNCTIONS[function]
-        params = kind(**fields)
-        params.structSize = struct_size(kind)
+        params = kind(structSize=struct_size(kind), **fields)
         result = int(getattr(self._library, function)(ctypes.pointer(params)))
         if result:
             raise CountersRefusedError(self._refusal(function, result))
@@ -287,35 +164,46 @@ class Cupti:
         text = ctypes.c_char_p()
         unknown = self._library.cuptiGetResultString(result, ctypes.pointer(text))
         name = "unknown error" if unknown or not text.value else text.value.decode()
-        advice = HELP.get(result, "")
+        advice = HELP.get((function, result)) or HELP.get(("", result))
         return f"{function}: {name} ({result})" + (f": {advice}" if advice else "")
 
 
-def load() -> tuple[Any, str]:
-    """The CUPTI of this process and its path.
+def load() -> Cupti:
+    """Load CUPTI.
 
     A copy that is loaded already comes first: torch is linked to one, and two copies of CUPTI in
-    one process fight over the driver's hooks. ``CountersRefusedError`` names the places looked at.
+    one process fight over the driver's hooks.
+
+    Returns:
+        The library.
+
+    Raises:
+        CountersRefusedError: There is none; the message names the places looked at.
+
+    Example:
+        >>> load().call("cuptiProfilerInitialize").structSize
+        16
     """
     for name in NAMES:
         try:
-            return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW), _path_of(name)
+            library = ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
         except OSError:
             continue
+        return _complete(library, _path_of(name))
     places = list(folders())
     failed: list[str] = []
     for name in NAMES:
-        found = [str(place / name) for place in places if (place / name).is_file()]
-        found += [name] if ctypes.util.find_library("cupti") else []
-        for path in found:
+        for path in (*(str(place / name) for place in places if (place / name).is_file()), name):
             try:
-                return ctypes.CDLL(path), path if path != name else _path_of(name)
+                library = ctypes.CDLL(path)
             except OSError as error:
                 failed.append(str(error))
-    toolkits = (f"/usr/local/{place}" for place in PLACES)
-    looked = ", ".join([*map(str, places), *toolkits, "the loader's path"])
+                continue
+            return _complete(library, path if path != name else _path_of(name))
+    looked = [*map(str, places), *(str(TOOLKITS / place) for place in PLACES)]
     raise CountersRefusedError(
-        "; ".join([f"no {' or '.join(NAMES)} in {looked}: install nvidia-cuda-cupti", *failed])
+        f"no {' or '.join(NAMES)} in {', '.join(looked)}, nor on the loader's path: install "
+        f"nvidia-cuda-cupti ({'; '.join(failed)})"
     )
 
 
@@ -325,7 +213,16 @@ def folders() -> Iterator[Path]:
     for root in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield from (Path(root) / package for package in PACKAGES)
     for place in PLACES:
-        yield from sorted(Path("/usr/local").glob(place), reverse=True)
+        yield from sorted(TOOLKITS.glob(place), reverse=True)
+
+
+def _complete(library: Any, path: str) -> Cupti:
+    """Load what CUPTI looks for on the loader's path only, whereas packages have it beside it."""
+    beside = Path(path).with_name(HOST)
+    if beside.is_absolute() and beside.is_file():
+        with contextlib.suppress(OSError):  # CUPTI says so, and HELP what to do
+            ctypes.CDLL(str(beside))
+    return Cupti(library, path)
 
 
 def _path_of(name: str) -> str:
