@@ -1,0 +1,633 @@
+"""CUPTI's range profiler against a library that plays it: what is asked, in which order, what a
+refusal says, and what is given back."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from warpwatch.instruments.counters import cupti, ncu, range_profiler
+from warpwatch.instruments.counters.ncu import REMEDY, CountersRefusedError
+from warpwatch.instruments.counters.range_profiler import METRICS, RangeProfiler, read
+from warpwatch.instruments.method import method_hash
+
+# Made with gcc from NVIDIA's headers (nvidia-cuda-cupti 13.0.85 with the cuda.h of
+# nvidia-cuda-runtime 13.0.96; 12.6.80 gives the same): each struct's ..._STRUCT_SIZE, and the
+# offsetof of each field but structSize (0) and pPriv (8), with which all begin.
+LAYOUTS: dict[str, tuple[int, dict[str, int]]] = {
+    "cuptiProfilerInitialize": (16, {}),
+    "cuptiProfilerDeInitialize": (16, {}),
+    "cuptiDeviceGetChipName": (32, {"deviceIndex": 16, "pChipName": 24}),
+    "cuptiProfilerHostInitialize": (
+        48,
+        {
+            "profilerType": 16,
+            "pChipName": 24,
+            "pCounterAvailabilityImage": 32,
+            "pHostObject": 40,
+        },
+    ),
+    "cuptiProfilerHostDeinitialize": (24, {"pHostObject": 16}),
+    "cuptiProfilerHostConfigAddMetrics": (
+        40,
+        {"pHostObject": 16, "ppMetricNames": 24, "numMetrics": 32},
+    ),
+    "cuptiProfilerHostGetConfigImageSize": (32, {"pHostObject": 16, "configImageSize": 24}),
+    "cuptiProfilerHostGetConfigImage": (
+        40,
+        {"pHostObject": 16, "configImageSize": 24, "pConfigImage": 32},
+    ),
+    "cuptiProfilerHostEvaluateToGpuValues": (
+        72,
+        {
+            "pHostObject": 16,
+            "pCounterDataImage": 24,
+            "counterDataImageSize": 32,
+            "rangeIndex": 40,
+            "ppMetricNames": 48,
+            "numMetrics": 56,
+            "pMetricValues": 64,
+        },
+    ),
+    "cuptiRangeProfilerEnable": (32, {"ctx": 16, "pRangeProfilerObject": 24}),
+    "cuptiRangeProfilerDisable": (24, {"pRangeProfilerObject": 16}),
+    "cuptiRangeProfilerGetCounterDataSize": (
+        64,
+        {
+            "pRangeProfilerObject": 16,
+            "pMetricNames": 24,
+            "numMetrics": 32,
+            "maxNumOfRanges": 40,
+            "maxNumRangeTreeNodes": 48,
+            "counterDataSize": 56,
+        },
+    ),
+    "cuptiRangeProfilerCounterDataImageInitialize": (
+        40,
+        {"pRangeProfilerObject": 16, "counterDataSize": 24, "pCounterData": 32},
+    ),
+    "cuptiRangeProfilerSetConfig": (
+        90,
+        {
+            "pRangeProfilerObject": 16,
+            "configSize": 24,
+            "pConfig": 32,
+            "counterDataImageSize": 40,
+            "pCounterDataImage": 48,
+            "range": 56,
+            "replayMode": 60,
+            "maxRangesPerPass": 64,
+            "numNestingLevels": 72,
+            "minNestingLevel": 74,
+            "passIndex": 80,
+            "targetNestingLevel": 88,
+        },
+    ),
+    "cuptiRangeProfilerStart": (24, {"pRangeProfilerObject": 16}),
+    "cuptiRangeProfilerPushRange": (32, {"pRangeProfilerObject": 16, "pRangeName": 24}),
+    "cuptiRangeProfilerPopRange": (24, {"pRangeProfilerObject": 16}),
+    "cuptiRangeProfilerStop": (
+        41,
+        {
+            "pRangeProfilerObject": 16,
+            "passIndex": 24,
+            "targetNestingLevel": 32,
+            "isAllPassSubmitted": 40,
+        },
+    ),
+    "cuptiRangeProfilerDecodeData": (32, {"pRangeProfilerObject": 16, "numOfRangeDropped": 24}),
+    "cuptiRangeProfilerGetCounterDataInfo": (
+        40,
+        {"pCounterDataImage": 16, "counterDataImageSize": 24, "numTotalRanges": 32},
+    ),
+    "cuptiRangeProfilerCounterDataGetRangeInfo": (
+        56,
+        {
+            "pCounterDataImage": 16,
+            "counterDataImageSize": 24,
+            "rangeIndex": 32,
+            "rangeDelimiter": 40,
+            "rangeName": 48,
+        },
+    ),
+}
+CONTEXT, HOST, PROFILER = 0x7001, 0x7002, 0x7003
+CYCLES, INSTRUCTIONS, BYTES, PIPE = METRICS
+NAMES = {1: b"CUPTI_ERROR_INVALID_PARAMETER", 35: b"CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"}
+OPENING = [
+    "ProfilerInitialize",
+    "DeviceGetChipName",
+    "ProfilerHostInitialize",
+    "ProfilerHostConfigAddMetrics",
+    "ProfilerHostGetConfigImageSize",
+    "ProfilerHostGetConfigImage",
+    "RangeProfilerEnable",
+]
+CLOSING = ["RangeProfilerDisable", "ProfilerHostDeinitialize", "ProfilerDeInitialize"]
+
+
+class Card:
+    """A driver with one device, which works when it is waited for."""
+
+    def __init__(self) -> None:
+        self.context: int | None = CONTEXT
+        self.failed = 0
+        self.queued: list[dict[str, float]] = []
+        self.counters = dict.fromkeys(METRICS, 0.0)
+
+    def launch(self, cycles: float = 1000, instructions: float = 64) -> None:
+        self.queued.append({CYCLES: cycles, INSTRUCTIONS: instructions, BYTES: 4096, PIPE: 50})
+
+    def cuCtxGetCurrent(self, context: Any) -> int:  # noqa: N802
+        context.contents.value = self.context
+        return 0
+
+    def cuCtxGetDevice(self, device: Any) -> int:  # noqa: N802
+        device.contents.value = 3
+        return 0
+
+    def cuCtxSynchronize(self) -> int:  # noqa: N802
+        for work in self.queued:
+            for name, count in work.items():
+                self.counters[name] += count
+        self.queued.clear()
+        return self.failed
+
+
+class Library:
+    """Plays CUPTI on a :class:`Card`: it refuses what comes out of order, and counts in ranges."""
+
+    def __init__(self, card: Card, lacking: str = "") -> None:
+        self.card, self.lacking = card, lacking
+        self.asked: list[str] = []
+        self.fields: dict[str, dict[str, Any]] = {}
+        self.errors: dict[str, int] = {}
+        self.passes, self.dropped, self.lost = 1, 0, 0
+        self.unread: set[str] = set()
+        self.state = "stopped"
+        self.begun: tuple[bytes, dict[str, float]] = (b"", {})
+        self.ranges: list[tuple[bytes, dict[str, float]]] = []
+
+    def __getattr__(self, function: str) -> Any:
+        if function not in cupti.FUNCTIONS or function == self.lacking:
+            raise AttributeError(function)
+        name = function.removeprefix("cupti")
+
+        def play(pointer: Any) -> int:
+            params = pointer.contents
+            assert params.structSize == LAYOUTS[function][0]
+            self.asked.append(name)
+            self.fields[name] = {one: getattr(params, one) for one in LAYOUTS[function][1]}
+            if error := self.errors.get(name, 0):
+                return error
+            return int(getattr(self, f"_{name}", lambda _: None)(params) or 0)
+
+        return play
+
+    def cuptiGetResultString(self, result: int, text: Any) -> int:  # noqa: N802
+        if result not in NAMES:
+            return 1
+        text.contents.value = NAMES[result]
+        return 0
+
+    def _become(self, state: str, *, only: str) -> int:
+        if self.state != only:
+            return 7
+        self.state = state
+        return 0
+
+    def _DeviceGetChipName(self, params: Any) -> None:  # noqa: N802
+        params.pChipName = b"GH100"
+
+    def _ProfilerHostInitialize(self, params: Any) -> None:  # noqa: N802
+        params.pHostObject = HOST
+
+    def _ProfilerHostGetConfigImageSize(self, params: Any) -> None:  # noqa: N802
+        params.configImageSize = 5
+
+    def _ProfilerHostGetConfigImage(self, params: Any) -> None:  # noqa: N802
+        ctypes.memmove(params.pConfigImage, b"sched", 5)
+
+    def _RangeProfilerEnable(self, params: Any) -> None:  # noqa: N802
+        params.pRangeProfilerObject = PROFILER
+
+    def _RangeProfilerGetCounterDataSize(self, params: Any) -> None:  # noqa: N802
+        params.counterDataSize = 7 * params.maxNumOfRanges
+
+    def _RangeProfilerSetConfig(self, params: Any) -> None:  # noqa: N802
+        self.config = ctypes.string_at(params.pConfig, params.configSize)
+        self.ranges.clear()
+
+    def _RangeProfilerStart(self, params: Any) -> int:  # noqa: N802
+        return self._become("started", only="stopped")
+
+    def _RangeProfilerPushRange(self, params: Any) -> int:  # noqa: N802
+        self.begun = (params.pRangeName, dict(self.card.counters))
+        return self._become("in a range", only="started")
+
+    def _RangeProfilerPopRange(self, params: Any) -> int:  # noqa: N802
+        name, before = self.begun
+        now = self.card.counters
+        self.ranges.append((name, {one: now[one] - before[one] for one in now}))
+        return self._become("started", only="in a range")
+
+    def _RangeProfilerStop(self, params: Any) -> int:  # noqa: N802
+        params.isAllPassSubmitted = self.passes == 1
+        return self._become("stopped", only="started")
+
+    def _RangeProfilerDecodeData(self, params: Any) -> None:  # noqa: N802
+        params.numOfRangeDropped = self.dropped
+        self.ranges.reverse()  # CUPTI promises no order
+
+    def _RangeProfilerGetCounterDataInfo(self, params: Any) -> None:  # noqa: N802
+        params.numTotalRanges = len(self.ranges) - self.lost
+
+    def _RangeProfilerCounterDataGetRangeInfo(self, params: Any) -> None:  # noqa: N802
+        params.rangeName = self.ranges[params.rangeIndex][0]
+
+    def _ProfilerHostEvaluateToGpuValues(self, params: Any) -> None:  # noqa: N802
+        values = self.ranges[params.rangeIndex][1]
+        for at in range(params.numMetrics):
+            name = params.ppMetricNames[at].decode()
+            params.pMetricValues[at] = float("nan") if name in self.unread else values[name]
+
+
+@pytest.fixture
+def card() -> Card:
+    return Card()
+
+
+@pytest.fixture
+def library(card: Card) -> Library:
+    return Library(card)
+
+
+def opened(library: Library) -> RangeProfiler:
+    return RangeProfiler(cupti.Cupti(library, "given"), library.card)
+
+
+def test_structs_lie_as_in_the_headers():
+    begin = {"structSize": 0, "pPriv": 8}
+    found = {}
+    for function, kind in cupti.FUNCTIONS.items():
+        names = [field[0] for field in kind._fields_ if field[0] not in begin]
+        assert {name: getattr(kind, name).offset for name in begin} == begin
+        offsets = {name: getattr(kind, name).offset for name in names}
+        found[function] = (cupti.struct_size(kind), offsets)
+    assert found == LAYOUTS
+
+
+def test_a_call_is_counted_alone_and_its_first_repeat_is_dropped(card: Card, library: Library):
+    cycles = iter([4288, 2987, 2983])
+    counted = opened(library).count(
+        lambda: card.launch(next(cycles)), 2, before=lambda: card.launch(99_999)
+    )
+    rest = {"instructions": 64, "dram_bytes": 4096, "tensor_pipe": 50}
+    assert counted == [{"sm_cycles": 2987, **rest}, {"sm_cycles": 2983, **rest}]
+
+
+def test_kernels_of_one_call_are_counted_together(card: Card, library: Library):
+    def call() -> None:
+        card.launch(cycles=1000)
+        card.launch(cycles=500)
+
+    assert [one["sm_cycles"] for one in opened(library).count(call, 1)] == [1500]
+
+
+def test_one_session_stands_around_all_repeats(card: Card, library: Library):
+    profiler = opened(library)
+    assert library.asked == OPENING
+    library.asked.clear()
+    profiler.count(card.launch, 1)
+    of_range = ["RangeProfilerCounterDataGetRangeInfo", "ProfilerHostEvaluateToGpuValues"]
+    assert library.asked == [
+        "RangeProfilerGetCounterDataSize",
+        "RangeProfilerCounterDataImageInitialize",
+        "RangeProfilerSetConfig",
+        "RangeProfilerStart",
+        *["RangeProfilerPushRange", "RangeProfilerPopRange"] * 2,
+        "RangeProfilerStop",
+        "RangeProfilerDecodeData",
+        "RangeProfilerGetCounterDataInfo",
+        *of_range * 2,
+    ]
+
+
+def test_cupti_is_given_the_card_the_schedule_and_room_for_each_range(card: Card, library: Library):
+    opened(library).count(card.launch, 3)
+    assert library.fields["DeviceGetChipName"]["deviceIndex"] == 3
+    host = library.fields["ProfilerHostInitialize"]
+    assert (host["profilerType"], host["pChipName"]) == (0, b"GH100")
+    assert library.fields["RangeProfilerEnable"]["ctx"] == CONTEXT
+    assert library.config == b"sched"
+    size, image = (
+        library.fields["RangeProfilerCounterDataImageInitialize"][one]
+        for one in ("counterDataSize", "pCounterData")
+    )
+    config = library.fields["RangeProfilerSetConfig"]
+    del config["pConfig"]
+    assert config == {
+        "pRangeProfilerObject": PROFILER,
+        "configSize": 5,
+        "counterDataImageSize": size,
+        "pCounterDataImage": image,
+        "range": 2,  # CUPTI_UserRange
+        "replayMode": 3,  # CUPTI_UserReplay
+        "maxRangesPerPass": 4,
+        "numNestingLevels": 1,
+        "minNestingLevel": 1,
+        "passIndex": 0,
+        "targetNestingLevel": 1,
+    }
+    assert size == 28
+    assert library.fields["RangeProfilerGetCounterDataSize"]["maxNumRangeTreeNodes"] == 4
+    assert library.fields["ProfilerHostEvaluateToGpuValues"]["pHostObject"] == HOST
+
+
+@pytest.mark.parametrize(
+    ("refusing", "given_back"),
+    [
+        ("ProfilerInitialize", []),
+        ("DeviceGetChipName", CLOSING[2:]),
+        ("ProfilerHostInitialize", CLOSING[2:]),
+        ("ProfilerHostConfigAddMetrics", CLOSING[1:]),
+        ("RangeProfilerEnable", CLOSING[1:]),
+    ],
+)
+def test_what_was_opened_before_a_refusal_is_given_back(
+    library: Library, refusing: str, given_back: list[str]
+):
+    library.errors[refusing] = 999
+    with pytest.raises(CountersRefusedError, match=rf"^cupti{refusing}: unknown error \(999\)$"):
+        opened(library)
+    assert library.asked == [*OPENING[: OPENING.index(refusing) + 1], *given_back]
+
+
+def test_closing_gives_back_everything_once(library: Library):
+    profiler = opened(library)
+    library.asked.clear()
+    library.errors = dict.fromkeys(CLOSING, 999)
+    profiler.close()
+    assert library.asked == CLOSING
+    profiler.close()
+    assert library.asked == CLOSING
+
+
+def test_a_missing_right_says_what_the_administrator_can_do(library: Library):
+    library.errors["RangeProfilerEnable"] = 35
+    with pytest.raises(CountersRefusedError) as refused:
+        opened(library)
+    name = "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
+    assert str(refused.value) == f"cuptiRangeProfilerEnable: {name} (35): {REMEDY}"
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "advice"),
+    [
+        ("ProfilerHostInitialize", 1, "older than the card"),
+        ("ProfilerHostInitialize", 46, "older than the card"),
+        ("ProfilerHostInitialize", 15, "libnvperf_host.so of the same release"),
+        ("ProfilerInitialize", 15, "CUPTI was finalized in this process"),
+        ("ProfilerHostConfigAddMetrics", 1, "this card lacks one of the metrics"),
+        ("RangeProfilerEnable", 26, "another process holds the counters"),
+        ("RangeProfilerStart", 1, "close every other RangeProfiler"),
+        ("RangeProfilerStart", 26, "another process holds the counters"),
+    ],
+)
+def test_the_same_number_means_another_thing_to_another_function(
+    card: Card, library: Library, function: str, code: int, advice: str
+):
+    library.errors[function] = code
+    with pytest.raises(CountersRefusedError, match=rf"^cupti{function}: .* \({code}\): .*{advice}"):
+        opened(library).count(card.launch, 1)
+
+
+def test_a_refused_start_leaves_the_profiler_usable(card: Card, library: Library):
+    profiler = opened(library)
+    library.errors["RangeProfilerStart"] = 1
+    with pytest.raises(CountersRefusedError):
+        profiler.count(card.launch, 1)
+    assert card.queued == []
+    library.errors.clear()
+    assert len(profiler.count(card.launch, 2)) == 2
+
+
+@pytest.mark.parametrize("where", ["call", "before"])
+@pytest.mark.parametrize("cleanup", [0, 999])
+def test_what_a_call_raises_is_not_hidden_and_leaves_the_profiler_usable(
+    card: Card, library: Library, where: str, cleanup: int
+):
+    def bad() -> None:
+        card.launch(7)
+        if cleanup:
+            library.errors = {"RangeProfilerPopRange": cleanup, "RangeProfilerStop": cleanup}
+        raise KeyError("planted")
+
+    profiler = opened(library)
+    library.asked.clear()
+    with pytest.raises(KeyError, match="planted"):
+        profiler.count(**{"call": card.launch, "repeats": 2, "before": None, where: bad})
+    ended = ["RangeProfilerPopRange", "RangeProfilerStop"]
+    assert library.asked[4:] == (
+        ["RangeProfilerPushRange", *ended] if where == "call" else ["RangeProfilerStop"]
+    )
+    if not cleanup:
+        assert [one["sm_cycles"] for one in profiler.count(card.launch, 2)] == [1000, 1000]
+
+
+def test_a_device_that_fails_is_no_lack_of_counters(card: Card, library: Library):
+    def fault() -> None:
+        card.failed = 700
+
+    with pytest.raises(RuntimeError, match="CUDA error 700") as failed:
+        opened(library).count(fault, 1)
+    assert not isinstance(failed.value, CountersRefusedError)
+    assert library.state == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("passes", "more than one pass"),
+        ("dropped", "dropped 2 of 4 ranges"),
+        ("lost", "kept 2 of 4 ranges"),
+    ],
+)
+def test_ranges_that_are_not_whole_are_no_measurement(
+    card: Card, library: Library, what: str, message: str
+):
+    setattr(library, what, 2)
+    with pytest.raises(CountersRefusedError, match=message):
+        opened(library).count(card.launch, 3)
+
+
+def test_samples_are_called_as_those_of_ncu(card: Card, library: Library):
+    cycles = iter([4288, 2987, 2983, 2990])
+    found = read(opened(library), lambda: card.launch(next(cycles)), None)
+    assert found == {
+        "sm_cycles": (2987, 2983, 2990),
+        "instructions": (64, 64, 64),
+        "dram_bytes": (4096, 4096, 4096),
+        "tensor_pipe": (50, 50, 50),
+    }
+    assert set(found) == set(ncu.of_calls([]))
+    assert METRICS.items() <= ncu.COLUMNS.items()
+
+
+def test_before_is_called_before_each_call_and_the_warm_up(card: Card, library: Library):
+    said: list[str] = []
+
+    def call() -> None:
+        said.append("call")
+        card.launch()
+
+    found = read(opened(library), call, lambda: said.append("before"), repeats=2)
+    assert found["instructions"] == (64, 64)
+    assert said == ["before", "call"] * 3
+
+
+def test_a_metric_without_a_number_is_not_zero(card: Card, library: Library):
+    library.unread = {PIPE, BYTES}
+    with pytest.raises(CountersRefusedError, match=r"no number for dram_bytes tensor_pipe$"):
+        read(opened(library), card.launch, None)
+
+
+def test_a_call_that_launches_nothing_is_no_measurement(library: Library):
+    library.unread = {PIPE}  # a share of no cycles
+    with pytest.raises(CountersRefusedError, match="the call launched no kernel"):
+        read(opened(library), lambda: None, None)
+
+
+def test_without_a_context_the_device_is_to_be_used_first(library: Library):
+    library.card.context = None
+    with pytest.raises(CountersRefusedError, match="no CUDA context is current"):
+        opened(library)
+    assert library.asked == []
+
+
+def test_a_cupti_before_the_range_profiler_is_named(card: Card):
+    with pytest.raises(
+        CountersRefusedError, match=r"^/old/libcupti.so.12 has no cuptiRange.*12\.6"
+    ):
+        cupti.Cupti(Library(card, lacking="cuptiRangeProfilerEnable"), "/old/libcupti.so.12")
+
+
+class Loader:
+    """Stands for ``ctypes.CDLL``: what can be loaded, and what was."""
+
+    def __init__(self, library: Library, *there: str) -> None:
+        self.library, self.there = library, there
+        self.loaded: list[str] = []
+
+    def __call__(self, path: str, mode: int = 0) -> Library:
+        name = f"loaded {path}" if mode & os.RTLD_NOLOAD else path
+        if name not in self.there:
+            raise OSError(f"{name}: planted")
+        self.loaded.append(name)
+        return self.library
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with the packages of CUDA 12 and toolkits of CUDA 12 and 13."""
+    packages, toolkits = tmp_path / "nvidia", tmp_path / "local"
+    for file in (
+        packages / "cuda_cupti" / "lib" / "libcupti.so.12",
+        packages / "cuda_cupti" / "lib" / "libnvperf_host.so",
+        toolkits / "cuda-12.8" / "extras" / "CUPTI" / "lib64" / "libcupti.so.12",
+        toolkits / "cuda-13.0" / "extras" / "CUPTI" / "lib64" / "libcupti.so.13",
+        toolkits / "cuda-13.1" / "extras" / "CUPTI" / "lib64" / "libcupti.so.13",
+    ):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (packages / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
+    monkeypatch.setattr(cupti, "TOOLKITS", toolkits)
+    return tmp_path
+
+
+def test_a_cupti_that_is_loaded_already_is_taken(
+    installed: Path, library: Library, monkeypatch: pytest.MonkeyPatch
+):
+    loader = Loader(library, "loaded libcupti.so.12", "libcupti.so.13")
+    monkeypatch.setattr(ctypes, "CDLL", loader)
+    assert cupti.load()._library is library
+    assert loader.loaded == ["loaded libcupti.so.12"]
+
+
+def test_the_newest_cupti_that_loads_is_taken_with_what_lies_beside_it(
+    installed: Path, library: Library, monkeypatch: pytest.MonkeyPatch
+):
+    lib = installed / "nvidia" / "cuda_cupti" / "lib"
+    toolkits = [
+        str(installed / "local" / name / "extras" / "CUPTI" / "lib64" / "libcupti.so.13")
+        for name in ("cuda-13.0", "cuda-13.1")
+    ]
+    package = [str(lib / "libcupti.so.12"), str(lib / "libnvperf_host.so")]
+    loader = Loader(library, *package)
+    monkeypatch.setattr(ctypes, "CDLL", loader)
+    assert cupti.load()._library is library
+    assert loader.loaded == package
+    loader = Loader(library, *package, *toolkits)
+    monkeypatch.setattr(ctypes, "CDLL", loader)
+    cupti.load()
+    assert loader.loaded == toolkits[1:]
+
+
+def test_a_library_beside_that_does_not_load_is_left_to_cupti(
+    installed: Path, library: Library, monkeypatch: pytest.MonkeyPatch
+):
+    lib = installed / "nvidia" / "cuda_cupti" / "lib"
+    monkeypatch.setattr(ctypes, "CDLL", Loader(library, str(lib / "libcupti.so.12")))
+    assert cupti.load()._library is library
+
+
+def test_where_no_cupti_is_the_places_are_named(
+    installed: Path, library: Library, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ctypes, "CDLL", Loader(library))
+    with pytest.raises(CountersRefusedError) as refused:
+        cupti.load()
+    said = str(refused.value)
+    assert said.startswith("no libcupti.so.13 or libcupti.so.12 in ")
+    assert "install nvidia-cuda-cupti" in said
+    for place in (
+        installed / "nvidia" / "cu13" / "lib",
+        installed / "local" / "cuda-12.8" / "extras" / "CUPTI" / "lib64",
+        installed / "local" / "cuda*" / "lib64",
+        "libcupti.so.12: planted",
+    ):
+        assert str(place) in said
+
+
+def test_a_loaded_library_is_found_where_the_kernel_says():
+    path = Path(cupti._path_of("libc.so.6"))
+    assert path.is_absolute() and path.name == "libc.so.6"
+
+
+def test_without_a_driver_no_library_is_looked_for(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ctypes, "CDLL", loader := Loader(library, "libcupti.so.13"))
+    with pytest.raises(CountersRefusedError, match=r"^no NVIDIA driver: libcuda.so.1: planted$"):
+        RangeProfiler()
+    assert loader.loaded == []
+
+
+def test_the_cupti_that_is_found_is_the_one_that_counts(
+    card: Card, library: Library, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(cupti, "load", lambda: cupti.Cupti(library, "found"))
+    assert len(RangeProfiler(driver=card).count(card.launch, 2)) == 2
+
+
+def test_the_method_is_these_two_modules():
+    files = (range_profiler.__file__, cupti.__file__)
+    assert f"cupti-{method_hash(*files)}" == range_profiler.METHOD_VERSION
+    assert method_hash(*files) != method_hash(files[0])
