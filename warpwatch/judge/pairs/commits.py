@@ -182,8 +182,8 @@ def _judge(
         )
         for column in (before_column, after_column)
     ]
-    wander, lone = _wander(table, row)
-    return judge_stored(sides[0], sides[1], meaning.better, threshold, wander, lone)
+    usual, lone = wander(table, row)
+    return judge_stored(sides[0], sides[1], meaning.better, threshold, usual, lone)
 
 
 def _absent(before: float) -> str:
@@ -198,7 +198,7 @@ def _plain(verdict: Verdict, reason: str) -> Judgement:
     return Judgement(verdict, nan, (nan, nan), 1.0, 1, nan, "none", "none", reason)
 
 
-def _wander(table: Table, row: int) -> tuple[float, float]:
+def wander(table: Table, row: int) -> tuple[float, float]:
     """How far results of neighbouring commits lie apart when nothing changed: relative, robust.
 
     The second is for results of which nothing else is known, NaN where too few tell it: most of

@@ -17,7 +17,7 @@ from scipy import special
 from warpwatch.judge.model.core import Better, Verdict
 from warpwatch.judge.model.thresholds import Threshold
 from warpwatch.judge.series.noise import NoiseKind, classify_pairs
-from warpwatch.judge.statistics.paired import Comparison, Runs, Test, compare
+from warpwatch.judge.statistics.paired import Comparison, Prior, Runs, Test, compare
 from warpwatch.judge.statistics.stored import Stored, of_intervals
 
 from .plan import Plan
@@ -60,6 +60,7 @@ def judge_pairs(
     better: Better,
     threshold: Threshold,
     plan: Plan | None = None,
+    prior: Prior | None = None,
 ) -> Gate:
     """Judge the pairs of one series so far, and say whether more are needed.
 
@@ -69,6 +70,8 @@ def judge_pairs(
         better: Which way is better.
         threshold: From where on a change counts.
         plan: When to look, and how many pairs there may be; the usual plan without.
+        prior: How far runs of one version lie apart, where earlier results say: the gate then looks
+            from the first pair on.
 
     Returns:
         The judgement, and how many pairs are needed in total before the next look.
@@ -85,6 +88,8 @@ def judge_pairs(
         (0, 'regressed')
     """
     plan = plan or Plan()
+    if prior is not None:
+        plan = plan.known()
     if len(base) != len(head):
         raise ValueError(f"expected as many base as head runs, got {len(base)} and {len(head)}")
     gone = _availability(base, head)
@@ -93,15 +98,15 @@ def judge_pairs(
     n = 0
     for n, alarm_p in plan.explore:
         if len(base) < n:
-            return Gate(n, _open(base, head, "more pairs are needed"))
+            return Gate(n, _open(base, head, "more pairs are needed", prior))
         test, noise = _choose(base[:n], head[:n])
-        seen = compare(base[:n], head[:n], test)
+        seen = compare(base[:n], head[:n], test, prior)
         if seen.p_value <= alarm_p and _counts(seen, threshold):
-            return _confirm(base, head, n, better, threshold, plan)
-        if n >= 8 and _inside(seen, threshold):
+            return _confirm(base, head, n, better, threshold, plan, prior)
+        if n >= plan.least_quiet and _inside(seen, threshold):
             break
     test, noise = _choose(base[:n], head[:n])
-    seen = compare(base[:n], head[:n], test)
+    seen = compare(base[:n], head[:n], test, prior)
     return Gate(0, _quiet(seen, test, noise, threshold, len(plan.explore), plan.explore[-1][1]))
 
 
@@ -112,6 +117,7 @@ def _confirm(
     better: Better,
     threshold: Threshold,
     plan: Plan,
+    prior: Prior | None,
 ) -> Gate:
     """After an alarm at ``explored`` pairs: do fresh pairs agree?"""
     last = explored
@@ -120,11 +126,12 @@ def _confirm(
         if n > plan.most_pairs:
             break
         if len(base) < n:
-            return Gate(n, _open(base, head, "an alarm waits for fresh pairs to confirm it"))
+            why = "an alarm waits for fresh pairs to confirm it"
+            return Gate(n, _open(base, head, why, prior))
         last = n
         test, noise = _choose(base[:n], head[:n])
-        again = compare(base[explored:n], head[explored:n], test)
-        pooled = compare(base[:n], head[:n], test)
+        again = compare(base[explored:n], head[explored:n], test, prior)
+        pooled = compare(base[:n], head[:n], test, prior)
         agrees = again.shift * pooled.shift > 0.0 and again.p_value / 2.0 <= plan.fresh_p
         if agrees and pooled.p_value <= plan.pooled_p and _counts(pooled, threshold):
             worse = (pooled.shift > 0.0) == (better == "lower")
@@ -141,7 +148,7 @@ def _confirm(
                 ),
             )
     test, noise = _choose(base[:last], head[:last])
-    pooled = compare(base[:last], head[:last], test)
+    pooled = compare(base[:last], head[:last], test, prior)
     reason = f"{explored} pairs raised an alarm that {last - explored} fresh ones did not confirm"
     return Gate(
         0,
@@ -308,8 +315,8 @@ def _inside(seen: Comparison, threshold: Threshold) -> bool:
     return all(not _counts(end, threshold) for end in ends)
 
 
-def _open(base: Runs, head: Runs, reason: str) -> Judgement:
-    seen = compare(base, head, "groups")
+def _open(base: Runs, head: Runs, reason: str, prior: Prior | None) -> Judgement:
+    seen = compare(base, head, "groups", prior)
     return _judgement("inconclusive", seen, "groups", "quiet", 1, reason, 0.01)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+_KNOWN_QUIET = 4
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -25,6 +27,8 @@ class Plan:
     fresh_p: float = 0.15
     pooled_p: float = 0.001
     most_pairs: int = 24
+    # From so many pairs on a change is called too small to count.
+    least_quiet: int = 8
 
     def within(self, most_pairs: int) -> Plan:
         """The same plan with a smaller or larger budget of pairs."""
@@ -36,3 +40,12 @@ class Plan:
             )
         kept = tuple(look for look in self.explore if look[0] + self.confirm[0] <= most_pairs)
         return replace(self, explore=kept, most_pairs=most_pairs)
+
+    def known(self) -> Plan:
+        """The plan where earlier results say how noisy a series is: it looks from one pair on. The
+        first looks ask for more, since a prior may be wrong and one pair cannot say so."""
+        first = ((1, 0.0002), (2, 0.0005))
+        later = tuple(look for look in self.explore if look[0] > first[-1][0])
+        return replace(
+            self, explore=first + later, confirm=(2, *self.confirm), least_quiet=_KNOWN_QUIET
+        )

@@ -16,6 +16,7 @@ Test = Literal["groups", "pairs", "distribution"]
 _TRIM = 0.13  # of each side, rounded so that one outlier among six is gone
 FINEST = 1e-4  # no measurement is trusted beyond this share of its value
 _FLIPS = 4096
+_REFUTED = 0.05  # runs that lie apart as far only so often, were the prior right, refute it
 _SEED = 20
 
 
@@ -24,6 +25,15 @@ def _special() -> Any:
     from scipy import special
 
     return special
+
+
+@dataclass(frozen=True)
+class Prior:
+    """How far runs of one version lie apart, as earlier ones did: a relative standard deviation,
+    which is worth ``weight`` degrees of freedom."""
+
+    sigma: float
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -58,12 +68,13 @@ class Comparison:
         return self.shift - reach, self.shift + reach
 
 
-def compare(base: Runs, head: Runs, test: Test) -> Comparison:
+def compare(base: Runs, head: Runs, test: Test, prior: Prior | None = None) -> Comparison:
     """Compare two groups of runs; runs that are not finite are left out (with their partner).
 
     ``groups`` ignores which runs were neighbours, ``pairs`` takes the slow wandering of the
     machine out, ``distribution`` takes its p-value from the distance of the two distributions,
-    which modes and ties do not drown.
+    which modes and ties do not drown. A ``prior`` joins the variance that the runs show, unless
+    they lie apart far more than it says.
     """
     a, b = np.asarray(base, dtype=np.float64), np.asarray(head, dtype=np.float64)
     if test == "groups":
@@ -74,7 +85,8 @@ def compare(base: Runs, head: Runs, test: Test) -> Comparison:
         whole = np.isfinite(a) & np.isfinite(b)
         a, b = a[whole], b[whole]
     n = min(len(a), len(b))
-    if n < 2:
+    known = prior is not None and (a > 0.0).all() and (b > 0.0).all()
+    if n < (1 if known else 2):
         nan = float("nan")
         return Comparison(n, "ratio", nan, float("inf"), 0.0, 1.0, nan)
     # The largest magnitudes would overflow in squares; no measurement has them.
@@ -94,6 +106,8 @@ def compare(base: Runs, head: Runs, test: Test) -> Comparison:
             head_kept - 1
         )
         freedom = variance * variance / parts if parts > 0.0 else float(base_kept + head_kept - 2)
+    if prior is not None and scale == "ratio":
+        variance, freedom = _with_prior(variance, freedom if n > 1 else 0.0, prior, n)
     # Runs that agree to the last digit prove no more than this about the next one.
     floor = FINEST * (1.0 if scale == "ratio" else abs(base_level)) / np.sqrt(n)
     error = max(float(np.sqrt(variance)), float(floor))
@@ -105,6 +119,18 @@ def compare(base: Runs, head: Runs, test: Test) -> Comparison:
     else:
         p_value = float(2.0 * _special().stdtr(freedom, -abs(shift) / error))
     return Comparison(n, scale, shift, error, freedom, p_value, base_level)
+
+
+def _with_prior(variance: float, freedom: float, prior: Prior, n: int) -> tuple[float, float]:
+    """The variance of a difference of means of ``n`` runs a side and its degrees of freedom, from
+    the runs' own and the prior's: a scaled inverse chi-squared prior, which is conjugate to normal
+    runs (Gelman and others, Bayesian Data Analysis, section 2.6)."""
+    expected = 2.0 * prior.sigma**2 / n
+    far = freedom > 0.0 and variance > expected
+    if far and _special().fdtrc(freedom, prior.weight, variance / expected) < _REFUTED:
+        return variance, freedom
+    whole = freedom + prior.weight
+    return (freedom * variance + prior.weight * expected) / whole, whole
 
 
 def paired_correlation(base: Runs, head: Runs) -> float:
@@ -120,6 +146,8 @@ def paired_correlation(base: Runs, head: Runs) -> float:
 def _trimmed(values: Floats) -> tuple[float, float, int]:
     """Trimmed mean, its squared standard error (from the winsorised variance), points kept."""
     n = len(values)
+    if n == 1:
+        return float(values[0]), 0.0, 2
     cut = int(_TRIM * n + 0.25)
     order = np.sort(values)
     kept = n - 2 * cut
