@@ -88,6 +88,7 @@ _FAILURE = {"kernel": str, "stage": str, "error": str}
 _TUNED = {"kernel": str, "configurations": [str], "recorded": str, "why": str}
 _LATER: dict[str, Any] = {  # parts that older evidence lacks
     "tuned": [_TUNED],  # the search spaces of autotuned kernels
+    "arguments": [str],  # a hash of each launch's arguments
     "sources": {"own": [str], "imported": [str]},  # files of the kernels, and what those import
 }
 _RECORDED = {

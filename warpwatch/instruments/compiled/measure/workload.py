@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 import traceback
@@ -12,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from warpwatch.config import metrics
 from warpwatch.config.targets import Target
 from warpwatch.instruments.compiled.formats import errors
-from warpwatch.instruments.compiled.formats.recording import HarnessError, Launch, Recording
+from warpwatch.instruments.compiled.formats.recording import (
+    Argument,
+    DescriptorArgument,
+    HarnessError,
+    Launch,
+    Recording,
+    TensorArgument,
+)
 
 from .summary import spaces_of, summarize
 
@@ -21,6 +29,8 @@ if TYPE_CHECKING:
 
 # How the detail begins of what only the user of the harness can mend.
 MISTAKE = "mistake in the workload"
+# What Triton specialises for.
+_ALIGNMENT = 16
 Status = Literal[
     "ok", "compile failed", "call failed", "not applicable", "import failed", "not measured"
 ]
@@ -240,6 +250,7 @@ def _measured(asked: _Asked, recording: Recording) -> Measurement:
             }
             for one in spaces_of(recording)
         ],
+        "arguments": [_digest(one) for one in recording.launches],
         "sources": dict(zip(("own", "imported"), asked.sources(recording.launches), strict=True)),
     }
     code = {
@@ -250,6 +261,25 @@ def _measured(asked: _Asked, recording: Recording) -> Measurement:
     status: Status = "compile failed" if recording.failures else "ok"
     detail = "".join(f"{first.kernel}: {first.error}" for first in recording.failures[:1])
     return Measurement(asked.name, asked.target.name, status, detail, full, explained, code)
+
+
+def _digest(launch: Launch) -> str:
+    """Stands for every argument of a launch: numbers, and tensors with shape, strides, how their
+    place is aligned and, where they are known, elements. Places themselves differ by process."""
+
+    def plain(value: Argument) -> object:
+        if isinstance(value, tuple):
+            return tuple(map(plain, value))
+        if isinstance(value, DescriptorArgument):
+            return plain(value.base), value.shape, value.strides, value.block_shape
+        if isinstance(value, TensorArgument):
+            elements = None if value.values is None else value.values.tolist()
+            place = value.address % _ALIGNMENT
+            return value.dtype, value.shape, value.strides, value.nbytes, place, elements
+        return repr(value)
+
+    given = [(name, plain(value)) for name, value in sorted(launch.arguments.items())]
+    return hashlib.sha256(repr(given).encode()).hexdigest()[:16]
 
 
 def _import_package(workload: Workload) -> str:
