@@ -20,7 +20,7 @@ from warpwatch.judge.model import thresholds
 from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.pairs.run_verdict import Judged, RunVerdict, settle
 from warpwatch.session import versions
-from warpwatch.session.session import Session
+from warpwatch.session.session import Session, make_ready
 
 LIMITS = thresholds.load()
 
@@ -35,7 +35,7 @@ def software_gpu(
         request = {"mode": "latency", "scripts": {name: scripts[name] for name in workloads}}
         return Session(request, seconds_each=20.0).run(workloads)
 
-    return measure
+    return paired_runs.one_by_one(measure)
 
 
 def test_a_slower_kernel_and_a_broken_one_are_told_from_an_equal_one() -> None:
@@ -63,9 +63,9 @@ def test_when_the_time_is_up_open_series_are_inconclusive() -> None:
         us = 100.0 if side == "base" else 101.5
         return {name: Outcome(name, "ok", "", {"latency_cold": (us,)}) for name in workloads}
 
-    fought = paired_runs.Duel("latency", measure, Plan(), seconds=-1.0)
+    fought = paired_runs.Duel("latency", paired_runs.one_by_one(measure), Plan(), seconds=-1.0)
     assert paired_runs.fight(fought, ["one"], LIMITS, lambda _: None) == []
-    brief = paired_runs.Duel("latency", measure, Plan(), seconds=math.inf)
+    brief = paired_runs.Duel("latency", paired_runs.one_by_one(measure), Plan(), seconds=math.inf)
     (one,) = paired_runs.fight(brief, ["one"], LIMITS, lambda _: None)
     assert one.judgement.verdict == "regressed"
 
@@ -209,29 +209,14 @@ def test_a_measuring_process_imports_its_version_wherever_it_is_started(
     # As `compare` does: from the checkout, in which the package of today lies.
     monkeypatch.chdir(repository)
     monkeypatch.setenv("WARPWATCH_CONFIG", str(ROOT / "warpwatch.toml"))
+    version = versions.prepare("HEAD~1", tmp_path / "base", repository)
+    request = {"mode": "latency", "scripts": {"w": {}}}
     for ahead in (True, False):
-        version = versions.prepare("HEAD~1", tmp_path / str(ahead), repository)
-        turns = versions.Turns({"base": version}, {"mode": "latency", "scripts": {"w": {}}})
+        session = Session(request, environment=version.environment)
         if ahead:
-            turns.prepare(["base"])
-        outcome = turns.measure("base", ["w"])["w"]
+            make_ready([session])
+        outcome = session.run(["w"])["w"]
         assert outcome.status == "ok", outcome.detail  # the worker refuses another's package
-
-
-def test_processes_that_were_made_ready_measure_when_their_turn_comes(repository: Path) -> None:
-    version = versions.prepare(".", repository / ".ahead", repository)
-    request = {"mode": "latency", "scripts": {"w": {"us": 100.0}}}
-    turns = versions.Turns({"base": version}, request)
-    turns.prepare(["base", "base"])
-    waiting = turns._waiting["base"]
-    processes = [session._ahead for session in waiting]
-    assert [one.poll() for one in processes if one is not None] == [None, None]
-    assert turns.measure("base", ["w"])["w"].status == "ok"
-    assert processes[0] is not None
-    assert processes[0].poll() is not None
-    turns.close()
-    assert processes[1] is not None
-    assert processes[1].poll() is not None
 
 
 def always(base: float, head: float, seen: list[str]) -> paired_runs.Measure:
@@ -240,24 +225,23 @@ def always(base: float, head: float, seen: list[str]) -> paired_runs.Measure:
         us = base if side == "base" else head
         return {name: Outcome(name, "ok", "", {"latency_cold": (us,)}) for name in workloads}
 
-    return measure
+    return paired_runs.one_by_one(measure)
 
 
-def test_the_coming_turns_are_known_before_the_first_of_them_measures() -> None:
+def test_as_many_pairs_are_measured_together_as_the_next_look_needs() -> None:
     seen: list[str] = []
-    told: list[str] = []
-    ready: list[int] = []
+    asked: list[int] = []
+    each = always(100.0, 120.0, seen)
 
-    def prepare(sides: Sequence[paired_runs.Side]) -> None:
-        assert len(told) == len(seen)  # nobody waits when others are made ready
-        told.extend(sides)
-        ready.append(len(sides))
+    def measure(turns: Sequence[tuple[paired_runs.Side, paired_runs.Side]], names: Sequence[str]):  # type: ignore[no-untyped-def]
+        asked.append(len(turns))
+        return each(turns, names)
 
-    fought = paired_runs.Duel("latency", always(100.0, 120.0, seen), Plan(), 60.0, prepare=prepare)
+    fought = paired_runs.Duel("latency", measure, Plan(), 60.0, together=8)
     (one,) = paired_runs.fight(fought, ["w"], LIMITS, lambda _: None)
     assert one.judgement.verdict == "regressed"
-    assert seen == told[: len(seen)]
-    assert set(ready) == {4}
+    assert asked == [8]  # four to notice, four to confirm
+    assert sorted(seen) == ["base"] * 8 + ["head"] * 8
 
 
 def test_a_stopped_comparison_judges_what_it_has() -> None:
@@ -284,7 +268,7 @@ def test_an_answer_that_got_worse_within_its_tolerance_is_an_alarm() -> None:
         samples = {"latency_cold": (100.0,), "relative_error": (error, error)}
         return {name: Outcome(name, "ok", "", samples) for name in workloads}
 
-    fought = paired_runs.Duel("latency", measure, Plan(), 60.0)
+    fought = paired_runs.Duel("latency", paired_runs.one_by_one(measure), Plan(), 60.0)
     judged = {one.metric: one for one in paired_runs.fight(fought, ["w"], LIMITS, lambda _: None)}
     assert judged["latency_cold"].judgement.verdict == "unchanged"
     assert judged["relative_error"].judgement.verdict == "regressed"

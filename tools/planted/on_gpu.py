@@ -237,7 +237,7 @@ def follow(gate: Gate, out: Path) -> None:
     written = threading.Thread(target=lambda: said.append(document.read()))
     written.start()
     for line in process.stderr:
-        if ": pair 1 of" in line and not gate.began.is_set():
+        if ": pairs 1 to" in line and not gate.began.is_set():
             gate.began_s = time.monotonic()
             gate.began.set()
         say(f"{gate.branch.name}: {line.rstrip()}")

@@ -1,4 +1,4 @@
-"""Base and head measured in turns, in fresh processes, until every series is judged."""
+"""Base and head measured interleaved, in processes of their own, until every series is judged."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from warpwatch.judge.model.thresholds import Thresholds
 from warpwatch.judge.pairs.gate import Gate, Judgement, judge_exact, judge_groups, judge_pairs
 from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.pairs.run_verdict import Judged
+from warpwatch.judge.statistics.paired import Prior
 from warpwatch.session import versions
 
 Side = Literal["base", "head"]
-Measure = Callable[[Side, Sequence[str]], Mapping[str, Outcome]]
+Pair = Mapping[str, Mapping[str, Outcome]]  # by side and workload
+# Of each pair the sides in their order, and the workloads; one pair a turn, fewer after a stop.
+Measure = Callable[[Sequence[tuple[Side, Side]], Sequence[str]], Sequence[Pair]]
 Tell = Callable[[str], None]
 
 # Evidence in a history, where a formula may change for a reason; a pull request answers for it.
 ALSO_JUDGED = frozenset({"relative_error"})
+# On the same inputs a kernel repeats these to the last digit, whatever process it runs in.
+READ_ONCE = frozenset({"relative_error", "peak_bytes"})
 
 # Counters repeat to 0.1 %: three pairs prove what takes clocks six and more.
+COUNTERS = frozenset({"sm_cycles", "instructions", "dram_bytes", "tensor_pipe"})
 COUNTER_PLAN = Plan(explore=((3, 0.002), (6, 0.004), (8, 0.006), (12, 0.01)), confirm=(3, 6, 8, 12))
-
-
-# Their processes are made ready together, so that nothing else goes on while one of them measures.
-PREPARED_PAIRS = 2
 
 
 @dataclass
@@ -45,16 +47,27 @@ class _Series:
 
 @dataclass(frozen=True)
 class Duel:
-    """What to measure and when to stop. ``seconds`` is the budget of the whole duel; once ``stop``
-    is set, no further pair begins. ``prepare`` is told whose turns come, some pairs at a time."""
+    """What to measure and when to stop. ``together`` pairs are measured at a time. ``seconds`` is
+    the budget of the whole duel; once ``stop`` is set, no further pair begins. ``priors`` say by
+    workload and metric how far earlier runs lay apart."""
 
     instrument: str
     measure: Measure
     plan: Plan
     seconds: float
     seed: int = 0
-    prepare: Callable[[Sequence[Side]], None] = lambda _: None
+    together: int = 1
+    priors: Mapping[tuple[str, str], Prior] = field(default_factory=dict)
     stop: threading.Event = field(default_factory=threading.Event)
+
+
+def one_by_one(measure: Callable[[Side, Sequence[str]], Mapping[str, Outcome]]) -> Measure:
+    """Pairs of a measure that reads one side at a time, in a fresh process each."""
+
+    def pairs(turns: Sequence[tuple[Side, Side]], names: Sequence[str]) -> list[Pair]:
+        return [{side: measure(side, names) for side in sides} for sides in turns]
+
+    return pairs
 
 
 def fight(duel: Duel, workloads: Sequence[str], limits: Thresholds, tell: Tell) -> list[Judged]:
@@ -64,34 +77,52 @@ def fight(duel: Duel, workloads: Sequence[str], limits: Thresholds, tell: Tell) 
     when the time is up are inconclusive.
     """
     series: dict[str, dict[str, _Series]] = {name: {} for name in workloads}
-    details: dict[tuple[str, Side], str] = {}
+    details: dict[tuple[str, str], str] = {}
     done = dict.fromkeys(workloads, 0)
     started = time.monotonic()
-    rounds = duel.plan.most_pairs
-    turns = [_sides(base_first) for base_first in versions.order(rounds, duel.seed)]
-    for number, sides in enumerate(turns, start=1):
+    turns = [_sides(first) for first in versions.order(duel.plan.most_pairs, duel.seed)]
+    number = 0
+    while number < len(turns):
         waiting = [name for name in workloads if _is_open(series[name], done[name])]
         if not waiting or time.monotonic() - started > duel.seconds or duel.stop.is_set():
             break
-        if number % PREPARED_PAIRS == 1:
-            coming = turns[number - 1 : number - 1 + PREPARED_PAIRS]
-            duel.prepare([side for pair in coming for side in pair])
-        tell(f"{duel.instrument}: pair {number} of at most {rounds}, {len(waiting)} workloads")
-        outcomes = {side: duel.measure(side, waiting) for side in sides}
-        for name in waiting:
-            for side in sides:
-                outcome = outcomes[side].get(name)
-                if outcome is not None and outcome.status != "ok":
-                    details[name, side] = f"{side}: {outcome.status}, {outcome.detail}"
-            _take(series[name], outcomes["base"].get(name), outcomes["head"].get(name), done[name])
-            done[name] += 1
-            for one in series[name].values():
-                _look(one, done[name], limits, duel.plan)
+        wanted = max(_wanted(series[name], done[name], duel.plan) for name in waiting)
+        batch = turns[number : number + min(duel.together, wanted)]
+        which = f"pairs {number + 1} to {number + len(batch)}"
+        if len(batch) == 1:
+            which = f"pair {number + 1}"
+        tell(f"{duel.instrument}: {which} of at most {len(turns)}, {len(waiting)} workloads")
+        for pair in duel.measure(batch, waiting):
+            for name in waiting:
+                for side, outcomes in pair.items():
+                    outcome = outcomes.get(name)
+                    if outcome is not None and outcome.status != "ok":
+                        details[name, side] = f"{side}: {outcome.status}, {outcome.detail}"
+                base, head = (pair.get(side, {}).get(name) for side in ("base", "head"))
+                _take(series[name], base, head, done[name])
+                done[name] += 1
+                for one in series[name].values():
+                    prior = duel.priors.get((name, one.metric.name))
+                    _look(one, done[name], limits, duel.plan, prior)
+        number += len(batch)
     return [
         _finish(duel, name, one, limits, details)
         for name in workloads
         for one in series[name].values()
     ]
+
+
+def _wanted(series: Mapping[str, _Series], done: int, plan: Plan) -> int:
+    """Pairs to measure before the next look; at first as many as confirm an early alarm, too."""
+    if not done:
+        return plan.explore[0][0] + plan.confirm[0]
+    gates = [one.gate for one in series.values() if _is_judged(one.metric)]
+    return max([1, *(gate.wanted - done for gate in gates if gate is not None)])
+
+
+def plan_of(metric: str, plan: Plan) -> Plan:
+    """Counters have a plan of their own; ``plan`` is of what takes time."""
+    return COUNTER_PLAN if metric in COUNTERS else plan
 
 
 def _sides(base_first: bool) -> tuple[Side, Side]:
@@ -106,7 +137,8 @@ def _is_open(series: Mapping[str, _Series], done: int) -> bool:
 
 
 def _is_judged(metric: metrics.Metric) -> bool:
-    return (metric.role == "verdict" or metric.name in ALSO_JUDGED) and not metric.exact
+    judged = metric.role == "verdict" or metric.name in ALSO_JUDGED
+    return judged and not metric.exact and metric.name not in READ_ONCE
 
 
 def _take(
@@ -122,12 +154,14 @@ def _take(
             values.append(statistics.median(samples) if samples else math.nan)
 
 
-def _look(one: _Series, done: int, limits: Thresholds, plan: Plan) -> None:
+def _look(one: _Series, done: int, limits: Thresholds, plan: Plan, prior: Prior | None) -> None:
     if not _is_judged(one.metric) or (one.gate is not None and not one.gate.wanted):
         return
     if one.gate is None or done >= one.gate.wanted:
         better = one.metric.better or "lower"
-        one.gate = judge_pairs(one.base, one.head, better, limits.of(one.metric.name), plan)
+        name = one.metric.name
+        plan = plan_of(name, plan)
+        one.gate = judge_pairs(one.base, one.head, better, limits.of(name), plan, prior)
 
 
 def _finish(
@@ -135,12 +169,12 @@ def _finish(
     workload: str,
     one: _Series,
     limits: Thresholds,
-    details: Mapping[tuple[str, Side], str],
+    details: Mapping[tuple[str, str], str],
 ) -> Judged:
     metric, threshold = one.metric, limits.of(one.metric.name)
     better = metric.better or "lower"
     base, head = _median(one.base), _median(one.head)
-    if metric.exact:
+    if metric.exact or metric.name in READ_ONCE:
         judgement: Judgement = judge_exact(base, head, better, threshold)
     elif one.gate is not None:
         judgement = one.gate.judgement
@@ -150,7 +184,7 @@ def _finish(
     else:
         judgement = judge_groups(one.base, one.head, better, threshold)
     if judgement.verdict in ("missing", "not applicable"):
-        side: Side = "head" if math.isnan(head) else "base"
+        side = "head" if math.isnan(head) else "base"
         judgement = replace(judgement, reason=details.get((workload, side), judgement.reason))
     return Judged(
         metric=metric.name,

@@ -6,13 +6,11 @@ its group are measured again without it. Outcomes reach the caller one by one.
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import select
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,6 +22,7 @@ from warpwatch.instruments.gpu.card import clocks
 from warpwatch.instruments.outcome import Outcome, Status
 from warpwatch.instruments.peers import registry as peers
 
+from .process import DIED, Running, next_message
 from .stopping import end
 
 Report = Callable[[Outcome], None]
@@ -33,7 +32,6 @@ START_SECONDS = 120.0
 MAX_LOST = 3
 # How long a process that lost its device may take to end.
 _LOST_SECONDS = 10.0
-_DIED = "the measuring process ended: "
 _SAID: set[str] = set()  # what workers noted, each once
 _ready: set[int] = set()  # workers that were made ready, as the driver numbers processes
 
@@ -49,7 +47,11 @@ def group(mode: str, name: str) -> str:
 class Session:
     """Runs workers over ``request`` (see :mod:`warpwatch.session.worker`) until every workload
     has an outcome. ``wrap`` is a command that runs the worker, such as a profiler's;
-    ``environment`` names another version of the measured package than this process sees."""
+    ``environment`` names another version of the measured package than this process sees.
+
+    A worker that ``stays`` answers one ``run`` after another until ``discard``; one that was lost
+    is replaced.
+    """
 
     def __init__(
         self,
@@ -59,8 +61,10 @@ class Session:
         start_seconds: float = START_SECONDS,
         wrap: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        stays: bool = False,
     ) -> None:
         self.request = dict(request)
+        self.stays = stays
         self.seconds_each = seconds_each
         self.start_seconds = start_seconds
         self.wrap = tuple(wrap)
@@ -72,6 +76,7 @@ class Session:
         self._note = ""  # what the last worker found at its start that speaks against its numbers
         self._began = False  # whether the last worker began anything
         self._ahead: subprocess.Popen[str] | None = None
+        self._staying: Running | None = None
         self._working: subprocess.Popen[str] | None = None
         self._stopped = False
 
@@ -90,10 +95,13 @@ class Session:
         return bool(readable) and "ready" in self._ahead.stdout.readline()
 
     def discard(self) -> None:
-        """End a worker that was started ahead and never asked for anything."""
+        """End a worker that stayed, or was started ahead and never asked for anything."""
         if self._ahead is not None:
             end(self._ahead)
             self._ahead = None
+        if self._staying is not None:
+            self._staying.end()
+            self._staying = None
 
     def stop(self) -> None:
         """End the worker, whatever it does, and start no other: called from another thread."""
@@ -157,56 +165,45 @@ class Session:
 
     def _one_worker(self, workloads: Sequence[str], report: Report | None) -> Iterator[Outcome]:
         """Outcomes of one process, the last maybe that it hung or died. None only after a stop."""
-        process, self._ahead = self._ahead or self._start(), None
-        self._working = process
-        self._note = ""
+        if self._staying is not None:
+            worker, self._staying = self._staying, None
+        else:
+            process, self._ahead = self._ahead or self._start(), None
+            worker = Running(process)
+            self._note = ""
+        self._working = worker.process
         if self._stopped:  # while it started
-            end(process)
-        assert process.stdin and process.stdout and process.stderr
-        lines: queue.Queue[str | None] = queue.Queue()
-        errors: list[str] = []
-        readers = [
-            threading.Thread(target=_pump, args=(process.stdout, lines), daemon=True),
-            threading.Thread(target=errors.extend, args=(process.stderr,), daemon=True),
-        ]
-        for reader in readers:
-            reader.start()
+            end(worker.process)
+        request = {**self.request, "workloads": list(workloads)}
+        if self.ceilings is not None:
+            request["measured_ceilings"] = self.ceilings.to_json()
+        if _ready:
+            request["ours"] = sorted(_ready)
+        worker.send(request, more=self.stays)
+        waiting = list(workloads)
+        whole = False
         try:
-            request = {**self.request, "workloads": list(workloads)}
-            if self.ceilings is not None:
-                request["measured_ceilings"] = self.ceilings.to_json()
-            if _ready:
-                request["ours"] = sorted(_ready)
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.close()
-        except BrokenPipeError:
-            pass  # it died at once; its last words are read below
-
-        def last_word() -> str:
-            process.wait(10)
-            readers[1].join(5)
-            return _DIED + last_words(errors)
-
-        try:
-            waiting = list(workloads)
-            for outcome in self._answers(lines, waiting, last_word):
+            for outcome in self._answers(worker.lines, waiting, worker.last_word):
                 waiting.remove(outcome.workload)
                 if self._note:
                     detail = "; ".join(filter(None, [outcome.detail, self._note]))
                     outcome = replace(outcome, detail=detail)
                 if report is not None:
                     report(outcome)
+                whole = not waiting and outcome.status not in ("hung", "device lost")
+                whole = whole and not died(outcome)
                 yield outcome
             self.unended = False
             if self.wrap and not waiting:
                 try:
-                    process.wait(self.start_seconds)  # a profiler writes its report last
+                    worker.process.wait(self.start_seconds)  # a profiler writes its report last
                 except subprocess.TimeoutExpired:
                     self.unended = True
         finally:
-            end(process)
-            readers[1].join(5)
-            self.errors = "".join(errors)
+            if self.stays and whole and not self._stopped:
+                self._staying = worker
+            else:
+                self.errors = worker.end()
 
     def _told(self, message: Mapping[str, Any]) -> None:
         """What a worker says of the card before it measures."""
@@ -229,7 +226,7 @@ class Session:
         while waiting:
             failed: tuple[Status, str]
             try:
-                message = _next(lines, _LOST_SECONDS if lost else seconds)
+                message = next_message(lines, _LOST_SECONDS if lost else seconds)
             except queue.Empty:
                 failed = "hung", f"no answer within {seconds:.0f} s: ended"
             else:
@@ -293,31 +290,10 @@ def make_ready(sessions: Iterable[Session]) -> None:
 
 def died(outcome: Outcome) -> bool:
     """Whether the process ended while it was at this workload."""
-    return outcome.status == "failed" and outcome.detail.startswith(_DIED)
-
-
-def last_words(errors: Sequence[str]) -> str:
-    words = [line.strip() for line in errors if line.strip()]
-    return words[-1][:300] if words else "it said nothing"
+    return outcome.status == "failed" and outcome.detail.startswith(DIED)
 
 
 def _say_once(note: str, about: str = "") -> None:
     if note and (about or note) not in _SAID:
         _SAID.add(about or note)
         print(note, file=sys.stderr, flush=True)
-
-
-def _pump(stream: Any, lines: queue.Queue[str | None]) -> None:
-    for line in stream:
-        lines.put(line)
-    lines.put(None)
-
-
-def _next(lines: queue.Queue[str | None], seconds: float) -> dict[str, Any] | None:
-    """The worker's next message; ``None`` when it has ended, ``queue.Empty`` if none comes."""
-    while (line := lines.get(timeout=seconds)) is not None:
-        # Anything else is a profiler's own chatter, or half a line of a process that was killed.
-        if line.startswith("{") and line.endswith("\n"):
-            message: dict[str, Any] = json.loads(line)
-            return message
-    return None

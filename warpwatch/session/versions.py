@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import random
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from warpwatch.config import isolation
-from warpwatch.instruments.outcome import Outcome
 
-from .session import Session, make_ready
+from . import compile_pairs
 
 WORKING_TREE = "."
 Pair = tuple[str, str]
@@ -64,70 +60,13 @@ def same_package(base: Version, head: Version) -> bool:
 
 
 def compiled(version: Version, pairs: Sequence[Pair], tell: Tell) -> dict[Pair, dict[str, Any]]:
-    """The compiled measurements of one version, as plain JSON objects."""
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "warpwatch.session.compiled_worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=version.environment[isolation.SITE_VARIABLE],
-        env=isolation.subprocess_environment(version.environment),
-    )
-    assert process.stdin and process.stdout
-    process.stdin.write(json.dumps(list(pairs)))
-    process.stdin.close()
+    """The compiled measurements of one version, as plain objects."""
     found: dict[Pair, dict[str, Any]] = {}
-    for line in process.stdout:
-        if line.startswith("{"):
-            row = json.loads(line)
-            found[row["workload"], row["target"]] = row
-            if len(found) % 20 == 0 or len(found) == len(pairs):
-                tell(f"{version.label}: compiled {len(found)} of {len(pairs)}")
-    if process.wait() != 0 or len(found) < len(pairs):
-        raise ValueError(
-            f"compiling {version.label} stopped after {len(found)} of {len(pairs)} workloads "
-            f"(exit code {process.returncode}); its last words are above"
-        )
+    for pair, measurement in compile_pairs.compiled_pairs(pairs, version.environment):
+        found[pair] = asdict(measurement)
+        if len(found) % 20 == 0 or len(found) == len(pairs):
+            tell(f"{version.label}: compiled {len(found)} of {len(pairs)}")
     return found
-
-
-def run_once(
-    version: Version, workloads: Sequence[str], request: Mapping[str, Any]
-) -> dict[str, Outcome]:
-    """One fresh process that measures these workloads once."""
-    session = Session(request, environment=version.environment)
-    return session.run(workloads)
-
-
-class Turns:
-    """Fresh processes that each measure once, of two versions in turn.
-
-    ``prepare`` starts those of the coming turns and waits until each has imported torch and made
-    its context on the GPU: neither falls into another's measurement. ``close`` ends those whose
-    turn never came.
-    """
-
-    def __init__(self, versions: Mapping[str, Version], request: Mapping[str, Any]) -> None:
-        self._versions = versions
-        self._request = request
-        self._waiting: dict[str, list[Session]] = {side: [] for side in versions}
-
-    def prepare(self, sides: Sequence[str]) -> None:
-        coming = [(side, self._session(side)) for side in sides]
-        for side, session in coming:
-            self._waiting[side].append(session)
-        make_ready(session for _, session in coming)
-
-    def measure(self, side: str, workloads: Sequence[str]) -> dict[str, Outcome]:
-        waiting = self._waiting[side]
-        return (waiting.pop(0) if waiting else self._session(side)).run(workloads)
-
-    def close(self) -> None:
-        for session in (one for waiting in self._waiting.values() for one in waiting):
-            session.discard()
-
-    def _session(self, side: str) -> Session:
-        return Session(self._request, environment=self._versions[side].environment)
 
 
 @contextmanager

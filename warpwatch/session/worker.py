@@ -5,7 +5,8 @@ It is a process of its own so that a hanging kernel can be ended and a lost devi
 each, so that what it compiles is on disk), ``counters`` (each workload's call between two marks,
 for a profiler that watches this process), ``dispatches`` (the same for AMD's), ``sampled`` (repeats
 the call while the driver samples its counters), ``configurations`` (compiles a workload's choices,
-each under its own name; needs no GPU) or ``choices`` (times them beside each other). ``until`` is
+each under its own name; needs no GPU), ``choices`` (times them beside each other) or ``staying``
+(keeps workloads ready from one request to the next and takes the ``steps`` of each). ``until`` is
 the time (of ``time.time``) after which nothing more is begun: the process ends as always, so a
 profiler writes its report.
 """
@@ -29,7 +30,7 @@ from warpwatch import devices
 from warpwatch.config import choices, isolation
 from warpwatch.config import package as configuration
 from warpwatch.config.end_with_parent import end_with
-from warpwatch.instruments.gpu import ceilings, latency, measuring
+from warpwatch.instruments.gpu import ceilings, latency, measuring, staying
 from warpwatch.instruments.gpu.card import carve_outs, clocks
 from warpwatch.instruments.gpu.card.interface import GpuError
 from warpwatch.instruments.gpu.card.software import FakeGpu, FakeWorkload
@@ -42,6 +43,8 @@ from . import tuning
 from .session import group
 
 COUNTER_REPEATS = 3
+
+Measure = Callable[[list[str]], Iterable[Outcome]]
 
 
 def main() -> int:
@@ -56,21 +59,38 @@ def main() -> int:
     if "--ahead" in sys.argv[1:]:
         _make_ready()
         _tell(answers, {"ready": True})
-    request: dict[str, Any] = json.loads(sys.stdin.readline())
 
     def begin(names: Sequence[str]) -> None:
         _tell(answers, {"begin": list(names)})
 
-    try:
-        measure = (_scripted if "scripts" in request else _real)(request, answers, begin)
-    except GpuError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except Exception as error:
-        # Whoever reads the last line would get torch's advice on how to debug kernels.
-        traceback.print_exc()
-        print(_unusable(error), file=sys.stderr)
-        return 1
+    kept: list[staying.Staying] = []
+    while line := sys.stdin.readline():
+        request: dict[str, Any] = json.loads(line)
+        try:
+            prepare = _scripted if "scripts" in request else _real
+            measure = prepare(request, answers, begin, kept)
+        except GpuError as error:
+            print(error, file=sys.stderr)
+            return 1
+        except Exception as error:
+            # Whoever reads the last line would get torch's advice on how to debug kernels.
+            traceback.print_exc()
+            print(_unusable(error), file=sys.stderr)
+            return 1
+        if not _answer(request, answers, begin, measure, kept):
+            return 1  # the context is gone: a fresh process takes what is left
+    return 0
+
+
+def _answer(
+    request: dict[str, Any],
+    answers: TextIO,
+    begin: interleave.Begin,
+    measure: Measure,
+    kept: Sequence[staying.Staying],
+) -> bool:
+    """Measure what ``request`` names; whether the device is still there afterwards."""
+    last = request["workloads"][-1:]
     for names, in_time in _in_time(_groups(request), request.get("until", math.inf)):
         if not in_time:
             for name in names:
@@ -82,13 +102,15 @@ def main() -> int:
         for outcome in measure(names):
             if "lock" in request:  # before it is told: who has the last outcome ends this process
                 choices.write(Path(request["lock"]), choices.made_here(_target_here()))
+            if kept and [outcome.workload] == last:
+                kept[0].rest()  # before it is told: the next process is visited then
             _tell(answers, {"outcome": outcome.to_json()})
             lost = lost or outcome.status == "device lost"
             if outcome.status == "hung":
                 os._exit(1)  # to end as always would wait for the GPU
         if lost:
-            return 1  # the context is gone: a fresh process takes what is left
-    return 0
+            return False
+    return True
 
 
 def _target_here() -> str:
@@ -147,11 +169,16 @@ def _tell(answers: TextIO, message: dict[str, Any]) -> None:
     answers.flush()
 
 
-Measure = Callable[[list[str]], Iterable[Outcome]]
-
-
-def _real(request: dict[str, Any], answers: TextIO, begin: interleave.Begin) -> Measure:
+def _real(
+    request: dict[str, Any],
+    answers: TextIO,
+    begin: interleave.Begin,
+    kept: list[staying.Staying],
+) -> Measure:
     mode = request["mode"]
+    limits = Limits(**request.get("limits", {}))
+    if kept:  # what is said of the card was said before
+        return _steps(kept[0], request["steps"], limits)
     if mode == "configurations":
         return lambda names: (tuning.compile_here(request, name) for name in names)
     if mode == "ahead":
@@ -165,13 +192,15 @@ def _real(request: dict[str, Any], answers: TextIO, begin: interleave.Begin) -> 
         gpu = TorchGpu(cache_bytes=known.cache_bytes)
     notes = (_shared(request, gpu.uuid, before, clocks.computing()), _kept_warm())
     message = {"card": vars(gpu.card), "note": "; ".join(filter(None, notes))}
-    if mode in ("latency", "beside", "choices"):
+    if mode in ("latency", "beside", "choices", "staying"):
         products, streams = ceilings.torch_products(), ceilings.torch_streams()
         found = ceilings.measured_on(gpu, products, streams, _measured_before(request))
         message |= {} if found is None else {"ceilings": found.to_json()}
     _tell(answers, message)
     get = peers.get
-    limits = Limits(**request.get("limits", {}))
+    if mode == "staying":
+        kept.append(staying.Staying(gpu, count=_Counter(gpu.clear_caches)))
+        return _steps(kept[0], request["steps"], limits)
     if mode == "latency":
         return lambda names: (
             measuring.measure(gpu, get(name), methods=request["methods"], limits=limits)
@@ -198,6 +227,40 @@ def _real(request: dict[str, Any], answers: TextIO, begin: interleave.Begin) -> 
     return lambda names: (sample_tensor_pipe(get(name), gpu.uuid) for name in names)
 
 
+class _Counter:
+    """Reads the counters of a call in this process; where they are not to be had, says so.
+
+    A card serves one open profiler: this one is closed at the end of each request, so that another
+    process can count next.
+    """
+
+    def __init__(self, clear: Callable[[], None]) -> None:
+        self._clear = clear
+        self._opened: Any = None
+        self._refused = ""
+
+    def __call__(self, call: Callable[[], object]) -> Outcome:
+        from warpwatch.instruments.counters import range_profiler
+        from warpwatch.instruments.counters.ncu import CountersRefusedError
+
+        if not self._refused:
+            try:
+                self._opened = self._opened or range_profiler.RangeProfiler()
+                return Outcome("", "ok", "", range_profiler.read(self._opened, call, self._clear))
+            except CountersRefusedError as error:
+                self._refused = f"no counters: {error}"
+        return Outcome("", "ok", self._refused)
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+def _steps(kept: staying.Staying, steps: Sequence[staying.Step], limits: Limits) -> Measure:
+    return lambda names: (kept.take(peers.get(name), steps, limits) for name in names)
+
+
 def _measured_before(request: dict[str, Any]) -> devices.Ceilings | None:
     known = request.get("measured_ceilings")
     return None if known is None else devices.Ceilings.from_json(known)
@@ -220,7 +283,9 @@ def _shared(
     return clocks.shared(uuid, before, after, frozenset(request.get("ours", ())))
 
 
-def _scripted(request: dict[str, Any], answers: TextIO, begin: interleave.Begin) -> Measure:
+def _scripted(
+    request: dict[str, Any], answers: TextIO, begin: interleave.Begin, _: list[staying.Staying]
+) -> Measure:
     """Workloads of a software GPU: what hangs here really hangs. ``computing`` are the processes on
     it before and after this one came."""
     before, after = ({FakeGpu.uuid: frozenset(each)} for each in request.get("computing", ((), ())))
@@ -238,6 +303,8 @@ def _scripted(request: dict[str, Any], answers: TextIO, begin: interleave.Begin)
     def measure(name: str) -> Outcome:
         gpu = FakeGpu()
         workload = FakeWorkload(name, gpu, **scripts[name])
+        if "time" not in request.get("steps", ("time",)):
+            return Outcome(name, "ok")
         if request["mode"] == "counters":
             workload.call({})
             return Outcome(name, "ok", evidence={"marks": COUNTER_REPEATS})

@@ -27,6 +27,7 @@ from warpwatch.judge.model.core import Verdict
 from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.pairs.run_verdict import Judged, settle
 from warpwatch.session import versions
+from warpwatch.session.residents import Residents, most_together
 
 from .compare import judge_compiled
 
@@ -238,15 +239,10 @@ def _compiled(
 
 
 def _by_time(good: versions.Version, head: versions.Version, wanted: Search) -> tuple[Judged, ...]:
-    sides = {"base": good, "head": head}
+    staying = Residents({"base": good, "head": head})
     limits = thresholds.load()
     timed = paired_runs.Duel(
-        "latency",
-        lambda side, workloads: versions.run_once(
-            sides[side], workloads, {"mode": "latency", "methods": ["cold"]}
-        ),
-        Plan(),
-        seconds=600.0,
+        "latency", staying.measure, Plan(), seconds=600.0, together=most_together()
     )
     return settle(
         paired_runs.fight(timed, wanted.names, limits, _tell), limits.false_discovery_rate

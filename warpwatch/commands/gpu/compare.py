@@ -5,23 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import signal
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from warpwatch.compare import paired_runs
+from warpwatch.commands.results.report import default_results
+from warpwatch.compare import equal_calls, on_gpu
 from warpwatch.config import metrics, targets
 from warpwatch.config import package as configuration
 from warpwatch.instruments import presence
-from warpwatch.instruments.counters import ncu
-from warpwatch.instruments.outcome import Outcome
 from warpwatch.judge.findings.compiled_moves import Change, causes
 from warpwatch.judge.model import advice, atomics, search_space, thresholds
 from warpwatch.judge.model.thresholds import Thresholds
@@ -29,7 +25,7 @@ from warpwatch.judge.pairs.gate import judge_exact
 from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.pairs.run_verdict import Judged, RunVerdict, settle
 from warpwatch.report.words import share
-from warpwatch.session import utilization, versions
+from warpwatch.session import versions
 
 SCHEMA_VERSION = 1
 WORDS = {"regressed": "HURT", "improved": "helped", "missing": "LOST", "not applicable": "GAINED"}
@@ -70,22 +66,37 @@ def main(args: argparse.Namespace) -> int:
             path = configuration.load().path
             print(f"{path} is the same in {base.label} and {head.label}: nothing can differ")
             return 0
-        judged = judge_compiled(
-            versions.compiled(base, pairs, _tell), versions.compiled(head, pairs, _tell), limits
-        )
+        with ThreadPoolExecutor(2) as pool:
+            before, after = pool.map(lambda one: versions.compiled(one, pairs, _tell), (base, head))
+        judged = judge_compiled(before, after, limits)
+        equal: dict[str, tuple[str, ...]] = {}
         if not args.compiled_only:
             if presence.has_gpu():
                 names = list(dict.fromkeys(workload for workload, _ in pairs))
-                with versions.gpu_turn(_tell), _stopped_by_signals() as stop:
-                    judged += _on_gpu(base, head, names, limits, plan, args, stop)
+                equal = equal_calls.find(before, after, equal_calls.target_here())
+                left = [name for name in names if name not in equal]
+                _tell(_said_of(equal))
+                with versions.gpu_turn(_tell):
+                    judged += on_gpu.judge(base, head, left, limits, _asked(plan, args), _tell)
             else:
-                _tell("no GPU here: judged by what the compilers say alone")
+                _tell("no GPU here: judged by what the compilers say only")
     verdict = settle(judged, limits.false_discovery_rate)
     if args.json:
-        print(json.dumps(document(base.label, head.label, verdict), indent=1))
+        print(json.dumps(document(base.label, head.label, verdict, equal), indent=1))
     else:
-        print("\n".join(lines(base.label, head.label, verdict, args.all)))
+        print("\n".join(lines(base.label, head.label, verdict, args.all, equal)))
     return verdict.exit_code
+
+
+def _asked(plan: Plan, args: argparse.Namespace) -> on_gpu.Asked:
+    folders = tuple(one for one in default_results() if one.is_dir())
+    return on_gpu.Asked(plan, args.seconds, args.seed, not args.no_counters, folders)
+
+
+def _said_of(equal: Mapping[str, Sequence[str]]) -> str:
+    if not equal:
+        return "every workload's call may differ: all are measured"
+    return f"equal calls, not measured on the GPU: {len(equal)} workloads"
 
 
 def _pairs(args: argparse.Namespace) -> list[versions.Pair]:
@@ -165,71 +176,11 @@ def _evidence(row: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
     return found
 
 
-def _on_gpu(
-    base: versions.Version,
-    head: versions.Version,
-    names: Sequence[str],
-    limits: Thresholds,
-    plan: Plan,
-    args: argparse.Namespace,
-    stop: threading.Event,
-) -> list[Judged]:
-    """Counters first, where they may be read: they are nearly exact. Time second."""
-    sides = {"base": base, "head": head}
-
-    def count(side: paired_runs.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
-        return utilization.by_ncu(workloads, environment=sides[side].environment)
-
-    judged: list[Judged] = []
-    ends = time.monotonic() + args.seconds
-    try:
-        if not args.no_counters:
-            plan_counted = (paired_runs.COUNTER_PLAN, args.seconds / 2.0, args.seed)
-            counted = paired_runs.Duel("ncu", count, *plan_counted, stop=stop)
-            judged += paired_runs.fight(counted, names, limits, _tell)
-    except (ncu.CountersRefusedError, ValueError) as refused:
-        _tell(f"no hardware counters, judged by time: {refused}")
-    turns = versions.Turns(sides, {"mode": "latency", "methods": ["cold"]})
-    seconds = ends - time.monotonic()
-    timed = paired_runs.Duel(
-        "latency", turns.measure, plan, seconds, args.seed + 1, turns.prepare, stop
-    )
-    try:
-        return judged + paired_runs.fight(timed, names, limits, _tell)
-    finally:
-        turns.close()
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Set by the first Ctrl-C or SIGTERM, after which no pair begins and what was measured is
-    judged; a second one ends the comparison at once."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop  # Python lets the main thread alone ask for signals
-        return
-    asked = (signal.SIGINT, signal.SIGTERM)
-    before = {one: signal.getsignal(one) for one in asked}
-
-    def restore() -> None:
-        for one in asked:
-            signal.signal(one, before[one])
-
-    def handle(number: int, _: object) -> None:
-        stop.set()
-        restore()
-        _tell("stopped: this pair is the last; once more to end at once")
-
-    for one in asked:
-        signal.signal(one, handle)
-    try:
-        yield stop
-    finally:
-        restore()
-
-
-def document(base: str, head: str, verdict: RunVerdict) -> dict[str, Any]:
-    """The result as JSON; NaN is ``null``."""
+def document(
+    base: str, head: str, verdict: RunVerdict, equal: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Any]:
+    """The result as JSON; NaN is ``null``. ``equal`` has by workload the hashes of machine code of
+    calls that are the same on both sides, and were not measured."""
     series = [
         _plain({**asdict(one), **asdict(one.judgement), "judgement": None})
         for one in verdict.judged
@@ -244,6 +195,7 @@ def document(base: str, head: str, verdict: RunVerdict) -> dict[str, Any]:
         "expected_false_alarms": verdict.expected_false,
         "looks_like_noise": verdict.symmetric,
         "causes": _causes(verdict),
+        "equal_calls": {name: list(hashes) for name, hashes in (equal or {}).items()},
         "series": series,
     }
 
@@ -271,7 +223,13 @@ def _causes(verdict: RunVerdict) -> dict[str, list[str]]:
     )
 
 
-def lines(base: str, head: str, verdict: RunVerdict, show_all: bool) -> list[str]:
+def lines(
+    base: str,
+    head: str,
+    verdict: RunVerdict,
+    show_all: bool,
+    equal: Mapping[str, Sequence[str]] | None = None,
+) -> list[str]:
     """The table, the causes, and one line that says it all."""
     rank = (
         *("missing", "regressed", "mixed", "inconclusive", "improved", "not applicable"),
@@ -294,6 +252,11 @@ def lines(base: str, head: str, verdict: RunVerdict, show_all: bool) -> list[str
         )
     for subject, sentences in _causes(verdict).items():
         out.append(f"why {subject}: {'; '.join(sentences)}")
+    for subject, hashes in (equal or {}).items() if show_all else ():
+        code = ", ".join(dict.fromkeys(one[:12] for one in hashes))
+        out.append(f"equal call, not measured: {subject} (machine code {code})")
+    if equal and not show_all:
+        out.append(f"equal calls of {len(equal)} workloads were not measured (--all lists them)")
     counts = {word: sum(one.judgement.verdict == word for one in judged) for word in rank}
     summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     out.append(f"{base} -> {head}: {summary or 'nothing was measured'}")

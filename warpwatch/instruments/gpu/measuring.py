@@ -163,6 +163,23 @@ def checked(
 ) -> Outcome:
     """The outcome of latencies whose call was right before, if it still is: ``again`` checks it on
     fresh inputs and gives the error, or is or gives a text why that cannot be done."""
+    samples, evidence, notes = timed(gpu, workload, taken)
+    if hasattr(gpu, "peak_bytes"):
+        samples["peak_bytes"] = (float(gpu.peak_bytes(call)),)
+    error_after = again if isinstance(again, str) else again()
+    if isinstance(error_after, str):
+        notes.append(error_after)
+        if not math.isnan(error_before):
+            samples["relative_error"] = (error_before,)
+    else:
+        samples["relative_error"] = (error_before, error_after)
+    return Outcome(workload.name, "ok", "; ".join(notes), samples, evidence)
+
+
+def timed(
+    gpu: Gpu, workload: Workload, taken: Mapping[Method, Latency]
+) -> tuple[dict[str, tuple[float, ...]], dict[str, Any], list[str]]:
+    """Samples, evidence and notes of latencies; ``ValueError`` for one that no hardware reaches."""
     device = devices.identify(gpu.card.name)
     roof = ceilings.roof(gpu.card.name)
     dtype = dtype_of(workload)
@@ -184,16 +201,7 @@ def checked(
             samples["peak_share"] = peak_shares(workload, roof, measured)
         if method == "cold":
             samples["unheld"] = tuple(0.0 if one.held else 100.0 for one in measured.samples)
-    if hasattr(gpu, "peak_bytes"):
-        samples["peak_bytes"] = (float(gpu.peak_bytes(call)),)
-    error_after = again if isinstance(again, str) else again()
-    if isinstance(error_after, str):
-        notes.append(error_after)
-        if not math.isnan(error_before):
-            samples["relative_error"] = (error_before,)
-    else:
-        samples["relative_error"] = (error_before, error_after)
-    return Outcome(workload.name, "ok", "; ".join(notes), samples, evidence)
+    return samples, evidence, notes
 
 
 def call_once(workload: Workload, torch_device: str = "cuda") -> Outcome:

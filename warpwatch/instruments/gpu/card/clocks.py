@@ -145,6 +145,22 @@ def computing() -> dict[str, frozenset[int]]:
     return found
 
 
+def cards() -> list[tuple[str, int]]:
+    """Name and bytes of memory of each card of this machine, as far as NVML tells."""
+    nvml = _module("pynvml")
+    if nvml is None:
+        return []
+    try:
+        nvml.nvmlInit()
+        handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+        return [
+            (str(nvml.nvmlDeviceGetName(one)), int(nvml.nvmlDeviceGetMemoryInfo(one).total))
+            for one in handles
+        ]
+    except nvml.NVMLError:
+        return []
+
+
 def shared(
     uuid: str, before: Computing, after: Computing, ours: frozenset[int] = frozenset()
 ) -> str:

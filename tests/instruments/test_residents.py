@@ -1,0 +1,215 @@
+"""Processes that stay and are visited in turn, on a software GPU; what one has ready, on a CPU."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from warpwatch.compare import paired_runs
+from warpwatch.instruments.gpu import measuring
+from warpwatch.instruments.gpu.card.software import FakeGpu
+from warpwatch.instruments.gpu.latency import Limits
+from warpwatch.instruments.gpu.staying import Staying
+from warpwatch.instruments.outcome import Outcome
+from warpwatch.judge.model import thresholds
+from warpwatch.judge.pairs.plan import Plan
+from warpwatch.session import residents
+from warpwatch.session.residents import Residents, most_together, wants_more
+from warpwatch.session.session import Session
+
+TURNS = [("base", "head"), ("head", "base")]
+
+
+class Software(Residents):
+    """Real worker processes over scripted workloads, others for each side."""
+
+    def __init__(self, scripts: Mapping[str, Mapping[str, Any]], **options: Any) -> None:
+        super().__init__({}, **options)
+        self._wrong = {side: {} for side in scripts}
+        self.scripts = scripts
+        self.sessions: list[Session] = []
+        self.order: list[tuple[int, tuple[str, ...]]] = []
+
+    def _session(self, side: str) -> Session:
+        request = {"mode": "staying", "scripts": self.scripts[side]}
+        self.sessions.append(Session(request, seconds_each=20.0, stays=True))
+        return self.sessions[-1]
+
+    def _visit(self, session: Session, steps: Any, names: Sequence[str]) -> Mapping[str, Outcome]:
+        self.order.append((self.sessions.index(session), tuple(steps)))
+        return super()._visit(session, steps, names)
+
+
+def test_every_process_is_visited_in_each_round_and_the_second_one_goes_backwards() -> None:
+    scripts = {"base": {"w": {"us": 100.0}}, "head": {"w": {"us": 110.0}}}
+    staying = Software(scripts)
+    pairs = staying.measure(TURNS, ["w"])
+    timed = [one for one, steps in staying.order if steps == ("time",)]
+    assert timed[:8] == [0, 1, 2, 3, 3, 2, 1, 0]
+    for pair in pairs:
+        times = {side: pair[side]["w"].samples["latency_cold"] for side in ("base", "head")}
+        assert len(times["base"]) == len(times["head"]) >= residents.ROUNDS
+        ratio = statistics.median(times["head"]) / statistics.median(times["base"])
+        assert ratio == pytest.approx(1.1, abs=0.02)
+
+
+def test_a_process_answers_every_visit_and_none_outlives_the_batch() -> None:
+    staying = Software({"base": {"w": {"us": 100.0}}, "head": {"w": {"us": 100.0}}})
+    started: list[int] = []
+    visit = staying._visit
+
+    def watched(session: Session, steps: Any, names: Sequence[str]) -> Mapping[str, Outcome]:
+        found = visit(session, steps, names)
+        if not names:  # more processes than workloads to make ready
+            return found
+        assert session._staying is not None
+        started.append(session._staying.process.pid)
+        return found
+
+    staying._visit = watched  # type: ignore[method-assign]
+    staying.measure(TURNS, ["w"])
+    assert len(set(started)) == 4
+    assert len(started) >= 4 * 4
+    assert all(one._staying is None and one._ahead is None for one in staying.sessions)
+
+
+def test_a_call_that_fails_is_the_outcome_of_its_pair_and_others_are_measured() -> None:
+    broken = {"fine": {"us": 100.0}, "broken": {"us": 100.0, "fails_at": 0}}
+    staying = Software({"base": {**broken, "broken": {"us": 100.0}}, "head": broken})
+    duel = paired_runs.Duel("latency", staying.measure, Plan(), 120.0, together=2)
+    judged = paired_runs.fight(duel, ["fine", "broken"], thresholds.load(), lambda _: None)
+    found = {one.subject: one.judgement for one in judged if one.metric == "latency_cold"}
+    assert found["fine"].verdict == "unchanged"
+    assert found["broken"].verdict == "missing"
+    assert "head: failed" in found["broken"].reason
+
+
+def test_a_worker_that_dies_is_replaced() -> None:
+    session = Session(
+        {"mode": "staying", "steps": ["time"], "scripts": {"w": {"us": 100.0}}}, stays=True
+    )
+    try:
+        assert session.run(["w"])["w"].status == "ok"
+        assert session._staying is not None
+        first = session._staying.process
+        first.kill()
+        first.wait(10)
+        assert "the measuring process ended" in session.run(["w"])["w"].detail
+        assert session.run(["w"])["w"].status == "ok"
+    finally:
+        session.discard()
+    assert first.poll() is not None
+
+
+def visits(rows: Sequence[Sequence[float]]) -> list[dict[str, list[dict[str, Outcome]]]]:
+    """Of pairs whose base takes 100 us at each visit, and whose head takes those of a row."""
+
+    def told(us: float) -> dict[str, Outcome]:
+        return {"w": Outcome("w", "ok", "", {"latency_cold": (us,)})}
+
+    return [{"base": [told(100.0) for _ in row], "head": list(map(told, row))} for row in rows]
+
+
+def test_visits_are_repeated_while_they_differ_more_than_processes() -> None:
+    of_visits = visits([(101.0, 99.0), (99.0, 101.0), (101.5, 98.7)])
+    of_processes = visits([(101.0, 101.1), (99.0, 99.1), (103.0, 103.1)])
+    assert wants_more(of_visits, "w")
+    assert not wants_more(of_processes, "w")
+    assert not wants_more(of_visits[:1], "w")
+    assert not wants_more(of_visits, "another")
+
+
+def test_no_more_processes_start_than_the_machine_holds() -> None:
+    assert most_together(cores=2, memory=8 << 30) == 2
+    assert most_together(cores=128, memory=140 << 30) == 8
+    assert most_together(cores=128, memory=40 << 30) == 5
+
+
+class Doubled:
+    """A workload whose call is right until it is told to be wrong."""
+
+    name, kernel, dtype, needs = "doubled", "double", "fp32", ()
+    has_reference = True
+    flops, bytes_moved = 1.0, 1.0
+
+    def __init__(self) -> None:
+        self.made = self.calls = 0
+        self.wrong = False
+
+    def inputs(self, device: str, seed: int = 0) -> dict[str, Any]:
+        self.made += 1
+        return {"x": torch.arange(8.0, device=device) + seed}
+
+    def call(self, inputs: Mapping[str, Any]) -> torch.Tensor:
+        self.calls += 1
+        return inputs["x"] * (3.0 if self.wrong else 2.0)
+
+    def reference(self, inputs: Mapping[str, Any], dtype: str) -> torch.Tensor:
+        return inputs["x"].double() * 2.0
+
+
+@pytest.fixture
+def doubled(monkeypatch: pytest.MonkeyPatch) -> Doubled:
+    monkeypatch.setattr(measuring, "missing", lambda _: None)
+    return Doubled()
+
+
+def test_inputs_are_made_once_and_serve_every_visit(doubled: Doubled) -> None:
+    counted: list[str] = []
+
+    class Count:
+        def __call__(self, call: Any) -> Outcome:
+            counted.append("yes")
+            call()
+            return Outcome("", "ok", "", {"sm_cycles": (5.0,)})
+
+        def close(self) -> None:
+            counted.append("closed")
+
+    kept = Staying(FakeGpu(), "cpu", Count())
+    limits = Limits()
+    assert kept.take(doubled, ("ready",), limits).samples == {}  # type: ignore[arg-type]
+    assert (doubled.made, doubled.calls) == (1, 1)
+    for _ in range(2):
+        timed = kept.take(doubled, ("time",), limits)  # type: ignore[arg-type]
+        assert len(timed.samples["latency_cold"]) >= limits.min_samples
+    assert doubled.made == 1
+    checked = kept.take(doubled, ("check", "again", "count"), limits)  # type: ignore[arg-type]
+    assert checked.samples["relative_error"] == (0.0, 0.0)
+    assert checked.samples["sm_cycles"] == (5.0,)
+    kept.rest()
+    assert counted == ["yes", "closed"]
+    assert doubled.made == 2  # fresh ones, of another seed
+
+
+def test_a_wrong_answer_is_the_outcome_and_inputs_are_made_anew(doubled: Doubled) -> None:
+    kept = Staying(FakeGpu(), "cpu")
+    kept.take(doubled, ("ready",), Limits())  # type: ignore[arg-type]
+    doubled.wrong = True
+    outcome = kept.take(doubled, ("time", "check"), Limits())  # type: ignore[arg-type]
+    assert outcome.status == "wrong answer"
+    assert not outcome.samples
+    doubled.wrong = False
+    again = kept.take(doubled, ("check",), Limits())  # type: ignore[arg-type]
+    assert again.status == "ok"
+    assert doubled.made == 2
+    assert math.isfinite(again.samples["relative_error"][0])
+
+
+def test_a_wrong_answer_of_the_first_pair_leaves_no_pair_a_time() -> None:
+    class Wrong(Software):
+        def _visit(self, session: Session, steps: Any, names: Sequence[str]) -> Any:
+            found = super()._visit(session, steps, names)
+            if "check" in steps and session.request["scripts"] is self.scripts["head"]:
+                return {"w": Outcome("w", "wrong answer", "off by one")}
+            return found
+
+    staying = Wrong({"base": {"w": {"us": 100.0}}, "head": {"w": {"us": 100.0}}})
+    pairs = staying.measure(TURNS, ["w"])
+    assert [pair["head"]["w"].status for pair in pairs] == ["wrong answer"] * 2
+    assert [pair["base"]["w"].status for pair in pairs] == ["ok"] * 2
