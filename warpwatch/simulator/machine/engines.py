@@ -16,7 +16,7 @@ from warpwatch.simulator.machine.order import Program
 from warpwatch.simulator.machine.races import Partition, Product
 from warpwatch.simulator.machine.shared_memory import Shared, barrier_at
 from warpwatch.simulator.values.blocks import Block
-from warpwatch.simulator.values.elements import decode, encode
+from warpwatch.simulator.values.elements import computed, decode, encode
 from warpwatch.simulator.values.layouts import Shape, Type
 
 TOO_EARLY = "product used before it was waited for"
@@ -108,14 +108,11 @@ def warpgroup_mma(
     must_fit(a.shape, b.shape, acc.shape)
     product, *product.twins = (Product(one) for one in program().now.ctas)
     left, right = _operand(a, product), _operand(b, product)
-    with np.errstate(all="ignore"):
-        product.value = left @ right
-        if bool(use_acc):
-            if isinstance(acc, Running):
-                product.before.append(acc._product)
-                product.value += acc._product.value
-            else:
-                product.value += acc.data
+    product.value = computed(np.matmul, left, right)
+    if bool(use_acc):
+        more = acc._product.value if isinstance(acc, Running) else acc.data
+        product.before += [acc._product] if isinstance(acc, Running) else []
+        product.value = computed(np.add, product.value, more, product.value)
     for one in (product, *product.twins):
         one.who.products.append(one)
         program().unused.append(one)

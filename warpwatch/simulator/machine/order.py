@@ -28,6 +28,7 @@ from warpwatch.simulator.machine.races import (
 )
 from warpwatch.simulator.machine.regions import Partitioning
 from warpwatch.simulator.timeline.log import Log
+from warpwatch.simulator.values.elements import quiet
 
 YIELDS = 0.25  # how often others go on where nobody must wait
 
@@ -293,7 +294,8 @@ class Program:
         try:
             if self.failure is not None:
                 return
-            function(*arguments)
+            with quiet():
+                function(*arguments)
             self.leave(who)
         except StoppedError as error:
             if self.failure is None:  # another program has failed
