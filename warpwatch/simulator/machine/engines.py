@@ -157,7 +157,7 @@ def async_copy_global_to_shared(
 ) -> None:
     if not bool(pred):
         return
-    if to.dtype != desc.dtype or to.numel != int(np.prod(desc.block_shape)):
+    if to.dtype != desc.dtype or to.numel != desc.numel:
         raise MisuseError(
             f"expected {desc.dtype} of {desc.block_shape}, got {to.dtype} of {to.shape}"
         )
@@ -204,15 +204,19 @@ def knows(who: Partition, barrier: Barrier) -> None:
 def _to_global(desc: Descriptor, at: Any, source: Shared, adds: bool) -> None:
     who = program().now
     # What lies behind the tensor's end is not copied, and need not have been written.
-    used = desc.box(at)[1]
-    at_used = source.at if used.all() else source.at.reshape(desc.block_shape)[used]
-    whole = source.region if used.all() else source.cells.region(at_used)
+    window, at_used = desc.window(at), source.at
+    used: Any = desc.box(at)[1] if window is None else window.parts
+    if window.whole if window else used.all():
+        whole = source.region
+    else:
+        at_used = source.at.reshape(desc.block_shape)[used].copy()
+        whole = source.cells.region(at_used)
     for cta, cells, region in parts_of(source.cells, at_used, whole):
         cells.starts_copying(region, who.ctas[cta])
         who.ctas[cta].copies.append((cells, region))
     if (log := program().log) is not None:
         log.copies_out(who, who.copies[-1], source.cells.what)
-    desc.write(at, np.ascontiguousarray(source.raw), adds)
+    desc.write(at, np.ascontiguousarray(source.raw), adds, window)
 
 
 def async_copy_shared_to_global(desc: Descriptor, at: Any, source: Shared) -> None:
