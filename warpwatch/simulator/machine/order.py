@@ -142,11 +142,12 @@ class Program:
         name = barriers[0][1].name
         if parity not in (0, 1):
             raise MisuseError(f"expected 0 or 1 as the phase of {name}, got {parity}")
-        missed = "".join(one.missed(who, parity) for who, one in barriers)
-        self.wait_until(
-            lambda: all(one.phases % 2 != parity for _, one in barriers),
-            f"phase {parity} of {name}{missed}",
-        )
+        if any(one.phases % 2 == parity for _, one in barriers):
+            missed = "".join(one.missed(who, parity) for who, one in barriers)
+            self.wait_until(
+                lambda: all(one.phases % 2 != parity for _, one in barriers),
+                f"phase {parity} of {name}{missed}",
+            )
         for who, one in barriers:
             one.learn(who, parity)
 
