@@ -277,7 +277,8 @@ class Program:
             if self.failure is None:
                 self.failure = error
             for one in workers:
-                one.turn.release()
+                if one.turn.locked():
+                    one.turn.release()
             for thread in threads:
                 thread.join()
             if isinstance(error, StoppedError):
