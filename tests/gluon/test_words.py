@@ -19,7 +19,7 @@ from warpwatch.simulator.machine.global_memory import Descriptor, Pointer, Stora
 from warpwatch.simulator.values import ptx
 from warpwatch.simulator.values.blocks import Block, block_of
 from warpwatch.simulator.values.elements import KEPT, OF_TORCH, decode, encode, meeting
-from warpwatch.simulator.words import language, standard
+from warpwatch.simulator.words import language, reductions, standard
 
 INTEGERS = (tl.int1, tl.int8, tl.int16, tl.int32, tl.int64)
 UNSIGNED = (tl.uint8, tl.uint16, tl.uint32, tl.uint64)
@@ -192,11 +192,11 @@ def test_functions_are_rounded_once() -> None:
 def test_where_and_reductions() -> None:
     chosen = standard.where(of([True, False], tl.int1), of([1, 2], tl.int32), 0.5)
     assert chosen.dtype == tl.float32 and listed(chosen) == [1.0, 0.5]
-    assert listed(standard._sum(of([[1, 2], [3, 4]], tl.int8), 0)) == [4, 6]
-    assert standard._sum(of([[100] * 4], tl.int8), 1).dtype == tl.int32
-    assert listed(standard._max(of([[1.0, math.nan], [4.0, 3.0]], tl.float32), 1)) == [1.0, 4.0]
+    assert listed(reductions.total(of([[1, 2], [3, 4]], tl.int8), 0)) == [4, 6]
+    assert reductions.total(of([[100] * 4], tl.int8), 1).dtype == tl.int32
+    assert listed(reductions.most(of([[1.0, math.nan], [4.0, 3.0]], tl.float32), 1)) == [1.0, 4.0]
     with pytest.raises(MisuseError):
-        standard._sum(of([1, 2, 3]), 0)
+        reductions.total(of([1, 2, 3]), 0)
 
 
 # Memory.

@@ -63,12 +63,19 @@ def here() -> Site:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if is_users(frame.f_code.co_filename):
-            return Site(frame.f_code.co_filename, frame.f_lineno)
+        file = frame.f_code.co_filename
+        users = _known.get(file)
+        if users or (users is None and is_users(file)):
+            key = (file, frame.f_lineno)
+            found = _sites.get(key)
+            if found is None:
+                found = _sites[key] = Site(*key)
+            return found
         frame = frame.f_back
     return NOWHERE
 
 
+_sites: dict[tuple[str, int], Site] = {}
 NOWHERE = Site("?", 0)
 
 

@@ -16,7 +16,7 @@ from warpwatch.simulator.machine.order import Program
 from warpwatch.simulator.machine.races import Partition, Product
 from warpwatch.simulator.machine.shared_memory import Shared, barrier_at
 from warpwatch.simulator.values.blocks import Block
-from warpwatch.simulator.values.elements import decode, encode
+from warpwatch.simulator.values.elements import computed, decode, encode
 from warpwatch.simulator.values.layouts import Shape, Type
 
 TOO_EARLY = "product used before it was waited for"
@@ -108,14 +108,11 @@ def warpgroup_mma(
     must_fit(a.shape, b.shape, acc.shape)
     product, *product.twins = (Product(one) for one in program().now.ctas)
     left, right = _operand(a, product), _operand(b, product)
-    with np.errstate(all="ignore"):
-        product.value = left @ right
-        if bool(use_acc):
-            if isinstance(acc, Running):
-                product.before.append(acc._product)
-                product.value += acc._product.value
-            else:
-                product.value += acc.data
+    product.value = computed(np.matmul, left, right)
+    if bool(use_acc):
+        more = acc._product.value if isinstance(acc, Running) else acc.data
+        product.before += [acc._product] if isinstance(acc, Running) else []
+        product.value = computed(np.add, product.value, more, product.value)
     for one in (product, *product.twins):
         one.who.products.append(one)
         program().unused.append(one)
@@ -160,7 +157,7 @@ def async_copy_global_to_shared(
 ) -> None:
     if not bool(pred):
         return
-    if to.dtype != desc.dtype or to.numel != int(np.prod(desc.block_shape)):
+    if to.dtype != desc.dtype or to.numel != desc.numel:
         raise MisuseError(
             f"expected {desc.dtype} of {desc.block_shape}, got {to.dtype} of {to.shape}"
         )
@@ -207,15 +204,19 @@ def knows(who: Partition, barrier: Barrier) -> None:
 def _to_global(desc: Descriptor, at: Any, source: Shared, adds: bool) -> None:
     who = program().now
     # What lies behind the tensor's end is not copied, and need not have been written.
-    used = desc.box(at)[1]
-    at_used = source.at if used.all() else source.at.reshape(desc.block_shape)[used]
-    whole = source.region if used.all() else source.cells.region(at_used)
+    window, at_used = desc.window(at), source.at
+    used: Any = desc.box(at)[1] if window is None else window.parts
+    if window.whole if window else used.all():
+        whole = source.region
+    else:
+        at_used = source.at.reshape(desc.block_shape)[used].copy()
+        whole = source.cells.region(at_used)
     for cta, cells, region in parts_of(source.cells, at_used, whole):
         cells.starts_copying(region, who.ctas[cta])
         who.ctas[cta].copies.append((cells, region))
     if (log := program().log) is not None:
         log.copies_out(who, who.copies[-1], source.cells.what)
-    desc.write(at, np.ascontiguousarray(source.raw), adds)
+    desc.write(at, np.ascontiguousarray(source.raw), adds, window)
 
 
 def async_copy_shared_to_global(desc: Descriptor, at: Any, source: Shared) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +12,16 @@ import triton.language as tl
 
 from warpwatch.simulator.errors import Learned, MisuseError, UnknownWordError
 from warpwatch.simulator.machine import unwritten
+from warpwatch.simulator.machine.windows import Window, window_of
 from warpwatch.simulator.values.blocks import Block, block_of
-from warpwatch.simulator.values.elements import OF_TORCH, STORED, decode, encode
+from warpwatch.simulator.values.elements import (
+    OF_TORCH,
+    STORED,
+    computed,
+    decode,
+    encode,
+    item_size,
+)
 from warpwatch.simulator.values.layouts import ANY_LAYOUT, Layout, Type, sizes_of
 
 
@@ -26,22 +35,27 @@ class Storage:
         # Which bytes somebody wrote, where that is known.
         self.written = unwritten.watched[-1].mask(self.begin) if unwritten.watched else None
         self.first = tensor.data_ptr()
+        self._elements: dict[str, np.ndarray] = {}
 
     def elements(self, dtype: tl.dtype) -> np.ndarray:
-        kind = np.dtype(STORED[dtype.name])
-        return self.bytes[: self.bytes.size // kind.itemsize * kind.itemsize].view(kind)
+        found = self._elements.get(dtype.name)
+        if found is None:
+            kind = np.dtype(STORED[dtype.name])
+            found = self.bytes[: self.bytes.size // kind.itemsize * kind.itemsize].view(kind)
+            self._elements[dtype.name] = found
+        return found
 
     def wrote(self, places: np.ndarray, dtype: tl.dtype) -> None:
         """Elements with these numbers are written."""
         if self.written is not None:
-            size = np.dtype(STORED[dtype.name]).itemsize
+            size = item_size(dtype)
             whole = self.written[: self.written.size // size * size].reshape(-1, size)
             whole[places] = True
 
     def check_written(self, places: np.ndarray, dtype: tl.dtype) -> None:
         """A kernel reads elements with these numbers."""
         if self.written is not None:
-            size = np.dtype(STORED[dtype.name]).itemsize
+            size = item_size(dtype)
             bare = ~self.written[places * size]
             if bare.any():
                 first = int(places[bare].reshape(-1)[0])
@@ -55,7 +69,7 @@ class Storage:
 
     def places(self, at: np.ndarray, dtype: tl.dtype, used: np.ndarray) -> np.ndarray:
         """Numbers of the elements at addresses ``at``; 0 where they are not ``used``."""
-        size = np.dtype(STORED[dtype.name]).itemsize
+        size = item_size(dtype)
         outside = used & ~self.holds(at, size)
         if outside.any():
             wrong = int(at[outside].reshape(-1)[0]) - self.begin
@@ -96,7 +110,7 @@ class Pointer(Learned):
         return self.at.shape
 
     def __add__(self, other: Any) -> Pointer:
-        size = np.dtype(STORED[self.element_ty.name]).itemsize
+        size = item_size(self.element_ty)
         moved = np.asarray(block_of(other).data).astype(np.int64) * size
         return Pointer(self.storages, self.at + moved, self.element_ty)
 
@@ -117,14 +131,28 @@ class Pointer(Learned):
 
     def _parts(self, at: np.ndarray, used: np.ndarray) -> Iterator[tuple[Storage, np.ndarray]]:
         """Each storage with which of the addresses are in it; the last one has the others."""
-        size = np.dtype(STORED[self.element_ty.name]).itemsize
+        size = item_size(self.element_ty)
         for storage in self.storages[:-1]:
             inside = used & storage.holds(at, size)
             used = used & ~inside
             yield storage, inside
         yield self.storages[-1], used
 
+    def _all(self) -> Block | None:
+        """What is at all of these addresses, if one storage has them."""
+        storage, kind = self.storages[0], self.element_ty
+        size, at = item_size(kind), self.at - self.storages[0].begin
+        if len(self.storages) > 1 or not at.size or at.min() < 0 or (at % size).any():
+            return None
+        if at.max() + size > storage.bytes.size:
+            return None
+        places = np.ascontiguousarray(at // size).reshape(at.shape)
+        storage.check_written(places, kind)
+        return Block(decode(np.asarray(storage.elements(kind)[places]), kind), kind)
+
     def load(self, mask: Any = None, other: Any = None) -> Block:
+        if mask is None and other is None and (whole := self._all()) is not None:
+            return whole
         used = np.asarray(True if mask is None else block_of(mask).data)
         at, used = np.broadcast_arrays(self.at, used)
         # Without ``other`` what is masked is not defined: NaN, or a value nobody expects.
@@ -165,8 +193,7 @@ class Pointer(Learned):
                 place = places[one]
                 before = decode(elements[place : place + 1], kind)
                 found[one] = before[0]
-                with np.errstate(all="ignore"):
-                    after = change(before, data[one])
+                after = computed(change, before, data[one])
                 elements[place : place + 1] = encode(np.asarray(after, before.dtype), kind)
                 differs = differs or bool((after != before).any())
         return Block(found, kind), differs
@@ -190,6 +217,7 @@ class Descriptor(Learned):
         self.dtype = base.element_ty
         self.sizes, self.strides = list(sizes_of((sizes,))), list(sizes_of((strides,)))
         self.block_shape = list(sizes_of((block_shape,)))
+        self.numel = math.prod(self.block_shape)
 
     @classmethod
     def of_host(cls, given: Any) -> Descriptor:
@@ -220,7 +248,7 @@ class Descriptor(Learned):
     @property
     def nbytes_per_cta(self) -> int:
         """The bytes of a box that one CTA gets."""
-        whole = int(np.prod(self.block_shape)) * np.dtype(STORED[self.dtype.name]).itemsize
+        whole = self.numel * item_size(self.dtype)
         return int(whole >> sum(any(basis) for basis in self.layout.cga_layout))
 
     def load(self, at: Any) -> Block:
@@ -240,7 +268,7 @@ class Descriptor(Learned):
         wide = np.asarray(block_of(numbers).data, np.int64)[:, None]
         along = int(column) + np.arange(self.block_shape[-1], dtype=np.int64)[None, :]
         used = (wide >= 0) & (wide < self.sizes[0]) & (along >= 0) & (along < self.sizes[1])
-        size = np.dtype(STORED[self.dtype.name]).itemsize
+        size = item_size(self.dtype)
         at = self._first + (wide * self.strides[0] + along * self.strides[1]) * size
         return self.storage.places(at, self.dtype, used), used
 
@@ -249,7 +277,7 @@ class Descriptor(Learned):
         at = [int(one) for one in at]
         if len(at) != len(self.sizes):
             raise MisuseError(f"expected {len(self.sizes)} coordinates, got {at}")
-        size = np.dtype(STORED[self.dtype.name]).itemsize
+        size = item_size(self.dtype)
         place = np.full(self.block_shape, self._first, np.uint64)
         used = np.ones(self.block_shape, np.bool_)
         for axis, (first, stride) in enumerate(zip(at, self.strides, strict=True)):
@@ -263,15 +291,34 @@ class Descriptor(Learned):
                 place += moved.reshape(shape)
         return self.storage.places(place.view(np.int64), self.dtype, used), used
 
+    def window(self, at: Any) -> Window | None:
+        """What there is of a box, as a view of memory; None if it is none, or wrong: see box."""
+        axes = self.sizes, self.strides, self.block_shape
+        return window_of(self.storage, self._first, item_size(self.dtype), at, axes)
+
     def read(self, at: Any) -> np.ndarray:
-        return self.taken(*self.box(at))
+        window = self.window(at)
+        if window is None:
+            return self.taken(*self.box(at))
+        found = window.elements(np.dtype(STORED[self.dtype.name]))
+        if window.whole:
+            return found.copy()
+        raw = np.zeros(self.block_shape, found.dtype)
+        raw[window.parts] = found
+        return raw
 
     def taken(self, place: np.ndarray, used: np.ndarray) -> np.ndarray:
         """What is at these places, zeros where they are not ``used``."""
         raw = self.storage.elements(self.dtype)[place]
         return np.where(used, raw, raw.dtype.type(0))
 
-    def write(self, at: Any, raw: np.ndarray, adds: bool = False) -> None:
+    def write(
+        self, at: Any, raw: np.ndarray, adds: bool = False, window: Window | None = None
+    ) -> None:
+        window = window or self.window(at)
+        if window is not None and window.apart:
+            window.put(raw.reshape(self.block_shape), self.dtype, adds)
+            return
         place, used = self.box(at)
         self.put(place, used, raw.reshape(self.block_shape), adds)
 
@@ -282,6 +329,6 @@ class Descriptor(Learned):
         if not adds:
             elements[place[used]] = raw[used]
             return
-        with np.errstate(over="ignore"):
-            total = decode(elements[place[used]], self.dtype) + decode(raw[used], self.dtype)
+        before = decode(elements[place[used]], self.dtype)
+        total = computed(np.add, before, decode(raw[used], self.dtype))
         elements[place[used]] = encode(total, self.dtype)

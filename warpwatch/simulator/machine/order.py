@@ -28,6 +28,7 @@ from warpwatch.simulator.machine.races import (
 )
 from warpwatch.simulator.machine.regions import Partitioning
 from warpwatch.simulator.timeline.log import Log
+from warpwatch.simulator.values.elements import quiet
 
 YIELDS = 0.25  # how often others go on where nobody must wait
 
@@ -141,11 +142,12 @@ class Program:
         name = barriers[0][1].name
         if parity not in (0, 1):
             raise MisuseError(f"expected 0 or 1 as the phase of {name}, got {parity}")
-        missed = "".join(one.missed(who, parity) for who, one in barriers)
-        self.wait_until(
-            lambda: all(one.phases % 2 != parity for _, one in barriers),
-            f"phase {parity} of {name}{missed}",
-        )
+        if any(one.phases % 2 == parity for _, one in barriers):
+            missed = "".join(one.missed(who, parity) for who, one in barriers)
+            self.wait_until(
+                lambda: all(one.phases % 2 != parity for _, one in barriers),
+                f"phase {parity} of {name}{missed}",
+            )
         for who, one in barriers:
             one.learn(who, parity)
 
@@ -275,7 +277,8 @@ class Program:
             if self.failure is None:
                 self.failure = error
             for one in workers:
-                one.turn.release()
+                if one.turn.locked():
+                    one.turn.release()
             for thread in threads:
                 thread.join()
             if isinstance(error, StoppedError):
@@ -293,7 +296,8 @@ class Program:
         try:
             if self.failure is not None:
                 return
-            function(*arguments)
+            with quiet():
+                function(*arguments)
             self.leave(who)
         except StoppedError as error:
             if self.failure is None:  # another program has failed

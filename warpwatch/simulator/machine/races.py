@@ -50,7 +50,9 @@ class Partition:
         # and of each group, oldest first.
         self.asked: list[tuple[Cells, Region]] = []
         self.groups: list[list[tuple[Cells, Region]]] = []
-        self.turn = threading.Semaphore(0)
+        # Taken: its thread waits for it. Python's semaphores take twice as long.
+        self.turn = threading.Lock()
+        self.turn.acquire()
         self.until: Callable[[], bool] | None = None
         self.where, self.site = "", NOWHERE  # what it waits for, and in which line
         self.done = False

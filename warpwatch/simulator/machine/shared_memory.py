@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,7 @@ def room_for(program: Program, what: str, shape: tuple[int, ...], layout: Any) -
     Returns:
         What is known of it.
     """
-    size, number = int(np.prod(shape)), len(program.allocations)
+    size, number = math.prod(shape), len(program.allocations)
     parts = program.parts_of(number, size)
     name = what.format(number)
     if program.ctas == 1:
@@ -67,6 +68,8 @@ class Shared(Learned):
         self._raw: np.ndarray | None = None
         self._region: Region | None = None
         self._parts: tuple[Part, ...] = ()
+        self._keys: list[tuple[int, int, int]] = []
+        self._views: dict[Any, Shared] = {}  # that were made of this one
         self._outside: MisuseError | None = None  # what is wrong with it, once it is used
 
     @property
@@ -106,7 +109,7 @@ class Shared(Learned):
         """Allocate shared memory."""
         shape = sizes_of((shape,))
         cells = room_for(program, f"shared memory {{}} ({dtype} {list(shape)})", shape, layout)
-        flat = np.zeros(int(np.prod(shape)), STORED[dtype.name])
+        flat = np.empty(math.prod(shape), STORED[dtype.name])
         # Whoever reads what nobody wrote is told so; the value would be NaN.
         flat.view(np.uint8)[...] = 0xFF
         found = cls(program, cells, flat, np.arange(flat.size).reshape(shape), dtype)
@@ -135,8 +138,14 @@ class Shared(Learned):
         made.layout = self.layout
         return made
 
-    def _of(self, change: Callable[[np.ndarray], np.ndarray]) -> Shared:
-        """The view that ``change`` makes of an array."""
+    def _of(self, key: Any, change: Callable[[np.ndarray], np.ndarray]) -> Shared:
+        """The view that ``change`` makes of an array, which ``key`` tells from others."""
+        found = self._views.get(key)
+        if found is None:
+            found = self._views[key] = self._made(change)
+        return found
+
+    def _made(self, change: Callable[[np.ndarray], np.ndarray]) -> Shared:
         found = Shared(self.program, self.cells, self.flat, change(self.at), self.dtype)
         if self._raw is not None:
             raw = change(self._raw)
@@ -148,12 +157,12 @@ class Shared(Learned):
         i = int(i)
         if not 0 <= i < self.at.shape[0]:
             # A kernel may compute an address that it does not use.
-            found = self._of(lambda one: one[0])
+            found = self._made(lambda one: one[0])
             found._outside = MisuseError(
                 f"index {i} of {self.cells.what}, a view of {self.shape}", "address out of bounds"
             )
             return found
-        return self._of(lambda one: one[i])
+        return self._of(i, lambda one: one[i])
 
     def slice(self, start: Any, length: int, dim: int = 0) -> Shared:
         start = int(start)
@@ -166,27 +175,34 @@ class Shared(Learned):
             slice(start, start + length) if axis == dim else slice(None)
             for axis in range(self.at.ndim)
         )
-        return self._of(lambda one: one[part])
+        if type(length) is not int or type(dim) is not int:
+            return self._made(lambda one: one[part])
+        return self._of((start, length, dim), lambda one: one[part])
 
     def reshape(self, *shape: Any) -> Shared:
         sizes = sizes_of(shape)
-        if int(np.prod(sizes)) != self.numel:
+        if math.prod(sizes) != self.numel:
             raise MisuseError(f"a view of {self.shape} cannot be reshaped to {list(sizes)}")
-        return self._of(lambda one: one.reshape(sizes))
+        return self._of(("reshape", sizes), lambda one: one.reshape(sizes))
 
     def _reinterpret(self, dtype: tl.dtype, shape: Any, layout: Any = None) -> Shared:
-        if dtype != self.dtype or int(np.prod(sizes_of((shape,)))) != self.numel:
+        if dtype != self.dtype or math.prod(sizes_of((shape,))) != self.numel:
             raise MisuseError(f"a view of {self.dtype} of {self.shape} as {dtype} of {shape}")
         return self.reshape(*sizes_of((shape,)))
 
     def permute(self, *order: Any) -> Shared:
-        return self._of(lambda one: one.transpose(sizes_of(order)))
+        axes = sizes_of(order)
+        return self._of(("permute", axes), lambda one: one.transpose(axes))
 
     def load(self, layout: Any = None) -> Block:
         for cta, cells, region in self.parts:
             cells.reads(region, self.program.now.ctas[cta])
         self.program.note(f"load {self.cells.what}")
-        return Block(decode(self.raw, self.dtype).copy(), self.dtype)
+        raw = self.raw
+        values = decode(raw, self.dtype)
+        if values is raw or not values.flags.c_contiguous:
+            values = values.copy()
+        return Block(values, self.dtype)
 
     def store(self, value: Block) -> None:
         if value.dtype != self.dtype or value.shape != self.at.shape:
@@ -224,5 +240,7 @@ class Shared(Learned):
         """Which barrier this is, in every CTA."""
         if self._outside is not None:
             raise self._outside
-        first = int(self.at.reshape(-1)[0])
-        return [(id(self.cells), first, cta) for cta in range(self.program.ctas)]
+        if not self._keys:
+            first = int(self.at.reshape(-1)[0])
+            self._keys = [(id(self.cells), first, cta) for cta in range(self.program.ctas)]
+        return self._keys

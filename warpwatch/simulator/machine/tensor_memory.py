@@ -20,7 +20,7 @@ from warpwatch.simulator.machine.regions import Region
 from warpwatch.simulator.machine.shared_memory import Shared, barrier_at, room_for
 from warpwatch.simulator.values.block_scales import factors_of, scaled_by, widened
 from warpwatch.simulator.values.blocks import Block, block_of
-from warpwatch.simulator.values.elements import KEPT, decode, rounded
+from warpwatch.simulator.values.elements import KEPT, computed, decode, rounded
 from warpwatch.simulator.values.layouts import ANY_LAYOUT, Layout, Shape, Type, sizes_of
 
 ROWS, COLUMNS = 128, 512  # of 32 bits
@@ -232,10 +232,9 @@ def _product(left: np.ndarray, right: np.ndarray, operands: Any, acc: Any, use_a
     for _, core, of in cores:
         for one in (*operands, *([acc] if bool(use_acc) else [])):
             _read(one, core, of)
-    with np.errstate(all="ignore"):
-        value = left @ right
-        if bool(use_acc):
-            value = value + acc.values
+    value = computed(np.matmul, left, right)
+    if bool(use_acc):
+        value = computed(np.add, value, acc.values)
     for _, core, of in cores:
         _write(acc, core, of)
     acc.values[...] = rounded(value, acc.dtype)

@@ -11,6 +11,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable
+from contextlib import suppress
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -30,7 +31,7 @@ BUILTINS = {
 called: set[FunctionType] = set()  # which functions of kernels have run
 changed: dict[FunctionType, CodeType] = {}  # what runs in the place of a function's own code
 extra_globals: dict[str, Any] = {}  # what such code knows besides its module's globals
-_own: dict[FunctionType, CodeType] = {}  # what runs for a function that asks constants for a value
+_own: dict[FunctionType, CodeType] = {}  # what runs else: some ask constants for a value
 _translated: dict[int, Any] = {}
 _keep: list[Any] = []  # whose ids are in use
 _globals: dict[tuple[int, bool], dict[str, Any]] = {}
@@ -83,27 +84,30 @@ class _Module:
 
 def _function(plain: FunctionType, builtins: dict[str, Any]) -> Callable[..., Any]:
     """``plain`` with its globals translated, when first called: modules refer to one another."""
-    made: dict[CodeType, FunctionType] = {}
+    made: dict[int, FunctionType] = {}  # by the code's id: to hash it takes longer than many a word
+
+    def make(code: CodeType) -> FunctionType:
+        world = _world(plain, builtins)
+        cells = {
+            name: translate(one.cell_contents)
+            for name, one in zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True)
+        }
+        closure: tuple[CellType, ...] | None = None
+        if code is not plain.__code__:
+            world = {**world, **cells, **extra_globals, "_value_of": _value_of}
+        elif cells:
+            closure = tuple(CellType(one) for one in cells.values())
+        made[id(code)] = function = FunctionType(
+            code, world, plain.__name__, plain.__defaults__, closure
+        )
+        function.__kwdefaults__ = plain.__kwdefaults__
+        return function
 
     def call(*given: Any, **named: Any) -> Any:
         called.add(plain)
-        code = changed.get(plain) or _code_of(plain)
-        if code not in made:
-            world = _world(plain, builtins)
-            cells = {
-                name: translate(one.cell_contents)
-                for name, one in zip(
-                    plain.__code__.co_freevars, plain.__closure__ or (), strict=True
-                )
-            }
-            closure: tuple[CellType, ...] | None = None
-            if code is not plain.__code__:
-                world = {**world, **cells, **extra_globals, "_value_of": _value_of}
-            elif cells:
-                closure = tuple(CellType(one) for one in cells.values())
-            made[code] = FunctionType(code, world, plain.__name__, plain.__defaults__, closure)
-            made[code].__kwdefaults__ = plain.__kwdefaults__
-        return made[code](*given, **named)
+        code = changed.get(plain) or _own.get(plain) or _code_of(plain)
+        function = made.get(id(code)) or make(code)
+        return function(*given, **named)
 
     call.__name__ = plain.__name__
     return call
@@ -127,13 +131,10 @@ class _Values(ast.NodeTransformer):
 
 
 def _code_of(plain: FunctionType) -> CodeType:
-    if "value" not in plain.__code__.co_names:
-        return plain.__code__
-    if plain not in _own:
-        try:
+    _own[plain] = plain.__code__
+    if "value" in plain.__code__.co_names:
+        with suppress(OSError, SyntaxError, AssertionError):  # its source cannot be read
             _own[plain] = compiled(plain, lambda tree: tree)
-        except (OSError, SyntaxError, AssertionError):  # its source cannot be read
-            _own[plain] = plain.__code__
     return _own[plain]
 
 

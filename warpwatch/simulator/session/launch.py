@@ -13,7 +13,6 @@ from itertools import product
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 import triton
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
@@ -31,7 +30,7 @@ from warpwatch.simulator.session.interpreter import translate
 from warpwatch.simulator.timeline.log import Log
 from warpwatch.simulator.values import ptx
 from warpwatch.simulator.values.blocks import Block, block_of
-from warpwatch.simulator.values.elements import OF_TORCH, decode, encode
+from warpwatch.simulator.values.elements import OF_TORCH, decode, encode, quiet
 
 
 def _argument(value: Any) -> Any:
@@ -126,7 +125,7 @@ def launch(
 
     def run(one: Program) -> None:
         try:
-            with np.errstate(all="ignore"):
+            with quiet():
                 body(**arguments)
             one.finish()
         except Exception as error:

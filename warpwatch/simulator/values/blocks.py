@@ -14,9 +14,18 @@ import numpy as np
 import triton.language as tl
 
 from warpwatch.simulator.errors import Learned, MisuseError, UnknownWordError
+from warpwatch.simulator.values.arithmetic import (
+    COMPARES_ONE,
+    OF_ONE,
+    cut_quotient,
+    plus,
+    rest,
+)
 from warpwatch.simulator.values.elements import (
+    INTEGERS,
     KEPT,
     STORED,
+    computed,
     decode,
     encode,
     holds,
@@ -24,6 +33,9 @@ from warpwatch.simulator.values.elements import (
     rounded,
 )
 from warpwatch.simulator.values.layouts import Shape, Type, sizes_of
+
+_NUMBERS = (bool, int, float, np.generic)
+_OPERANDS = (bool, int, float)
 
 
 def of_number(value: Any, beside: tl.dtype | None = None) -> Block:
@@ -43,7 +55,7 @@ def of_number(value: Any, beside: tl.dtype | None = None) -> Block:
 def block_of(value: Any, beside: tl.dtype | None = None) -> Block:
     if isinstance(value, Block):
         return value
-    if isinstance(value, bool | int | float | np.generic):
+    if isinstance(value, _NUMBERS):
         return of_number(value.item() if isinstance(value, np.generic) else value, beside)
     raise MisuseError(f"expected a block or a number, got {type(value).__name__}")
 
@@ -55,7 +67,7 @@ class Block(Learned):
     __hash__ = None  # type: ignore[assignment]  # == compares element by element
 
     def __init__(self, data: np.ndarray, dtype: tl.dtype) -> None:
-        self.data = np.asarray(data)
+        self.data = data if type(data) is np.ndarray else np.asarray(data)
         self.dtype = dtype
 
     @property
@@ -85,9 +97,10 @@ class Block(Learned):
     __int__ = __index__
 
     def _only(self) -> Any:
-        if self.data.size != 1:
+        data = self.data
+        if data.size != 1:
             raise MisuseError(f"expected a scalar, got a block of {self.shape}")
-        return self.data.reshape(-1)[0]
+        return data.item()
 
     def to(
         self, dtype: tl.dtype, fp_downcast_rounding: None = None, bitcast: bool = False
@@ -136,26 +149,56 @@ class Block(Learned):
             raise MisuseError(f"blocks take None and : as an index, got {at}")
         return Block(self.data[at], self.dtype)
 
+    def _one(self, other: Any, function: Any, of: Any) -> Any:
+        """What ``function`` makes of two single integers, as Python's; None if that takes more."""
+        name = self.dtype.name
+        if name not in INTEGERS or function not in of or self.data.ndim:
+            return None
+        kept, low, high = INTEGERS[name]
+        if type(other) is int:
+            b = other
+        elif isinstance(other, Block) and other.dtype.name == name and not other.data.ndim:
+            if other.data.dtype is not kept:
+                return None
+            b = other.data.item()
+        else:
+            return None
+        if self.data.dtype is not kept or not low <= b <= high:
+            return None
+        return of[function], self.data.item(), b
+
     def _with(self, other: Any, function: Any, divides: bool = False, swap: bool = False) -> Block:
-        if not isinstance(other, Block | bool | int | float):
+        one = self._one(other, function, OF_ONE)
+        if one is not None:
+            plain, a, b = one
+            if swap:
+                a, b = b, a
+            kept, low, high = INTEGERS[self.dtype.name]
+            if b or (function is not cut_quotient and function is not rest):
+                value = plain(a, b)
+                if low <= value <= high:
+                    return Block(np.array(value, kept), self.dtype)
+        if not isinstance(other, Block) and not isinstance(other, _OPERANDS):
             return NotImplemented
         other = block_of(other, self.dtype)
         kind = meeting(self.dtype, other.dtype, divides)
-        a, b = rounded(self.data, kind), rounded(other.data, kind)
-        with np.errstate(all="ignore"):
-            found = function(b, a) if swap else function(a, b)
+        left, right = rounded(self.data, kind), rounded(other.data, kind)
+        found = computed(function, right, left) if swap else computed(function, left, right)
         return Block(rounded(found, kind), kind)
 
     def _compared(self, other: Any, function: Any) -> Block:
         if other is None:
             return NotImplemented
+        one = self._one(other, function, COMPARES_ONE)
+        if one is not None:
+            return Block(np.array(one[0](one[1], one[2])), tl.int1)
         other = block_of(other, self.dtype)
         kind = meeting(self.dtype, other.dtype)
-        with np.errstate(invalid="ignore"):
-            return Block(function(rounded(self.data, kind), rounded(other.data, kind)), tl.int1)
+        found = computed(function, rounded(self.data, kind), rounded(other.data, kind))
+        return Block(found, tl.int1)
 
     def __add__(self, other: Any) -> Block:
-        return self._with(other, _plus)
+        return self._with(other, plus)
 
     __radd__ = __add__
 
@@ -177,16 +220,16 @@ class Block(Learned):
         return _quotient(block_of(other, self.dtype), self)
 
     def __floordiv__(self, other: Any) -> Block:
-        return self._with(other, _cut_quotient)
+        return self._with(other, cut_quotient)
 
     def __rfloordiv__(self, other: Any) -> Block:
-        return self._with(other, _cut_quotient, swap=True)
+        return self._with(other, cut_quotient, swap=True)
 
     def __mod__(self, other: Any) -> Block:
-        return self._with(other, _rest)
+        return self._with(other, rest)
 
     def __rmod__(self, other: Any) -> Block:
-        return self._with(other, _rest, swap=True)
+        return self._with(other, rest, swap=True)
 
     def __and__(self, other: Any) -> Block:
         return self._with(other, np.bitwise_and)
@@ -240,31 +283,8 @@ class Block(Learned):
         return self._compared(other, np.greater_equal)
 
 
-def _plus(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    # numpy adds truth values to truth values; integers of one bit have no sum anyone wants.
-    if a.dtype == np.bool_:
-        raise MisuseError("expected integers to add, got truth values")
-    return a + b
-
-
 def _quotient(a: Block, b: Block) -> Block:
     kind = meeting(a.dtype, b.dtype, divides=True)
     kind = kind if kind.is_floating() else tl.float32
-    with np.errstate(all="ignore"):
-        return Block(rounded(rounded(a.data, kind) / rounded(b.data, kind), kind), kind)
-
-
-def _cut_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Cut towards zero, as the hardware does; Python's goes down."""
-    if a.dtype.kind == "f":
-        raise MisuseError("// wants integers")
-    quotient = np.asarray(np.floor_divide(a, b))
-    uneven = (quotient * b != a) & ((a < 0) != (b < 0)) & (b != 0)
-    # By zero, hardware traps not: it has all bits set.
-    return np.where(b == 0, ~np.zeros_like(quotient), quotient + uneven.astype(quotient.dtype))
-
-
-def _rest(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    if a.dtype.kind == "f":
-        return np.asarray(np.fmod(a, b))
-    return np.where(b == 0, a, np.fmod(a, b))  # by zero nothing is taken away
+    found = computed(np.true_divide, rounded(a.data, kind), rounded(b.data, kind))
+    return Block(rounded(found, kind), kind)

@@ -5,6 +5,9 @@ bf16 and fp8 are kept in registers as the fp32 values that they stand for.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -60,15 +63,65 @@ OF_TORCH = {
 }
 
 
+# Types whose values registers hold as they are, by name.
+_NATIVE = {
+    name: np.dtype(kind) for name, kind in KEPT.items() if name != "bf16" and name not in FP8
+}
+_ITEMS = {name: np.dtype(kind).itemsize for name, kind in STORED.items()}
+# Integers: how they are kept, the least and the most that a type holds.
+INTEGERS = {
+    name: (kind, int(np.iinfo(kind).min), int(np.iinfo(kind).max))
+    for name, kind in _NATIVE.items()
+    if np.issubdtype(kind, np.integer)
+}
+_HALF, _ONE, _SHIFT = (np.uint32(one) for one in (0x7FFF, 1, 16))
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Inside, numpy warns of nothing."""
+    token = _quiet.set(True)
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    finally:
+        _quiet.reset(token)
+
+
+def computed(function: Callable[..., Any], *given: Any) -> Any:
+    """What a function makes of arrays, without warnings: to ask for that takes longer than to
+    multiply a thousand values, so it is not done anew within a launch."""
+    if _quiet.get():
+        return function(*given)
+    with np.errstate(all="ignore"):
+        return function(*given)
+
+
+def item_size(dtype: tl.dtype) -> int:
+    """The bytes of a value in memory."""
+    return _ITEMS[dtype.name]
+
+
+def _halved(bits: np.ndarray) -> np.ndarray:
+    """Bits of fp32 with those of the nearest bf16 in their upper halves."""
+    found: np.ndarray = bits >> _SHIFT
+    found &= _ONE
+    found += _HALF
+    found += bits
+    return found
+
+
 def encode(values: np.ndarray, dtype: tl.dtype) -> np.ndarray:
     """As memory holds them: the bits of what registers hold as wider values."""
     if dtype.name == "bf16":
-        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-        rounded = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> 16) & (
-            np.uint32(0xFFFF)
-        )
+        found = _halved(np.ascontiguousarray(values, np.float32).view(np.uint32))
+        found >>= _SHIFT
+        found = found.astype(np.uint16)
         nan = np.isnan(values)
-        return np.where(nan, np.uint16(0x7FFF), rounded.astype(np.uint16))
+        if nan.any():
+            found[nan] = 0x7FFF
+        return found
     if dtype.name in FP8:
         kind = FP8[dtype.name]
         most = torch.finfo(kind).max
@@ -76,13 +129,19 @@ def encode(values: np.ndarray, dtype: tl.dtype) -> np.ndarray:
         within = np.clip(values, -most, most).astype(np.float32)
         narrow = torch.from_numpy(np.ascontiguousarray(within)).to(kind)
         return narrow.view(torch.uint8).numpy().reshape(values.shape)
-    with np.errstate(over="ignore"):  # fp16's infinity is what is meant
-        return np.ascontiguousarray(values).astype(STORED[dtype.name], copy=False)
+    # fp16's infinity is what is meant.
+    return np.asarray(computed(_stored, values, STORED[dtype.name]))
+
+
+def _stored(values: np.ndarray, kind: Any) -> np.ndarray:
+    return np.ascontiguousarray(values).astype(kind, copy=False)
 
 
 def decode(raw: np.ndarray, dtype: tl.dtype) -> np.ndarray:
     if dtype.name == "bf16":
-        return (raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        wide = raw.astype(np.uint32)
+        wide <<= _SHIFT
+        return wide.view(np.float32)
     if dtype.name in FP8:
         bits = torch.from_numpy(np.ascontiguousarray(raw))
         return bits.view(FP8[dtype.name]).float().numpy().reshape(raw.shape)
@@ -91,30 +150,27 @@ def decode(raw: np.ndarray, dtype: tl.dtype) -> np.ndarray:
 
 def rounded(values: np.ndarray, dtype: tl.dtype) -> np.ndarray:
     """``values`` as ``dtype`` keeps them."""
-    name = dtype.name
-    if name == "bf16" or name in FP8:
+    kept = _NATIVE.get(dtype.name)
+    if kept is None:
         return decode(encode(values, dtype), dtype)
-    values = np.asarray(values)
-    kept = KEPT[name]
-    return values if values.dtype == kept else values.astype(kept)
+    if type(values) is not np.ndarray:
+        values = np.asarray(values)
+    return values if values.dtype is kept or values.dtype == kept else values.astype(kept)
 
 
-_LIMITS = {
-    name: (int(np.iinfo(kind).min), int(np.iinfo(kind).max))
-    for name, kind in KEPT.items()
-    if np.issubdtype(kind, np.integer)
-}
 _met: dict[tuple[str, str, bool], tl.dtype] = {}  # Triton compares types slowly
 
 
 def holds(dtype: tl.dtype, value: int) -> bool:
     """Whether an integer type holds a number."""
-    low, high = _LIMITS[dtype.name]
+    _, low, high = INTEGERS[dtype.name]
     return low <= value <= high
 
 
 def meeting(a: tl.dtype, b: tl.dtype, divides: bool = False) -> tl.dtype:
     """The type in which values of two types meet."""
+    if a.name == b.name and not divides:
+        return a
     key = (a.name, b.name, divides)
     if key not in _met:
         _met[key] = _meeting(a, b, divides)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from warpwatch.simulator.errors import MisuseError, UnknownWordError
 from warpwatch.simulator.machine.order import Program
 from warpwatch.simulator.values.blocks import Block
-from warpwatch.simulator.values.elements import STORED, decode, encode
+from warpwatch.simulator.values.elements import STORED, computed, decode, encode
 
 BF16, FP16, E4M3 = (type("T", (), {"name": name})() for name in ("bf16", "fp16", "fp8e4nv"))
 Registers = dict[str, np.ndarray]
@@ -30,16 +31,17 @@ def run(
 ) -> Any:
     """One block for every type of ``dtypes``, or one alone; every ``pack`` neighbours of a block
     share the registers of one run, as many to a register as have room."""
-    single = not isinstance(dtypes, tuple | list)
+    single = not isinstance(dtypes, (tuple, list))
     kinds = [dtypes] if single else list(dtypes)
-    wanted = [one.strip() for one in constraints.split(",")]
-    n_out = sum(one.startswith("=") for one in wanted)
-    arrays = np.broadcast_arrays(*(one.data for one in inputs)) or (np.zeros(()),)
+    n_out, n_all = _counted(constraints)
+    arrays: Any = [one.data for one in inputs] or [np.zeros(())]
+    if any(one.shape != arrays[0].shape for one in arrays):
+        arrays = np.broadcast_arrays(*arrays)
     shape, size = arrays[0].shape, arrays[0].size
     if size % pack:
         raise MisuseError(f"{size} values do not come in {pack}s")
     registers: Registers = {} if inputs else {"%threads": np.zeros(1, np.uint32)}
-    names = iter(range(n_out, len(wanted)))
+    names = iter(range(n_out, n_all))
     for one, data in zip(inputs, arrays, strict=False):
         raw: np.ndarray = np.ascontiguousarray(encode(data, one.dtype)).reshape(-1, pack)
         n_registers = max(1, pack * raw.itemsize // 4)
@@ -64,23 +66,37 @@ def run(
     return found[0] if single else tuple(found)
 
 
-def execute(program: Program | None, asm: str, registers: Registers) -> None:
+@cache
+def _counted(constraints: str) -> tuple[int, int]:
+    """How many registers are written, and how many there are."""
+    wanted = [one.strip() for one in constraints.split(",")]
+    return sum(one.startswith("=") for one in wanted), len(wanted)
+
+
+@cache
+def _statements(asm: str) -> list[tuple[str, list[str]]]:
+    """The instructions of PTX, each with its operands."""
     text = asm.strip()
     if text.startswith("{"):
         text = text[1 : text.rindex("}")]
+    found = []
     for statement in text.split(";"):
         statement = " ".join(statement.split())
         if not statement or statement.startswith(".reg"):
             continue
         name, _, rest = statement.partition(" ")
-        operands = [one.strip() for one in re.split(r",(?![^{\[]*[}\]])", rest)]
+        found.append((name, [one.strip() for one in re.split(r",(?![^{\[]*[}\]])", rest)]))
+    return found
+
+
+def execute(program: Program | None, asm: str, registers: Registers) -> None:
+    for name, operands in _statements(asm):
         if name.startswith("bar."):
             if program is None:  # Triton's own interpreter, or a test of values
                 raise MisuseError(f"{name} has no partitions to order")
             _meet(program, name, operands, registers)
         elif not name.startswith("prefetch."):
-            with np.errstate(all="ignore"):
-                _step(name, operands, registers)
+            computed(_step, name, operands, registers)
 
 
 def _meet(program: Program, name: str, operands: list[str], registers: Registers) -> None:

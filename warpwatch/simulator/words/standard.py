@@ -12,8 +12,16 @@ import triton.language as tl
 from warpwatch.simulator.errors import MisuseError
 from warpwatch.simulator.machine.global_memory import Pointer
 from warpwatch.simulator.values.blocks import Block, block_of
-from warpwatch.simulator.values.elements import meeting, rounded
+from warpwatch.simulator.values.elements import KEPT, computed, meeting, rounded
 from warpwatch.simulator.values.layouts import sizes_of
+from warpwatch.simulator.words.reductions import (
+    associative_scan,
+    extreme_of,
+    least,
+    most,
+    reduce,
+    total,
+)
 
 
 def arange(start: int, end: int | None = None, layout: None = None) -> Block:
@@ -27,7 +35,9 @@ def full(shape: Any, value: Any, dtype: tl.dtype, layout: None = None) -> Block:
 
 
 def zeros(shape: Any, dtype: tl.dtype, layout: None = None) -> Block:
-    return full(shape, 0, dtype)
+    if not isinstance(dtype, tl.dtype) or dtype.name not in KEPT:
+        return full(shape, 0, dtype)
+    return Block(np.zeros(sizes_of((shape,)), KEPT[dtype.name]), dtype)
 
 
 def where(condition: Any, x: Any, y: Any) -> Block | Pointer:
@@ -40,20 +50,19 @@ def where(condition: Any, x: Any, y: Any) -> Block | Pointer:
         y = block_of(y)
         x = block_of(x, y.dtype)
     kind = meeting(x.dtype, y.dtype)
-    chosen = np.where(block_of(condition).data, rounded(x.data, kind), rounded(y.data, kind))
-    return Block(chosen, kind)
+    chooses, left, right = block_of(condition).data, rounded(x.data, kind), rounded(y.data, kind)
+    if not (chooses.ndim or left.ndim or right.ndim):
+        return Block(left if chooses else right, kind)
+    return Block(np.where(chooses, left, right), kind)
 
 
 def _larger(at_least: bool) -> Callable[..., Any]:
     def choose(a: Any, b: Any, propagate_nan: Any = tl.PropagateNan.NONE) -> Any:
         if not (isinstance(a, Block) or isinstance(b, Block)):
             return max(a, b) if at_least else min(a, b)
-        function: Any
-        if propagate_nan == tl.PropagateNan.ALL:
-            function = np.maximum if at_least else np.minimum
-        else:
-            function = np.fmax if at_least else np.fmin
-        a = block_of(a, b.dtype if isinstance(b, Block) else None)
+        function = extreme_of(at_least, propagate_nan)
+        if not isinstance(a, Block):
+            a = block_of(a, b.dtype)
         return a._with(b, function)
 
     return choose
@@ -81,62 +90,10 @@ def _rounded_once(function: Any) -> Callable[[Any], Block]:
         x = block_of(x)
         if not x.dtype.is_floating():
             raise MisuseError(f"expected floating point, got {x.dtype}")
-        with np.errstate(all="ignore"):
-            return Block(rounded(function(x.data.astype(np.float64)), x.dtype), x.dtype)
+        found = computed(function, x.data.astype(np.float64))
+        return Block(rounded(found, x.dtype), x.dtype)
 
     return of
-
-
-def reduce(x: Any, axis: Any, combine: Callable[..., Any], keep_dims: bool = False) -> Any:
-    """Halves with halves, as a tree does; of a tuple, all of it at once."""
-    single = isinstance(x, Block)
-    parts = [x] if single else list(x)
-    if axis is None:
-        parts, axis = [one.reshape(one.numel) for one in parts], 0
-    now = [Block(np.moveaxis(one.data, axis, 0), one.dtype) for one in parts]
-    while (count := now[0].shape[0]) > 1:
-        half = count // 2
-        if count % 2:
-            raise MisuseError(f"a reduction wants a power of two, got {count}")
-        low = [Block(one.data[:half], one.dtype) for one in now]
-        high = [Block(one.data[half:], one.dtype) for one in now]
-        found = combine(*low, *high)
-        now = [found] if isinstance(found, Block) else list(found)
-    made = tuple(
-        Block(np.moveaxis(one.data, 0, axis) if keep_dims else one.data[0], one.dtype)
-        for one in now
-    )
-    return made[0] if single else made
-
-
-def _sum(x: Block, axis: Any = None, keep_dims: bool = False, dtype: Any = None) -> Block:
-    if dtype is not None:
-        x = x.to(dtype)
-    elif x.dtype.is_int() and x.dtype.int_bitwidth < 32:
-        x = x.to(tl.int32)
-    total: Block = reduce(x, axis, lambda a, b: a + b, keep_dims)
-    return total
-
-
-def _extreme(choose: Callable[..., Any], argument: Any) -> Callable[..., Any]:
-    def of(
-        x: Block,
-        axis: Any = None,
-        return_indices: bool = False,
-        return_indices_tie_break_left: bool = True,
-        keep_dims: bool = False,
-        propagate_nan: Any = tl.PropagateNan.NONE,
-    ) -> Any:
-        best = reduce(x, axis, lambda a, b: choose(a, b, propagate_nan), keep_dims)
-        if not return_indices:
-            return best
-        places = argument(x.data, axis=axis, keepdims=keep_dims)
-        return best, Block(np.asarray(places, np.int32), tl.int32)
-
-    return of
-
-
-_max, _min = _extreme(maximum, np.argmax), _extreme(minimum, np.argmin)
 
 
 def join(a: Block, b: Block) -> Block:
@@ -152,30 +109,6 @@ def broadcast(a: Any, b: Any) -> tuple[Block, Block]:
     a, b = block_of(a), block_of(b)
     left, right = np.broadcast_arrays(a.data, b.data)
     return Block(left, a.dtype), Block(right, b.dtype)
-
-
-def associative_scan(x: Any, axis: int, combine: Callable[..., Any], reverse: bool = False) -> Any:
-    """Every element with all before it, one after the other."""
-    single = isinstance(x, Block)
-    parts = [x] if single else list(x)
-    data = [np.moveaxis(one.data, axis, 0) for one in parts]
-    if reverse:
-        data = [one[::-1] for one in data]
-    so_far = tuple(Block(one[0], part.dtype) for one, part in zip(data, parts, strict=True))
-    rows = [[one.data for one in so_far]]
-    for i in range(1, data[0].shape[0]):
-        here = tuple(Block(one[i], part.dtype) for one, part in zip(data, parts, strict=True))
-        found = combine(*so_far, *here)
-        so_far = (found,) if isinstance(found, Block) else tuple(found)
-        rows.append([one.data for one in so_far])
-    stacked = [np.stack(one) for one in zip(*rows, strict=True)]
-    if reverse:
-        stacked = [one[::-1] for one in stacked]
-    made = tuple(
-        Block(np.moveaxis(one, 0, axis), part.dtype)
-        for one, part in zip(stacked, so_far, strict=True)
-    )
-    return made[0] if single else made
 
 
 def gather(x: Block, index: Block, axis: int) -> Block:
@@ -202,8 +135,7 @@ def dot(
         found = Block(whole, tl.int32)
     else:
         kind = tl.float64 if a.dtype == tl.float64 else tl.float32
-        with np.errstate(all="ignore"):
-            wide = np.matmul(rounded(a.data, kind), rounded(b.data, kind))
+        wide = computed(np.matmul, rounded(a.data, kind), rounded(b.data, kind))
         found = Block(wide, kind)
     if acc is not None:
         found = acc + found
@@ -309,9 +241,9 @@ COMPUTES: dict[str, Any] = {
     "umulhi": umulhi,
     "reduce": reduce,
     "associative_scan": associative_scan,
-    "sum": _sum,
-    "max": _max,
-    "min": _min,
+    "sum": total,
+    "max": most,
+    "min": least,
     "join": join,
     "split": lambda x: x.split(),
     "trans": lambda x, *order: x.permute(*order) if order else x.trans(),
