@@ -53,6 +53,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "reference-acceptance": settings.acceptance_keys,
     "reference-command-options": commands.every_command,
     "reference-commands": commands.summary,
+    "device-example": settings.device_example,
     "device-titles": settings.device_titles,
     "reference-devices": settings.devices,
     "reference-feed": feed.document,

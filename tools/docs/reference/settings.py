@@ -170,6 +170,16 @@ def device_titles() -> str:
     return textwrap.fill(", ".join(load(name).title for name in names()) + ".", 118)
 
 
+def device_example() -> str:
+    """Show one datasheet as it stands.
+
+    Returns:
+        A code block.
+    """
+    path = ROOT / "warpwatch" / "devices" / "h200.toml"
+    return f"```toml\n{path.read_text(encoding='utf-8')}```"
+
+
 def devices() -> str:
     """Write the GPUs with a datasheet.
 
