@@ -47,4 +47,29 @@ BRANCHES = (
             attention.host_sync,
         ),
     ),
+    Branch(
+        "subtle",
+        True,
+        (
+            attention.heads_beyond_l2,
+            attention.start_offset_lost,
+            attention.fewer_parts,
+            attention.query_stage_lost,
+            matmul.fewer_rows_together,
+            matmul.scales_asked_late,
+        ),
+    ),
+    Branch(
+        # With two subtle ones more, whose kernels others of their branch change.
+        "harmless",
+        True,
+        (
+            attention.tidy_combine,
+            attention.told_fp8_softmax,
+            matmul.tidy_tf32,
+            matmul.tidy_fp8_blocks,
+            attention.weights_converted_back,
+            attention.rows_scaled_twice,
+        ),
+    ),
 )

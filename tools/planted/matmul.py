@@ -13,6 +13,9 @@ TF32 = "matmul-fp32-2048x2048x2048-tf32"
 FP8_MATMUL = "matmul-fp8-4096x4096x4096-nt-tensor"
 GROUPED = "matmul-grouped-bf16-8192x14336x4096-G8"
 RESIDUAL = "matmul-bf16-4096x4096x14336-nt-residual"
+SQUARE = "matmul-fp16-4096x4096x4096"
+FP8_ROWS = "matmul-fp8-4096x14336x4096-nt-rows"
+FP8_BLOCKS = "matmul-fp8-4096x7168x2048-nt-blocks"
 
 l2_unfriendly = Plant(
     "l2-unfriendly-order",
@@ -140,6 +143,61 @@ lost_wgmma = Plant(
     ("tensor_core_level", *TIME),
 )
 
+# Each is to cost 1 to 5 %.
+fewer_rows_together = Plant(
+    "fewer-rows-together",
+    "matmul on Hopper walks the widest tiles by two rows of them",
+    SQUARE,
+    (
+        # A turn has the same tiles, but programs beside each other share less of B.
+        Edit(
+            "kernels/matmul/hopper/choose.py",
+            "\nWIDE = HopperConfig(consumers=2, block_n=256, stages=4)\n",
+            "\nWIDE = HopperConfig(consumers=2, block_n=256, stages=4, group_m=2)\n",
+        ),
+    ),
+    "latency is no longer hidden",
+    TIME,
+)
+
+scales_asked_late = Plant(
+    "scales-asked-late",
+    "matmul of fp8 loads scales of rows and columns where it multiplies by them",
+    FP8_ROWS,
+    (
+        Edit(
+            "kernels/matmul/hopper/fp8/persistent.py",
+            "        # All warps have read those of the tile before:"
+            " its last barriers came behind.\n"
+            "        ask_scales(a_ahead, a_scale, row, problem.M, stride_am, A_SCALE)\n"
+            "        ask_scales(b_ahead, b_scale, column, problem.N, stride_bn, B_SCALE)\n",
+            "",
+        ),
+        Edit(
+            "kernels/matmul/hopper/fp8/persistent.py",
+            "        wait_for_scales(A_SCALE, B_SCALE)\n",
+            "",
+        ),
+        Edit(
+            "kernels/matmul/hopper/fp8/persistent.py",
+            "                x *= a_ahead.load(gl.SliceLayout(1, LAYOUT))[:, None]\n",
+            "                o_m = row + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))\n"
+            "                at_m = a_scale + o_m * stride_am\n"
+            "                x *= gl.load(at_m, mask=o_m < problem.M, other=0.0)[:, None]\n",
+        ),
+        Edit(
+            "kernels/matmul/hopper/fp8/persistent.py",
+            "                part = b_ahead.slice(i * WIDTH, WIDTH, 0)\n"
+            "                x *= part.load(gl.SliceLayout(0, LAYOUT))[None, :]\n",
+            "                o_n = first + gl.arange(0, WIDTH, gl.SliceLayout(0, LAYOUT))\n"
+            "                at_n = b_scale + o_n * stride_bn\n"
+            "                x *= gl.load(at_n, mask=o_n < problem.N, other=0.0)[None, :]\n",
+        ),
+    ),
+    "more instructions",
+    TIME,
+)
+
 # Each must change no answer, no cost and no counter.
 tidy_grouped = Plant(
     "harmless: a comment and an order",
@@ -170,6 +228,39 @@ tidy_fp8_matmul = Plant(
             "        tiles_m = triton.cdiv(M, ROWS * CONSUMERS)\n"
             "        tiles_n = triton.cdiv(N, config.block_n)\n"
             "        tiles = tiles_m * tiles_n\n",
+        ),
+    ),
+)
+
+tidy_tf32 = Plant(
+    "harmless: an order of host code",
+    "matmul of tf32 reads its sizes in one place",
+    TF32,
+    (
+        Edit(
+            "kernels/matmul/hopper/tf32/launch.py",
+            "    M, K = a.shape\n    N = b.shape[1]\n    a_major_m = not copyable(a)\n",
+            "    a_major_m = not copyable(a)\n    N, (M, K) = b.shape[1], a.shape\n",
+        ),
+    ),
+)
+
+tidy_fp8_blocks = Plant(
+    "harmless: a decision in other words",
+    "matmul of fp8 says when wide tiles have registers, and types its rows",
+    FP8_BLOCKS,
+    (
+        Edit(
+            "kernels/matmul/hopper/fp8/launch.py",
+            "    rows = triton.cdiv(M, ROWS * CONSUMERS)\n    # Registers",
+            "    rows: int = triton.cdiv(M, ROWS * CONSUMERS)\n    # Registers",
+        ),
+        Edit(
+            "kernels/matmul/hopper/fp8/launch.py",
+            "    crowded = blocks or long\n"
+            "    if rows * triton.cdiv(N, 256) >= 3 * multiprocessors and not crowded:\n",
+            "    roomy = not blocks and not long\n"
+            "    if roomy and not rows * triton.cdiv(N, 256) < 3 * multiprocessors:\n",
         ),
     ),
 )
