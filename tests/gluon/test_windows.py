@@ -11,8 +11,8 @@ import torch
 import triton.language as tl
 
 from warpwatch.simulator.errors import MisuseError
-from warpwatch.simulator.machine import unwritten
 from warpwatch.simulator.machine.global_memory import Descriptor, Pointer, Storage
+from warpwatch.simulator.values import unwritten
 
 BOX = (4, 8)
 

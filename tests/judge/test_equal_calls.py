@@ -74,7 +74,7 @@ def test_a_recording_stands_for_the_card_its_target_is_judged_on(
 
 def test_one_version_recorded_twice_makes_equal_calls(tmp_path: Path) -> None:
     """In other processes, whose memory lies elsewhere."""
-    pairs = [("matmul-bf16-16x4096x4096-nt", "sm_90")]
+    pairs = [("attention-bf16-B16-S1024-H16-D128", "sm_90")]
     rows = [
         versions.compiled(versions.prepare(".", tmp_path / name, ROOT), pairs, lambda _: None)
         for name in ("base", "head")

@@ -36,7 +36,8 @@ def find(base: Rows, head: Rows, target: str | None) -> dict[str, tuple[str, ...
     """The workloads whose recorded calls on ``target`` are equal, with the hashes of their code.
 
     Equal are the machine code of each launch, its grid and arguments, and torch's own operations
-    between them, copies among them.
+    between them, copies among them. A number that host code makes of an address may differ between
+    two recordings of one call: such a workload is measured.
 
     Args:
         base: The compiled measurements of one version, by workload and target.

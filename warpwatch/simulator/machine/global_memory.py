@@ -11,8 +11,8 @@ import torch
 import triton.language as tl
 
 from warpwatch.simulator.errors import Learned, MisuseError, UnknownWordError
-from warpwatch.simulator.machine import unwritten
 from warpwatch.simulator.machine.windows import Window, window_of
+from warpwatch.simulator.values import unwritten
 from warpwatch.simulator.values.blocks import Block, block_of
 from warpwatch.simulator.values.elements import (
     OF_TORCH,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
-from warpwatch.simulator.machine import unwritten
 from warpwatch.simulator.session import host
 from warpwatch.simulator.session.launch import simulated
 from warpwatch.simulator.session.report import Report, report_of
 from warpwatch.simulator.timeline.log import Log
+from warpwatch.simulator.values import unwritten
 
 
 @dataclass(frozen=True)
