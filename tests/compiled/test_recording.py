@@ -107,6 +107,19 @@ def test_host_code_finds_a_gpu_of_the_target() -> None:
     }
 
 
+def test_what_waits_for_the_device_is_an_operation_that_takes_no_time() -> None:
+    def call() -> None:
+        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
+        torch.cuda.Stream().record_event().synchronize()
+        torch.cuda.Event().synchronize()
+
+    found = record(call, H200).torch_ops
+    event, stream = "torch.cuda.Event.synchronize", "torch.cuda.Stream.synchronize"
+    assert [one.name for one in found] == ["torch.cuda.synchronize", stream, event, event]
+    assert {(one.launches, one.bytes_moved, one.copied_bytes) for one in found} == {(0, 0, 0)}
+
+
 def test_the_document_states_which_questions_are_answered() -> None:
     text = (ROOT / "docs" / "explanation" / "compiled-instrument.md").read_text(encoding="utf-8")
     stated = text[text.index("- `torch.cuda` answers") : text.index("Every other function")]

@@ -53,8 +53,8 @@ def _method_version() -> str:
         # products with scales and those of gfx90a in several blocks, which our series have none
         # of, are counted right; launches that every card refuses are failures. What starts the
         # processes that measure is not of the method any more. Evidence says which arguments a
-        # launch had.
-        "39e19a4ae422",
+        # launch had, and what waits for the device.
+        "ad162712ffb0",
         method.method_hash(*files),
         hashlib.sha256(sheets.encode()).hexdigest()[:12],
     )

@@ -55,23 +55,34 @@ def properties(target: Target) -> types.SimpleNamespace:
     )
 
 
+Waits = Callable[[str], None]  # gets the name of a call that waits for the device
+
+
+def _unheard(_: str) -> None: ...
+
+
 class _Stream:
     """Order is all a stream means here, and calls are recorded in order."""
 
     cuda_stream = 0
     stream_id = 0
     device_index = 0
+    waits: Waits = staticmethod(_unheard)
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> None:
+        self.waits("torch.cuda.Stream.synchronize")
 
     def wait_stream(self, _: Any) -> None: ...
 
     def wait_event(self, _: Any) -> None: ...
 
     def record_event(self, event: Any = None) -> Any:
-        return event or _Event()
+        return event or self.event()
+
+    def event(self) -> Any:
+        return type("Event", (_Event,), {"waits": staticmethod(self.waits)})()
 
     def __enter__(self) -> _Stream:
         return self
@@ -80,13 +91,16 @@ class _Stream:
 
 
 class _Event:
+    waits: Waits = staticmethod(_unheard)
+
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
     def record(self, *_: Any) -> None: ...
 
     def wait(self, *_: Any) -> None: ...
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> None:
+        self.waits("torch.cuda.Event.synchronize")
 
     def elapsed_time(self, _: Any) -> float:
         raise NotAnsweredError(_refusal("Event.elapsed_time"))
@@ -99,10 +113,12 @@ def _refusal(call: str) -> str:
     )
 
 
-def _answers(target: Target) -> dict[str, Any]:
+def _answers(target: Target, waits: Waits) -> dict[str, Any]:
     device = devices.load(target.device)
     described = properties(target)
-    stream = _Stream()
+    hears = {"waits": staticmethod(waits)}
+    stream_type = type("Stream", (_Stream,), hears)
+    stream = stream_type()
     answers: dict[str, Callable[..., Any]] = {
         "is_available": lambda: True,
         "device_count": lambda: 1,
@@ -116,7 +132,7 @@ def _answers(target: Target) -> dict[str, Any]:
         "default_stream": lambda device=None: stream,
         "set_stream": lambda stream: None,
         "stream": lambda stream=None: nullcontext(stream),
-        "synchronize": lambda device=None: None,
+        "synchronize": lambda device=None: waits("torch.cuda.synchronize"),
         "device": lambda device=None: nullcontext(device),
         "device_of": lambda tensor=None: nullcontext(tensor),
         "empty_cache": lambda: None,
@@ -127,8 +143,8 @@ def _answers(target: Target) -> dict[str, Any]:
         "_lazy_init": lambda: None,
         "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None,
-        "Stream": _Stream,
-        "Event": _Event,
+        "Stream": stream_type,
+        "Event": type("Event", (_Event,), hears),
     }
     device_title = device.title
     return answers
@@ -169,12 +185,12 @@ def _refuse(name: str) -> Callable[..., Any]:
     return refused
 
 
-def _replacements(target: Target) -> Iterator[tuple[Any, str, Any]]:
+def _replacements(target: Target, waits: Waits) -> Iterator[tuple[Any, str, Any]]:
     """(module, name, what it is replaced by): what is answered, and a refusal for every other
     public function, and for every class that stands for something on a device."""
     import torch
 
-    answers = _answers(target)
+    answers = _answers(target, waits)
     for name, value in answers.items():
         yield torch.cuda, name, value
     cuda: Any = torch.cuda
@@ -198,15 +214,16 @@ def _replacements(target: Target) -> Iterator[tuple[Any, str, Any]]:
 
 
 @contextmanager
-def answered(target: Target) -> Iterator[None]:
-    """Inside, ``torch.cuda`` and ``torch.version`` speak for ``target``'s default device."""
+def answered(target: Target, waits: Waits = _unheard) -> Iterator[None]:
+    """Inside, ``torch.cuda`` and ``torch.version`` speak for ``target``'s default device; ``waits``
+    gets the name of each call that waits for it."""
     import torch
 
     if target.backend == "hip":
         version: dict[str, Any] = {"hip": "7.0.0", "cuda": None}
     else:
         version = {"cuda": "12.8", "hip": None}
-    replaced = list(_replacements(target))
+    replaced = list(_replacements(target, waits))
     replaced += [(torch.version, name, value) for name, value in version.items()]
     kept = [(module, name, getattr(module, name, None)) for module, name, _ in replaced]
     try:
