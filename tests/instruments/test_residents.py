@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,24 +59,40 @@ def test_every_process_is_visited_in_each_round_and_the_second_one_goes_backward
         assert ratio == pytest.approx(1.1, abs=0.02)
 
 
-def test_a_process_answers_every_visit_and_none_outlives_the_batch() -> None:
-    staying = Software({"base": {"w": {"us": 100.0}}, "head": {"w": {"us": 100.0}}})
-    started: list[int] = []
-    visit = staying._visit
+class Watched(Software):
+    """Keeps the numbers of the processes that answered."""
 
-    def watched(session: Session, steps: Any, names: Sequence[str]) -> Mapping[str, Outcome]:
-        found = visit(session, steps, names)
-        if not names:  # more processes than workloads to make ready
-            return found
-        assert session._staying is not None
-        started.append(session._staying.process.pid)
+    def __init__(self, scripts: Mapping[str, Mapping[str, Any]]) -> None:
+        super().__init__(scripts)
+        self.answered: list[int] = []
+
+    def _visit(self, session: Session, steps: Any, names: Sequence[str]) -> Mapping[str, Outcome]:
+        found = super()._visit(session, steps, names)
+        if names:  # else there are more processes than workloads to make ready
+            assert session._staying is not None
+            self.answered.append(session._staying.process.pid)
         return found
 
-    staying._visit = watched  # type: ignore[method-assign]
+
+def test_a_process_answers_every_visit_and_none_outlives_the_batch() -> None:
+    staying = Watched({"base": {"w": {"us": 100.0}}, "head": {"w": {"us": 100.0}}})
     staying.measure(TURNS, ["w"])
-    assert len(set(started)) == 4
-    assert len(started) >= 4 * 4
+    assert len(set(staying.answered)) == 4
+    assert len(staying.answered) >= 4 * 3
     assert all(one._staying is None and one._ahead is None for one in staying.sessions)
+
+
+def test_no_round_begins_once_the_time_is_up_and_answers_are_checked_still() -> None:
+    scripts = {"base": {"w": {"us": 100.0}}, "head": {"w": {"us": 100.0}}}
+    for over in ({"ends": -math.inf}, {"stop": threading.Event()}):
+        if "stop" in over:
+            over["stop"].set()
+        staying = Software(scripts, counters=True, **over)
+        (pair,) = staying.measure(TURNS[:1], ["w"])
+        assert len(pair["head"]["w"].samples["latency_cold"]) == 1
+        steps = [taken for _, taken in staying.order]
+        assert ("check", "again") in steps
+        assert ("count",) not in steps
 
 
 def test_a_call_that_fails_is_the_outcome_of_its_pair_and_others_are_measured() -> None:
@@ -109,10 +126,12 @@ def test_a_worker_that_dies_is_replaced() -> None:
 def visits(rows: Sequence[Sequence[float]]) -> list[dict[str, list[dict[str, Outcome]]]]:
     """Of pairs whose base takes 100 us at each visit, and whose head takes those of a row."""
 
-    def told(us: float) -> dict[str, Outcome]:
+    def outcome(us: float) -> dict[str, Outcome]:
         return {"w": Outcome("w", "ok", "", {"latency_cold": (us,)})}
 
-    return [{"base": [told(100.0) for _ in row], "head": list(map(told, row))} for row in rows]
+    return [
+        {"base": [outcome(100.0) for _ in row], "head": list(map(outcome, row))} for row in rows
+    ]
 
 
 def test_visits_are_repeated_while_they_differ_more_than_processes() -> None:
@@ -131,7 +150,7 @@ def test_no_more_processes_start_than_the_machine_holds() -> None:
 
 
 class Doubled:
-    """A workload whose call is right until it is told to be wrong."""
+    """A workload whose call is right until ``wrong`` is set."""
 
     name, kernel, dtype, needs = "doubled", "double", "fp32", ()
     has_reference = True

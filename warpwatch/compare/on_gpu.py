@@ -58,7 +58,7 @@ def judge(
     sides = {"base": base, "head": head}
     ends = time.monotonic() + asked.seconds
     with _stopped_by_signals(tell) as stop:
-        staying = Residents(sides, stop=stop, counters=asked.counters)
+        staying = Residents(sides, stop, asked.counters, ends)
         duel = paired_runs.Duel(
             "latency",
             staying.measure,
@@ -121,7 +121,7 @@ def _stopped_by_signals(tell: Tell) -> Iterator[threading.Event]:
     def handle(number: int, _: object) -> None:
         stop.set()
         restore()
-        tell("stopped: this pair is the last; once more to end at once")
+        tell("stopped: this round is the last; once more to end at once")
 
     for one in asked:
         signal.signal(one, handle)

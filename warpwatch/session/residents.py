@@ -8,12 +8,13 @@ memory lies) is met by more pairs, what differs between visits (the card's clock
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,6 @@ from .versions import Version
 
 Outcomes = Mapping[str, Outcome]
 Turns = Sequence[Sequence[str]]  # for each pair its sides, in the order of their first visit
-Tell = Callable[[str], None]
 
 # Visits of a pair: as many at least, so that what lies between two rounds is known, and at most.
 ROUNDS, MOST_ROUNDS = 2, 4
@@ -70,20 +70,21 @@ class Residents:
     """Measures pairs of two versions in processes that stay for a batch of pairs.
 
     With ``counters`` each process reads them after its last visit: a profiler in a process makes
-    what the host does slower.
+    what the host does slower. After ``ends``, a time of ``time.monotonic``, or once ``stop`` is
+    set, no further round begins. Answers are checked in any case: a wrong one has no time.
     """
 
     def __init__(
         self,
         versions: Mapping[str, Version],
-        request: Mapping[str, Any] | None = None,
         stop: threading.Event | None = None,
         counters: bool = False,
+        ends: float = math.inf,
     ) -> None:
         self._versions = versions
-        self._request = {"mode": "staying", "limits": LIMITS, **(request or {})}
         self._stop = stop or threading.Event()
         self._counters = counters
+        self._ends = ends
         self._checked = False
         self._wrong: dict[str, dict[str, Outcome]] = {side: {} for side in versions}
 
@@ -103,7 +104,7 @@ class Residents:
             self._start(pairs, names)
             done = 0
             left = list(names)
-            while left and done < MOST_ROUNDS and not self._stop.is_set():
+            while left and done < MOST_ROUNDS and not (done and self._over()):
                 order = list(zip(pairs, visits, turns, strict=True))
                 for pair, visited, sides in order if done % 2 == 0 else reversed(order):
                     for side in sides if done % 2 == 0 else reversed(sides):
@@ -112,7 +113,7 @@ class Residents:
                 if done >= ROUNDS:
                     left = [name for name in left if wants_more(visits, name)]
             self._check(pairs[0], visits[0], names)
-            if self._counters and not self._stop.is_set():
+            if self._counters and not self._over():
                 for pair, visited in list(zip(pairs, visits, strict=True))[:COUNTED]:
                     for side, session in pair.items():
                         visited[side].append(self._visit(session, ("count",), names))
@@ -126,8 +127,12 @@ class Residents:
                 for session in pair.values():
                     session.discard()
 
+    def _over(self) -> bool:
+        return self._stop.is_set() or time.monotonic() > self._ends
+
     def _session(self, side: str) -> Session:
-        return Session(self._request, environment=self._versions[side].environment, stays=True)
+        request = {"mode": "staying", "limits": LIMITS}
+        return Session(request, environment=self._versions[side].environment, stays=True)
 
     def _start(self, pairs: Sequence[Mapping[str, Session]], names: Sequence[str]) -> None:
         """Start all processes, and let each make its inputs and load its code. A kernel that is not
@@ -162,7 +167,7 @@ class Residents:
     ) -> None:
         """Hold the answers of the first pair of all against the reference, after it was timed: on
         the same inputs a kernel's error is the same in every process."""
-        if self._checked or self._stop.is_set():
+        if self._checked:
             return
         self._checked = True
         for side, session in pair.items():

@@ -79,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
                 with versions.gpu_turn(_tell):
                     judged += on_gpu.judge(base, head, left, limits, _asked(plan, args), _tell)
             else:
-                _tell("no GPU here: judged by what the compilers say only")
+                _tell("no GPU here: judged by what the compilers say")
     verdict = settle(judged, limits.false_discovery_rate)
     if args.json:
         print(json.dumps(document(base.label, head.label, verdict, equal), indent=1))
