@@ -27,6 +27,7 @@ def described(sizes: tuple[int, int], strides: tuple[int, int], first: int) -> D
 
 def slowly(desc: Descriptor) -> Descriptor:
     """The same tensor, of which every address is computed."""
+    # Of this one only: others keep their window.
     desc.window = lambda at: None  # type: ignore[method-assign]
     return desc
 
@@ -81,7 +82,7 @@ def test_what_is_wrong_with_a_box_is_said(at: tuple[int, ...]) -> None:
         described((4, 8), (8, 1), 0).read(at)
 
 
-def test_a_box_beyond_the_memory_is_told() -> None:
+def test_a_box_beyond_the_memory_is_reported() -> None:
     desc = described((60, 8), (8, 1), 0)
     assert desc.window((52, 0)) is None
     with pytest.raises(MisuseError, match=r"of a tensor's memory of 1600 bytes is touched"):

@@ -213,7 +213,7 @@ fewer_parts = Plant(
 
 query_stage_lost = Plant(
     "query-stage-lost",
-    "attention on Hopper keeps the queries of one tile alone: less shared memory",
+    "attention on Hopper keeps the queries of only one tile: less shared memory",
     MIDDLE_ATTENTION,
     (
         Edit(
@@ -231,7 +231,7 @@ weights_converted_back = Plant(
     "attention's gradients on Hopper multiply the weights that dv was given",
     BACKWARD_OF_NARROW,
     (
-        # Rounded and back to fp32: of eight all, and not the last two alone.
+        # Rounded and back to fp32: of eight all, and not only the last two.
         Edit(
             "kernels/attention/hopper/weight_pairs.py",
             "        if i == 3:\n"
@@ -256,7 +256,7 @@ weights_converted_back = Plant(
 
 rows_scaled_twice = Plant(
     "rows-scaled-twice",
-    "attention on Hopper zeroes rows that saw no key behind their division",
+    "attention on Hopper zeroes rows that saw no key after their division",
     SHORT_ATTENTION,
     (
         Edit(
@@ -323,7 +323,7 @@ tidy_combine = Plant(
 
 told_fp8_softmax = Plant(
     "harmless: a docstring",
-    "fp8 attention tells what its softmax is given",
+    "fp8 attention describes what its softmax is given",
     CAUSAL_FP8_ATTENTION,
     (
         Edit(

@@ -149,7 +149,7 @@ fewer_rows_together = Plant(
     "matmul on Hopper walks the widest tiles by two rows of them",
     SQUARE,
     (
-        # A turn has the same tiles, but programs beside each other share less of B.
+        # A turn has the same tiles, but neighbouring programs share less of B.
         Edit(
             "kernels/matmul/hopper/choose.py",
             "\nWIDE = HopperConfig(consumers=2, block_n=256, stages=4)\n",
