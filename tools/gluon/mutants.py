@@ -1,7 +1,7 @@
 """What the tests of this folder are worth: takes Hopper's kernels' synchronisation away, piece by
 piece.
 
-    python -m tools.gluon.mutants [--only NAME ...] [--orders N]
+    python -m tools.gluon.mutants [--only NAME ...] [--orders N] [--processes N]
 
 Each mutant is one of the kernels without one of its waits, releases, fences or turns, or without
 what one depends on, with a wait for one product fewer, or with a phase the wrong way round. It is
@@ -13,6 +13,7 @@ to be harmless.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import re
 import sys
@@ -23,13 +24,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from tools.gluon.places import MARK
 from tools.gluon.taken_away import Change, Mutant, functions, mutants_of, name_of, unawaited
 
 OF_GRADIENTS = r"kernels\.attention\.hopper\.(backward|packed).*"
 QUICKEST = 8  # cases that try a change in more than one order
+T = TypeVar("T")
 NOT_TOLD, NOT_REACHED = "NOT TOLD", "NOT REACHED"
 # Nothing tells these, since nothing is wrong with the kernel: something else says the same.
 # By module, function and change: how many places, and why.
@@ -141,7 +143,7 @@ def told(call: Call, order: int) -> str:
             return f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
 
 
-def reach(every: list[Call], among: list[FunctionType]) -> str:
+def reach(every: list[Call], among: list[FunctionType], processes: int = 1) -> str:
     """Run all calls as they are, quickest first from then on, and note which places they reach;
     what is wrong already."""
     from warpwatch.simulator.session import interpreter
@@ -152,21 +154,43 @@ def reach(every: list[Call], among: list[FunctionType]) -> str:
         now.add((name, number))
         return value
 
+    def run(i: int) -> tuple[str, float, set[tuple[str, int]]]:
+        now.clear()
+        begun = time.perf_counter()
+        wrong = told(every[i], 0)
+        return wrong, time.perf_counter() - begun, set(now)
+
     interpreter.extra_globals[MARK] = mark
     for plain in among:
         marked = interpreter.compiled(plain, Change(name_of(plain), None).visit)
         interpreter.changed[plain] = marked
     took: dict[int, float] = {}
-    for call in every:
-        now.clear()
-        begun = time.perf_counter()
-        if wrong := told(call, 0):
+    for call, (wrong, seconds, places) in zip(every, each(run, len(every), processes), strict=True):
+        if wrong:
             return f"{call.case}: {wrong}"
-        took[id(call)] = time.perf_counter() - begun
-        call.reached.update(now)
+        took[id(call)] = seconds
+        call.reached.update(places)
     interpreter.changed.clear()
     every.sort(key=lambda one: took[id(one)])
     return ""
+
+
+def each(run: Callable[[int], T], many: int, processes: int) -> Iterator[T]:
+    """``run`` of each number, in order: in forks, which have what this process has made."""
+    if processes == 1:
+        yield from map(run, range(many))
+        return
+    global _run
+    _run = run
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        yield from pool.imap(_of_number, range(many))
+
+
+_run: Callable[[int], Any]
+
+
+def _of_number(number: int) -> Any:
+    return _run(number)
 
 
 @contextmanager
@@ -198,6 +222,8 @@ def parser_of_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.gluon.mutants")
     parser.add_argument("--only", nargs="+", default=[], help="kernels' modules, by their ends")
     parser.add_argument("--orders", type=int, default=3, help=f"of the {QUICKEST} quickest cases")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)),
+                        help="so many at a time (default: the cores, %(default)s)")  # fmt: skip
     return parser
 
 
@@ -221,24 +247,29 @@ def main(arguments: list[str]) -> int:
         )
     ]
     begun = time.perf_counter()
-    if wrong := reach(every, among):
+    if wrong := reach(every, among, given.processes):
         print(f"without a change: {wrong}")
         return 2
     print(f"{len(every)} cases in {time.perf_counter() - begun:.0f} s", flush=True)
     harmless: Counter[tuple[str, str, str]] = Counter()
     counts = dict.fromkeys(("told", "harmless", NOT_REACHED, NOT_TOLD), 0)
-    for plain in among:
-        for mutant in mutants_of(plain):
-            kind = found = judged(mutant, every, given.orders)
-            key = (plain.__module__.removeprefix("kernels."), plain.__name__, mutant.what)
-            count, known = HARMLESS.get(key, (0, ""))
-            if found == NOT_TOLD and harmless[key] < count:
-                kind, found = "harmless", f"harmless: {known}"
-                harmless[key] += 1
-            elif found not in (NOT_TOLD, NOT_REACHED):
-                kind = "told"
-            counts[kind] += 1
-            print(f"{mutant}: {found}", flush=True)
+    mutants = [mutant for plain in among for mutant in mutants_of(plain)]
+
+    def run(i: int) -> str:
+        return judged(mutants[i], every, given.orders)
+
+    said = each(run, len(mutants), given.processes)
+    for mutant, found in zip(mutants, said, strict=True):
+        kind, plain = found, mutant.plain
+        key = (plain.__module__.removeprefix("kernels."), plain.__name__, mutant.what)
+        count, known = HARMLESS.get(key, (0, ""))
+        if found == NOT_TOLD and harmless[key] < count:
+            kind, found = "harmless", f"harmless: {known}"
+            harmless[key] += 1
+        elif found not in (NOT_TOLD, NOT_REACHED):
+            kind = "told"
+        counts[kind] += 1
+        print(f"{mutant}: {found}", flush=True)
     print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
     asked = (
         {one.removeprefix("kernels.") for one in modules}
