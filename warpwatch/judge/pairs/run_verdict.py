@@ -13,7 +13,7 @@ from warpwatch.judge.model.core import Verdict
 
 from .gate import FALSE_ALARM_RATE, Judgement
 
-_SYMMETRY_LEAST = 6  # alarms; fewer say nothing about their symmetry
+_SYMMETRY_LEAST = 6  # workloads with an alarm; fewer say nothing about their symmetry
 _SYMMETRY_P = 0.1
 # What a machine's state can move: the clock of one commit measured 47 times on an H200 spans 14 %.
 _STATE = math.log(1.15)
@@ -66,8 +66,9 @@ def settle(judged: Sequence[Judged], false_discovery_rate: float) -> RunVerdict:
     """Hold the alarms of noisy series to the false discovery rate over the whole run.
 
     What falls out becomes inconclusive. So do all noisy alarms of the size that a machine's state
-    can make when about as many improve as regress: one change of code rarely does that, a machine
-    that changes its state often does. What changed by more is the code, whatever others did.
+    can make when about as many workloads improve as regress: one change of code rarely does that,
+    a machine that changes its state often does. What changed by more is the code, whatever others
+    did.
     """
     noisy = [i for i, one in enumerate(judged) if not one.exact and not one.evidence]
     alarms = [i for i in noisy if judged[i].judgement.verdict in ("regressed", "improved")]
@@ -75,21 +76,32 @@ def settle(judged: Sequence[Judged], false_discovery_rate: float) -> RunVerdict:
         {i: judged[i].judgement.p_value for i in alarms}, len(noisy), false_discovery_rate
     )
     small = {i for i in kept if not _beyond_state(judged[i].judgement.ratio)}
-    up = sum(judged[i].judgement.verdict == "improved" for i in small)
-    symmetric = _looks_symmetric(up, len(small) - up)
+    votes = _votes([judged[i] for i in sorted(small)])
+    up = votes.count("improved")
+    symmetric = _looks_symmetric(up, len(votes) - up)
     settled = _outweighed(judged)
     for i in alarms:
         reason = ""
         if i not in kept:
             reason = f"one of {len(noisy)} series, and not clear enough for so many"
         elif symmetric and i in small:
-            reason = f"{up} series improved and {len(small) - up} regressed: that looks like noise"
+            reason = f"{up} workloads improved and {len(votes) - up} regressed: it looks like noise"
         if reason:
             weaker = replace(judged[i].judgement, verdict="inconclusive", reason=reason)
             settled[i] = replace(judged[i], judgement=weaker)
     remaining = len(kept) - (len(small) if symmetric else 0)
     expected = min(FALSE_ALARM_RATE * len(noisy), float(remaining))
     return RunVerdict(tuple(settled), expected, symmetric)
+
+
+def _votes(alarms: Sequence[Judged]) -> list[Verdict]:
+    """The verdict of each subject's clearest alarm: series of one call move together."""
+    clearest: dict[str, Judged] = {}
+    for one in alarms:
+        known = clearest.get(one.subject)
+        if known is None or one.judgement.p_value < known.judgement.p_value:
+            clearest[one.subject] = one
+    return [one.judgement.verdict for one in clearest.values()]
 
 
 def _outweighed(judged: Sequence[Judged]) -> list[Judged]:
