@@ -33,6 +33,8 @@ OF_GRADIENTS = r"kernels\.attention\.hopper\.(backward|packed).*"
 QUICKEST = 8  # cases that try a change in more than one order
 T = TypeVar("T")
 NOT_TOLD, NOT_REACHED = "NOT TOLD", "NOT REACHED"
+_SUM = "warpgroup_mma_wait(1, deps=[part, acc])"
+_SCALED_SUM = "warpgroup_mma_wait(1, deps=[part, acc, of_odd])"
 # Nothing tells these, since nothing is wrong with the kernel: something else says the same.
 # By module, function and change: how many places, and why.
 HARMLESS = {
@@ -56,6 +58,14 @@ HARMLESS = {
     ("attention.hopper.backward.short.key_grads", "_pass_over", "no memory.dout.wait(at)"): (
         1,
         "a stage of dO is handed back before that of Q is",
+    ),
+    ("matmul.hopper.fp8.block_scales", "_add_step", f"{_SUM} of 2"): (
+        1,
+        "no second product is on its way: it holds a sum in its place",
+    ),
+    ("matmul.hopper.fp8.block_scales", "_add_step", f"{_SCALED_SUM} of 2"): (
+        1,
+        "no second product is on its way: it holds a sum in its place",
     ),
     ("attention.hopper.forward.kernel", "_turn", "no meet(OPERATION, I_CONSUMER % CONSUMERS)"): (
         1,
