@@ -123,9 +123,9 @@ class Residents:
                 for one in visits
             ]
         finally:
-            for pair in pairs:
-                for session in pair.values():
-                    session.discard()
+            sessions = [session for pair in pairs for session in pair.values()]
+            with ThreadPoolExecutor(len(sessions)) as pool:  # a context takes long to end
+                list(pool.map(Session.discard, sessions))
 
     def _over(self) -> bool:
         return self._stop.is_set() or time.monotonic() > self._ends

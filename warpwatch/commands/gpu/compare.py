@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,9 @@ from warpwatch.commands.results.report import default_results
 from warpwatch.compare import equal_calls, on_gpu
 from warpwatch.config import metrics, targets
 from warpwatch.config import package as configuration
+from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.instruments import presence
+from warpwatch.instruments.compiled.measure import compile_server
 from warpwatch.judge.findings.compiled_moves import Change, causes
 from warpwatch.judge.model import advice, atomics, search_space, thresholds
 from warpwatch.judge.model.thresholds import Thresholds
@@ -59,15 +62,19 @@ def main(args: argparse.Namespace) -> int:
     limits = thresholds.load(args.thresholds)
     plan = Plan().within(args.pairs)
     pairs = _pairs(args)
-    with tempfile.TemporaryDirectory(prefix="warpwatch-") as folder:
+    with compile_server.serving(), tempfile.TemporaryDirectory(prefix="warpwatch-") as folder:
+        # Most kernels are the same in both: what is compiled is kept.
+        os.environ.setdefault(CACHE_VARIABLE, str(Path(folder) / "kernels"))
         base = versions.prepare(args.base, Path(folder) / "base")
         head = versions.prepare(args.head, Path(folder) / "head")
         if versions.same_package(base, head):
             path = configuration.load().path
             print(f"{path} is the same in {base.label} and {head.label}: nothing can differ")
             return 0
+        # From both ends, so that each finds what the other has compiled.
+        sides = ((base, pairs), (head, pairs[::-1]))
         with ThreadPoolExecutor(2) as pool:
-            before, after = pool.map(lambda one: versions.compiled(one, pairs, _tell), (base, head))
+            before, after = pool.map(lambda one: versions.compiled(one[0], one[1], _tell), sides)
         judged = judge_compiled(before, after, limits)
         equal: dict[str, tuple[str, ...]] = {}
         if not args.compiled_only:

@@ -79,10 +79,11 @@ def measure(
     job_seconds: float = JOB_SECONDS,
 ) -> Iterator[tuple[Job, Measurement]]:
     """The same as measurements."""
-    batches = _batches(jobs, environment, 1 if one_process_each else _BATCH)
+    processes = min(len(os.sched_getaffinity(0)), _MOST_PROCESSES)
+    batches = _batches(jobs, environment, processes, 1 if one_process_each else _BATCH)
     request = {
         "batches": [[asdict(job) for job in batch] for batch in batches],
-        "processes": min(len(os.sched_getaffinity(0)), _MOST_PROCESSES),
+        "processes": processes,
         "job_seconds": job_seconds,
         "parent": os.getpid(),
     }
@@ -153,14 +154,18 @@ def _of_a_process(
         process.stdout.close()
 
 
-def _batches(jobs: Sequence[Job], environment: Mapping[str, str], size: int) -> list[list[Job]]:
-    """Jobs of one target each. Where compiled kernels are kept, a process of its own takes longer
-    to start than most jobs take: then a target is one process's work."""
+def _batches(
+    jobs: Sequence[Job], environment: Mapping[str, str], processes: int, most: int
+) -> list[list[Job]]:
+    """Jobs of one target each, so few that no core is idle, and at most ``most``. Where compiled
+    kernels are kept, a process of its own takes longer to start than most jobs take: then they are
+    as many as keep every core at work."""
     by_target: dict[str, list[Job]] = {}
     for job in jobs:
         by_target.setdefault(job.target, []).append(job)
+    size = max(1, min(most, len(jobs) // processes))
     if environment.get(CACHE_VARIABLE):
-        return list(by_target.values())
+        size = max(1, math.ceil(len(jobs) / max(processes, len(by_target))))
     return [
         found[start : start + size]
         for found in by_target.values()
