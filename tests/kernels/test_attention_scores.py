@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.attention.bias
 
 from tests.kernels.interpreted import Errors, Worker, pool
 from tests.kernels.scores_cases import (

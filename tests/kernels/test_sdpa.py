@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.attention.bias
 
 from tests.kernels.interpreted import Errors, Worker, measure
 from tests.kernels.scores_cases import Case
@@ -12,6 +11,8 @@ from tests.kernels.scores_cases import Case
 
 def run_sdpa(shape: tuple[int, ...], dtype: torch.dtype | str) -> list[Errors]:
     """With a mask of this dtype, or one of torch's own, which are told by their class."""
+    import torch.nn.attention.bias  # and with it torch's compiler: whoever collects need not wait
+
     import kernels
 
     case = Case(B=2, S=33, KV=40, H=4, G=2)

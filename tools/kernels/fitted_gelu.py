@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from scipy.optimize import linprog
 from scipy.special import log_ndtr, ndtr
 
 DEGREE = 9
@@ -31,6 +30,8 @@ def exact(x: np.ndarray) -> np.ndarray:
 def fit(points: int = 3000) -> np.ndarray:
     """Coefficients, lowest first: the largest error of log2 Phi(-t), weighted by what the output's
     rounding allows, is least; a linear program over Chebyshev's points."""
+    from scipy.optimize import linprog  # a second that evaluating needs not
+
     t = END / 2 * (1 - np.cos(np.pi * (np.arange(points) + 0.5) / points))
     truth = log_ndtr(-t) / np.log(2)
     # Beyond, it need only stay far below the smallest number.
