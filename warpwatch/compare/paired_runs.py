@@ -13,9 +13,11 @@ from typing import Literal
 from warpwatch.config import metrics
 from warpwatch.instruments.outcome import Outcome
 from warpwatch.judge.model.thresholds import Thresholds
-from warpwatch.judge.pairs.gate import Gate, Judgement, judge_exact, judge_groups, judge_pairs
+from warpwatch.judge.pairs.gate import Gate, judge_exact, judge_pairs
+from warpwatch.judge.pairs.judgement import Judgement
 from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.pairs.run_verdict import Judged
+from warpwatch.judge.pairs.stored_runs import judge_groups
 from warpwatch.judge.statistics.paired import Prior
 from warpwatch.session import versions
 
@@ -30,9 +32,9 @@ ALSO_JUDGED = frozenset({"relative_error"})
 # On the same inputs a kernel repeats these to the last digit, whatever process it runs in.
 READ_ONCE = frozenset({"relative_error", "peak_bytes"})
 
-# Counters repeat to 0.1 %: three pairs prove what takes clocks six and more.
+# Counters repeat to 0.1 %, and a batch reads them of six pairs: fewer prove that nothing changed.
 COUNTERS = frozenset({"sm_cycles", "instructions", "dram_bytes", "tensor_pipe"})
-COUNTER_PLAN = Plan(explore=((3, 0.002), (6, 0.004), (8, 0.006), (12, 0.01)), confirm=(3, 6, 8, 12))
+COUNTER_PLAN = Plan(least_quiet=6)
 
 
 @dataclass
@@ -113,9 +115,9 @@ def fight(duel: Duel, workloads: Sequence[str], limits: Thresholds, tell: Tell) 
 
 
 def _wanted(series: Mapping[str, _Series], done: int, plan: Plan) -> int:
-    """Pairs to measure before the next look; at first as many as confirm an early alarm, too."""
+    """Pairs to measure before the next look; at first as many as decide most series."""
     if not done:
-        return plan.explore[0][0] + plan.confirm[0]
+        return plan.first
     gates = [one.gate for one in series.values() if _is_judged(one.metric)]
     return max([1, *(gate.wanted - done for gate in gates if gate is not None)])
 

@@ -18,8 +18,10 @@ from warpwatch.judge.results.result_file import ABSENT, FAILED
 from warpwatch.judge.series.withheld import withheld
 from warpwatch.judge.statistics.stored import Stored
 
-from .gate import Judgement, judge_exact, judge_stored
+from .gate import judge_exact
+from .judgement import Judgement
 from .run_verdict import Judged, RunVerdict, settle
+from .stored_runs import judge_stored
 
 _WANDER_POINTS = 8
 _WORSE = ("regressed", "missing")

@@ -11,7 +11,8 @@ from scipy import special
 
 from warpwatch.judge.model.core import Verdict
 
-from .gate import FALSE_ALARM_RATE, Judgement
+from .gate import FALSE_ALARM_RATE
+from .judgement import Judgement
 
 _SYMMETRY_LEAST = 6  # alarms; fewer say nothing about their symmetry
 _SYMMETRY_P = 0.1
