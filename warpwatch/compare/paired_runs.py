@@ -83,7 +83,7 @@ def fight(duel: Duel, workloads: Sequence[str], limits: Thresholds, tell: Tell) 
     done = dict.fromkeys(workloads, 0)
     started = time.monotonic()
     turns = [_sides(first) for first in versions.order(duel.plan.most_pairs, duel.seed)]
-    number = 0
+    number = rounds = 0
     while number < len(turns):
         waiting = [name for name in workloads if _is_open(series[name], done[name])]
         if not waiting or time.monotonic() - started > duel.seconds or duel.stop.is_set():
@@ -105,10 +105,11 @@ def fight(duel: Duel, workloads: Sequence[str], limits: Thresholds, tell: Tell) 
                 done[name] += 1
                 for one in series[name].values():
                     prior = duel.priors.get((name, one.metric.name))
-                    _look(one, done[name], limits, duel.plan, prior)
-        number += len(batch)
+                    _look(one, limits, duel.plan, prior)
+        number, rounds = number + len(batch), rounds + 1
+    seconds = (time.monotonic() - started) / max(rounds, 1)
     return [
-        _finish(duel, name, one, limits, details)
+        _finish(duel, name, one, limits, details, seconds)
         for name in workloads
         for one in series[name].values()
     ]
@@ -156,14 +157,13 @@ def _take(
             values.append(statistics.median(samples) if samples else math.nan)
 
 
-def _look(one: _Series, done: int, limits: Thresholds, plan: Plan, prior: Prior | None) -> None:
+def _look(one: _Series, limits: Thresholds, plan: Plan, prior: Prior | None) -> None:
     if not _is_judged(one.metric) or (one.gate is not None and not one.gate.wanted):
         return
-    if one.gate is None or done >= one.gate.wanted:
-        better = one.metric.better or "lower"
-        name = one.metric.name
-        plan = plan_of(name, plan)
-        one.gate = judge_pairs(one.base, one.head, better, limits.of(name), plan, prior)
+    better = one.metric.better or "lower"
+    name = one.metric.name
+    plan = plan_of(name, plan)
+    one.gate = judge_pairs(one.base, one.head, better, limits.of(name), plan, prior)
 
 
 def _finish(
@@ -172,7 +172,9 @@ def _finish(
     one: _Series,
     limits: Thresholds,
     details: Mapping[tuple[str, str], str],
+    seconds: float,
 ) -> Judged:
+    """What is said of one series; a round of ``together`` pairs took ``seconds``."""
     metric, threshold = one.metric, limits.of(one.metric.name)
     better = metric.better or "lower"
     base, head = _median(one.base), _median(one.head)
@@ -188,6 +190,12 @@ def _finish(
     if judgement.verdict in ("missing", "not applicable"):
         side = "head" if math.isnan(head) else "base"
         judgement = replace(judgement, reason=details.get((workload, side), judgement.reason))
+    more = math.nan
+    if judgement.verdict == "inconclusive" and judgement.more_pairs:
+        more = math.ceil(judgement.more_pairs / duel.together) * seconds
+        whole = len(one.base) + judgement.more_pairs
+        said = f"{judgement.reason}; about {more:.0f} s more would decide ({whole} pairs in all)"
+        judgement = replace(judgement, reason=said)
     return Judged(
         metric=metric.name,
         subject=workload,
@@ -198,6 +206,7 @@ def _finish(
         exact=metric.exact,
         instrument=duel.instrument,
         evidence=metric.role == "evidence" and metric.name not in ALSO_JUDGED,
+        seconds_more=more,
     )
 
 

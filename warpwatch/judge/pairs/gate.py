@@ -51,6 +51,10 @@ class _Pairs:
         seen = compare(base, head, noise.test, self.prior)
         return Look(seen, noise, noise.test, self.threshold, bar, len(self.plan.explore))
 
+    def refutes(self, look: Look) -> bool:
+        """Whether the runs lie apart as their prior does not say."""
+        return self.prior is not None and not look.seen.by_prior
+
     def waits(self, wanted: int, reason: str) -> Gate:
         """For pairs that are not measured yet."""
         seen = compare(self.base, self.head, "groups", self.prior)
@@ -78,7 +82,7 @@ def judge_pairs(
         threshold: From where on a change counts.
         plan: When to look, and how many pairs there may be; the usual plan without.
         prior: How far runs of one version lie apart, where earlier results say: the gate then looks
-            from the first pair on.
+            from the first pair on. Where the pairs refute it, all of them are judged without.
 
     Returns:
         The judgement, and how many pairs are needed in total before the next look.
@@ -95,19 +99,30 @@ def judge_pairs(
         (0, 'regressed')
     """
     plan = plan or Plan()
-    if prior is not None:
-        plan = plan.known()
     if len(base) != len(head):
         raise ValueError(f"expected as many base as head runs, got {len(base)} and {len(head)}")
     gone = availability(base, head)
     if gone is not None:
         return Gate(0 if len(base) >= 2 else 2, gone)
-    pairs = _Pairs(base, head, better, threshold, plan, prior)
+    if prior is not None:
+        gate = _explore(_Pairs(base, head, better, threshold, plan.known(), prior))
+        if gate is not None:
+            return gate
+    gate = _explore(_Pairs(base, head, better, threshold, plan, None))
+    assert gate is not None, "only a prior is refuted"
+    return gate
+
+
+def _explore(pairs: _Pairs) -> Gate | None:
+    """Where the gate stands; nothing where the pairs refute the prior by which it looked."""
+    base, plan, threshold = pairs.base, pairs.plan, pairs.threshold
     last_p = plan.explore[-1][1]
     for n, alarm_p in plan.explore:
         if len(base) < n:
             return pairs.waits(n, "more pairs are needed")
         look = pairs.look(n, last_p)
+        if pairs.refutes(look):
+            return None
         if look.seen.p_value <= alarm_p and counts(look.seen, threshold):
             return _confirm(pairs, n)
         if n >= plan.least_quiet and look.is_settled():
@@ -130,7 +145,7 @@ def _hopeless(look: Look, plan: Plan) -> Judgement | None:
     return look.judged("inconclusive", reason)
 
 
-def _confirm(pairs: _Pairs, explored: int) -> Gate:
+def _confirm(pairs: _Pairs, explored: int) -> Gate | None:
     """After an alarm at ``explored`` pairs: do fresh pairs agree?"""
     plan, threshold = pairs.plan, pairs.threshold
     last = explored
@@ -139,12 +154,15 @@ def _confirm(pairs: _Pairs, explored: int) -> Gate:
             return pairs.waits(n, "an alarm waits for fresh pairs to confirm it")
         last = n
         look = pairs.look(n, plan.pooled_p)
+        if pairs.refutes(look):
+            return None
         pooled = look.seen
         fresh = slice(explored, n)
         again = compare(pairs.base[fresh], pairs.head[fresh], look.test, pairs.prior)
         agrees = again.shift * pooled.shift > 0.0 and again.p_value / 2.0 <= plan.fresh_p
         bar = plan.pooled_p if look.sees_enough() else plan.noisy_p
-        if agrees and pooled.p_value <= bar and counts(pooled, threshold):
+        early = n < plan.first and pooled.p_value_at(plan.early_noise) > bar
+        if agrees and pooled.p_value <= bar and not early and counts(pooled, threshold):
             worse = (pooled.shift > 0.0) == (pairs.better == "lower")
             reason = f"confirmed by {n - explored} fresh pairs"
             return Gate(0, look.judged("regressed" if worse else "improved", reason))

@@ -38,6 +38,8 @@ class Plan:
     most_pairs: int = 24
     least_believed: int = 8
     least_quiet: int = 8
+    # Before the end of the first pairs, an alarm has to stand even were the noise so many times it.
+    early_noise: float = 2.0
 
     @property
     def least(self) -> int:

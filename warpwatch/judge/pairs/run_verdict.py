@@ -32,7 +32,10 @@ _OF_TIME = frozenset(
 
 @dataclass(frozen=True)
 class Judged:
-    """One series of the comparison. ``evidence`` explains an alarm and never raises one."""
+    """One series of the comparison. ``evidence`` explains an alarm and never raises one.
+
+    ``seconds_more`` of measuring would decide an inconclusive one; NaN where nobody can tell.
+    """
 
     metric: str
     subject: str
@@ -43,6 +46,7 @@ class Judged:
     exact: bool
     instrument: str
     evidence: bool = False
+    seconds_more: float = math.nan
 
 
 @dataclass(frozen=True)
