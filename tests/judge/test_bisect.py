@@ -104,7 +104,9 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def git(*arguments: str) -> None:
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"]
-        subprocess.run(["git", *identity, *arguments], cwd=root, check=True, capture_output=True)
+        subprocess.run(
+            ["git", *identity, *arguments], cwd=root, check=True, capture_output=True, timeout=120
+        )
 
     git("init", "-q")
     for number, text in enumerate(SOURCES):
