@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,10 +17,15 @@ from tests.reports import trees
 from warpwatch.__main__ import main
 from warpwatch.commands.gpu import bisect
 from warpwatch.commands.gpu.bisect import between, search
+from warpwatch.compare import paired_runs
 from warpwatch.config import package as configuration
 from warpwatch.instruments import presence
+from warpwatch.instruments.outcome import Outcome
 from warpwatch.judge.findings.judgement import judge_folders
 from warpwatch.judge.model.core import Verdict
+from warpwatch.judge.pairs.judgement import Judgement as Pairs
+from warpwatch.judge.pairs.run_verdict import Judged
+from warpwatch.session.session import Session
 
 COMMITS = [f"{i:040x}" for i in range(13)]
 
@@ -52,6 +63,147 @@ def test_revisions_are_no_options() -> None:
         between("--output=x", "HEAD")
     with pytest.raises(ValueError, match="nothing to bisect"):
         between("HEAD", "HEAD")
+
+
+KERNEL = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_one(x, y, n, N: tl.constexpr):
+    i = tl.program_id(0) * N + tl.arange(0, N)
+    tl.store(y + i, tl.load(x + i, mask=i < n) + 1.0, mask=i < n)
+
+
+def plus(x, times=LAUNCHES):
+    y = torch.empty_like(x)
+    for _ in range(times):
+        add_one[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), N=128)
+    return y
+"""
+# By commit; the third changes no code, the fourth makes a second launch.
+SOURCES = [
+    KERNEL.replace("LAUNCHES", "1"),
+    "# first\n" + KERNEL.replace("LAUNCHES", "1"),
+    "# second\n" + KERNEL.replace("LAUNCHES", "1"),
+    "# second\n" + KERNEL.replace("LAUNCHES", "2"),
+    "# third\n" + KERNEL.replace("LAUNCHES", "2"),
+]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository whose fourth commit makes one launch more."""
+    root = tmp_path_factory.mktemp("bisected")
+    (root / "plusops").mkdir()
+    (root / "warpwatch.toml").write_text(
+        '[package]\nname = "plusops"\npath = "plusops"\n[[workload]]\nname = "w"\n'
+        'call = "plusops:plus"\nargs = "fp32[1024]"\n'
+    )
+
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"]
+        subprocess.run(
+            ["git", *identity, *arguments], cwd=root, check=True, capture_output=True, timeout=120
+        )
+
+    git("init", "-q")
+    for number, text in enumerate(SOURCES):
+        (root / "plusops" / "__init__.py").write_text(text)
+        git("add", ".")
+        git("commit", "-qm", f"commit {number}")
+    return root
+
+
+WATCHED = ["--workload", "w", "--target", "sm_90"]
+
+
+def bisected(package: Path, good: str, bad: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "warpwatch", "bisect", good, bad, *WATCHED],
+        cwd=package,
+        env={**os.environ, "WARPWATCH_CONFIG": str(package / "warpwatch.toml")},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+
+
+def test_a_change_that_both_ends_show_is_found_and_nothing_is_compiled_twice(package: Path) -> None:
+    done = bisected(package, "HEAD~4", "HEAD")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.splitlines() == [done.stdout.strip()]
+    assert done.stdout.strip().endswith("t: commit 3")
+    assert "reproduced at both ends: launches of w @ sm_90, 1 to 2" in done.stderr
+    compiled = [line.partition(":")[0] for line in done.stderr.splitlines() if "compiled" in line]
+    assert len(compiled) == len(set(compiled)) >= 4  # each version once: the ends and two steps
+
+
+def test_a_change_that_does_not_reproduce_is_said_before_any_step(package: Path) -> None:
+    done = bisected(package, "HEAD~4", "HEAD~2")
+    assert done.returncode == 3, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("inconclusive: the change does not reproduce: ")
+    assert "is unchanged in" in line and line.endswith("nothing is bisected")
+    compiled = [one for one in done.stderr.splitlines() if "compiled 1 of 1" in one]
+    assert len(compiled) == 2  # the ends
+
+
+def judged(metric: str, verdict: Verdict, subject: str = "w", reason: str = "said") -> Judged:
+    nan = math.nan
+    found = Pairs(verdict, 1.04, (nan, nan), 1.0, 8, 0.05, "groups", "quiet", reason)
+    return Judged(metric, subject, "us", 1.0, 1.04, found, False, "latency")
+
+
+def test_only_what_both_ends_show_is_looked_at_in_a_step() -> None:
+    wanted = bisect.Search("a" * 40, "b" * 40, (("w", ""), ("v", "")), frozenset(), True)
+    slower, noisy = judged("latency_cold", "regressed"), judged("peak", "inconclusive", "v")
+    assert bisect._reproduced([slower, noisy], wanted) == [slower]
+    assert bisect._reproduced([noisy], wanted) == []
+    said = bisect._unreproduced([judged("latency_cold", "unchanged"), noisy], wanted)
+    assert said == (
+        "the change does not reproduce: bbbbbbbbbb against aaaaaaaaaa is inconclusive in peak of v "
+        "(said)"
+    )
+    assert bisect._unreproduced([], wanted).endswith("has the same package")
+
+
+def test_timed_steps_measure_each_commit_once_and_watch_what_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a software GPU: real pairs of processes, of which the last three commits are slower."""
+    measured: list[tuple[str, list[str]]] = []
+
+    def residents(sides: Mapping[str, str]) -> SimpleNamespace:
+        slow = COMMITS.index(sides["head"]) >= 10
+
+        def measure(side: str, names: Sequence[str]) -> Mapping[str, Outcome]:
+            us = {"w": 110.0 if slow and side == "head" else 100.0, "v": 50.0}
+            request = {"mode": "latency", "scripts": {name: {"us": us[name]} for name in names}}
+            return Session(request, seconds_each=20.0).run(names)
+
+        def together(turns: Sequence[tuple[str, str]], names: Sequence[str]) -> list[Any]:
+            measured.append((sides["head"], list(names)))
+            return list(paired_runs.one_by_one(measure)(turns, names))
+
+        return SimpleNamespace(measure=together)
+
+    monkeypatch.setattr(bisect, "Residents", residents)
+    monkeypatch.setattr(bisect, "most_together", lambda: 8)
+    monkeypatch.setattr(bisect.versions, "prepare", lambda commit, _: commit)
+    monkeypatch.setattr(bisect.versions, "same_package", lambda *_: False)
+    wanted = bisect.Search(COMMITS[0], COMMITS[-1], (("w", ""), ("v", "")), frozenset(), True)
+    steps = bisect._Steps(wanted, tmp_path)
+    worse = bisect._reproduced(steps.judged(COMMITS[-1]), wanted)
+    assert [(one.subject, one.metric) for one in worse] == [("w", "latency_cold")]
+    steps.watch(worse)
+    found = search(COMMITS[1:], steps.judge, lambda _: None)
+    assert (found.commits, found.why) == ((COMMITS[10],), "")
+    heads = [head for head, _ in measured]
+    assert len(heads) == len(set(heads))
+    assert measured[0] == (COMMITS[-1], ["w", "v"])
+    assert all(names == ["w"] for _, names in measured[1:])
 
 
 WORKLOAD = "flash B1-H8-S512-D64"  # what compiled_tree calls its one

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.root import ROOT
@@ -19,6 +21,7 @@ from warpwatch.judge.findings.compiled_moves import explain
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.pairs.run_verdict import Judged, RunVerdict, settle
+from warpwatch.judge.pairs.stored_runs import judge_groups
 from warpwatch.session import versions
 from warpwatch.session.session import Session, make_ready
 
@@ -253,7 +256,7 @@ def test_as_many_pairs_are_measured_together_as_the_next_look_needs() -> None:
     fought = paired_runs.Duel("latency", measure, Plan(), 60.0, together=8)
     (one,) = paired_runs.fight(fought, ["w"], LIMITS, lambda _: None)
     assert one.judgement.verdict == "regressed"
-    assert asked == [8]  # four to notice, four to confirm
+    assert asked == [8]  # as many as decide nearly every series
     assert sorted(seen) == ["base"] * 8 + ["head"] * 8
 
 
@@ -327,3 +330,73 @@ def test_multiprocessors_are_idle_where_time_grows_far_beyond_cycles_that_were_r
         ]
     (sentence,) = explain({"latency_cold": (70.0, 90.0)}, "", {"sm_cycles": (113.0, 113.0)})
     assert "clock" in sentence
+
+
+def noisy(spread: float, shift: float = 0.0) -> paired_runs.Measure:
+    """Runs that wander by ``spread``, head slower by ``shift``."""
+    random = np.random.default_rng(6)
+
+    def measure(side: paired_runs.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
+        level = 100.0 * (1.0 + shift) if side == "head" else 100.0
+        us = level * float(np.exp(spread * random.standard_normal()))
+        return {name: Outcome(name, "ok", "", {"latency_cold": (us,)}) for name in workloads}
+
+    return paired_runs.one_by_one(measure)
+
+
+def test_too_noisy_says_how_many_seconds_would_decide_and_which_metric(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter(range(0, 100_000, 10))
+    monkeypatch.setattr(paired_runs.time, "monotonic", lambda: float(next(clock)))
+    fought = paired_runs.Duel("latency", noisy(0.04), Plan(), 1e6)
+    (one,) = paired_runs.fight(fought, ["w"], LIMITS, lambda _: None)
+    found = one.judgement
+    assert (found.verdict, found.pairs) == ("inconclusive", 16)
+    assert found.more_pairs > 20  # 4 % of noise; 3 % is asked for
+    assert one.seconds_more == pytest.approx(11.0 * found.more_pairs, rel=0.1)
+    said = f"about {one.seconds_more:.0f} s more would decide"
+    assert found.reason.endswith(f"{said} ({16 + found.more_pairs} pairs in all)")
+    text = "\n".join(compare.lines("a", "b", settle([one], 0.05), show_all=False))
+    assert f"{said} latency_cold of w: --seconds" in text
+    document = compare.document("a", "b", settle([one], 0.05))
+    assert document["seconds_more"] == document["series"][0]["seconds_more"] == one.seconds_more
+    # As many pairs as it says do decide.
+    whole = 16 + found.more_pairs
+    base, head = 100.0 * np.exp(0.04 * np.random.default_rng(2).standard_normal((2, whole)))
+    assert judge_groups(base, head, "lower", LIMITS.of("latency_cold")).verdict == "unchanged"
+
+
+def test_out_of_time_says_how_many_seconds_more_the_confirmation_takes() -> None:
+    seen: list[str] = []
+
+    def tell(text: str) -> None:
+        if "pair 4" in text:
+            late.stop.set()
+
+    late = paired_runs.Duel("latency", always(100.0, 120.0, seen), Plan(), 60.0)
+    (one,) = paired_runs.fight(late, ["w"], LIMITS, tell)
+    assert one.judgement.more_pairs == 4  # to the end of the first eight
+    assert one.judgement.reason.startswith("the time ended after 4 pairs: an alarm waits")
+    assert one.judgement.reason.endswith("s more would decide (8 pairs in all)")
+
+
+def test_a_bound_that_says_nothing_is_printed_nowhere() -> None:
+    fought = paired_runs.Duel("latency", noisy(30.0), Plan(), 60.0)
+    (one,) = paired_runs.fight(fought, ["w"], LIMITS, lambda _: None)
+    assert one.judgement.verdict == "inconclusive"
+    assert one.judgement.smallest_seen == math.inf
+    verdict = settle([one], 0.05)
+    text = "\n".join(compare.lines("a", "b", verdict, show_all=True))
+    assert "would have seen no change" in text
+    assert "would decide" not in text
+    assert not re.search(r"seen [^;)]*\d{5,}", text) and "e+" not in one.judgement.reason
+    row = json.loads(json.dumps(compare.document("a", "b", verdict), allow_nan=False))["series"][0]
+    assert row["smallest_seen"] is None and row["seconds_more"] is None
+
+
+def test_a_verdict_that_stands_needs_no_more_seconds() -> None:
+    fought = paired_runs.Duel("latency", always(100.0, 120.0, []), Plan(), 60.0)
+    (one,) = paired_runs.fight(fought, ["w"], LIMITS, lambda _: None)
+    assert math.isnan(one.seconds_more) and one.judgement.more_pairs == 0
+    assert compare.document("a", "b", settle([one], 0.05))["seconds_more"] is None

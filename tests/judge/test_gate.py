@@ -15,11 +15,10 @@ from warpwatch.judge.pairs.gate import (
     FALSE_ALARM_RATE,
     Gate,
     judge_exact,
-    judge_groups,
     judge_pairs,
-    judge_stored,
 )
 from warpwatch.judge.pairs.plan import Plan
+from warpwatch.judge.pairs.stored_runs import judge_groups, judge_stored
 from warpwatch.judge.series.noise import classify
 from warpwatch.judge.statistics import synthetic
 from warpwatch.judge.statistics.stored import Stored
@@ -79,10 +78,52 @@ def test_an_alarm_is_confirmed_by_fresh_pairs_or_does_not_count() -> None:
 
 
 def test_a_machine_too_noisy_is_inconclusive_and_says_what_it_would_have_seen() -> None:
-    gate, _ = run_gate("lognormal", 0.1, 0.0, seed=3)
+    gate, pairs = run_gate("lognormal", 0.1, 0.0, seed=3)
     assert gate.judgement.verdict == "inconclusive"
     assert gate.judgement.smallest_seen > 0.05
-    assert "only a change of" in gate.judgement.reason
+    assert "even 24 pairs would only have seen a change of" in gate.judgement.reason
+    assert pairs == 8  # no further batch is asked for: none could decide it
+    assert gate.judgement.more_pairs > 24 - 8
+
+
+def test_a_noisy_machine_that_shows_a_large_change_goes_on() -> None:
+    verdicts = [run_gate("plain", 0.04, 0.15, seed)[0].judgement.verdict for seed in range(30)]
+    assert verdicts.count("regressed") >= 28
+
+
+def test_three_percent_at_half_a_percent_of_noise_are_decided_in_eight_pairs() -> None:
+    found = [run_gate("plain", 0.005, 0.03, seed) for seed in range(60)]
+    assert all(gate.judgement.verdict == "regressed" for gate, _ in found)
+    assert sum(pairs <= 8 for _, pairs in found) >= 58
+    equal = [run_gate("plain", 0.005, 0.0, seed) for seed in range(60)]
+    assert all(gate.judgement.verdict == "unchanged" for gate, _ in equal)
+    assert sum(pairs <= 8 for _, pairs in equal) >= 52
+
+
+def test_one_percent_of_cycles_is_decided_in_eight_pairs() -> None:
+    cycles = thresholds.load().of("sm_cycles")
+    random = np.random.default_rng(12)
+    quick = 0
+    for _ in range(60):
+        base, head = 1e6 * np.exp(0.002 * random.standard_normal((2, 24)))
+        gate = judge_pairs(base, 1.01 * head, "lower", cycles)
+        assert gate.judgement.verdict == "regressed"
+        quick += gate.judgement.pairs <= 8
+    assert quick >= 57
+
+
+def test_an_absurd_bound_is_none() -> None:
+    """Two runs of one side that lie a thousand times apart say nothing about a change."""
+    wild = judge_pairs([1.0, 1e9, 1e3] * 8, [1e6, 1.0, 1e12] * 8, "lower", LATENCY).judgement
+    assert wild.verdict == "inconclusive"
+    assert wild.smallest_seen == math.inf
+    assert wild.more_pairs == 0
+    assert "only have seen a change beyond 1000%" in wild.reason
+    assert "e+" not in wild.reason
+    zero = judge_groups([0.0] * 6, [0.0, 0.1] * 3, "lower", LATENCY)
+    assert zero.smallest_seen == math.inf  # nothing is a share of zero
+    groups = judge_groups([1.0, 1e9, 1e3] * 8, [1e6, 1.0, 1e12] * 8, "lower", LATENCY)
+    assert "only a change beyond 1000% would have been seen" in groups.reason
 
 
 def test_higher_may_be_better() -> None:
@@ -136,9 +177,17 @@ def test_no_pair_is_too_odd(base: list[float], head: list[float]) -> None:
 
 
 def test_a_smaller_budget_keeps_the_confirmation() -> None:
-    assert Plan().within(16).explore == ((4, 0.001), (6, 0.004), (8, 0.006), (12, 0.01))
-    with pytest.raises(ValueError, match="at least 8"):
-        Plan().within(7)
+    assert [pairs for pairs, _ in Plan().within(16).explore] == [3, 4, 5, 6, 8, 12]
+    assert [pairs for pairs, _ in Plan().within(8).explore] == [3, 4, 5, 6]
+    with pytest.raises(ValueError, match="at least 5"):
+        Plan().within(4)
+
+
+def test_two_fresh_pairs_confirm_at_the_end_of_the_first_batch_and_four_after_it() -> None:
+    assert list(Plan().confirming(6)) == [8, 10, 14, 18, 22]
+    assert list(Plan().confirming(8)) == [12, 16, 20, 24]
+    assert list(Plan().within(7).confirming(5)) == [7]
+    assert list(Plan().known().confirming(1)) == [3, 5, 8, 9, 13, 17]
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,27 @@ def test_runs_that_lie_apart_far_more_than_the_prior_says_refute_it() -> None:
     assert compare(base, head, "groups", Prior(0.001, 12.0)) == compare(base, head, "groups")
 
 
+def test_runs_that_lie_apart_far_less_than_the_prior_says_refute_it() -> None:
+    base, head = 100.0 * np.exp(0.001 * np.random.default_rng(4).standard_normal((2, 8)))
+    head *= 1.02
+    assert compare(base, head, "groups", Prior(0.05, 12.0)) == compare(base, head, "groups")
+    gate = judge_pairs(base, head, "lower", CYCLES, Plan(), Prior(0.05, 6.0))
+    assert gate == judge_pairs(base, head, "lower", CYCLES, Plan())
+    assert gate.judgement.verdict == "regressed"
+
+
+def test_before_eight_pairs_an_alarm_stands_even_were_the_noise_twice_as_large() -> None:
+    """A prior that is too small makes an alarm of one pair, and three pairs hardly refute it."""
+    clear = judge_pairs(
+        [100.0, 99.9, 100.1], [104.1, 104.0, 104.2], "lower", CYCLES, Plan(), Prior(0.001, 6.0)
+    )
+    assert (clear.wanted, clear.judgement.verdict) == (0, "regressed")
+    near = judge_pairs(
+        [100.0, 99.8, 100.2], [101.1, 101.3, 101.0], "lower", CYCLES, Plan(), Prior(0.0015, 6.0)
+    )
+    assert near.wanted > 3
+
+
 def test_one_pair_says_something_where_the_noise_is_known_only() -> None:
     assert compare([100.0], [104.0], "groups").p_value == 1.0
     known = compare([100.0], [104.0], "groups", KNOWN)
@@ -53,7 +74,7 @@ def test_cycles_known_to_a_tenth_of_a_percent_raise_an_alarm_at_the_first_pair()
     base, head = [100.0, 100.1, 99.9], [104.1, 104.0, 104.2]
     gate = judge_pairs(base, head, "lower", CYCLES, plan, KNOWN)
     assert (gate.wanted, gate.judgement.verdict) == (0, "regressed")
-    assert judge_pairs([100.0], [104.1], "lower", CYCLES, plan).wanted == 4
+    assert judge_pairs([100.0], [104.1], "lower", CYCLES, plan).wanted == 3
 
 
 def test_equal_cycles_are_called_so_after_four_pairs() -> None:

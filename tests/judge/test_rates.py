@@ -133,5 +133,34 @@ def test_the_scorecard_is_written(
         "from 10 series",
         "Several steps in a series",
         "Ranges of findings",
+        "With a prior",
     ):
         assert part in text
+    assert main(["scorecard", "--only-gates", "--gates", "5", "--out", str(page)]) == 0
+    renewed = page.read_text()
+    part, _, rest = text.partition("## The gate of a pull request")
+    assert renewed.startswith(part)
+    assert renewed.endswith(rest[rest.index("## Processor seconds") :])
+    assert "Measured again by `warpwatch scorecard --only-gates --gates 5`" in renewed
+    assert "| 5 |" in renewed and "| 4 |" not in renewed[len(part) :]
+    page.write_text("no scorecard")
+    assert main(["scorecard", "--only-gates", "--out", str(page)]) == 2
+    assert main(["scorecard", "--only-gates", "--out", str(tmp_path / "none.md")]) == 2
+
+
+@pytest.mark.parametrize("told", [None, 1.0, 0.2, 5.0])
+def test_gates_hardly_err_whatever_the_prior_says(told: float | None) -> None:
+    equal = error_rates.gates([LOGNORMAL], 0.0, 400, 3, told)
+    assert equal.alarms <= 3  # 400 times 0.2 % is less than one
+    slower = error_rates.gates([LOGNORMAL], 0.02, 100, 3, told)
+    assert slower.regressed >= 92
+    assert slower.improved == 0
+
+
+def test_a_right_prior_decides_sooner() -> None:
+    noise = error_rates.made("plain", 0.003)
+    blind = error_rates.gates([noise], 0.01, 80, 3, metric="sm_cycles")
+    known = error_rates.gates([noise], 0.01, 80, 3, 1.0, "sm_cycles")
+    assert known.pairs < blind.pairs
+    assert known.first_batch >= blind.first_batch + 5
+    assert known.regressed >= 78

@@ -14,7 +14,7 @@ import pytest
 from tests.reports import trees
 from warpwatch.__main__ import main
 from warpwatch.judge.model.thresholds import Threshold
-from warpwatch.judge.pairs.gate import judge_stored
+from warpwatch.judge.pairs.stored_runs import judge_stored
 from warpwatch.judge.results.asv_results import read_result
 from warpwatch.judge.results.strict_json import RejectedError
 from warpwatch.judge.statistics.stored import Stored

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -76,6 +77,14 @@ def test_the_chart_has_numbers_in_place_of_names() -> None:
     assert 'x-axis ["1", "2"]' in chart and "bar [150, 80]" in chart
     assert "img" not in chart
     assert "\n1. `x'] ''' <img src=x> @ sm_90`: +50 %\n2. `b @ sm_90`: −20 %" in text
+
+
+def test_what_cannot_be_told_says_how_much_more_would_tell_it_and_of_which_metric() -> None:
+    quiet = compared("w", 10.0, 10.1, "inconclusive", "latency_cold", "")
+    noisy = replace(compared("v|x", 10.0, 10.4, "inconclusive", "latency_cold", ""), more=14)
+    text = message.comment(Judgement("neutral", BASE, HEAD, (quiet, noisy)))
+    assert "`latency_cold` of `v¦x` is the noisiest: about 14 more measurements" in text
+    assert "more measurement" not in message.comment(Judgement("neutral", BASE, HEAD, (quiet,)))
 
 
 def test_a_change_without_a_time_has_neither_cost_nor_chart() -> None:

@@ -72,6 +72,7 @@ def comment(judgement: Judgement, report_url: str = "") -> str:
         ]
     elif not judgement.refused and (command := _again(judgement)):
         lines += ["", f"Measure what could not be told once more, both commits: `{command}`."]
+        lines += _more(judgement.comparisons)
     lines += _foldable([c for c in told if not _is_noise(c)])
     if report_url:
         lines += ["", f"[The run]({report_url})"]
@@ -138,6 +139,17 @@ def _again(judgement: Judgement) -> str:
     # Our own tool knows our instruments alone; the names of others are not trusted in a command.
     ours = any(series.meaning.instrument for series in open_)
     return f"warpwatch compare {pair}" if ours else f"asv continuous {pair}"
+
+
+def _more(comparisons: Sequence[Comparison]) -> list[str]:
+    """Of what could not be told: how much more of the same would tell the one that needs most."""
+    open_ = [c for c in comparisons if c.more and c.series.meaning.role == "verdict"]
+    if not open_:
+        return []
+    one = max(open_, key=lambda c: c.more)
+    metric = code(one.series.meaning.metric or one.series.key.benchmark)
+    times = many(one.more, "more measurement")
+    return [f"{metric} of {_named(one)} is the noisiest: about {times} like these would decide it."]
 
 
 def _counts(judgement: Judgement) -> Counter[str]:

@@ -13,9 +13,11 @@ from typing import Literal
 from warpwatch.config import metrics
 from warpwatch.instruments.outcome import Outcome
 from warpwatch.judge.model.thresholds import Thresholds
-from warpwatch.judge.pairs.gate import Gate, Judgement, judge_exact, judge_groups, judge_pairs
+from warpwatch.judge.pairs.gate import Gate, judge_exact, judge_pairs
+from warpwatch.judge.pairs.judgement import Judgement
 from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.pairs.run_verdict import Judged
+from warpwatch.judge.pairs.stored_runs import judge_groups
 from warpwatch.judge.statistics.paired import Prior
 from warpwatch.session import versions
 
@@ -30,9 +32,9 @@ ALSO_JUDGED = frozenset({"relative_error"})
 # On the same inputs a kernel repeats these to the last digit, whatever process it runs in.
 READ_ONCE = frozenset({"relative_error", "peak_bytes"})
 
-# Counters repeat to 0.1 %: three pairs prove what takes clocks six and more.
+# Counters repeat to 0.1 %, and a batch reads them of six pairs: fewer prove that nothing changed.
 COUNTERS = frozenset({"sm_cycles", "instructions", "dram_bytes", "tensor_pipe"})
-COUNTER_PLAN = Plan(explore=((3, 0.002), (6, 0.004), (8, 0.006), (12, 0.01)), confirm=(3, 6, 8, 12))
+COUNTER_PLAN = Plan(least_quiet=6)
 
 
 @dataclass
@@ -81,7 +83,7 @@ def fight(duel: Duel, workloads: Sequence[str], limits: Thresholds, tell: Tell) 
     done = dict.fromkeys(workloads, 0)
     started = time.monotonic()
     turns = [_sides(first) for first in versions.order(duel.plan.most_pairs, duel.seed)]
-    number = 0
+    number = rounds = 0
     while number < len(turns):
         waiting = [name for name in workloads if _is_open(series[name], done[name])]
         if not waiting or time.monotonic() - started > duel.seconds or duel.stop.is_set():
@@ -105,19 +107,20 @@ def fight(duel: Duel, workloads: Sequence[str], limits: Thresholds, tell: Tell) 
                 done[name] += 1
                 for one in series[name].values():
                     prior = duel.priors.get((name, one.metric.name))
-                    _look(one, done[name], limits, duel.plan, prior)
-        number += len(batch)
+                    _look(one, limits, duel.plan, prior)
+        number, rounds = number + len(batch), rounds + 1
+    seconds = (time.monotonic() - started) / max(rounds, 1)
     return [
-        _finish(duel, name, one, limits, details)
+        _finish(duel, name, one, limits, details, seconds)
         for name in workloads
         for one in series[name].values()
     ]
 
 
 def _wanted(series: Mapping[str, _Series], done: int, plan: Plan) -> int:
-    """Pairs to measure before the next look; at first as many as confirm an early alarm, too."""
+    """Pairs to measure before the next look; at first as many as decide most series."""
     if not done:
-        return plan.explore[0][0] + plan.confirm[0]
+        return plan.first
     gates = [one.gate for one in series.values() if _is_judged(one.metric)]
     return max([1, *(gate.wanted - done for gate in gates if gate is not None)])
 
@@ -156,14 +159,13 @@ def _take(
             values.append(statistics.median(samples) if samples else math.nan)
 
 
-def _look(one: _Series, done: int, limits: Thresholds, plan: Plan, prior: Prior | None) -> None:
+def _look(one: _Series, limits: Thresholds, plan: Plan, prior: Prior | None) -> None:
     if not _is_judged(one.metric) or (one.gate is not None and not one.gate.wanted):
         return
-    if one.gate is None or done >= one.gate.wanted:
-        better = one.metric.better or "lower"
-        name = one.metric.name
-        plan = plan_of(name, plan)
-        one.gate = judge_pairs(one.base, one.head, better, limits.of(name), plan, prior)
+    better = one.metric.better or "lower"
+    name = one.metric.name
+    plan = plan_of(name, plan)
+    one.gate = judge_pairs(one.base, one.head, better, limits.of(name), plan, prior)
 
 
 def _finish(
@@ -172,7 +174,9 @@ def _finish(
     one: _Series,
     limits: Thresholds,
     details: Mapping[tuple[str, str], str],
+    seconds: float,
 ) -> Judged:
+    """What is said of one series; a round of ``together`` pairs took ``seconds``."""
     metric, threshold = one.metric, limits.of(one.metric.name)
     better = metric.better or "lower"
     base, head = _median(one.base), _median(one.head)
@@ -188,6 +192,12 @@ def _finish(
     if judgement.verdict in ("missing", "not applicable"):
         side = "head" if math.isnan(head) else "base"
         judgement = replace(judgement, reason=details.get((workload, side), judgement.reason))
+    more = math.nan
+    if judgement.verdict == "inconclusive" and judgement.more_pairs:
+        more = math.ceil(judgement.more_pairs / duel.together) * seconds
+        whole = len(one.base) + judgement.more_pairs
+        said = f"{judgement.reason}; about {more:.0f} s more would decide ({whole} pairs in all)"
+        judgement = replace(judgement, reason=said)
     return Judged(
         metric=metric.name,
         subject=workload,
@@ -198,6 +208,7 @@ def _finish(
         exact=metric.exact,
         instrument=duel.instrument,
         evidence=metric.role == "evidence" and metric.name not in ALSO_JUDGED,
+        seconds_more=more,
     )
 
 

@@ -8,8 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,25 +89,102 @@ def main(args: argparse.Namespace) -> int:
     with compile_server.serving(), tempfile.TemporaryDirectory(prefix="warpwatch-") as folder:
         # Most kernels are the same at most commits: what is compiled is kept.
         os.environ.setdefault(CACHE_VARIABLE, str(Path(folder) / "kernels"))
-        good = versions.prepare(wanted.good, Path(folder) / "good")
-        compile_good = cache(lambda: versions.compiled(good, list(wanted.pairs), _tell))
-
-        def judge(commit: str) -> Verdict:
-            head = versions.prepare(commit, Path(folder) / commit[:12])
-            if versions.same_package(good, head):
-                return "unchanged"
-            if wanted.by_time:
-                judged = _by_time(good, head, wanted)
-            else:
-                judged = _compiled(compile_good(), head, wanted)
-            return worst([one for one in judged if one.metric in (wanted.metrics or {one.metric})])
-
-        found = search(commits, judge, _tell)
+        steps = _Steps(wanted, Path(folder))
+        worse = _reproduced(steps.judged(commits[-1]), wanted)
+        if not worse:
+            seen = steps.judged(commits[-1])
+            print(f"inconclusive: {_unreproduced(seen, wanted)}; nothing is bisected")
+            return 3
+        _tell("reproduced at both ends: " + "; ".join(map(_change, worse)))
+        steps.watch(worse)
+        found = search(commits, steps.judge, _tell)
     if found.why:
         print(f"inconclusive: {found.why}; {len(found.commits)} commits are left")
     for commit in found.commits:
         print(_git("log", "-1", "--format=%h %an: %s", commit))
     return 3 if found.why else 1
+
+
+class _Steps:
+    """Commits held against the good one. Each is measured once, on what is still watched."""
+
+    def __init__(self, wanted: Search, folder: Path) -> None:
+        self._wanted = wanted
+        self._folder = folder
+        self._good = versions.prepare(wanted.good, folder / "good")
+        self._before: Mapping[versions.Pair, Mapping[str, Any]] = {}
+        self._watched: frozenset[tuple[str, str]] = frozenset()
+        self._known: dict[str, tuple[Judged, ...]] = {}
+
+    def watch(self, worse: Sequence[Judged]) -> None:
+        """Look at these series only: what did not move between the ends has no first bad commit,
+        and its noise would leave each step in doubt."""
+        self._watched = frozenset((one.subject, one.metric) for one in worse)
+        pairs = [
+            (name, target)
+            for name, target in self._wanted.pairs
+            if any(one.subject in (name, f"{name} @ {target}") for one in worse)
+        ]
+        self._wanted = replace(self._wanted, pairs=tuple(pairs))
+
+    def judged(self, commit: str) -> tuple[Judged, ...]:
+        """Every series of this commit, ``()`` where its package is that of the good one."""
+        if commit not in self._known:
+            self._known[commit] = self._measured(commit)
+        return self._known[commit]
+
+    def judge(self, commit: str) -> Verdict:
+        """One word for this commit, by what is watched."""
+        found = self.judged(commit)
+        if not found:
+            return "unchanged"
+        mine = [one for one in found if (one.subject, one.metric) in self._watched]
+        for one in mine:
+            if one.judgement.verdict == "inconclusive":
+                _tell(f"{commit[:10]}: {one.metric} of {one.subject}: {one.judgement.reason}")
+        return worst(mine)
+
+    def _measured(self, commit: str) -> tuple[Judged, ...]:
+        head = versions.prepare(commit, self._folder / commit[:12])
+        if versions.same_package(self._good, head):
+            return ()
+        if self._wanted.by_time:
+            with versions.gpu_turn(_tell):
+                return _by_time(self._good, head, self._wanted)
+        pairs = list(self._wanted.pairs)
+        if not self._before:
+            self._before = versions.compiled(self._good, pairs, _tell)
+        return _compiled({pair: self._before[pair] for pair in pairs}, head, self._wanted)
+
+
+def _reproduced(judged: Sequence[Judged], wanted: Search) -> list[Judged]:
+    """What is worse at the bad end than at the good one: by this, each step is judged."""
+    return [
+        one
+        for one in _asked(judged, wanted)
+        if not one.evidence and one.judgement.verdict in ("regressed", "missing")
+    ]
+
+
+def _unreproduced(judged: Sequence[Judged], wanted: Search) -> str:
+    """Why there is nothing to bisect: what was seen of the series that is least sure."""
+    ends = f"the change does not reproduce: {wanted.bad[:10]} against {wanted.good[:10]}"
+    asked = [one for one in _asked(judged, wanted) if not one.evidence]
+    if not judged:
+        return f"{ends} has the same package"
+    if not asked:
+        return f"{ends} gave no value"
+    verdict = worst(asked)
+    one = next(one for one in asked if one.judgement.verdict == verdict)
+    return f"{ends} is {verdict} in {one.metric} of {one.subject} ({one.judgement.reason})"
+
+
+def _asked(judged: Sequence[Judged], wanted: Search) -> list[Judged]:
+    return [one for one in judged if one.metric in (wanted.metrics or {one.metric})]
+
+
+def _change(one: Judged) -> str:
+    return f"{one.metric} of {one.subject}, {one.base:.6g} to {one.head:.6g} {one.unit}".strip()
 
 
 def _from_commits(args: argparse.Namespace) -> Search:

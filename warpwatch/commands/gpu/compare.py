@@ -202,6 +202,10 @@ def document(
         "expected_false_alarms": verdict.expected_false,
         "looks_like_noise": verdict.symmetric,
         "causes": _causes(verdict),
+        "seconds_more": max(
+            (one.seconds_more for one in verdict.judged if math.isfinite(one.seconds_more)),
+            default=None,
+        ),
         "equal_calls": {name: list(hashes) for name, hashes in (equal or {}).items()},
         "series": series,
     }
@@ -269,6 +273,14 @@ def lines(
     out.append(f"{base} -> {head}: {summary or 'nothing was measured'}")
     if verdict.symmetric:
         out.append("as many series improved as regressed a little: noise, so none of those counts")
+    undecided = [one for one in judged if math.isfinite(one.seconds_more)]
+    if undecided:
+        longest = max(undecided, key=lambda one: one.seconds_more)
+        others = f" and {len(undecided) - 1} more series" if undecided[1:] else ""
+        out.append(
+            f"about {longest.seconds_more:.0f} s more would decide {longest.metric} of "
+            f"{longest.subject}{others}: --seconds and --pairs give them"
+        )
     noisy = [one for one in judged if not one.exact]
     if noisy:
         seen = [one.judgement.smallest_seen for one in noisy if one.judgement.smallest_seen > 0]

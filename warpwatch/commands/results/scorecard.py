@@ -10,16 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from warpwatch.judge.scorecard import error_rates, many_steps
+from warpwatch.judge.scorecard import error_rates, gate_tables, many_steps
 from warpwatch.judge.scorecard.error_rates import Detector, Noise
 from warpwatch.judge.scorecard.other_detectors import Others, others
-from warpwatch.judge.scorecard.tables import number, pair, share, table, tell
+from warpwatch.judge.scorecard.tables import SEED, number, pair, share, table, tell
 from warpwatch.judge.series.segments import WINDOW
 from warpwatch.judge.statistics import synthetic
 from warpwatch.judge.statistics.recorded import Recording, recordings
 
 DEFAULT_OUT = Path("docs/results/scorecard.md")
-SEED = 2026
 LEAST = 20
 STEPS = (0.02, 0.05, 0.10)
 
@@ -32,12 +31,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gates", type=int, default=2000, metavar="N",
                         help="gates a row (default %(default)s)")  # fmt: skip
 
+    parser.add_argument("--only-gates", action="store_true",
+                        help="measure the gates' part of a written page again")  # fmt: skip
+
 
 def main(args: argparse.Namespace) -> int:
     """Exit 0 when the page is written."""
     if args.series < LEAST or args.gates < LEAST:
         raise ValueError(f"--series and --gates: expected at least {LEAST}; fewer say nothing")
-    text = page(args.series, args.gates)
+    if args.only_gates:
+        if not args.out.is_file():
+            raise ValueError(f"--only-gates: {args.out} is no page that has another part")
+        written = args.out.read_text(encoding="utf-8")
+        text = gate_tables.renewed(written, recordings(), args.gates, _versions())
+    else:
+        text = page(args.series, args.gates)
     if str(args.out) == "-":
         print(text, end="")
     else:
@@ -58,7 +66,7 @@ def page(series: int, gates: int) -> str:
         _alarms_section(detectors, recorded, series),
         _recorded_section(detectors, recorded, series),
         _suspicion_section(series),
-        _gate_section(recorded, gates),
+        gate_tables.section(recorded, gates),
         _speed_section(detectors, 5 * series // 2),
     ]
     return "\n".join(parts)
@@ -69,6 +77,7 @@ def _head(series: int, gates: int) -> str:
 
 Written by `warpwatch scorecard --series {series} --gates {gates}`. Every figure below was measured
 in that one run, with one set of settings ({_versions()}).
+A part that was measured again since says so.
 Series have {error_rates.POINTS} points and one step at a random place.
 The step lies {error_rates.MARGIN} or more points from both ends. It counts as found within {WINDOW}
 commits. Random numbers start from {SEED}: a second run prints the same, except processor time.
@@ -223,55 +232,6 @@ def _suspicion_section(series: int) -> str:
         "They cost re-runs and raise no alarm.\n"
         f"Series in which a slow slide is reported: {slides}.\n"
     )
-
-
-def _gate_section(recorded: list[Recording], gates: int) -> str:
-    cases: list[tuple[str, Noise, float]] = [
-        (f"{kind} 1 %", error_rates.made(kind, 0.01), change)
-        for kind in ("lognormal", "gpu-like")
-        for change in (0.02, 0.0)
-    ]
-    cases.append(("lognormal 0.5 %", error_rates.made("lognormal", 0.005), 0.02))
-    rows = []
-    for label, noise, change in cases:
-        rows.append(_gate_row(label, noise, change, gates))
-        tell(f"gates: {label}, change {change:.0%}")
-    pools = [("all workloads", recorded)]
-    pools.append(("spread up to 1.5 %", [one for one in recorded if one.spread <= 0.015]))
-    by_source = _sources(recorded)
-    if len(by_source) > 1:
-        pools += [(source.partition(",")[0] + " of one commit", pool) for source, pool in by_source]
-    for label, pool in pools:
-        for change in (0.0, 0.02):
-            if pool:
-                rows.append(_gate_row(f"recorded H200, {label}", _drawn(pool), change, gates))
-                tell(f"gates: recorded, {label}, change {change:.0%}")
-    return (
-        "## The gate of a pull request: at most 24 pairs\n\n"
-        "*Regressed* is the power where head is slower, and a false alarm where it is not.\n"
-        "The range holds the true rate with 95 %.\n\n"
-        + table(
-            ["noise", "head slower by", "gates", "regressed", "improved", "pairs, mean / most"],
-            rows,
-        )
-    )
-
-
-def _drawn(pool: list[Recording]) -> Noise:
-    """Runs of one recording of the pool at a time."""
-    return lambda points, random: pool[int(random.integers(len(pool)))].resampled(points, random)
-
-
-def _gate_row(label: str, noise: Noise, change: float, gates: int) -> list[str]:
-    rate = error_rates.gates(noise, change, gates, SEED)
-    return [
-        label,
-        f"{change:.0%}",
-        f"{rate.gates}",
-        share(rate.regressed, rate.gates),
-        share(rate.improved, rate.gates),
-        f"{rate.pairs:.1f} / {rate.most_pairs}",
-    ]
 
 
 def _several_section(detectors: Others, series: int) -> str:

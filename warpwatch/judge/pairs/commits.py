@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.judgement import judge
@@ -18,8 +19,12 @@ from warpwatch.judge.results.result_file import ABSENT, FAILED
 from warpwatch.judge.series.withheld import withheld
 from warpwatch.judge.statistics.stored import Stored
 
-from .gate import Judgement, judge_exact, judge_stored
+from .gate import judge_exact
+from .judgement import Judgement
 from .run_verdict import Judged, RunVerdict, settle
+from .stored_runs import judge_stored
+
+Floats = NDArray[np.float64]
 
 _WANDER_POINTS = 8
 _WORSE = ("regressed", "missing")
@@ -47,6 +52,8 @@ class Comparison:
     # The findings of the history that made it worse, and who accepted them and why.
     findings: tuple[str, ...] = ()
     accepted: str = ""
+    # As many more measurements of both like these would decide it; 0 where nobody can tell.
+    more: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,7 @@ def judge_commits(history: History, base: str, newer: str, limits: Thresholds) -
             _value(one.base),
             _value(one.head),
             "" if one.judgement.verdict == "unchanged" and one.exact else one.judgement.reason,
+            more=one.judgement.more_pairs if one.judgement.verdict == "inconclusive" else 0,
         )
         for (info, _), one in zip(found, run.judged, strict=True)
     ]
@@ -209,9 +217,22 @@ def wander(table: Table, row: int) -> tuple[float, float]:
     values = values[np.isfinite(values) & (values > 0)]
     if len(values) < _WANDER_POINTS:
         return 0.0, math.nan
-    apart = np.abs(np.diff(np.log(values))) / math.sqrt(2.0)
-    usual = float(1.4826 * np.median(apart))
-    return usual, max(usual, float(np.quantile(apart, 0.9)) / 1.645)
+    return spread(values), spread_of_lone(values)
+
+
+def spread(values: Floats) -> float:
+    """How far neighbouring positive values lie apart: relative, robust."""
+    return 1.4826 * float(np.median(_apart(values)))
+
+
+def spread_of_lone(values: Floats) -> float:
+    """The same where most may be equal: what nine of ten do not exceed counts, too."""
+    return max(spread(values), float(np.quantile(_apart(values), 0.9)) / 1.645)
+
+
+def _apart(values: Floats) -> Floats:
+    found: Floats = np.abs(np.diff(np.log(values))) / math.sqrt(2.0)
+    return found
 
 
 def with_findings(history: History, base: str, newer: str, compared: Compared) -> Compared:

@@ -12,7 +12,8 @@ from .commits import wander
 # So many values tell as much of a spread as one degree of freedom: it is taken from the middle of
 # the differences of neighbours, which steps and outliers do not move, and which repeats values.
 POINTS_EACH = 4.0
-MOST_WEIGHT = 12.0
+# One pair cannot refute a prior: this many degrees of freedom keep a wrong one from an alarm.
+MOST_WEIGHT = 6.0
 
 
 def from_history(history: History, card: str | None = None) -> dict[tuple[str, str], Prior]:

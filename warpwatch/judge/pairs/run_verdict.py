@@ -11,7 +11,8 @@ from scipy import special
 
 from warpwatch.judge.model.core import Verdict
 
-from .gate import FALSE_ALARM_RATE, Judgement
+from .gate import FALSE_ALARM_RATE
+from .judgement import Judgement
 
 _SYMMETRY_LEAST = 6  # workloads with an alarm; fewer say nothing about their symmetry
 _SYMMETRY_P = 0.1
@@ -31,7 +32,10 @@ _OF_TIME = frozenset(
 
 @dataclass(frozen=True)
 class Judged:
-    """One series of the comparison. ``evidence`` explains an alarm and never raises one."""
+    """One series of the comparison. ``evidence`` explains an alarm and never raises one.
+
+    ``seconds_more`` of measuring would decide an inconclusive one; NaN where nobody can tell.
+    """
 
     metric: str
     subject: str
@@ -42,6 +46,7 @@ class Judged:
     exact: bool
     instrument: str
     evidence: bool = False
+    seconds_more: float = math.nan
 
 
 @dataclass(frozen=True)

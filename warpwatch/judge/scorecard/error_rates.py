@@ -10,11 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwatch.judge.model import thresholds
+from warpwatch.judge.pairs import prior
+from warpwatch.judge.pairs.commits import spread_of_lone
 from warpwatch.judge.pairs.gate import judge_pairs
+from warpwatch.judge.pairs.judgement import Judgement
+from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.series.segments import WINDOW
 from warpwatch.judge.series.steps import changes, find_steps
 from warpwatch.judge.series.suspicion import slide, suspect_newest
 from warpwatch.judge.statistics import synthetic
+from warpwatch.judge.statistics.paired import Prior
 
 Floats = NDArray[np.float64]
 # Indexes at which a detector says that a new level begins.
@@ -45,13 +50,19 @@ class Found:
 
 @dataclass(frozen=True)
 class GateRate:
-    """Of ``gates``: how many said regressed, how many improved, and the pairs they took."""
+    """Of ``gates``: how many said regressed, how many improved, how many pairs they took, and how
+    many of them no more than are measured side by side at first."""
 
     gates: int
     regressed: int
     improved: int
     pairs: float
     most_pairs: int
+    first_batch: int
+
+    @property
+    def alarms(self) -> int:
+        return self.regressed + self.improved
 
 
 def ours(values: Floats) -> list[int]:
@@ -129,32 +140,58 @@ def slides_seen(noise: Noise, series: int, seed: int) -> float:
     return sum(slide(noise(POINTS, random).tolist()) is not None for _ in range(series)) / series
 
 
-def gates(noise: Noise, change: float, count: int, seed: int) -> GateRate:
-    """Gates of ``latency_cold`` on pairs drawn from ``noise`` in random order, head slower by
-    ``change``."""
+def gates(
+    noises: Sequence[Noise],
+    change: float,
+    count: int,
+    seed: int,
+    told: float | None = None,
+    metric: str = "latency_cold",
+) -> GateRate:
+    """Gates on pairs drawn in random order, head slower by ``change``.
+
+    Args:
+        noises: Each gate draws its runs from one of them.
+        change: By how much head is slower.
+        count: How many gates.
+        seed: Of the random numbers.
+        told: The gate knows a prior, which says so many times the true spread; none without.
+        metric: Whose threshold holds.
+
+    Returns:
+        What they said, and after how many pairs.
+    """
     random = np.random.default_rng(seed)
-    limits = thresholds.load().of("latency_cold")
-    verdicts: list[str] = []
-    pairs: list[int] = []
+    limits = thresholds.load().of(metric)
+    priors = [_told(noise, told, seed) for noise in noises]
+    plan = Plan()
+    found: list[Judgement] = []
     for _ in range(count):
-        runs = noise(48, random).reshape(24, 2)
-        swapped = random.random(24) < 0.5
+        which = int(random.integers(len(noises))) if len(noises) > 1 else 0
+        runs = noises[which](2 * plan.most_pairs, random).reshape(plan.most_pairs, 2)
+        swapped = random.random(plan.most_pairs) < 0.5
         runs[swapped] = runs[swapped][:, ::-1]
         base, head = runs[:, 0], runs[:, 1] * (1.0 + change)
-        taken = 3
-        gate = judge_pairs(base[:taken], head[:taken], "lower", limits)
-        while gate.wanted:
-            taken = gate.wanted
-            gate = judge_pairs(base[:taken], head[:taken], "lower", limits)
-        verdicts.append(gate.judgement.verdict)
-        pairs.append(taken)
+        # A gate ends at the first look that decides, however many pairs there are.
+        found.append(judge_pairs(base, head, "lower", limits, plan, priors[which]).judgement)
+    verdicts = [one.verdict for one in found]
+    pairs = [one.pairs for one in found]
     return GateRate(
         gates=count,
         regressed=verdicts.count("regressed"),
         improved=verdicts.count("improved"),
         pairs=float(np.mean(pairs)),
         most_pairs=max(pairs),
+        first_batch=sum(one <= plan.first for one in pairs),
     )
+
+
+def _told(noise: Noise, factor: float | None, seed: int) -> Prior | None:
+    """What a history of this noise says of its spread, times ``factor``."""
+    if factor is None:
+        return None
+    history = noise(POINTS, np.random.default_rng(seed))
+    return Prior(factor * spread_of_lone(history), prior.MOST_WEIGHT)
 
 
 def cpu_seconds(detector: Detector, series: int, seed: int) -> float:

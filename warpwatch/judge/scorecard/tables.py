@@ -11,6 +11,8 @@ from scipy import special
 from . import error_rates
 from .error_rates import Detector
 
+SEED = 2026
+
 
 def share(count: int, total: int) -> str:
     """A share with its Clopper-Pearson interval."""

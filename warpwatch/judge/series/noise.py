@@ -140,7 +140,7 @@ def classify_pairs(base: Runs, head: Runs) -> Noise:
     if len(together) and (together > 0.0).all():
         a, b = np.log(a), np.log(b)
     sides = [side[np.isfinite(side)] for side in (a, b)]
-    residuals = np.concatenate([side - np.median(side) for side in sides if len(side)] or [a[:0]])
+    residuals = np.concatenate([side - median(side) for side in sides if len(side)] or [a[:0]])
     wander = paired_correlation(a, b) if len(a) == len(b) else 0.0
     remembers = _MEMORY if wander > _WANDER and len(a) >= _FEWEST else 1.0
     return _describe(residuals, remembers)

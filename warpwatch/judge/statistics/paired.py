@@ -16,7 +16,9 @@ Test = Literal["groups", "pairs", "distribution"]
 _TRIM = 0.13  # of each side, rounded so that one outlier among six is gone
 FINEST = 1e-4  # no measurement is trusted beyond this share of its value
 _FLIPS = 4096
-_REFUTED = 0.05  # runs that lie apart as far only so often, were the prior right, refute it
+# Runs that lie apart as far, or as close, only so often, were the prior right, refute it: one that
+# is too large hides a change, one that is too small makes one up.
+_TOO_FAR, _TOO_CLOSE = 0.05, 0.01
 _SEED = 20
 
 
@@ -42,7 +44,7 @@ class Comparison:
     value is not positive (``scale``).
 
     ``shift`` is the difference of trimmed means; ``error`` its standard error, with
-    ``freedom`` degrees of it; ``p_value`` is two-sided.
+    ``freedom`` degrees of it; ``p_value`` is two-sided. ``by_prior`` where a prior joined it.
     """
 
     pairs: int
@@ -52,6 +54,7 @@ class Comparison:
     freedom: float
     p_value: float
     base_level: float
+    by_prior: bool = False
 
     @property
     def ratio(self) -> float:
@@ -61,6 +64,12 @@ class Comparison:
         if self.base_level == 0.0:
             return 1.0 if self.shift == 0.0 else float("inf")
         return 1.0 + self.shift / self.base_level
+
+    def p_value_at(self, noise: float) -> float:
+        """The p-value of ``shift`` were its error ``noise`` times as large."""
+        if self.error == 0.0 or self.freedom == 0.0:
+            return self.p_value
+        return float(2.0 * _special().stdtr(self.freedom, -abs(self.shift) / (noise * self.error)))
 
     def interval(self, coverage: float) -> tuple[float, float]:
         """Of ``shift``."""
@@ -74,7 +83,7 @@ def compare(base: Runs, head: Runs, test: Test, prior: Prior | None = None) -> C
     ``groups`` ignores which runs were neighbours, ``pairs`` takes the slow wandering of the
     machine out, ``distribution`` takes its p-value from the distance of the two distributions,
     which modes and ties do not drown. A ``prior`` joins the variance that the runs show, unless
-    they lie apart far more than it says.
+    they lie apart far more or far less than it says.
     """
     a, b = np.asarray(base, dtype=np.float64), np.asarray(head, dtype=np.float64)
     if test == "groups":
@@ -106,8 +115,13 @@ def compare(base: Runs, head: Runs, test: Test, prior: Prior | None = None) -> C
             head_kept - 1
         )
         freedom = variance * variance / parts if parts > 0.0 else float(base_kept + head_kept - 2)
+    by_prior = False
     if prior is not None and scale == "ratio":
-        variance, freedom = _with_prior(variance, freedom if n > 1 else 0.0, prior, n)
+        freedom = freedom if n > 1 else 0.0
+        expected = 2.0 * prior.sigma**2 / n
+        by_prior = _agree(variance / expected, freedom, prior.weight)
+        if by_prior:
+            variance, freedom = _joined(variance, freedom, expected, prior.weight)
     # Runs that agree to the last digit prove no more than this about the next one.
     floor = FINEST * (1.0 if scale == "ratio" else abs(base_level)) / np.sqrt(n)
     error = max(float(np.sqrt(variance)), float(floor))
@@ -118,19 +132,24 @@ def compare(base: Runs, head: Runs, test: Test, prior: Prior | None = None) -> C
         p_value = 1.0 if shift == 0.0 else float(2.0 / _special().comb(2 * n, n))
     else:
         p_value = float(2.0 * _special().stdtr(freedom, -abs(shift) / error))
-    return Comparison(n, scale, shift, error, freedom, p_value, base_level)
+    return Comparison(n, scale, shift, error, freedom, p_value, base_level, by_prior)
 
 
-def _with_prior(variance: float, freedom: float, prior: Prior, n: int) -> tuple[float, float]:
-    """The variance of a difference of means of ``n`` runs a side and its degrees of freedom, from
-    the runs' own and the prior's: a scaled inverse chi-squared prior, which is conjugate to normal
-    runs (Gelman and others, Bayesian Data Analysis, section 2.6)."""
-    expected = 2.0 * prior.sigma**2 / n
-    far = freedom > 0.0 and variance > expected
-    if far and _special().fdtrc(freedom, prior.weight, variance / expected) < _REFUTED:
-        return variance, freedom
-    whole = freedom + prior.weight
-    return (freedom * variance + prior.weight * expected) / whole, whole
+def _joined(variance: float, freedom: float, expected: float, weight: float) -> tuple[float, float]:
+    """The variance of a difference of means and its degrees of freedom, from the runs' own and the
+    prior's: a scaled inverse chi-squared prior, which is conjugate to normal runs (Gelman and
+    others, Bayesian Data Analysis, section 2.6)."""
+    whole = freedom + weight
+    return (freedom * variance + weight * expected) / whole, whole
+
+
+def _agree(ratio: float, freedom: float, weight: float) -> bool:
+    """Whether the variance that runs show, over that of a prior, could come of one spread. One run
+    a side shows none."""
+    if freedom <= 0.0:
+        return True
+    above = _special().fdtrc(freedom, weight, ratio)
+    return bool(_TOO_FAR <= above <= 1.0 - _TOO_CLOSE)
 
 
 def paired_correlation(base: Runs, head: Runs) -> float:
@@ -138,9 +157,11 @@ def paired_correlation(base: Runs, head: Runs) -> float:
     a, b = np.asarray(base, dtype=np.float64), np.asarray(head, dtype=np.float64)
     whole = np.isfinite(a) & np.isfinite(b)
     a, b = a[whole].argsort().argsort(), b[whole].argsort().argsort()
-    if len(a) < 3:
+    n = len(a)
+    if n < 3:
         return 0.0
-    return float(np.corrcoef(a, b)[0, 1])
+    # Of ranks without ties, which argsort gives, Spearman's formula is exact.
+    return 1.0 - 6.0 * float(((a - b) ** 2).sum()) / (n * (n * n - 1))
 
 
 def _trimmed(values: Floats) -> tuple[float, float, int]:
