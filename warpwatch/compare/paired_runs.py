@@ -89,8 +89,6 @@ def fight(duel: Duel, workloads: Sequence[str], limits: Thresholds, tell: Tell) 
         if not waiting or time.monotonic() - started > duel.seconds or duel.stop.is_set():
             break
         wanted = max(_wanted(series[name], done[name], duel.plan) for name in waiting)
-        if number == 0 and duel.together > 1:
-            wanted = duel.together  # pairs that start side by side cost less than a second start
         batch = turns[number : number + min(duel.together, wanted)]
         which = f"pairs {number + 1} to {number + len(batch)}"
         if len(batch) == 1:

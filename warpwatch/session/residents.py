@@ -33,8 +33,6 @@ ROUNDS, MOST_ROUNDS = 2, 4
 # A further round is worth its time while visits of one process add more than this share to the
 # variance of a pair's difference.
 WITHIN_SHARE = 0.25
-# Pairs of a batch whose counters are read: to open them takes a process most of a second.
-COUNTED = 6
 # Short visits: the median of more samples of one process says little about the next process.
 LIMITS = {"target": 0.002, "min_samples": 11, "max_samples": 31, "seconds": 0.5,
           "warm_up_seconds": 0.02}  # fmt: skip
@@ -114,7 +112,7 @@ class Residents:
                     left = [name for name in left if wants_more(visits, name)]
             self._check(pairs[0], visits[0], names)
             if self._counters and not self._over():
-                for pair, visited in list(zip(pairs, visits, strict=True))[:COUNTED]:
+                for pair, visited in zip(pairs, visits, strict=True):
                     for side, session in pair.items():
                         visited[side].append(self._visit(session, ("count",), names))
             # A wrong answer has no time, whoever gave it.
