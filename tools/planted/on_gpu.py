@@ -33,6 +33,7 @@ from tools.root import ROOT
 from warpwatch.config import isolation
 from warpwatch.instruments import presence
 from warpwatch.judge.findings.compiled_moves import Change, causes
+from warpwatch.report.words import share
 from warpwatch.session import versions
 
 # A gate that is stopped measures its pair to the end and judges.
@@ -328,9 +329,9 @@ def row(planted: Plant, document: Mapping[str, Any], seconds: float) -> Row:
     if not planted.cause:
         others = [one for one in mine if one["verdict"] != "unchanged"]
         told = ", ".join(f"{one['metric']} {one['verdict']}: {one['reason']}" for one in others)
-        seen = max((one["smallest_seen"] or 0.0 for one in mine), default=0.0)
+        seen = share(max((_bound(one["smallest_seen"]) for one in mine), default=0.0))
         return Row(planted, told or f"unchanged in {len(mine)} series", "none",
-                   f"(would have seen {seen:.1%})", seconds, bool(mine) and not others)  # fmt: skip
+                   f"(would have seen {seen})", seconds, bool(mine) and not others)  # fmt: skip
     worse = [one for one in mine if one["verdict"] in ("regressed", "missing")]
     worse.sort(key=lambda one: (" @ " in one["subject"], planted.metrics.index(one["metric"])
                                 if one["metric"] in planted.metrics else 99))  # fmt: skip
@@ -347,6 +348,11 @@ def row(planted: Plant, document: Mapping[str, Any], seconds: float) -> Row:
         seconds,
         found and planted.cause in named,
     )
+
+
+def _bound(seen: float | None) -> float:
+    """The smallest change that would have been seen; a bound without end is ``null``."""
+    return math.inf if seen is None else seen
 
 
 def change(series: Mapping[str, Any]) -> str:
