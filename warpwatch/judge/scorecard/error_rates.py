@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.pairs.gate import judge_pairs
-from warpwatch.judge.series.segments import WINDOW
+from warpwatch.judge.series.fit import WINDOW
 from warpwatch.judge.series.steps import changes, find_steps
 from warpwatch.judge.series.suspicion import slide, suspect_newest
 from warpwatch.judge.statistics import synthetic
