@@ -143,6 +143,13 @@ def test_the_range_of_a_finding_holds_the_step_of_its_costliest_series() -> None
     assert ranges_of([(10, 12, 11), (2, 30, 20), (5, 40, 6)]) == [(10, 12, 3)]
 
 
+def test_of_two_neighbours_the_likelier_one_takes_a_change() -> None:
+    """A costlier finding one commit away takes only those that nothing else explains."""
+    known = [(14, 14, 14), (15, 15, 15), (14, 15, 15)]
+    assert ranges_of(known) == [(14, 14, 1), (15, 15, 2)]
+    assert ranges_of([(14, 14, 14), (14, 15, 15)]) == [(14, 14, 2)]
+
+
 def test_a_step_beside_a_border_that_moved_nothing_is_found() -> None:
     steady = noisy(None, seed=3, size=0.0)
     for border, at in ((20, 21), (20, 22), (40, 38), (40, 39)):
