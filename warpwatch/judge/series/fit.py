@@ -110,7 +110,7 @@ def place(data: Points, fit: Fit, k: int) -> Placed:
     weights = w if far or abrupt else w / fit.memory
     left = _running(fit, x, weights, before, at - start)
     right = _running(fit, x[::-1], weights[::-1], after, end - at)[::-1]
-    if far:
+    if abs(after - before) > _BEYOND_SIGMA * fit.shape.sigma:
         # A value between levels far apart is an outlier of both: it belongs to the nearer one,
         # the surer the nearer it is.
         side = sides(x, before, after) * w
