@@ -143,6 +143,26 @@ def test_the_range_of_a_finding_holds_the_step_of_its_costliest_series() -> None
     assert ranges_of([(10, 12, 11), (2, 30, 20), (5, 40, 6)]) == [(10, 12, 3)]
 
 
+def test_of_two_neighbours_the_likelier_one_takes_a_change() -> None:
+    """A costlier finding one commit away takes only those that nothing else explains."""
+    known = [(14, 14, 14), (15, 15, 15), (14, 15, 15)]
+    assert ranges_of(known) == [(14, 14, 1), (15, 15, 2)]
+    assert ranges_of([(14, 14, 14), (14, 15, 15)]) == [(14, 14, 2)]
+
+
+def test_a_step_beside_a_border_that_moved_nothing_is_found() -> None:
+    steady = noisy(None, seed=3, size=0.0)
+    for border, at in ((20, 21), (20, 22), (40, 38), (40, 39)):
+        values = steady.copy()
+        values[at:] *= 1.5
+        made = history({"latency of w": values}, method_change={"latency of w": border})
+        (change,) = every_change(made)
+        assert made.positions[change.first_commit] == at
+        values[border:] *= 1.3  # the method moved them, too: nothing is known of a level so short
+        made = history({"latency of w": values}, method_change={"latency of w": border})
+        assert every_change(made) == []
+
+
 def test_where_the_costliest_recovered_the_range_holds_the_step_of_the_next() -> None:
     made = history({f"latency of w{i}": noisy(None, seed=i) for i in range(2)})
     names = [commit.hash for commit in made.commits]

@@ -78,6 +78,61 @@ def test_a_first_value_between_far_levels_belongs_to_the_nearer_one() -> None:
     assert (step.index, step.interval) == (30, (30, 30))
 
 
+def flat(level: float, points: int, seed: int) -> list[float]:
+    """A level under noise of 0.05 %, as a peak of memory has."""
+    return noisy(level, points, seed, sigma=0.0005)
+
+
+@pytest.mark.parametrize("back", [300.0, 305.0])
+def test_three_points_far_beyond_the_noise_are_a_level(back: float) -> None:
+    values = [*flat(303.0, 30, 31), *flat(234.0, 3, 32), *flat(back, 30, 33)]
+    assert found_places(values) == [30, 33]
+    steps = find_steps(values)
+    assert [step.interval for step in steps] == [(30, 30), (33, 33)]
+
+
+def test_two_of_three_points_far_off_are_no_level() -> None:
+    values = flat(303.0, 63, 31)
+    values[30] = values[32] = 234.0
+    assert found_places(values) == []
+
+
+def test_three_points_that_scatter_at_an_end_are_a_level_unless_the_noise_does_so() -> None:
+    start, rest = [13.3, 12.4, 12.8], flat(14.9, 60, 34)
+    assert found_places(start + rest) == [3]
+    assert found_places(rest + start) == [60]
+    for at in (15, 35):
+        rest[at : at + 3] = [13.2, 12.6, 12.9]
+    assert 3 not in found_places(start + rest) or {18, 38} <= set(found_places(start + rest))
+
+
+def test_a_value_half_way_is_where_the_old_level_was_left() -> None:
+    for half_way in (4.06e4, 4.3e4):
+        values = [*flat(8200.0, 30, 35), half_way, *flat(2.15e5, 3, 36)]
+        (step,) = find_steps(values)
+        assert step.index == 30
+        assert step.interval == (30, 31)
+
+
+def test_a_few_points_beside_a_step_do_not_hide_it() -> None:
+    """They lie above both neighbours, but far above one of them only."""
+    values = [*flat(353.0, 40, 37), *flat(406.0, 10, 38), *flat(408.7, 4, 39), *flat(372.0, 30, 40)]
+    values += [*flat(386.0, 14, 41), *flat(382.0, 9, 42), *flat(435.0, 7, 43), *flat(422.0, 4, 44)]
+    assert {40, 54, 84, 107, 114} <= set(found_places(values))
+
+
+def test_a_wandering_level_is_left_at_one_commit() -> None:
+    random = np.random.default_rng(45)
+    exact = 0
+    for _ in range(20):
+        wander = [0.0]
+        for shock in random.normal(0.0, 0.002, 59):
+            wander.append(0.8 * wander[-1] + shock)
+        values = np.repeat([9.4, 9.95], 30) * np.exp(wander)
+        exact += any(one.interval == (30, 30) for one in find_steps(values))
+    assert exact >= 18
+
+
 def apart(points: int, steps: int, gap: int, random: np.random.Generator) -> list[int]:
     """Places of ``steps`` changes at random, each level at least ``gap`` points long."""
     free = np.sort(random.integers(0, points - gap * (steps + 1) + 1, steps))

@@ -14,7 +14,7 @@ from warpwatch.judge.scorecard import error_rates, gate_tables, many_steps
 from warpwatch.judge.scorecard.error_rates import Detector, Noise
 from warpwatch.judge.scorecard.other_detectors import Others, others
 from warpwatch.judge.scorecard.tables import SEED, number, pair, share, table, tell
-from warpwatch.judge.series.segments import WINDOW
+from warpwatch.judge.series.fit import WINDOW
 from warpwatch.judge.statistics import synthetic
 from warpwatch.judge.statistics.recorded import Recording, recordings
 

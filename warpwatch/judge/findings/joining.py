@@ -52,7 +52,7 @@ def grouped(ranged: Sequence[Ranged], costs: Sequence[float]) -> list[Group]:
     exact = np.array([one.info.meaning.exact for one in ranged], dtype=bool)
     cost = np.asarray(costs, dtype=np.float64)
     free = np.ones(len(ranged), dtype=bool)
-    groups = []
+    groups: list[_Held] = []
     for leader in np.lexsort((lasts, -cost)).tolist():
         if not free[leader]:
             continue
@@ -67,9 +67,50 @@ def grouped(ranged: Sequence[Ranged], costs: Sequence[float]) -> list[Group]:
             low, high = min(low, int(places[leader])), max(high, int(places[leader]))
         held = [i for i in core.members if firsts[i] <= high and lasts[i] >= low]
         free[held] = False
-        held.sort(key=lambda i: (i != leader, -cost[i]))
-        groups.append(Group(tuple(ranged[i] for i in held), low, high, core.sure))
-    return groups
+        groups.append(_Held([leader, *(i for i in held if i != leader)], low, high, core.sure))
+    _move_to_own(groups, firsts, lasts, places, exact)
+    found = []
+    for one in groups:
+        members = [one.members[0], *sorted(one.members[1:], key=lambda i: -cost[i])]
+        found.append(Group(tuple(ranged[i] for i in members), one.low, one.high, one.sure))
+    return found
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A group while it is made: the numbers of its members, the leader first."""
+
+    members: list[int]
+    low: int
+    high: int
+    sure: float
+
+
+def _move_to_own(
+    groups: Sequence[_Held],
+    firsts: NDArray[np.int64],
+    lasts: NDArray[np.int64],
+    places: NDArray[np.int64],
+    exact: NDArray[np.bool_],
+) -> None:
+    """Move each change that most probably lies in the range of another group there.
+
+    A costly change leads first and takes in all that can lie where it does. Of two commits that
+    follow each other both have a group, and what can be due to either is due to the likelier one.
+    """
+    lows, highs = (np.array(ends) for ends in ([g.low for g in groups], [g.high for g in groups]))
+    for number, group in enumerate(groups):
+        for index in list(group.members[1:]):
+            at = int(places[index])
+            if exact[index] or group.low <= at <= group.high:
+                continue
+            others = np.flatnonzero((lows <= at) & (at <= highs))
+            for other in others.tolist():
+                leader = groups[other].members[0]
+                if other != number and (lasts[leader] < group.low or firsts[leader] > group.high):
+                    group.members.remove(index)
+                    groups[other].members.append(index)
+                    break
 
 
 class _Core:

@@ -18,6 +18,7 @@ from warpwatch.judge.results.processes import Workers
 from warpwatch.judge.series.addresses import Addresses
 from warpwatch.judge.series.changes import series_changes, still_stands
 from warpwatch.judge.series.coverage_statement import Coverage, coverage
+from warpwatch.judge.series.incremental import judge_tables
 from warpwatch.judge.series.withheld import withheld
 
 from .causes import reasons
@@ -135,13 +136,19 @@ def _says_nothing(change: Change, table: Table, row: int) -> bool:
     return withheld(table, row, columns) is not None
 
 
-def judge(history: History, evidence: Evidence | None = None) -> Judgement:
+def judge(
+    history: History, evidence: Evidence | None = None, workers: Workers | None = None
+) -> Judgement:
     """Every series judged here and now, and the findings the changes make."""
-    by_series = {
-        info.key: tuple(series_changes(table, row))
-        for table in history.tables
-        for row, info in enumerate(table.series)
-    }
+    if workers:
+        judged = judge_tables(history.tables, {}, workers)
+        by_series = {key: one.changes for key, one in judged.items()}
+    else:
+        by_series = {
+            info.key: tuple(series_changes(table, row))
+            for table in history.tables
+            for row, info in enumerate(table.series)
+        }
     by_series = judged_changes(history, by_series)
     evidence = evidence or Evidence()
     findings = group((c for found in by_series.values() for c in found), history, evidence)
@@ -152,8 +159,8 @@ def judge_folders(
     folders: Sequence[Path], repo: Path, directions: Directions | None = None
 ) -> Judgement:
     """What the results in ``folders`` say of the commits of ``repo``."""
+    evidence = Evidence(folders)
     with Workers() as workers:
         results = read_folders(folders, list_folders(folders), workers)
-    evidence = Evidence(folders)
-    history = leave_gaps(assemble(results, repo, directions or Directions()), evidence)
-    return judge(history, evidence)
+        history = leave_gaps(assemble(results, repo, directions or Directions()), evidence)
+        return judge(history, evidence, workers)

@@ -15,7 +15,7 @@ from warpwatch.judge.pairs.commits import spread_of_lone
 from warpwatch.judge.pairs.gate import judge_pairs
 from warpwatch.judge.pairs.judgement import Judgement
 from warpwatch.judge.pairs.plan import Plan
-from warpwatch.judge.series.segments import WINDOW
+from warpwatch.judge.series.fit import WINDOW
 from warpwatch.judge.series.steps import changes, find_steps
 from warpwatch.judge.series.suspicion import slide, suspect_newest
 from warpwatch.judge.statistics import synthetic

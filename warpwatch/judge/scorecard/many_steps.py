@@ -13,7 +13,7 @@ from warpwatch.judge.model.core import Commit, SeriesKey
 from warpwatch.judge.model.directions import Meaning
 from warpwatch.judge.results.history import History, SeriesInfo, Table
 from warpwatch.judge.series.changes import series_changes
-from warpwatch.judge.series.segments import WINDOW
+from warpwatch.judge.series.fit import WINDOW
 from warpwatch.judge.statistics import synthetic
 
 from .error_rates import Detector, Floats, Found

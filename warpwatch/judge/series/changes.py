@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpwatch.judge.model import search_space
 from warpwatch.judge.model.core import Better, Change, Step, Verdict
@@ -16,7 +17,11 @@ from warpwatch.judge.model.thresholds import Threshold, load
 from warpwatch.judge.results.history import Table, state_of
 from warpwatch.judge.results.result_file import FAILED, Floats
 
-from .steps import exact_steps, find_steps
+from .steps import LEAST_BESIDE_END, exact_steps, find_steps
+
+_UNDECIDED = 0.4  # of the way between two levels and beyond, up to the same of the way back
+_SAME = 0.2  # of a step: levels that differ by less are one
+_WORTH_A_LOOK = 0.02  # of the level, before a border is looked across
 
 Kind = Literal["hurt", "helped", "lost", "gained", "other space"]
 
@@ -54,16 +59,19 @@ def series_changes(table: Table, row: int) -> list[Change]:
     exact = info.meaning.exact
     counts = _limits().get(info.meaning.metric)
     edges = (0, *table.borders(row), len(values))
+    steps: list[Step] = []
     for start, end in pairwise(edges):
         segment = values[start:end]
         for step, verdict in _availability(segment):
             found.append((_moved(step, start), verdict))
-        if exact:
-            steps = exact_steps(segment, counts)
-        else:
-            steps = [at_its_level(step, segment) for step in find_steps(segment)]
-        for step in steps:
-            found.append((_moved(step, start), _direction(step, info.meaning.better)))
+        own = exact_steps(segment, counts) if exact else _noisy_steps(segment)
+        steps += [_moved(step, start) for step in own]
+    if not exact:
+        for start, border, end in zip(edges, edges[1:], edges[2:], strict=False):
+            for step in _beside_border(values, (start, border, end)):
+                steps = [one for one in steps if abs(one.index - step.index) >= LEAST_BESIDE_END]
+                steps.append(step)
+    found += [(step, _direction(step, info.meaning.better)) for step in steps]
     found.sort(key=lambda item: item[0].index)
     finite = np.isfinite(values)
 
@@ -80,6 +88,37 @@ def series_changes(table: Table, row: int) -> list[Change]:
             ratio(step.before, step.after),
         )
         for step, verdict in found
+    ]
+
+
+def _noisy_steps(values: Floats) -> list[Step]:
+    return [at_its_level(step, values) for step in find_steps(values)]
+
+
+def _beside_border(values: Floats, edges: tuple[int, int, int]) -> list[Step]:
+    """The steps so near to a border that one side of it has too few points to show them.
+
+    Where the values beside the border are the same, those behind it say how high the level is.
+    The border itself changed nothing there, and none of these steps is at it.
+    """
+    start, border, end = edges
+    near = values[max(border - LEAST_BESIDE_END, start) : border + LEAST_BESIDE_END]
+    near = near[np.isfinite(near)]
+    if len(near) < 2 or abs(near.max() - near.min()) <= _WORTH_A_LOOK * abs(near).max():
+        return []
+    every = [_moved(step, start) for step in _noisy_steps(values[start:end])]
+    if any(step.interval[0] <= border <= step.interval[1] for step in every):
+        return []
+    finite = np.flatnonzero(np.isfinite(values[start:end])) + start
+    behind = int(np.searchsorted(finite, border))
+    if not 0 < behind < len(finite):
+        return []
+    beside = values[finite[behind - 1 : behind + 1]]
+    return [
+        step
+        for step in every
+        if abs(step.index - border) < LEAST_BESIDE_END
+        and abs(np.diff(_way(beside, step))[0]) < _SAME
     ]
 
 
@@ -153,14 +192,27 @@ def at_its_level(step: Step, values: Floats) -> Step:
     """
     first, last = step.interval
     held = values[first : last + 1]
-    new = (held > (step.before + step.after) / 2) == (step.after > step.before)
     known = np.isfinite(held)
+    way = _way(held, step)
     # How many values lie on the wrong side if the new level begins at each place.
-    early = np.cumsum(known & new) - (known & new)
-    late = np.cumsum((known & ~new)[::-1])[::-1]
+    new = (known & (way > 1 - _UNDECIDED)).astype(np.int64)
+    old = (known & (way < _UNDECIDED)).astype(np.int64)
+    early: NDArray[np.int64] = np.cumsum(new) - new
+    late: NDArray[np.int64] = np.cumsum(old[::-1])[::-1]
     places = [k for k in range(len(held)) if known[k]]
     best = min(places, key=lambda k: (early[k] + late[k], abs(first + k - step.index)))
     return replace(step, index=first + best)
+
+
+def _way(values: Floats, step: Step) -> Floats:
+    """How far each value is on its way from the old level, 0, to the new one, 1; in ratios where
+    all are positive."""
+    if min(step.before, step.after, np.nanmin(values, initial=np.inf)) > 0:
+        values, (before, after) = np.log(values), np.log((step.before, step.after))
+    else:
+        before, after = step.before, step.after
+    way: Floats = (values - before) / (after - before)
+    return way
 
 
 def ratio(before: float, after: float) -> float:

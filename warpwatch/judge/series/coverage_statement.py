@@ -10,7 +10,7 @@ import numpy as np
 
 from warpwatch.judge.results.history import History, Table
 
-from .segments import LEAST_POINTS
+from .fit import LEAST_POINTS
 
 LEAST_NOISY, LEAST_EXACT = 2 * LEAST_POINTS, 2  # values under one method on one platform
 _FEW = "have too few values"

@@ -17,7 +17,7 @@ from warpwatch.judge.results.result_file import Floats
 from warpwatch.judge.statistics.contrast import quantile_places
 from warpwatch.judge.statistics.jumps import without_jumps
 
-from .segments import LEAST_POINTS
+from .fit import LEAST_POINTS
 from .steps import LEAST_BESIDE_END, worth_a_look
 
 # Counts of up to 2,000 points are exact in single precision, what is computed from them is within

@@ -1,87 +1,35 @@
 """The levels of a series: which changes between them hold, and where each of them lies.
 
 The noise around the levels is learned as a density. Every change must then earn its place by
-likelihood against one common level, weighed down by the memory of the noise. What is left is
-placed where the probability of being right within two commits is highest.
+likelihood against one common level, weighed down by the memory of the noise. ``fit`` says where
+each of those that are left lies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwatch.judge.statistics.contrast import memory
-from warpwatch.judge.statistics.density import NoiseShape, learn, median, robust_sigma
+from warpwatch.judge.statistics.density import learn, median, robust_sigma
 from warpwatch.judge.statistics.likeliest import best_shift, best_shifts, bounds
+
+from .fit import LEAST_POINTS, WINDOW, Fit, Placed, Points, place, sides
 
 Floats = NDArray[np.float64]
 
-LEAST_POINTS = 3  # on each side; fewer are a spike
 LEAST_BETWEEN = 5  # of a level that came and went
-WINDOW = 2
 EVIDENCE_NATS, _HALF = 10.0, 0.5  # log-likelihood a step needs over no change
 SLIDE_NATS = 4.0  # and over the best straight line
-_LEVEL_GRID, _LEVEL_SPREAD = np.linspace(-1.0, 1.0, 7), 2.0  # how unsure a level is
 _FEW_POINTS_SIGMA = 40.0  # a step is this over (points - 4) sigma high: few points lie
-_AS_GOOD = 0.02
 _FAR_SIGMA = 2.0
 _LONGEST_BURST, _BURST_SIGMA = 16, 2.5
-# A step so many times as high as the noise is none of its deviations.
-_BEYOND_SIGMA, _NEARER_NATS = 20.0, 4.0
 _ROUNDS = 30  # of pruning and moving; they settle after a few
 # Of a slide, in steps a series length.
 _SLOPES = np.array([0.3, 0.6, 0.9, 1.2, 1.6, 2.0, 2.5])[:, None]
-
-
-@dataclass(frozen=True)
-class Points:
-    """The finite points: their places in the series, raw and on the scale judged (logarithms of
-    positive values, so that a step is a ratio); ``weights`` count repeated runs."""
-
-    places: NDArray[np.int64]
-    raw: Floats
-    scaled: Floats
-    weights: Floats
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Segments between ``edges`` (first 0, last n), their levels and the noise around them.
-
-    ``likely`` is the log-likelihood of each segment at its level.
-    """
-
-    edges: tuple[int, ...]
-    levels: Floats
-    shape: NoiseShape
-    residuals: Floats
-    likely: tuple[float, ...]
-
-    @cached_property
-    def memory(self) -> float:
-        return memory(self.residuals)
-
-    def is_beyond_noise(self, k: int) -> bool:
-        """Whether the step at edge ``k`` is far higher than the noise around the levels.
-
-        What the noise remembers are its own deviations: such a step is weighed without memory.
-        """
-        return bool(abs(self.levels[k] - self.levels[k - 1]) > _BEYOND_SIGMA * self.shape.sigma)
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Where a change lies, how probably within ``WINDOW``, and what holds it with 95 %."""
-
-    at: int
-    confidence: float
-    first: int
-    last: int
 
 
 @dataclass(frozen=True)
@@ -119,21 +67,21 @@ def settle(data: Points, proposals: Sequence[int], floor: float) -> Levels | Non
             edges = [at for k, at in enumerate(edges) if k not in weak]
             continue
         burst = _burst(fit)
-        if burst is not None:
-            edges = [0, *(at for at in edges[1:-1] if at not in edges[burst : burst + 2]), n]
+        if burst:
+            edges = [at for k, at in enumerate(edges) if k not in burst]
             continue
         inner = range(1, len(fit.edges) - 1)
-        places = tuple(_place(data, fit, k) for k in inner)
+        places = tuple(place(data, fit, k) for k in inner)
         moved = [0]
-        for place in places:
-            if place.at - moved[-1] >= LEAST_POINTS:
-                moved.append(place.at)
+        for one in places:
+            if one.at - moved[-1] >= LEAST_POINTS:
+                moved.append(one.at)
         moved.append(n)
         if moved == edges:
             return Levels(fit, places)
         edges = moved
     assert fit is not None
-    return Levels(fit, tuple(_place(data, fit, k) for k in range(1, len(fit.edges) - 1)))
+    return Levels(fit, tuple(place(data, fit, k) for k in range(1, len(fit.edges) - 1)))
 
 
 def _fitted(data: Points, edges: list[int]) -> Fit | None:
@@ -167,7 +115,9 @@ def _weak(data: Points, fit: Fit, floor: float) -> set[int]:
 
     def evidence_of(k: int, bound: bool) -> float:
         found = _over_nothing(data, fit, k, bound)
-        return found * max(floor, fit.memory) if fit.is_beyond_noise(k) else found
+        if fit.is_beyond_noise(k):
+            found = max(found, _nearer(data, fit, k)) * max(floor, fit.memory)
+        return found
 
     known = sorted((evidence_of(k, bound), k, bound) for k, bound in zip(inner, far, strict=True))
     faint = [k for evidence, k, bound in known if not bound and evidence < _HALF * EVIDENCE_NATS]
@@ -186,11 +136,12 @@ def _weak(data: Points, fit: Fit, floor: float) -> set[int]:
     return set()
 
 
-def _burst(fit: Fit) -> int | None:
-    """The first edge of a level that is none, ``None`` where every level is one.
+def _burst(fit: Fit) -> set[int]:
+    """The edges of a level that is none; nothing where every level is one.
 
     It came and went within a few points, or the noise has such bursts: elsewhere as many points
-    lie about as far off, to the same side, or half as many and no farther.
+    lie about as far off, to the same side, or half as many and no farther. Between levels that
+    differ it belongs to the nearer one: a step remains.
     """
     for k, points in enumerate(np.diff(fit.edges).tolist()):
         neighbours = fit.levels[[i for i in (k - 1, k + 1) if 0 <= i < len(fit.levels)]]
@@ -198,16 +149,27 @@ def _burst(fit: Fit) -> int | None:
         up, down = bool((heights > 0.0).all()), bool((heights < 0.0).all())
         if points > _LONGEST_BURST or not (up or down):
             continue
-        if len(heights) == 2 and points < LEAST_BETWEEN:
-            return k
+        ends = {k, k + 1} & set(range(1, len(fit.levels)))
+        if len(heights) == 2 and np.abs(heights[1] - heights[0]) > 0.5 * np.abs(heights).min():
+            ends = {k + int(np.abs(heights).argmin())}
+        if len(heights) == 2 and points < LEAST_BETWEEN and not _is_level(fit, k):
+            return ends
         height, near = float(np.abs(heights).min()), _BURST_SIGMA * fit.shape.sigma
         start, end = fit.edges[k : k + 2]  # of which neighbours may be part
         away = fit.residuals[: max(start - WINDOW, 0)], fit.residuals[end + WINDOW :]
         off = np.concatenate(away) * (1.0 if up else -1.0)
         off = off[off > max(near, 0.5 * height)]
         if max(len(off), 2 * np.count_nonzero(off - height < near)) >= points:
-            return k
-    return None
+            return ends
+    return set()
+
+
+def _is_level(fit: Fit, k: int) -> bool:
+    """Whether a few points are a level: far from both neighbours, and near each other."""
+    if not (fit.is_beyond_noise(k) and fit.is_beyond_noise(k + 1)):
+        return False
+    height = min(abs(fit.levels[k] - fit.levels[i]) for i in (k - 1, k + 1))
+    return bool(np.abs(fit.residuals[fit.edges[k] : fit.edges[k + 1]]).max() < 0.5 * height)
 
 
 def _over_nothing(data: Points, fit: Fit, k: int, bounded: bool) -> float:
@@ -221,6 +183,17 @@ def _over_nothing(data: Points, fit: Fit, k: int, bounded: bool) -> float:
     else:
         together = best_shift(fit.shape, x, low, high, w)[1]
     return fit.likely[k - 1] + fit.likely[k] - together
+
+
+def _nearer(data: Points, fit: Fit, k: int) -> float:
+    """What the points of the shorter level at edge ``k`` say by how much nearer to it than to the
+    other they are, however far from both: in nats, between levels far apart."""
+    start, at, end = fit.edges[k - 1 : k + 2]
+    before, after = fit.levels[k - 1 : k + 1].tolist()
+    short = slice(at, end) if end - at < at - start else slice(start, at)
+    side = sides(data.scaled[short], before, after)
+    told = float(side @ data.weights[short])
+    return told if end - at < at - start else -told
 
 
 def is_high(fit: Fit, k: int) -> bool:
@@ -240,47 +213,7 @@ def is_slide(data: Points, fit: Fit, k: int) -> bool:
     along = (np.arange(end - start) + 0.5) / (end - start) - 0.5
     middle, reach = 0.5 * (before + after), 0.6 * abs(height)
     rows = x - middle - _SLOPES * height * along
-    most = float(step) - SLIDE_NATS * fit.memory
+    remembers = 1.0 if fit.is_beyond_noise(k) else fit.memory
+    most = float(step) - SLIDE_NATS * remembers
     likely = np.flatnonzero(bounds(fit.shape, rows, -reach, reach, w) > most)
     return any(best_shift(fit.shape, rows[i], -reach, reach, w)[1] > most for i in likely)
-
-
-def _place(data: Points, fit: Fit, k: int) -> Placed:
-    """Where edge ``k`` most probably lies within ``WINDOW``, between its neighbours."""
-    start, at, end = fit.edges[k - 1 : k + 2]
-    before, after = fit.levels[k - 1 : k + 1].tolist()
-    x, w = data.scaled[start:end], data.weights[start:end]
-    far = fit.is_beyond_noise(k)
-    remembers = 1.0 if far else fit.memory
-    left = _running(fit, x, w / remembers, before, at - start)
-    right = _running(fit, x[::-1], w[::-1] / remembers, after, end - at)[::-1]
-    if far:
-        # A value between levels far apart is an outlier of both: it belongs to the nearer one.
-        new = (x > (before + after) / 2.0) == (after > before)
-        left = left - _NEARER_NATS * np.cumsum(new * w)
-        right = right - _NEARER_NATS * np.cumsum((~new * w)[::-1])[::-1]
-    log_odds = left[LEAST_POINTS - 1 : -LEAST_POINTS] + right[LEAST_POINTS : 1 - LEAST_POINTS]
-    probability = np.exp(log_odds - log_odds.max())
-    probability /= probability.sum()
-    n = len(probability)
-    below = np.concatenate(([0.0], np.cumsum(probability)))
-    place = np.arange(n)
-    near = below[np.minimum(place + WINDOW + 1, n)] - below[np.maximum(place - WINDOW, 0)]
-    # The likeliest place of all that are as good as the best window.
-    best = int(np.argmax(np.where(near >= near.max() - _AS_GOOD, probability, 0.0)))
-    first = min(int(np.searchsorted(below[1:], 0.025)), best)
-    last = max(min(int(np.searchsorted(below[1:], 0.975)), n - 1), best)
-    offset = start + LEAST_POINTS
-    return Placed(offset + best, min(1.0, float(near[best])), offset + first, offset + last)
-
-
-def _running(fit: Fit, x: Floats, weights: Floats, level: float, points: int) -> Floats:
-    """Log-likelihood of the first 1, 2, 3 ... points around a level that is only known as well
-    as ``points`` tell: the average over levels near the estimate."""
-    spread = _LEVEL_SPREAD * fit.shape.sigma / np.sqrt(points)
-    levels = level + spread * _LEVEL_GRID
-    each = fit.shape.log_likelihood(x - levels[:, None]) * weights
-    totals = np.cumsum(each, axis=1)
-    highest = totals.max(axis=0)
-    out: Floats = highest + np.log(np.exp(totals - highest).mean(axis=0))
-    return out

@@ -21,12 +21,13 @@ from warpwatch.judge.statistics.contrast import memory, splits, splits_beside_en
 from warpwatch.judge.statistics.density import median
 from warpwatch.judge.statistics.jumps import jumps
 
-from .segments import LEAST_POINTS, Levels, Points, is_high, is_slide, settle
+from .fit import LEAST_POINTS, Points
+from .segments import Levels, is_high, is_slide, settle
 
 Floats = NDArray[np.float64]
 
 LEAST_BESIDE_END = 4  # points before the first jump; a spike of three is common
-PLACED_CONFIDENCE = 0.7  # probability of being right within ``segments.WINDOW`` commits
+PLACED_CONFIDENCE = 0.7  # probability of being right within ``fit.WINDOW`` commits
 LONGEST_MEMORY = 2.5
 _SUSPECT, _SUSPECT_LONGER = 5.0, 1.1  # contrast of a proposal, and more with each doubling
 _SHORT = 100  # points: from here on the highest contrast of noise is watched grow

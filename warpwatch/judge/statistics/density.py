@@ -179,23 +179,25 @@ def _mixture(counts: Floats, centres: list[int], floor_share: float, floor: floa
     width = np.full(len(centres), 0.5)
     weight = np.full(len(centres), 1.0 / len(centres))
     total = max(float(counts.sum()), 1.0)
+    held = np.flatnonzero(counts)  # most cells are empty, and tell nothing
+    grid, some = _GRID[held], counts[held]
 
-    def parts() -> Floats:
-        distance = (_GRID - middle[:, None]) / width[:, None]
+    def parts(at: Floats) -> Floats:
+        distance = (at - middle[:, None]) / width[:, None]
         each: Floats = (weight / width / 2.5066)[:, None] * np.exp(-0.5 * distance * distance)
         return each
 
     for _ in range(_MIXTURE_ROUNDS):
-        each = parts()
-        share = each / (each.sum(axis=0) + floor) * counts
+        each = parts(grid)
+        share = each / (each.sum(axis=0) + floor) * some
         mass = share.sum(axis=1) + 1e-9
-        middle = (share @ _GRID) / mass
-        variance = (share * (_GRID - middle[:, None]) ** 2).sum(axis=1) / mass
+        middle = (share @ grid) / mass
+        variance = (share * (grid - middle[:, None]) ** 2).sum(axis=1) / mass
         common = float(variance @ mass) / float(mass.sum())
         width = np.sqrt(np.maximum(0.5 * (variance + common), 0.04))
         weight = mass / total * (1.0 - floor_share)
         weight /= max(float(weight.sum()), 1e-9)
-    out: Floats = parts().sum(axis=0)
+    out: Floats = parts(_GRID).sum(axis=0)
     return out
 
 

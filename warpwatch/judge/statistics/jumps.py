@@ -19,6 +19,7 @@ _NEAREST = 2  # points on each side that tell two jumps apart
 _SPIKE_SIGMA = 3.0  # farther from the median of five is cut off
 _MEANS_SIGMA = 0.63  # of the difference of two means of five
 _ABRUPT = 0.4  # of its height a jump has between two neighbours
+_SHARP_SIGMA, _SHARP = 20.0, 3  # a jump so high needs only so many points on each side
 _ABOVE = 1.3  # of its own deviations, above the highest that so many places reach on average
 
 
@@ -30,10 +31,11 @@ def jumps(values: Floats, least: int) -> list[int]:
 
     Args:
         values: finite values, oldest first.
-        least: points before the first jump, and after the last.
+        least: points before the first jump, and after the last, that is not ``_SHARP_SIGMA`` high.
 
     Returns:
-        Indexes of the first points after the jumps, ascending, at least ``WINDOW`` apart.
+        Indexes of the first points after the jumps, ascending, at least ``WINDOW`` apart; those
+        of jumps that are ``_SHARP_SIGMA`` high at least ``_SHARP``.
     """
     n = len(values)
     if n < 2 * least:
@@ -50,7 +52,7 @@ def jumps(values: Floats, least: int) -> list[int]:
     # A jump is seen from a few places. Between two that follow each other all are as high, so what
     # the nearest points say counts, too.
     sharp = height[high] + _heights(total, least, _NEAREST)[0, high]
-    found: list[int] = []
+    found = _sharp(values, sigma)
     for place in (high[np.argsort(-sharp, kind="stable")] + least).tolist():
         # A wave of ten commits and more is as high, but comes little by little.
         most = height[max(place - least - WINDOW, 0) : place - least + WINDOW].max()
@@ -58,6 +60,27 @@ def jumps(values: Floats, least: int) -> list[int]:
         if abrupt and all(abs(place - other) >= WINDOW for other in found):
             found.append(place)
     return sorted(found)
+
+
+def _sharp(values: Floats, sigma: float) -> list[int]:
+    """Where a level far beyond the noise begins, be it as short as ``_SHARP`` points: all of these
+    lie on its side of the middle, and as many before it on the other."""
+    if len(values) < 2 * _SHARP:
+        return []
+    a, b, c = values[:-2], values[1:-1], values[2:]
+    low, high = np.minimum(np.minimum(a, b), c), np.maximum(np.maximum(a, b), c)
+    middle = np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
+    before, after = middle[:-_SHARP], middle[_SHARP:]
+    half = (before + after) / 2.0
+    up = (high[:-_SHARP] < half) & (half < low[_SHARP:])
+    down = (low[:-_SHARP] > half) & (half > high[_SHARP:])
+    height = np.abs(after - before)
+    sharp = np.flatnonzero((up | down) & (height > _SHARP_SIGMA * sigma))
+    found: list[int] = []
+    for place in (sharp[np.argsort(-height[sharp], kind="stable")] + _SHARP).tolist():
+        if all(abs(place - other) >= _SHARP for other in found):  # of a ramp the steepest part
+            found.append(place)
+    return found
 
 
 def without_jumps(rows: Floats, least: int) -> NDArray[np.bool_]:
