@@ -27,9 +27,12 @@ _LONGEST_RANGE = 50  # commits; of a longer range each is too unlikely to say so
 class View:
     """A judgement with what is computed for display, each once."""
 
-    def __init__(self, judgement: Judgement, repo: Path | None = None):
+    def __init__(
+        self, judgement: Judgement, repo: Path | None = None, asv_options: Sequence[str] = ()
+    ):
         self.judgement = judgement
         self.repo = repo  # whose sources a finding shows
+        self.asv_options = tuple(asv_options)
         self.info = judgement.info
         self.commit = judgement.commit
         self.address = judgement.addresses.of

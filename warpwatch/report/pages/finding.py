@@ -140,7 +140,10 @@ def _reproduce(view: View, finding: Finding) -> list[tuple[str, str]]:
     if not info.meaning.instrument:
         pattern = info.key.benchmark.replace(".", r"\.")
         return [
-            ("measure both commits", f"asv continuous --bench '^{pattern}' {base} {newer}"),
+            (
+                "measure both commits",
+                _asv(view, "continuous", f"--bench '^{pattern}' {base} {newer}"),
+            ),
             ("measure nothing: judge the stored results again", recorded),
         ]
     name = shlex.quote(info.workload)
@@ -174,7 +177,7 @@ def _commands(view: View, finding: Finding) -> list[tuple[str, str]]:
     first = finding.changes[0]
     base, newer = _pair(view, finding)
     pattern = first.series.benchmark.replace(".", r"\.")
-    search = f"asv find {base}..{newer} '^{pattern}'"
+    search = _asv(view, "find", f"{base}..{newer} '^{pattern}'")
     if view.info(first.series).meaning.instrument:
         search = f"warpwatch bisect {finding.identity}"
     # Another search space is no step that could be searched for.
@@ -182,7 +185,7 @@ def _commands(view: View, finding: Finding) -> list[tuple[str, str]]:
     found.append(
         (
             "measure every commit of the range, for the history",
-            f"asv run --skip-existing --bench '^{pattern}' {base}..{newer}",
+            _asv(view, "run", f"--skip-existing --bench '^{pattern}' {base}..{newer}"),
         )
     )
     found.append(
@@ -192,3 +195,8 @@ def _commands(view: View, finding: Finding) -> list[tuple[str, str]]:
         )
     )
     return found
+
+
+def _asv(view: View, command: str, rest: str) -> str:
+    """A command of asv, told where its configuration is where it would not find it."""
+    return " ".join(("asv", command, *map(shlex.quote, view.asv_options), rest))
