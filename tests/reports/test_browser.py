@@ -105,6 +105,23 @@ def test_nothing_is_cut_off_on_a_narrow_screen(browser: Browser, site: Path) -> 
     browser.view()
 
 
+def test_long_names_are_broken_on_a_narrow_screen(browser: Browser, tmp_path: Path) -> None:
+    name = "bench_array_coercion.ArrayCoercionSmall.time_" + "_".join(["every_kind"] * 6)
+    tree = trees.make_repository(tmp_path, 12)
+    tree.add_benchmark(name, [["array_of_" + "x" * 60, "2"]])
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit in range(12):
+        # One gets worse, one fails.
+        tree.write_result(commit, {name: [1.0 + (commit > 5), None if commit > 5 else 1.0]})
+    site = trees.build_site(tree, tmp_path / "html")
+    browser.view(width=400)
+    for page in site.rglob("*.html"):
+        browser.open(page.as_uri())
+        assert browser.run("document.documentElement.scrollWidth") <= 400, page
+    browser.view()
+
+
 @pytest.mark.parametrize("width", [400, 1280])
 def test_every_word_of_a_picture_can_be_read(browser: Browser, published: Path, width: int) -> None:
     browser.view(width=width)

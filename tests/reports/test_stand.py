@@ -104,3 +104,30 @@ def test_a_project_without_workloads_has_charts_of_its_times(tmp_path: Path) -> 
     text = words_of(page)
     assert "one of 2 of bench.Linalg, rig" in text
     assert "peer" not in text
+
+
+def test_a_project_without_a_time_has_charts_of_what_it_counts(tmp_path: Path) -> None:
+    """asv's default unit says nothing: no sentence of the index may turn it into seconds."""
+    tree = trees.make_repository(tmp_path, 30)
+    for robot in ("Cloth", "Panda"):
+        tree.add_benchmark(f"bench.{robot}.track_metric", [["step", "memory"]], unit="unit")
+    tree.write_benchmarks()
+    tree.write_machine("rig", ram="65836440")
+    for commit in range(30):
+        level = 1 + 0.5 * (commit >= 12) + 0.001 * (commit % 3)
+        names = ("bench.Cloth.track_metric", "bench.Panda.track_metric")
+        tree.write_result(commit, {name: [5.0, 70.0 * level] for name in names})
+    site = trees.build_site(tree, tmp_path / "html")
+    page = (site / "index.html").read_text()
+    assert page.count('<svg class="stand"') == 2
+    text = words_of(page.replace("<wbr>", ""))
+    # The parameter that changed stands for its kernel.
+    assert "bench.Panda.track_metric (memory)" in text
+    assert "value over commits" in text
+    assert "▼ HURT +50 % track_metric of Cloth, Panda (2 series) since" in text
+    assert "a run of the suite" not in text
+    (machine,) = (site / "m").iterdir()
+    assert "newest value" in machine.read_text()
+    assert "62.79 GiB" in machine.read_text()
+    (finding,) = (site / "f").iterdir()
+    assert "a run of the suite" not in finding.read_text()

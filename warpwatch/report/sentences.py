@@ -77,7 +77,9 @@ def stake(view: View, finding: Finding) -> str:
     status = view.judgement.status(finding)
     if finding.cost <= 0 or kind(finding.changes[0]) in ("lost", "gained"):
         return ""
-    units = {view.info(change.series).meaning.unit for change in finding.changes}
-    if units <= {"bytes", "B"}:
+    infos = [view.info(change.series) for change in finding.changes]
+    if {info.meaning.unit for info in infos} <= {"bytes", "B"}:
+        return ""
+    if not any((info.key.machine, info.workload, info.target) in view.timed for info in infos):
         return ""
     return words.stake(finding, status)

@@ -16,6 +16,7 @@ from warpwatch.judge.findings.judgement import ATTENTION, Judgement
 from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey
 from warpwatch.judge.results.history import SeriesInfo, Table
 from warpwatch.judge.series.changes import Kind, kind
+from warpwatch.report.charts.roofs import SECONDS
 from warpwatch.report.charts.series import detail_for, spark_of, title_of
 
 Groups = dict[Kind, list[Change]]
@@ -66,6 +67,16 @@ class View:
     def acceptances(self) -> dict[str, triage.Acceptance]:
         """By finding, those that hold today."""
         return triage.holding()
+
+    @cached_property
+    def timed(self) -> set[tuple[str, str, str]]:
+        """Machine, workload and target of every series that counts and is a time."""
+        return {
+            (info.key.machine, info.workload, info.target)
+            for table in self.judgement.history.tables
+            for info in table.series
+            if info.meaning.role == "verdict" and info.meaning.unit in SECONDS
+        }
 
     def owner(self, finding: Finding) -> str:
         """Who accepted a finding, else who wrote the commits that may hold its cause."""
@@ -267,7 +278,7 @@ def _headline(infos: Sequence[SeriesInfo]) -> str:
     if len(infos) == 1:
         return title_of(infos[0])
     metrics = list(dict.fromkeys(info.meaning.metric or info.key.benchmark for info in infos))
-    what = ", ".join(metrics[:3]) + (f" and {len(metrics) - 3} more" * (len(metrics) > 3))
+    what = _listed(metrics) if infos[0].meaning.metric else _benchmarks(metrics)
     of = _shared(info.workload for info in infos if info.workload != info.key.benchmark)
     targets = _shared(info.target for info in infos if info.target)
     parts = [what]
@@ -278,6 +289,27 @@ def _headline(infos: Sequence[SeriesInfo]) -> str:
         count = len({info.target for info in infos})
         parts.append(f"on {targets or f'{count} targets'}")
     return f"{' '.join(parts)} ({len(infos)} series)"
+
+
+def _benchmarks(names: Sequence[str]) -> str:
+    """Benchmarks in few words: what their dotted names share is said once."""
+    parts = [name.split(".") for name in names]
+    homes = [part[:-1] for part in parts]
+    if len(names) > 1 and all(homes):
+        if len({part[-1] for part in parts}) == 1:
+            columns = enumerate(zip(*homes, strict=False))
+            shared = next((place for place, of in columns if len({*of}) > 1), 0)
+            own = [".".join(home[min(shared, len(home) - 1) :]) for home in homes]
+            return f"{parts[0][-1]} of {_listed(own)}"
+        if all(home == homes[0] for home in homes):
+            return f"{'.'.join(homes[0])}: {_listed([part[-1] for part in parts])}"
+    return _listed(names, most=2)
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    """The first of some names, and how many are left."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _shared(names: Iterable[str]) -> str:

@@ -37,7 +37,6 @@ class Row:
     more."""
 
     kind: Kind
-    metric: str
     place: str
     size: str
     members: tuple[Member, ...]
@@ -56,6 +55,7 @@ class Part:
 
     heading: str
     rows: tuple[Row, ...]
+    series: int
 
 
 def parts_of(view: View, changes: Sequence[Change]) -> list[Part]:
@@ -66,22 +66,31 @@ def parts_of(view: View, changes: Sequence[Change]) -> list[Part]:
         metric = info.meaning.metric or info.key.benchmark
         found.setdefault((metric, names.home(change.series), kind(change)), []).append(change)
     parts = []
-    for (metric, home, what), members in found.items():
+    for (metric, home, _), members in found.items():
         usual = median(_size(change) for change in members)
         rows = [
-            _row(view, metric, what, part, len(members) > _NAMED and _size(part[0]) >= 2 * usual)
+            _row(
+                view, part, len(changes) > 1, len(members) > _NAMED and _size(part[0]) >= 2 * usual
+            )
             for part in _alike(members)
         ]
-        parts.append(Part(f"{metric}, {many(len(members), 'series')} on {home}", tuple(rows)))
+        heading = f"{metric}, {many(len(members), 'series')} on {home}"
+        parts.append(Part(heading, tuple(rows), len(members)))
     return parts
 
 
-def differences(items: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """What else differs, by metric: a metric that moved on many workloads is one row."""
-    found: dict[str, list[dict[str, Any]]] = {}
+Difference = dict[str, Any]
+
+
+def differences(
+    items: Sequence[Difference],
+) -> tuple[list[tuple[str, list[Difference]]], list[Difference]]:
+    """What else differs: metrics that moved on many workloads, and all other values."""
+    found: dict[str, list[Difference]] = {}
     for item in items:
         found.setdefault(item["metric"], []).append(item)
-    return list(found.items())
+    many_of = [(metric, of) for metric, of in found.items() if len(of) > _NAMED]
+    return many_of, [one for of in found.values() if len(of) <= _NAMED for one in of]
 
 
 def _alike(members: Sequence[Change]) -> Iterator[list[Change]]:
@@ -113,7 +122,8 @@ def _size(change: Change) -> float:
     return abs(math.log(change.ratio))
 
 
-def _row(view: View, metric: str, what: Kind, part: Sequence[Change], outlier: bool) -> Row:
+def _row(view: View, part: Sequence[Change], headed: bool, outlier: bool) -> Row:
+    """``headed`` where the benchmark stands above the row already."""
     members = []
     for change in part:
         info = view.info(change.series)
@@ -121,6 +131,8 @@ def _row(view: View, metric: str, what: Kind, part: Sequence[Change], outlier: b
         unit = info.meaning.unit
         before, after = (words.quantity(v, unit) for v in (change.step.before, change.step.after))
         title = place if info.meaning.metric else view.title(info)
+        if headed and not info.meaning.metric and info.key.params:
+            title = names.params(info.key)
         members.append(
             Member(title, view.address(change.series), before, after, words.size(change))
         )
@@ -130,4 +142,4 @@ def _row(view: View, metric: str, what: Kind, part: Sequence[Change], outlier: b
         place += f", {many(len(part), 'series')}"
     sizes = list(dict.fromkeys(one.size for one in members))
     size = sizes[0] if len(sizes) == 1 else f"{sizes[-1]} to {sizes[0]}"
-    return Row(what, metric, place, size, tuple(members), view.spark(part[0].series), outlier)
+    return Row(kind(part[0]), place, size, tuple(members), view.spark(part[0].series), outlier)

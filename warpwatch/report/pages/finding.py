@@ -51,6 +51,7 @@ def finding_page(
     commits = [judgement.commit(name) for name in ordered]
     shown = commits[:_SHOWN_COMMITS]
     sources = view.info(first.series).meaning.sources
+    alike, single = change_groups.differences(evidence)
     read = ordered[: _SHOWN_COMMITS if sources else _READ_COMMITS]
     patches = source_changes(view.repo if common["sourced"] else None, read, sources)
     return render(
@@ -75,7 +76,8 @@ def finding_page(
         shown=SHOWN_CHANGES,
         parts=change_groups.parts_of(view, finding.changes),
         ends=ends(table, row, first),
-        evidence=change_groups.differences(evidence),
+        alike=alike,
+        single=single,
         code=machine_code.code_changes(judgement, finding),
         notes=evidence_blocks.notes(judgement, finding),
         on_card=evidence_blocks.measured_on_a_card(judgement, finding),
