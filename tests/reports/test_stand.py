@@ -131,3 +131,21 @@ def test_a_project_without_a_time_has_charts_of_what_it_counts(tmp_path: Path) -
     assert "62.79 GiB" in machine.read_text()
     (finding,) = (site / "f").iterdir()
     assert "a run of the suite" not in finding.read_text()
+
+
+def test_a_machine_is_named_with_its_environment_where_it_has_several(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 24)
+    tree.add_benchmark("bench.Core.time_sum", [["2", "3"]])
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit in range(24):
+        noise = 1 + 0.002 * (commit % 3)
+        slower = commit >= 12
+        times = {"bench.Core.time_sum": [noise * (1 + slower), noise * (1 + 0.3 * slower)]}
+        for environment in ("old", "new"):
+            tree.write_result(commit, times, environment=environment)
+    text = words_of((trees.build_site(tree, tmp_path / "html") / "index.html").read_text())
+    assert "Every workload of rig, old" in text
+    assert "one of 2 of bench.Core, rig, new" in text
+    # Of several sizes the largest is said to be that.
+    assert "▼ HURT up to +100 % bench.Core.time_sum" in text

@@ -160,7 +160,7 @@ class Pages:
         return (
             (finding.identity, finding.kind, finding.cause, finding.why, finding.reasons[:1]),
             (finding.sure, sentences.stake(view, finding), len(finding.commits)),
-            (self._line(finding), words.size(sentences.largest(finding))),
+            (self._line(finding), sentences.most(finding)),
             (view.judgement.status(finding), view.owner(finding)),
             triage.word(view.acceptances.get(finding.identity)),
             (likeliest, likeliest.hash in view.measured),

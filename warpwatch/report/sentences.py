@@ -53,6 +53,24 @@ def largest(finding: Finding) -> Change:
     return max(alike, key=size)
 
 
+def most(finding: Finding) -> str:
+    """Say how much the largest change of a finding is.
+
+    Args:
+        finding: Whose changes are seen.
+
+    Returns:
+        Such as "+8 %", or "up to +8 %" where others of its kind changed by less.
+
+    Example:
+        >>> most(finding)
+        'up to +8 %'
+    """
+    size = words.size(largest(finding))
+    alike = (one for one in finding.changes if kind(one) == kind(finding.changes[0]))
+    return f"up to {size}" if size and any(words.size(one) != size for one in alike) else size
+
+
 def _by(change: Change, most: str) -> str:
     step = change.step
     if step.before == 0:

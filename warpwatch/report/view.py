@@ -42,6 +42,12 @@ class View:
         self._rows: dict[tuple[Table, str], dict[tuple[str, str], int]] = {}
         self._sparks: dict[SeriesKey, Markup] = {}
 
+    def place(self, table: Table) -> str:
+        """A machine by its name, with the environment where that alone would not tell it."""
+        alike = [one for one in self.judgement.history.tables if one.machine == table.machine]
+        names = (table.machine, table.environment if len(alike) > 1 else "")
+        return ", ".join(filter(None, names)) or table.environment
+
     def title(self, info: SeriesInfo) -> str:
         return title_of(info)
 
