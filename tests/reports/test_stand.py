@@ -149,3 +149,23 @@ def test_a_machine_is_named_with_its_environment_where_it_has_several(tmp_path: 
     assert "one of 2 of bench.Core, rig, new" in text
     # Of several sizes the largest is said to be that.
     assert "▼ HURT up to +100 % bench.Core.time_sum" in text
+
+
+def test_benchmarks_of_a_class_stand_below_one_heading(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 24)
+    for name in ("bench.Core.time_sum", "bench.Core.time_product"):
+        tree.add_benchmark(name)
+    tree.add_benchmark("bench.Sort.time_it", [["2", "3"]])
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit in range(24):
+        level = 1 + 0.002 * (commit % 3) + 0.5 * (commit >= 12)
+        times = {name: [level] for name in ("bench.Core.time_sum", "bench.Core.time_product")}
+        tree.write_result(commit, times | {"bench.Sort.time_it": [level, level]})
+    site = trees.build_site(tree, tmp_path / "html")
+    text = words_of((site / "c" / f"{tree.commits[12][:12]}.html").read_text())
+    assert "bench.Core, 2 series on rig" in text
+    assert "▼ HURT time_sum 1" in text
+    # Of one benchmark its parameters are enough.
+    assert "bench.Sort.time_it, 2 series on rig" in text
+    assert "▼ HURT 2 1" in text

@@ -59,19 +59,22 @@ class Part:
 
 
 def parts_of(view: View, changes: Sequence[Change]) -> list[Part]:
-    """The rows of every metric, in the order in which the metrics come first."""
+    """The rows of every metric, in the order in which the metrics come first; of benchmarks without
+    one, the rows of every class."""
     found: dict[tuple[str, str, Kind], list[Change]] = {}
     for change in changes:
         info = view.info(change.series)
-        metric = info.meaning.metric or info.key.benchmark
+        metric = info.meaning.metric or _home_of(info.key.benchmark)
         found.setdefault((metric, names.home(change.series), kind(change)), []).append(change)
     parts = []
     for (metric, home, _), members in found.items():
+        benchmarks = {change.series.benchmark for change in members}
+        if len(benchmarks) == 1 and not view.info(members[0].series).meaning.metric:
+            metric = benchmarks.pop()
+        above = metric if len(changes) > 1 else ""
         usual = median(_size(change) for change in members)
         rows = [
-            _row(
-                view, part, len(changes) > 1, len(members) > _NAMED and _size(part[0]) >= 2 * usual
-            )
+            _row(view, part, above, len(members) > _NAMED and _size(part[0]) >= 2 * usual)
             for part in _alike(members)
         ]
         heading = f"{metric}, {many(len(members), 'series')} on {home}"
@@ -122,8 +125,13 @@ def _size(change: Change) -> float:
     return abs(math.log(change.ratio))
 
 
-def _row(view: View, part: Sequence[Change], headed: bool, outlier: bool) -> Row:
-    """``headed`` where the benchmark stands above the row already."""
+def _home_of(benchmark: str) -> str:
+    """The class of a benchmark, or its module."""
+    return benchmark.rpartition(".")[0] or benchmark
+
+
+def _row(view: View, part: Sequence[Change], above: str, outlier: bool) -> Row:
+    """``above`` is what a heading says of the benchmark already."""
     members = []
     for change in part:
         info = view.info(change.series)
@@ -131,8 +139,9 @@ def _row(view: View, part: Sequence[Change], headed: bool, outlier: bool) -> Row
         unit = info.meaning.unit
         before, after = (words.quantity(v, unit) for v in (change.step.before, change.step.after))
         title = place if info.meaning.metric else view.title(info)
-        if headed and not info.meaning.metric and info.key.params:
-            title = names.params(info.key)
+        if not info.meaning.metric and above:
+            alone = info.key.benchmark == above and info.key.params
+            title = names.params(info.key) if alone else title.removeprefix(f"{above}.")
         members.append(
             Member(title, view.address(change.series), before, after, words.size(change))
         )
