@@ -15,6 +15,7 @@ import pytest
 
 from tests.reports import keeping, trees
 from tests.reports.chromium import Browser, installed
+from tools.docs import pictures
 
 pytestmark = [
     pytest.mark.browser,
@@ -217,6 +218,27 @@ def test_the_page_data_is_no_markup(site: Path) -> None:
         assert shared["at"]
         assert len(each) == page.read_text().count("<figure")
         assert all(one["v"] for one in each)
+
+
+def test_a_picture_is_taken_in_every_look_and_a_wide_page_is_named(
+    browser: Browser, site: Path, tmp_path: Path
+) -> None:
+    pages = pictures.kinds(site)
+    assert {"index", "finding", "series", "machine", "commit", "compare"} <= pages.keys()
+    assert all((site / page.partition("#")[0]).is_file() for page in pages.values())
+    taken = set()
+    for name, look in pictures.LOOKS.items():
+        path = tmp_path / f"{name}.png"
+        assert pictures.taken(browser, site, pages["compare"], look, path) == []
+        taken.add(path.read_bytes())
+    assert len(taken) == len(pictures.LOOKS)
+    (tmp_path / "wide.html").write_text('<p style="width: 900px">wide')
+    said = pictures.taken(
+        browser, tmp_path, "wide.html", pictures.LOOKS["narrow"], tmp_path / "wide.png"
+    )
+    assert len(said) == 1
+    assert "dots wide where the screen has 400" in said[0]
+    browser.view()
 
 
 def test_the_published_history_is_worth_a_picture(browser: Browser, published: Path) -> None:

@@ -57,6 +57,11 @@ class Part:
     rows: tuple[Row, ...]
     series: int
 
+    @property
+    def noted(self) -> bool:
+        """Whether a reader may ask why a row holds many series, or stands out."""
+        return any(len(row.members) > 1 or row.outlier for row in self.rows)
+
 
 def parts_of(view: View, changes: Sequence[Change]) -> list[Part]:
     """The rows of every metric, in the order in which the metrics come first; of benchmarks without
