@@ -169,3 +169,26 @@ def test_benchmarks_of_a_class_stand_below_one_heading(tmp_path: Path) -> None:
     # Of one benchmark its parameters are enough.
     assert "bench.Sort.time_it, 2 series on rig" in text
     assert "▼ HURT 2 1" in text
+
+
+def test_no_kernel_is_left_out_of_a_machine_with_many_workloads(tmp_path: Path) -> None:
+    """Of each the workloads that changed last are listed, and the count is of all."""
+    tree = trees.make_repository(tmp_path, 24)
+    sizes = [str(size) for size in range(150)]
+    for name in ("bench.First.time_it", "bench.Last.time_it"):
+        tree.add_benchmark(name, [sizes])
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit in range(24):
+        noise = 1 + 0.002 * (commit % 3)
+        times: list[float | None] = [noise] * 150
+        times[3] = noise * (1.5 if commit >= 12 else 1.0)
+        tree.write_result(commit, {"bench.First.time_it": times, "bench.Last.time_it": times})
+    site = trees.build_site(tree, tmp_path / "html")
+    (machine,) = (site / "m").iterdir()
+    page = machine.read_text()
+    text = words_of(page)
+    for name in ("First", "Last"):
+        assert f"bench.{name}, 150 workloads; listed: 100, those measured most and changed last" in text
+        assert f"bench.{name}.time_it (3)" in text
+    assert page.count('<th scope="row">') == 200

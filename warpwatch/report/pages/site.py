@@ -28,7 +28,7 @@ from . import sampling, standing, utilization
 from .heat_map import heat_map
 
 MOST_FINDING_PAGES = 400
-_SHOWN_FINDINGS, _MOST_STANDINGS = 12, 400
+_SHOWN_FINDINGS = 12
 _READY_OVERLAYS, _MOST_OVERLAID = 8, 8
 
 
@@ -140,9 +140,10 @@ def _machines(site: Site) -> None:
             title=f"{table.machine or 'Compiled, no machine'} / {table.environment}",
             table=table,
             behind=state["behind"],
-            standings=standings[:_MOST_STANDINGS],
+            standings=standings,
+            kernels=standing.by_kernel(standings),
+            folded=len(standings) > standing.MOST_LISTED,
             timed=any(one.timed for one in standings),
-            standings_left=max(len(standings) - _MOST_STANDINGS, 0),
             utilization=utilization.machine(view, table),
             fields=_fields(table),
             platforms=[

@@ -31,6 +31,7 @@ Bounds = Mapping[str, float]  # in µs, by commit
 
 _BOUND = "bound_us"
 _MOST_CARDS = 12
+MOST_LISTED, _LEAST_OF_A_KERNEL = 200, 2
 _LEVEL = 0.01  # of a ratio whose interval nobody kept
 
 
@@ -181,6 +182,22 @@ def overview(view: View) -> Overview | None:
         limits=tuple(dict.fromkeys(one.limit.name for one in chosen if one.limit)),
         timed=any(one.timed for one in chosen),
     )
+
+
+def by_kernel(standings: Sequence[Standing]) -> list[tuple[str, list[Standing], int]]:
+    """Each kernel, the workloads of it that a page lists, and how many it has: of many workloads
+    those that tell most, so that no kernel is left out."""
+    found: dict[str, list[Standing]] = {}
+    for one in standings:
+        found.setdefault(one.kernel, []).append(one)
+    count = len(standings)
+    if count > MOST_LISTED:
+        count = max(MOST_LISTED // len(found), _LEAST_OF_A_KERNEL)
+    telling = {
+        name: members if len(members) <= count else sorted(members, key=_telling)[::-1][:count]
+        for name, members in found.items()
+    }
+    return [(name, telling[name], len(found[name])) for name in sorted(found)]
 
 
 def chart(view: View, one: Standing) -> Markup:
