@@ -189,6 +189,9 @@ def test_no_kernel_is_left_out_of_a_machine_with_many_workloads(tmp_path: Path) 
     page = machine.read_text()
     text = words_of(page)
     for name in ("First", "Last"):
-        assert f"bench.{name}, 150 workloads; listed: 100, those measured most and changed last" in text
+        assert (
+            f"bench.{name}, 150 workloads; listed: 100, those measured most and changed last"
+            in text
+        )
         assert f"bench.{name}.time_it (3)" in text
     assert page.count('<th scope="row">') == 200

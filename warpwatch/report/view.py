@@ -206,12 +206,17 @@ class View:
 
     def has_values(self, commit: Commit) -> bool:
         """Whether anything was measured at a commit: else it is not unchanged."""
-        columns = ((t, t.column_of(commit.hash)) for t in self.judgement.history.tables)
-        return any(
-            np.isfinite(table.values[_said(table), column]).any()
-            for table, column in columns
-            if column is not None
-        )
+        return commit.hash in self._commits_with_values
+
+    @cached_property
+    def _commits_with_values(self) -> set[str]:
+        return {
+            table.commits[column].hash
+            for table in self.judgement.history.tables
+            for column in np.flatnonzero(
+                np.isfinite(table.values[_said(table)]).any(axis=0)
+            ).tolist()
+        }
 
     @cached_property
     def measured(self) -> dict[str, int]:
