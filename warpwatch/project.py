@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from pathlib import Path
 
 FILE_VARIABLE = "WARPWATCH_CONFIG"
 FILE_NAME = "warpwatch.toml"
 SECTION = "warpwatch"  # of ``[tool]`` in pyproject.toml
+ASV_FILE = "asv.conf.json"
+ASV_PLUGIN = ".warpwatch.asv.environment"
+# asv allows comments in its JSON. A text is matched first, so that none begins inside of it.
+_TEXT_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 
 def configuration_file() -> Path:
@@ -40,6 +45,25 @@ def folder() -> Path:
 def results() -> Path:
     """The folder of asv's results."""
     return folder() / ".asv" / "results"
+
+
+def asv_configuration() -> Path:
+    """Find the file that asv is configured by, without asv.
+
+    Returns:
+        The project's own ``asv.conf.json`` where it names Warpwatch's plugin; else the one below
+        ``.asv``, which ``warpwatch history`` writes and asv has to be told of.
+
+    Example:
+        >>> asv_configuration().name
+        'asv.conf.json'
+    """
+    own = folder() / ASV_FILE
+    try:
+        texts = _TEXT_OR_COMMENT.findall(own.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        texts = []
+    return own if f'"{ASV_PLUGIN}"' in texts else folder() / ".asv" / ASV_FILE
 
 
 def _has_section(path: Path) -> bool:

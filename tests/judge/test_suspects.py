@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -68,6 +69,37 @@ def test_the_newest_commits_are_suspected(
     (found,) = json.loads(capsys.readouterr().out)["suspects"]
     assert 3 <= len(found["commits"]) <= 8
     assert found["ratio"] == pytest.approx(1.08, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        (None, True),
+        ('{"plugins": ["theirs"], "repo": "."}', True),
+        ('{\n// "plugins": [".warpwatch.asv.environment"]\n"repo": "."}', True),
+        ('{"project_url": "https://x.invalid", "plugins": [".warpwatch.asv.environment"]}', False),
+    ],
+)
+def test_asv_is_told_where_its_configuration_is(
+    project: Path,
+    own: str | None,
+    told: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where the project's own file is not Warpwatch's, and of its own results alone."""
+    (project / "warpwatch.toml").write_text("")
+    if own is not None:
+        (project / "asv.conf.json").write_text(own)
+    (project / ".asv").mkdir()
+    shutil.copytree(project / "results", project / ".asv" / "results")
+    monkeypatch.delenv("WARPWATCH_CONFIG", raising=False)
+    monkeypatch.chdir(project)
+    where = "asv run --config .asv/asv.conf.json --append-samples"
+    for folder, expected in ((".asv/results", told), ("results", False)):
+        sources = ["--results", folder, "--repo", str(project / "repository")]
+        assert main(["suspects", *sources]) == 3
+        assert (where in capsys.readouterr().out) == expected
 
 
 def test_the_command_says_every_commit_once() -> None:

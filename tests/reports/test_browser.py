@@ -15,6 +15,7 @@ import pytest
 
 from tests.reports import keeping, trees
 from tests.reports.chromium import Browser, installed
+from tools.docs import pictures
 
 pytestmark = [
     pytest.mark.browser,
@@ -100,6 +101,23 @@ def test_axe_finds_nothing_serious(
 def test_nothing_is_cut_off_on_a_narrow_screen(browser: Browser, site: Path) -> None:
     browser.view(width=400)
     for page in one_of_each(site):
+        browser.open(page.as_uri())
+        assert browser.run("document.documentElement.scrollWidth") <= 400, page
+    browser.view()
+
+
+def test_long_names_are_broken_on_a_narrow_screen(browser: Browser, tmp_path: Path) -> None:
+    name = "bench_array_coercion.ArrayCoercionSmall.time_" + "_".join(["every_kind"] * 6)
+    tree = trees.make_repository(tmp_path, 12)
+    tree.add_benchmark(name, [["array_of_" + "x" * 60, "2"]])
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit in range(12):
+        # One gets worse, one fails.
+        tree.write_result(commit, {name: [1.0 + (commit > 5), None if commit > 5 else 1.0]})
+    site = trees.build_site(tree, tmp_path / "html")
+    browser.view(width=400)
+    for page in site.rglob("*.html"):
         browser.open(page.as_uri())
         assert browser.run("document.documentElement.scrollWidth") <= 400, page
     browser.view()
@@ -200,6 +218,27 @@ def test_the_page_data_is_no_markup(site: Path) -> None:
         assert shared["at"]
         assert len(each) == page.read_text().count("<figure")
         assert all(one["v"] for one in each)
+
+
+def test_a_picture_is_taken_in_every_look_and_a_wide_page_is_named(
+    browser: Browser, site: Path, tmp_path: Path
+) -> None:
+    pages = pictures.kinds(site)
+    assert {"index", "finding", "series", "machine", "commit", "compare"} <= pages.keys()
+    assert all((site / page.partition("#")[0]).is_file() for page in pages.values())
+    taken = set()
+    for name, look in pictures.LOOKS.items():
+        path = tmp_path / f"{name}.png"
+        assert pictures.taken(browser, site, pages["compare"], look, path) == []
+        taken.add(path.read_bytes())
+    assert len(taken) == len(pictures.LOOKS)
+    (tmp_path / "wide.html").write_text('<p style="width: 900px">wide')
+    said = pictures.taken(
+        browser, tmp_path, "wide.html", pictures.LOOKS["narrow"], tmp_path / "wide.png"
+    )
+    assert len(said) == 1
+    assert "dots wide where the screen has 400" in said[0]
+    browser.view()
 
 
 def test_the_published_history_is_worth_a_picture(browser: Browser, published: Path) -> None:

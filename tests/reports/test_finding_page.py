@@ -190,3 +190,28 @@ def test_the_first_line_says_how_much_and_whether_it_stays(
     verdict: Verdict = "missing" if math.isnan(after) else "regressed"
     change = Change(SeriesKey("m", "e", "b", ()), verdict, step, "a", "b", after)
     assert words.headed(change, status) == said
+
+
+def test_commands_of_asv_say_where_its_configuration_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below ``.asv`` asv finds it only where it is told."""
+    tree = trees.make_repository(tmp_path, COUNT)
+    tree.add_benchmark("bench.time_it")
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit in range(COUNT):
+        us = (1 + 0.003 * math.sin(7.3 * commit)) * (130.0 if commit >= BAD else 100.0)
+        tree.write_result(commit, {"bench.time_it": [us]})
+    (tmp_path / "warpwatch.toml").write_text("")
+    (tmp_path / ".asv").mkdir()
+    (tmp_path / ".asv" / "results").symlink_to(tree.results)
+    monkeypatch.delenv("WARPWATCH_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "asv.conf.json"
+    for plugin, told in (("", " --config .asv/asv.conf.json"), (".warpwatch.asv.environment", "")):
+        config.write_text(json.dumps({"plugins": [plugin]}))
+        trees.build_site(tree, tmp_path / "html")
+        (page,) = (tmp_path / "html" / "f").iterdir()
+        for command in ("continuous", "find", "run"):
+            assert re.findall(rf"asv {command}( --config \S+)?", page.read_text()) == [told]

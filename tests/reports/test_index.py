@@ -17,7 +17,7 @@ from warpwatch.judge.evidence.roofs import ceilings_of
 from warpwatch.judge.findings import triage
 from warpwatch.judge.results.strict_json import RejectedError
 from warpwatch.report.charts import roofline
-from warpwatch.report.view import many
+from warpwatch.report.view import _benchmarks, many
 
 ATTENTION, MATMUL = "attention-fp16-B1", "matmul-fp16-64"
 
@@ -26,6 +26,22 @@ def test_a_count_of_one_is_written_in_the_singular() -> None:
     findings = [many(count, "finding") for count in (0, 1, 2)]
     assert findings == ["0 findings", "1 finding", "2 findings"]
     assert [many(count, "series") for count in (1, 1200)] == ["1 series", "1,200 series"]
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "said"),
+    [
+        (["a.B.time_x"], "a.B.time_x"),
+        (["a.B.time_x", "a.C.time_x"], "time_x of B, C"),
+        (["a.B.time_x", "b.B.time_x"], "time_x of a.B, b.B"),
+        (["a.b.C.time_x", "a.d.C.time_x"], "time_x of b.C, d.C"),
+        (["a.B.t", "a.B.u", "a.B.v", "a.B.w", "a.B.x"], "a.B: t, u, v and 2 more"),
+        (["a.B.t", "c.D.u", "e.F.v"], "a.B.t, c.D.u and 1 more"),
+        (["alone", "a.B.t"], "alone, a.B.t"),
+    ],
+)
+def test_what_names_of_benchmarks_share_is_said_once(benchmarks: list[str], said: str) -> None:
+    assert _benchmarks(benchmarks) == said
 
 
 def index_of(tree: trees.Tree, out: Path) -> str:
@@ -94,7 +110,7 @@ def test_a_finding_has_an_owner_and_one_that_is_accepted_needs_nobody(
     page = words_of(index_of(tree, tmp_path / "html"))
     assert "2 findings to look at" in page
     assert page.count("owner: Ada Lovelace") == 2
-    newest = "The newest regression: ▼ HURT launches of flash B1-H8-S512-D64 @ sm_90 +100 % , since"
+    newest = "The newest regression: ▼ HURT +100 % launches of flash B1-H8-S512-D64 @ sm_90 , since"
     assert f"{newest} {tree.commits[2][:10]} “Change number 2”" in page
     assert page.index("cause: kernel") < page.index("Needs attention")
     findings = json.loads((tmp_path / "html/regressions.json").read_text())["findings"]
@@ -112,7 +128,7 @@ def test_a_finding_has_an_owner_and_one_that_is_accepted_needs_nobody(
     page = words_of(index_of(tree, tmp_path / "html"))
     assert "No open regression in 3 measured commits; 2 findings accepted" in page
     assert "Needs attention" not in page
-    assert "The newest regression on record: ▼ HURT launches" in page
+    assert "The newest regression on record: ▼ HURT +100 % launches" in page
     assert page.index("Accepted") < page.index("grace")
     findings = json.loads((tmp_path / "html/regressions.json").read_text())["findings"]
     assert {one["accepted"][:17] for one in findings} == {"accepted by grace"}

@@ -10,6 +10,7 @@ import pytest
 
 from tests.reports import trees
 from tests.reports.chromium import Browser, installed
+from tests.reports.test_browser import one_of_each
 
 pytestmark = [
     pytest.mark.browser,
@@ -76,6 +77,24 @@ def test_paper_is_light_and_shows_what_is_folded(browser: Browser, published: Pa
     browser.view()
 
 
+def test_paper_holds_the_whole_width_of_every_page(browser: Browser, published: Path) -> None:
+    """What scrolls on a screen is cut off on paper: A4 without its margins."""
+    browser.view(width=703)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    holders = "'.scroll, pre.commands, details.code pre, .sides, div.heat, div.heat .newest'"
+    cut = (
+        f"[...document.querySelectorAll({holders})].filter(e => e.checkVisibility() && "
+        "e.scrollWidth > e.clientWidth + 1).map(e => e.outerHTML.slice(0, 200))"
+    )
+    for page in one_of_each(published):
+        browser.open(page.as_uri())
+        browser.run("document.querySelectorAll('details').forEach(e => (e.open = true))")
+        assert browser.run(cut) == [], page
+        assert browser.run("document.documentElement.scrollWidth") <= 703, page
+    browser.call("Emulation.setEmulatedMedia", media="")
+    browser.view()
+
+
 def test_the_numbers_beside_a_chart_are_not_cut_off(browser: Browser, tmp_path: Path) -> None:
     tree = trees.make_repository(tmp_path, 6)
     tree.add_benchmark("bench.time_it")
@@ -116,6 +135,42 @@ def test_two_commits_are_compared_as_they_were_judged(browser: Browser, site: Pa
             "▼ regressed bench.time_it (1)",
         ]
     )
+
+
+def test_nothing_is_listed_that_lies_across_a_change_of_platform(
+    browser: Browser, tmp_path: Path
+) -> None:
+    tree = trees.make_repository(tmp_path, 12)
+    tree.add_benchmark("bench.time_it", [["1", "2"]])
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit in range(12):
+        field = {"cpu": "old" if commit < 6 else "new"}
+        values = {"bench.time_it": [1.0 + 0.01 * (commit % 3), 2.0]}
+        tree.write_result(commit, values, machine_fields=field)
+    site = trees.build_site(tree, tmp_path / "html")
+    browser.view()
+    newest, oldest = tree.commits[-1][:12], tree.commits[0][:12]
+    browser.open(f"{(site / 'compare.html').as_uri()}#{oldest}..{newest}")
+    shown = "document.getElementById('compared').textContent"
+    browser.until(f"{shown}.includes('2 inconclusive')")
+    assert "the platform changed between the two" in browser.run(shown)
+    assert browser.run("document.querySelectorAll('#compared tbody tr').length") == 0
+    narrow = "document.getElementById('narrow')"
+    browser.run(f"({narrow}.value='time_it', compare.dispatchEvent(new Event('input')))")
+    browser.until("document.querySelectorAll('#compared tbody tr').length === 2")
+
+
+def test_series_of_a_finding_are_overlaid_with_one_click(browser: Browser, site: Path) -> None:
+    browser.view()
+    browser.open((site / "overlay.html").as_uri())
+    offered = "document.querySelectorAll('#ready a')"
+    assert browser.run(f"{offered}.length") >= 2
+    browser.run(f"{offered}[0].click()")
+    browser.until("document.querySelectorAll('#drawn svg path[class^=o]').length >= 1")
+    assert browser.run("document.getElementById('ready').hidden")
+    browser.run("document.querySelectorAll('#chosen button').forEach(e => e.click())")
+    browser.until("!document.getElementById('ready').hidden")
 
 
 def test_commits_of_the_whole_history_are_compared_and_shared_by_address(

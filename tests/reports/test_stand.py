@@ -104,3 +104,94 @@ def test_a_project_without_workloads_has_charts_of_its_times(tmp_path: Path) -> 
     text = words_of(page)
     assert "one of 2 of bench.Linalg, rig" in text
     assert "peer" not in text
+
+
+def test_a_project_without_a_time_has_charts_of_what_it_counts(tmp_path: Path) -> None:
+    """asv's default unit says nothing: no sentence of the index may turn it into seconds."""
+    tree = trees.make_repository(tmp_path, 30)
+    for robot in ("Cloth", "Panda"):
+        tree.add_benchmark(f"bench.{robot}.track_metric", [["step", "memory"]], unit="unit")
+    tree.write_benchmarks()
+    tree.write_machine("rig", ram="65836440")
+    for commit in range(30):
+        level = 1 + 0.5 * (commit >= 12) + 0.001 * (commit % 3)
+        names = ("bench.Cloth.track_metric", "bench.Panda.track_metric")
+        tree.write_result(commit, {name: [5.0, 70.0 * level] for name in names})
+    site = trees.build_site(tree, tmp_path / "html")
+    page = (site / "index.html").read_text()
+    assert page.count('<svg class="stand"') == 2
+    text = words_of(page.replace("<wbr>", ""))
+    # The parameter that changed stands for its kernel.
+    assert "bench.Panda.track_metric (memory)" in text
+    assert "value over commits" in text
+    assert "▼ HURT +50 % track_metric of Cloth, Panda (2 series) since" in text
+    assert "a run of the suite" not in text
+    (machine,) = (site / "m").iterdir()
+    assert "newest value" in machine.read_text()
+    assert "62.79 GiB" in machine.read_text()
+    (finding,) = (site / "f").iterdir()
+    assert "a run of the suite" not in finding.read_text()
+
+
+def test_a_machine_is_named_with_its_environment_where_it_has_several(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 24)
+    tree.add_benchmark("bench.Core.time_sum", [["2", "3"]])
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit in range(24):
+        noise = 1 + 0.002 * (commit % 3)
+        slower = commit >= 12
+        times = {"bench.Core.time_sum": [noise * (1 + slower), noise * (1 + 0.3 * slower)]}
+        for environment in ("old", "new"):
+            tree.write_result(commit, times, environment=environment)
+    text = words_of((trees.build_site(tree, tmp_path / "html") / "index.html").read_text())
+    assert "Every workload of rig, old" in text
+    assert "one of 2 of bench.Core, rig, new" in text
+    # Of several sizes the largest is said to be that.
+    assert "▼ HURT up to +100 % bench.Core.time_sum" in text
+
+
+def test_benchmarks_of_a_class_stand_below_one_heading(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 24)
+    for name in ("bench.Core.time_sum", "bench.Core.time_product"):
+        tree.add_benchmark(name)
+    tree.add_benchmark("bench.Sort.time_it", [["2", "3"]])
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit in range(24):
+        level = 1 + 0.002 * (commit % 3) + 0.5 * (commit >= 12)
+        times = {name: [level] for name in ("bench.Core.time_sum", "bench.Core.time_product")}
+        tree.write_result(commit, times | {"bench.Sort.time_it": [level, level]})
+    site = trees.build_site(tree, tmp_path / "html")
+    text = words_of((site / "c" / f"{tree.commits[12][:12]}.html").read_text())
+    assert "bench.Core, 2 series on rig" in text
+    assert "▼ HURT time_sum 1" in text
+    # Of one benchmark its parameters are enough.
+    assert "bench.Sort.time_it, 2 series on rig" in text
+    assert "▼ HURT 2 1" in text
+
+
+def test_no_kernel_is_left_out_of_a_machine_with_many_workloads(tmp_path: Path) -> None:
+    """Of each the workloads that changed last are listed, and the count is of all."""
+    tree = trees.make_repository(tmp_path, 24)
+    sizes = [str(size) for size in range(150)]
+    for name in ("bench.First.time_it", "bench.Last.time_it"):
+        tree.add_benchmark(name, [sizes])
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit in range(24):
+        noise = 1 + 0.002 * (commit % 3)
+        times: list[float | None] = [noise] * 150
+        times[3] = noise * (1.5 if commit >= 12 else 1.0)
+        tree.write_result(commit, {"bench.First.time_it": times, "bench.Last.time_it": times})
+    site = trees.build_site(tree, tmp_path / "html")
+    (machine,) = (site / "m").iterdir()
+    page = machine.read_text()
+    text = words_of(page)
+    for name in ("First", "Last"):
+        assert (
+            f"bench.{name}, 150 workloads; listed: 100, those measured most and changed last"
+            in text
+        )
+        assert f"bench.{name}.time_it (3)" in text
+    assert page.count('<th scope="row">') == 200

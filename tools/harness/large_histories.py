@@ -1,9 +1,11 @@
-"""Makes the two large histories on which the report's figures are measured.
+"""Makes the large histories on which the report's figures are measured.
 
     python -m tools.harness.large_histories OUT middling
     python -m tools.harness.large_histories OUT large
+    python -m tools.harness.large_histories OUT wide
 
-*middling* is 1,433 files, 273 MB and 3,258 series; *large* is 1,406 files, 555 MB and 9,660 series.
+*middling* is 1,433 files, 273 MB and 3,258 series; *large* is 1,406 files, 555 MB and 9,660 series;
+*wide* is 30,000 series of few commits, for the time that the index takes to open.
 """
 
 from __future__ import annotations
@@ -34,6 +36,12 @@ HISTORIES: dict[str, dict[str, Any]] = {
         "files": 1406,
         "series_a_home": 3220,
         "samples": 4,
+    },
+    "wide": {
+        "commits": 20,
+        "homes": [("rig", "py3.10"), ("rig", "py3.11"), ("big", "py3.11")],
+        "benchmarks": 1000,
+        "params": [5, 2],
     },
 }
 

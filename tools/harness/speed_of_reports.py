@@ -1,8 +1,10 @@
 """Measures a build of the report beside ``asv publish`` and against what it is to reach.
 
-    python -m tools.harness.speed_of_reports FOLDER [middling] [large] [--runs 3] [--without-asv]
+    python -m tools.harness.speed_of_reports FOLDER [middling] [large] [wide] [--runs 3]
+        [--without-asv]
 
 FOLDER holds the generated histories (0.3 and 0.6 GB) and is reused. asv publishes the middling one.
+Of the wide one, 30,000 series, the index alone is opened.
 Everything runs one after the other in processes of its own, and pages are opened in Chromium where
 there is one; wall time means little on a busy machine, so CPU time stands beside it. Memory is the
 sum over the processes of builds that are not timed, each shared page counted once. Exit 1 where a
@@ -35,7 +37,7 @@ from tools.root import ROOT
 
 _SAMPLED_EVERY_S = 0.1  # a look takes 7 ms of a processor: not while a build is timed
 _ONE_MORE = "One more change"
-BESIDE_ASV = "middling"
+BESIDE_ASV, OPENED = "middling", "wide"
 FASTER, PEAK_MB, SAME_S, ONE_S, SITE_MB, SCRIPTS_KB = 20.0, 500.0, 1.0, 3.0, 40.0, 100.0
 INDEX_MS, PAGE_MS, POINTS = 1000.0, 300.0, 5000
 
@@ -102,6 +104,9 @@ def main() -> int:
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}\n")
     table = Table()
     for name, history in histories.items():
+        if name == OPENED:
+            build(history, history / "fresh" / "html")
+            continue
         with_asv = name == BESIDE_ASV and not args.without_asv
         measure(table, name, history, args.runs, with_asv)
     if installed() is None:

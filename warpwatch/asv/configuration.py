@@ -10,8 +10,6 @@ from asv import util
 from warpwatch import project
 from warpwatch.config.package import load
 
-PLUGIN = ".warpwatch.asv.environment"
-_OWN = "asv.conf.json"
 _IMPORT = "from warpwatch.asv.suite import {0}\n"
 _GIVEN = "\nglobals().update({0}.classes(__name__))\n"
 _MODULES = {name: (_IMPORT + _GIVEN).format(name) for name in ("compiled", "host", "peers")} | {
@@ -28,8 +26,8 @@ def options() -> list[str]:
         Nothing where the project has an ``asv.conf.json`` that names Warpwatch's plugin; else
         ``--config`` and a file below ``.asv``, written anew with a suite next to it.
     """
-    own = project.folder() / _OWN
-    if own.is_file() and _names_plugin(own):
+    own = project.asv_configuration()
+    if own.parent == project.folder():
         results = project.folder() / str(_content(own).get("results_dir", "results"))
         if results.resolve() != project.results().resolve():
             raise ValueError(
@@ -48,11 +46,6 @@ def _content(path: Path) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _names_plugin(path: Path) -> bool:
-    plugins = _content(path).get("plugins")
-    return isinstance(plugins, list) and PLUGIN in plugins
-
-
 def _written(folder: Path) -> Path:
     package = load()
     suite = folder / "suite"
@@ -67,7 +60,7 @@ def _written(folder: Path) -> Path:
         "repo": str(package.repository_path),
         "branches": ["HEAD"],
         "dvcs": "git",
-        "plugins": [PLUGIN],
+        "plugins": [project.ASV_PLUGIN],
         "environment_type": "kernels-overlay",
         "launch_method": "forkserver",
         "benchmark_dir": str(suite),
@@ -78,7 +71,7 @@ def _written(folder: Path) -> Path:
         "default_benchmark_timeout": 300,
         "build_cache_size": 0,
     }
-    path = folder / _OWN
+    path = folder / project.ASV_FILE
     _keep(path, json.dumps(content, indent=1) + "\n")
     return path
 

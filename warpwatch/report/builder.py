@@ -41,6 +41,7 @@ class Sources:
     branch: str = "HEAD"
     directions: Directions = Directions()  # noqa: RUF009  # frozen
     machines: Identity = "name"
+    asv: tuple[str, ...] = ()  # options that asv needs to find its configuration
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,12 @@ def build(sources: Sources, out: Path, project: str = "", *, workers: Workers) -
         changes = judged_changes(history, {key: one.changes for key, one in judged.items()})
         findings = group((c for found in changes.values() for c in found), history, evidence)
         judgement = Judgement(history, changes, tuple(findings), evidence).explained()
-        view = View(judgement, sources.repo)
+        view = View(judgement, sources.repo, sources.asv)
         sampling.read_ahead(view)
         pages = Pages(
             view,
             fresh,
-            look=repr((view.detail, project, history.url)),
+            look=repr((view.detail, project, history.url, view.asv_options)),
             remembered=remembered.get("pages", {}),
             digests={key: one.digest for key, one in judged.items()},
             stamps={path: (size, time_ns) for _, path, size, time_ns in listing.results},

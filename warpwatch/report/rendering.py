@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from warpwatch.judge.model import names
 from warpwatch.judge.series.addresses import digest, finding_path
@@ -56,6 +56,7 @@ def _environment() -> jinja2.Environment:
         sentences=sentences,
         count_of=many,
         overlaid=overlaid,
+        breakable=breakable,
         names=names,
         words=words,
         shapes=words.SHAPES,
@@ -74,6 +75,11 @@ def render(template: str, **values: Any) -> str:
 
 def workload_path(name: str) -> str:
     return f"w/{digest(name, 6)}.html"
+
+
+def breakable(name: str) -> Markup:
+    """A dotted name that may be broken where its parts end."""
+    return Markup(re.sub(r"([._])", r"\1<wbr>", str(escape(name))))
 
 
 def overlaid(path: str) -> str:

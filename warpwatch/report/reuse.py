@@ -159,8 +159,8 @@ class Pages:
         likeliest = view.commit(finding.likeliest)
         return (
             (finding.identity, finding.kind, finding.cause, finding.why, finding.reasons[:1]),
-            (finding.sure, finding.cost, len(finding.commits)),
-            (self._line(finding), words.size(sentences.largest(finding))),
+            (finding.sure, sentences.stake(view, finding), len(finding.commits)),
+            (self._line(finding), sentences.most(finding)),
             (view.judgement.status(finding), view.owner(finding)),
             triage.word(view.acceptances.get(finding.identity)),
             (likeliest, likeliest.hash in view.measured),
@@ -180,7 +180,7 @@ class Pages:
         commits = [judgement.commit(name) for name in finding.commits]
         return (
             finding,
-            view.headline(finding),
+            (view.headline(finding), sentences.stake(view, finding)),
             judgement.status(finding),
             triage.word(view.acceptances.get(finding.identity)),
             [(one, one.hash in view.measured) for one in commits],

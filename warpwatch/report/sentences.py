@@ -53,6 +53,24 @@ def largest(finding: Finding) -> Change:
     return max(alike, key=size)
 
 
+def most(finding: Finding) -> str:
+    """Say how much the largest change of a finding is.
+
+    Args:
+        finding: Whose changes are seen.
+
+    Returns:
+        Such as "+8 %", or "up to +8 %" where others of its kind changed by less.
+
+    Example:
+        >>> most(finding)
+        'up to +8 %'
+    """
+    size = words.size(largest(finding))
+    alike = (one for one in finding.changes if kind(one) == kind(finding.changes[0]))
+    return f"up to {size}" if size and any(words.size(one) != size for one in alike) else size
+
+
 def _by(change: Change, most: str) -> str:
     step = change.step
     if step.before == 0:
@@ -77,7 +95,9 @@ def stake(view: View, finding: Finding) -> str:
     status = view.judgement.status(finding)
     if finding.cost <= 0 or kind(finding.changes[0]) in ("lost", "gained"):
         return ""
-    units = {view.info(change.series).meaning.unit for change in finding.changes}
-    if units <= {"bytes", "B"}:
+    infos = [view.info(change.series) for change in finding.changes]
+    if {info.meaning.unit for info in infos} <= {"bytes", "B"}:
+        return ""
+    if not any((info.key.machine, info.workload, info.target) in view.timed for info in infos):
         return ""
     return words.stake(finding, status)

@@ -16,6 +16,7 @@ from warpwatch.judge.findings.judgement import ATTENTION, Judgement
 from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey
 from warpwatch.judge.results.history import SeriesInfo, Table
 from warpwatch.judge.series.changes import Kind, kind
+from warpwatch.report.charts.roofs import SECONDS
 from warpwatch.report.charts.series import detail_for, spark_of, title_of
 
 Groups = dict[Kind, list[Change]]
@@ -27,9 +28,12 @@ _LONGEST_RANGE = 50  # commits; of a longer range each is too unlikely to say so
 class View:
     """A judgement with what is computed for display, each once."""
 
-    def __init__(self, judgement: Judgement, repo: Path | None = None):
+    def __init__(
+        self, judgement: Judgement, repo: Path | None = None, asv_options: Sequence[str] = ()
+    ):
         self.judgement = judgement
         self.repo = repo  # whose sources a finding shows
+        self.asv_options = tuple(asv_options)
         self.info = judgement.info
         self.commit = judgement.commit
         self.address = judgement.addresses.of
@@ -37,6 +41,12 @@ class View:
         self._columns: dict[Table, NDArray[np.intp]] = {}
         self._rows: dict[tuple[Table, str], dict[tuple[str, str], int]] = {}
         self._sparks: dict[SeriesKey, Markup] = {}
+
+    def place(self, table: Table) -> str:
+        """A machine by its name, with the environment where that alone would not tell it."""
+        alike = [one for one in self.judgement.history.tables if one.machine == table.machine]
+        names = (table.machine, table.environment if len(alike) > 1 else "")
+        return ", ".join(filter(None, names)) or table.environment
 
     def title(self, info: SeriesInfo) -> str:
         return title_of(info)
@@ -63,6 +73,16 @@ class View:
     def acceptances(self) -> dict[str, triage.Acceptance]:
         """By finding, those that hold today."""
         return triage.holding()
+
+    @cached_property
+    def timed(self) -> set[tuple[str, str, str]]:
+        """Machine, workload and target of every series that counts and is a time."""
+        return {
+            (info.key.machine, info.workload, info.target)
+            for table in self.judgement.history.tables
+            for info in table.series
+            if info.meaning.role == "verdict" and info.meaning.unit in SECONDS
+        }
 
     def owner(self, finding: Finding) -> str:
         """Who accepted a finding, else who wrote the commits that may hold its cause."""
@@ -186,12 +206,17 @@ class View:
 
     def has_values(self, commit: Commit) -> bool:
         """Whether anything was measured at a commit: else it is not unchanged."""
-        columns = ((t, t.column_of(commit.hash)) for t in self.judgement.history.tables)
-        return any(
-            np.isfinite(table.values[_said(table), column]).any()
-            for table, column in columns
-            if column is not None
-        )
+        return commit.hash in self._commits_with_values
+
+    @cached_property
+    def _commits_with_values(self) -> set[str]:
+        return {
+            table.commits[column].hash
+            for table in self.judgement.history.tables
+            for column in np.flatnonzero(
+                np.isfinite(table.values[_said(table)]).any(axis=0)
+            ).tolist()
+        }
 
     @cached_property
     def measured(self) -> dict[str, int]:
@@ -264,7 +289,7 @@ def _headline(infos: Sequence[SeriesInfo]) -> str:
     if len(infos) == 1:
         return title_of(infos[0])
     metrics = list(dict.fromkeys(info.meaning.metric or info.key.benchmark for info in infos))
-    what = ", ".join(metrics[:3]) + (f" and {len(metrics) - 3} more" * (len(metrics) > 3))
+    what = _listed(metrics) if infos[0].meaning.metric else _benchmarks(metrics)
     of = _shared(info.workload for info in infos if info.workload != info.key.benchmark)
     targets = _shared(info.target for info in infos if info.target)
     parts = [what]
@@ -275,6 +300,27 @@ def _headline(infos: Sequence[SeriesInfo]) -> str:
         count = len({info.target for info in infos})
         parts.append(f"on {targets or f'{count} targets'}")
     return f"{' '.join(parts)} ({len(infos)} series)"
+
+
+def _benchmarks(names: Sequence[str]) -> str:
+    """Benchmarks in few words: what their dotted names share is said once."""
+    parts = [name.split(".") for name in names]
+    homes = [part[:-1] for part in parts]
+    if len(names) > 1 and all(homes):
+        if len({part[-1] for part in parts}) == 1:
+            columns = enumerate(zip(*homes, strict=False))
+            shared = next((place for place, of in columns if len({*of}) > 1), 0)
+            own = [".".join(home[min(shared, len(home) - 1) :]) for home in homes]
+            return f"{parts[0][-1]} of {_listed(own)}"
+        if all(home == homes[0] for home in homes):
+            return f"{'.'.join(homes[0])}: {_listed([part[-1] for part in parts])}"
+    return _listed(names, most=2)
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    """The first of some names, and how many are left."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _shared(names: Iterable[str]) -> str:

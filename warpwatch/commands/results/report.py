@@ -63,6 +63,19 @@ def repository_of(args: argparse.Namespace) -> Path:
     return args.repo or default_repository()
 
 
+def asv_options(args: argparse.Namespace) -> tuple[str, ...]:
+    """What asv is told of its configuration where it runs in the project's folder; nothing of other
+    projects' results, whose asv finds its file where it lies."""
+    own = {folder.resolve() for folder in default_results()}
+    given = {folder.resolve() for folder in args.results or own}
+    file = project.asv_configuration()
+    if not project.configuration_file().is_file() or not own & given:
+        return ()
+    if file.parent == project.folder():
+        return ()
+    return ("--config", file.relative_to(project.folder()).as_posix())
+
+
 def sources_of(args: argparse.Namespace) -> Sources:
     """The sources the arguments name; ``ValueError`` where there is nothing to read."""
     folders = args.results or [folder for folder in default_results() if folder.is_dir()]
@@ -76,7 +89,9 @@ def sources_of(args: argparse.Namespace) -> Sources:
         raise ValueError(f"--results: no folder {' '.join(missing)}")
     directions = read_directions(args.directions) if args.directions else Directions()
     repository = repository_of(args)
-    return Sources(tuple(folders), repository, args.branch, directions, args.machines)
+    return Sources(
+        tuple(folders), repository, args.branch, directions, args.machines, asv_options(args)
+    )
 
 
 def main(args: argparse.Namespace) -> int:

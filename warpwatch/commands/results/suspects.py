@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,11 +44,12 @@ def main(args: argparse.Namespace) -> int:
     """Exit 0 when nothing is suspected, 3 when something waits for more runs or slides."""
     if args.runs < 1:
         raise ValueError(f"--runs: expected 1 or more, got {args.runs}")
-    found = suspects(load(sources_of(args)))
+    sources = sources_of(args)
+    found = suspects(load(sources))
     if args.json:
         print(json.dumps(_document(found), indent=1, allow_nan=False))
     else:
-        print("\n".join(lines(found, args.runs)))
+        print("\n".join(lines(found, args.runs, sources.asv)))
     return 3 if found else 0
 
 
@@ -89,8 +91,8 @@ def _of_series(table: Table, row: int) -> list[Suspect]:
     return found
 
 
-def lines(found: list[Suspect], runs: int) -> list[str]:
-    """What is suspected, then one command a machine."""
+def lines(found: list[Suspect], runs: int, options: Sequence[str] = ()) -> list[str]:
+    """What is suspected, then one command a machine, ``options`` of asv's in it."""
     if not found:
         return ["nothing is suspected"]
     out = []
@@ -99,19 +101,19 @@ def lines(found: list[Suspect], runs: int) -> list[str]:
         change = f"{one.ratio - 1:+.1%}" if math.isfinite(one.ratio) else ""
         out.append(f"{change:>8}  {one.label} on {one.machine}: {one.why}  {where}".rstrip())
     for machine in sorted({one.machine for one in found if one.commits}):
-        out += ["", *command([one for one in found if one.machine == machine], runs)]
+        out += ["", *command([one for one in found if one.machine == machine], runs, options)]
     return out
 
 
-def command(found: list[Suspect], runs: int) -> list[str]:
+def command(found: list[Suspect], runs: int, options: Sequence[str] = ()) -> list[str]:
     """The asv command that runs the suspected commits of one machine again, samples appended."""
     commits = list(dict.fromkeys(commit for one in found for commit in one.commits))
     benchmarks = sorted({one.benchmark for one in found if one.commits})
     pattern = "|".join(f"^{re.escape(name)}" for name in benchmarks)
     hashes = shlex.quote("\\n".join(commits) + "\\n")
     asv = (
-        f"asv run --append-samples --machine {shlex.quote(found[0].machine)} "
-        f"--bench {shlex.quote(pattern)} HASHFILE:-"
+        f"{shlex.join(('asv', 'run', *options))} --append-samples "
+        f"--machine {shlex.quote(found[0].machine)} --bench {shlex.quote(pattern)} HASHFILE:-"
     )
     again = f"for i in $(seq {runs}); do " if runs > 1 else ""
     done = "; done" if runs > 1 else ""

@@ -37,7 +37,6 @@ class Row:
     more."""
 
     kind: Kind
-    metric: str
     place: str
     size: str
     members: tuple[Member, ...]
@@ -56,32 +55,50 @@ class Part:
 
     heading: str
     rows: tuple[Row, ...]
+    series: int
+
+    @property
+    def noted(self) -> bool:
+        """Whether a reader may ask why a row holds many series, or stands out."""
+        return any(len(row.members) > 1 or row.outlier for row in self.rows)
 
 
 def parts_of(view: View, changes: Sequence[Change]) -> list[Part]:
-    """The rows of every metric, in the order in which the metrics come first."""
+    """The rows of every metric, in the order in which the metrics come first; of benchmarks without
+    one, the rows of every class."""
     found: dict[tuple[str, str, Kind], list[Change]] = {}
     for change in changes:
         info = view.info(change.series)
-        metric = info.meaning.metric or info.key.benchmark
+        metric = info.meaning.metric or _home_of(info.key.benchmark)
         found.setdefault((metric, names.home(change.series), kind(change)), []).append(change)
     parts = []
-    for (metric, home, what), members in found.items():
+    for (metric, home, _), members in found.items():
+        benchmarks = {change.series.benchmark for change in members}
+        if len(benchmarks) == 1 and not view.info(members[0].series).meaning.metric:
+            metric = benchmarks.pop()
+        above = metric if len(changes) > 1 else ""
         usual = median(_size(change) for change in members)
         rows = [
-            _row(view, metric, what, part, len(members) > _NAMED and _size(part[0]) >= 2 * usual)
+            _row(view, part, above, len(members) > _NAMED and _size(part[0]) >= 2 * usual)
             for part in _alike(members)
         ]
-        parts.append(Part(f"{metric}, {many(len(members), 'series')} on {home}", tuple(rows)))
+        heading = f"{metric}, {many(len(members), 'series')} on {home}"
+        parts.append(Part(heading, tuple(rows), len(members)))
     return parts
 
 
-def differences(items: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """What else differs, by metric: a metric that moved on many workloads is one row."""
-    found: dict[str, list[dict[str, Any]]] = {}
+Difference = dict[str, Any]
+
+
+def differences(
+    items: Sequence[Difference],
+) -> tuple[list[tuple[str, list[Difference]]], list[Difference]]:
+    """What else differs: metrics that moved on many workloads, and all other values."""
+    found: dict[str, list[Difference]] = {}
     for item in items:
         found.setdefault(item["metric"], []).append(item)
-    return list(found.items())
+    many_of = [(metric, of) for metric, of in found.items() if len(of) > _NAMED]
+    return many_of, [one for of in found.values() if len(of) <= _NAMED for one in of]
 
 
 def _alike(members: Sequence[Change]) -> Iterator[list[Change]]:
@@ -113,7 +130,13 @@ def _size(change: Change) -> float:
     return abs(math.log(change.ratio))
 
 
-def _row(view: View, metric: str, what: Kind, part: Sequence[Change], outlier: bool) -> Row:
+def _home_of(benchmark: str) -> str:
+    """The class of a benchmark, or its module."""
+    return benchmark.rpartition(".")[0] or benchmark
+
+
+def _row(view: View, part: Sequence[Change], above: str, outlier: bool) -> Row:
+    """``above`` is what a heading says of the benchmark already."""
     members = []
     for change in part:
         info = view.info(change.series)
@@ -121,6 +144,9 @@ def _row(view: View, metric: str, what: Kind, part: Sequence[Change], outlier: b
         unit = info.meaning.unit
         before, after = (words.quantity(v, unit) for v in (change.step.before, change.step.after))
         title = place if info.meaning.metric else view.title(info)
+        if not info.meaning.metric and above:
+            alone = info.key.benchmark == above and info.key.params
+            title = names.params(info.key) if alone else title.removeprefix(f"{above}.")
         members.append(
             Member(title, view.address(change.series), before, after, words.size(change))
         )
@@ -130,4 +156,4 @@ def _row(view: View, metric: str, what: Kind, part: Sequence[Change], outlier: b
         place += f", {many(len(part), 'series')}"
     sizes = list(dict.fromkeys(one.size for one in members))
     size = sizes[0] if len(sizes) == 1 else f"{sizes[-1]} to {sizes[0]}"
-    return Row(what, metric, place, size, tuple(members), view.spark(part[0].series), outlier)
+    return Row(kind(part[0]), place, size, tuple(members), view.spark(part[0].series), outlier)

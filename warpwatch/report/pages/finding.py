@@ -51,6 +51,7 @@ def finding_page(
     commits = [judgement.commit(name) for name in ordered]
     shown = commits[:_SHOWN_COMMITS]
     sources = view.info(first.series).meaning.sources
+    alike, single = change_groups.differences(evidence)
     read = ordered[: _SHOWN_COMMITS if sources else _READ_COMMITS]
     patches = source_changes(view.repo if common["sourced"] else None, read, sources)
     return render(
@@ -75,7 +76,8 @@ def finding_page(
         shown=SHOWN_CHANGES,
         parts=change_groups.parts_of(view, finding.changes),
         ends=ends(table, row, first),
-        evidence=change_groups.differences(evidence),
+        alike=alike,
+        single=single,
         code=machine_code.code_changes(judgement, finding),
         notes=evidence_blocks.notes(judgement, finding),
         on_card=evidence_blocks.measured_on_a_card(judgement, finding),
@@ -140,7 +142,10 @@ def _reproduce(view: View, finding: Finding) -> list[tuple[str, str]]:
     if not info.meaning.instrument:
         pattern = info.key.benchmark.replace(".", r"\.")
         return [
-            ("measure both commits", f"asv continuous --bench '^{pattern}' {base} {newer}"),
+            (
+                "measure both commits",
+                _asv(view, "continuous", f"--bench '^{pattern}' {base} {newer}"),
+            ),
             ("measure nothing: judge the stored results again", recorded),
         ]
     name = shlex.quote(info.workload)
@@ -174,7 +179,7 @@ def _commands(view: View, finding: Finding) -> list[tuple[str, str]]:
     first = finding.changes[0]
     base, newer = _pair(view, finding)
     pattern = first.series.benchmark.replace(".", r"\.")
-    search = f"asv find {base}..{newer} '^{pattern}'"
+    search = _asv(view, "find", f"{base}..{newer} '^{pattern}'")
     if view.info(first.series).meaning.instrument:
         search = f"warpwatch bisect {finding.identity}"
     # Another search space is no step that could be searched for.
@@ -182,7 +187,7 @@ def _commands(view: View, finding: Finding) -> list[tuple[str, str]]:
     found.append(
         (
             "measure every commit of the range, for the history",
-            f"asv run --skip-existing --bench '^{pattern}' {base}..{newer}",
+            _asv(view, "run", f"--skip-existing --bench '^{pattern}' {base}..{newer}"),
         )
     )
     found.append(
@@ -192,3 +197,8 @@ def _commands(view: View, finding: Finding) -> list[tuple[str, str]]:
         )
     )
     return found
+
+
+def _asv(view: View, command: str, rest: str) -> str:
+    """A command of asv, told where its configuration is where it would not find it."""
+    return " ".join(("asv", command, *map(shlex.quote, view.asv_options), rest))

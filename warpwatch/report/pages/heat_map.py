@@ -29,16 +29,20 @@ def heat_map(view: View) -> HeatMap:
     """
     commits = view.judgement.history.measured[-_MOST_COLUMNS:]
     cells: dict[str, dict[str, Kind]] = {}
+    dotted = set()  # names of benchmarks, whose ends tell them apart
     for commit in commits:
         for change in view.judgement.by_commit.get(commit.hash, ()):
-            row = cells.setdefault(view.info(change.series).workload, {})
+            info = view.info(change.series)
+            row = cells.setdefault(info.workload, {})
+            if not info.meaning.metric:
+                dotted.add(info.workload)
             found = kind(change)
             known = row.get(commit.hash)
             if known is None or _RANK.index(found) < _RANK.index(known):
                 row[commit.hash] = found
     names = sorted(cells, key=lambda name: (-_weight(cells[name]), name))[:_MOST_ROWS]
     width, height = 16, 18
-    shorts = [name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…" for name in names]
+    shorts = [_short(name, name in dotted) for name in names]
     labels = [_opened(_LETTER * max(map(len, shorts), default=0), height * len(names), "Workloads")]
     parts = [_opened(width * len(commits), height * len(names), "Commits by workloads")]
     for index, name in enumerate(names):
@@ -61,6 +65,12 @@ def heat_map(view: View) -> HeatMap:
     return HeatMap(
         len(names), Markup("".join([*labels, "</svg>"])), Markup("".join([*parts, "</svg>"]))
     )
+
+
+def _short(name: str, by_its_end: bool) -> str:
+    if len(name) <= _LONGEST:
+        return name
+    return f"…{name[1 - _LONGEST :]}" if by_its_end else f"{name[: _LONGEST - 1]}…"
 
 
 def _opened(width: float, height: int, label: str) -> str:

@@ -14,6 +14,7 @@ from warpwatch.judge.findings.judgement import Judgement
 from warpwatch.judge.model.core import Commit, Finding
 from warpwatch.judge.results.history import UNASKED, Table
 from warpwatch.judge.results.result_file import ABSENT, FAILED, Floats
+from warpwatch.report import words
 from warpwatch.report.atomic_site import FreshSite
 from warpwatch.report.charts.roofline import MOST_NUMBERED, roofline_chart
 from warpwatch.report.charts.roofs import ceilings_on, newest_measured, rooflines
@@ -27,7 +28,8 @@ from . import sampling, standing, utilization
 from .heat_map import heat_map
 
 MOST_FINDING_PAGES = 400
-_SHOWN_FINDINGS, _MOST_STANDINGS = 12, 400
+_SHOWN_FINDINGS = 12
+_READY_OVERLAYS, _MOST_OVERLAID = 8, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +140,12 @@ def _machines(site: Site) -> None:
             title=f"{table.machine or 'Compiled, no machine'} / {table.environment}",
             table=table,
             behind=state["behind"],
-            # asv writes the version of the file's form among them.
-            standings=standings[:_MOST_STANDINGS],
-            standings_left=max(len(standings) - _MOST_STANDINGS, 0),
+            standings=standings,
+            kernels=standing.by_kernel(standings),
+            folded=len(standings) > standing.MOST_LISTED,
+            timed=any(one.timed for one in standings),
             utilization=utilization.machine(view, table),
-            fields=[item for item in sorted(table.machine_fields.items()) if item[0] != "version"],
+            fields=_fields(table),
             platforms=[
                 (table.commits[c], table.platform_names[table.platforms[c]]) for c in starts
             ],
@@ -155,6 +158,16 @@ def _machines(site: Site) -> None:
             workloads=sorted(Counter(info.workload for info in table.series).items())[:500],
         )
         site.fresh.write(machine_path(table.machine, table.environment), page)
+
+
+def _fields(table: Table) -> list[tuple[str, str]]:
+    """What asv says of a machine. It writes the version of the file's form among it, and memory in
+    KiB."""
+    fields = {name: said for name, said in table.machine_fields.items() if name != "version"}
+    memory = fields.get("ram", "")
+    if memory.isdecimal():
+        fields["ram"] = words.quantity(1024.0 * float(memory), "bytes")
+    return sorted(fields.items())
 
 
 def _counted(table: Table, judgement: Judgement) -> tuple[Commit, Counted] | None:
@@ -206,7 +219,11 @@ def _comparison(site: Site) -> None:
 def _overlay(site: Site) -> None:
     """A page that lays series over each other; their histories are loaded by the handful."""
     view = site.view
-    page = render("overlay.html", **site.common, root="", title="Overlay series")
+    ready = [
+        (view.headline(one), [view.address(c.series) for c in one.changes[:_MOST_OVERLAID]])
+        for one in site.findings[:_READY_OVERLAYS]
+    ]
+    page = render("overlay.html", **site.common, root="", title="Overlay series", ready=ready)
     site.fresh.write("overlay.html", page)
     keys = list(view.judgement.places)
     for first in range(0, len(keys), CHUNK):

@@ -1,4 +1,7 @@
-"""How each workload stands on a machine: its time over commits, the best peer, what is possible."""
+"""How each workload stands on a machine: its time over commits, the best peer, what is possible.
+
+Where nothing is a time, other values that have a direction stand in its place.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ Bounds = Mapping[str, float]  # in µs, by commit
 
 _BOUND = "bound_us"
 _MOST_CARDS = 12
+MOST_LISTED, _LEAST_OF_A_KERNEL = 200, 2
 _LEVEL = 0.01  # of a ratio whose interval nobody kept
 
 
@@ -69,13 +73,18 @@ class Standing:
 
     @property
     def info(self) -> SeriesInfo:
-        """The series of its time."""
+        """The series of its time, or of another value."""
         return self.table.series[self.row]
 
     @property
     def text(self) -> str:
-        """The newest time."""
+        """The newest value."""
         return words.quantity(self.now, self.info.meaning.unit)
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is a time."""
+        return self.info.meaning.unit in SECONDS
 
     @property
     def share(self) -> float | None:
@@ -107,6 +116,7 @@ class Overview:
     most: float
     more: int
     limits: tuple[str, ...]
+    timed: bool
 
     @property
     def raced(self) -> int:
@@ -115,7 +125,7 @@ class Overview:
 
 
 def of(view: View, table: Table) -> list[Standing]:
-    """The workloads of one table that have a time, in the order of the table."""
+    """The workloads of one table that have a time, those with a peer first."""
     timed = _timed(table)
     bounds, target = (
         (_bounds(view, table), utilization.target_of(view, table)) if table.machine else ({}, "")
@@ -135,11 +145,11 @@ def of(view: View, table: Table) -> list[Standing]:
         rival = _rival(table, row, peers.get(info.workload, ()))
         last = moved[-1] if moved else None
         found.append(Standing(table, row, _kernel(info), now, rival, limit, last))
-    return found
+    return sorted(found, key=lambda one: one.rival is None)
 
 
 def overview(view: View) -> Overview | None:
-    """Of every table; ``None`` where nothing was timed."""
+    """Of every table; ``None`` where nothing has a direction."""
     everyone = [one for table in _shown_tables(view) for one in of(view, table)]
     if not everyone:
         return None
@@ -151,7 +161,7 @@ def overview(view: View) -> Overview | None:
     shown = {(one.table.machine, one.table.environment, one.kernel) for one in chosen}
     for place, members in sorted(kernels.items(), key=lambda item: -len(item[1])):
         if place not in shown and len(chosen) < _MOST_CARDS:
-            chosen.append(max(members, key=_measured))
+            chosen.append(max(members, key=_telling))
             shown.add(place)
     cards = []
     for one in chosen:
@@ -170,13 +180,31 @@ def overview(view: View) -> Overview | None:
         most=max(ratios),
         more=len(everyone) - len(cards),
         limits=tuple(dict.fromkeys(one.limit.name for one in chosen if one.limit)),
+        timed=any(one.timed for one in chosen),
     )
+
+
+def by_kernel(standings: Sequence[Standing]) -> list[tuple[str, list[Standing], int]]:
+    """Each kernel, the workloads of it that a page lists, and how many it has: of many workloads
+    those that tell most, so that no kernel is left out."""
+    found: dict[str, list[Standing]] = {}
+    for one in standings:
+        found.setdefault(one.kernel, []).append(one)
+    count = len(standings)
+    if count > MOST_LISTED:
+        count = max(MOST_LISTED // len(found), _LEAST_OF_A_KERNEL)
+    telling = {
+        name: members if len(members) <= count else sorted(members, key=_telling)[::-1][:count]
+        for name, members in found.items()
+    }
+    return [(name, telling[name], len(found[name])) for name in sorted(found)]
 
 
 def chart(view: View, one: Standing) -> Markup:
     """Its time, that of the best peer, and the least that is possible, over commits."""
     table, unit = one.table, one.info.meaning.unit
-    lines = [Line("this package" if one.rival else "time", "own", table.values[one.row])]
+    name = "this package" if one.rival else "time" if one.timed else "value"
+    lines = [Line(name, "own", table.values[one.row])]
     if one.rival is not None:
         row = view.judgement.places[one.rival.key][1]
         lines.append(Line(one.rival.name, "peer", table.values[row]))
@@ -205,7 +233,7 @@ def _shown_tables(view: View) -> Iterator[Table]:
 
 def _timed(table: Table) -> list[int]:
     """The rows of times: cold latencies where there are some, else bounds of compiled code at the
-    target that most have, else whatever a project times."""
+    target that most have, else whatever a project times, else whatever has a direction."""
     infos = list(enumerate(table.series))
     cold = [r for r, one in infos if one.meaning.metric == METRIC and not one.target]
     if cold and table.machine:
@@ -215,13 +243,9 @@ def _timed(table: Table) -> list[int]:
         names = [target for _, target in bounds]
         most = min(set(names), key=lambda name: (-names.count(name), name))
         return [row for row, target in bounds if target == most]
-    return [
-        row
-        for row, one in infos
-        if one.meaning.role == "verdict"
-        and one.meaning.better == "lower"
-        and one.meaning.unit in SECONDS
-    ]
+    counting = [(r, one.meaning) for r, one in infos if one.meaning.role == "verdict"]
+    times = [r for r, one in counting if one.better == "lower" and one.unit in SECONDS]
+    return times or [r for r, one in counting if one.better]
 
 
 def _bounds(view: View, table: Table) -> Mapping[tuple[str, str], Bounds]:
@@ -295,8 +319,11 @@ def _kernel(info: SeriesInfo) -> str:
     return info.key.benchmark.rpartition(".")[0] or info.key.benchmark
 
 
-def _measured(one: Standing) -> tuple[int, str]:
-    return int(np.isfinite(one.table.values[one.row]).sum()), one.info.workload
+def _telling(one: Standing) -> tuple[int, int, str]:
+    """Of a kernel the workload measured most often is shown, of those the one changed last."""
+    changed = one.table.column_of(one.last.first_commit) if one.last else None
+    measured = int(np.isfinite(one.table.values[one.row]).sum())
+    return measured, -1 if changed is None else changed, one.info.workload
 
 
 def _ratio(one: Standing) -> float:

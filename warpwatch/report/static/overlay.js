@@ -5,8 +5,8 @@
   const form = document.getElementById("overlay");
   if (!form) return;
   const MOST = 8;
-  const [add, index, offered, chosen, figure, readout] =
-    ["add", "index", "offered", "chosen", "drawn", "readout"].map((id) => document.getElementById(id));
+  const [add, index, offered, ready, chosen, figure, readout] =
+    ["add", "index", "offered", "ready", "chosen", "drawn", "readout"].map((id) => document.getElementById(id));
   let lines = [];
   let cursor = null;
 
@@ -52,6 +52,7 @@
       key.append(make("path", { class: `o${i}`, d: "M1 4H25" }));
       return html("li", {}, key, ` ${i + 1} `, html("a", { href: new URL(seriesPath(id), ROOT), textContent: title }), ` ${home} `, drop);
     }));
+    if (ready) ready.hidden = lines.length > 0;
     const all = shown.flatMap(({ points }) => points);
     figure.replaceChildren();
     readout.replaceChildren();
@@ -91,6 +92,10 @@
     ends.sort((a, b) => a.y - b.y);
     ends.forEach((one, k) => {
       if (k) one.y = Math.max(one.y, ends[k - 1].y + 13);
+    });
+    const below = Math.max(0, (ends.at(-1)?.y ?? 0) - (height - bottom));
+    ends.forEach((one) => {
+      one.y -= below;
       svg.append(make("text", { x: one.left, y: one.y }, String(one.i + 1)));
     });
     const stroke = make("path", { class: "cursor" });
@@ -155,10 +160,16 @@
   };
 
   const begin = async () => {
-    const [{ series }, { commits }] = await Promise.all([load("series"), load("commits")]);
+    const { commits } = await load("commits");
     for (const [hash, day, subject] of [...commits].reverse()) {
       index.append(html("option", { value: hash, textContent: `${hash.slice(0, 10)} ${day} ${subject.slice(0, 50)}` }));
     }
+    form.hidden = false;
+    follow();
+  };
+  // What the address says: when the page opens, and when one of its links is followed.
+  const follow = async () => {
+    const [{ series }, { commits }] = await Promise.all([load("series"), load("commits")]);
     const given = new URLSearchParams(plain(location.hash.slice(1)));
     const ids = (given.get("s") ?? "").split(",").filter(Boolean).slice(0, MOST).map((id) => id.replace(".", "#"));
     if ([...index.options].some((option) => option.value === given.get("i"))) index.value = given.get("i");
@@ -166,9 +177,9 @@
     if (at >= 0) cursor = at;
     const places = new Map(series.map((one, i) => [one[2], i]));
     lines = await Promise.all(ids.flatMap((id) => (places.has(id) ? [fetchLine(places.get(id))] : [])));
-    form.hidden = false;
     draw();
   };
+  addEventListener("hashchange", follow);
   add.addEventListener("input", offer);
   index.addEventListener("input", draw);
   form.addEventListener("submit", (event) => {

@@ -131,15 +131,21 @@
       const height = Math.min(300, Math.max(200, width * 0.4));
       const [right, bottom] = [12, 26];
       const [first, last] = this.range;
-      let lo = Infinity, hi = -Infinity;
+      let lo = Infinity, hi = -Infinity, low = Infinity, high = -Infinity;
       for (let i = Math.ceil(first); i <= last; i++) {
         const v = this.values[i];
         if (typeof v === "number") {
           lo = Math.min(lo, v);
           hi = Math.max(hi, v);
+          low = Math.min(low, this.low?.[i] ?? v);
+          high = Math.max(high, this.high?.[i] ?? v);
         }
       }
       if (lo > hi) [lo, hi] = [0, 1];
+      // Intervals belong to the picture, but must not make the line flat.
+      const span = hi - lo;
+      if (low < lo) lo = Math.max(low, lo - span);
+      if (high > hi) hi = Math.min(high, hi + span);
       const room = Math.max(0.01 * Math.max(Math.abs(lo), Math.abs(hi)) - (hi - lo), 0) / 2 ||
         (hi - lo) * 0.05 || 0.5;
       lo -= room;
@@ -165,6 +171,7 @@
       const top = 12 + 15 * ends.length;
       this.top = top;
       const y = (v) => top + (1 - (v - lo) / (hi - lo)) * (height - top - bottom);
+      const within = (v) => Math.min(Math.max(y(v), top), height - bottom);
       this.y = y;
       this.floor = height - bottom;
       const svg = make("svg", {
@@ -185,7 +192,7 @@
         line.append(make("title", {}, "the method or the platform changed here"));
         svg.append(line);
       }
-      if (this.low) svg.append(make("path", { class: "band", d: this.band(first, last, y) }));
+      if (this.low) svg.append(make("path", { class: "band", d: this.band(first, last, within) }));
       svg.append(make("path", { class: "line", d: this.line(first, last, y) }));
       if (last - first <= 120) {
         for (let i = Math.ceil(first); i <= last; i++) {
@@ -433,6 +440,7 @@
     const [base, head, narrow] = ["base", "head", "narrow"].map((id) => document.getElementById(id));
     const shown = document.getElementById("compared");
     const ORDER = ["missing", "regressed", "inconclusive", "improved", "not applicable", "unchanged"];
+    const QUIET = ["inconclusive", "unchanged"]; // listed where words ask for them
     const SHAPE = { missing: "✕", regressed: "▼", inconclusive: "◇", improved: "▲", "not applicable": "○", unchanged: "●" };
     // Every value of the newest commits is kept as it is; those of older ones are in the histories
     // that charts of several series read, to four digits.
@@ -486,7 +494,7 @@
         if (lonely) alone += 1;
         else if (one[5]) counts[verdict] = (counts[verdict] ?? 0) + 1;
         const folded = `${one[0]} ${one[1]}`.toLowerCase();
-        const wanted = terms.length ? true : one[5] && verdict !== "unchanged" && !lonely;
+        const wanted = terms.length ? true : one[5] && !QUIET.includes(verdict) && !lonely;
         if (wanted && terms.every((term) => folded.includes(term))) rows.push([verdict, one, before, after]);
       });
       const size = ([, , a, b]) => typeof a === "number" && typeof b === "number" && a > 0 && b > 0 ? Math.abs(Math.log(b / a)) : 1e9;
@@ -497,7 +505,7 @@
         return cell;
       };
       const text = (v, unit) => (v === null ? "—" : quantity(v, unit));
-      const change = (a, b) => `${b > a ? "+" : ""}${(100 * (b / a - 1)).toPrecision(3)} %`;
+      const change = (a, b) => b / a >= 3 ? `${+(b / a).toPrecision(3)}x` : `${b > a ? "+" : ""}${(100 * (b / a - 1)).toPrecision(3)} %`;
       const body = rows.slice(0, 300).map(([verdict, one, a, b]) =>
         html("tr", {},
           html("td", {}, html("b", { className: `verdict v-${verdict.replace(" ", "-")}`, textContent: `${SHAPE[verdict]} ${verdict}` })),
@@ -512,7 +520,8 @@
       shown.replaceChildren(
         html("p", { className: "lead", textContent: summary.join(", ") || "nothing was measured at either commit" }),
         html("div", { className: "scroll", hidden: !rows.length }, html("table", { className: "cards" }, html("thead", {}, html("tr", {}, ...heads)), html("tbody", {}, ...body))),
-        html("p", { className: "quiet", textContent: rows.length > 300 ? `and ${rows.length - 300} more: narrow them down` : rows.length ? "" : "Nothing that counts changed; words in the name list what did not." }));
+        html("p", { hidden: !counts.inconclusive, textContent: "Inconclusive: the method or the platform changed between the two." }),
+        html("p", { className: "quiet", textContent: rows.length > 300 ? `and ${rows.length - 300} more: narrow them down` : rows.length ? "" : "Nothing that can be compared changed; words in the name list all the rest." }));
       const only = narrow.value && `&q=${encodeURIComponent(narrow.value)}`;
       history.replaceState(null, "", `#${base.value}..${head.value}${only}`);
     };
