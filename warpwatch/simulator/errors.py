@@ -112,7 +112,7 @@ class UnknownWordError(MisuseError):
     kind = "unknown word"
 
     def __init__(self, word: str) -> None:
-        super().__init__(f"{word} is not known: teach it to warpwatch/simulator")
+        super().__init__(f"{word} is not known to the simulator")
         self.word = word
 
 

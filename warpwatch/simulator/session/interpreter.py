@@ -50,18 +50,14 @@ def translate(value: Any) -> Any:
         found = _of_layouts(_function(value.fn, {}))
     elif isinstance(value, JITFunction | InterpretedFunction):
         found = _function(value.fn, BUILTINS)
+        if _is_tritons(value.fn):
+            found = _named(found, _said(value.fn))
     elif isinstance(value, ModuleType):
         found = _Module(value)
     elif getattr(value, "__triton_aggregate__", False):
         found = _aggregate(value)
-    elif getattr(value, "__triton_builtin__", False):
-        name = getattr(value, "__name__", "a builtin")
-
-        def unknown(*given: Any, **named: Any) -> None:
-            raise UnknownWordError(name)
-
-        found = unknown
-
+    elif getattr(value, "__triton_builtin__", False) or _is_extern(value):
+        found = _refused(_said(value))
     else:
         return value
     _translated[id(value)] = found
@@ -70,6 +66,46 @@ def translate(value: Any) -> Any:
 
 
 language.TRANSLATE.append(translate)
+
+
+def _is_tritons(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).startswith("triton.")
+
+
+def _is_extern(value: Any) -> bool:
+    """Whether only a compiler knows what a function does: its Python says nothing of it."""
+    return isinstance(value, FunctionType) and value.__module__.startswith("triton.language.extra")
+
+
+def _said(value: Any) -> str:
+    """A word of Triton's as kernels say it."""
+    module, name = str(getattr(value, "__module__", "")), getattr(value, "__name__", "a builtin")
+    *_, last = module.split(".")
+    if not module.startswith("triton."):
+        return name
+    if module.startswith("triton.language.") and last in ("core", "standard", "math", "random"):
+        return f"tl.{name}"
+    return f"gl.{name}" if last.startswith("_") else f"{last}.{name}"
+
+
+def _refused(word: str) -> Callable[..., Any]:
+    def unknown(*given: Any, **named: Any) -> None:
+        raise UnknownWordError(word)
+
+    return unknown
+
+
+def _named(function: Callable[..., Any], word: str) -> Callable[..., Any]:
+    """A function of Triton's own: a word of it that is not known is told as the user's."""
+
+    def call(*given: Any, **named: Any) -> Any:
+        try:
+            return function(*given, **named)
+        except UnknownWordError:
+            raise UnknownWordError(word) from None
+
+    call.__name__ = function.__name__
+    return call
 
 
 class _Module:
@@ -98,7 +134,7 @@ def _function(plain: FunctionType, builtins: dict[str, Any]) -> Callable[..., An
         elif cells:
             closure = tuple(CellType(one) for one in cells.values())
         made[id(code)] = function = FunctionType(
-            code, world, plain.__name__, plain.__defaults__, closure
+            code, world, plain.__name__, _values(plain.__defaults__), closure
         )
         function.__kwdefaults__ = plain.__kwdefaults__
         return function
@@ -111,6 +147,12 @@ def _function(plain: FunctionType, builtins: dict[str, Any]) -> Callable[..., An
 
     call.__name__ = plain.__name__
     return call
+
+
+def _values(defaults: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+    """Default values of arguments; constants among them are wrapped."""
+    wraps = triton.language.constexpr
+    return defaults and tuple(one.value if isinstance(one, wraps) else one for one in defaults)
 
 
 def _value_of(one: Any) -> Any:

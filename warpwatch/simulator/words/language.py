@@ -4,6 +4,7 @@ rest while a kernel is interpreted. A word that no kernel uses is not here and r
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import triton.language as tl
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language import nvidia
 from triton.experimental.gluon.language.nvidia import ampere, blackwell, hopper
-from triton.language.extra import cuda
+from triton.language import math
+from triton.language.extra import cuda, libdevice
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
@@ -28,6 +30,7 @@ from warpwatch.simulator.values.layouts import Layout
 from warpwatch.simulator.words import clusters
 from warpwatch.simulator.words.blackwell import BLACKWELL
 from warpwatch.simulator.words.global_words import REACHES, make_tensor_descriptor
+from warpwatch.simulator.words.library import LIBRARY
 from warpwatch.simulator.words.standard import COMPUTES
 
 
@@ -119,7 +122,7 @@ class Language(Namespace):
             if isinstance(found, tl.dtype):
                 return found
             # What Triton says in words of its own runs as it is written.
-            if isinstance(found, JITFunction | InterpretedFunction):
+            if isinstance(found, JITFunction | InterpretedFunction | ModuleType):
                 return TRANSLATE[0](found)
         return super().__getattr__(name)
 
@@ -193,11 +196,14 @@ NVIDIA = Namespace(
     ampere=Namespace("gl.nvidia.ampere", **HOPPER),
 )
 LANGUAGE.__dict__["nvidia"] = NVIDIA
+PLAIN = Language("tl")
+PLAIN.__dict__.update({**LANGUAGE.__dict__, "_said": "tl"})
+DEVICE = Namespace("libdevice", **LIBRARY)
 
 # What kernels import by name, or as a module.
 STANDS_FOR: dict[int, Any] = {
     id(gl): LANGUAGE,
-    id(tl): LANGUAGE,
+    id(tl): PLAIN,
     id(triton): Namespace("triton", cdiv=COMPUTES["cdiv"], language=LANGUAGE),
     id(nvidia): NVIDIA,
     id(hopper): NVIDIA.hopper,
@@ -210,7 +216,12 @@ STANDS_FOR: dict[int, Any] = {
     id(ampere.async_copy): ASYNC_COPY,
     id(tl.static_range): range,
     id(tl.range): LANGUAGE.range,
-    id(tl.core): LANGUAGE,
+    id(tl.core): PLAIN,
+    id(math): Namespace(
+        "tl.math", **{name: COMPUTES[name] for name in dir(math) if name in COMPUTES}
+    ),
+    id(libdevice): DEVICE,
+    id(cuda.libdevice): DEVICE,
     id(cuda.gdc_wait): nothing,
     id(cuda.gdc_launch_dependents): nothing,
 }
@@ -221,5 +232,14 @@ for _module, _words in ((hopper, HOPPER), (blackwell, {**HOPPER, **BLACKWELL})):
 for _name, _word in [*COMPUTES.items(), *LANGUAGE.__dict__.items()]:
     for _module in (gl, tl):
         # A word that a kernel imports by its own name.
-        if getattr(getattr(_module, _name, None), "__triton_builtin__", False):
-            STANDS_FOR.setdefault(id(getattr(_module, _name)), _word)
+        _found = getattr(_module, _name, None)
+        if getattr(_found, "__triton_builtin__", False) or isinstance(_found, JITFunction):
+            STANDS_FOR.setdefault(id(_found), _word)
+for _name, _word in LIBRARY.items():
+    for _module in (libdevice, cuda.libdevice):
+        if hasattr(_module, _name):
+            STANDS_FOR[id(getattr(_module, _name))] = _word
+for _name, _word in COMPUTES.items():
+    # Words that are said of a tensor: x.sum(0).
+    if hasattr(tl.tensor, _name) and not hasattr(Block, _name):
+        setattr(Block, _name, lambda x, *given, _word=_word, **named: _word(x, *given, **named))
