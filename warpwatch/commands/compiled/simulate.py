@@ -7,6 +7,7 @@ import ast
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import sys
@@ -37,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="the GPU that host code sees (default %(default)s)")  # fmt: skip
     parser.add_argument("--processors", type=int, default=4, metavar="N",
                         help="its multiprocessors (default %(default)s)")  # fmt: skip
+    parser.add_argument("--steps", type=int, default=1_000_000, metavar="N",
+                        help="steps of loops that a program may take; more are reported as an "
+                             "endless loop (default %(default)s)")  # fmt: skip
     parser.add_argument("--trace", type=Path, metavar="FILE",
                         help="write what a program of each launch does: .json for Perfetto, or "
                              "the first launch with partitions as .svg")  # fmt: skip
@@ -61,8 +65,12 @@ def main(args: argparse.Namespace) -> int:
         raise ValueError(f"--seeds: expected 1 or more, got {args.seeds}")
     if args.processors < 1:
         raise ValueError(f"--processors: expected 1 or more, got {args.processors}")
+    if args.steps < 1:
+        raise ValueError(f"--steps: expected 1 or more, got {args.steps}")
     if args.trace is not None and args.trace.suffix not in (".json", ".svg"):
         raise ValueError(f"--trace: expected a name that ends in .json or .svg, got {args.trace}")
+    if args.trace is not None and not args.trace.parent.is_dir():
+        raise ValueError(f"--trace: there is no folder {args.trace.parent}")
     # Read when they are imported: numpy's threads only wait for one another, and Triton's own
     # interpreter would take plain Triton for itself.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -73,11 +81,13 @@ def main(args: argparse.Namespace) -> int:
     card = Card(TARGETS[args.target], args.processors)
     with shown(card):  # modules ask for the GPU when they are imported
         called = _loaded(args.call)
-    function = partial(called, *_positional(args.arguments), **_named(args.arguments))
+    given, named = _positional(args.arguments), _named(args.arguments)
+    _must_take(called, given, named)
+    function = partial(called, *given, **named)
     logs: list[Any] | None = None if args.trace is None else []
     with contextlib.redirect_stdout(sys.stderr):
         seeds = range(args.first, args.first + args.seeds)
-        findings = check(function, seeds, card, args.strict, logs)
+        findings = check(function, seeds, card, args.strict, logs, args.steps)
     if logs:
         _write_trace(args.trace, logs)
     if args.json:
@@ -98,7 +108,10 @@ def _write_trace(path: Path, logs: list[Any]) -> None:
     else:
         parted = [one for one in logs if len(one.tracks) > 1]
         text = picture((parted or logs)[0])
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"--trace: {error}") from error
 
 
 def _print(findings: Any) -> None:
@@ -146,8 +159,11 @@ def _loaded(call: str) -> Callable[..., Any]:
         if module is None:
             sys.path.insert(0, str(Path.cwd()))
             module = importlib.import_module(module_name)
-    except Exception as error:
-        raise ValueError(f"{module_name} cannot be imported: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may also skip itself, or exit
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{module_name} cannot be imported: {said}") from error
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -155,6 +171,18 @@ def _loaded(call: str) -> Callable[..., Any]:
         raise ValueError(f"{module_name} has no function {name!r}")
     loaded: Callable[..., Any] = found
     return loaded
+
+
+def _must_take(called: Callable[..., Any], given: list[Any], named: dict[str, Any]) -> None:
+    """Raise if host code does not take the arguments."""
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):  # it has none that Python knows
+        return
+    try:
+        signature.bind(*given, **named)
+    except TypeError as error:
+        raise ValueError(f"{getattr(called, '__name__', 'the host code')}: {error}") from None
 
 
 def _from_file(path: Path) -> Any:

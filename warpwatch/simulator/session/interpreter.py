@@ -130,7 +130,7 @@ def _function(plain: FunctionType, builtins: dict[str, Any]) -> Callable[..., An
         }
         closure: tuple[CellType, ...] | None = None
         if code is not plain.__code__:
-            world = {**world, **cells, **extra_globals, "_value_of": _value_of}
+            world = {**world, **cells, **extra_globals, **_ASKED}
         elif cells:
             closure = tuple(CellType(one) for one in cells.values())
         made[id(code)] = function = FunctionType(
@@ -161,8 +161,18 @@ def _value_of(one: Any) -> Any:
     return one if isinstance(one, plain) else one.value
 
 
+_ASKED = {"_value_of": _value_of, "_step": language.step}  # by the code that runs
+
+
 class _Values(ast.NodeTransformer):
-    """Has ``x.value`` be x where that is a constant: kernels see constants wrapped."""
+    """Has ``x.value`` be x where that is a constant: kernels see constants wrapped. Has loops
+    count their steps: one may never end."""
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        self.generic_visit(node)
+        counts = ast.Expr(ast.Call(ast.Name("_step", ast.Load()), [], []))
+        node.body.insert(0, _at(counts, node))
+        return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
@@ -172,10 +182,17 @@ class _Values(ast.NodeTransformer):
         return ast.copy_location(call, node)
 
 
+def _at(made: ast.stmt, place: ast.stmt) -> ast.stmt:
+    """A statement that is told as the line of another one's head."""
+    for one in ast.walk(made):
+        ast.copy_location(one, place)
+    return made
+
+
 def _code_of(plain: FunctionType) -> CodeType:
     _own[plain] = plain.__code__
-    if "value" in plain.__code__.co_names:
-        with suppress(OSError, SyntaxError, AssertionError):  # its source cannot be read
+    with suppress(OSError, SyntaxError, AssertionError):  # its source cannot be read
+        if "value" in plain.__code__.co_names or "while" in inspect.getsource(plain):
             _own[plain] = compiled(plain, lambda tree: tree)
     return _own[plain]
 

@@ -18,7 +18,7 @@ from triton.language.extra import cuda, libdevice
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
-from warpwatch.simulator.errors import UnknownWordError
+from warpwatch.simulator.errors import EndlessError, UnknownWordError
 from warpwatch.simulator.machine import engines
 from warpwatch.simulator.machine.engines import program
 from warpwatch.simulator.machine.global_memory import Descriptor, Pointer, PointerType
@@ -43,6 +43,16 @@ def inline_asm_elementwise(
     return ptx.run(program(), asm, constraints, blocks, dtype, pack)
 
 
+def step() -> None:
+    """A loop goes round once more."""
+    if not engines.running:  # a function of constants
+        return
+    now = program()
+    now.steps -= 1
+    if now.steps < 0:
+        raise EndlessError("the loop is not over after all steps that a program may take: --steps")
+
+
 def steps(*bounds: Any) -> Any:
     """range(): its counter is a block."""
     kind = tl.int32
@@ -50,6 +60,7 @@ def steps(*bounds: Any) -> Any:
         if isinstance(one, Block) and one.dtype.int_bitwidth > 32:
             kind = tl.int64
     for i in range(*(int(one) for one in bounds)):
+        step()
         yield Block(np.asarray(i, KEPT[kind.name]), kind)
 
 

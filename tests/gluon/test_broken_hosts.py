@@ -1,0 +1,96 @@
+"""What is wrong beside kernels ends in one clear line, too, and never in a trace-back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).with_name("broken_hosts.py")
+LINES = FILE.read_text(encoding="utf-8").splitlines()
+
+
+def simulate(*arguments: str) -> tuple[int, str]:
+    """Run the real command; its exit code and all that it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "warpwatch", "simulate", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=FILE.parents[2],
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def call(name: str, *arguments: str) -> tuple[int, str]:
+    return simulate(f"{FILE}:{name}", *arguments, "--seeds", "2")
+
+
+def line_of(text: str) -> str:
+    (found,) = (number for number, line in enumerate(LINES, start=1) if text in line)
+    return f"broken_hosts.py:{found}"
+
+
+WRONG_LAUNCHES = {
+    "an_argument_too_few": ("fill: missing a required argument: 'n'", "fill[(1,)](_made(), BLOCK"),
+    "an_argument_too_many": ("fill: too many positional arguments", "fill[(1,)](_made(), 8, 8, 9)"),
+    "a_wrong_keyword": ("fill has no argument BLOCKS", "BLOCKS=8)"),
+    "a_grid_of_none": ("expected a grid of up to three numbers", "fill[(None,)]"),
+    "a_complex_tensor": ("no kernel takes a tensor of torch.complex64", "complex64), 8"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_LAUNCHES)
+def test_a_wrong_launch_names_the_users_line(name: str) -> None:
+    message, line = WRONG_LAUNCHES[name]
+    code, out = call(name)
+    assert code == 1
+    assert f"wrong launch: {message}" in out and f"here: tests/gluon/{line_of(line)}" in out
+
+
+def test_a_loop_without_an_end_is_a_report() -> None:
+    code, out = call("endless", "--steps", "1000")
+    assert code == 1
+    assert "endless loop: " in out and "--steps" in out and "in 1 order, 1 launch" in out
+    assert line_of("while i >= 0:") in out or line_of("i = (i + 1) % 7") in out
+    assert call("ends", "--steps", "1000")[0] == 0
+
+
+def test_the_budget_of_steps_can_be_raised() -> None:
+    code, out = call("long", "3000", "--steps", "1000")
+    assert code == 1 and line_of("for i in range(n):") in out
+    assert call("long", "3000", "--steps", "3000")[0] == 0
+    assert simulate("--help")[0] == 0 and "--steps N" in simulate("--help")[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("skips", "error: the host code ends itself: Skipped: no such card\n"),
+        ("exits", "error: the host code ends itself: SystemExit: 3\n"),
+        ("wants", "error: wants: missing a required argument: 'one'\n"),
+    ],
+)
+def test_host_code_that_cannot_run_is_one_line(name: str, message: str) -> None:
+    assert call(name) == (2, message)
+
+
+@pytest.mark.parametrize("text", ["import pytest\npytest.skip('none', allow_module_level=True)",
+                                  "import sys\nsys.exit(3)", "1 / 0"])  # fmt: skip
+def test_a_module_that_ends_itself_is_one_line(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "a_module.py"
+    file.write_text(text)
+    code, out = simulate(f"{file}:run")
+    assert code == 2 and out.count("\n") == 1 and f"error: {file} cannot be imported: " in out
+
+
+def test_a_trace_wants_a_folder(tmp_path: Path) -> None:
+    missing = tmp_path / "none"
+    code, out = call("ends", "--trace", str(missing / "a.svg"))
+    assert (code, out) == (2, f"error: --trace: there is no folder {missing}\n")
+    (tmp_path / "a.svg").mkdir()
+    code, out = call("ends", "--trace", str(tmp_path / "a.svg"))
+    assert code == 2 and out.startswith("error: --trace: ") and out.count("\n") == 1
