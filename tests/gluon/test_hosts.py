@@ -1,4 +1,4 @@
-"""What is wrong beside kernels ends in one clear line, too, and never in a trace-back."""
+"""Host code runs on a GPU that is not there, or ends in one clear line and no trace-back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-FILE = Path(__file__).with_name("broken_hosts.py")
+FILE = Path(__file__).with_name("host_cases.py")
 LINES = FILE.read_text(encoding="utf-8").splitlines()
 
 
@@ -31,7 +31,7 @@ def call(name: str, *arguments: str) -> tuple[int, str]:
 
 def line_of(text: str) -> str:
     (found,) = (number for number, line in enumerate(LINES, start=1) if text in line)
-    return f"broken_hosts.py:{found}"
+    return f"host_cases.py:{found}"
 
 
 WRONG_LAUNCHES = {
@@ -94,3 +94,17 @@ def test_a_trace_wants_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a.svg").mkdir()
     code, out = call("ends", "--trace", str(tmp_path / "a.svg"))
     assert code == 2 and out.startswith("error: --trace: ") and out.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["events", "streams", "generators", "statistics", "default_device", "layers"]
+)
+def test_host_code_finds_what_it_asks_of_a_gpu(name: str) -> None:
+    code, out = call(name)
+    assert code == 0 and "no fault in 2 orders, 2 launches" in out, out
+
+
+def test_graphs_are_refused() -> None:
+    code, out = call("graphs")
+    assert code == 3 and out.startswith("unknown word: torch.cuda.CUDAGraph is not known")
+    assert line_of("torch.cuda.CUDAGraph()") in out
