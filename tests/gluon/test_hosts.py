@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +109,24 @@ def test_graphs_are_refused() -> None:
     code, out = call("graphs")
     assert code == 3 and out.startswith("unknown word: torch.cuda.CUDAGraph is not known")
     assert line_of("torch.cuda.CUDAGraph()") in out
+
+
+KERNELS = FILE.with_name("reported_kernels.py")
+
+
+@pytest.mark.parametrize(
+    ("run", "word", "own", "other"),
+    [
+        ("run_staged", "warpgroup_mma", "sm_90", "sm_100"),
+        ("run_on_blackwell", "allocate_tensor_memory", "sm_100", "sm_90"),
+    ],
+)
+def test_words_of_another_target_are_refused(run: str, word: str, own: str, other: str) -> None:
+    text = (f"{KERNELS}:{run}", "", "1", "--seeds", "1")
+    assert simulate(*text, "--target", own)[0] == 0
+    assert simulate(*text)[0] == 0  # none was named
+    code, out = simulate(*text, "--target", other)
+    assert code == 1
+    assert f"{word} is a word of {own}, and the target is {other}" in out
+    (line,) = re.findall(r"here: tests/gluon/reported_kernels.py:(\d+)", out)
+    assert word in KERNELS.read_text().splitlines()[int(line) - 1]

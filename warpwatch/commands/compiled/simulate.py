@@ -34,8 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="orders to run in (default %(default)s)")  # fmt: skip
     parser.add_argument("--first", type=int, default=0, metavar="SEED",
                         help="the first order (default %(default)s)")  # fmt: skip
-    parser.add_argument("--target", choices=TARGETS, default="sm_90",
-                        help="the GPU that host code sees (default %(default)s)")  # fmt: skip
+    parser.add_argument("--target", choices=TARGETS,
+                        help="the GPU that host code sees, and whose words alone a kernel may "
+                             "say; without it, sm_90, and words of all")  # fmt: skip
     parser.add_argument("--processors", type=int, default=4, metavar="N",
                         help="its multiprocessors (default %(default)s)")  # fmt: skip
     parser.add_argument("--steps", type=int, default=1_000_000, metavar="N",
@@ -78,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
     from warpwatch.simulator.session.check import check
     from warpwatch.simulator.session.host import Card, shown
 
-    card = Card(TARGETS[args.target], args.processors)
+    card = Card(TARGETS[args.target or "sm_90"], args.processors, judged=bool(args.target))
     with shown(card):  # modules ask for the GPU when they are imported
         called = _loaded(args.call)
     given, named = _positional(args.arguments), _named(args.arguments)

@@ -15,6 +15,7 @@ from warpwatch.simulator.session.launch import simulated
 from warpwatch.simulator.session.report import Report, report_of, told
 from warpwatch.simulator.timeline.log import Log
 from warpwatch.simulator.values import unwritten
+from warpwatch.simulator.words import language
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ def check(
     """
     found: dict[tuple[object, ...], Report] = {}
     runs = launches = 0
+    card = card or host.Card()
+    language.judged[:] = [card.number] if card.judged else []
     for seed in seeds:
         notes = unwritten.Unwritten()
         if logs is not None:
@@ -68,7 +71,7 @@ def check(
         unwritten.watched.append(notes)
         try:
             with (
-                host.shown(card or host.Card(), notes.watch),
+                host.shown(card, notes.watch),
                 simulated(seed, strict, logs, steps) as launched,
             ):
                 try:

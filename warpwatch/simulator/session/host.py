@@ -25,10 +25,12 @@ CPU = torch.device("cpu")
 @dataclass(frozen=True)
 class Card:
     """The GPU that host code is shown: its ``capability`` (9, 0) for Hopper, (10, 0) for
-    Blackwell, and how many multiprocessors it has."""
+    Blackwell, and how many multiprocessors it has. If it is ``judged``, words of another
+    architecture are faults."""
 
     capability: tuple[int, int] = (9, 0)
     multiprocessors: int = 4
+    judged: bool = False
 
     @property
     def number(self) -> int:

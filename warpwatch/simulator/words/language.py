@@ -18,7 +18,7 @@ from triton.language.extra import cuda, libdevice
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
-from warpwatch.simulator.errors import EndlessError, UnknownWordError
+from warpwatch.simulator.errors import EndlessError, MisuseError, UnknownWordError
 from warpwatch.simulator.machine import engines
 from warpwatch.simulator.machine.engines import program
 from warpwatch.simulator.machine.global_memory import Descriptor, Pointer, PointerType
@@ -89,6 +89,23 @@ def allocate_mbarrier(batch: Any = None, two_ctas: bool = False) -> Shared:
     return Shared.allocate(program(), tl.int64, shape, layout=Layout.multicta(ctas, bool(two_ctas)))
 
 
+judged: list[int] = []  # the capability that words must be of, if it was named
+
+
+def _only_on(major: int, word: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A word of one architecture alone."""
+
+    def said(*given: Any, **named: Any) -> Any:
+        if judged and judged[-1] // 10 != major:
+            raise MisuseError(
+                f"{word} is a word of sm_{major}0, and the target is sm_{judged[-1]}",
+                "word of another target",
+            )
+        return function(*given, **named)
+
+    return said
+
+
 TMA = Namespace(
     "tma",
     async_copy_global_to_shared=engines.async_copy_global_to_shared,
@@ -96,8 +113,8 @@ TMA = Namespace(
     # The same, as later Tritons call them.
     async_load=engines.async_copy_global_to_shared,
     async_store=engines.async_copy_shared_to_global,
-    async_gather=engines.async_gather,
-    async_scatter=engines.async_scatter,
+    async_gather=_only_on(10, "tma.async_gather", engines.async_gather),
+    async_scatter=_only_on(10, "tma.async_scatter", engines.async_scatter),
     store_wait=engines.store_wait,
     make_tensor_descriptor=make_tensor_descriptor,
     tensor_descriptor=Descriptor,
@@ -195,15 +212,21 @@ HOPPER: dict[str, Any] = {
     "async_copy": ASYNC_COPY,
     "cluster": Namespace("cluster", arrive=clusters.cluster_arrive, wait=clusters.cluster_wait),
     "fence_async_shared": lambda cluster=False: program().fence(),
-    "warpgroup_mma": engines.warpgroup_mma,
-    "warpgroup_mma_init": lambda value: value,
-    "warpgroup_mma_wait": engines.warpgroup_mma_wait,
+    "warpgroup_mma": _only_on(9, "warpgroup_mma", engines.warpgroup_mma),
+    "warpgroup_mma_init": _only_on(9, "warpgroup_mma_init", lambda value: value),
+    "warpgroup_mma_wait": _only_on(9, "warpgroup_mma_wait", engines.warpgroup_mma_wait),
     "mma_v2": lambda a, b, acc, input_precision=None: COMPUTES["dot"](a, b, acc),
+}
+TENSOR_MEMORY: dict[str, Any] = {
+    word: _only_on(10, word, function)
+    if word.startswith("tcgen05") or word == "allocate_tensor_memory"
+    else function
+    for word, function in BLACKWELL.items()
 }
 NVIDIA = Namespace(
     "gl.nvidia",
     hopper=Namespace("gl.nvidia.hopper", **HOPPER),
-    blackwell=Namespace("gl.nvidia.blackwell", **HOPPER, **BLACKWELL),
+    blackwell=Namespace("gl.nvidia.blackwell", **HOPPER, **TENSOR_MEMORY),
     ampere=Namespace("gl.nvidia.ampere", **HOPPER),
 )
 LANGUAGE.__dict__["nvidia"] = NVIDIA
@@ -236,7 +259,7 @@ STANDS_FOR: dict[int, Any] = {
     id(cuda.gdc_wait): nothing,
     id(cuda.gdc_launch_dependents): nothing,
 }
-for _module, _words in ((hopper, HOPPER), (blackwell, {**HOPPER, **BLACKWELL})):
+for _module, _words in ((hopper, HOPPER), (blackwell, {**HOPPER, **TENSOR_MEMORY})):
     for _name, _word in _words.items():
         if hasattr(_module, _name):
             STANDS_FOR.setdefault(id(getattr(_module, _name)), _word)
