@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                              "endless loop (default %(default)s)")  # fmt: skip
     parser.add_argument("--trace", type=Path, metavar="FILE",
                         help="write what a program of each launch does: .json for Perfetto, or "
-                             "the first launch with partitions as .svg")  # fmt: skip
+                             "the launch with the fault, or else the first with partitions, "
+                             "as .svg")  # fmt: skip
     parser.add_argument("--strict", action="store_true",
                         help="a barrier that copies use wants a fence after its init")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="write JSON instead of text")
@@ -107,8 +108,9 @@ def _write_trace(path: Path, logs: list[Any]) -> None:
     if path.suffix == ".json":
         text = json.dumps(trace(logs))
     else:
+        failed = [one for one in logs if one.failed]
         parted = [one for one in logs if len(one.tracks) > 1]
-        text = picture((parted or logs)[0])
+        text = picture((failed or parted or logs)[0])
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -170,7 +170,13 @@ def launch(
         if settings.logs is not None and one.place == (0, 0, 0):
             one.log = Log(kernel.__name__)
             settings.logs.append(one.log)
-    grid_of.run()
+    try:
+        grid_of.run()
+    except Exception:
+        for one in programs:
+            if one.log is not None:
+                one.log.failed = True
+        raise
 
 
 @contextmanager
