@@ -142,3 +142,17 @@ def graphs() -> None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         _launched()
+
+
+@triton.jit
+def seven(x):
+    at = tl.arange(0, 7)
+    tl.store(x + at, 1.0)
+
+
+def a_range_of_seven() -> None:
+    seven[(1,)](_made())
+
+
+def three_warps() -> None:
+    fill[(1,)](_made(), 8, BLOCK=8, num_warps=3)

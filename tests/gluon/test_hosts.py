@@ -40,6 +40,7 @@ WRONG_LAUNCHES = {
     "an_argument_too_many": ("fill: too many positional arguments", "fill[(1,)](_made(), 8, 8, 9)"),
     "a_wrong_keyword": ("fill has no argument BLOCKS", "BLOCKS=8)"),
     "a_grid_of_none": ("expected a grid of up to three numbers", "fill[(None,)]"),
+    "three_warps": ("expected a power of two as num_warps, got 3", "num_warps=3"),
     "a_complex_tensor": ("no kernel takes a tensor of torch.complex64", "complex64), 8"),
 }
 
@@ -109,6 +110,12 @@ def test_graphs_are_refused() -> None:
     code, out = call("graphs")
     assert code == 3 and out.startswith("unknown word: torch.cuda.CUDAGraph is not known")
     assert line_of("torch.cuda.CUDAGraph()") in out
+
+
+def test_a_range_is_a_power_of_two() -> None:
+    code, out = call("a_range_of_seven")
+    assert code == 1 and "misuse: arange's range must be a power of 2, got 7" in out
+    assert line_of("at = tl.arange(0, 7)") in out
 
 
 KERNELS = FILE.with_name("reported_kernels.py")

@@ -22,7 +22,7 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor as PlainDescriptor
 
-from warpwatch.simulator.errors import LaunchError, MisuseError
+from warpwatch.simulator.errors import LaunchError
 from warpwatch.simulator.machine import engines
 from warpwatch.simulator.machine.global_memory import Descriptor, Pointer, Storage
 from warpwatch.simulator.machine.grid import Grid
@@ -127,6 +127,14 @@ def _sizes(grid: Any, arguments: dict[str, Any]) -> tuple[int, int, int]:
     return width, height, depth
 
 
+def _power(options: dict[str, Any], name: str, default: int) -> int:
+    found = options.get(name, default)
+    number = int(default if found is None else found)
+    if number < 1 or number & (number - 1):
+        raise LaunchError(f"expected a power of two as {name}, got {number}")
+    return number
+
+
 def launch(
     kernel: Any, given: tuple[Any, ...], named: dict[str, Any], grid: Any, settings: Settings
 ) -> None:
@@ -146,9 +154,7 @@ def launch(
     chance = Program((0, 0, 0), sizes, 4, settings.seed).chance
     chance.shuffle(places)
     parts: dict[tuple[int, int], Partitioning] = {}
-    warps, ctas = options.get("num_warps", 4), int(options.get("num_ctas", 1))
-    if ctas < 1 or ctas & (ctas - 1):
-        raise MisuseError(f"expected a power of two as num_ctas, got {ctas}")
+    warps, ctas = _power(options, "num_warps", 4), _power(options, "num_ctas", 1)
     programs = [
         Program((x, y, z), sizes, warps, chance.randrange(2**31), parts, ctas) for x, y, z in places
     ]

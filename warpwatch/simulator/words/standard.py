@@ -30,7 +30,12 @@ from warpwatch.simulator.words.reductions import (
 
 def arange(start: int, end: int | None = None, layout: None = None) -> Block:
     start, end = (0, start) if end is None else (start, end)
-    return Block(np.arange(int(start), int(end), dtype=np.int32), tl.int32)
+    start, end = int(start), int(end)
+    if end <= start:
+        raise MisuseError(f"arange's end must be greater than its start, got {start} and {end}")
+    if (end - start) & (end - start - 1):
+        raise MisuseError(f"arange's range must be a power of 2, got {end - start}")
+    return Block(np.arange(start, end, dtype=np.int32), tl.int32)
 
 
 def full(shape: Any, value: Any, dtype: tl.dtype, layout: None = None) -> Block:
