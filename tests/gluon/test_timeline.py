@@ -64,6 +64,15 @@ def test_a_picture_marks_the_waits(
     assert "partition 1 (_load)" in [one.text for one in root.iter(f"{SVG}text")]
 
 
+def test_a_picture_is_of_the_launch_with_the_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "trace.svg"
+    for fault, kernel in (("", "product"), ("behind the end", "fill")):
+        command(f"{FILE}:run", fault, "--seeds", "1", "--trace", str(file))
+        assert f"<title>What {kernel} does</title>" in file.read_text()
+
+
 def test_a_name_that_says_no_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"ends in \.json or \.svg"):
         command(f"{FILE}:run", "--trace", str(tmp_path / "trace.png"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -12,12 +12,13 @@ from typing import Any
 
 import triton
 
-# Frames of these folders are never the user's own.
+# Frames of these folders are never the user's own; Python's holds installed packages, too.
 _FOREIGN = (
-    str(Path(__file__).resolve().parent),
-    str(Path(triton.__file__).resolve().parent),
-    str(Path(threading.__file__)),
+    str(Path(__file__).resolve().parent) + os.sep,
+    str(Path(triton.__file__).resolve().parent) + os.sep,
 )
+_PYTHON = sysconfig.get_path("stdlib") + os.sep
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _known: dict[str, bool] = {}  # whether a file is the user's
 
 
@@ -51,7 +52,8 @@ def is_users(file: str) -> bool:
         Whether a report may name a line of it.
     """
     if file not in _known:
-        _known[file] = not file.startswith(("<", *_FOREIGN))
+        pythons = file.startswith(_PYTHON) and not any(one in file for one in _PACKAGES)
+        _known[file] = not (pythons or file.startswith(("<", *_FOREIGN)))
     return _known[file]
 
 
@@ -112,7 +114,7 @@ class UnknownWordError(MisuseError):
     kind = "unknown word"
 
     def __init__(self, word: str) -> None:
-        super().__init__(f"{word} is not known: teach it to warpwatch/simulator")
+        super().__init__(f"{word} is not known to the simulator")
         self.word = word
 
 
@@ -130,6 +132,18 @@ class Learned:
         if name.startswith("__"):
             raise AttributeError(name)
         raise UnknownAttributeError(f"{self.said}.{name}")
+
+
+class LaunchError(MisuseError):
+    """Host code launches a kernel in a way that Triton refuses."""
+
+    kind = "wrong launch"
+
+
+class EndlessError(Fault):
+    """A program takes more steps than it may."""
+
+    kind = "endless loop"
 
 
 class RaceError(Fault):

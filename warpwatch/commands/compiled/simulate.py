@@ -7,6 +7,7 @@ import ast
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import sys
@@ -33,13 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="orders to run in (default %(default)s)")  # fmt: skip
     parser.add_argument("--first", type=int, default=0, metavar="SEED",
                         help="the first order (default %(default)s)")  # fmt: skip
-    parser.add_argument("--target", choices=TARGETS, default="sm_90",
-                        help="the GPU that host code sees (default %(default)s)")  # fmt: skip
+    parser.add_argument("--target", choices=TARGETS,
+                        help="the GPU that host code sees, and whose words alone a kernel may "
+                             "say; without it, sm_90, and words of all")  # fmt: skip
     parser.add_argument("--processors", type=int, default=4, metavar="N",
                         help="its multiprocessors (default %(default)s)")  # fmt: skip
+    parser.add_argument("--steps", type=int, default=1_000_000, metavar="N",
+                        help="steps of loops that a program may take; more are reported as an "
+                             "endless loop (default %(default)s)")  # fmt: skip
     parser.add_argument("--trace", type=Path, metavar="FILE",
                         help="write what a program of each launch does: .json for Perfetto, or "
-                             "the first launch with partitions as .svg")  # fmt: skip
+                             "the launch with the fault, or else the first with partitions, "
+                             "as .svg")  # fmt: skip
     parser.add_argument("--strict", action="store_true",
                         help="a barrier that copies use wants a fence after its init")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="write JSON instead of text")
@@ -61,8 +67,12 @@ def main(args: argparse.Namespace) -> int:
         raise ValueError(f"--seeds: expected 1 or more, got {args.seeds}")
     if args.processors < 1:
         raise ValueError(f"--processors: expected 1 or more, got {args.processors}")
+    if args.steps < 1:
+        raise ValueError(f"--steps: expected 1 or more, got {args.steps}")
     if args.trace is not None and args.trace.suffix not in (".json", ".svg"):
         raise ValueError(f"--trace: expected a name that ends in .json or .svg, got {args.trace}")
+    if args.trace is not None and not args.trace.parent.is_dir():
+        raise ValueError(f"--trace: there is no folder {args.trace.parent}")
     # Read when they are imported: numpy's threads only wait for one another, and Triton's own
     # interpreter would take plain Triton for itself.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -70,14 +80,16 @@ def main(args: argparse.Namespace) -> int:
     from warpwatch.simulator.session.check import check
     from warpwatch.simulator.session.host import Card, shown
 
-    card = Card(TARGETS[args.target], args.processors)
+    card = Card(TARGETS[args.target or "sm_90"], args.processors, judged=bool(args.target))
     with shown(card):  # modules ask for the GPU when they are imported
         called = _loaded(args.call)
-    function = partial(called, *_positional(args.arguments), **_named(args.arguments))
+    given, named = _positional(args.arguments), _named(args.arguments)
+    _must_take(called, given, named)
+    function = partial(called, *given, **named)
     logs: list[Any] | None = None if args.trace is None else []
     with contextlib.redirect_stdout(sys.stderr):
         seeds = range(args.first, args.first + args.seeds)
-        findings = check(function, seeds, card, args.strict, logs)
+        findings = check(function, seeds, card, args.strict, logs, args.steps)
     if logs:
         _write_trace(args.trace, logs)
     if args.json:
@@ -96,9 +108,13 @@ def _write_trace(path: Path, logs: list[Any]) -> None:
     if path.suffix == ".json":
         text = json.dumps(trace(logs))
     else:
+        failed = [one for one in logs if one.failed]
         parted = [one for one in logs if len(one.tracks) > 1]
-        text = picture((parted or logs)[0])
-    path.write_text(text, encoding="utf-8")
+        text = picture((failed or parted or logs)[0])
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"--trace: {error}") from error
 
 
 def _print(findings: Any) -> None:
@@ -146,8 +162,11 @@ def _loaded(call: str) -> Callable[..., Any]:
         if module is None:
             sys.path.insert(0, str(Path.cwd()))
             module = importlib.import_module(module_name)
-    except Exception as error:
-        raise ValueError(f"{module_name} cannot be imported: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may also skip itself, or exit
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{module_name} cannot be imported: {said}") from error
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -155,6 +174,18 @@ def _loaded(call: str) -> Callable[..., Any]:
         raise ValueError(f"{module_name} has no function {name!r}")
     loaded: Callable[..., Any] = found
     return loaded
+
+
+def _must_take(called: Callable[..., Any], given: list[Any], named: dict[str, Any]) -> None:
+    """Raise if host code does not take the arguments."""
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):  # it has none that Python knows
+        return
+    try:
+        signature.bind(*given, **named)
+    except TypeError as error:
+        raise ValueError(f"{getattr(called, '__name__', 'the host code')}: {error}") from None
 
 
 def _from_file(path: Path) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from warpwatch.simulator.errors import NOWHERE, DeadlockError, MisuseError, Site, here
+from warpwatch.simulator.errors import NOWHERE, DeadlockError, MisuseError, here
 from warpwatch.simulator.machine.barriers import Barrier, Meeting
 from warpwatch.simulator.machine.clusters import Rendezvous
 from warpwatch.simulator.machine.races import (
@@ -31,6 +31,7 @@ from warpwatch.simulator.timeline.log import Log
 from warpwatch.simulator.values.elements import quiet
 
 YIELDS = 0.25  # how often others go on where nobody must wait
+STEPS = 1_000_000  # of loops, unless somebody says another number
 
 
 class StoppedError(BaseException):
@@ -77,6 +78,7 @@ class Program:
         self.others: Others | None = None  # the programs of its launch
         self.log: Log | None = None  # where it is noted what it does
         self.strict = False  # whether barriers want a fence behind their init
+        self.steps = STEPS  # of loops that it may still take
 
     def changed_memory(self, flag: bool = True) -> None:
         """Global memory has changed that other programs may wait for, maybe a ``flag``."""
@@ -132,10 +134,6 @@ class Program:
             self.cores[who.number] = Partition(number, name, 1, self.name_of, len(who.known))
             self.names[number] = name
         return self.cores[who.number]
-
-    def site(self) -> Site:
-        """The line that runs."""
-        return here()
 
     def wait(self, barriers: list[tuple[Partition, Barrier]], parity: int) -> None:
         """Partitions of CTAs wait, each at a barrier."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from warpwatch.simulator.errors import Learned, MisuseError, RaceError
+from warpwatch.simulator.errors import Learned, MisuseError, RaceError, here
 from warpwatch.simulator.machine import engines
 from warpwatch.simulator.machine.clusters import Part, partners, parts_of
 from warpwatch.simulator.machine.engines import program
@@ -183,7 +183,7 @@ def _read(
                 return why
             if why:
                 raise why
-            cells.has_read(region, core, core.clock, program().site())
+            cells.has_read(region, core, core.clock, here())
     return None
 
 

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 import torch
 
+from warpwatch.simulator.errors import EndlessError
+from warpwatch.simulator.machine.order import STEPS
 from warpwatch.simulator.session import host
 from warpwatch.simulator.session.launch import simulated
-from warpwatch.simulator.session.report import Report, report_of
+from warpwatch.simulator.session.report import Report, report_of, told
 from warpwatch.simulator.timeline.log import Log
 from warpwatch.simulator.values import unwritten
+from warpwatch.simulator.words import language
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ def check(
     card: host.Card | None = None,
     strict: bool = False,
     logs: list[Log] | None = None,
+    steps: int = STEPS,
 ) -> Findings:
     """Run host code once for every seed, its launches simulated.
 
@@ -45,13 +49,19 @@ def check(
         card: The GPU that host code sees; Hopper if none is named.
         strict: Whether barriers want a fence behind their init.
         logs: Where it is noted what the first programs of the last run did.
+        steps: How many steps of loops each program may take.
 
     Returns:
         What was found. A run ends at its first fault. A word that is not known ends them all, and
-        so does a fault where ``logs`` are kept: they show the run that has it.
+        so do an endless loop and a fault where ``logs`` are kept: they show the run that has it.
+
+    Raises:
+        ValueError: The host code ends itself, as ``pytest.skip`` and ``sys.exit`` do.
     """
     found: dict[tuple[object, ...], Report] = {}
     runs = launches = 0
+    card = card or host.Card()
+    language.judged[:] = [card.number] if card.judged else []
     for seed in seeds:
         notes = unwritten.Unwritten()
         if logs is not None:
@@ -61,18 +71,23 @@ def check(
         unwritten.watched.append(notes)
         try:
             with (
-                host.shown(card or host.Card(), notes.watch),
-                simulated(seed, strict, logs) as launched,
+                host.shown(card, notes.watch),
+                simulated(seed, strict, logs, steps) as launched,
             ):
                 try:
                     function()
                 except Exception as error:
                     report = report_of(error, seed)
                     found.setdefault(report.key, report)
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # pytest's outcomes are no Exceptions, either
+                    raise ValueError(f"the host code ends itself: {told(error)}") from None
             runs += 1
             launches += len(launched.kernels)
         finally:
             unwritten.watched.pop()
-        if any(one.word for one in found.values()) or (found and logs is not None):
+        ends = any(one.word or one.kind == EndlessError.kind for one in found.values())
+        if ends or (found and logs is not None):
             break
     return Findings(tuple(found.values()), runs, launches)

@@ -17,16 +17,20 @@ from triton._C import libtriton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.autotuner import Autotuner
 
+from warpwatch.simulator.session import cuda
+
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Card:
     """The GPU that host code is shown: its ``capability`` (9, 0) for Hopper, (10, 0) for
-    Blackwell, and how many multiprocessors it has."""
+    Blackwell, and how many multiprocessors it has. If it is ``judged``, words of another
+    architecture are faults."""
 
     capability: tuple[int, int] = (9, 0)
     multiprocessors: int = 4
+    judged: bool = False
 
     @property
     def number(self) -> int:
@@ -41,7 +45,7 @@ class Card:
             major=major,
             minor=minor,
             multi_processor_count=self.multiprocessors,
-            total_memory=80 << 30,
+            total_memory=cuda.MEMORY,
             shared_memory_per_block_optin=227 << 10,
             warp_size=32,
             max_threads_per_multi_processor=2048,
@@ -72,8 +76,10 @@ class _OnCpu(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if func is torch.device:
             return func(*args, **(kwargs or {}))
-        if name == "cuda":
+        if name in ("cuda", "pin_memory"):
             return args[0]
+        if name == "get_device":
+            return 0
         if name == "__get__":
             owner = getattr(func, "__self__", None)
             if owner is torch.Tensor.is_cuda:
@@ -170,10 +176,9 @@ def shown(card: Card, watch: Callable[[str, Any, Any, Any], None] | None = None)
         card: The GPU.
         watch: Called behind every function of torch: its name, arguments and result.
     """
-    stream = SimpleNamespace(
-        cuda_stream=0, device_index=0, synchronize=lambda: None, wait_stream=lambda other: None
-    )
+    stream = cuda.Stream()
     answers: dict[str, Any] = {
+        **cuda.ANSWERS,
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "init": lambda: None,
@@ -195,6 +200,12 @@ def shown(card: Card, watch: Callable[[str, Any, Any, Any], None] | None = None)
     with ExitStack() as stack:
         for name, answer in answers.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+        # All tensors seem to be on the GPU in any case.
+        stack.enter_context(mock.patch.object(torch, "set_default_device", lambda device: None))
+        stack.enter_context(
+            mock.patch.object(torch.Tensor, "record_stream", lambda tensor, stream: None)
+        )
+        stack.enter_context(mock.patch.object(torch, "Generator", cuda.Generator))
         stack.enter_context(mock.patch.object(triton.testing, "do_bench", _called_once))
         stack.enter_context(mock.patch.object(Autotuner, "run", _first_of))
         stack.enter_context(mock.patch.object(active, "_active", _Driver(card)))

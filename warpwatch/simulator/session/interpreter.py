@@ -50,18 +50,14 @@ def translate(value: Any) -> Any:
         found = _of_layouts(_function(value.fn, {}))
     elif isinstance(value, JITFunction | InterpretedFunction):
         found = _function(value.fn, BUILTINS)
+        if _is_tritons(value.fn):
+            found = _named(found, _said(value.fn))
     elif isinstance(value, ModuleType):
         found = _Module(value)
     elif getattr(value, "__triton_aggregate__", False):
         found = _aggregate(value)
-    elif getattr(value, "__triton_builtin__", False):
-        name = getattr(value, "__name__", "a builtin")
-
-        def unknown(*given: Any, **named: Any) -> None:
-            raise UnknownWordError(name)
-
-        found = unknown
-
+    elif getattr(value, "__triton_builtin__", False) or _is_extern(value):
+        found = _refused(_said(value))
     else:
         return value
     _translated[id(value)] = found
@@ -70,6 +66,46 @@ def translate(value: Any) -> Any:
 
 
 language.TRANSLATE.append(translate)
+
+
+def _is_tritons(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).startswith("triton.")
+
+
+def _is_extern(value: Any) -> bool:
+    """Whether only a compiler knows what a function does: its Python says nothing of it."""
+    return isinstance(value, FunctionType) and value.__module__.startswith("triton.language.extra")
+
+
+def _said(value: Any) -> str:
+    """A word of Triton's as kernels say it."""
+    module, name = str(getattr(value, "__module__", "")), getattr(value, "__name__", "a builtin")
+    *_, last = module.split(".")
+    if not module.startswith("triton."):
+        return name
+    if module.startswith("triton.language.") and last in ("core", "standard", "math", "random"):
+        return f"tl.{name}"
+    return f"gl.{name}" if last.startswith("_") else f"{last}.{name}"
+
+
+def _refused(word: str) -> Callable[..., Any]:
+    def unknown(*given: Any, **named: Any) -> None:
+        raise UnknownWordError(word)
+
+    return unknown
+
+
+def _named(function: Callable[..., Any], word: str) -> Callable[..., Any]:
+    """A function of Triton's own: a word of it that is not known is told as the user's."""
+
+    def call(*given: Any, **named: Any) -> Any:
+        try:
+            return function(*given, **named)
+        except UnknownWordError:
+            raise UnknownWordError(word) from None
+
+    call.__name__ = function.__name__
+    return call
 
 
 class _Module:
@@ -94,11 +130,11 @@ def _function(plain: FunctionType, builtins: dict[str, Any]) -> Callable[..., An
         }
         closure: tuple[CellType, ...] | None = None
         if code is not plain.__code__:
-            world = {**world, **cells, **extra_globals, "_value_of": _value_of}
+            world = {**world, **cells, **extra_globals, **_ASKED}
         elif cells:
             closure = tuple(CellType(one) for one in cells.values())
         made[id(code)] = function = FunctionType(
-            code, world, plain.__name__, plain.__defaults__, closure
+            code, world, plain.__name__, _values(plain.__defaults__), closure
         )
         function.__kwdefaults__ = plain.__kwdefaults__
         return function
@@ -113,14 +149,30 @@ def _function(plain: FunctionType, builtins: dict[str, Any]) -> Callable[..., An
     return call
 
 
+def _values(defaults: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+    """Default values of arguments; constants among them are wrapped."""
+    wraps = triton.language.constexpr
+    return defaults and tuple(one.value if isinstance(one, wraps) else one for one in defaults)
+
+
 def _value_of(one: Any) -> Any:
     """The value of a constant, which is itself here."""
     plain = (bool, int, float, str, tuple, list, type(None), triton.language.dtype, Layout)
     return one if isinstance(one, plain) else one.value
 
 
+_ASKED = {"_value_of": _value_of, "_step": language.step}  # by the code that runs
+
+
 class _Values(ast.NodeTransformer):
-    """Has ``x.value`` be x where that is a constant: kernels see constants wrapped."""
+    """Has ``x.value`` be x where that is a constant: kernels see constants wrapped. Has loops
+    count their steps: one may never end."""
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        self.generic_visit(node)
+        counts = ast.Expr(ast.Call(ast.Name("_step", ast.Load()), [], []))
+        node.body.insert(0, _at(counts, node))
+        return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         self.generic_visit(node)
@@ -130,10 +182,17 @@ class _Values(ast.NodeTransformer):
         return ast.copy_location(call, node)
 
 
+def _at(made: ast.stmt, place: ast.stmt) -> ast.stmt:
+    """A statement that is told as the line of another one's head."""
+    for one in ast.walk(made):
+        ast.copy_location(one, place)
+    return made
+
+
 def _code_of(plain: FunctionType) -> CodeType:
     _own[plain] = plain.__code__
-    if "value" in plain.__code__.co_names:
-        with suppress(OSError, SyntaxError, AssertionError):  # its source cannot be read
+    with suppress(OSError, SyntaxError, AssertionError):  # its source cannot be read
+        if "value" in plain.__code__.co_names or "while" in inspect.getsource(plain):
             _own[plain] = compiled(plain, lambda tree: tree)
     return _own[plain]
 

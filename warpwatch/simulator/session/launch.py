@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,16 +16,17 @@ from typing import Any
 
 import torch
 import triton
+from triton.backends.nvidia.compiler import CUDAOptions
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor as PlainDescriptor
 
-from warpwatch.simulator.errors import MisuseError
+from warpwatch.simulator.errors import LaunchError
 from warpwatch.simulator.machine import engines
 from warpwatch.simulator.machine.global_memory import Descriptor, Pointer, Storage
 from warpwatch.simulator.machine.grid import Grid
-from warpwatch.simulator.machine.order import Program
+from warpwatch.simulator.machine.order import STEPS, Program
 from warpwatch.simulator.machine.regions import Partitioning
 from warpwatch.simulator.session.interpreter import translate
 from warpwatch.simulator.timeline.log import Log
@@ -35,6 +37,8 @@ from warpwatch.simulator.values.elements import OF_TORCH, decode, encode, quiet
 
 def _argument(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
+        if value.dtype not in OF_TORCH:
+            raise LaunchError(f"no kernel takes a tensor of {value.dtype}")
         storage = Storage(value)
         return Pointer((storage,), storage.first, OF_TORCH[value.dtype])
     if isinstance(value, TensorDescriptor | PlainDescriptor):
@@ -85,11 +89,50 @@ class Launches:
 @dataclass(frozen=True)
 class Settings:
     """How launches run: the ``seed`` of their order, whether barriers want a fence behind their
-    init, and where it is noted what their first programs do."""
+    init, where it is noted what their first programs do, and how many ``steps`` of loops each
+    program may take."""
 
     seed: int = 0
     strict: bool = False
     logs: list[Log] | None = None
+    steps: int = STEPS
+
+
+_OPTIONS = {one.name for one in dataclasses.fields(CUDAOptions)}
+
+
+def _bound(
+    kernel: Any, signature: inspect.Signature, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[inspect.BoundArguments, dict[str, Any]]:
+    """Arguments of a kernel, and the compiler's options among them."""
+    options = {name: one for name, one in named.items() if name not in signature.parameters}
+    for name in options:
+        if name not in _OPTIONS:
+            raise LaunchError(f"{kernel.__name__} has no argument {name}, nor is it an option")
+    try:
+        bound = signature.bind(*given, **{n: v for n, v in named.items() if n not in options})
+    except TypeError as error:
+        raise LaunchError(f"{kernel.__name__}: {error}") from None
+    bound.apply_defaults()
+    return bound, options
+
+
+def _sizes(grid: Any, arguments: dict[str, Any]) -> tuple[int, int, int]:
+    if callable(grid):
+        grid = grid(arguments)
+    try:
+        width, height, depth = (int(one) for one in (*grid, 1, 1)[:3])
+    except (TypeError, ValueError):
+        raise LaunchError(f"expected a grid of up to three numbers, got {grid!r}") from None
+    return width, height, depth
+
+
+def _power(options: dict[str, Any], name: str, default: int) -> int:
+    found = options.get(name, default)
+    number = int(default if found is None else found)
+    if number < 1 or number & (number - 1):
+        raise LaunchError(f"expected a power of two as {name}, got {number}")
+    return number
 
 
 def launch(
@@ -97,13 +140,8 @@ def launch(
 ) -> None:
     """Run every program of a launch."""
     signature = inspect.signature(kernel.fn)
-    options = {name: one for name, one in named.items() if name not in signature.parameters}
-    bound = signature.bind(*given, **{n: v for n, v in named.items() if n not in options})
-    bound.apply_defaults()
-    if callable(grid):
-        grid = grid(bound.arguments)
-    width, height, depth = (int(one) for one in (*grid, 1, 1)[:3])
-    sizes: tuple[int, int, int] = (width, height, depth)
+    bound, options = _bound(kernel, signature, given, named)
+    sizes = _sizes(grid, bound.arguments)
     arguments = {
         name: value.value if isinstance(value, triton.language.constexpr) else value
         for name, value in bound.arguments.items()
@@ -116,9 +154,7 @@ def launch(
     chance = Program((0, 0, 0), sizes, 4, settings.seed).chance
     chance.shuffle(places)
     parts: dict[tuple[int, int], Partitioning] = {}
-    warps, ctas = options.get("num_warps", 4), int(options.get("num_ctas", 1))
-    if ctas < 1 or ctas & (ctas - 1):
-        raise MisuseError(f"expected a power of two as num_ctas, got {ctas}")
+    warps, ctas = _power(options, "num_warps", 4), _power(options, "num_ctas", 1)
     programs = [
         Program((x, y, z), sizes, warps, chance.randrange(2**31), parts, ctas) for x, y, z in places
     ]
@@ -136,16 +172,22 @@ def launch(
 
     grid_of = Grid(programs, run, engines.running, chance)
     for one in programs:
-        one.others, one.strict = grid_of, settings.strict
+        one.others, one.strict, one.steps = grid_of, settings.strict, settings.steps
         if settings.logs is not None and one.place == (0, 0, 0):
             one.log = Log(kernel.__name__)
             settings.logs.append(one.log)
-    grid_of.run()
+    try:
+        grid_of.run()
+    except Exception:
+        for one in programs:
+            if one.log is not None:
+                one.log.failed = True
+        raise
 
 
 @contextmanager
 def simulated(
-    seed: int = 0, strict: bool = False, logs: list[Log] | None = None
+    seed: int = 0, strict: bool = False, logs: list[Log] | None = None, steps: int = STEPS
 ) -> Iterator[Launches]:
     """Inside, launches of kernels run here, on the CPU.
 
@@ -154,6 +196,7 @@ def simulated(
         strict: Whether a barrier that the copy engine uses wants a fence after its init. PTX
             says so; Triton's own tutorials have none.
         logs: Where it is noted what the first program of each launch does.
+        steps: How many steps of loops each program may take.
 
     Yields:
         What was launched so far.
@@ -166,7 +209,8 @@ def simulated(
             return Compiled(kernel, named)
         launches.kernels.append(kernel.__name__)
         launches.named.append(named)
-        launch(kernel, given, named, grid, Settings(seed + len(launches.kernels), strict, logs))
+        settings = Settings(seed + len(launches.kernels), strict, logs, steps)
+        launch(kernel, given, named, grid, settings)
         return Compiled(kernel, named)
 
     JITFunction.run = run

@@ -57,8 +57,7 @@ def report_of(error: Exception, seed: int) -> Report:
         return Report(error.kind, str(error), error.sites, seed, launch, error.word)
     if isinstance(error, Fault):
         return Report(error.kind, str(error), error.sites, seed, launch)
-    words = str(error).strip().splitlines() or ["no message"]
-    message = f"{type(error).__name__}: {words[0]}"
+    message = told(error)
     for kind in (*Learned.__subclasses__(), *Layout.__subclasses__()):
         message = message.replace(f"'{kind.__name__}'", f"'{kind.said}'")
     frames = [
@@ -68,6 +67,19 @@ def report_of(error: Exception, seed: int) -> Report:
     ]
     sites = (("here", Site(*frames[-1])),) if frames else ()
     return Report(IN_KERNEL if launch else IN_HOST, message, sites, seed, launch)
+
+
+def told(error: BaseException) -> str:
+    """Say an error in one line.
+
+    Args:
+        error: Any.
+
+    Returns:
+        Its type and the first line of its message.
+    """
+    words = str(error).strip().splitlines() or ["no message"]
+    return f"{type(error).__name__}: {words[0]}"
 
 
 def _installed(file: str) -> bool:

@@ -40,6 +40,7 @@ class Log:
 
     def __init__(self, launch: str) -> None:
         self.launch = launch
+        self.failed = False  # whether its launch has a fault
         self.spans: list[Span] = []
         self._now: dict[int, int] = {}  # by partition
         self._free: dict[str, int] = {}  # when an engine can begin, by its track

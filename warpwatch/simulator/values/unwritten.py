@@ -33,7 +33,7 @@ class Unwritten:
         in_place = name.endswith("_") and not name.endswith("__")
         targets = [named["out"]] if named.get("out") is not None else []
         if in_place or name in ("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"):
-            targets.append(given[0])
+            targets.append(given[0] if given else named.get("tensor"))
         for one in targets:
             for tensor in one if isinstance(one, tuple | list) else (one,):
                 if isinstance(tensor, torch.Tensor):

@@ -4,6 +4,7 @@ rest while a kernel is interpreted. A word that no kernel uses is not here and r
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ import triton.language as tl
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language import nvidia
 from triton.experimental.gluon.language.nvidia import ampere, blackwell, hopper
-from triton.language.extra import cuda
+from triton.language import math
+from triton.language.extra import cuda, libdevice
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
-from warpwatch.simulator.errors import UnknownWordError
+from warpwatch.simulator.errors import EndlessError, MisuseError, UnknownWordError
 from warpwatch.simulator.machine import engines
 from warpwatch.simulator.machine.engines import program
 from warpwatch.simulator.machine.global_memory import Descriptor, Pointer, PointerType
@@ -28,6 +30,7 @@ from warpwatch.simulator.values.layouts import Layout
 from warpwatch.simulator.words import clusters
 from warpwatch.simulator.words.blackwell import BLACKWELL
 from warpwatch.simulator.words.global_words import REACHES, make_tensor_descriptor
+from warpwatch.simulator.words.library import LIBRARY
 from warpwatch.simulator.words.standard import COMPUTES
 
 
@@ -40,6 +43,16 @@ def inline_asm_elementwise(
     return ptx.run(program(), asm, constraints, blocks, dtype, pack)
 
 
+def step() -> None:
+    """A loop goes round once more."""
+    if not engines.running:  # a function of constants
+        return
+    now = program()
+    now.steps -= 1
+    if now.steps < 0:
+        raise EndlessError("the loop is not over after all steps that a program may take: --steps")
+
+
 def steps(*bounds: Any) -> Any:
     """range(): its counter is a block."""
     kind = tl.int32
@@ -47,6 +60,7 @@ def steps(*bounds: Any) -> Any:
         if isinstance(one, Block) and one.dtype.int_bitwidth > 32:
             kind = tl.int64
     for i in range(*(int(one) for one in bounds)):
+        step()
         yield Block(np.asarray(i, KEPT[kind.name]), kind)
 
 
@@ -75,6 +89,23 @@ def allocate_mbarrier(batch: Any = None, two_ctas: bool = False) -> Shared:
     return Shared.allocate(program(), tl.int64, shape, layout=Layout.multicta(ctas, bool(two_ctas)))
 
 
+judged: list[int] = []  # the capability that words must be of, if it was named
+
+
+def _only_on(major: int, word: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A word of one architecture alone."""
+
+    def said(*given: Any, **named: Any) -> Any:
+        if judged and judged[-1] // 10 != major:
+            raise MisuseError(
+                f"{word} is a word of sm_{major}0, and the target is sm_{judged[-1]}",
+                "word of another target",
+            )
+        return function(*given, **named)
+
+    return said
+
+
 TMA = Namespace(
     "tma",
     async_copy_global_to_shared=engines.async_copy_global_to_shared,
@@ -82,8 +113,8 @@ TMA = Namespace(
     # The same, as later Tritons call them.
     async_load=engines.async_copy_global_to_shared,
     async_store=engines.async_copy_shared_to_global,
-    async_gather=engines.async_gather,
-    async_scatter=engines.async_scatter,
+    async_gather=_only_on(10, "tma.async_gather", engines.async_gather),
+    async_scatter=_only_on(10, "tma.async_scatter", engines.async_scatter),
     store_wait=engines.store_wait,
     make_tensor_descriptor=make_tensor_descriptor,
     tensor_descriptor=Descriptor,
@@ -119,7 +150,7 @@ class Language(Namespace):
             if isinstance(found, tl.dtype):
                 return found
             # What Triton says in words of its own runs as it is written.
-            if isinstance(found, JITFunction | InterpretedFunction):
+            if isinstance(found, JITFunction | InterpretedFunction | ModuleType):
                 return TRANSLATE[0](found)
         return super().__getattr__(name)
 
@@ -181,23 +212,32 @@ HOPPER: dict[str, Any] = {
     "async_copy": ASYNC_COPY,
     "cluster": Namespace("cluster", arrive=clusters.cluster_arrive, wait=clusters.cluster_wait),
     "fence_async_shared": lambda cluster=False: program().fence(),
-    "warpgroup_mma": engines.warpgroup_mma,
-    "warpgroup_mma_init": lambda value: value,
-    "warpgroup_mma_wait": engines.warpgroup_mma_wait,
+    "warpgroup_mma": _only_on(9, "warpgroup_mma", engines.warpgroup_mma),
+    "warpgroup_mma_init": _only_on(9, "warpgroup_mma_init", lambda value: value),
+    "warpgroup_mma_wait": _only_on(9, "warpgroup_mma_wait", engines.warpgroup_mma_wait),
     "mma_v2": lambda a, b, acc, input_precision=None: COMPUTES["dot"](a, b, acc),
+}
+TENSOR_MEMORY: dict[str, Any] = {
+    word: _only_on(10, word, function)
+    if word.startswith("tcgen05") or word == "allocate_tensor_memory"
+    else function
+    for word, function in BLACKWELL.items()
 }
 NVIDIA = Namespace(
     "gl.nvidia",
     hopper=Namespace("gl.nvidia.hopper", **HOPPER),
-    blackwell=Namespace("gl.nvidia.blackwell", **HOPPER, **BLACKWELL),
+    blackwell=Namespace("gl.nvidia.blackwell", **HOPPER, **TENSOR_MEMORY),
     ampere=Namespace("gl.nvidia.ampere", **HOPPER),
 )
 LANGUAGE.__dict__["nvidia"] = NVIDIA
+PLAIN = Language("tl")
+PLAIN.__dict__.update({**LANGUAGE.__dict__, "_said": "tl"})
+DEVICE = Namespace("libdevice", **LIBRARY)
 
 # What kernels import by name, or as a module.
 STANDS_FOR: dict[int, Any] = {
     id(gl): LANGUAGE,
-    id(tl): LANGUAGE,
+    id(tl): PLAIN,
     id(triton): Namespace("triton", cdiv=COMPUTES["cdiv"], language=LANGUAGE),
     id(nvidia): NVIDIA,
     id(hopper): NVIDIA.hopper,
@@ -210,16 +250,30 @@ STANDS_FOR: dict[int, Any] = {
     id(ampere.async_copy): ASYNC_COPY,
     id(tl.static_range): range,
     id(tl.range): LANGUAGE.range,
-    id(tl.core): LANGUAGE,
+    id(tl.core): PLAIN,
+    id(math): Namespace(
+        "tl.math", **{name: COMPUTES[name] for name in dir(math) if name in COMPUTES}
+    ),
+    id(libdevice): DEVICE,
+    id(cuda.libdevice): DEVICE,
     id(cuda.gdc_wait): nothing,
     id(cuda.gdc_launch_dependents): nothing,
 }
-for _module, _words in ((hopper, HOPPER), (blackwell, {**HOPPER, **BLACKWELL})):
+for _module, _words in ((hopper, HOPPER), (blackwell, {**HOPPER, **TENSOR_MEMORY})):
     for _name, _word in _words.items():
         if hasattr(_module, _name):
             STANDS_FOR.setdefault(id(getattr(_module, _name)), _word)
 for _name, _word in [*COMPUTES.items(), *LANGUAGE.__dict__.items()]:
     for _module in (gl, tl):
         # A word that a kernel imports by its own name.
-        if getattr(getattr(_module, _name, None), "__triton_builtin__", False):
-            STANDS_FOR.setdefault(id(getattr(_module, _name)), _word)
+        _found = getattr(_module, _name, None)
+        if getattr(_found, "__triton_builtin__", False) or isinstance(_found, JITFunction):
+            STANDS_FOR.setdefault(id(_found), _word)
+for _name, _word in LIBRARY.items():
+    for _module in (libdevice, cuda.libdevice):
+        if hasattr(_module, _name):
+            STANDS_FOR[id(getattr(_module, _name))] = _word
+for _name, _word in COMPUTES.items():
+    # Words that are said of a tensor: x.sum(0).
+    if hasattr(tl.tensor, _name) and not hasattr(Block, _name):
+        setattr(Block, _name, lambda x, *given, _word=_word, **named: _word(x, *given, **named))

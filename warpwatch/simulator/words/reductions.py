@@ -97,6 +97,45 @@ def _extreme(at_least: bool, argument: Any) -> Callable[..., Any]:
 most, least = _extreme(True, np.argmax), _extreme(False, np.argmin)
 
 
+def place_of(extreme: Callable[..., Any]) -> Callable[..., Block]:
+    """Where the largest or the smallest value along an axis is; the first of them."""
+
+    def of(x: Block, axis: Any, tie_break_left: bool = True, keep_dims: bool = False) -> Block:
+        found: Block = extreme(x, axis, return_indices=True, keep_dims=keep_dims)[1]
+        return found
+
+    return of
+
+
+def softmax(x: Block, dim: Any = None, keep_dims: bool = False, ieee_rounding: Any = False) -> Any:
+    """exp(x) over its sum along an axis, in at least fp32."""
+    axis = 0 if dim is None else dim
+    x = x if x.dtype.primitive_bitwidth >= 32 else x.to(tl.float32)
+    far = x - most(x, axis, keep_dims=keep_dims)
+    power = Block(rounded(computed(np.exp, far.data.astype(np.float64)), far.dtype), far.dtype)
+    return power / total(power, axis, keep_dims=keep_dims)
+
+
+def _so_far(function: Any) -> Callable[..., Block]:
+    """Every element with all before it along an axis, in bf16's case as fp32."""
+
+    def of(x: Block, axis: int = 0, reverse: bool = False, dtype: Any = None) -> Block:
+        if dtype is not None:
+            x = x.to(dtype)
+        elif x.dtype == tl.bfloat16:
+            x = x.to(tl.float32)
+        elif function is np.add and x.dtype.is_int() and x.dtype.int_bitwidth < 32:
+            x = x.to(tl.uint32 if x.dtype.is_int_unsigned() else tl.int32)
+        along = np.flip(x.data, axis) if reverse else x.data
+        found = computed(function.accumulate, along, axis, along.dtype)
+        return Block(rounded(np.flip(found, axis) if reverse else found, x.dtype), x.dtype)
+
+    return of
+
+
+sums_so_far, products_so_far = _so_far(np.add), _so_far(np.multiply)
+
+
 def associative_scan(x: Any, axis: int, combine: Callable[..., Any], reverse: bool = False) -> Any:
     """Every element with all before it, one after the other."""
     single = isinstance(x, Block)

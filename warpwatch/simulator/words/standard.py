@@ -19,14 +19,23 @@ from warpwatch.simulator.words.reductions import (
     extreme_of,
     least,
     most,
+    place_of,
+    products_so_far,
     reduce,
+    softmax,
+    sums_so_far,
     total,
 )
 
 
 def arange(start: int, end: int | None = None, layout: None = None) -> Block:
     start, end = (0, start) if end is None else (start, end)
-    return Block(np.arange(int(start), int(end), dtype=np.int32), tl.int32)
+    start, end = int(start), int(end)
+    if end <= start:
+        raise MisuseError(f"arange's end must be greater than its start, got {start} and {end}")
+    if (end - start) & (end - start - 1):
+        raise MisuseError(f"arange's range must be a power of 2, got {end - start}")
+    return Block(np.arange(start, end, dtype=np.int32), tl.int32)
 
 
 def full(shape: Any, value: Any, dtype: tl.dtype, layout: None = None) -> Block:
@@ -98,6 +107,30 @@ def _rounded_once(function: Any) -> Callable[[Any], Block]:
 
 def join(a: Block, b: Block) -> Block:
     return Block(np.stack(np.broadcast_arrays(a.data, b.data), axis=-1), a.dtype)
+
+
+def interleave(a: Any, b: Any) -> Block:
+    """Elements of both, one of each in turn."""
+    pair = join(*broadcast(a, b))
+    return pair.reshape(*pair.shape[:-2], 2 * pair.shape[-2]) if len(pair.shape) > 1 else pair
+
+
+def flip(x: Block, dim: int | None = None) -> Block:
+    """The other way round along an axis."""
+    return Block(np.flip(x.data, -1 if dim is None else int(dim)), x.dtype)
+
+
+def in_order(x: Block, dim: int | None = None, descending: Any = False) -> Block:
+    """Sorted along the last axis."""
+    if dim is not None and int(dim) not in (-1, x.data.ndim - 1):
+        raise MisuseError(f"a sort is along the last axis, got axis {int(dim)}")
+    found = np.sort(x.data, axis=-1)
+    return Block(found[..., ::-1] if descending else found, x.dtype)
+
+
+def largest(x: Block, k: int, dim: int | None = None) -> Block:
+    """The k largest along the last axis, the largest first."""
+    return Block(in_order(x, dim, descending=True).data[..., : int(k)], x.dtype)
 
 
 def convert_layout(x: Block, layout: None, assert_trivial: bool = False) -> Block:
@@ -244,6 +277,15 @@ COMPUTES: dict[str, Any] = {
     "sum": total,
     "max": most,
     "min": least,
+    "argmax": place_of(most),
+    "argmin": place_of(least),
+    "cumsum": sums_so_far,
+    "cumprod": products_so_far,
+    "softmax": softmax,
+    "sort": in_order,
+    "topk": largest,
+    "flip": flip,
+    "interleave": interleave,
     "join": join,
     "split": lambda x: x.split(),
     "trans": lambda x, *order: x.permute(*order) if order else x.trans(),
