@@ -60,7 +60,7 @@ demo: $(STAMP) ## Plant changes in a git history and check that each is found (T
 museum: $(STAMP) ## Replay regressions that others reported, without a GPU, and harmless edits next to them
 	@$(BIN)/python -m examples.museum
 
-# Four test processes keep two cores busy: each waits now and then for a browser, a container, a
+# Three test processes keep two cores busy: each waits now and then for a browser, a container, a
 # disk. So none computes in threads, which would wait for each other's turn. What times the host's
 # work is alone on the machine, and finds compiled what the others have compiled. Where a process
 # dies pytest-xdist would deal its finished files again, in which nothing is left to run, and wait
@@ -69,7 +69,7 @@ test: $(STAMP) lint ## Lint, types and tests
 	compiled=$$(mktemp -d) && trap 'rm -rf "$$compiled"' EXIT && \
 	export WARPWATCH_COMPILER_CACHE="$$compiled/compiled" && \
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 \
-		$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
+		$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
 			--ignore tests/overhead && \
 	$(BIN)/python -m pytest tests/overhead
 
