@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--first", type=int, default=0, metavar="SEED",
                         help="the first order (default %(default)s)")  # fmt: skip
     parser.add_argument("--target", choices=TARGETS,
-                        help="the GPU that host code sees, and whose words alone a kernel may "
-                             "say; without it, sm_90, and words of all")  # fmt: skip
+                        help="the GPU that host code sees: a kernel may use its words only "
+                             "(default: sm_90, and the words of every target)")  # fmt: skip
     parser.add_argument("--processors", type=int, default=4, metavar="N",
                         help="its multiprocessors (default %(default)s)")  # fmt: skip
     parser.add_argument("--steps", type=int, default=1_000_000, metavar="N",

@@ -272,7 +272,7 @@ def lines(
     summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     out.append(f"{base} -> {head}: {summary or 'nothing was measured'}")
     if verdict.symmetric:
-        out.append("as many series improved as regressed a little: noise, so none of those counts")
+        out.append("as many workloads improved as regressed a little: noise, so none of those counts")
     undecided = [one for one in judged if math.isfinite(one.seconds_more)]
     if undecided:
         longest = max(undecided, key=lambda one: one.seconds_more)
