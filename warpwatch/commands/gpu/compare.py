@@ -26,7 +26,7 @@ from warpwatch.judge.model import advice, atomics, search_space, thresholds
 from warpwatch.judge.model.thresholds import Thresholds
 from warpwatch.judge.pairs.gate import judge_exact
 from warpwatch.judge.pairs.plan import Plan
-from warpwatch.judge.pairs.run_verdict import Judged, RunVerdict, settle
+from warpwatch.judge.pairs.run_verdict import LOOKS_LIKE_NOISE, Judged, RunVerdict, settle
 from warpwatch.report.words import share
 from warpwatch.session import versions
 
@@ -272,7 +272,7 @@ def lines(
     summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     out.append(f"{base} -> {head}: {summary or 'nothing was measured'}")
     if verdict.symmetric:
-        out.append("as many workloads improved as regressed a little: noise, so none of those counts")
+        out.append(LOOKS_LIKE_NOISE)
     undecided = [one for one in judged if math.isfinite(one.seconds_more)]
     if undecided:
         longest = max(undecided, key=lambda one: one.seconds_more)

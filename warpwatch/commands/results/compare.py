@@ -16,6 +16,7 @@ from warpwatch.judge.pairs.commits import (
     subject,
     with_findings,
 )
+from warpwatch.judge.pairs.run_verdict import LOOKS_LIKE_NOISE
 from warpwatch.report.builder import load
 from warpwatch.report.words import SHAPES, quantity
 
@@ -113,7 +114,7 @@ def _print_table(base: str, newer: str, verdict: Compared, show_all: bool) -> No
     print(f"{base[:10]} -> {newer[:10]}: {summary or 'nothing was measured at either commit'}")
     print(f"{verdict.judged} series judged, of {verdict.measured} with a value at base")
     if verdict.run.symmetric:
-        print("as many workloads improved as regressed a little: noise, so none of those counts")
+        print(LOOKS_LIKE_NOISE)
     noisy = sum(not one.exact and not one.evidence for one in verdict.run.judged)
     if noisy:
         expected = verdict.run.expected_false

@@ -16,6 +16,10 @@ from .judgement import Judgement
 
 _SYMMETRY_LEAST = 6  # workloads with an alarm; fewer say nothing about their symmetry
 _SYMMETRY_P = 0.1
+# What a comparison says where its alarms look so.
+LOOKS_LIKE_NOISE = (
+    "as many workloads improved as regressed a little: noise, so none of those counts"
+)
 # What a machine's state can move: the clock of one commit measured 47 times on an H200 spans 14 %.
 _STATE = math.log(1.15)
 
