@@ -32,12 +32,52 @@ def is_flash_shaped(workload: Any) -> bool:
     return is_attention(workload) and workload.D <= 256 and workload.dtype != "fp32"
 
 
+def is_training(workload: Any) -> bool:
+    """Both passes in one call. Peers know no other gradients than those with the rounding of the
+    output: their answer is checked as every other."""
+    return bool(workload.needs == ("exact_gradients",)) and workload.D <= 256
+
+
+def is_for_torch(workload: Any) -> bool:
+    """What torch's fused backends compute."""
+    return is_flash_shaped(workload) or is_training(workload)
+
+
+def is_windowed(workload: Any) -> bool:
+    """Causal with a window, each query seeing a key, values as wide as keys."""
+    windowed = workload.needs == ("window_size",) and workload.causal
+    return bool(windowed and workload.keys >= workload.S and not workload.DV) and workload.D <= 256
+
+
+def is_packed(workload: Any) -> bool:
+    """Sequences of several lengths in one row of tokens."""
+    return _is_plain(workload, "pack", "lengths")
+
+
+def is_for_flash_attention(workload: Any) -> bool:
+    """What the libraries of FlashAttention compute in 16 bits."""
+    return is_for_torch(workload) or is_windowed(workload) or is_packed(workload)
+
+
+def is_fp8_attention(workload: Any) -> bool:
+    """One scale a tensor, no window."""
+    return bool(workload.needs == ("q_scale",)) and not workload.DV
+
+
+def is_for_flash_attention_3(workload: Any) -> bool:
+    return is_for_flash_attention(workload) or is_fp8_attention(workload)
+
+
+def takes_gradients(workload: Any) -> bool:
+    """Whether the call ends with gradients."""
+    alone = workload.kernel.endswith("_backward") or getattr(workload, "backward", False)
+    return bool(alone) or is_training(workload)
+
+
 def is_for_flex(workload: Any) -> bool:
     """Of the peers only Flex is given windows: torch's backends compute none without all scores'
     mask in memory."""
-    windowed = workload.needs == ("window_size",) and workload.causal
-    sees_keys = windowed and workload.keys >= workload.S and not workload.DV
-    return is_flash_shaped(workload) or (sees_keys and workload.D <= 256)
+    return is_flash_shaped(workload) or is_windowed(workload)
 
 
 def is_matmul(workload: Any) -> bool:
@@ -61,3 +101,8 @@ def is_scaled_matmul(workload: Any) -> bool:
 def is_scaled_at_the_end(workload: Any) -> bool:
     """Scales of blocks multiply the sum of each block of K, so that no sum can be longer."""
     return is_scaled_matmul(workload) and bool(workload.scales != "blocks")
+
+
+def is_grouped(workload: Any) -> bool:
+    """Rows over a matrix each group, or the gradient of those matrices."""
+    return _is_plain(workload, "groups", "offsets")

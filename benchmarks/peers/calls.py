@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from warpwatch.workload.base import Inputs, Workload
 
+from . import applies
+
 if TYPE_CHECKING:
     import torch
 
@@ -39,18 +41,23 @@ def _as_asked(workload: Any, heads_first: torch.Tensor) -> torch.Tensor:
 
 def with_gradients(forward: Run) -> Run:
     """``forward``, and for a backward workload its gradients alone: the forward pass is done once
-    for the inputs and its graph kept."""
+    for the inputs and its graph kept. A training step does both in every call."""
     kept: list[Any] = []
+
+    def begun(workload: Workload, inputs: Inputs) -> tuple[tuple[torch.Tensor, ...], Any]:
+        leaves = {name: inputs[name].detach().requires_grad_() for name in "qkv"}
+        return tuple(leaves.values()), forward(workload, {**inputs, **leaves})
 
     def run(workload: Workload, inputs: Inputs) -> Any:
         if "dout" not in inputs:
             return forward(workload, inputs)
         import torch
 
+        if "lse" not in inputs:  # no forward pass was finished before
+            leaves, out = begun(workload, inputs)
+            return torch.autograd.grad(out, leaves, inputs["dout"])
         if not kept or kept[0] is not inputs:
-            leaves = {name: inputs[name].detach().requires_grad_() for name in "qkv"}
-            out = forward(workload, {**inputs, **leaves})
-            kept[:] = [inputs, tuple(leaves.values()), out]
+            kept[:] = [inputs, *begun(workload, inputs)]
         _, wanted, out = kept
         return torch.autograd.grad(out, wanted, inputs["dout"], retain_graph=True)
 
@@ -138,10 +145,23 @@ def flex(workload: Any, inputs: Inputs) -> Any:
 
 
 def flash_attn(module: str) -> Run:
+    """The interface that the libraries of FlashAttention share."""
+
     def run(workload: Any, inputs: Inputs) -> Any:
         found = importlib.import_module(module)
+        if "cu" in inputs:
+            ends, longest = inputs["cu"], max(workload.lengths)
+            tensors = [inputs[name] for name in "qkv"]
+            lengths = {"cu_seqlens_q": ends, "cu_seqlens_k": ends}
+            longest_of = {"max_seqlen_q": longest, "max_seqlen_k": longest}
+            out = found.flash_attn_varlen_func(
+                *tensors, **lengths, **longest_of, causal=workload.causal
+            )
+            return out[0] if isinstance(out, tuple) else out
         q, k, v = _rows_first(workload, inputs)
-        out = found.flash_attn_func(q, k, v, causal=workload.causal)
+        window = getattr(workload, "window", 0)
+        options = {"window_size": (window, 0)} if window else {}
+        out = found.flash_attn_func(q, k, v, causal=workload.causal, **options)
         out = out[0] if isinstance(out, tuple) else out
         return out.transpose(1, 2) if _asks_heads_first(workload) else out
 
@@ -157,24 +177,28 @@ def lacks_flash_attention_2(workload: Any) -> str | None:
 def flash_attn_3(workload: Any, inputs: Inputs) -> Any:
     """FlashAttention-3's own interface; it reads pages of a cache, and its lengths, as they are."""
     found = importlib.import_module("flash_attn_interface")
+    if "q_scale" in inputs:
+        of_heads = (workload.B, workload.kv_heads)
+        scales = {f"{name}_descale": inputs[f"{name}_scale"].expand(of_heads) for name in "qkv"}
+        q, k, v = (inputs[name] for name in "qkv")
+        out = found.flash_attn_func(q, k, v, causal=workload.causal, **scales)
+        return out[0] if isinstance(out, tuple) else out
+    if "seqlens" not in inputs:
+        return flash_attn("flash_attn_interface")(workload, inputs)
     q, k, v = _rows_first(workload, inputs)
-    if "seqlens" in inputs:
-        return found.flash_attn_with_kvcache(
-            q,
-            k,
-            v,
-            cache_seqlens=inputs["seqlens"],
-            page_table=inputs["table"],
-            causal=workload.causal,
-        )
-    out = found.flash_attn_func(q, k, v, causal=workload.causal)
-    out = out[0] if isinstance(out, tuple) else out
-    return out.transpose(1, 2) if _asks_heads_first(workload) else out
+    return found.flash_attn_with_kvcache(
+        q,
+        k,
+        v,
+        cache_seqlens=inputs["seqlens"],
+        page_table=inputs["table"],
+        causal=workload.causal,
+    )
 
 
 def lacks_gradients(workload: Any) -> str | None:
     """FlashAttention-3 is also built without its backward pass."""
-    if not workload.kernel.endswith("_backward"):
+    if not applies.takes_gradients(workload):
         return None
     import torch
 
@@ -268,3 +292,13 @@ def cublas_fp8(use_fast_accum: bool) -> Run:
         return out
 
     return run
+
+
+def grouped(workload: Any, inputs: Inputs) -> Any:
+    """torch's grouped product. It counts the ends of groups, we where each begins as well."""
+    import torch
+
+    ends = inputs["offsets"][1:]
+    if workload.weights:
+        return torch._grouped_mm(inputs["a"].t(), inputs["dout"], offs=ends)
+    return torch._grouped_mm(inputs["a"], inputs["b"], offs=ends)

@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 
 from benchmarks.peers import calls as peer_calls
+from benchmarks.workloads import attention_varlen
 from benchmarks.workloads.attention import (
     AttentionWorkload,
     SdpaWorkload,
 )
-from benchmarks.workloads.attention_backward import BackwardWorkload
+from benchmarks.workloads.attention_backward import BackwardWorkload, TrainingWorkload
+from benchmarks.workloads.attention_fp8 import Fp8AttentionWorkload
 from benchmarks.workloads.attention_kvcache import KvcacheWorkload
+from benchmarks.workloads.attention_varlen import VarlenWorkload
 from benchmarks.workloads.matmul import MatmulWorkload
 from benchmarks.workloads.matmul_fp8 import Fp8MatmulWorkload
+from benchmarks.workloads.matmul_grouped import GroupedMatmulWorkload
 from tests.root import ROOT
 from warpwatch import project
 from warpwatch.asv.suite import peers as canaries_of_asv
@@ -38,6 +42,9 @@ PRODUCT = MatmulWorkload(
 )
 RESIDUAL = replace(PRODUCT, bias=False, activation=None, residual=True)
 LOW_PRODUCT = Fp8MatmulWorkload(group="t", M=32, N=48, K=64)
+TRAINING = TrainingWorkload(group="t", dtype="bf16", B=1, S=40, H=2, D=32, causal=True)
+PACKED = VarlenWorkload(group="t", dtype="fp32", pack="few", H=4, G=2, D=32)
+GROUPED = GroupedMatmulWorkload(group="t", dtype="bf16", total=48, groups=4, N=32, K=64)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +61,9 @@ LOW_PRODUCT = Fp8MatmulWorkload(group="t", M=32, N=48, K=64)
         (RESIDUAL, "cublas"),
         (LOW_PRODUCT, "cublas-fp8"),
         (replace(LOW_PRODUCT, scales="rows", bias=True, activation="silu"), "cublas-fp8-fast"),
+        (TRAINING, "torch-flash"),
+        (GROUPED, "torch-grouped"),
+        (replace(GROUPED, weights=True), "torch-grouped"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
@@ -61,6 +71,50 @@ def test_a_peer_computes_the_workloads_formula(workload: Workload, name: str):
     (peer,) = (one for one in peers.known() if one.name == name)
     inputs = workload.inputs("cpu")
     accuracy.check(workload, inputs, peer.run(workload, inputs))
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        PACKED,
+        replace(PACKED, backward=True),
+        replace(ATTENTION, window=20),
+        Fp8AttentionWorkload(group="t", B=2, S=40, H=4, G=2, D=32, causal=True),
+    ],
+    ids=lambda one: one.name,
+)
+def test_libraries_of_flash_attention_are_asked_for_the_workloads_formula(
+    monkeypatch: pytest.MonkeyPatch, workload: Any
+):
+    """They need a GPU: in their place stands the formula, of the arguments they are given."""
+    monkeypatch.setitem(attention_varlen.PACKS, "few", (20, 7, 1))
+    inputs = workload.inputs("cpu")
+
+    def plain(q: Any, k: Any, v: Any, **given: Any) -> Any:
+        scales = {
+            f"{one}_scale": given.pop(f"{one}_descale")[1, 0]
+            for one in "qkv"
+            if given.get(f"{one}_descale") is not None
+        }
+        window = given.pop("window_size", (0, 0))[0]
+        assert given == {"causal": True}
+        asked = replace(workload, window=window)
+        return asked.reference({"q": q, "k": k, "v": v, **scales}), None
+
+    def packed(q: Any, k: Any, v: Any, **given: Any) -> Any:
+        assert given.pop("cu_seqlens_q").equal(inputs["cu"])
+        assert given.pop("cu_seqlens_k").equal(inputs["cu"])
+        assert given == {"max_seqlen_q": 20, "max_seqlen_k": 20, "causal": True}
+        return replace(workload, backward=False).reference({"q": q, "k": k, "v": v})
+
+    for name in ("flash_attn", "flash_attn_interface", "flash_attn.cute"):
+        module = ModuleType(name)
+        vars(module).update(flash_attn_func=plain, flash_attn_varlen_func=packed)
+        monkeypatch.setitem(sys.modules, name, module)
+    found = [one for one in peers.beside(workload) if one.peer.name.startswith("flash_attn")]
+    assert found
+    for one in found:
+        accuracy.check(workload, inputs, one.call(inputs))
 
 
 def test_gradients_are_those_of_the_inputs_given_and_the_forward_pass_is_done_once():
@@ -170,26 +224,37 @@ def test_a_build_of_flash_attention_3_without_gradients_says_so(
     (known,) = (one for one in peers.known() if one.name == "flash_attn_3")
     said = peers.of(replace(BACKWARD, dtype="bf16"), known).missing
     assert said is None if why is None else (said or "").startswith(why)
+    steps = (TRAINING, replace(PACKED, pack="even", dtype="bf16", backward=True))
+    assert {peers.of(one, known).missing for one in steps} == {said}
     assert peers.of(replace(ATTENTION, dtype="bf16"), known).missing is None
 
 
 def test_no_peer_stands_beside_what_it_does_not_compute():
-    """Packed sequences, fp8 attention, caches that are written to: another formula than that of q,
-    k and v. Windows are Flex's alone, and with scales of blocks no sum is longer than they are."""
-    other = ("varlen", "attention-fp8", "fp8kv", "append")
+    """Caches that are written to or hold fp8 are another formula than that of q, k and v. With
+    scales of blocks no sum is longer than they are."""
+    flash = {"flash_attn", "flash_attn_3", "flash_attn.cute"}
+    torch = {"torch-flash", "torch-cudnn"}
     for workload in configuration.workloads().select():
         found = peers.beside(workload)
-        if any(word in workload.name for word in other):
+        names = {one.peer.name for one in found}
+        if any(word in workload.name for word in ("fp8kv", "append")):
             assert found == [], workload.name
+        elif "varlen" in workload.name:
+            assert names == flash, workload.name
+        elif "attention-fp8" in workload.name:
+            assert names == {"flash_attn_3"}, workload.name
         elif "window" in workload.name:
-            assert [one.peer.name for one in found] == ["flex"], workload.name
+            assert names == flash | {"flex"}, workload.name
+        elif "training" in workload.name:
+            assert names == flash | torch, workload.name
         elif "kvcache" in workload.name:
-            assert {"torch-flash", "torch-cudnn"} < {one.peer.name for one in found}, workload.name
+            assert torch < names, workload.name
         elif workload.name.startswith("matmul-fp8"):
             low = ["cublas-fp8"] + ["cublas-fp8-fast"] * (not workload.name.endswith("blocks"))
             assert [one.peer.name for one in found] == low, workload.name
+        elif workload.kernel == "grouped_matmul":
+            assert names == {"torch-grouped"}, workload.name
         elif workload.kernel == "matmul":
-            names = {one.peer.name for one in found}
             assert {"cublas"} <= names <= {"cublas", "quack"}, workload.name
     assert peers.beside(replace(PRODUCT, residual=True)) == []
     assert peers.beside(replace(RESIDUAL, bias=True)) == []
