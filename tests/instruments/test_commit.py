@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from warpwatch.config.package import load as load_package
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments import presence
 from warpwatch.instruments.outcome import Outcome
+from warpwatch.instruments.peers import registry
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.session import commit, series_versions, utilization
 from warpwatch.session.session import Session
@@ -147,8 +149,42 @@ def test_the_history_set_is_a_part_of_the_workloads(monkeypatch: pytest.MonkeyPa
     assert set(commit.wanted(names)) == set(SETS.history)
     assert set(SETS.history_peers) <= {one.name for one in commit.canaries()}
     monkeypatch.setenv(commit.SET_VARIABLE, "some")
-    with pytest.raises(ValueError, match="expected full or history"):
+    with pytest.raises(ValueError, match="expected full, history or peers"):
         commit.wanted(names)
+
+
+def test_the_peers_set_has_a_peer_of_nearly_every_workload(monkeypatch: pytest.MonkeyPatch):
+    """Only a cache that the call writes to, or that holds fp8, has none."""
+    names = [one.name for one in load_workloads().all_workloads()]
+    watched = {one.name for one in commit.peers_measured()}
+    assert watched == {one.name for one in commit.canaries()}
+    monkeypatch.setenv(commit.SET_VARIABLE, "peers")
+    found = commit.peers_measured()
+    assert commit.wanted(names) == names and watched <= {one.name for one in found}
+    assert {one.peer.name for one in found} == set(SETS.peers)
+    without = set(names) - {one.base.name for one in found}
+    assert {"append" in one or "fp8kv" in one for one in without} == {True} and len(without) == 2
+
+
+def test_counters_are_read_of_our_kernels_and_canaries(
+    monkeypatch: pytest.MonkeyPatch, scripted: dict[str, dict[str, Any]]
+):
+    scripted[FAST] = scripted[f"{FAST} @ quack"] = scripted[f"{FAST} @ cublas"] = {"us": 20}
+    monkeypatch.setattr(commit, "canaries", lambda: [registry.get(f"{FAST} @ cublas")])
+    cache = commit.measure([FAST, f"{FAST} @ quack", f"{FAST} @ cublas"])
+    assert {name: "tensor_pipe" in row["samples"] for name, row in cache.items()} == {
+        FAST: True,
+        f"{FAST} @ quack": False,
+        f"{FAST} @ cublas": True,
+    }
+
+
+def test_a_set_that_names_an_unknown_peer_says_which_there_are(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(commit.SET_VARIABLE, "peers")
+    wrong = replace(commit.load_package(), sets=replace(SETS, peers=("cudnn",)))
+    monkeypatch.setattr(commit, "load_package", lambda: wrong)
+    with pytest.raises(ValueError, match="names the peer 'cudnn': expected some of torch-flash"):
+        commit.peers_measured()
 
 
 @pytest.mark.parametrize(

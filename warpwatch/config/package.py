@@ -46,6 +46,7 @@ class Sets:
         canaries: Workloads whose peers every commit measures. No commit changes a peer, so one that
             moves says that the machine changed.
         canary_peers: The peers that serve as canaries.
+        peers: The peers that ``WARPWATCH_GPU_SET=peers`` times at every workload; empty: all.
         host: Workloads whose host time is read; ``*`` means all of them.
     """
 
@@ -53,6 +54,7 @@ class Sets:
     history_peers: tuple[str, ...] = ()
     canaries: tuple[str, ...] = ()
     canary_peers: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
     host: tuple[str, ...] = ()
 
 

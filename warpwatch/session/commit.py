@@ -53,10 +53,7 @@ MEASURED = tuple(one for one in metrics.MEASURED if one.name not in ("host_us", 
 
 def wanted(names: Sequence[str]) -> list[str]:
     """Those of ``names`` this run measures: all, or the history subset."""
-    chosen = os.environ.get(SET_VARIABLE, "full")
-    if chosen not in ("full", "history"):
-        raise ValueError(f"{SET_VARIABLE}={chosen!r}: expected full or history")
-    if chosen == "full":
+    if _chosen_set() != "history":
         return list(names)
     sets = load_package().sets
     if not sets.history:
@@ -64,15 +61,43 @@ def wanted(names: Sequence[str]) -> list[str]:
     return [name for name in names if name in {*sets.history, *sets.history_peers}]
 
 
+def _chosen_set() -> str:
+    chosen = os.environ.get(SET_VARIABLE, "full")
+    if chosen not in ("full", "history", "peers"):
+        raise ValueError(f"{SET_VARIABLE}={chosen!r}: expected full, history or peers")
+    return chosen
+
+
 def canaries() -> list[peers.PeerWorkload]:
     """Peers' workloads that every commit measures beside its own."""
     sets = load_package().sets
+    return [one for one in _beside(sets.canaries) if one.peer.name in sets.canary_peers]
+
+
+def peers_measured() -> list[peers.PeerWorkload]:
+    """Peers' workloads that this run measures: the canaries, or those of every workload where
+    ``WARPWATCH_GPU_SET=peers``."""
+    if _chosen_set() != "peers":
+        return canaries()
+    sets = load_package().sets
+    if unknown := sorted({*sets.peers, *sets.canary_peers} - {*peers.names()}):
+        known = " ".join(peers.names())
+        raise ValueError(f"[sets] names the peer {unknown[0]!r}: expected some of {known}")
+    watched = {one.name for one in canaries()}
+    return [
+        one
+        for one in _beside()
+        if one.name in watched or not sets.peers or one.peer.name in sets.peers
+    ]
+
+
+def _beside(only: Sequence[str] | None = None) -> list[peers.PeerWorkload]:
+    """Every peer of every workload, or of those that ``only`` names."""
     return [
         peer
         for workload in load_workloads().all_workloads()
-        if workload.name in sets.canaries
+        if only is None or workload.name in only
         for peer in peers.beside(workload)
-        if peer.peer.name in sets.canary_peers
     ]
 
 
@@ -97,7 +122,13 @@ def measure(names: Sequence[str]) -> Cache:
     session = Session({**request, "until": begin + _TIMING_SECONDS})
     kept = Unfinished(methods)
     timed = kept.run(session, names, report)
-    right = [name for name, outcome in timed.items() if outcome.status == "ok"]
+    # Counters explain our kernels and watch the machine: of other peers the time is enough.
+    counted_too = {one.name for one in canaries()}
+    right = [
+        name
+        for name, outcome in timed.items()
+        if outcome.status == "ok" and (peers.SEPARATOR not in name or name in counted_too)
+    ]
     until = begin + _COUNTER_SECONDS
     readings = utilization.read(right, say, None, until) if right else utilization.Readings("", {})
     counted = readings.outcomes

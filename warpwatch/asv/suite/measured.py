@@ -17,7 +17,14 @@ from warpwatch.config import metrics
 from warpwatch.config.package import load as load_package
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments.gpu.roofs import roofs
-from warpwatch.session.commit import INSTRUMENTS, MEASURED, SETUP_SECONDS, Cache, canaries, measure
+from warpwatch.session.commit import (
+    INSTRUMENTS,
+    MEASURED,
+    SETUP_SECONDS,
+    Cache,
+    measure,
+    peers_measured,
+)
 from warpwatch.workload.base import Workload
 
 from .naming import class_name
@@ -29,7 +36,7 @@ class Measured:
     timeout = 60
 
     def setup_cache(self) -> Cache:
-        found = [*load_workloads().all_workloads(), *canaries()]
+        found = [*load_workloads().all_workloads(), *peers_measured()]
         return measure([workload.name for workload in found])
 
     setup_cache.timeout = SETUP_SECONDS  # type: ignore[attr-defined]  # asv reads it

@@ -86,7 +86,7 @@ def commits_that_touch(path: str, count: int, repository: Path | None = None) ->
 def patterns_of_the_set(patterns: list[str]) -> list[str]:
     """asv's ``--bench`` patterns, less the GPU values that the history set leaves out anyway: asv
     starts a process for each value, and the card would wait for them."""
-    known = [*load_workloads().all_workloads(), *commit.canaries()]
+    known = [*load_workloads().all_workloads(), *commit.peers_measured()]
     names = [workload.name for workload in known]
     wanted = commit.wanted(names)
     if wanted == names:
