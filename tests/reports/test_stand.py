@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,36 @@ def test_a_workload_without_a_peer_is_counted_and_no_column_is_empty(tmp_path: P
     # Neither a datasheet nor compiled code sets a limit here.
     assert "of its roof" not in text
     assert "no call can take less" not in text
+
+
+def test_every_kernel_has_a_chart_before_the_workloads_whose_peer_is_fastest(
+    tmp_path: Path,
+) -> None:
+    """However many workloads of one kernel are behind, another kernel is on the screen."""
+    tree = trees.make_repository(tmp_path, 3)
+    given = {"param_names": ["workload"], "unit": "us", "metric": "latency_cold"}
+    small = [f"small{number}" for number in range(1, 14)]
+    for kernel, names in (("Product", small), ("Sum", ["wide"])):
+        tree.add_benchmark(f"own.{kernel}.track_latency_cold", [names], instrument="l", **given)
+        beside = [f"{name} @ cublas" for name in names]
+        tree.add_benchmark(f"peers.{kernel}.track_latency_cold", [beside], role="evidence", **given)
+    tree.write_benchmarks()
+    tree.write_machine("h200", gpu="NVIDIA H200")
+    for commit in range(3):
+        values: dict[str, list[float | None]] = {
+            "own.Product.track_latency_cold": [10.0] * 13,
+            "own.Sum.track_latency_cold": [10.0],
+            "peers.Product.track_latency_cold": [9.0 - 0.1 * number for number in range(1, 14)],
+            "peers.Sum.track_latency_cold": [12.0],
+        }
+        tree.write_result(commit, values, machine="h200", intervals=0.001)
+    page = (trees.build_site(tree, tmp_path / "html") / "index.html").read_text()
+    shown = re.findall(r"<h3><a [^>]*>([^<]+)</a></h3>", page)
+    worst = [f"small{number}" for number in range(13, 2, -1)]
+    assert shown == ["small9", "wide", *(name for name in worst if name != "small9")][:12]
+    text = words_of(page)
+    assert re.search("ahead of the best peer on 1 ?, ▼ behind on 13 of 14 workloads", text)
+    assert "one of 13 of own.Product, h200: 13 behind" in text
 
 
 def test_a_project_without_workloads_has_charts_of_its_times(tmp_path: Path) -> None:

@@ -94,18 +94,20 @@ class Standing:
 
 @dataclass(frozen=True)
 class Card:
-    """A workload and its chart."""
+    """A workload and its chart; of how many ``alike`` it is one, and on which ``sides`` of their
+    peers those are."""
 
     one: Standing
     chart: Markup
     alike: int
     home: str
+    sides: tuple[tuple[Side, int], ...]
 
 
 @dataclass(frozen=True)
 class Overview:
-    """What the index says of kernels: counts, then a chart for each workload with a peer and for
-    one workload of each other kernel."""
+    """What the index says of kernels: counts, then a chart for each kernel and for workloads whose
+    peer is fastest."""
 
     cards: tuple[Card, ...]
     ahead: int
@@ -156,25 +158,24 @@ def overview(view: View) -> Overview | None:
     raced = [one for one in everyone if one.rival is not None]
     kernels: dict[tuple[str, str, str], list[Standing]] = {}
     for one in everyone:
-        kernels.setdefault((one.table.machine, one.table.environment, one.kernel), []).append(one)
-    chosen = sorted(raced, key=lambda one: (_ratio(one), one.info.workload))[:_MOST_CARDS]
-    shown = {(one.table.machine, one.table.environment, one.kernel) for one in chosen}
-    for place, members in sorted(kernels.items(), key=lambda item: -len(item[1])):
-        if place not in shown and len(chosen) < _MOST_CARDS:
-            chosen.append(max(members, key=_telling))
-            shown.add(place)
+        kernels.setdefault(_place(one), []).append(one)
+    # A chart for each kernel, so that none fills the screen; then where a peer is fastest.
+    by_size = sorted(kernels.items(), key=lambda item: (-len(item[1]), item[0]))
+    chosen = [max(members, key=_telling) for _, members in by_size[:_MOST_CARDS]]
+    rest = sorted(raced, key=lambda one: (_ratio(one), one.info.workload))
+    chosen += [one for one in rest if one not in chosen][: _MOST_CARDS - len(chosen)]
     cards = []
     for one in chosen:
-        alike = len(kernels[one.table.machine, one.table.environment, one.kernel])
+        members = kernels[_place(one)]
         home = machine_path(one.table.machine, one.table.environment)
-        cards.append(Card(one, chart(view, one), alike, home))
-    sides = [one.rival.side for one in raced if one.rival is not None]
+        cards.append(Card(one, chart(view, one), len(members), home, _sides(members)))
+    sides = dict(_sides(everyone))
     ratios = [_ratio(one) for one in raced] or [math.nan]
     return Overview(
         tuple(cards),
-        ahead=sides.count("ahead"),
-        behind=sides.count("behind"),
-        level=sides.count("level"),
+        ahead=sides.get("ahead", 0),
+        behind=sides.get("behind", 0),
+        level=sides.get("level", 0),
         alone=len(everyone) - len(raced),
         least=min(ratios),
         most=max(ratios),
@@ -319,11 +320,23 @@ def _kernel(info: SeriesInfo) -> str:
     return info.key.benchmark.rpartition(".")[0] or info.key.benchmark
 
 
-def _telling(one: Standing) -> tuple[int, int, str]:
-    """Of a kernel the workload measured most often is shown, of those the one changed last."""
+def _place(one: Standing) -> tuple[str, str, str]:
+    return one.table.machine, one.table.environment, one.kernel
+
+
+def _sides(members: Sequence[Standing]) -> tuple[tuple[Side, int], ...]:
+    """How many are on each side of their best peer, sides without any left out."""
+    found = [one.rival.side for one in members if one.rival is not None]
+    every: tuple[Side, ...] = ("ahead", "level", "behind")
+    return tuple((side, found.count(side)) for side in every if side in found)
+
+
+def _telling(one: Standing) -> tuple[bool, int, int, str]:
+    """Of a kernel a workload with a peer is shown, of those the one measured most often, of those
+    the one changed last."""
     changed = one.table.column_of(one.last.first_commit) if one.last else None
     measured = int(np.isfinite(one.table.values[one.row]).sum())
-    return measured, -1 if changed is None else changed, one.info.workload
+    return one.rival is not None, measured, -1 if changed is None else changed, one.info.workload
 
 
 def _ratio(one: Standing) -> float:
