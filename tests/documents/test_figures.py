@@ -122,4 +122,4 @@ def test_standing_falls_back_on_the_published_suite(tmp_path: Path) -> None:
     found = {race.workload: race for race in standing.races(tmp_path)}
     assert set(found) >= {"matmul-fp16-4096x4096x4096", "attention-bf16-B2-S4096-H32-D128"}
     race = found["attention-bf16-B4-S4096-H16-D128-causal"]
-    assert race.best == "torch-cudnn" and race.ratio == race.best_us / race.ours_us
+    assert race.best == "flash_attn_3" and race.ratio == race.best_us / race.ours_us
