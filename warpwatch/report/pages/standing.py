@@ -265,15 +265,15 @@ def _bounds(view: View, table: Table) -> Mapping[tuple[str, str], Bounds]:
 
 
 def _limit(view: View, table: Table, row: int, bound: Bounds | None) -> Limit | None:
-    """The bound of the compiled code, commit by commit; where it was not compiled, the roof that
-    the datasheet sets to the work of a call."""
+    """The bound of the compiled code, commit by commit; where it was not compiled, or a call took
+    less, the roof that the datasheet sets to the work of a call."""
     info = table.series[row]
     scale = SECONDS.get(info.meaning.unit)
     if scale is None or not table.machine:
         return None
-    if bound:
-        of_commits = [bound.get(commit.hash, math.nan) for commit in table.commits]
-        laid = np.array(of_commits) * 1e-6 / scale
+    of_commits = [(bound or {}).get(commit.hash, math.nan) for commit in table.commits]
+    laid = np.array(of_commits) * 1e-6 / scale
+    if bound and not (table.values[row] < laid).any():
         measured = laid[np.isfinite(laid) & np.isfinite(table.values[row])]
         known = measured if len(measured) else np.array([*bound.values()]) * 1e-6 / scale
         return Limit("predicted bound", float(known[-1]), laid)
