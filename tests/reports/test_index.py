@@ -269,3 +269,25 @@ def test_the_roofs_of_a_card_without_a_datasheet_are_those_measured_on_it(tmp_pa
 def test_ceilings_that_are_none_are_refused(wrong: dict[str, object], why: str) -> None:
     with pytest.raises(RejectedError, match=why):
         ceilings_of(Path("gpu-1.json.gz"), {"ceilings": {**CEILINGS, **wrong}})
+
+
+@pytest.mark.parametrize("skipped", [3, 25])
+def test_a_range_too_wide_to_name_a_commit_is_named_by_its_ends(
+    tmp_path: Path, skipped: int
+) -> None:
+    """No file tells its commits apart and none was measured: the newest of them is no suspect."""
+    tree = trees.make_repository(tmp_path, skipped + 8)
+    tree.add_benchmark("bench.track_bytes", unit="bytes", exact=True)
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    measured = [0, 1, 2, 3, *range(skipped + 4, skipped + 8)]
+    for commit in measured:
+        tree.write_result(commit, {"bench.track_bytes": [100.0 if commit < 4 else 150.0]})
+    text = words_of((trees.build_site(tree, tmp_path / "html") / "index.html").read_text())
+    first, last = tree.commits[4][:10], tree.commits[skipped + 4][:10]
+    if skipped < 20:
+        assert f"since {last} “Change number {skipped + 4}”" in text
+        return
+    assert f"between {first} “Change number 4”" in text
+    assert f"and {last} “Change number {skipped + 4}”" in text
+    assert "since" not in text.split("Needs attention")[1].split("cause")[0]

@@ -86,6 +86,8 @@ def certainty(finding: Finding) -> str:
     sure = f"{100 * finding.sure:.0f} %"
     if len(finding.commits) == 1:
         return f"this commit holds the cause with {sure}"
+    if finding.is_wide:
+        return f"one of these {many(len(finding.commits), 'commit')} holds the cause with {sure}"
     which = "the likeliest that touches these files" if finding.suspects else "the likeliest"
     return f"{which} of {many(len(finding.commits), 'commit')} that hold the cause with {sure}"
 

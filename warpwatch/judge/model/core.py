@@ -12,6 +12,9 @@ Verdict = Literal[
 FindingKind = Literal["slower", "faster", "lost", "flaky", "failed build", "other space"]
 PointState = Literal["measured", "failed", "not applicable"]
 
+# A range of more commits is named by its ends: to name one of so many would be a guess.
+_MOST_NAMED = 20
+
 
 @dataclass(frozen=True)
 class Commit:
@@ -127,6 +130,11 @@ class Finding:
         """The commit to name: where the largest change begins, if its range holds that."""
         first = self.changes[0].first_commit
         return first if first in self.commits else self.commits[-1]
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the range holds too many commits to name one."""
+        return len(self.commits) > _MOST_NAMED
 
     @property
     def likeliest(self) -> str:
