@@ -85,11 +85,11 @@ def certainty(finding: Finding) -> str:
     """How sure the commits of a finding are."""
     sure = f"{100 * finding.sure:.0f} %"
     if len(finding.commits) == 1:
-        return f"this commit holds the cause with {sure}"
+        return f"this commit holds the cause, {sure} sure"
     if finding.is_wide:
-        return f"one of these {many(len(finding.commits), 'commit')} holds the cause with {sure}"
+        return f"the cause lies in one of these {many(len(finding.commits), 'commit')}, {sure} sure"
     which = "the likeliest that touches these files" if finding.suspects else "the likeliest"
-    return f"{which} of {many(len(finding.commits), 'commit')} that hold the cause with {sure}"
+    return f"{which} of {many(len(finding.commits), 'commit')} that may hold the cause, {sure} sure"
 
 
 def stake(view: View, finding: Finding) -> str:

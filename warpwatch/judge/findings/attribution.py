@@ -92,7 +92,7 @@ class Attribution:
             return by_clock
         if any(one.info.key.machine in self._watched for one in members):
             return Blame("kernel", "the peers beside it held still")
-        return Blame("unknown", "nothing was measured that tells the kernel from the machine")
+        return Blame("unknown", "no measurement tells the code from the machine")
 
     @cached_property
     def _watched(self) -> frozenset[str]:
