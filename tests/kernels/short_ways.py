@@ -108,7 +108,11 @@ def _number(value: Any, name: str, kinds: dict[str, Any]) -> Any:
     ``None`` where that would change the tensor's type."""
     kind = type(value)
     if name in FLOATS:
-        if kind is int or (kind is float and (SMALLEST <= abs(value) <= LARGEST or not value)):
+        # Other numbers are fp64: they change what an fp32 is compared in.
+        size = abs(value) if kind is float else 0.0
+        if kind is int or (
+            kind is float and (SMALLEST <= size <= LARGEST or size in (0.0, math.inf))
+        ):
             return np.array([value or 0], dtype=kinds[name])  # of -0.0 it makes 0.0
     elif kind is int and (LOWEST if name in SIGNED else 0) <= value < HIGHEST and name in WHOLE:
         info = np.iinfo(kinds[name])
@@ -257,6 +261,45 @@ def casting(plain: Operation) -> Operation:
     return to
 
 
+def shifting(plain: Operation) -> Operation:
+    """Unsigned ones to the right, by a number below their width."""
+
+    def shift(self: Any, other: Any, **_: Any) -> Any:
+        value = other.value if type(other) is tl.constexpr else other
+        name, own = self.dtype.name, self.handle.data
+        fits = type(value) is int and 0 <= value < 8 * own.itemsize
+        if fits and name in UNSIGNED and own.dtype == UNSIGNED[name]:
+            data = np.right_shift(own, own.dtype.type(value))
+            return made(data, self.handle.dtype, self.dtype, self.shape)
+        return plain(self, other, _semantic=_semantic)
+
+    return shift
+
+
+def choosing(plain: Operation) -> Operation:
+    """``where`` of two tensors of one type, or a tensor and a number."""
+
+    def where(condition: Any, x: Any, y: Any, **_: Any) -> Any:
+        if type(condition) is _tensor is type(x) and condition.dtype.name == "int1":
+            kind, chosen = x.dtype, condition.handle.data
+            own, name = x.handle.data, kind.name
+            theirs = shape = None
+            if name in NUMBERS and type(y) is _tensor:
+                if _same(kind, y.dtype):
+                    theirs, stored, shape = y.handle.data, y.handle.dtype, y.shape
+            elif name in NUMBERS:
+                value = y.value if type(y) is tl.constexpr else y
+                theirs, stored, shape = _number(value, name, NUMBERS), kind, SHAPES.of(())
+            if theirs is not None and own.dtype == theirs.dtype and chosen.dtype == np.bool_:
+                shape = SHAPES.joint(x.shape, shape)
+                shape = None if shape is None else SHAPES.joint(condition.shape, shape)
+                if shape is not None:
+                    return made(np.where(chosen, own, theirs), stored, kind, shape)
+        return plain(condition, x, y, _semantic=_semantic)
+
+    return where
+
+
 def methods() -> dict[str, Callable[[Operation], Operation]]:
     """What makes the short way of each method of a tensor out of its long one."""
     found: dict[str, Callable[[Operation], Operation]] = {}
@@ -266,16 +309,21 @@ def methods() -> dict[str, Callable[[Operation], Operation]]:
     return found | {
         "__add__": beside_pointers,
         "__neg__": negated,
+        "__rshift__": shifting,
         "__getitem__": taking,
         "to": casting,
     }
+
+
+FUNCTIONS = {"where": choosing}
 
 
 def take_short_ways() -> None:
     """Have every launch of this process take them."""
     plain_patch = interpreter._patch_attr
     assert plain_patch.__module__ == interpreter.__name__, "they are taken already"
-    shorter, checked = methods(), tl.core.builtin(operator.add).__code__
+    checked = tl.core.builtin(operator.add).__code__
+    of_tensors = methods()
     known: dict[tuple[bool, str, Operation], Operation] = {}
 
     def long_way(member: Any) -> Operation:
@@ -292,10 +340,18 @@ def take_short_ways() -> None:
         key = (owner is _tensor, name, member)
         if key not in known:
             way = long_way(member)
-            known[key] = shorter[name](way) if key[0] and name in shorter else way
+            shorter = of_tensors if key[0] else FUNCTIONS
+            known[key] = shorter[name](way) if name in shorter else way
         scope.set_attr(owner, name, known[key])
 
-    scalar = SHAPES.of(())
+    plain_cast, scalar = type(_semantic).cast, SHAPES.of(())
+
+    def cast(self: Any, input: Any, dst_ty: Any, *rest: Any) -> Any:
+        if input.dtype is dst_ty:
+            return input
+        return plain_cast(self, input, dst_ty, *rest)
+
+    type(_semantic).cast = cast
     plain_to_tensor = type(_semantic).to_tensor
 
     def to_tensor(self: Any, x: Any, check_type: bool = True) -> Any:

@@ -62,7 +62,9 @@ def compared() -> tuple[dict[str, int], list[str]]:
         id(own): [
             other
             for other in tensors
-            if own.shape is other.shape or own.dtype == other.dtype or other.dtype.name in OFFSETS
+            if own.shape is other.shape
+            or own.dtype == other.dtype
+            or (other.dtype.name in OFFSETS and own.dtype.name not in FLOATS)
         ]
         for own in tensors
     }
@@ -73,43 +75,43 @@ def compared() -> tuple[dict[str, int], list[str]]:
     both |= {f"__r{name}__" for name in short_ways.BINARY}
     scope = interpreter._patch_lang(add_product.fn)
     try:
-        for name, shorter in short_ways.methods().items():
+        for name, shorter in {**short_ways.methods(), **short_ways.FUNCTIONS}.items():
             plain = _unpatched(scope, name)
             calls = [0]
 
-            def counted(
-                *arguments: Any, plain: Any = plain, calls: Any = calls, **named: Any
-            ) -> Any:
+            def counted(*given: Any, plain: Any = plain, calls: Any = calls, **named: Any) -> Any:
                 calls[0] += 1
-                return plain(*arguments, **named)
+                return plain(*given, **named)
 
             short = shorter(counted)
-            others: list[tuple[Any, ...]]
+            given: list[tuple[Any, ...]]
             if name == "__neg__":
-                others = [()]
+                given = [(own,) for own in tensors]
             elif name == "__getitem__":
-                others = [(one,) for one in slices]
+                given = [(own, one) for own in tensors for one in slices]
             elif name == "to":
-                others = [(one,) for one in targets]
+                given = [(own, one) for own in tensors for one in targets]
+            elif name == "where":
+                alike = [(own, one) for own in tensors for one in tensors if one.shape is own.shape]
+                alike += [(own, one) for own in tensors for one in numbers]
+                chosen = [*by_type["int1"], by_type["int32"][1]]
+                given = [(one, *two) for one in chosen for two in alike]
             else:
-                others = [(one,) for one in numbers]
-            beside = (
-                (own, rest)
-                for own in tensors
-                for rest in (*others, *([(one,) for one in meet[id(own)]] if name in both else []))
-            )
-            for own, rest in beside:
+                given = [(own, one) for own in tensors for one in numbers]
+                if name in both:
+                    given += [(own, one) for own in tensors for one in meet[id(own)]]
+            for arguments in given:
                 before = calls[0]
                 outcomes = []
                 with np.errstate(all="ignore"):
                     for way in (plain, short):
                         try:
-                            outcomes.append(_told(way(own, *rest, _semantic=semantic)))
+                            outcomes.append(_told(way(*arguments, _semantic=semantic)))
                         except Exception as error:
                             outcomes.append((type(error).__name__, str(error)))
                 taken[name] = taken.get(name, 0) + (calls[0] == before)
                 if outcomes[0] != outcomes[1]:
-                    wrong.append(f"{name} of {own.type} and {rest}: {outcomes}")
+                    wrong.append(f"{name} of {arguments}: {outcomes}")
     finally:
         scope.restore()
     return taken, wrong
@@ -118,7 +120,8 @@ def compared() -> tuple[dict[str, int], list[str]]:
 def _unpatched(scope: Any, name: str) -> Any:
     import triton.language as tl
 
-    (plain,) = {old for owner, of, old in scope._changes if owner is tl.tensor and of == name}
+    owner = tl.tensor if hasattr(tl.tensor, name) else tl
+    (plain,) = {old for where, of, old in scope._changes if where is owner and of == name}
     return plain
 
 
