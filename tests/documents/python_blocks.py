@@ -1,6 +1,6 @@
 """Runs the Python blocks of pages, those of a page in one namespace and in their order.
 
-Triton reads TRITON_INTERPRET when it is imported, so the test calls this in a process of its own.
+Triton reads TRITON_INTERPRET when it is imported, so tests call this in the interpreter's process.
 """
 
 from __future__ import annotations

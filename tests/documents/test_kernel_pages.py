@@ -8,14 +8,14 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import kernels
-from tests.documents.python_blocks import blocks
+from tests.documents.python_blocks import blocks, run
+from tests.kernels.interpreted import Worker
 from tests.root import ROOT
 
 FOLDER = ROOT / "docs" / "kernels"
@@ -26,12 +26,6 @@ SOURCES = "".join(
     for folder in ("kernels", "warpwatch", "tests", "tools")
     for one in (ROOT / folder).rglob("*.py")
 )
-RUN = """
-import pathlib, sys
-from tests.documents.python_blocks import run
-for page in map(pathlib.Path, sys.argv[1:]):
-    print(f"{page.name}: {run(page)}", flush=True)
-"""
 # Words of code that a page explains: constants, functions, classes. Arguments are in examples.
 NAMES = re.compile(
     r"`(_?[A-Z][A-Z_0-9]{2,}|_[a-z_]+|[A-Z][a-z]+[A-Z]\w+|attention_\w+|matmul_\w+)`"
@@ -39,15 +33,20 @@ NAMES = re.compile(
 NO_CODE = {"TRITON_INTERPRET", "ROWS_GUARANTEED_SAFE"}  # of Triton, of FlexAttention
 
 
-def test_every_example_runs_in_the_interpreter() -> None:
-    command = [sys.executable, "-c", RUN, *map(str, WITH_EXAMPLES)]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    ran = dict(line.split(": ") for line in done.stdout.splitlines())
-    assert list(ran) == [page.name for page in WITH_EXAMPLES]
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[Worker]:
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+def without_a_gpu(page: Path) -> int:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    return run(page)
+
+
+def test_every_example_runs_in_the_interpreter(interpreter: Worker) -> None:
+    ran = {page.name: interpreter.run(without_a_gpu, page) for page in WITH_EXAMPLES}
     assert len(WITH_EXAMPLES) >= 5 and all(int(examples) > 0 for examples in ran.values())
 
 

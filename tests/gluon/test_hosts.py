@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import forked
 
 FILE = Path(__file__).with_name("host_cases.py")
 LINES = FILE.read_text(encoding="utf-8").splitlines()
@@ -15,13 +15,7 @@ LINES = FILE.read_text(encoding="utf-8").splitlines()
 
 def simulate(*arguments: str) -> tuple[int, str]:
     """Run the real command; its exit code and all that it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "warpwatch", "simulate", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=FILE.parents[2],
-    )
+    done = forked.warpwatch("simulate", *arguments, folder=FILE.parents[2], seconds=300)
     assert "Traceback" not in done.stdout + done.stderr
     return done.returncode, done.stdout + done.stderr
 

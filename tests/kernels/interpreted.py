@@ -6,11 +6,14 @@ Everything here that takes a case runs in that worker; ``Worker.run`` hands the 
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import runpy
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
@@ -259,6 +262,21 @@ class Worker:
 
     def close(self) -> None:
         self._pool.shutdown()
+
+
+def program(file: str, *arguments: str) -> tuple[int, str]:
+    """Run a program with these arguments; its exit code and all that it prints."""
+    words, before = io.StringIO(), (list(sys.argv), list(sys.path))
+    sys.argv[:] = [file, *arguments]
+    code: Any = 0
+    try:
+        with redirect_stdout(words):
+            runpy.run_path(file, run_name="__main__")
+    except SystemExit as ended:
+        code = ended.code
+    finally:
+        sys.argv[:], sys.path[:] = before
+    return int(code or 0), words.getvalue()
 
 
 def _of_draw(draw: int, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -9,9 +9,12 @@ from typing import Any
 
 
 def mend_interpreter() -> None:
+    from tests.kernels.short_ways import take_short_ways
+
     spare_the_interpreter()
     spare_its_types()
     mend_functions()
+    take_short_ways()
 
 
 def mend_functions() -> None:
@@ -79,10 +82,12 @@ def spare_its_types() -> None:
     values do. None of them is ever changed, and those of one shape need not be compared."""
     from triton.language import core, semantic
 
+    from tests.kernels.short_ways import SHAPES
+
     plain_type, plain_unwrap = core.block_type.__init__, core._unwrap_if_constexpr
     plain_equal, plain_broadcast = core.dtype.__eq__, semantic.TritonSemantic.broadcast_impl_value
     types: dict[tuple[Any, ...], dict[str, Any]] = {}
-    shapes: dict[tuple[int, ...], tuple[Any, Any]] = {}
+    numels: dict[tuple[int, ...], Any] = {}
     as_they_are = (int, float, str, bool, type(None), core.dtype)
 
     def unwrap(value: Any) -> Any:
@@ -103,11 +108,10 @@ def spare_its_types() -> None:
 
     def make_tensor(self: Any, handle: Any, type: Any) -> None:
         sizes = tuple(type.shape) if type.is_block() else ()
-        if sizes not in shapes:
-            made = core.tuple([core.constexpr(one) for one in sizes])
-            shapes[sizes] = (core.constexpr(math.prod(sizes)), made)
+        if sizes not in numels:
+            numels[sizes] = core.constexpr(math.prod(sizes))
         self.handle, self.type, self.dtype = handle, type, type.scalar
-        self.numel, self.shape = shapes[sizes]
+        self.numel, self.shape = numels[sizes], SHAPES.of(sizes)
 
     def equal(self: Any, other: Any) -> bool:
         return self is other or plain_equal(self, other)

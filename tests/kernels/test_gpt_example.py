@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -12,7 +10,8 @@ import pytest
 import torch
 
 from benchmarks.workloads.formula import plain_attention
-from tests.kernels.interpreted import Worker
+from tests.kernels.interpreted import Worker, program
+from tests.root import ROOT
 
 
 def gradients() -> list[tuple[float, float]]:
@@ -59,17 +58,12 @@ def test_the_text_is_the_same_everywhere(interpreter: Worker) -> None:
 
 
 @pytest.mark.slow
-def test_losses_fall_alike_and_are_drawn(tmp_path: Path) -> None:
+def test_losses_fall_alike_and_are_drawn(interpreter: Worker, tmp_path: Path) -> None:
     file = tmp_path / "curves.svg"
-    done = subprocess.run(
-        [sys.executable, "examples/gpt.py", "--steps", "8", "--plot", str(file)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [line.split(" loss ") for line in done.stdout.splitlines()]
+    example = str(ROOT / "examples" / "gpt.py")
+    code, said = interpreter.run(program, example, "--steps", "8", "--plot", str(file))
+    assert code == 0
+    lines = [line.split(" loss ") for line in said.splitlines()]
     ends = {name.strip(): [float(one) for one in rest.split(" -> ")] for name, rest in lines}
     assert list(ends) == [
         "fp32, PyTorch's attention",

@@ -7,10 +7,12 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests import forked as forks
 from tests.spine import strangers
 from warpwatch import project
 from warpwatch.asv import configuration
@@ -18,11 +20,16 @@ from warpwatch.commands.setup import init, proposal, starter
 from warpwatch.config import package as config
 
 
-def warpwatch(folder: Path, *arguments: str, seconds: float = 600) -> tuple[int, str, str]:
+def run(
+    folder: Path, *arguments: str, seconds: float = 600, forked: bool = False
+) -> tuple[int, str, str]:
     """Run the command in a folder as its user would: this checkout is not on the path."""
     environment = {
         k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "WARPWATCH_CONFIG")
     }
+    if forked:
+        done = forks.warpwatch(*arguments, folder=folder, environment=environment, seconds=seconds)
+        return done.returncode, done.stdout, done.stderr
     done = subprocess.run(
         [sys.executable, "-P", "-m", "warpwatch", *arguments],
         cwd=folder,
@@ -38,6 +45,8 @@ def warpwatch(folder: Path, *arguments: str, seconds: float = 600) -> tuple[int,
 @pytest.mark.parametrize("name", strangers.LAYOUTS)
 def test_from_nothing_to_a_report(name: str, tmp_path: Path) -> None:
     layout = strangers.LAYOUTS[name]
+    # One layout by processes of their own, as a user has them.
+    warpwatch = partial(run, forked=name != "flat")
     folder = strangers.repository(tmp_path, layout)
     code, out, err = warpwatch(folder, "init")
     assert code == 0, err
@@ -92,7 +101,7 @@ def test_a_kernel_that_is_nowhere_is_said_and_nothing_is_green(tmp_path: Path) -
         'targets = ["sm_90"]\n[package]\nname = "fastops"\npath = "fastops"\n'
         '[[workload]]\nname = "silu"\ncall = "fastops.ops.activation:silu"\nargs = "bf16[64]"\n'
     )
-    code, _, err = warpwatch(folder, "history", "--commits", "1")
+    code, _, err = run(folder, "history", "--commits", "1")
     assert code == 3, err
     assert "compiled: 0 of 1 pairs of workload and target measured" in err
     why = "fastops has no ops.activation:silu (such as silu on sm_90)"
