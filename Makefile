@@ -27,7 +27,8 @@ $(STAMP): docker/constraints.txt docker/locks docker/pip_arguments.py pyproject.
 	$(PYTHON) -m venv $(VENV)
 	@# Most of what is installed is never imported: Python compiles a module when it first is.
 	@echo "installing torch, Triton and the tools: some 0.5 GB to fetch without an NVIDIA GPU, 2.8 GB with" >&2
-	$(BIN)/python -m tools.install development
+	$(BIN)/python docker/pip_arguments.py development | \
+		xargs $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
