@@ -158,6 +158,22 @@ MEASURED: tuple[Metric, ...] = (
         "share of cycles the tensor cores were active, from the hardware counter",
     ),
     Metric("sm_cycles", "cycles", "lower", "verdict", False, "cycles the SMs were active"),
+    Metric(
+        "kernel_cycles",
+        "cycles",
+        "lower",
+        "verdict",
+        False,
+        "cycles from start to end of the kernels: judges calls below 20 us, evidence of others",
+    ),
+    Metric(
+        "off_kernel_us",
+        "us",
+        "lower",
+        "evidence",
+        False,
+        "part of the cold time that is not the kernels: their launch, and gaps between them",
+    ),
     Metric("instructions", "count", "lower", "evidence", False, "warp instructions executed"),
     Metric("dram_bytes", "bytes", "lower", "evidence", False, "bytes read and written in DRAM"),
     Metric(

@@ -13,7 +13,7 @@ from warpwatch.config.package import load as load_package
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments import presence
 from warpwatch.instruments.counters import rocprof
-from warpwatch.instruments.gpu import accuracy, evidence, host, latency
+from warpwatch.instruments.gpu import accuracy, evidence, host, latency, off_kernel
 from warpwatch.instruments.outcome import Outcome
 from warpwatch.instruments.peers import registry as peers
 
@@ -37,6 +37,8 @@ INSTRUMENTS: dict[str, tuple[str, str]] = {
     "peak_share": ("latency", series_versions.SHARES),
     "tensor_pipe": ("ncu", series_versions.COUNTED),
     "sm_cycles": ("ncu", series_versions.COUNTED),
+    "kernel_cycles": ("ncu", series_versions.COUNTED),
+    "off_kernel_us": ("ncu", series_versions.OFF_KERNEL),
     "instructions": ("ncu", series_versions.COUNTED),
     "dram_bytes": ("ncu", series_versions.COUNTED),
     "tensor_pipe_sampled": ("gpm", series_versions.SAMPLED),
@@ -126,6 +128,9 @@ def _row(timed: Outcome, counted: Outcome | None) -> dict[str, Any]:
     detail = timed.detail
     if counted is not None:
         samples |= {name: list(row) for name, row in counted.samples.items()}
+        mhz = timed.evidence.get("latency_cold", {}).get("mhz")
+        found = off_kernel.of(samples.get("latency_cold", ()), mhz, counted.samples)
+        samples |= {name: list(row) for name, row in found.items()}
         if counted.status != "ok":
             detail = "; ".join(filter(None, [detail, f"counters: {counted.detail}"]))
     return {"status": timed.status, "detail": detail, "samples": samples}

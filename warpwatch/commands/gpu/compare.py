@@ -22,7 +22,7 @@ from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.instruments import presence
 from warpwatch.instruments.compiled.measure import compile_server
 from warpwatch.judge.findings.compiled_moves import Change, causes
-from warpwatch.judge.model import advice, atomics, search_space, thresholds
+from warpwatch.judge.model import advice, atomics, search_space, short_calls, thresholds
 from warpwatch.judge.model.thresholds import Thresholds
 from warpwatch.judge.pairs.gate import judge_exact
 from warpwatch.judge.pairs.plan import Plan
@@ -268,6 +268,12 @@ def lines(
         out.append(f"equal call, not measured: {subject} (machine code {code})")
     if equal and not show_all:
         out.append(f"equal calls of {len(equal)} workloads were not measured (--all lists them)")
+    short = sum(one.metric == short_calls.CYCLES for one in judged)
+    if short:
+        out.append(
+            f"{short} calls take less than {short_calls.SHORT_US:.0f} us: judged by "
+            f"{short_calls.CYCLES}, whatever their launch took"
+        )
     counts = {word: sum(one.judgement.verdict == word for one in judged) for word in rank}
     summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     out.append(f"{base} -> {head}: {summary or 'nothing was measured'}")
