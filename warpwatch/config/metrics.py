@@ -218,6 +218,30 @@ MEASURED: tuple[Metric, ...] = (
         "share of samples with launch gaps: the call waits for the GPU, or outruns its hold",
     ),
     Metric("host_us", "us", "lower", "verdict", False, "host time of one call until it is queued"),
+    Metric(
+        "import_s",
+        "s",
+        "lower",
+        "verdict",
+        False,
+        "processor time of the package's import, torch and Triton being loaded",
+    ),
+    Metric(
+        "first_call_s",
+        "s",
+        "lower",
+        "verdict",
+        False,
+        "processor time of a process's first call after that, its kernels being on disk",
+    ),
+    Metric(
+        "first_compile_s",
+        "s",
+        "lower",
+        "verdict",
+        False,
+        "processor time of a process's first call with nothing on disk: all its kernels compile",
+    ),
 )
 
 

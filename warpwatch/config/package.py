@@ -46,7 +46,7 @@ class Sets:
         canaries: Workloads whose peers every commit measures. No commit changes a peer, so one that
             moves says that the machine changed.
         canary_peers: The peers that serve as canaries.
-        host: Workloads whose host time is read; ``*`` means all of them.
+        host: Workloads whose host time and cold start are read; ``*`` means all of them.
     """
 
     history: tuple[str, ...] = ()
