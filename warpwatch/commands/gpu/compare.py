@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from warpwatch.commands.results.report import default_results
-from warpwatch.compare import equal_calls, on_gpu
+from warpwatch.compare import equal_calls, host_time, on_gpu
 from warpwatch.config import metrics, targets
 from warpwatch.config import package as configuration
 from warpwatch.config.package import CACHE_VARIABLE
@@ -83,6 +83,8 @@ def main(args: argparse.Namespace) -> int:
                 equal = equal_calls.find(before, after, equal_calls.target_here())
                 left = [name for name in names if name not in equal]
                 _tell(_said_of(equal))
+                asked = host_time.chosen([name for name in names if name in equal])
+                judged += host_time.judge(base, head, asked, limits, _tell)
                 with versions.gpu_turn(_tell):
                     judged += on_gpu.judge(base, head, left, limits, _asked(plan, args), _tell)
             else:
