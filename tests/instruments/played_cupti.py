@@ -110,7 +110,7 @@ LAYOUTS: dict[str, tuple[int, dict[str, int]]] = {
     ),
 }
 CONTEXT, HOST, PROFILER = 0x7001, 0x7002, 0x7003
-CYCLES, INSTRUCTIONS, BYTES, PIPE = METRICS
+CYCLES, LONGEST, INSTRUCTIONS, BYTES, PIPE = METRICS
 NAMES = {1: b"CUPTI_ERROR_INVALID_PARAMETER", 35: b"CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"}
 OPENING = [
     "ProfilerInitialize",
@@ -134,7 +134,8 @@ class Card:
         self.counters = dict.fromkeys(METRICS, 0.0)
 
     def launch(self, cycles: float = 1000, instructions: float = 64) -> None:
-        self.queued.append({CYCLES: cycles, INSTRUCTIONS: instructions, BYTES: 4096, PIPE: 50})
+        counted = {CYCLES: cycles, LONGEST: 2 * cycles, INSTRUCTIONS: instructions}
+        self.queued.append({**counted, BYTES: 4096, PIPE: 50})
 
     def cuCtxGetCurrent(self, context: Any) -> int:
         context.contents.value = self.context

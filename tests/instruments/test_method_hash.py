@@ -133,7 +133,7 @@ def test_a_metric_has_a_version_of_its_own_once_the_code_that_makes_it_changed()
 
 def test_a_border_of_one_metric_leaves_its_instruments_others(monkeypatch: pytest.MonkeyPatch):
     usual = commit._methods()
-    assert set(usual) == {"latency", "ncu", "gpm", "allocator", "accuracy"}
+    assert set(usual) == {"latency", "ncu", "off_kernel_us", "gpm", "allocator", "accuracy"}
     monkeypatch.setitem(commit.INSTRUMENTS, "peak_share", ("latency", "latency-1-changed"))
     assert commit._methods() == {**usual, "peak_share": "latency-1-changed"}
 

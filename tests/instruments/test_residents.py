@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from warpwatch.compare import paired_runs
-from warpwatch.instruments.gpu import measuring
-from warpwatch.instruments.gpu.card.software import FakeGpu
+from warpwatch.instruments.gpu import measuring, staying
+from warpwatch.instruments.gpu.card.software import FakeGpu, Script
 from warpwatch.instruments.gpu.latency import Limits
 from warpwatch.instruments.gpu.staying import Staying
 from warpwatch.instruments.outcome import Outcome
@@ -204,6 +204,28 @@ def test_inputs_are_made_once_and_serve_every_visit(doubled: Doubled) -> None:
     kept.rest()
     assert counted == ["yes", "closed"]
     assert doubled.made == 2  # fresh ones, of another seed
+
+
+@pytest.mark.parametrize(("us", "copies"), [(10.0, staying.COPIES), (100.0, 1)])
+def test_cycles_of_a_short_call_are_counted_on_copies_of_its_inputs(
+    doubled: Doubled, us: float, copies: int
+) -> None:
+    kept_alive: list[Any] = []
+
+    class Count:
+        def __call__(self, call: Any) -> Outcome:
+            kept_alive.append(call)
+            return Outcome("", "ok", "", {"kernel_cycles": (1000.0 * len(kept_alive),)})
+
+        def close(self) -> None: ...
+
+    kept = Staying(FakeGpu(Script(us=us, mhz=2000.0)), "cpu", Count())
+    kept.take(doubled, ("ready", "time"), Limits())  # type: ignore[arg-type]
+    samples = kept.take(doubled, ("count",), Limits()).samples  # type: ignore[arg-type]
+    assert samples["kernel_cycles"] == tuple(1000.0 * n for n in range(1, copies + 1))
+    assert doubled.made == len(set(map(id, kept_alive))) == copies
+    # What is left of the time, at its clock.
+    assert samples["off_kernel_us"][0] == pytest.approx(us - 0.5, rel=0.02)
 
 
 def test_a_wrong_answer_is_the_outcome_and_inputs_are_made_anew(doubled: Doubled) -> None:

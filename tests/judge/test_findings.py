@@ -27,7 +27,7 @@ def commits() -> tuple[Commit, ...]:
     )
 
 
-UNITS = {"sm_cycles": "cycles", "peak_share": "%", "launches": "count"}
+UNITS = {"sm_cycles": "cycles", "kernel_cycles": "cycles", "peak_share": "%", "launches": "count"}
 
 
 def history(

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tools.harness import kernel_cycles_from_evidence as from_evidence
 from warpwatch.judge.findings import triage
+from warpwatch.judge.findings.judgement import judge_folders
+from warpwatch.judge.model.short_calls import CYCLES, TIME
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "reports/published"
@@ -63,3 +66,51 @@ def test_every_finding_for_the_worse_is_acted_on_or_accepted_by_somebody(publish
     # An acceptance of what is no longer open only hides a later one.
     assert set(accepted) <= still
     assert all(one.reason and "maintainer" in one.owner for one in accepted.values())
+
+
+def test_no_short_call_steps_where_its_kernel_did_not() -> None:
+    """Times of these calls wander by up to 27 % at one clock."""
+    judgement = judge_folders([PUBLISHED], ROOT)
+    (table,) = judgement.history.tables
+    roles = {
+        (one.workload, one.meaning.metric): one.meaning.role
+        for one in table.series
+        if not one.target
+    }
+    short = {name for (name, metric), role in roles.items() if (metric, role) == (TIME, "evidence")}
+    assert len(short) == 9
+    assert {roles[name, CYCLES] for name in short} == {"verdict"}
+    for finding in judgement.findings:
+        ours = [c for c in finding.changes if judgement.info(c.series).workload in short]
+        moved: dict[str, set[str]] = {}
+        for change in ours:
+            info = judgement.info(change.series)
+            moved.setdefault(info.workload, set()).add(info.meaning.metric)
+        assert not any({TIME, "sm_cycles"} & metrics for metrics in moved.values())
+        stepped = [name for name, metrics in moved.items() if CYCLES in metrics]
+        # Another counter of the same kernel changed too, in a commit that touches the kernels.
+        assert all("tensor_pipe" in moved[name] for name in stepped)
+        assert not stepped or set(finding.commits) <= judgement.history.touching["kernels"]
+        assert not (stepped and judgement.status(finding) == "open")
+
+
+def test_pages_of_short_calls_say_by_what_they_are_judged(published: Path) -> None:
+    said = [page.read_text(encoding="utf-8") for page in (published / "s").glob("*.html")]
+    short = [text for text in said if "calls below 20 us are judged by kernel_cycles" in text]
+    titles = [re.findall(r"<h1>(\w+) of ", text)[0] for text in short]
+    assert sorted(titles) == 9 * [TIME] + 9 * ["sm_cycles"]
+
+
+def test_cycles_of_kernels_are_what_the_evidence_holds() -> None:
+    """They were made of it after the runs; nobody typed them."""
+    for path in sorted(PUBLISHED.glob("h200/*-*.json"))[::15]:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        kept = PUBLISHED / "evidence" / f"gpu-{result['commit_hash'][:12]}.json.gz"
+        samples = from_evidence.samples_of(kept)
+        assert samples
+        whole = json.loads(path.read_text(encoding="utf-8"))
+        for name in list(whole["results"]):
+            if name.endswith(("kernel_cycles", "off_kernel_us")):
+                del whole["results"][name]
+        assert from_evidence.add(whole, samples)
+        assert json.dumps(whole) == json.dumps(result)

@@ -18,7 +18,7 @@ from warpwatch.judge.model.directions import Directions
 from warpwatch.judge.model.thresholds import Thresholds
 from warpwatch.judge.pairs import prior
 from warpwatch.judge.pairs.plan import Plan
-from warpwatch.judge.pairs.run_verdict import Judged
+from warpwatch.judge.pairs.run_verdict import Judged, by_their_length
 from warpwatch.judge.results.assembly import assemble
 from warpwatch.judge.results.folders import list_folders, read_folders
 from warpwatch.judge.results.processes import Workers
@@ -72,7 +72,7 @@ def judge(
         judged = paired_runs.fight(duel, names, limits, tell)
         read = any(one.metric in paired_runs.COUNTERS for one in judged)
         if read or not asked.counters or stop.is_set():
-            return judged
+            return by_their_length(judged)
 
         def count(side: paired_runs.Side, workloads: Sequence[str]) -> Mapping[str, Outcome]:
             return utilization.by_ncu(workloads, environment=sides[side].environment)
@@ -86,7 +86,7 @@ def judge(
             stop=stop,
         )
         try:
-            return judged + paired_runs.fight(counted, names, limits, tell)
+            return by_their_length(judged + paired_runs.fight(counted, names, limits, tell))
         except (ncu.CountersRefusedError, ValueError) as refused:
             tell(f"no hardware counters, judged by time: {refused}")
             return judged

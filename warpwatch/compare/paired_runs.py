@@ -12,6 +12,7 @@ from typing import Literal
 
 from warpwatch.config import metrics
 from warpwatch.instruments.outcome import Outcome
+from warpwatch.judge.model import short_calls
 from warpwatch.judge.model.thresholds import Thresholds
 from warpwatch.judge.pairs.gate import Gate, judge_exact, judge_pairs
 from warpwatch.judge.pairs.judgement import Judgement
@@ -119,7 +120,7 @@ def _wanted(series: Mapping[str, _Series], done: int, plan: Plan) -> int:
     """Pairs to measure before the next look; at first as many as decide most series."""
     if not done:
         return plan.first
-    gates = [one.gate for one in series.values() if _is_judged(one.metric)]
+    gates = [one.gate for one in _deciding(series)]
     return max([1, *(gate.wanted - done for gate in gates if gate is not None)])
 
 
@@ -135,8 +136,26 @@ def _sides(base_first: bool) -> tuple[Side, Side]:
 def _is_open(series: Mapping[str, _Series], done: int) -> bool:
     if not series:
         return done < 2  # nothing was read yet; two tries, then it is given up
-    gates = [one.gate for one in series.values() if _is_judged(one.metric)]
+    gates = [one.gate for one in _deciding(series)]
     return any(gate is None or gate.wanted > done for gate in gates)
+
+
+def _deciding(series: Mapping[str, _Series]) -> list[_Series]:
+    """The series that are waited for: of a short call not its time, where cycles were counted."""
+    short = _is_short(series)
+    return [
+        one
+        for name, one in series.items()
+        if _is_judged(one.metric) and not short_calls.explains(name, short)
+    ]
+
+
+def _is_short(series: Mapping[str, _Series]) -> bool:
+    time, cycles = (series.get(name) for name in (short_calls.TIME, short_calls.CYCLES))
+    if time is None or cycles is None:
+        return False
+    counted = math.isfinite(_median(cycles.base)) and math.isfinite(_median(cycles.head))
+    return short_calls.is_short(min(_median(time.base), _median(time.head)), counted)
 
 
 def _is_judged(metric: metrics.Metric) -> bool:

@@ -158,6 +158,22 @@ MEASURED: tuple[Metric, ...] = (
         "share of cycles the tensor cores were active, from the hardware counter",
     ),
     Metric("sm_cycles", "cycles", "lower", "verdict", False, "cycles the SMs were active"),
+    Metric(
+        "kernel_cycles",
+        "cycles",
+        "lower",
+        "verdict",
+        False,
+        "cycles from start to end of the kernels: judges calls below 20 us, evidence of others",
+    ),
+    Metric(
+        "off_kernel_us",
+        "us",
+        "lower",
+        "evidence",
+        False,
+        "part of the cold time that is not the kernels: their launch, and gaps between them",
+    ),
     Metric("instructions", "count", "lower", "evidence", False, "warp instructions executed"),
     Metric("dram_bytes", "bytes", "lower", "evidence", False, "bytes read and written in DRAM"),
     Metric(
@@ -202,6 +218,30 @@ MEASURED: tuple[Metric, ...] = (
         "share of samples with launch gaps: the call waits for the GPU, or outruns its hold",
     ),
     Metric("host_us", "us", "lower", "verdict", False, "host time of one call until it is queued"),
+    Metric(
+        "import_s",
+        "s",
+        "lower",
+        "verdict",
+        False,
+        "processor time of the package's import, torch and Triton being loaded",
+    ),
+    Metric(
+        "first_call_s",
+        "s",
+        "lower",
+        "verdict",
+        False,
+        "processor time of a process's first call after that, its kernels being on disk",
+    ),
+    Metric(
+        "first_compile_s",
+        "s",
+        "lower",
+        "verdict",
+        False,
+        "processor time of a process's first call with nothing on disk: all its kernels compile",
+    ),
 )
 
 

@@ -47,7 +47,7 @@ class Sets:
             moves says that the machine changed.
         canary_peers: The peers that serve as canaries.
         peers: The peers that ``WARPWATCH_GPU_SET=peers`` times at every workload; empty: all.
-        host: Workloads whose host time is read; ``*`` means all of them.
+        host: Workloads whose host time and cold start are read; ``*`` means all of them.
     """
 
     history: tuple[str, ...] = ()

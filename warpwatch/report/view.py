@@ -76,12 +76,14 @@ class View:
 
     @cached_property
     def timed(self) -> set[tuple[str, str, str]]:
-        """Machine, workload and target of every series that counts and is a time."""
+        """Machine, workload and target of every series that counts and is a time, also where
+        cycles judge the call."""
         return {
             (info.key.machine, info.workload, info.target)
             for table in self.judgement.history.tables
             for info in table.series
-            if info.meaning.role == "verdict" and info.meaning.unit in SECONDS
+            if info.meaning.unit in SECONDS
+            and (info.meaning.role == "verdict" or info.meaning.explains)
         }
 
     def owner(self, finding: Finding) -> str:

@@ -13,7 +13,7 @@ from warpwatch.config.package import load as load_package
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments import presence
 from warpwatch.instruments.counters import rocprof
-from warpwatch.instruments.gpu import accuracy, evidence, host, latency
+from warpwatch.instruments.gpu import accuracy, cold_start, evidence, host, latency, off_kernel
 from warpwatch.instruments.outcome import Outcome
 from warpwatch.instruments.peers import registry as peers
 
@@ -30,6 +30,7 @@ SETUP_SECONDS = 1800
 _TIMING_SECONDS = 1400.0
 _COUNTER_SECONDS = SETUP_SECONDS - 1.25 * utilization.SECONDS_EACH
 
+COLD_START = ("import_s", "first_call_s", "first_compile_s")
 # Which instrument reads a metric, and the hash of its method.
 INSTRUMENTS: dict[str, tuple[str, str]] = {
     "latency_cold": ("latency", series_versions.TIMES),
@@ -37,18 +38,22 @@ INSTRUMENTS: dict[str, tuple[str, str]] = {
     "peak_share": ("latency", series_versions.SHARES),
     "tensor_pipe": ("ncu", series_versions.COUNTED),
     "sm_cycles": ("ncu", series_versions.COUNTED),
+    "kernel_cycles": ("ncu", series_versions.COUNTED),
+    "off_kernel_us": ("ncu", series_versions.OFF_KERNEL),
     "instructions": ("ncu", series_versions.COUNTED),
     "dram_bytes": ("ncu", series_versions.COUNTED),
     "tensor_pipe_sampled": ("gpm", series_versions.SAMPLED),
     "peak_bytes": ("allocator", series_versions.BYTES),
     "relative_error": ("accuracy", accuracy.METHOD_VERSION),
     "host_us": ("host", host.METHOD_VERSION),
+    **dict.fromkeys(COLD_START, ("cold start", cold_start.METHOD_VERSION)),
 }
 # Who reads them with torch for AMD. asv's description of a benchmark is one for all machines and
 # keeps what it says above: what measured a commit stands in its evidence.
 _ON_HIP = dict.fromkeys(("tensor_pipe", "instructions"), ("rocprofv3", rocprof.METHOD_VERSION))
 # What a GPU is needed for; a history has the note of latency's for launch gaps.
-MEASURED = tuple(one for one in metrics.MEASURED if one.name not in ("host_us", "unheld"))
+_NO_GPU = ("host_us", *COLD_START, "unheld")
+MEASURED = tuple(one for one in metrics.MEASURED if one.name not in _NO_GPU)
 
 
 def wanted(names: Sequence[str]) -> list[str]:
@@ -157,6 +162,9 @@ def _row(timed: Outcome, counted: Outcome | None) -> dict[str, Any]:
     detail = timed.detail
     if counted is not None:
         samples |= {name: list(row) for name, row in counted.samples.items()}
+        mhz = timed.evidence.get("latency_cold", {}).get("mhz")
+        found = off_kernel.of(samples.get("latency_cold", ()), mhz, counted.samples)
+        samples |= {name: list(row) for name, row in found.items()}
         if counted.status != "ok":
             detail = "; ".join(filter(None, [detail, f"counters: {counted.detail}"]))
     return {"status": timed.status, "detail": detail, "samples": samples}

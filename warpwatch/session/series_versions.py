@@ -10,7 +10,7 @@ from warpwatch.devices import ceilings as measured_ceilings
 from warpwatch.devices import datasheet
 from warpwatch.instruments import method
 from warpwatch.instruments.counters import gpm, ncu
-from warpwatch.instruments.gpu import ceilings, latency, measuring
+from warpwatch.instruments.gpu import ceilings, latency, measuring, off_kernel
 
 _HERE = Path(__file__)
 
@@ -43,7 +43,10 @@ SAMPLED = method.version(
 )
 COUNTED = method.version(
     "ncu-8a0b2c204456",
-    "3344037a4de5",  # what was not read is refused (none of it is published); a file for marks
+    # What was not read is refused (none of it is published); a file for marks; the span of kernels,
+    # made of two columns that were read before.
+    "7e3e763079b8",
     ncu.METHOD_VERSION,
     method.part_hash(str(_HERE.with_name("worker.py")), "COUNTER_REPEATS"),
 )
+OFF_KERNEL = f"{off_kernel.METHOD_VERSION}-{TIMES}-{COUNTED}"

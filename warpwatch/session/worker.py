@@ -5,8 +5,9 @@ It is a process of its own so that a hanging kernel can be ended and a lost devi
 each, so that what it compiles is on disk), ``counters`` (each workload's call between two marks,
 for a profiler that watches this process), ``dispatches`` (the same for AMD's), ``sampled`` (repeats
 the call while the driver samples its counters), ``configurations`` (compiles a workload's choices,
-each under its own name; needs no GPU), ``choices`` (times them beside each other) or ``staying``
-(keeps workloads ready from one request to the next and takes the ``steps`` of each). ``until`` is
+each under its own name; needs no GPU), ``host`` (what a call costs the host; needs no GPU either),
+``choices`` (times them beside each other) or ``staying`` (keeps workloads ready from one request to
+the next and takes the ``steps`` of each). ``until`` is
 the time (of ``time.time``) after which nothing more is begun: the process ends as always, so a
 profiler writes its report.
 """
@@ -30,7 +31,7 @@ from warpwatch import devices
 from warpwatch.config import choices, isolation
 from warpwatch.config import package as configuration
 from warpwatch.config.end_with_parent import end_with
-from warpwatch.instruments.gpu import ceilings, latency, measuring, staying
+from warpwatch.instruments.gpu import ceilings, host, latency, measuring, staying
 from warpwatch.instruments.gpu.card import carve_outs, clocks
 from warpwatch.instruments.gpu.card.interface import GpuError
 from warpwatch.instruments.gpu.card.software import FakeGpu, FakeWorkload
@@ -181,6 +182,8 @@ def _real(
         return _steps(kept[0], request["steps"], limits)
     if mode == "configurations":
         return lambda names: (tuning.compile_here(request, name) for name in names)
+    if mode == "host":
+        return lambda names: (_host_time(name) for name in names)
     if mode == "ahead":
         return lambda names: (measuring.call_once(peers.get(name)) for name in names)
     before = clocks.computing()
@@ -259,6 +262,12 @@ class _Counter:
 
 def _steps(kept: staying.Staying, steps: Sequence[staying.Step], limits: Limits) -> Measure:
     return lambda names: (kept.take(peers.get(name), steps, limits) for name in names)
+
+
+def _host_time(name: str) -> Outcome:
+    row = host.measure([name])[name]
+    samples = {metric: tuple(values) for metric, values in row["samples"].items()}
+    return Outcome(name, row["status"], row["detail"], samples)
 
 
 def _measured_before(request: dict[str, Any]) -> devices.Ceilings | None:

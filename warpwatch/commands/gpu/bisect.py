@@ -24,7 +24,7 @@ from warpwatch.judge.findings.judgement import Judgement, judge_folders
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.model.core import Verdict
 from warpwatch.judge.pairs.plan import Plan
-from warpwatch.judge.pairs.run_verdict import Judged, settle
+from warpwatch.judge.pairs.run_verdict import Judged, by_their_length, settle
 from warpwatch.session import versions
 from warpwatch.session.residents import Residents, most_together
 
@@ -315,14 +315,13 @@ def _compiled(
 
 
 def _by_time(good: versions.Version, head: versions.Version, wanted: Search) -> tuple[Judged, ...]:
-    staying = Residents({"base": good, "head": head})
+    staying = Residents({"base": good, "head": head}, counters=True)
     limits = thresholds.load()
     timed = paired_runs.Duel(
         "latency", staying.measure, Plan(), seconds=600.0, together=most_together()
     )
-    return settle(
-        paired_runs.fight(timed, wanted.names, limits, _tell), limits.false_discovery_rate
-    ).judged
+    judged = by_their_length(paired_runs.fight(timed, wanted.names, limits, _tell))
+    return settle(judged, limits.false_discovery_rate).judged
 
 
 def _git(*arguments: str) -> str:

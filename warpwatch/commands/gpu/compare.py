@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from warpwatch.commands.results.report import default_results
-from warpwatch.compare import equal_calls, on_gpu
+from warpwatch.compare import equal_calls, host_time, on_gpu
 from warpwatch.config import metrics, targets
 from warpwatch.config import package as configuration
 from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.instruments import presence
 from warpwatch.instruments.compiled.measure import compile_server
 from warpwatch.judge.findings.compiled_moves import Change, causes
-from warpwatch.judge.model import advice, atomics, search_space, thresholds
+from warpwatch.judge.model import advice, atomics, search_space, short_calls, thresholds
 from warpwatch.judge.model.thresholds import Thresholds
 from warpwatch.judge.pairs.gate import judge_exact
 from warpwatch.judge.pairs.plan import Plan
@@ -83,6 +83,8 @@ def main(args: argparse.Namespace) -> int:
                 equal = equal_calls.find(before, after, equal_calls.target_here())
                 left = [name for name in names if name not in equal]
                 _tell(_said_of(equal))
+                asked = host_time.chosen([name for name in names if name in equal])
+                judged += host_time.judge(base, head, asked, limits, _tell)
                 with versions.gpu_turn(_tell):
                     judged += on_gpu.judge(base, head, left, limits, _asked(plan, args), _tell)
             else:
@@ -268,6 +270,12 @@ def lines(
         out.append(f"equal call, not measured: {subject} (machine code {code})")
     if equal and not show_all:
         out.append(f"equal calls of {len(equal)} workloads were not measured (--all lists them)")
+    short = sum(one.metric == short_calls.CYCLES for one in judged)
+    if short:
+        out.append(
+            f"{short} calls take less than {short_calls.SHORT_US:.0f} us: judged by "
+            f"{short_calls.CYCLES}, whatever their launch took"
+        )
     counts = {word: sum(one.judgement.verdict == word for one in judged) for word in rank}
     summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     out.append(f"{base} -> {head}: {summary or 'nothing was measured'}")

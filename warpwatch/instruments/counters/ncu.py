@@ -59,6 +59,11 @@ class KernelCounters:
     sm_hz: float
 
     @property
+    def kernel_cycles(self) -> float:
+        """From its start to its end, at the clock it ran at."""
+        return self.duration_ns * self.sm_hz / 1e9
+
+    @property
     def is_mark(self) -> bool:
         return marks.KERNEL in self.kernel
 
@@ -177,7 +182,7 @@ def of_calls(marked: Sequence[Sequence[KernelCounters]]) -> dict[str, tuple[floa
     """Metrics by name, a sample a call: sums over its launches; shares weighted by cycles."""
     samples: dict[str, tuple[float, ...]] = {
         name: tuple(sum(getattr(launch, name) for launch in call) for call in marked)
-        for name in ("sm_cycles", "instructions", "dram_bytes")
+        for name in ("sm_cycles", "kernel_cycles", "instructions", "dram_bytes")
     }
     samples["tensor_pipe"] = tuple(
         sum(launch.tensor_pipe * launch.sm_cycles for launch in call)

@@ -23,9 +23,12 @@ from warpwatch.instruments.method import method_hash
 from . import cupti
 from .ncu import CountersRefusedError
 
-# No duration: that of a range holds the gaps in which the GPU waits for the host.
+# No duration: that of a range holds the gaps in which the GPU waits for the host. The SM that was
+# active longest tells how long the kernels took: it has all their waves and the longest tail. It is
+# the counter of the average, so it takes no further pass.
 METRICS = {
     "sm__cycles_active.avg": "sm_cycles",
+    "sm__cycles_active.max": "kernel_cycles",
     "smsp__inst_executed.sum": "instructions",
     "dram__bytes.sum": "dram_bytes",
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "tensor_pipe",
@@ -222,7 +225,8 @@ def read(
         repeats: How many calls; each is one sample.
 
     Returns:
-        Samples of ``sm_cycles``, ``instructions``, ``dram_bytes`` and ``tensor_pipe`` (percent).
+        Samples of ``sm_cycles``, ``kernel_cycles``, ``instructions``, ``dram_bytes`` and
+        ``tensor_pipe`` (percent).
 
     Raises:
         CountersRefusedError: CUPTI refused, a metric has no number, or nothing was launched.

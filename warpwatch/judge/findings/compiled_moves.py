@@ -83,7 +83,10 @@ def explain(moves: Moves, advised: str = "", measured: Moves | None = None) -> l
         sentences.append(
             "the call takes longer but keeps fewer multiprocessors busy: some are idle"
         )
-    if not sentences and late and not cycles and not pipe:
+    own = moves.get("kernel_cycles")
+    if not sentences and own and _worse("kernel_cycles", own):
+        sentences.append("its kernels take more cycles from start to end, whatever the launch does")
+    if not sentences and late and not cycles and not pipe and not own:
         sentences.append("only the time moved, no counter: host, clock or machine")
     return sentences
 

@@ -99,8 +99,10 @@ def _home(info: SeriesInfo) -> Home:
 
 
 def _scale(info: SeriesInfo) -> float | None:
-    """Seconds in the unit of a time that counts; ``None`` for anything else."""
-    return _SECONDS.get(info.meaning.unit) if info.meaning.role == "verdict" else None
+    """Seconds in the unit of a time that counts, by itself or where cycles judge the call; ``None``
+    for anything else."""
+    counts = info.meaning.role == "verdict" or info.meaning.explains
+    return _SECONDS.get(info.meaning.unit) if counts else None
 
 
 def _cost(members: Sequence[Ranged], times: _Times) -> float:

@@ -32,6 +32,8 @@ class Meaning:
     metric: str
     # The folder the measured code lies in, where the benchmark says so.
     sources: str = ""
+    # Why a verdict metric is evidence of this call, "" where it is not.
+    explains: str = ""
 
 
 @dataclass(frozen=True)

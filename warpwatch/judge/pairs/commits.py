@@ -114,6 +114,9 @@ def judge_commits(history: History, base: str, newer: str, limits: Thresholds) -
             unsaid = withheld(table, row, columns)
             if unsaid and judgement.verdict in ("regressed", "improved"):
                 judgement = _plain(unsaid.verdict, unsaid.reason)
+            if info.meaning.explains:
+                reason = "; ".join(filter(None, (judgement.reason, info.meaning.explains)))
+                judgement = replace(judgement, reason=reason)
             found.append((info, _judged(info, values[0], values[1], judgement)))
     run = settle([judged for _, judged in found], limits.false_discovery_rate)
     comparisons = [

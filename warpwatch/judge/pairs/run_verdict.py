@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from scipy import special
 
+from warpwatch.judge.model import short_calls
 from warpwatch.judge.model.core import Verdict
 
 from .gate import FALSE_ALARM_RATE
@@ -101,6 +102,39 @@ def settle(judged: Sequence[Judged], false_discovery_rate: float) -> RunVerdict:
     remaining = len(kept) - (len(small) if symmetric else 0)
     expected = min(FALSE_ALARM_RATE * len(noisy), float(remaining))
     return RunVerdict(tuple(settled), expected, symmetric)
+
+
+def by_their_length(judged: Sequence[Judged]) -> list[Judged]:
+    """The same series, each call judged by its time or, where it is short, by its cycles.
+
+    Args:
+        judged: All series of the measured calls.
+
+    Returns:
+        Those that only explain are evidence. Cycles that decide say how the time went.
+    """
+    places = {(one.subject, one.metric): one for one in judged}
+    found = []
+    for one in judged:
+        time, cycles = (
+            places.get((one.subject, name)) for name in (short_calls.TIME, short_calls.CYCLES)
+        )
+        counted = cycles is not None and math.isfinite(cycles.base - cycles.head)
+        short = time is not None and short_calls.is_short(min(time.base, time.head), counted)
+        reason = short_calls.explains(one.metric, short)
+        if reason:
+            found.append(_saying(replace(one, evidence=True, seconds_more=math.nan), reason))
+        elif short and time is not None and one.metric == short_calls.CYCLES:
+            went = f"{time.base:.4g} -> {time.head:.4g} us"
+            found.append(_saying(one, f"a call below {short_calls.SHORT_US:.0f} us, time {went}"))
+        else:
+            found.append(one)
+    return found
+
+
+def _saying(one: Judged, more: str) -> Judged:
+    reason = "; ".join(filter(None, (one.judgement.reason, more)))
+    return replace(one, judgement=replace(one.judgement, reason=reason))
 
 
 def _votes(alarms: Sequence[Judged]) -> list[Verdict]:

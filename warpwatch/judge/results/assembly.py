@@ -18,7 +18,7 @@ from warpwatch.judge.results.result_file import ABSENT, FAILED, Layout, ResultFi
 
 from .asv_results import combinations
 from .folders import Results
-from .history import History, SeriesInfo, Table, with_borders_of_the_bound
+from .history import History, SeriesInfo, Table, with_borders_of_the_bound, with_short_calls
 from .machines import Identity, identified
 
 # Fields of a machine whose change splits no history: a kernel update or more memory is no border.
@@ -257,7 +257,7 @@ class _Builder:
             {commits[position].hash: tuple(paths) for position, paths in files.items()},
         )
         taken = table if len(real) == len(self._series) else table.take(real.tolist())
-        return taken if self._home[0] else with_borders_of_the_bound(taken)
+        return (with_short_calls if self._home[0] else with_borders_of_the_bound)(taken)
 
     def _runs(self, column_of: dict[int, int]) -> Iterator[tuple[list[Placed], _Places]]:
         """The files in their order, those of one layout and of different commits together: a table

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwatch.judge.model import bound_terms
+from warpwatch.judge.model import bound_terms, short_calls
 from warpwatch.judge.model.core import Commit, Point, PointState, Series, SeriesKey
 from warpwatch.judge.model.directions import Meaning
 from warpwatch.judge.model.work_done import Work
@@ -217,6 +217,44 @@ def with_borders_of_the_bound(table: Table) -> Table:
             found = found.copy() if found is table.methods else found
             found[row] = own
     return table if found is table.methods else replace(table, methods=found)
+
+
+def with_short_calls(table: Table) -> Table:
+    """The same table, in which each call is judged by its time or, where it is short, by cycles.
+
+    A call is as long as the middle of its newest times. One failure to count changes nothing: of
+    those times, one that has cycles beside it is enough.
+    """
+    said: dict[int, SeriesInfo] = {}
+    short: dict[tuple[str, str], bool] = {}
+    for row, info in enumerate(table.series):
+        if info.meaning.role != "verdict" or info.meaning.exact or not info.meaning.metric:
+            continue
+        home = (info.workload, info.target)
+        if home not in short:
+            short[home] = _is_short(table, *home)
+        why = short_calls.explains(info.meaning.metric, short[home])
+        if why:
+            meaning = replace(info.meaning, role="evidence", explains=why)
+            said[row] = replace(info, meaning=meaning)
+    if not said:
+        return table
+    return replace(
+        table, series=tuple(said.get(row, info) for row, info in enumerate(table.series))
+    )
+
+
+def _is_short(table: Table, workload: str, target: str) -> bool:
+    time, cycles = (
+        table.row_of(name, workload, target) for name in (short_calls.TIME, short_calls.CYCLES)
+    )
+    if time is None or cycles is None:
+        return False
+    newest = np.flatnonzero(np.isfinite(table.values[time]))[-short_calls.NEWEST :]
+    if not len(newest):
+        return False
+    counted = bool(np.isfinite(table.values[cycles, newest]).any())
+    return short_calls.is_short(float(np.median(table.values[time, newest])), counted)
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,6 +66,7 @@ def series_page(view: View, page: SeriesPage, common: Mapping[str, Any]) -> str:
         root="../",
         title=title_of(first) if len(sections) == 1 else _common_title(first),
         info=first,
+        explained=sorted({table.series[row].meaning.explains for row in page.rows} - {""}),
         instrument=sampling.instrument(view, table, page.rows[0]),
         home=names.home(first.key),
         sections=sections,
