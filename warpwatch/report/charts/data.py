@@ -75,5 +75,6 @@ def spans(indexes: Sequence[int] | NDArray[np.intp]) -> list[list[int]]:
 
 def _plain(value: float) -> float | str:
     if np.isfinite(value):
-        return value
+        # Eight digits are more than a chart or a word shows; counts stay whole.
+        return value if value.is_integer() else float(f"{value:.8g}")
     return "f" if value == FAILED else "s"
