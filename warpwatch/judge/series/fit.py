@@ -7,7 +7,7 @@ noise leaps by several times what it ever did.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -32,12 +32,14 @@ _AS_LIKELY = 0.3  # beside the likeliest place of such a step
 @dataclass(frozen=True)
 class Points:
     """The finite points: their places in the series, raw and on the scale judged (logarithms of
-    positive values, so that a step is a ratio); ``weights`` count repeated runs."""
+    positive values, so that a step is a ratio); ``weights`` count repeated runs. ``fits`` keeps
+    what was fitted to them, by the edges."""
 
     places: NDArray[np.int64]
     raw: Floats
     scaled: Floats
     weights: Floats
+    fits: dict[tuple[int, ...], Fit | None] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -57,34 +57,48 @@ def settle(data: Points, proposals: Sequence[int], floor: float) -> Levels | Non
         The levels, ``None`` where no change is left.
     """
     n = len(data.scaled)
-    edges = [0, *proposals, n]
-    for _ in range(_ROUNDS + len(proposals)):
+    edges = (0, *proposals, n)
+    tried: list[tuple[int, ...]] = []
+    rounds = _ROUNDS + len(proposals)
+    for _ in range(rounds):
         fit = _fitted(data, edges) if len(edges) > 2 else None
         if fit is None:
             return None
-        weak = _weak(data, fit, floor)
-        if weak:
-            edges = [at for k, at in enumerate(edges) if k not in weak]
+        if edges in tried:
+            # What follows is known: it goes round until the rounds are over.
+            first = tried.index(edges)
+            last = tried[first + (rounds - 1 - first) % (len(tried) - first)]
+            fit = _fitted(data, last)
+            break
+        tried.append(edges)
+        gone = _weak(data, fit, floor) or _burst(fit)
+        if gone:
+            edges = tuple(at for k, at in enumerate(edges) if k not in gone)
             continue
-        burst = _burst(fit)
-        if burst:
-            edges = [at for k, at in enumerate(edges) if k not in burst]
-            continue
-        inner = range(1, len(fit.edges) - 1)
-        places = tuple(place(data, fit, k) for k in inner)
+        places = _places(data, fit)
         moved = [0]
         for one in places:
             if one.at - moved[-1] >= LEAST_POINTS:
                 moved.append(one.at)
-        moved.append(n)
-        if moved == edges:
+        if edges == (*moved, n):
             return Levels(fit, places)
-        edges = moved
+        edges = (*moved, n)
     assert fit is not None
-    return Levels(fit, tuple(place(data, fit, k) for k in range(1, len(fit.edges) - 1)))
+    return Levels(fit, _places(data, fit))
 
 
-def _fitted(data: Points, edges: list[int]) -> Fit | None:
+def _places(data: Points, fit: Fit) -> tuple[Placed, ...]:
+    return tuple(place(data, fit, k) for k in range(1, len(fit.edges) - 1))
+
+
+def _fitted(data: Points, edges: tuple[int, ...]) -> Fit | None:
+    """The fit between ``edges``; mostly the same are tried more than once."""
+    if edges not in data.fits:
+        data.fits[edges] = _fit(data, edges)
+    return data.fits[edges]
+
+
+def _fit(data: Points, edges: tuple[int, ...]) -> Fit | None:
     x = data.scaled
     lengths = np.diff(edges)
     levels = np.array([median(x[a:b]) for a, b in pairwise(edges)])
@@ -103,7 +117,7 @@ def _fitted(data: Points, edges: list[int]) -> Fit | None:
     shape = learn(residuals, sigma)
     each = shape.log_likelihood(residuals)
     likely = tuple(float(each[a:b] @ data.weights[a:b]) for a, b in pairwise(edges))
-    return Fit(tuple(edges), levels, shape, residuals, likely)
+    return Fit(edges, levels, shape, residuals, likely)
 
 
 def _weak(data: Points, fit: Fit, floor: float) -> set[int]:
