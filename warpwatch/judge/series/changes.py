@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -17,7 +17,8 @@ from warpwatch.judge.model.thresholds import Threshold, load
 from warpwatch.judge.results.history import Table, state_of
 from warpwatch.judge.results.result_file import FAILED, Floats
 
-from .steps import LEAST_BESIDE_END, exact_steps, find_steps
+from .lockstep import Work, together
+from .steps import LEAST_BESIDE_END, exact_steps, steps_of
 
 _UNDECIDED = 0.4  # of the way between two levels and beyond, up to the same of the way back
 _SAME = 0.2  # of a step: levels that differ by less are one
@@ -46,6 +47,15 @@ def _limits() -> Mapping[str, Threshold]:
 def series_changes(table: Table, row: int) -> list[Change]:
     """The changes of one series, none across a border; of evidence only those of search spaces,
     which are neither better nor worse."""
+    return changes_of_rows(table, [row])[0]
+
+
+def changes_of_rows(table: Table, rows: Sequence[int]) -> list[list[Change]]:
+    """``series_changes`` of many rows, in a fraction of the time."""
+    return together(_series_changes(table, row) for row in rows)
+
+
+def _series_changes(table: Table, row: int) -> Work[list[Change]]:
     info = table.series[row]
     if info.meaning.metric == search_space.METRIC:
         return _other_spaces(table, row)
@@ -64,11 +74,11 @@ def series_changes(table: Table, row: int) -> list[Change]:
         segment = values[start:end]
         for step, verdict in _availability(segment):
             found.append((_moved(step, start), verdict))
-        own = exact_steps(segment, counts) if exact else _noisy_steps(segment)
+        own = exact_steps(segment, counts) if exact else (yield from _noisy_steps(segment))
         steps += [_moved(step, start) for step in own]
     if not exact:
         for start, border, end in zip(edges, edges[1:], edges[2:], strict=False):
-            for step in _beside_border(values, (start, border, end)):
+            for step in (yield from _beside_border(values, (start, border, end))):
                 steps = [one for one in steps if abs(one.index - step.index) >= LEAST_BESIDE_END]
                 steps.append(step)
     found += [(step, _direction(step, info.meaning.better)) for step in steps]
@@ -91,11 +101,11 @@ def series_changes(table: Table, row: int) -> list[Change]:
     ]
 
 
-def _noisy_steps(values: Floats) -> list[Step]:
-    return [at_its_level(step, values) for step in find_steps(values)]
+def _noisy_steps(values: Floats) -> Work[list[Step]]:
+    return [at_its_level(step, values) for step in (yield from steps_of(values))]
 
 
-def _beside_border(values: Floats, edges: tuple[int, int, int]) -> list[Step]:
+def _beside_border(values: Floats, edges: tuple[int, int, int]) -> Work[list[Step]]:
     """The steps so near to a border that one side of it has too few points to show them.
 
     Where the values beside the border are the same, those behind it say how high the level is.
@@ -106,7 +116,8 @@ def _beside_border(values: Floats, edges: tuple[int, int, int]) -> list[Step]:
     near = near[np.isfinite(near)]
     if len(near) < 2 or abs(near.max() - near.min()) <= _WORTH_A_LOOK * abs(near).max():
         return []
-    every = [_moved(step, start) for step in _noisy_steps(values[start:end])]
+    found = yield from _noisy_steps(values[start:end])
+    every = [_moved(step, start) for step in found]
     if any(step.interval[0] <= border <= step.interval[1] for step in every):
         return []
     finite = np.flatnonzero(np.isfinite(values[start:end])) + start
