@@ -92,11 +92,21 @@ class Judgement:
 
     def standing(self, finding: Finding) -> list[Change]:
         """Those of a finding's changes for the worse that did not recover."""
-        return [
-            change
-            for change in finding.changes
-            if still_stands(change, self.by_series[change.series][-1], *self.places[change.series])
-        ]
+        found = self._standing.get(finding.identity)
+        if found is None:
+            found = self._standing[finding.identity] = [
+                change
+                for change in finding.changes
+                if still_stands(
+                    change, self.by_series[change.series][-1], *self.places[change.series]
+                )
+            ]
+        return found
+
+    @cached_property
+    def _standing(self) -> dict[str, list[Change]]:
+        """By finding: many pages ask."""
+        return {}
 
     def info(self, key: SeriesKey) -> SeriesInfo:
         table, row = self.places[key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -33,7 +34,7 @@ def kind(change: Change) -> Kind:
         return "lost"
     if change.verdict == "inconclusive":
         return "other space"
-    if np.isnan(change.step.before):
+    if math.isnan(change.step.before):
         return "gained"
     return "hurt" if change.verdict == "regressed" else "helped"
 
@@ -156,19 +157,25 @@ def still_stands(change: Change, last: Change, table: Table, row: int) -> bool:
 
     No change reaches across a border, but what is as it was behind one, or back, stands no more.
     """
-    values = table.values[row, table.present(row)]
     before, after = change.step.before, change.step.after
-    if np.isnan(after):
-        return not np.isfinite(values[change.step.index :]).any()
+    if math.isnan(after):
+        return not np.isfinite(_from(table, row, change.step.index)).any()
     level, border = last.step.after, max(table.borders(row), default=0)
     if border > last.step.index:
-        behind = values[border:][np.isfinite(values[border:])]
-        level = float(np.median(behind)) if len(behind) else np.nan
-    if np.isnan(level):
+        behind = _from(table, row, border)
+        behind = behind[np.isfinite(behind)]
+        level = float(np.median(behind)) if len(behind) else math.nan
+    if math.isnan(level):
         return True
     if change.verdict == "inconclusive":  # of numbers that only stand for something
         return bool(level != before)
     return bool((level - before) * (after - before) > 0.1 * (after - before) ** 2)
+
+
+def _from(table: Table, row: int, index: int) -> Floats:
+    """The values of a series from a point on."""
+    values: Floats = table.values[row, table.present(row)[index:]]
+    return values
 
 
 def ends(table: Table, row: int, change: Change) -> tuple[str, str]:
@@ -178,7 +185,7 @@ def ends(table: Table, row: int, change: Change) -> tuple[str, str]:
     spikes: what is shown must be what the verdict speaks of.
     """
     step = change.step
-    if table.series[row].meaning.exact or np.isnan(step.after - step.before):
+    if table.series[row].meaning.exact or math.isnan(step.after - step.before):
         return change.last_good, change.first_commit
     present = table.present(row)
     half = abs(step.after - step.before) / 2
