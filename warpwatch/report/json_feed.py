@@ -40,7 +40,8 @@ def regressions(judgement: Judgement) -> str:
         },
         "notices": list(judgement.history.notices),
     }
-    return json.dumps(document, indent=1, allow_nan=False)
+    # Indented it is half as large again, and takes ten times as long.
+    return json.dumps(document, separators=(",", ":"), allow_nan=False)
 
 
 def finding_document(judgement: Judgement, finding: Finding, accepted: str) -> dict[str, Any]:
