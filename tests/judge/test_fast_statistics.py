@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from warpwatch.judge.series import noise, segments, steps
+from warpwatch.judge.series import lockstep, noise, segments, steps
 from warpwatch.judge.statistics import contrast, density, jumps, likeliest, synthetic
 
 Floats = NDArray[np.float64]
@@ -71,16 +71,29 @@ def plain_shift(
 
 
 def plain_shifts(
-    shape: density.NoiseShape,
-    residuals: Floats,
-    low: float,
-    high: float,
-    weights: Floats,
-    edges: list[int],
+    shapes: Sequence[density.NoiseShape], given: likeliest.Stretches, reach_sigma: float
 ) -> Floats:
-    return np.array(
-        [plain_shift(shape, residuals[a:b], low, high, weights[a:b])[0] for a, b in pairwise(edges)]
-    )
+    found = []
+    for number, (first, end) in zip(given.owners, stretches(given), strict=True):
+        shape = shapes[number]
+        reach, weights = reach_sigma * shape.sigma, given.weights[first:end]
+        found.append(plain_shift(shape, given.points[first:end], -reach, reach, weights)[0])
+    return np.array(found)
+
+
+def plain_likeliest(
+    shapes: Sequence[density.NoiseShape], given: likeliest.Stretches, lows: Floats, highs: Floats
+) -> Floats:
+    found = []
+    for number, (first, end) in enumerate(stretches(given)):
+        points, weights = given.points[first:end], given.weights[first:end]
+        shape = shapes[given.owners[number]]
+        found.append(plain_shift(shape, points, lows[number], highs[number], weights)[1])
+    return np.array(found)
+
+
+def stretches(given: likeliest.Stretches) -> Iterator[tuple[int, int]]:
+    return pairwise([*given.starts.tolist(), len(given.points)])
 
 
 def series(count: int) -> Iterator[Floats]:
@@ -108,10 +121,11 @@ def test_the_fast_judge_finds_what_the_plain_one_finds(monkeypatch: pytest.Monke
     monkeypatch.setattr(contrast, "_ranks", plain_ranks)
     monkeypatch.setattr(contrast, "strongest", plain_strongest)
     monkeypatch.setattr(steps, "strongest", plain_strongest)
-    monkeypatch.setattr(segments, "best_shift", plain_shift)
     monkeypatch.setattr(segments, "best_shifts", plain_shifts)
-    # What no bound settles is looked into.
-    monkeypatch.setattr(segments, "bounds", lambda shape, rows, *_: np.full(len(rows), np.inf))
+    monkeypatch.setattr(segments, "likeliest", plain_likeliest)
+    monkeypatch.setattr(
+        segments, "bounds", lambda _, given, *__: np.full(len(given.owners), np.inf)
+    )
     monkeypatch.setattr(jumps, "_medians_of_five", plain_medians_of_five)
     for module in (segments, steps):
         monkeypatch.setattr(module, "median", lambda values: float(np.median(values)))
@@ -146,19 +160,38 @@ def test_levels_far_apart_are_told_apart(apart: float) -> None:
     )
 
 
-@pytest.mark.parametrize("reach", [1e-9, 0.3, 2.0, 7.0, 90.0, 1e6, 1e14])
-def test_no_level_is_likelier_than_the_bound(reach: float) -> None:
-    random = np.random.default_rng(74)
-    modes = 4.0 * (random.random(200) < 0.3)
-    shape = density.learn(random.normal(0, 1, 200) + modes, 1.0)
-    rows = random.normal(0, 1, (5, 60)) + 20.0 * random.standard_t(1.5, (5, 60))
-    rows[2:] += np.linspace(-reach, reach, 60)
-    weights = random.uniform(0.25, 4.0, 60)
-    bounds = likeliest.bounds(shape, rows, -reach, reach, weights)
-    best = [plain_shift(shape, row, -reach, reach, weights)[1] for row in rows]
-    assert (bounds >= best).all()
-    if reach < 1.0:  # and it says something
-        assert (bounds < np.array(best) + 60).all()
+@pytest.mark.parametrize("apart", [1e-9, 0.3, 2.0, 7.0, 90.0, 1e6, 1e14])
+def test_many_stretches_are_looked_up_as_each_of_them(apart: float) -> None:
+    random = np.random.default_rng(75)
+    shapes = [density.learn(random.normal(0, one, 200), one) for one in (0.5, 1.0, 2.0)]
+    owners = random.integers(0, 3, 40)
+    points = [20.0 * random.standard_t(1.5, int(random.integers(3, 60))) for _ in owners]
+    for number in range(0, 40, 2):
+        points[number] = random.normal(0, 1, len(points[number]))
+    weights = [random.uniform(0.25, 4.0, len(one)) for one in points]
+    given = likeliest.Stretches.joined(points, weights, owners.tolist())
+    assert likeliest.best_shifts(shapes, given, 5.0) == pytest.approx(
+        plain_shifts(shapes, given, 5.0)
+    )
+    lows, highs = np.full(40, -apart / 3), np.full(40, 2 * apart / 3)
+    exact = plain_likeliest(shapes, given, lows, highs)
+    assert likeliest.likeliest(shapes, given, lows, highs) == pytest.approx(exact)
+    bounds = likeliest.bounds(shapes, given, lows, highs)
+    assert (bounds >= exact).all()
+    trivial = [shapes[n].log_density.max() * w.sum() for n, w in zip(owners, weights, strict=True)]
+    if apart < 10.0:  # and they say something
+        assert (bounds < np.array(trivial)).all()
+        assert (bounds - exact < 0.6 * (trivial - exact)).sum() > 20
+
+
+def test_series_side_by_side_are_judged_as_alone() -> None:
+    every = list(series(144))
+    alone = [steps.find_steps(values) for values in every]
+    assert lockstep.together(steps.steps_of(values) for values in every) == alone
+    # Those that ask nothing hold up nobody.
+    quiet = [np.ones(3)] * 200
+    together = lockstep.together(steps.steps_of(values) for values in (*quiet, *every, *quiet))
+    assert together == [*([[]] * 200), *alone, *([[]] * 200)]
 
 
 @pytest.mark.parametrize("points", [59, 61, 300, 1999, 2001])

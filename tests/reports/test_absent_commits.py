@@ -13,6 +13,7 @@ from warpwatch.judge.findings.judgement import judge
 from warpwatch.judge.model.commits import head
 from warpwatch.judge.model.directions import Directions
 from warpwatch.judge.results.assembly import assemble
+from warpwatch.judge.results.strict_json import shown
 from warpwatch.judge.series.changes import kind
 from warpwatch.report.words import share
 
@@ -94,3 +95,18 @@ def test_a_relative_change_reads_as_percent_as_far_as_that_can_be_read() -> None
         "no change",
         "no change",
     ]
+
+
+def test_a_notice_names_no_folder_of_the_machine(tmp_path: Path) -> None:
+    tree = trees.make_repository(tmp_path, 2)
+    tree.write_machine("rig")
+    broken = tree.results / "rig" / "1234-py.json"
+    broken.write_text("{")
+    (notice,) = results_of(tree).notices
+    assert notice.startswith("results/rig/1234-py.json: ")
+    assert str(tmp_path) not in notice
+    (tmp_path / ".git").mkdir()
+    below = tmp_path / "below"
+    tree.results.rename(below)
+    assert shown(f"{below}/rig/1.json: is empty", [below]) == "below/rig/1.json: is empty"
+    assert shown(f"{below}s/1.json: is empty", [below]) == f"{below}s/1.json: is empty"

@@ -22,7 +22,7 @@ from warpwatch.judge.model import thresholds
 from warpwatch.judge.results.processes import Workers
 from warpwatch.judge.results.store import code_version
 from warpwatch.judge.series import incremental
-from warpwatch.judge.series.changes import series_changes
+from warpwatch.judge.series.changes import changes_of_rows
 from warpwatch.report import builder, draw_all
 from warpwatch.report.pages.series import series_page
 
@@ -176,7 +176,7 @@ def test_a_site_drawn_by_several_processes_is_that_of_one(
 
         return checked
 
-    monkeypatch.setattr(incremental, "series_changes", elsewhere(series_changes))
+    monkeypatch.setattr(incremental, "changes_of_rows", elsewhere(changes_of_rows))
     monkeypatch.setattr(draw_all, "series_page", elsewhere(series_page))
     with Workers(2) as several:
         builder.build(sources, tmp_path / "two", workers=several)

@@ -41,6 +41,7 @@ class View:
         self._columns: dict[Table, NDArray[np.intp]] = {}
         self._rows: dict[tuple[Table, str], dict[tuple[str, str], int]] = {}
         self._sparks: dict[SeriesKey, Markup] = {}
+        self._headlines: dict[str, str] = {}
 
     def place(self, table: Table) -> str:
         """A machine by its name, with the environment where that alone would not tell it."""
@@ -59,10 +60,12 @@ class View:
 
     def headline(self, finding: Finding) -> str:
         """What changed, in as few words as say it: shared metric, workload and targets."""
-        changes = self._standing(finding)
-        back = len(finding.changes) - len(changes)
-        said = _headline([self.info(change.series) for change in changes])
-        return f"{said}, {back} more recovered" if back else said
+        if finding.identity not in self._headlines:
+            changes = self._standing(finding)
+            back = len(finding.changes) - len(changes)
+            said = _headline([self.info(change.series) for change in changes])
+            self._headlines[finding.identity] = f"{said}, {back} more recovered" if back else said
+        return self._headlines[finding.identity]
 
     def _standing(self, finding: Finding) -> Sequence[Change]:
         """What of an open finding did not recover; all changes of any other."""

@@ -270,5 +270,6 @@ class Evidence:
         )
 
     def _reject(self, error: RejectedError) -> None:
-        if str(error) not in self.rejected and len(self.rejected) < _MOST_REJECTED:
-            self.rejected.append(str(error))
+        said = strict_json.shown(str(error), self.folders)
+        if said not in self.rejected and len(self.rejected) < _MOST_REJECTED:
+            self.rejected.append(said)

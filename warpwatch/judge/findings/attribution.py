@@ -104,6 +104,16 @@ class Attribution:
         """The rows of everything measured of a change's workload in its table."""
         return self._rows[self._numbers[id(one.table)], one.info.workload]
 
+    @cached_property
+    def _shares(self) -> dict[tuple[int, str], list[int]]:
+        """The rows of shares of the peak, by table and workload."""
+        found: dict[tuple[int, str], list[int]] = {}
+        for number, table in enumerate(self._history.tables):
+            for row, info in enumerate(table.series):
+                if info.meaning.metric == "peak_share":
+                    found.setdefault((number, info.workload), []).append(row)
+        return found
+
     def _method_change(self, members: Sequence[Ranged]) -> str:
         """How the yardstick changed within the range, "" where it did not.
 
@@ -112,8 +122,9 @@ class Attribution:
         """
         for one in {(id(one.table), one.info.workload): one for one in members}.values():
             for row in self._beside(one):
-                info, present = one.table.series[row], one.table.present(row)
-                for index in one.table.borders(row):
+                borders, info = one.table.borders(row), one.table.series[row]
+                present = one.table.present(row) if borders else ()
+                for index in borders:
                     commit = one.table.commits[present[index]]
                     if one.first <= commit.position <= one.last:
                         name = info.meaning.metric or info.key.benchmark
@@ -165,9 +176,8 @@ class Attribution:
             if len(clocks) == 2 and min(clocks) > 0:
                 return math.log(clocks[1] / clocks[0])
         # The share of the peak is taken at each sample's own clock: with the time, it tells it.
-        for row in self._beside(one):
-            info = one.table.series[row]
-            if info.meaning.metric == "peak_share" and info.target == one.info.target:
+        for row in self._shares.get((self._numbers[id(one.table)], one.info.workload), ()):
+            if one.table.series[row].target == one.info.target:
                 moved = _ratio_of_products(one, row)
                 if moved is not None:
                     return -moved

@@ -249,11 +249,12 @@ def _within(one: Ranged, part: Group) -> Ranged:
     if part.first <= one.at <= part.last:
         return one
     columns = (one.table.commits[column] for column in one.table.present(one.row).tolist())
-    held = [c for c in columns if part.first <= c.position <= min(one.last, part.last)]
-    if not held:
+    last = min(one.last, part.last)
+    held = next((commit for commit in columns if commit.position >= part.first), None)
+    if held is None or held.position > last:
         return one
-    change = replace(one.change, first_commit=held[0].hash)
-    return replace(one, change=change, at=held[0].position)
+    change = replace(one.change, first_commit=held.hash)
+    return replace(one, change=change, at=held.position)
 
 
 def _holding_the_first(part: Group, newest: Mapping[SeriesKey, Change], kind: FindingKind) -> Group:

@@ -16,7 +16,7 @@ from warpwatch.judge.results.folders import list_folders, read_folders
 from warpwatch.judge.results.history import History, SeriesInfo, Table
 from warpwatch.judge.results.processes import Workers
 from warpwatch.judge.series.addresses import Addresses
-from warpwatch.judge.series.changes import series_changes, still_stands
+from warpwatch.judge.series.changes import changes_of_rows, still_stands
 from warpwatch.judge.series.coverage_statement import Coverage, coverage
 from warpwatch.judge.series.incremental import judge_tables
 from warpwatch.judge.series.withheld import withheld
@@ -92,11 +92,21 @@ class Judgement:
 
     def standing(self, finding: Finding) -> list[Change]:
         """Those of a finding's changes for the worse that did not recover."""
-        return [
-            change
-            for change in finding.changes
-            if still_stands(change, self.by_series[change.series][-1], *self.places[change.series])
-        ]
+        found = self._standing.get(finding.identity)
+        if found is None:
+            found = self._standing[finding.identity] = [
+                change
+                for change in finding.changes
+                if still_stands(
+                    change, self.by_series[change.series][-1], *self.places[change.series]
+                )
+            ]
+        return found
+
+    @cached_property
+    def _standing(self) -> dict[str, list[Change]]:
+        """By finding: many pages ask."""
+        return {}
 
     def info(self, key: SeriesKey) -> SeriesInfo:
         table, row = self.places[key]
@@ -145,9 +155,11 @@ def judge(
         by_series = {key: one.changes for key, one in judged.items()}
     else:
         by_series = {
-            info.key: tuple(series_changes(table, row))
+            info.key: tuple(changes)
             for table in history.tables
-            for row, info in enumerate(table.series)
+            for info, changes in zip(
+                table.series, changes_of_rows(table, range(len(table.series))), strict=True
+            )
         }
     by_series = judged_changes(history, by_series)
     evidence = evidence or Evidence()

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from itertools import product
 from math import prod
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -20,13 +21,13 @@ from warpwatch.judge.model.benchmark import Benchmark, unquoted
 from warpwatch.judge.results.result_file import (
     COMMIT,
     FAILED,
+    Cells,
     Floats,
     Layout,
     Narrow,
     ResultFile,
-    Row,
     is_params,
-    shared,
+    laid_out,
     taken_params,
 )
 
@@ -180,7 +181,7 @@ class _Cells:
     def __init__(self, columns: list[str], problems: list[str], quick: bool, marked: bool):
         self.values: list[float | None] = []
         self.started_ms = 0
-        self._rows: list[Row] = []
+        self._rows: list[Cells] = []
         self._low: list[float | None] = []
         self._high: list[float | None] = []
         self._problems = problems
@@ -188,15 +189,18 @@ class _Cells:
         self._marked = marked
         self._width = len(columns)
         wanted = ("result", "params", "version", "started_at", "stats_ci_99_a", "stats_ci_99_b")
-        self._places = [columns.index(c) if c in columns else self._width for c in wanted]
+        # asv drops trailing nulls.
+        self._nulls = [[None] * (self._width + 1 - given) for given in range(self._width + 1)]
+        self._taken = itemgetter(
+            *(columns.index(c) if c in columns else self._width for c in wanted)
+        )
 
     def add(self, name: Any, cells: Any) -> None:
         if not is_text(name) or not isinstance(cells, list) or len(cells) > self._width:
             self._problems.append(f"{text(name)}: expected a list of at most {self._width} columns")
             return
-        # asv drops trailing nulls.
-        padded = cells + [None] * (self._width + 1 - len(cells))
-        stored, params, version, started, low, high = (padded[place] for place in self._places)
+        padded = cells + self._nulls[len(cells)]
+        stored, params, version, started, low, high = self._taken(padded)
         params = taken_params(params or ())
         if params is None:
             self._problems.append(f"{text(name)}: params: expected lists of texts")
@@ -218,13 +222,13 @@ class _Cells:
         if _is_time(started):
             self.started_ms = max(self.started_ms, started)
         named = version[:MAX_TEXT] if isinstance(version, str) else ""
-        self._rows.append(Row(name, params, len(self.values), size, named))
+        self._rows.append((name, params, size, named))
         self.values += stored
         self._low += low
         self._high += high
 
     def layout(self) -> Layout:
-        return shared(tuple(self._rows))
+        return laid_out(tuple(self._rows))
 
     def arrays(self) -> tuple[Floats, Narrow, Narrow]:
         values = self._array(self.values)

@@ -13,7 +13,7 @@ from warpwatch.judge.results.result_file import ResultFile, shared
 from .asv_results import read_benchmarks, read_machine, read_result
 from .processes import Workers
 from .store import Read, Store
-from .strict_json import RejectedError
+from .strict_json import RejectedError, shown
 
 _OTHER = ("csv", "xml", "jsonl", "ndjson")  # formats that benchmarks are written in
 _BATCH_FILES = 16
@@ -102,6 +102,7 @@ def read_folders(
         else:
             notices.extend(f"{path}: left out {problem}" for problem in read.result.problems)
             files.append((machine_name, read.result))
+    notices = [shown(notice, folders) for notice in notices]
     return Results(benchmarks, machines, tuple(files), tuple(notices))
 
 

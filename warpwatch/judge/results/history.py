@@ -163,10 +163,18 @@ class Table:
         """Indexes among the present points before which the method or the platform changed."""
         if self._plain[row]:
             return ()
-        present = self.present(row)
-        methods, platforms = self.methods[row, present], self.platforms[present]
-        changed = (methods[1:] != methods[:-1]) | (platforms[1:] != platforms[:-1])
-        return tuple((np.flatnonzero(changed) + 1).tolist())
+        found = self._borders.get(row)
+        if found is None:
+            present = self.present(row)
+            methods, platforms = self.methods[row, present], self.platforms[present]
+            changed = (methods[1:] != methods[:-1]) | (platforms[1:] != platforms[:-1])
+            found = self._borders[row] = tuple((np.flatnonzero(changed) + 1).tolist())
+        return found
+
+    @cached_property
+    def _borders(self) -> dict[int, tuple[int, ...]]:
+        """Those that were asked for."""
+        return {}
 
     def model(self, row: int) -> Series:
         """The model's view of one series."""

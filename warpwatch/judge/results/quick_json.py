@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -58,10 +57,11 @@ def decode(data: bytes) -> tuple[dict[str, Any], bool] | None:
         document = _decoder(tuple(names)).decode(data)
         rows = {name: list(msgspec.structs.astuple(row)) for name, row in document.results.items()}
         place = names.index("params")
-        if marked and _MARK.search(repr([*_texts(document, rows, names)])):
+        if marked and _MARK.search(repr(_texts(document, rows, names))):
             return None  # a text held the word
         for row in rows.values():
-            row[place] = _params(row[place])
+            if row[place] is not None:
+                row[place] = _params(bytes(row[place]))
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
         return None
     header = ((name, getattr(document, name)) for name in _HEADER)
@@ -94,18 +94,18 @@ def _decoder(columns: tuple[str, ...]) -> Any:
     return msgspec.json.Decoder(msgspec.defstruct("Document", fields, kw_only=True))
 
 
-def _texts(document: Any, rows: dict[str, list[Any]], names: list[str]) -> Iterable[Any]:
-    yield from (getattr(document, name) for name in _HEADER)
-    yield from rows
-    places = [names.index(name) for name in ("params", *_SMALL) if name in names]
-    for row in rows.values():
-        yield from (bytes(row[p]) if isinstance(row[p], msgspec.Raw) else row[p] for p in places)
+def _texts(document: Any, rows: dict[str, list[Any]], names: list[str]) -> list[Any]:
+    """All that is read and no number; of what many rows say alike, once."""
+    found = [*(getattr(document, name) for name in _HEADER), *rows]
+    for place in (names.index(name) for name in ("params", *_SMALL) if name in names):
+        cells = [row[place] for row in rows.values()]
+        found += {bytes(cell) for cell in cells if isinstance(cell, msgspec.Raw)}
+        found += {cell for cell in cells if isinstance(cell, str)}
+        found += [cell for cell in cells if isinstance(cell, list | dict)]
+    return found
 
 
-def _params(raw: Any) -> Any:
-    if raw is None:
-        return None
-    written = bytes(raw)
+def _params(written: bytes) -> Any:
     return (_known_params if len(written) <= _KEPT_BYTES else _parsed_params)(written)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -34,14 +35,29 @@ class Row:
 
 # Files of one history mostly share their layout: equal ones are one object, also when pickled.
 Layout = tuple[Row, ...]
+Cells = tuple[str, Params, int, str]  # benchmark, parameters, how many values, version
 _MOST_SEEN, _SMALL = 300, 100  # what is remembered stays small, whatever the files hold
 _seen: set[Params] = set()
 _layouts: dict[Layout, Layout] = {}
+_laid_out: dict[tuple[Cells, ...], Layout] = {}
 
 
 def shared(layout: Layout) -> Layout:
     """The one object for all layouts equal to this one."""
     return _layouts.setdefault(layout, layout)
+
+
+def laid_out(cells: tuple[Cells, ...]) -> Layout:
+    """The one layout of these rows, one after the other. Most files need no row made for them."""
+    found = _laid_out.get(cells)
+    if found is None:
+        offsets = accumulate((size for _, _, size, _ in cells), initial=0)
+        rows = (
+            Row(name, params, offset, size, version)
+            for (name, params, size, version), offset in zip(cells, offsets, strict=False)
+        )
+        found = _laid_out[cells] = shared(tuple(rows))
+    return found
 
 
 def taken_params(params: Any) -> Params | None:

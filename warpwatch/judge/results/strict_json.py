@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -88,6 +88,31 @@ def line(said: str) -> str:
     """Text of unknown origin for a reader: printable, on one line, at most 300 characters."""
     cut = said if len(said) <= _LONGEST_LINE else said[: _LONGEST_LINE - 1] + "…"
     return "".join(one if one.isprintable() else " " for one in cut)
+
+
+def shown(said: str, folders: Iterable[Path]) -> str:
+    """What is said of a file, for a reader elsewhere: not where the machine keeps its folders.
+
+    Args:
+        said: a message that begins with a path.
+        folders: one of which the path is, or lies in.
+
+    Returns:
+        The message; its path begins at the working folder, or at the repository that holds the
+        folder, else with the folder's name.
+
+    Examples:
+        >>> shown("/home/ada/results/rig/1.json: is empty", [Path("/home/ada/results")])
+        'results/rig/1.json: is empty'
+    """
+    for folder in folders:
+        place = str(folder)
+        if said.startswith((f"{place}:", f"{place}{os.sep}")):
+            whole = folder.resolve()
+            above = [Path.cwd(), *(one for one in whole.parents if (one / ".git").exists())]
+            base = next((one for one in above if whole.is_relative_to(one)), whole.parent)
+            return f"{whole.relative_to(base)}{said[len(place) :]}"
+    return said
 
 
 class Fields:

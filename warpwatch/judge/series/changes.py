@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -17,7 +18,8 @@ from warpwatch.judge.model.thresholds import Threshold, load
 from warpwatch.judge.results.history import Table, state_of
 from warpwatch.judge.results.result_file import FAILED, Floats
 
-from .steps import LEAST_BESIDE_END, exact_steps, find_steps
+from .lockstep import Work, together
+from .steps import LEAST_BESIDE_END, exact_steps, steps_of
 
 _UNDECIDED = 0.4  # of the way between two levels and beyond, up to the same of the way back
 _SAME = 0.2  # of a step: levels that differ by less are one
@@ -32,7 +34,7 @@ def kind(change: Change) -> Kind:
         return "lost"
     if change.verdict == "inconclusive":
         return "other space"
-    if np.isnan(change.step.before):
+    if math.isnan(change.step.before):
         return "gained"
     return "hurt" if change.verdict == "regressed" else "helped"
 
@@ -46,6 +48,15 @@ def _limits() -> Mapping[str, Threshold]:
 def series_changes(table: Table, row: int) -> list[Change]:
     """The changes of one series, none across a border; of evidence only those of search spaces,
     which are neither better nor worse."""
+    return changes_of_rows(table, [row])[0]
+
+
+def changes_of_rows(table: Table, rows: Sequence[int]) -> list[list[Change]]:
+    """``series_changes`` of many rows, in a fraction of the time."""
+    return together(_series_changes(table, row) for row in rows)
+
+
+def _series_changes(table: Table, row: int) -> Work[list[Change]]:
     info = table.series[row]
     if info.meaning.metric == search_space.METRIC:
         return _other_spaces(table, row)
@@ -64,11 +75,11 @@ def series_changes(table: Table, row: int) -> list[Change]:
         segment = values[start:end]
         for step, verdict in _availability(segment):
             found.append((_moved(step, start), verdict))
-        own = exact_steps(segment, counts) if exact else _noisy_steps(segment)
+        own = exact_steps(segment, counts) if exact else (yield from _noisy_steps(segment))
         steps += [_moved(step, start) for step in own]
     if not exact:
         for start, border, end in zip(edges, edges[1:], edges[2:], strict=False):
-            for step in _beside_border(values, (start, border, end)):
+            for step in (yield from _beside_border(values, (start, border, end))):
                 steps = [one for one in steps if abs(one.index - step.index) >= LEAST_BESIDE_END]
                 steps.append(step)
     found += [(step, _direction(step, info.meaning.better)) for step in steps]
@@ -91,11 +102,11 @@ def series_changes(table: Table, row: int) -> list[Change]:
     ]
 
 
-def _noisy_steps(values: Floats) -> list[Step]:
-    return [at_its_level(step, values) for step in find_steps(values)]
+def _noisy_steps(values: Floats) -> Work[list[Step]]:
+    return [at_its_level(step, values) for step in (yield from steps_of(values))]
 
 
-def _beside_border(values: Floats, edges: tuple[int, int, int]) -> list[Step]:
+def _beside_border(values: Floats, edges: tuple[int, int, int]) -> Work[list[Step]]:
     """The steps so near to a border that one side of it has too few points to show them.
 
     Where the values beside the border are the same, those behind it say how high the level is.
@@ -106,7 +117,8 @@ def _beside_border(values: Floats, edges: tuple[int, int, int]) -> list[Step]:
     near = near[np.isfinite(near)]
     if len(near) < 2 or abs(near.max() - near.min()) <= _WORTH_A_LOOK * abs(near).max():
         return []
-    every = [_moved(step, start) for step in _noisy_steps(values[start:end])]
+    found = yield from _noisy_steps(values[start:end])
+    every = [_moved(step, start) for step in found]
     if any(step.interval[0] <= border <= step.interval[1] for step in every):
         return []
     finite = np.flatnonzero(np.isfinite(values[start:end])) + start
@@ -145,19 +157,25 @@ def still_stands(change: Change, last: Change, table: Table, row: int) -> bool:
 
     No change reaches across a border, but what is as it was behind one, or back, stands no more.
     """
-    values = table.values[row, table.present(row)]
     before, after = change.step.before, change.step.after
-    if np.isnan(after):
-        return not np.isfinite(values[change.step.index :]).any()
+    if math.isnan(after):
+        return not np.isfinite(_from(table, row, change.step.index)).any()
     level, border = last.step.after, max(table.borders(row), default=0)
     if border > last.step.index:
-        behind = values[border:][np.isfinite(values[border:])]
-        level = float(np.median(behind)) if len(behind) else np.nan
-    if np.isnan(level):
+        behind = _from(table, row, border)
+        behind = behind[np.isfinite(behind)]
+        level = float(np.median(behind)) if len(behind) else math.nan
+    if math.isnan(level):
         return True
     if change.verdict == "inconclusive":  # of numbers that only stand for something
         return bool(level != before)
     return bool((level - before) * (after - before) > 0.1 * (after - before) ** 2)
+
+
+def _from(table: Table, row: int, index: int) -> Floats:
+    """The values of a series from a point on."""
+    values: Floats = table.values[row, table.present(row)[index:]]
+    return values
 
 
 def ends(table: Table, row: int, change: Change) -> tuple[str, str]:
@@ -167,7 +185,7 @@ def ends(table: Table, row: int, change: Change) -> tuple[str, str]:
     spikes: what is shown must be what the verdict speaks of.
     """
     step = change.step
-    if table.series[row].meaning.exact or np.isnan(step.after - step.before):
+    if table.series[row].meaning.exact or math.isnan(step.after - step.before):
         return change.last_good, change.first_commit
     present = table.present(row)
     half = abs(step.after - step.before) / 2

@@ -7,20 +7,23 @@ noise leaps by several times what it ever did.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpwatch.judge.statistics.contrast import memory
-from warpwatch.judge.statistics.density import NoiseShape, median
+from warpwatch.judge.statistics.density import NoiseShape
+from warpwatch.judge.statistics.likeliest import Stretches, running
 
 Floats = NDArray[np.float64]
 
 LEAST_POINTS = 3  # on each side; fewer are a spike
 WINDOW = 2
-_LEVEL_GRID, _LEVEL_SPREAD = np.linspace(-1.0, 1.0, 7), 2.0  # how unsure a level is
+_LEVEL_SPREAD = 2.0  # how unsure a level is
 _AS_GOOD = 0.02
 # A step so many times as high as the noise is none of its deviations.
 _BEYOND_SIGMA, _NEARER_NATS = 20.0, 4.0
@@ -32,12 +35,14 @@ _AS_LIKELY = 0.3  # beside the likeliest place of such a step
 @dataclass(frozen=True)
 class Points:
     """The finite points: their places in the series, raw and on the scale judged (logarithms of
-    positive values, so that a step is a ratio); ``weights`` count repeated runs."""
+    positive values, so that a step is a ratio); ``weights`` count repeated runs. ``fits`` keeps
+    what was fitted to them, by the edges."""
 
     places: NDArray[np.int64]
     raw: Floats
     scaled: Floats
     weights: Floats
+    fits: dict[tuple[int, ...], Fit | None] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class Fit:
     shape: NoiseShape
     residuals: Floats
     likely: tuple[float, ...]
+    _beyond: dict[int, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def memory(self) -> float:
@@ -67,20 +73,29 @@ class Fit:
         middle = np.maximum(low, np.minimum(high, r[2:]))
         return float(np.abs(middle[LEAST_POINTS:] - middle[:-LEAST_POINTS]).max())
 
+    def is_abrupt(self, k: int) -> bool:
+        """Whether the step at edge ``k`` is higher than swings of the noise."""
+        return bool(abs(self.levels[k] - self.levels[k - 1]) > _ABRUPT_SIGMA * self.shape.sigma)
+
     def is_beyond_noise(self, k: int) -> bool:
         """Whether the step at edge ``k`` is far higher than the noise around the levels, or than
         the noise ever moves from some neighbours to the next.
 
         What the noise remembers are its own deviations: such a step is weighed without memory.
         """
+        if k not in self._beyond:
+            self._beyond[k] = self._is_beyond_noise(k)
+        return self._beyond[k]
+
+    def _is_beyond_noise(self, k: int) -> bool:
         step = float(self.levels[k] - self.levels[k - 1])
         if abs(step) > _BEYOND_SIGMA * self.shape.sigma:
             return True
         if abs(step) <= _ABRUPT_SIGMA * self.shape.sigma:
             return False
         at = self.edges[k]
-        near = median(self.residuals[at : at + LEAST_POINTS])
-        near -= median(self.residuals[at - LEAST_POINTS : at])
+        near = _middle(self.residuals[at : at + LEAST_POINTS])
+        near -= _middle(self.residuals[at - LEAST_POINTS : at])
         return abs(step + near) > _ABRUPT * self.swing
 
 
@@ -101,15 +116,32 @@ def sides(x: Floats, before: float, after: float) -> Floats:
     return side
 
 
-def place(data: Points, fit: Fit, k: int) -> Placed:
-    """Where edge ``k`` most probably lies within ``WINDOW``, between its neighbours."""
-    start, at, end = fit.edges[k - 1 : k + 2]
+def place_all(asked: Sequence[tuple[Points, Fit]]) -> list[tuple[Placed, ...]]:
+    """Where each edge of each fit most probably lies within ``WINDOW``, between its neighbours."""
+    edges = [
+        (number, k) for number, (_, fit) in enumerate(asked) for k in range(1, len(fit.levels))
+    ]
+    sides = [_Side(*asked[number], k, after) for after in (False, True) for number, k in edges]
+    given = Stretches.joined(
+        [one.points for one in sides],
+        [one.weights for one in sides],
+        [number for number, _ in edges] * 2,
+    )
+    levels, spreads = (np.array(one) for one in zip(*(s.known for s in sides), strict=True))
+    likely = running([fit.shape for _, fit in asked], given, levels, spreads)
+    each = np.split(likely, given.starts[1:])
+    found: list[list[Placed]] = [[] for _ in asked]
+    for (number, k), left, right in zip(edges, each[: len(edges)], each[len(edges) :], strict=True):
+        found[number].append(_place(*asked[number], k, (left, right[::-1])))
+    return list(map(tuple, found))
+
+
+def _place(data: Points, fit: Fit, k: int, running: tuple[Floats, Floats]) -> Placed:
+    start, _, end = fit.edges[k - 1 : k + 2]
     before, after = fit.levels[k - 1 : k + 1].tolist()
     x, w = data.scaled[start:end], data.weights[start:end]
-    far, abrupt = fit.is_beyond_noise(k), abs(after - before) > _ABRUPT_SIGMA * fit.shape.sigma
-    weights = w if far or abrupt else w / fit.memory
-    left = _running(fit, x, weights, before, at - start)
-    right = _running(fit, x[::-1], weights[::-1], after, end - at)[::-1]
+    far, abrupt = fit.is_beyond_noise(k), fit.is_abrupt(k)
+    left, right = running
     if abs(after - before) > _BEYOND_SIGMA * fit.shape.sigma:
         # A value between levels far apart is an outlier of both: it belongs to the nearer one,
         # the surer the nearer it is.
@@ -153,13 +185,24 @@ def _remembered(fit: Fit, log_odds: Floats, x: Floats, levels: tuple[float, floa
     return weighed
 
 
-def _running(fit: Fit, x: Floats, weights: Floats, level: float, points: int) -> Floats:
-    """Log-likelihood of the first 1, 2, 3 ... points around a level that is only known as well
-    as ``points`` tell: the average over levels near the estimate."""
-    spread = _LEVEL_SPREAD * fit.shape.sigma / np.sqrt(points)
-    levels = level + spread * _LEVEL_GRID
-    each = fit.shape.log_likelihood(x - levels[:, None]) * weights
-    totals = np.cumsum(each, axis=1)
-    highest = totals.max(axis=0)
-    out: Floats = highest + np.log(np.exp(totals - highest).mean(axis=0))
-    return out
+class _Side:
+    """The points around edge ``k``, from the side of its older level on or, newest first, from that
+    ``after`` it."""
+
+    def __init__(self, data: Points, fit: Fit, k: int, after: bool):
+        start, at, end = fit.edges[k - 1 : k + 2]
+        way = slice(start, end)
+        self.points, self.weights = data.scaled[way], data.weights[way]
+        if not (fit.is_beyond_noise(k) or fit.is_abrupt(k)):
+            self.weights = self.weights / fit.memory
+        if after:
+            self.points, self.weights = self.points[::-1], self.weights[::-1]
+        length = end - at if after else at - start
+        spread = _LEVEL_SPREAD * fit.shape.sigma / math.sqrt(length)
+        self.known = float(fit.levels[k] if after else fit.levels[k - 1]), spread
+
+
+def _middle(few: Floats) -> float:
+    """The median of ``LEAST_POINTS`` values."""
+    values: list[float] = few.tolist()
+    return sorted(values)[LEAST_POINTS // 2]

@@ -10,7 +10,7 @@ from warpwatch.judge.model.core import Change, SeriesKey, Step
 from warpwatch.judge.results.history import Table
 from warpwatch.judge.results.processes import Workers
 
-from .changes import series_changes
+from .changes import changes_of_rows
 from .glance import certainly_steady
 
 _BATCH_ROWS = 160
@@ -53,9 +53,8 @@ def _judge(given: tuple[Sequence[Table], Remembered], task: tuple[int, int]) -> 
     new = [row for row, digest in zip(rows, digests, strict=True) if digest not in remembered]
     noisy = [row for row in new if not table.series[row].meaning.exact]
     found: dict[int, tuple[Change, ...]] = dict.fromkeys(certainly_steady(table, noisy), ())
-    for row in new:
-        if row not in found:
-            found[row] = tuple(series_changes(table, row))
+    left = [row for row in new if row not in found]
+    found |= zip(left, map(tuple, changes_of_rows(table, left)), strict=True)
     return [
         Judged(digest, found[row])
         if row in found

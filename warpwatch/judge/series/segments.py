@@ -10,14 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpwatch.judge.statistics.density import learn, median, robust_sigma
-from warpwatch.judge.statistics.likeliest import best_shift, best_shifts, bounds
+from warpwatch.judge.statistics.density import NoiseShape, learn_all, median, robust_sigma
+from warpwatch.judge.statistics.likeliest import (
+    Stretches,
+    best_shifts,
+    bounds,
+    likeliest,
+)
 
-from .fit import LEAST_POINTS, WINDOW, Fit, Placed, Points, place, sides
+from .fit import LEAST_POINTS, WINDOW, Fit, Placed, Points, place_all, sides
+from .lockstep import Work
 
 Floats = NDArray[np.float64]
 
@@ -45,7 +52,7 @@ class Levels:
         return list(self.fit.edges[1:-1])
 
 
-def settle(data: Points, proposals: Sequence[int], floor: float) -> Levels | None:
+def settle(data: Points, proposals: Sequence[int], floor: float) -> Work[Levels | None]:
     """Learn the noise, drop the weakest change, move the others; until nothing moves.
 
     Args:
@@ -54,84 +61,127 @@ def settle(data: Points, proposals: Sequence[int], floor: float) -> Levels | Non
         floor: the least memory of the noise that every change is weighed down by.
 
     Returns:
-        The levels, ``None`` where no change is left.
+        The levels, ``None`` where no change is left; as work to be done with that of others.
     """
     n = len(data.scaled)
-    edges = [0, *proposals, n]
-    for _ in range(_ROUNDS + len(proposals)):
-        fit = _fitted(data, edges) if len(edges) > 2 else None
+    edges = (0, *proposals, n)
+    tried: list[tuple[int, ...]] = []
+    rounds = _ROUNDS + len(proposals)
+    for _ in range(rounds):
+        fit = (yield from _fitted(data, edges)) if len(edges) > 2 else None
         if fit is None:
             return None
-        weak = _weak(data, fit, floor)
-        if weak:
-            edges = [at for k, at in enumerate(edges) if k not in weak]
+        if edges in tried:
+            # What follows is known: it goes round until the rounds are over.
+            first = tried.index(edges)
+            last = tried[first + (rounds - 1 - first) % (len(tried) - first)]
+            fit = yield from _fitted(data, last)
+            break
+        tried.append(edges)
+        gone = (yield from _weak(data, fit, floor)) or _burst(fit)
+        if gone:
+            edges = tuple(at for k, at in enumerate(edges) if k not in gone)
             continue
-        burst = _burst(fit)
-        if burst:
-            edges = [at for k, at in enumerate(edges) if k not in burst]
-            continue
-        inner = range(1, len(fit.edges) - 1)
-        places = tuple(place(data, fit, k) for k in inner)
+        places = yield place_all, (data, fit)
         moved = [0]
         for one in places:
             if one.at - moved[-1] >= LEAST_POINTS:
                 moved.append(one.at)
-        moved.append(n)
-        if moved == edges:
+        if edges == (*moved, n):
             return Levels(fit, places)
-        edges = moved
+        edges = (*moved, n)
     assert fit is not None
-    return Levels(fit, tuple(place(data, fit, k) for k in range(1, len(fit.edges) - 1)))
+    return Levels(fit, (yield place_all, (data, fit)))
 
 
-def _fitted(data: Points, edges: list[int]) -> Fit | None:
-    x = data.scaled
-    lengths = np.diff(edges)
-    levels = np.array([median(x[a:b]) for a, b in pairwise(edges)])
-    residuals = x - np.repeat(levels, lengths)
-    sigma = robust_sigma(residuals)
+def _fitted(data: Points, edges: tuple[int, ...]) -> Work[Fit | None]:
+    """The fit between ``edges``; mostly the same are tried more than once."""
+    if edges not in data.fits:
+        data.fits[edges] = yield fit_all, (data, edges)
+    return data.fits[edges]
+
+
+def fit_all(asked: Sequence[tuple[Points, tuple[int, ...]]]) -> list[Fit | None]:
+    """A fit of each series between its edges, ``None`` where nothing is apart from anything."""
+    x = [data.scaled for data, _ in asked]
+    levels = [
+        np.array([median(data.scaled[a:b]) for a, b in pairwise(edges)]) for data, edges in asked
+    ]
+    sigmas = np.array(
+        [_sigma(one, level, edges) for one, level, (_, edges) in zip(x, levels, asked, strict=True)]
+    )
+    if not (sigmas > 0.0).all():
+        some = [one for one, sigma in zip(asked, sigmas.tolist(), strict=True) if sigma > 0.0]
+        found = iter(fit_all(some) if some else [])
+        return [next(found) if sigma > 0.0 else None for sigma in sigmas.tolist()]
+    ends = np.cumsum([0, *map(len, x)])
+    starts = np.concatenate(
+        [np.array(edges[:-1]) + end for (_, edges), end in zip(asked, ends.tolist(), strict=False)]
+    )
+    owners = np.repeat(np.arange(len(asked)), list(map(len, levels)))
+    every, weights = np.concatenate(x), np.concatenate([data.weights for data, _ in asked])
+    level, lengths = np.concatenate(levels), np.diff(starts, append=len(every))
+    residuals = every - np.repeat(level, lengths)
+    shapes, _ = learn_all(residuals, ends, sigmas)
+    # A median hangs between modes; the likeliest level does not.
+    level += best_shifts(shapes, Stretches(residuals, weights, starts, owners), 5.0)
+    residuals = every - np.repeat(level, lengths)
+    shapes, cells = learn_all(residuals, ends, sigmas)
+    each = np.concatenate(
+        [
+            shape.log_density[cells[a:b]]
+            for shape, (a, b) in zip(shapes, pairwise(ends), strict=True)
+        ]
+    )
+    likely = np.add.reduceat(each * weights, starts).tolist()
+    cuts = np.searchsorted(owners, np.arange(len(asked) + 1)).tolist()
+    return [
+        Fit(edges, level[a:b], shape, residuals[first:end], tuple(likely[a:b]))
+        for (_, edges), shape, (a, b), (first, end) in zip(
+            asked, shapes, pairwise(cuts), pairwise(ends.tolist()), strict=True
+        )
+    ]
+
+
+def _sigma(x: Floats, levels: Floats, edges: tuple[int, ...]) -> float:
+    """Of the noise around the levels, 0 where they are all the same."""
+    sigma = robust_sigma(x - np.repeat(levels, np.diff(edges)))
     if sigma <= 0.0:
         # Every segment is constant: the smallest change there is stands for several sigmas.
         jumps = np.abs(np.diff(levels))
         sigma = float(jumps[jumps > 0.0].min(initial=np.inf)) / 8.0
-        if not np.isfinite(sigma) or sigma < 1e-200:
-            return None
-    shape = learn(residuals, sigma)
-    # A median hangs between modes; the likeliest level does not.
-    levels = levels + best_shifts(shape, residuals, -5.0 * sigma, 5.0 * sigma, data.weights, edges)
-    residuals = x - np.repeat(levels, lengths)
-    shape = learn(residuals, sigma)
-    each = shape.log_likelihood(residuals)
-    likely = tuple(float(each[a:b] @ data.weights[a:b]) for a, b in pairwise(edges))
-    return Fit(tuple(edges), levels, shape, residuals, likely)
+    return sigma if np.isfinite(sigma) and sigma >= 1e-200 else 0.0
 
 
-def _weak(data: Points, fit: Fit, floor: float) -> set[int]:
+def _weak(data: Points, fit: Fit, floor: float) -> Work[set[int]]:
     """The edge with the least evidence, where it has too little; and with it those that have not
     half of what it takes, no two of them neighbours: each of them would be the next."""
     inner = range(1, len(fit.edges) - 1)
-    # Between levels far apart a bound takes a fraction of the time, and mostly it is enough.
-    far = [abs(fit.levels[k] - fit.levels[k - 1]) > _FAR_SIGMA * fit.shape.sigma for k in inner]
+    told = yield least_over_nothing, (fit, data)
 
-    def evidence_of(k: int, bound: bool) -> float:
-        found = _over_nothing(data, fit, k, bound)
+    def evidence_of(k: int, found: float) -> float:
         if fit.is_beyond_noise(k):
             found = max(found, _nearer(data, fit, k)) * max(floor, fit.memory)
         return found
 
-    known = sorted((evidence_of(k, bound), k, bound) for k, bound in zip(inner, far, strict=True))
-    faint = [k for evidence, k, bound in known if not bound and evidence < _HALF * EVIDENCE_NATS]
+    known, faint = [], []
+    for k, (found, far, bound) in zip(inner, told, strict=True):
+        known.append((evidence_of(k, found), k, bound))
+        if not far and known[-1][0] < _HALF * EVIDENCE_NATS:
+            faint.append(known[-1])
+    known.sort()
     # No memory is below the floor: mostly it need not be known.
     least = EVIDENCE_NATS * floor
     while known[0][0] < least or known[0][0] < EVIDENCE_NATS * fit.memory:
         _, weakest, bounded = known[0]
         if not bounded:
             weak = {weakest}
-            for k in faint:
+            for _, k, _ in sorted(faint):
                 if not weak & {k - 1, k + 1}:
                     weak.add(k)
             return weak
-        known[0] = evidence_of(weakest, False), weakest, False
+        found = yield over_nothing, (fit, data, weakest)
+        known[0] = evidence_of(weakest, found), weakest, False
         known.sort()
     return set()
 
@@ -172,17 +222,55 @@ def _is_level(fit: Fit, k: int) -> bool:
     return bool(np.abs(fit.residuals[fit.edges[k] : fit.edges[k + 1]]).max() < 0.5 * height)
 
 
-def _over_nothing(data: Points, fit: Fit, k: int, bounded: bool) -> float:
-    """How much likelier the two levels around edge ``k`` are than one common level, in nats; or,
-    ``bounded``, a value that does not exceed that."""
-    start, end = fit.edges[k - 1], fit.edges[k + 1]
-    low, high = sorted(fit.levels[k - 1 : k + 1].tolist())
-    x, w = data.scaled[start:end], data.weights[start:end]
-    if bounded:
-        together = float(bounds(fit.shape, x[None], low, high, w)[0])
-    else:
-        together = best_shift(fit.shape, x, low, high, w)[1]
-    return fit.likely[k - 1] + fit.likely[k] - together
+def _around(asked: Sequence[tuple[Fit, Points, int]]) -> tuple[Any, ...]:
+    """What is to be told apart at edges: shapes, the points around them, and the two levels."""
+    points, weights, owners, low, high = [], [], [], [], []
+    number: dict[int, int] = {}
+    shapes: list[NoiseShape] = []
+    for fit, data, k in asked:
+        if id(fit) not in number:
+            number[id(fit)] = len(shapes)
+            shapes.append(fit.shape)
+        points.append(data.scaled[fit.edges[k - 1] : fit.edges[k + 1]])
+        weights.append(data.weights[fit.edges[k - 1] : fit.edges[k + 1]])
+        owners.append(number[id(fit)])
+        before, after = fit.levels[k - 1 : k + 1].tolist()
+        low.append(min(before, after))
+        high.append(max(before, after))
+    return shapes, Stretches.joined(points, weights, owners), np.array(low), np.array(high)
+
+
+def over_nothing(asked: Sequence[tuple[Fit, Points, int]]) -> list[float]:
+    """How much likelier the two levels around an edge are than one common level, in nats."""
+    together = likeliest(*_around(asked)).tolist()
+    return [
+        fit.likely[k - 1] + fit.likely[k] - one
+        for (fit, _, k), one in zip(asked, together, strict=True)
+    ]
+
+
+def least_over_nothing(
+    asked: Sequence[tuple[Fit, Points]],
+) -> list[list[tuple[float, bool, bool]]]:
+    """The same of all edges of a fit; whether their levels lie far apart; and whether the first is
+    only a value that does not exceed it.
+
+    Between levels far apart that takes a fraction of the time, and mostly it is enough.
+    """
+    every = [(fit, data, k) for fit, data in asked for k in range(1, len(fit.levels))]
+    shapes, given, low, high = _around(every)
+    far = high - low > _FAR_SIGMA * np.array([fit.shape.sigma for fit, _, _ in every])
+    together = np.empty(len(far))
+    for tell, chosen in ((likeliest, np.flatnonzero(~far)), (bounds, np.flatnonzero(far))):
+        for part, places in given.parts(chosen, len(given.points) + 1):
+            together[places] = tell(shapes, part, low[places], high[places])
+    apart = np.array([fit.likely[k - 1] + fit.likely[k] for fit, _, k in every])
+    least = EVIDENCE_NATS * np.array([max(1.0, fit.memory) for fit, _, _ in every])
+    unsure = far & (apart - together < least)
+    for part, places in given.parts(np.flatnonzero(unsure), len(given.points) + 1):
+        together[places] = likeliest(shapes, part, low[places], high[places])
+    told = zip((apart - together).tolist(), far.tolist(), (far & ~unsure).tolist(), strict=True)
+    return [[next(told) for _ in fit.levels[1:]] for fit, _ in asked]
 
 
 def _nearer(data: Points, fit: Fit, k: int) -> float:
@@ -203,17 +291,28 @@ def is_high(fit: Fit, k: int) -> bool:
     return bool(height * (points - 4) >= _FEW_POINTS_SIGMA * fit.shape.sigma)
 
 
-def is_slide(data: Points, fit: Fit, k: int) -> bool:
-    """Whether a straight line through both segments is nearly as likely as the step at ``k``."""
-    start, at, end = fit.edges[k - 1 : k + 2]
-    before, after = fit.levels[k - 1 : k + 1].tolist()
-    x, w = data.scaled[start:end], data.weights[start:end]
-    step = fit.shape.log_likelihood(x - np.where(np.arange(start, end) < at, before, after)) @ w
-    height = after - before
-    along = (np.arange(end - start) + 0.5) / (end - start) - 0.5
-    middle, reach = 0.5 * (before + after), 0.6 * abs(height)
-    rows = x - middle - _SLOPES * height * along
-    remembers = 1.0 if fit.is_beyond_noise(k) else fit.memory
-    most = float(step) - SLIDE_NATS * remembers
-    likely = np.flatnonzero(bounds(fit.shape, rows, -reach, reach, w) > most)
-    return any(best_shift(fit.shape, rows[i], -reach, reach, w)[1] > most for i in likely)
+def is_slide(asked: Sequence[tuple[Fit, Points, int]]) -> list[bool]:
+    """Whether a straight line through both segments is nearly as likely as the step at an edge."""
+    found = [False] * len(asked)
+    rows, weights, owners, reaches, mosts = [], [], [], [], []
+    for number, (fit, data, k) in enumerate(asked):
+        start, _, end = fit.edges[k - 1 : k + 2]
+        before, after = fit.levels[k - 1 : k + 1].tolist()
+        x, w = data.scaled[start:end], data.weights[start:end]
+        step = fit.likely[k - 1] + fit.likely[k]
+        height = after - before
+        along = (np.arange(end - start) + 0.5) / (end - start) - 0.5
+        rows += list(x - 0.5 * (before + after) - _SLOPES * height * along)
+        weights += [w] * len(_SLOPES)
+        owners += [number] * len(_SLOPES)
+        reaches += [0.6 * abs(height)] * len(_SLOPES)
+        remembers = 1.0 if fit.is_beyond_noise(k) else fit.memory
+        mosts += [step - SLIDE_NATS * remembers] * len(_SLOPES)
+    shapes, given = [fit.shape for fit, _, _ in asked], Stretches.joined(rows, weights, owners)
+    reach, most = np.array(reaches), np.array(mosts)
+    likely = np.flatnonzero(bounds(shapes, given, -reach, reach) > most)
+    for part, places in given.parts(likely, len(given.points) + 1):
+        slides = likeliest(shapes, part, -reach[places], reach[places]) > most[places]
+        for number in part.owners[slides].tolist():
+            found[number] = True
+    return found

@@ -22,6 +22,7 @@ from warpwatch.judge.statistics.density import median
 from warpwatch.judge.statistics.jumps import jumps
 
 from .fit import LEAST_POINTS, Points
+from .lockstep import Work, together
 from .segments import Levels, is_high, is_slide, settle
 
 Floats = NDArray[np.float64]
@@ -60,7 +61,12 @@ def find_steps(values: Values, *, samples: Samples | None = None) -> list[Step]:
         >>> step.index, step.before, step.after
         (6, 100.05, 110.0)
     """
-    found = changes(values, samples=samples)
+    return together([steps_of(values, samples)])[0]
+
+
+def steps_of(values: Values, samples: Samples | None = None) -> Work[list[Step]]:
+    """``find_steps``, as work to be done with that of other series."""
+    found = yield from _changes(values, samples)
     return [step for step in found if step.confidence >= PLACED_CONFIDENCE]
 
 
@@ -77,14 +83,18 @@ def changes(values: Values, *, samples: Samples | None = None) -> list[Step]:
     Raises:
         ValueError: there is not one list of samples for each value.
     """
+    return together([_changes(values, samples)])[0]
+
+
+def _changes(values: Values, samples: Samples | None) -> Work[list[Step]]:
     data = _read(values, samples)
-    levels = _levels(data) if len(data.scaled) >= 2 * LEAST_POINTS else None
+    levels = (yield from _levels(data)) if len(data.scaled) >= 2 * LEAST_POINTS else None
     if levels is None:
         return []
     fit = levels.fit
     found = []
     for k, placed in enumerate(levels.places, start=1):
-        if not is_high(fit, k) or is_slide(data, fit, k):
+        if not is_high(fit, k) or (yield is_slide, (fit, data, k)):
             continue
         found.append(
             Step(
@@ -152,7 +162,7 @@ def _read(values: Values, samples: Samples | None) -> Points:
     return Points(places=places, raw=raw, scaled=scaled, weights=weights)
 
 
-def _levels(data: Points) -> Levels | None:
+def _levels(data: Points) -> Work[Levels | None]:
     """The levels of a series: the clear ones first. What is left around them says how much the
     noise remembers, and that, which of the fainter changes are worth a look."""
     x = data.scaled
@@ -163,7 +173,7 @@ def _levels(data: Points) -> Levels | None:
         return None
     if top is not None and top[1] > _SUSPECT * LONGEST_MEMORY:
         clear = [top[0]]
-    levels = settle(data, clear, _memory(x, clear)) if clear else None
+    levels = (yield from settle(data, clear, _memory(x, clear))) if clear else None
     sure = levels.changes if levels else []
     known = min(levels.fit.memory if levels else _memory(x, []), LONGEST_MEMORY)
     faint = []
@@ -173,7 +183,7 @@ def _levels(data: Points) -> Levels | None:
         faint += [first + at for at in _splits(part, known, highest)]
     if not faint and not sure and n < _FEW:
         faint = splits_beside_ends(x, least=LEAST_POINTS, share=_SHARE)
-    return settle(data, sorted((*sure, *faint)), 1.0) if faint else levels
+    return (yield from settle(data, sorted((*sure, *faint)), 1.0)) if faint else levels
 
 
 def _memory(x: Floats, changes: list[int]) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -14,7 +15,7 @@ Floats = NDArray[np.float64]
 CELLS_A_SIGMA = 5
 REACH_SIGMA = 24
 SIDE = CELLS_A_SIGMA * REACH_SIGMA
-_CELLS = 2 * SIDE + 1
+CELLS = 2 * SIDE + 1
 _GRID: Floats = np.arange(-SIDE, SIDE + 1) / float(CELLS_A_SIGMA)
 
 TINY = 1e-200  # no measurement differs by less
@@ -25,6 +26,7 @@ _LEAST_MODE = 0.15  # a mode is at least this high, beside the highest
 _VALLEY = 0.8  # and the valley before it at most this deep, beside the lower of the two
 _MIXTURE_SHARE = 0.7
 _MIXTURE_ROUNDS = 10
+_HELD = 128
 
 
 def robust_sigma(residuals: Floats) -> float:
@@ -47,7 +49,8 @@ def robust_sigma(residuals: Floats) -> float:
 
 def median(values: Floats) -> float:
     """The median of at least one finite value: as ``numpy.median``, in a fifth of its time."""
-    middle, order = len(values) // 2, np.sort(values)
+    middle, order = len(values) // 2, values.copy()
+    order.sort()
     if len(values) % 2:
         return float(order[middle])
     return (float(order[middle - 1]) + float(order[middle])) / 2.0
@@ -64,89 +67,121 @@ class NoiseShape:
     sigma: float
     log_density: Floats
     modes: int
-    _highest: dict[int, Floats] = field(default_factory=dict, repr=False, compare=False)
 
     def log_likelihood(self, residuals: Floats) -> Floats:
-        return self.log_density.take(_cells(residuals, self.sigma))
-
-    def highest(self, reach: int) -> Floats:
-        """Of each cell and those at most ``reach`` cells away, the highest log-density."""
-        reach = min(reach, _CELLS)
-        found = self._highest.get(reach)
-        if found is None:
-            found = self._highest[reach] = _highest_near(self.log_density, reach)
-        return found
+        return self.log_density.take(cells_of(residuals, self.sigma))
 
 
 def learn(residuals: Floats, sigma: float) -> NoiseShape:
     """The density of ``residuals``: a kernel estimate, narrow where there are modes and wide
     where points are sparse; with modes, blended with a mixture of normals."""
-    n, widen = len(residuals), _widen(residuals)
-    counts = _counted(residuals, sigma)
-    centres = _modes(_smoothed(counts, _MODE_WIDTH * widen))
-    width = (_ONE_MODE_WIDTH if len(centres) == 1 else _MODAL_WIDTH) * widen
-    pilot = _smoothed(counts, width)
-    dense = pilot >= _SPARSE * pilot.max()
-    smooth = _smoothed(np.where(dense, counts, 0.0), width)
-    smooth += _smoothed(np.where(dense, 0.0, counts), _SPARSE_WIDTH)
-    smooth *= CELLS_A_SIGMA / n
-    floor_share = max(_FLOOR_SHARE, 2.0 / n)
+    ends = np.array([0, len(residuals)])
+    return learn_all(residuals, ends, np.array([sigma]))[0][0]
+
+
+def learn_all(
+    residuals: Floats, ends: NDArray[np.int64], sigmas: Floats
+) -> tuple[list[NoiseShape], NDArray[np.int64]]:
+    """``learn`` of many series, end to end.
+
+    Args:
+        residuals: of all series.
+        ends: where each series begins, and where the last one ends.
+        sigmas: of each series.
+
+    Returns:
+        Their shapes, and the cell of each residual.
+    """
+    lengths = np.diff(ends)
+    count, owner = len(lengths), np.repeat(np.arange(len(lengths)), lengths)
+    cells = cells_of(residuals, sigmas[owner])
+    counts = np.bincount(cells + owner * CELLS, minlength=count * CELLS).astype(np.float64)
+    counts = counts.reshape(count, CELLS)
+    counts[:, [0, -1]] = 0.0
+    widen = [_widen(n) for n in lengths.tolist()]
+    centres = _modes_of_rows(_smoothed_rows(counts, [_MODE_WIDTH * one for one in widen]))
+    widths = [
+        (_ONE_MODE_WIDTH if len(found) == 1 else _MODAL_WIDTH) * one
+        for found, one in zip(centres, widen, strict=True)
+    ]
+    pilot = _smoothed_rows(counts, widths)
+    dense = pilot >= _SPARSE * pilot.max(axis=1)[:, None]
+    smooth = _smoothed_rows(np.where(dense, counts, 0.0), widths)
+    smooth += _smoothed_rows(np.where(dense, 0.0, counts), [_SPARSE_WIDTH] * count)
+    smooth *= (CELLS_A_SIGMA / lengths)[:, None]
+    floor_share = np.maximum(_FLOOR_SHARE, 2.0 / lengths)[:, None]
     floor = floor_share / (2.0 * REACH_SIGMA)
-    if 2 <= len(centres) <= 3:
-        mixture = _mixture(counts, centres, floor_share, floor)
-        smooth = (1.0 - _MIXTURE_SHARE) * smooth + _MIXTURE_SHARE * mixture
-    density = (1.0 - floor_share) * smooth + floor
-    return NoiseShape(sigma=sigma, log_density=np.log(density), modes=len(centres))
+    for number in (2, 3):
+        rows = [row for row, found in enumerate(centres) if len(found) == number]
+        if rows:
+            middles = _GRID[[centres[row] for row in rows]]
+            mixture = _mixture(counts[rows], middles, floor_share[rows], floor[rows])
+            smooth[rows] = (1.0 - _MIXTURE_SHARE) * smooth[rows] + _MIXTURE_SHARE * mixture
+    density = np.log((1.0 - floor_share) * smooth + floor)
+    shapes = [
+        NoiseShape(sigma=sigma, log_density=row, modes=len(found))
+        for sigma, row, found in zip(sigmas.tolist(), density, centres, strict=True)
+    ]
+    return shapes, cells
 
 
 def count_modes(residuals: Floats, sigma: float) -> int:
     """How many separate peaks the density of ``residuals`` has, as ``learn`` sees it."""
     counts = _counted(residuals, sigma)
-    return len(_modes(_smoothed(counts, _MODE_WIDTH * _widen(residuals))))
+    return len(_modes(_smoothed(counts, _MODE_WIDTH * _widen(len(residuals)))))
 
 
 def count_modes_of_rows(residuals: Floats, sigmas: Floats) -> list[int]:
     """``count_modes`` of each row."""
     count = len(residuals)
     # A row's cells lie behind those of the rows before.
-    cells = _cells(residuals, sigmas[:, None])
-    cells += np.arange(0, count * _CELLS, _CELLS)[:, None]
-    counts = np.bincount(cells.ravel(), minlength=count * _CELLS).astype(np.float64)
-    counts = counts.reshape(count, _CELLS)
+    cells = cells_of(residuals, sigmas[:, None])
+    cells += np.arange(0, count * CELLS, CELLS)[:, None]
+    counts = np.bincount(cells.ravel(), minlength=count * CELLS).astype(np.float64)
+    counts = counts.reshape(count, CELLS)
     counts[:, [0, -1]] = 0.0
-    width = _MODE_WIDTH * _widen(residuals[0])
-    density = np.array([_smoothed(row, width) for row in counts])
+    width = _MODE_WIDTH * _widen(residuals.shape[1])
+    return list(map(len, _modes_of_rows(_smoothed_rows(counts, [width] * count))))
+
+
+def _modes_of_rows(density: Floats) -> list[list[int]]:
+    """``_modes`` of each row."""
     # Where a single cell is higher than its neighbours there is nothing to weigh.
     inner = density[:, 1:-1]
     peaks = (inner > density[:, :-2]) & (inner >= density[:, 2:])
     peaks &= inner > _LEAST_MODE * density.max(axis=1)[:, None]
-    alone = np.count_nonzero(peaks, axis=1) <= 1
-    return [1 if one else len(_modes(row)) for one, row in zip(alone, density, strict=True)]
+    alone = np.count_nonzero(peaks, axis=1) == 1
+    places = (peaks.argmax(axis=1) + 1).tolist()
+    return [
+        [place] if one else _modes(row)
+        for one, place, row in zip(alone.tolist(), places, density, strict=True)
+    ]
 
 
 def _counted(residuals: Floats, sigma: float) -> Floats:
-    counts = np.bincount(_cells(residuals, sigma), minlength=_CELLS).astype(np.float64)
+    counts = np.bincount(cells_of(residuals, sigma), minlength=CELLS).astype(np.float64)
     counts[0] = counts[-1] = 0.0
     return counts
 
 
-def _widen(residuals: Floats) -> float:
+def _widen(points: int) -> float:
     """Few points are smoothed widely."""
-    return float((200.0 / len(residuals)) ** 0.2)
+    return float((200.0 / points) ** 0.2)
 
 
-def _highest_near(values: Floats, reach: int) -> Floats:
-    edge = np.full(reach, -np.inf)
-    found = np.concatenate((edge, values, edge))
+def highest_near(values: Floats, reach: int) -> Floats:
+    """Of each cell of a row and those at most ``reach`` cells away, the highest value."""
+    edge = np.full((*values.shape[:-1], reach), -np.inf)
+    found = np.concatenate((edge, values, edge), axis=-1)
     width, wanted = 1, 2 * reach + 1
     while 2 * width <= wanted:
-        found = np.maximum(found[:-width], found[width:])
+        found = np.maximum(found[..., :-width], found[..., width:])
         width *= 2
-    highest: Floats = np.maximum(found[: len(values)], found[wanted - width :])
+    highest: Floats = np.maximum(found[..., : values.shape[-1]], found[..., wanted - width :])
     return highest
 
 
-def _cells(residuals: Floats, sigma: float | Floats) -> NDArray[np.int64]:
+def cells_of(residuals: Floats, sigma: float | Floats) -> NDArray[np.int64]:
     reach = REACH_SIGMA * sigma
     place = np.maximum(residuals, -reach)
     np.minimum(place, reach, out=place)
@@ -172,32 +207,53 @@ def _modes(density: Floats) -> list[int]:
     return kept or [int(density.argmax())]
 
 
-def _mixture(counts: Floats, centres: list[int], floor_share: float, floor: float) -> Floats:
-    """Normals at ``centres``, fitted to the cell counts by expectation and maximisation; their
-    widths are drawn half-way to the common one, which few points estimate better."""
-    middle = _GRID[centres]
-    width = np.full(len(centres), 0.5)
-    weight = np.full(len(centres), 1.0 / len(centres))
-    total = max(float(counts.sum()), 1.0)
-    held = np.flatnonzero(counts)  # most cells are empty, and tell nothing
-    grid, some = _GRID[held], counts[held]
+def _mixture(counts: Floats, middles: Floats, floor_share: Floats, floor: Floats) -> Floats:
+    """Normals at ``middles``, fitted to the cell counts of each row by expectation and
+    maximisation; their widths are drawn half-way to the common one, which few points estimate
+    better."""
+    held = np.count_nonzero(counts, axis=1)
+    found = np.empty_like(counts)
+    # Most cells are empty, and tell nothing. As many take part in a row whatever is beside it.
+    few = held <= _HELD
+    for rows, cells in ((np.flatnonzero(few), _HELD), (np.flatnonzero(~few), CELLS)):
+        if len(rows):
+            places = np.argsort(counts[rows] == 0.0, axis=1, kind="stable")[:, :cells]
+            some = np.take_along_axis(counts[rows], places, axis=1)
+            given = _GRID[places], some, floor_share[rows], floor[rows]
+            found[rows] = _mixed(middles[rows], *given)
+    return found
+
+
+def _mixed(
+    middle: Floats, grid: Floats, some: Floats, floor_share: Floats, floor: Floats
+) -> Floats:
+    width = np.full(middle.shape, 0.5)
+    weight = np.full(middle.shape, 1.0 / middle.shape[1])
+    total = np.maximum(some.sum(axis=1, keepdims=True), 1.0)
+    powers = np.stack((np.ones_like(grid), grid, grid * grid), axis=2)
 
     def parts(at: Floats) -> Floats:
-        distance = (at - middle[:, None]) / width[:, None]
-        each: Floats = (weight / width / 2.5066)[:, None] * np.exp(-0.5 * distance * distance)
+        each = at[:, None, :] - middle[:, :, None]
+        each /= width[:, :, None]
+        each *= each
+        each *= -0.5
+        np.exp(each, out=each)
+        each *= (weight / width / 2.5066)[:, :, None]
         return each
 
     for _ in range(_MIXTURE_ROUNDS):
-        each = parts(grid)
-        share = each / (each.sum(axis=0) + floor) * some
-        mass = share.sum(axis=1) + 1e-9
-        middle = (share @ grid) / mass
-        variance = (share * (grid - middle[:, None]) ** 2).sum(axis=1) / mass
-        common = float(variance @ mass) / float(mass.sum())
+        share = parts(grid)
+        share *= (some / (share.sum(axis=1) + floor))[:, None, :]
+        moments = share @ powers
+        mass = moments[:, :, 0] + 1e-9
+        middle = moments[:, :, 1] / mass
+        around = moments[:, :, 2] - 2.0 * middle * moments[:, :, 1]
+        variance = (around + middle * middle * moments[:, :, 0]) / mass
+        common = (variance * mass).sum(axis=1, keepdims=True) / mass.sum(axis=1, keepdims=True)
         width = np.sqrt(np.maximum(0.5 * (variance + common), 0.04))
         weight = mass / total * (1.0 - floor_share)
-        weight /= max(float(weight.sum()), 1e-9)
-    out: Floats = parts(_GRID).sum(axis=0)
+        weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-9)
+    out: Floats = parts(_GRID[None]).sum(axis=1)
     return out
 
 
@@ -216,3 +272,7 @@ def _smoothed(counts: Floats, width_sigma: float) -> Floats:
     kernel = _kernel(round(min(width_sigma, REACH_SIGMA / 4.0) * 100))
     # Kernels are symmetric: what is correlated is convolved.
     return np.correlate(counts, kernel, mode="same").astype(np.float64, copy=False)
+
+
+def _smoothed_rows(counts: Floats, widths_sigma: Sequence[float]) -> Floats:
+    return np.array([_smoothed(*one) for one in zip(counts, widths_sigma, strict=True)])

@@ -120,7 +120,9 @@ def other_metrics(view: View, finding: Finding) -> list[dict[str, Any]]:
                     "after": after,
                 }
             )
-    return shown[:SHOWN_CHANGES]
+            if len(shown) == SHOWN_CHANGES:
+                return shown
+    return shown
 
 
 def _differs(before: float, after: float) -> bool:
