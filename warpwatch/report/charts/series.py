@@ -37,7 +37,7 @@ class Detail:
     intervals: bool
 
 
-FULL = Detail(values=20, drawn=400, spark=70, compared=400, intervals=True)
+FULL = Detail(values=12, drawn=400, spark=70, compared=400, intervals=True)
 LEAN = Detail(values=2, drawn=50, spark=32, compared=8, intervals=False)
 _MANY_POINTS = 300_000
 

@@ -13,8 +13,8 @@ from warpwatch.judge.model.core import Finding
 
 from .evidence_blocks import Row, members_of, sides_of, tritons_of
 
-MOST_ROWS = 160  # of one kernel; a page is read by people
-_MOST_KERNELS = 4
+MOST_ROWS = 80  # of one kernel; a page is read by people
+_MOST_KERNELS = 3
 _LONGEST = 200  # characters of a line
 _MOVED = ("changed", "removed", "added")
 _AROUND = 2  # instructions shown before and after a difference
