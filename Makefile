@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
-COMMITS ?= 5
+COMMITS ?= 3
 ASV := $(BIN)/asv
 RESULTS := .asv/results
 
