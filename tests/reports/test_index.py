@@ -288,6 +288,6 @@ def test_a_range_too_wide_to_name_a_commit_is_named_by_its_ends(
     if skipped < 20:
         assert f"since {last} “Change number {skipped + 4}”" in text
         return
-    assert f"between {first} “Change number 4”" in text
-    assert f"and {last} “Change number {skipped + 4}”" in text
+    assert f"from {first} “Change number 4”" in text
+    assert f"to {last} “Change number {skipped + 4}”" in text
     assert "since" not in text.split("Needs attention")[1].split("cause")[0]

@@ -224,7 +224,7 @@ MEASURED: tuple[Metric, ...] = (
         "lower",
         "verdict",
         False,
-        "processor time of the package's import, torch and Triton being loaded",
+        "processor time of the package's import, torch and Triton already loaded",
     ),
     Metric(
         "first_call_s",
@@ -232,7 +232,7 @@ MEASURED: tuple[Metric, ...] = (
         "lower",
         "verdict",
         False,
-        "processor time of a process's first call after that, its kernels being on disk",
+        "processor time of a process's first call after the import, its kernels on disk",
     ),
     Metric(
         "first_compile_s",

@@ -269,7 +269,8 @@ def lines(
         code = ", ".join(dict.fromkeys(one[:12] for one in hashes))
         out.append(f"equal call, not measured: {subject} (machine code {code})")
     if equal and not show_all:
-        out.append(f"equal calls of {len(equal)} workloads were not measured (--all lists them)")
+        count = f"equal calls of {len(equal)} workloads"
+        out.append(f"{count} were not measured on the GPU (--all lists them)")
     short = sum(one.metric == short_calls.CYCLES for one in judged)
     if short:
         out.append(
