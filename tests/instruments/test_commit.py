@@ -20,6 +20,7 @@ from tests.root import ROOT
 from warpwatch import project
 from warpwatch.asv import environment
 from warpwatch.asv.suite import measured
+from warpwatch.asv.suite import peers as suite_of_peers
 from warpwatch.commands.measure import history
 from warpwatch.config import isolation, metrics
 from warpwatch.config.package import load as load_package
@@ -359,15 +360,17 @@ def test_what_there_is_no_time_for_is_left_to_the_next_run(
     assert len(list(evidence.glob("*.unfinished"))) == 1
 
 
-def test_every_published_benchmark_is_found_under_its_name():
-    """asv knows a series by the names of file, class and method."""
+def test_every_published_benchmark_is_found_under_its_name(monkeypatch: pytest.MonkeyPatch):
+    """asv knows a series by the names of file, class and method. Every peer was measured once."""
+    monkeypatch.setenv(commit.SET_VARIABLE, "peers")
     described = json.loads((ROOT / "reports/published/benchmarks.json").read_text("utf-8"))
     published = [name for name in described if name != "version"]
-    modules = {one.__name__.rpartition(".")[2]: one for one in (*SUITES, compiled, host)}
+    suites = {one.__name__.rpartition(".")[2]: vars(one) for one in (*SUITES, compiled, host)}
+    suites["peers"] = suite_of_peers.classes("peers")
     lacking = []
     for name in published:
         module, kind, method = name.split(".")
-        if not hasattr(getattr(modules[module], kind, None), method):
+        if not hasattr(suites[module].get(kind), method):
             lacking.append(name)
     assert len(published) > 100 and lacking == []
     assert environment.KernelsOverlay.tool_name == "kernels-overlay"
