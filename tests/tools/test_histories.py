@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tools.histories.places import Place, expected, places, repository, unpacked
 from tools.histories.scoring import Commits, by_other, by_ours, counts, outcomes
 from tools.histories.tables import Known, confirmed, listed
 from warpwatch.judge.findings.judgement import Judgement, judge_folders
+from warpwatch.judge.scorecard.error_rates import Floats
 
 
 def test_there_are_enough_histories_and_confirmed_regressions() -> None:
@@ -100,7 +102,11 @@ def test_a_judge_is_right_where_its_range_holds_the_guilty_commit(
     known = [slower, other, between, steady]
     right = ["named", "elsewhere", "named", "missed"]
     assert outcomes(known, by_ours(judgement), commits) == right
-    named = by_other(judgement, known, lambda values: [20] if values[-1] > 1.2 else [], commits)
+
+    def detect(pool: Sequence[Floats]) -> list[list[int]]:
+        return [[20] if values[-1] > 1.2 else [] for values in pool]
+
+    named = by_other(judgement, known, detect, commits)
     assert outcomes(known, named, commits) == right
 
 

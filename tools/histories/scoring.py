@@ -85,7 +85,7 @@ def by_other(
                 continue
             columns = np.flatnonzero(np.isfinite(table.values[row]))
             values = table.values[row, columns]
-            edges = [0, *detect(values), len(values)]
+            edges = [0, *detect([values])[0], len(values)]
             for start, here, end in zip(edges, edges[1:-1], edges[2:], strict=False):
                 before, after = np.median(values[start:here]), np.median(values[here:end])
                 if (after < before) == (info.meaning.better == "higher"):

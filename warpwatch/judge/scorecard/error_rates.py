@@ -16,14 +16,15 @@ from warpwatch.judge.pairs.gate import judge_pairs
 from warpwatch.judge.pairs.judgement import Judgement
 from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.series.fit import WINDOW
-from warpwatch.judge.series.steps import changes, find_steps
+from warpwatch.judge.series.lockstep import together
+from warpwatch.judge.series.steps import changes, steps_of
 from warpwatch.judge.series.suspicion import slide, suspect_newest
 from warpwatch.judge.statistics import synthetic
 from warpwatch.judge.statistics.paired import Prior
 
 Floats = NDArray[np.float64]
-# Indexes at which a detector says that a new level begins.
-Detector = Callable[[Floats], Sequence[int]]
+# Of each series the indexes at which a detector says that a new level begins.
+Detector = Callable[[Sequence[Floats]], Sequence[Sequence[int]]]
 Noise = Callable[[int, np.random.Generator], Floats]
 
 POINTS = 200
@@ -65,8 +66,10 @@ class GateRate:
         return self.regressed + self.improved
 
 
-def ours(values: Floats) -> list[int]:
-    return [step.index for step in find_steps(values.tolist())]
+def ours(pool: Sequence[Floats]) -> list[list[int]]:
+    """The steps that the judge finds, series side by side as a report judges them."""
+    found = together(steps_of(values.tolist()) for values in pool)
+    return [[step.index for step in steps] for steps in found]
 
 
 def made(kind: synthetic.Kind, sigma: float) -> Noise:
@@ -76,10 +79,9 @@ def made(kind: synthetic.Kind, sigma: float) -> Noise:
 def steps_found(detector: Detector, noise: Noise, step: float, series: int, seed: int) -> Found:
     """Precision and recall on series of 200 points with one step at a random place."""
     random = np.random.default_rng(seed)
+    pool = [_with_step(noise, step, random) for _ in range(series)]
     reported = hits = 0
-    for _ in range(series):
-        values, where = _with_step(noise, step, random)
-        found = detector(values)
+    for (_, where), found in zip(pool, detector([values for values, _ in pool]), strict=True):
         reported += len(found)
         hits += any(abs(index - where) <= WINDOW for index in found)
     return Found(series, reported, hits)
@@ -104,7 +106,7 @@ def recall_at(precision: float, noise: Noise, step: float, series: int, seed: in
 def false_alarms(detector: Detector, noise: Noise, series: int, seed: int) -> float:
     """Steps reported for 1000 points of series without any."""
     random = np.random.default_rng(seed)
-    alarms = sum(len(detector(noise(POINTS, random))) for _ in range(series))
+    alarms = sum(map(len, detector([noise(POINTS, random) for _ in range(series)])))
     return 1000.0 * alarms / (series * POINTS)
 
 
@@ -202,8 +204,7 @@ def cpu_seconds(detector: Detector, series: int, seed: int) -> float:
         for i in range(series)
     ]
     begin = time.process_time()
-    for values in pool:
-        detector(values)
+    detector(pool)
     return (time.process_time() - begin) * 1000.0 / series
 
 

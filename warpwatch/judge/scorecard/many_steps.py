@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpwatch.judge.findings.grouping import group
 from warpwatch.judge.model.core import Commit, SeriesKey
@@ -64,7 +65,7 @@ def several_found(detector: Detector, case: Case, series: int, seed: int) -> Fou
         one step only one is right.
     """
     random = np.random.default_rng(seed)
-    steps = reported = hits = 0
+    pool: list[tuple[list[int], NDArray[np.intp], Floats]] = []
     for number in range(series):
         count = case.steps[number % len(case.steps)]
         lengths = [n for n in LENGTHS if n >= case.gap * (count + 1)]
@@ -72,8 +73,12 @@ def several_found(detector: Detector, case: Case, series: int, seed: int) -> Fou
         places = synthetic.places(points, count, case.gap, random)
         values = _made(case, places, points, random)
         kept = np.flatnonzero(np.isfinite(values))
-        found = kept[np.asarray(detector(values[kept]), dtype=np.int64)].tolist()
-        steps, reported = steps + count, reported + len(found)
+        pool.append((places, kept, values[kept]))
+    steps = reported = hits = 0
+    said = detector([values for _, _, values in pool])
+    for (places, kept, _), indexes in zip(pool, said, strict=True):
+        found = kept[np.asarray(indexes, dtype=np.int64)].tolist()
+        steps, reported = steps + len(places), reported + len(found)
         hits += sum(any(abs(at - place) <= WINDOW for at in found) for place in places)
     return Found(steps, reported, hits)
 

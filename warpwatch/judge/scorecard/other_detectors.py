@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 from .error_rates import Detector, Floats
@@ -24,9 +25,9 @@ def others() -> Others:
 def _asv() -> Detector:
     module: Any = importlib.import_module("asv.step_detect")
 
-    def detect(values: Floats) -> list[int]:
-        found = module.detect_steps(values.tolist())
-        return [step[0] for step in found[1:]]
+    def detect(pool: Sequence[Floats]) -> list[list[int]]:
+        found = [module.detect_steps(values.tolist()) for values in pool]
+        return [[step[0] for step in steps[1:]] for steps in found]
 
     return detect
 
@@ -34,8 +35,8 @@ def _asv() -> Detector:
 def _otava() -> Detector:
     module: Any = importlib.import_module("otava.analysis")
 
-    def detect(values: Floats) -> list[int]:
-        points, _ = module.compute_change_points(values.tolist())
-        return [point.index for point in points]
+    def detect(pool: Sequence[Floats]) -> list[list[int]]:
+        found = [module.compute_change_points(values.tolist())[0] for values in pool]
+        return [[point.index for point in points] for points in found]
 
     return detect
