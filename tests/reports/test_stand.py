@@ -86,6 +86,61 @@ def test_a_bound_that_only_evidence_keeps_is_on_the_card(tmp_path: Path, newest:
     assert "datasheet roof" not in text
 
 
+def test_a_machine_that_timed_no_call_stands_aside(tmp_path: Path) -> None:
+    """A run without a GPU adds what its host takes: that is how no kernel stands."""
+    tree = standing_tree(tmp_path, 12.0)
+    tree.add_benchmark("host.ColdStart.track_import_s", unit="s", metric="import_s")
+    tree.write_benchmarks()
+    tree.write_machine("laptop")
+    for commit in range(3):
+        tree.write_result(commit, {"host.ColdStart.track_import_s": [0.5]}, machine="laptop")
+    page = (trees.build_site(tree, tmp_path / "html") / "index.html").read_text()
+    assert page.count('<svg class="stand"') == 1
+    assert "host.ColdStart" not in page.split('id="stand"')[1].split("<h2")[0]
+
+
+def test_compiled_series_add_to_the_bounds_that_evidence_keeps(tmp_path: Path) -> None:
+    """Who compiles one commit has a bound of the others still."""
+    tree = standing_tree(tmp_path, 12.0)
+    series = "compiled.Product.track_bound_us"
+    names = {"param_names": ["workload", "target"], "unit": "us", "metric": "bound_us"}
+    tree.add_benchmark(series, [["product"], ["sm_90"]], instrument="compiled", exact=True, **names)
+    tree.write_benchmarks()
+    tree.write_result(2, {series: [7.0]}, machine="laptop")
+    tree.write_machine("laptop")
+    for commit in tree.commits[:2]:
+        keeping.write_compiled(
+            tree.results,
+            commit,
+            "3.6.0",
+            {("product", "sm_90"): []},
+            devices={"sm_90": "NVIDIA H200 SXM"},
+            values={("product", "sm_90"): {"bound_us": 8.0}},
+        )
+    page = (trees.build_site(tree, tmp_path / "html", 3) / "index.html").read_text()
+    (line,) = re.findall(r'<path class="limit" d="([^"]+)"', page.split('<svg class="stand"')[1])
+    assert "70 % of its bound" in words_of(page)
+    assert len(re.findall("[ML]", line)) > 1
+
+
+def test_a_commit_that_did_not_time_the_call_refutes_no_bound(tmp_path: Path) -> None:
+    """A smaller set leaves the workload out there, and its code was compiled all the same."""
+    tree = standing_tree(tmp_path, 12.0)
+    tree.write_result(1, {PEERS: [12.0]}, machine="h200", intervals=0.01)
+    values = {("product", "sm_90"): {"bound_us": 8.0}}
+    for commit in tree.commits:
+        keeping.write_compiled(
+            tree.results,
+            commit,
+            "3.6.0",
+            {("product", "sm_90"): []},
+            devices={"sm_90": "NVIDIA H200 SXM"},
+            values=values,
+        )
+    text = words_of((trees.build_site(tree, tmp_path / "html") / "index.html").read_text())
+    assert "80 % of its bound" in text
+
+
 def test_a_workload_without_a_peer_is_counted_and_no_column_is_empty(tmp_path: Path) -> None:
     site = trees.build_site(gpu_tree(tmp_path), tmp_path / "html")
     text = words_of((site / "index.html").read_text())

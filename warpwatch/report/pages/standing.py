@@ -226,10 +226,13 @@ def chart(view: View, one: Standing) -> Markup:
 
 
 def _shown_tables(view: View) -> Iterator[Table]:
-    """Measured machines; the compiled tables only where no machine measured."""
+    """Machines that timed calls; without one, whatever machines measured, else compiled tables."""
     tables = view.judgement.history.tables
     measured = [table for table in tables if table.machine]
-    yield from measured or tables
+    timed = [
+        table for table in measured if any(one.meaning.metric == METRIC for one in table.series)
+    ]
+    yield from timed or measured or tables
 
 
 def _timed(table: Table) -> list[int]:
@@ -250,9 +253,9 @@ def _timed(table: Table) -> list[int]:
 
 
 def _bounds(view: View, table: Table) -> Mapping[tuple[str, str], Bounds]:
-    """The compiled bound on the time, by workload and target: of the compiled series, and where
-    there are none of the evidence that is kept with the results of this machine."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    """The compiled bound on the time, by workload and target: of the compiled series, and of
+    commits that they lack of the evidence that is kept with the results of this machine."""
+    found = utilization.kept(view, table, _BOUND)
     for other in view.judgement.history.tables:
         if other.machine:
             continue
@@ -261,7 +264,7 @@ def _bounds(view: View, table: Table) -> Mapping[tuple[str, str], Bounds]:
                 laid = found.setdefault((info.workload, info.target), {})
                 for column in np.flatnonzero(np.isfinite(other.values[row])).tolist():
                     laid[other.commits[column].hash] = float(other.values[row, column])
-    return found or utilization.kept(view, table, _BOUND)
+    return found
 
 
 def _limit(view: View, table: Table, row: int, bound: Bounds | None) -> Limit | None:
@@ -273,8 +276,9 @@ def _limit(view: View, table: Table, row: int, bound: Bounds | None) -> Limit | 
         return None
     of_commits = [(bound or {}).get(commit.hash, math.nan) for commit in table.commits]
     laid = np.array(of_commits) * 1e-6 / scale
-    if bound and not (table.values[row] < laid).any():
-        measured = laid[np.isfinite(laid) & np.isfinite(table.values[row])]
+    timed = np.isfinite(table.values[row])
+    if bound and not (table.values[row, timed] < laid[timed]).any():
+        measured = laid[np.isfinite(laid) & timed]
         known = measured if len(measured) else np.array([*bound.values()]) * 1e-6 / scale
         return Limit("predicted bound", float(known[-1]), laid)
     work = info.work
