@@ -70,8 +70,8 @@ def is_for_flash_attention_3(workload: Any) -> bool:
 
 def takes_gradients(workload: Any) -> bool:
     """Whether the call ends with gradients."""
-    alone = workload.kernel.endswith("_backward") or getattr(workload, "backward", False)
-    return bool(alone) or is_training(workload)
+    backward = workload.kernel.endswith("_backward") or getattr(workload, "backward", False)
+    return bool(backward) or is_training(workload)
 
 
 def is_for_flex(workload: Any) -> bool:

@@ -186,12 +186,12 @@ def test_many_stretches_are_looked_up_as_each_of_them(apart: float) -> None:
 
 def test_series_side_by_side_are_judged_as_alone() -> None:
     every = list(series(144))
-    alone = [steps.find_steps(values) for values in every]
-    assert lockstep.together(steps.steps_of(values) for values in every) == alone
+    one_by_one = [steps.find_steps(values) for values in every]
+    assert lockstep.together(steps.steps_of(values) for values in every) == one_by_one
     # Those that ask nothing hold up nobody.
     quiet = [np.ones(3)] * 200
     together = lockstep.together(steps.steps_of(values) for values in (*quiet, *every, *quiet))
-    assert together == [*([[]] * 200), *alone, *([[]] * 200)]
+    assert together == [*([[]] * 200), *one_by_one, *([[]] * 200)]
 
 
 @pytest.mark.parametrize("points", [59, 61, 300, 1999, 2001])

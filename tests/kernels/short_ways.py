@@ -104,7 +104,7 @@ def _same(left: Any, right: Any) -> bool:
 
 
 def _number(value: Any, name: str, kinds: dict[str, Any]) -> Any:
-    """A number of Python's as the array that Triton makes of it beside a tensor of this type,
+    """A number of Python's as the array that Triton makes of it next to a tensor of this type,
     ``None`` where that would change the tensor's type."""
     kind = type(value)
     if name in FLOATS:
@@ -129,12 +129,12 @@ def binary(
         operate: numpy's.
         kinds: The types that it may be applied to as they are.
         compares: It gives truth values.
-        numbers: The types beside which a number may stand; those of ``kinds`` otherwise.
+        numbers: The types that a number may be combined with; those of ``kinds`` otherwise.
 
     Returns:
         Takes the long way, gives the short one and that with the operands in the other order.
     """
-    beside = kinds if numbers is None else numbers
+    with_numbers = kinds if numbers is None else numbers
 
     def of(plain: Operation, reflected: bool) -> Operation:
         def way(self: Any, other: Any, **_: Any) -> Any:
@@ -144,7 +144,7 @@ def binary(
                 own = self.handle.data
                 if type(other) is _tensor:
                     theirs, others = other.handle.data, other.dtype
-                    if reflected:  # Python asks so of numbers alone
+                    if reflected:  # only for numbers Python tries this order
                         fits, stored = False, None
                     elif others is kind or _same(kind, others):
                         fits, stored = own.dtype == theirs.dtype, self.handle.dtype
@@ -157,7 +157,7 @@ def binary(
                     if shape is not None:
                         data = operate(own, theirs)
                         return made(data, stored, tl.int1 if compares else kind, shape)
-                elif name in beside:
+                elif name in with_numbers:
                     value = other.value if type(other) is tl.constexpr else other
                     theirs = _number(value, name, kinds)
                     if theirs is not None and theirs.dtype == own.dtype:
@@ -209,7 +209,7 @@ def negated(plain: Operation) -> Operation:
     return negate
 
 
-def beside_pointers(plain: Operation) -> Operation:
+def also_pointers(plain: Operation) -> Operation:
     """Sums, also of pointers and signed offsets."""
     numbers = BINARY["add"](plain)[0]
 
@@ -307,7 +307,7 @@ def methods() -> dict[str, Callable[[Operation], Operation]]:
         found[f"__{name}__"] = lambda plain, ways=ways: ways(plain)[0]
         found[f"__r{name}__"] = lambda plain, ways=ways: ways(plain)[1]
     return found | {
-        "__add__": beside_pointers,
+        "__add__": also_pointers,
         "__neg__": negated,
         "__rshift__": shifting,
         "__getitem__": taking,

@@ -57,7 +57,7 @@ def compared() -> tuple[dict[str, int], list[str]]:
     semantic = interpreter.interpreter_semantic
     by_type, taken, wrong = _operands(), {}, []
     tensors = [one for several in by_type.values() for one in several]
-    # Beside its own type and as an offset, a tensor meets every shape; beside others, its own.
+    # With its own type and as an offset, a tensor meets every shape; with others, its own.
     meet = {
         id(own): [
             other

@@ -160,8 +160,8 @@ def test_every_kernel_has_a_chart_before_the_workloads_whose_peer_is_fastest(
     small = [f"small{number}" for number in range(1, 14)]
     for kernel, names in (("Product", small), ("Sum", ["wide"])):
         tree.add_benchmark(f"own.{kernel}.track_latency_cold", [names], instrument="l", **given)
-        beside = [f"{name} @ cublas" for name in names]
-        tree.add_benchmark(f"peers.{kernel}.track_latency_cold", [beside], role="evidence", **given)
+        rivals = [f"{name} @ cublas" for name in names]
+        tree.add_benchmark(f"peers.{kernel}.track_latency_cold", [rivals], role="evidence", **given)
     tree.write_benchmarks()
     tree.write_machine("h200", gpu="NVIDIA H200")
     for commit in range(3):

@@ -3,8 +3,8 @@
     python -m tools.harness.kernel_cycles_from_evidence RESULTS
 
 ``ncu`` has always read how long each launch took, and at which clock: both lie in the evidence of a
-commit, beside its results. This writes the two series that are made of them, ``kernel_cycles`` and
-``off_kernel_us``, beside ``sm_cycles`` of the same calls. What is there already stays as it is: a
+commit, next to its results. This writes the two series that are made of them, ``kernel_cycles`` and
+``off_kernel_us``, next to ``sm_cycles`` of the same calls. What is there already stays as it is: a
 second run changes nothing.
 """
 
@@ -27,7 +27,7 @@ from warpwatch.instruments.counters.ncu import KernelCounters, of_calls
 from warpwatch.instruments.gpu import off_kernel
 from warpwatch.session.commit import INSTRUMENTS
 
-BESIDE = "track_sm_cycles"
+NEIGHBOUR = "track_sm_cycles"
 MADE = ("kernel_cycles", "off_kernel_us")
 # Columns of a result that hold one value a combination of parameters, and asv's word for each.
 STATISTICS = {"stats_ci_99_a": "ci_99_a", "stats_ci_99_b": "ci_99_b", "stats_q_25": "q_25",
@@ -58,13 +58,13 @@ def main() -> int:
 
 
 def with_descriptions(known: dict[str, Any]) -> dict[str, Any]:
-    """The descriptions of benchmarks, and those of the series beside the cycles of SMs."""
+    """The descriptions of benchmarks, and those of the series next to the cycles of SMs."""
     made = dict(known)
     for name, one in known.items():
-        if not name.endswith(f".{BESIDE}"):
+        if not name.endswith(f".{NEIGHBOUR}"):
             continue
         for metric in map(metrics.get, MADE):
-            own = name.replace(BESIDE, f"track_{metric.name}")
+            own = name.replace(NEIGHBOUR, f"track_{metric.name}")
             instrument, version = INSTRUMENTS[metric.name]
             made.setdefault(own, {**one, "name": own, "metric": metric.name, "unit": metric.unit,
                                   "role": metric.role, "better": metric.better or "",
@@ -96,10 +96,10 @@ def add(result: dict[str, Any], samples: Samples) -> bool:
     columns = result["result_columns"]
     added = {}
     for name, row in result["results"].items():
-        if not name.endswith(f".{BESIDE}"):
+        if not name.endswith(f".{NEIGHBOUR}"):
             continue
         for metric in MADE:
-            own = name.replace(BESIDE, f"track_{metric}")
+            own = name.replace(NEIGHBOUR, f"track_{metric}")
             if own not in result["results"]:
                 version = INSTRUMENTS[metric][1]
                 added[own] = _row(dict(zip(columns, row, strict=False)), metric, version, samples)
@@ -108,13 +108,13 @@ def add(result: dict[str, Any], samples: Samples) -> bool:
     return bool(added)
 
 
-def _row(beside: dict[str, Any], metric: str, version: str, samples: Samples) -> list[Any]:
+def _row(neighbour: dict[str, Any], metric: str, version: str, samples: Samples) -> list[Any]:
     """The columns of a series, made as asv makes them, where its neighbour has a value."""
-    (names,) = beside["params"]
+    (names,) = neighbour["params"]
     # asv leaves the columns out that have nothing for any combination.
-    said_of = {column: word for column, word in STATISTICS.items() if column in beside}
+    said_of = {column: word for column, word in STATISTICS.items() if column in neighbour}
     found: dict[str, list[Any]] = {"result": [], **{column: [] for column in said_of}}
-    for name, value in zip(names, beside["result"] or [None] * len(names), strict=True):
+    for name, value in zip(names, neighbour["result"] or [None] * len(names), strict=True):
         row = samples.get(ast.literal_eval(name), {}).get(metric, ())
         if value is None or not math.isfinite(value) or not row:
             for column in found:
@@ -124,7 +124,7 @@ def _row(beside: dict[str, Any], metric: str, version: str, samples: Samples) ->
         found["result"].append(middle)
         for column, word in said_of.items():
             found[column].append(util.truncate_float_list(said[word]))
-    made = {**beside, "version": version, **found}
+    made = {**neighbour, "version": version, **found}
     return list(made.values())
 
 

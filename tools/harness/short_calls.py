@@ -4,7 +4,7 @@
     python -m tools.harness.short_calls ONE.json TWO.json THREE.json
 
 The first command runs on each machine. The second prints, for each short call, the series
-that judges it: the median of each machine, how far these lie apart, and beside it the time.
+that judges it: the median of each machine, how far these lie apart, and how far the times do.
 Exits 1 where a deciding series differs by more than 2 %.
 """
 

@@ -6,7 +6,7 @@ each, so that what it compiles is on disk), ``counters`` (each workload's call b
 for a profiler that watches this process), ``dispatches`` (the same for AMD's), ``sampled`` (repeats
 the call while the driver samples its counters), ``configurations`` (compiles a workload's choices,
 each under its own name; needs no GPU), ``host`` (what a call costs the host; needs no GPU either),
-``choices`` (times them beside each other) or ``staying`` (keeps workloads ready from one request to
+``choices`` (times them interleaved) or ``staying`` (keeps workloads ready from one request to
 the next and takes the ``steps`` of each). ``until`` is
 the time (of ``time.time``) after which nothing more is begun: the process ends as always, so a
 profiler writes its report.

@@ -173,7 +173,7 @@ class Table:
 
     @cached_property
     def _borders(self) -> dict[int, tuple[int, ...]]:
-        """Those that were asked for."""
+        """Those that were requested."""
         return {}
 
     def model(self, row: int) -> Series:
@@ -231,7 +231,7 @@ def with_short_calls(table: Table) -> Table:
     """The same table, in which each call is judged by its time or, where it is short, by cycles.
 
     A call is as long as the middle of its newest times. One failure to count changes nothing: of
-    those times, one that has cycles beside it is enough.
+    those times, one with cycles of its commit is enough.
     """
     said: dict[int, SeriesInfo] = {}
     short: dict[tuple[str, str], bool] = {}

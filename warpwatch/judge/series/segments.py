@@ -223,7 +223,7 @@ def _is_level(fit: Fit, k: int) -> bool:
 
 
 def _around(asked: Sequence[tuple[Fit, Points, int]]) -> tuple[Any, ...]:
-    """What is to be told apart at edges: shapes, the points around them, and the two levels."""
+    """Edges to be looked at: their shapes, the points around them, and the two levels."""
     points, weights, owners, low, high = [], [], [], [], []
     number: dict[int, int] = {}
     shapes: list[NoiseShape] = []

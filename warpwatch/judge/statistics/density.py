@@ -213,7 +213,7 @@ def _mixture(counts: Floats, middles: Floats, floor_share: Floats, floor: Floats
     better."""
     held = np.count_nonzero(counts, axis=1)
     found = np.empty_like(counts)
-    # Most cells are empty, and tell nothing. As many take part in a row whatever is beside it.
+    # Most cells are empty, and tell nothing. As many take part in a row whatever lies next to it.
     few = held <= _HELD
     for rows, cells in ((np.flatnonzero(few), _HELD), (np.flatnonzero(~few), CELLS)):
         if len(rows):

@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 _MOST_LEVELS = 60
 _PLACES: Floats = np.arange(_MOST_LEVELS, dtype=np.float64)
 _MOST_CELLS = 1e12  # a place beyond is no longer exact
-# Cells beside each other that one look-up bounds, to each side; and how many look-ups.
+# Neighbouring cells that one look-up bounds, to each side; and how many look-ups.
 _REACHES, _BLOCKS = (4, 8, 16, 32, 64, 128), 8
 _BEYOND = 62
 _WIDTH = CELLS + 2 * _BEYOND
