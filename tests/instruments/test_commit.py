@@ -29,7 +29,7 @@ from warpwatch.instruments import presence
 from warpwatch.instruments.outcome import Outcome
 from warpwatch.instruments.peers import registry
 from warpwatch.judge.evidence.lookup import Evidence
-from warpwatch.session import commit, series_versions, utilization
+from warpwatch.session import commit, series_versions, session, unfinished, utilization
 from warpwatch.session.session import Session
 from warpwatch.session.utilization import Readings
 
@@ -128,6 +128,30 @@ def track(metric: str, cache: commit.Cache, workload: str) -> Any:
     yardstick = load_workloads()
     function = measured.tracker(metrics.get(metric), [yardstick.get(workload)])
     return function(None, cache, workload)
+
+
+def test_what_is_not_kept_of_a_commit_is_compiled_on_all_cores_before_it_is_timed(
+    scripted: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+):
+    names = [one.name for one in load_workloads().all_workloads()][:8]
+    scripted |= {name: {"us": 20} for name in names}
+    asked: list[tuple[str, list[str]]] = []
+
+    def ahead(request: dict[str, Any], left: list[str], most: int, **_: Any) -> dict[str, Outcome]:
+        asked.append((request["mode"], left))
+        return {}
+
+    class OneIsKept(unfinished.Unfinished):
+        def __init__(self, methods: dict[str, str]) -> None:
+            super().__init__(methods)
+            self._outcomes = {names[0]: Outcome(names[0], "ok")}
+
+    monkeypatch.setattr(session, "side_by_side", ahead)
+    monkeypatch.setattr(commit, "Unfinished", OneIsKept)
+    commit.measure([*names, f"{names[0]} @ cublas"])
+    assert asked == [("ahead", names[1:])], "cuBLAS waits for no compiler"
+    commit.measure(names[:6])
+    assert len(asked) == 1, "five take less than the processes that would compile them"
 
 
 def test_all_metrics_of_a_commit_come_from_one_measurement(scripted: dict[str, dict[str, Any]]):

@@ -19,6 +19,7 @@ from warpwatch.commands.gpu import peers as command
 from warpwatch.instruments import presence
 from warpwatch.instruments.outcome import Outcome
 from warpwatch.instruments.peers import registry as peers
+from warpwatch.session import session as sessions
 from warpwatch.session import worker
 from warpwatch.session.session import Session
 
@@ -79,7 +80,7 @@ def test_what_waits_for_compilers_is_compiled_on_all_cores_before_anything_is_me
         asked.append((request["mode"], names))
         return {}
 
-    monkeypatch.setattr(command, "side_by_side", ahead)
+    monkeypatch.setattr(sessions, "side_by_side", ahead)
     few = ["peers", "--workload", MEASURED, "--workload", MEASURED, "--seconds", "0"]
     assert main(few) == 3 and asked == []
     assert capsys.readouterr().out.splitlines().count(MEASURED) == 1, "named twice it is one"

@@ -18,7 +18,7 @@ from warpwatch.instruments.outcome import Outcome
 from warpwatch.instruments.peers import registry as peers
 
 from . import series_versions, utilization
-from .session import Session
+from .session import Session, compile_ahead
 from .unfinished import Unfinished
 
 # A GPU second is dear: ``history`` measures a subset that takes some seventy seconds a commit.
@@ -126,6 +126,7 @@ def measure(names: Sequence[str]) -> Cache:
     request = {"mode": "latency", "methods": list(latency.METHODS)}
     session = Session({**request, "until": begin + _TIMING_SECONDS})
     kept = Unfinished(methods)
+    compile_ahead(session.request, kept.missing(names))
     timed = kept.run(session, names, report)
     # Counters explain our kernels and watch the machine: of other peers the time is enough.
     counted_too = {one.name for one in canaries()}

@@ -57,6 +57,10 @@ class Unfinished:
             if line["card"] == self._card and outcome.status in _SETTLED:
                 self._outcomes[outcome.workload] = outcome
 
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Those of ``names`` that nothing is kept of."""
+        return [name for name in names if name not in self._outcomes]
+
     def run(self, session: Session, names: Sequence[str], report: Report) -> dict[str, Outcome]:
         """As ``session.run``, with what is kept of ``names`` and keeping what comes."""
 
@@ -67,7 +71,7 @@ class Unfinished:
         session.ceilings = self._ceilings  # what is kept has shares of these
         known = {name: self._outcomes[name] for name in names if name in self._outcomes}
         # At least one is measured: it tells which card this is.
-        left = [name for name in names if name not in known] or list(names[-1:])
+        left = self.missing(names) or list(names[-1:])
         found = session.run(left, came)
         if session.card != self._card:
             found |= session.run([name for name in known if name not in found], came)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import statistics
 import sys
 import time
@@ -26,7 +25,7 @@ from warpwatch.instruments.gpu.latency import relative_spread
 from warpwatch.instruments.outcome import Outcome
 from warpwatch.instruments.peers import registry as peers
 from warpwatch.session import series_versions, utilization
-from warpwatch.session.session import Session, side_by_side
+from warpwatch.session.session import Session, compile_ahead
 from warpwatch.session.stopping import Stopped, stopped_by_sigterm
 from warpwatch.workload.base import Workload
 
@@ -34,13 +33,9 @@ SCHEMA_VERSION = 1
 # Of --seconds; the counters have what the timing leaves, less the time a profiler takes to end.
 _TIMING_SHARE = 0.6
 _PROFILER_ENDS_S = 5.0
-# Fewer take less than the processes that would compile them take to start.
-_WORTH_COMPILING_AHEAD = 6
-# What these processes take at least: with little more time each workload is compiled in its turn,
-# so that there are rows when the time is up.
+# The processes that compile ahead take as long at least: with little more time each workload is
+# compiled in its turn, so that there are rows when the time is up.
 _COMPILING_AHEAD_S = 60.0
-# Each holds the inputs of a workload, and a context, on the card.
-_MOST_COMPILING = 16
 
 
 @dataclass(frozen=True)
@@ -189,25 +184,14 @@ class _Run:
     why: str = "time was up"
 
     def measure(self, until: float | None) -> None:
-        self._compile_ahead()
+        if self.args.seconds is None or self.args.seconds >= _COMPILING_AHEAD_S:
+            compile_ahead(self.session.request, self.names)
         self.session.run(self.names, self._came)
         if self.args.counters and self.right:
             read = utilization.read(
                 self.right, lambda line: print(line, file=sys.stderr), None, until
             )
             self.counted = read.outcomes
-
-    def _compile_ahead(self) -> None:
-        """Compile on all cores what would be compiled one after the other between measurements."""
-        names = [name for name in self.names if peers.compiles(name)]
-        seconds = self.args.seconds
-        in_time = seconds is None or seconds >= _COMPILING_AHEAD_S
-        if in_time and len(names) >= _WORTH_COMPILING_AHEAD:
-            print(f"{len(names)} are compiled before any is timed", file=sys.stderr, flush=True)
-            # Of its own processes torch would start as many as there are cores, in each of ours.
-            alone = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-            request = {**self.session.request, "mode": "ahead"}
-            side_by_side(request, names, _MOST_COMPILING, environment=alone)
 
     def _came(self, outcome: Outcome) -> None:
         print(f"{outcome.workload}: {outcome.status} {outcome.detail}".rstrip(), file=sys.stderr)
