@@ -231,6 +231,18 @@ def test_so_is_one_given_to_torchs_dispatcher(
     assert work_of(record(call, H200)) == (["double"], ["aten.clone"])
 
 
+def test_so_is_what_replaces_an_operator_of_torch_while_it_does() -> None:
+    def call() -> None:
+        x = torch.empty(1 << 20, device="cuda")
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("erfinv", doubled, "CUDA")
+        torch.erfinv(x)
+        library._destroy()
+        torch.erfinv(x)
+
+    assert work_of(record(call, H200)) == (["double"], ["aten.clone", "aten.erfinv"])
+
+
 def test_our_own_operators_are_recorded_where_a_gradient_is_asked_for() -> None:
     import kernels
 

@@ -22,14 +22,18 @@ _given: dict[tuple[str, str], Callable[..., Any]] = {}
 def python_kernel(func: Any) -> Callable[..., Any] | None:
     """The Python function that runs operator ``func`` on a GPU, ``None`` where there is none."""
     name = func._schema.name
-    if name.startswith(("aten::", "prim::", "prims::")):
-        return None
     definition = OPDEFS.get(name)
     if definition is not None:
         functions: dict[str | None, Callable[..., Any]] = definition._backend_fns
         return functions.get("cuda") or functions.get(None)
     full = f"{name}.{func._schema.overload_name}".rstrip(".")
-    return next((_given[full, key] for key in _KEYS if (full, key) in _given), None)
+    return next((_given[full, key] for key in _KEYS if _in_force(full, key)), None)
+
+
+def _in_force(full: str, key: str) -> bool:
+    """Whether the library that gave a function is still there: some replace torch's own operators
+    in a ``with`` block only."""
+    return (full, key) in _given and f"{full.replace('::', '/')}/{key}" in torch.library._impls
 
 
 @contextmanager
