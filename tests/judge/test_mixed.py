@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from warpwatch.judge.model import thresholds
@@ -61,3 +63,34 @@ def test_no_shorter_time_pays_for_a_failure_or_for_memory() -> None:
 def test_another_kernel_weighs_nothing() -> None:
     other = Judged("bound_us", "v @ sm_90", "", 100.0, 101.5, BOUND.judgement, True, "compiled")
     assert verdicts(SPILLS, other) == (["improved", "regressed"], 1)
+
+
+def measured(head: float, p_value: float = 0.0, *, explains: bool = False) -> Judged:
+    judgement = replace(
+        judge_exact(100.0, head, "lower", LIMITS.of("latency_cold")), test="pairs", p_value=p_value
+    )
+    return Judged(
+        "latency_cold", "w", "us", 100.0, head, judgement, False, "latency", evidence=explains
+    )
+
+
+def test_a_shorter_time_on_the_card_outweighs_what_was_compiled_for_it() -> None:
+    settled = settle([BOUND, measured(72.0)], 0.05, "sm_90")
+    assert [one.judgement.verdict for one in settled.judged] == ["unchanged", "improved"]
+    assert settled.judged[0].judgement.reason == "outweighed: latency_cold got better on the card"
+    assert settled.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("judged", "card"),
+    [
+        (measured(72.0), "sm_80"),  # it was compiled for another card
+        (measured(72.0), None),
+        (measured(100.0), "sm_90"),  # no slower yet is no reason to let code grow
+        (measured(72.0, 0.9), "sm_90"),  # not sure among so many series
+        (measured(72.0, explains=True), "sm_90"),  # of a short call cycles decide
+    ],
+)
+def test_nothing_else_that_was_measured_does(judged: Judged, card: str | None) -> None:
+    settled = settle([BOUND, judged], 0.05, card)
+    assert settled.judged[0].judgement.verdict == "regressed" and settled.exit_code == 1

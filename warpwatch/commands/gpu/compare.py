@@ -77,10 +77,12 @@ def main(args: argparse.Namespace) -> int:
             before, after = pool.map(lambda one: versions.compiled(one[0], one[1], _tell), sides)
         judged = judge_compiled(before, after, limits)
         equal: dict[str, tuple[str, ...]] = {}
+        here: str | None = None
         if not args.compiled_only:
             if presence.has_gpu():
                 names = list(dict.fromkeys(workload for workload, _ in pairs))
-                equal = equal_calls.find(before, after, equal_calls.target_here())
+                here = equal_calls.target_here()
+                equal = equal_calls.find(before, after, here)
                 left = [name for name in names if name not in equal]
                 _tell(_said_of(equal))
                 asked = host_time.chosen([name for name in names if name in equal])
@@ -89,7 +91,7 @@ def main(args: argparse.Namespace) -> int:
                     judged += on_gpu.judge(base, head, left, limits, _asked(plan, args), _tell)
             else:
                 _tell("no GPU here: judged by what the compilers say")
-    verdict = settle(judged, limits.false_discovery_rate)
+    verdict = settle(judged, limits.false_discovery_rate, here)
     if args.json:
         print(json.dumps(document(base.label, head.label, verdict, equal), indent=1))
     else:

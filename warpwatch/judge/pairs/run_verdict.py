@@ -72,13 +72,16 @@ class RunVerdict:
         return 0 if verdicts & {"unchanged", "improved"} and not open_ else 3
 
 
-def settle(judged: Sequence[Judged], false_discovery_rate: float) -> RunVerdict:
+def settle(
+    judged: Sequence[Judged], false_discovery_rate: float, measured_on: str | None = None
+) -> RunVerdict:
     """Hold the alarms of noisy series to the false discovery rate over the whole run.
 
     What falls out becomes inconclusive. So do all noisy alarms of the size that a machine's state
     can make when about as many workloads improve as regress: one change of code rarely does that,
     a machine that changes its state often does. What changed by more is the code, whatever others
-    did.
+    did. ``measured_on`` is the target that the measured card stands for: that a call became faster
+    there outweighs what its compiled metrics say of that target.
     """
     noisy = [i for i, one in enumerate(judged) if not one.exact and not one.evidence]
     alarms = [i for i in noisy if judged[i].judgement.verdict in ("regressed", "improved")]
@@ -89,7 +92,7 @@ def settle(judged: Sequence[Judged], false_discovery_rate: float) -> RunVerdict:
     votes = _votes([judged[i] for i in sorted(small)])
     up = votes.count("improved")
     symmetric = _looks_symmetric(up, len(votes) - up)
-    settled = _outweighed(judged)
+    settled = list(judged)
     for i in alarms:
         reason = ""
         if i not in kept:
@@ -101,7 +104,7 @@ def settle(judged: Sequence[Judged], false_discovery_rate: float) -> RunVerdict:
             settled[i] = replace(judged[i], judgement=weaker)
     remaining = len(kept) - (len(small) if symmetric else 0)
     expected = min(FALSE_ALARM_RATE * len(noisy), float(remaining))
-    return RunVerdict(tuple(settled), expected, symmetric)
+    return RunVerdict(tuple(_outweighed(settled, measured_on)), expected, symmetric)
 
 
 def by_their_length(judged: Sequence[Judged]) -> list[Judged]:
@@ -147,14 +150,16 @@ def _votes(alarms: Sequence[Judged]) -> list[Verdict]:
     return [one.judgement.verdict for one in clearest.values()]
 
 
-def _outweighed(judged: Sequence[Judged]) -> list[Judged]:
-    """The same series; where a kernel's metrics contradict each other, its predicted time decides.
+def _outweighed(judged: Sequence[Judged], measured_on: str | None) -> list[Judged]:
+    """The same series; where a kernel's metrics contradict each other, its time decides: the
+    measured one where it got better, else the predicted one.
 
     Compiled metrics say what a kernel needs, not how long it takes. Where no predicted time is
     known nobody can tell what weighs more: those for the worse are mixed.
     """
     sides: dict[str, dict[Verdict, list[str]]] = {}
     predicted: dict[str, Judged] = {}
+    faster: dict[str, Judged] = {}
     for one in judged:
         if one.metric == PREDICTED:
             predicted[one.subject] = one
@@ -162,14 +167,21 @@ def _outweighed(judged: Sequence[Judged]) -> list[Judged]:
             sides.setdefault(one.subject, {}).setdefault(one.judgement.verdict, []).append(
                 one.metric
             )
-    return [
-        _weighed(one, better, predicted.get(one.subject))
-        if one.judgement.verdict == "regressed"
-        and _is_of_time(one)
-        and (better := sides[one.subject].get("improved"))
-        else one
-        for one in judged
-    ]
+        elif _is_time(one) and one.judgement.verdict == "improved":
+            faster[f"{one.subject} @ {measured_on}"] = one
+    found = []
+    for one in judged:
+        if one.judgement.verdict == "regressed" and _is_of_time(one):
+            if measured := faster.get(one.subject):
+                one = _paid(one, f"{measured.metric} got better on the card")
+            elif better := sides[one.subject].get("improved"):
+                one = _weighed(one, better, predicted.get(one.subject))
+        found.append(one)
+    return found
+
+
+def _is_time(one: Judged) -> bool:
+    return one.metric in (short_calls.TIME, short_calls.CYCLES) and not one.evidence
 
 
 def _is_of_time(one: Judged) -> bool:
@@ -182,10 +194,14 @@ def _weighed(one: Judged, better: list[str], predicted: Judged | None) -> Judged
     if verdict == "regressed":
         return one
     if verdict in ("improved", "unchanged"):
-        reason = f"outweighed: {names} got better, and the predicted time did not get worse"
-        return replace(one, judgement=replace(one.judgement, verdict="unchanged", reason=reason))
+        return _paid(one, f"{names} got better, and the predicted time did not get worse")
     reason = f"{names} got better: which weighs more is not known"
     return replace(one, judgement=replace(one.judgement, verdict="mixed", reason=reason))
+
+
+def _paid(one: Judged, by: str) -> Judged:
+    reason = f"outweighed: {by}"
+    return replace(one, judgement=replace(one.judgement, verdict="unchanged", reason=reason))
 
 
 def _benjamini_hochberg(p_values: dict[int, float], tests: int, rate: float) -> set[int]:
