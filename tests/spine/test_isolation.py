@@ -214,3 +214,16 @@ def test_threads_that_begin_at_once_make_the_same_links(
         assert list(pool.map(isolation.link_harness, [folder] * 2)) == [folder] * 2
     links = list(folder.iterdir())
     assert links and all(one.is_symlink() for one in links)
+
+
+def test_what_is_installed_where_only_our_path_leads_is_named_to_other_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = tmp_path / "warpwatch-0.2.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: warpwatch\nVersion: 0.2.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert isolation.path_of_the_harness() == ""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", str(tmp_path)]))
+    assert isolation.path_of_the_harness() == str(Path(isolation.__file__).parents[2])

@@ -250,10 +250,12 @@ def _working_tree() -> list[str]:
 def _is_installed() -> bool:
     """Whether every Python process finds the harness, whatever its path."""
     try:
-        metadata.distribution("warpwatch")
+        folder = Path(str(metadata.distribution("warpwatch").locate_file(""))).resolve()
     except metadata.PackageNotFoundError:
         return False
-    return True
+    # `pip install --target` puts it where only the path of this process leads.
+    ours = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return folder not in {Path(one).resolve() for one in ours}
 
 
 def measured() -> Measured | None:
