@@ -7,9 +7,12 @@ pruning, compiles and fits. The whole space is noted either way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from triton.runtime.autotuner import Autotuner
 
 from warpwatch.config import choices
 from warpwatch.instruments.compiled.formats.recording import Failure, HarnessError, Tuned
@@ -22,6 +25,36 @@ only: int | None = None
 _FIRST = "the first that fits"
 _LOCKED = "the one chosen on a card"
 _GONE = "the first that fits (the one chosen on a card is not in the space any more)"
+
+
+@contextmanager
+def derived(active: Callable[[], RecordingDriver | None]) -> Iterator[None]:
+    """Inside, tuners of the classes that libraries derive choose as Triton's own does, while the
+    driver that ``active`` names records."""
+
+    def follow(tuners: Any, /, **options: Any) -> None:
+        super(Autotuner, tuners).__init_subclass__(**options)
+        own = vars(tuners).get("run")
+        if own is None:
+            return
+
+        def tuning(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            recorder = active()
+            if recorder is None:
+                return own(tuner, *args, **kwargs)
+            return run(recorder, own, tuner, *args, **kwargs)
+
+        tuners.run = tuning
+
+    tuner: Any = Autotuner
+    before = vars(tuner).get("__init_subclass__")
+    tuner.__init_subclass__ = classmethod(follow)
+    try:
+        yield
+    finally:
+        del tuner.__init_subclass__
+        if before is not None:  # one recording stands in another
+            tuner.__init_subclass__ = before
 
 
 def run(

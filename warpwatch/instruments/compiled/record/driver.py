@@ -278,6 +278,11 @@ class RecordingDriver(DriverBase):  # type: ignore[misc]  # Triton is not typed
                 on_compiling("")
 
 
+def _recording() -> RecordingDriver | None:
+    now = triton_driver._active
+    return now if isinstance(now, RecordingDriver) else None
+
+
 @contextmanager
 def active(target: Target, known: Known | None = None) -> Iterator[RecordingDriver]:
     """Makes a recording driver Triton's active one, and puts back what was active before."""
@@ -305,6 +310,7 @@ def active(target: Target, known: Known | None = None) -> Iterator[RecordingDriv
         knobs.compilation.scope(),
         knobs.nvidia.scope(),
         addresses.fixed(),
+        autotune.derived(_recording),
     ):
         knobs.cache.dir = cache
         knobs.compilation.listener = recorder.heard_of_compilation
