@@ -217,3 +217,20 @@ def test_several_packages_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"one, two\): name one with --package"):
         init._chosen(tmp_path, None)
     assert init._chosen(tmp_path, "two/").name == "two"
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("import torch, triton, triton.language as tl", True),
+        ("from triton import jit", True),
+        ("import torch, tritonclient", False),
+        ("from .triton import kernel", False),
+    ],
+)
+def test_a_package_imports_triton_however_it_is_written(
+    line: str, found: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "__init__.py").write_text(f"{line}\n")
+    assert [one.name for one in proposal.find_packages(tmp_path)] == ["ops"] * found

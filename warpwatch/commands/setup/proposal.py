@@ -91,7 +91,7 @@ def _modules(folder: Path) -> Iterator[Path]:
 
 def _uses_triton(path: Path) -> bool:
     text = path.read_text(encoding="utf-8", errors="replace")
-    return re.search(r"^\s*(import triton|from triton)\b", text, re.MULTILINE) is not None
+    return re.search(r"^\s*(from\s|import\s(.*,)?)\s*triton\b", text, re.MULTILINE) is not None
 
 
 def launchers(found: Found, most: int) -> list[Launcher]:
