@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -78,6 +80,25 @@ def test_a_call_that_waits_for_the_gpu_is_given_up_and_told(gpu: TorchGpu, devic
     assert "launch gaps are in the time: the call waits for the GPU" in found.notes
     assert max(device.held_for_us) <= through_torch.MAX_HOLD_US
     assert not latency.measure(gpu, device.call(50.0), "cold", limits).notes
+
+
+def test_a_call_that_waits_is_not_held_for_longer_and_longer(gpu: TorchGpu, device: Device):
+    waits = device.call(50.0, waits=True)
+    for _ in range(through_torch.RETAKES):
+        gpu.run(waits, calls=1, cold=True)
+    assert max(device.held_for_us) == through_torch.MAX_HOLD_US
+    device.held_for_us.clear()
+    begin = device.host_us
+    for _ in range(15):
+        assert not gpu.run(waits, calls=1, cold=True).held
+    assert max(device.held_for_us) == through_torch.MIN_HOLD_US
+    assert device.host_us - begin < through_torch.MAX_HOLD_US
+    # Another call is held as ever, and this one's inputs are let go.
+    assert gpu.run(device.call(3.0, host_us=600.0), calls=1, cold=False).held
+    kept = weakref.ref(waits)
+    del waits
+    gc.collect()
+    assert kept() is None
 
 
 def test_before_a_cold_sample_more_than_twice_the_cache_is_read_and_carve_outs_reset(
