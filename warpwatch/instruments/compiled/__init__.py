@@ -1,6 +1,7 @@
 """Reads what compilers make of a kernel, on a machine without a GPU."""
 
 import hashlib
+from functools import cache
 from pathlib import Path
 
 from warpwatch import devices
@@ -39,6 +40,7 @@ _NO_METHOD = {
 }
 
 
+@cache
 def _method_version() -> str:
     """Of everything a value is made with: a change of method is a border, never a step."""
     folder = Path(__file__).parent
@@ -60,7 +62,12 @@ def _method_version() -> str:
     )
 
 
-METHOD_VERSION = _method_version()
+def __getattr__(name: str) -> str:
+    # A tenth of a second, and most processes that compile never name their method.
+    if name == "METHOD_VERSION":
+        return _method_version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "METHOD_VERSION",
