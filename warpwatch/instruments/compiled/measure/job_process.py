@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gc
 import json
 import math
 import os
@@ -118,6 +119,9 @@ def import_tools(jobs: int) -> None:
     Args:
         jobs: How many will be measured: for few of them less is imported beforehand.
     """
+    # Both make millions of objects that stay: to look through them as often as Python does by
+    # itself takes a twentieth of a compilation.
+    gc.set_threshold(50_000, 20, 20)
     import torch
     import triton
 
