@@ -55,8 +55,9 @@ def _method_version() -> str:
         # products with scales and those of gfx90a in several blocks, which our series have none
         # of, are counted right; launches that every card refuses are failures. What starts the
         # processes that measure is not of the method any more. Evidence says which arguments a
-        # launch had, and what waits for the device.
-        "ad162712ffb0",
+        # launch had, and what waits for the device. Kernels of several calls are disassembled
+        # together, which reads each as by itself.
+        "0c694956344e",
         method.method_hash(*files),
         hashlib.sha256(sheets.encode()).hexdigest()[:12],
     )
