@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import signal
 import subprocess
@@ -11,10 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from triton import knobs
 
 from tests.root import ROOT
 from warpwatch.config import isolation
-from warpwatch.config.package import SLOTS_VARIABLE
+from warpwatch.config.package import CACHE_VARIABLE, SLOTS_VARIABLE
 from warpwatch.instruments.compiled import Measurement
 from warpwatch.instruments.compiled.measure import jobs, slots
 from warpwatch.session import compile_pairs
@@ -188,6 +190,36 @@ def test_a_compiler_that_ends_its_process_names_the_kernel() -> None:
     assert found.status == "compile failed"
     assert found.detail.startswith("the compiler ended its process at inline_ptx: error:")
     assert found.values["compile_failures"] == 1
+
+
+COUNTS = """#!/bin/sh
+echo "$@" >> "{folder}/starts"
+exec "{program}" "$@"
+"""
+
+
+def test_the_disassembler_is_started_once_for_several_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = tmp_path / "nvdisasm"
+    program = knobs.nvidia.nvdisasm.path
+    counting.write_text(COUNTS.format(folder=tmp_path, program=program))
+    counting.chmod(0o755)
+    monkeypatch.setenv("TRITON_NVDISASM_PATH", str(counting))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})  # one process for all
+    # The last two are one function's.
+    calls = (("by_inline_ptx", 4096), ("by_atomics", 4096), ("by_atomics", 4099))
+    asked = [
+        jobs.Job(f"tests.compiled.foreign_kernels:{name}", "sm_90", f"fp32[{size}]")
+        for name, size in calls
+    ]
+    found = dict(jobs.measure(asked, isolation.subprocess_environment()))
+    assert [found[job].status for job in asked] == ["ok"] * len(asked), found
+    starts = (tmp_path / "starts").read_text().splitlines()
+    assert len([one for one in starts if one != "--version"]) == 1, starts
+    listings = [lzma.decompress(code) for one in found.values() for code in one.code.values()]
+    assert len(set(listings)) == len(asked) and all(b"EXIT" in one for one in listings)
 
 
 def test_a_process_that_cannot_start_is_named_for_every_job(package: Path) -> None:

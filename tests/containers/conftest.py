@@ -214,6 +214,35 @@ def cpu_image(
     return tag
 
 
+@pytest.fixture(scope="session")
+def compilers_image(
+    container_environment: dict[str, str], cpu_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """The base with the Debian packages that the CPU image adds to it: a layer that is there. The
+    vendors' bases have compilers, too, and their Dockerfiles find the packages installed."""
+    tag = f"{BASE.partition(':')[0]}:compilers"
+    command = images.build_command(
+        images.get("cpu"),
+        harness=tmp_path_factory.mktemp("harness"),
+        builder="buildah",
+        base=BASE,
+        tag=tag,
+        volumes=pip_volumes(),
+    )
+    command[-1:-1] = ["--target", "system"]
+    done = subprocess.run(
+        command,
+        cwd=images.root(),
+        env=container_environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "Unpacking" not in done.stdout, "the layer was not used again"
+    return tag
+
+
 def gpu_stand_in(environment: dict[str, str], base: str, torch: str, tag: str) -> str:
     """A stand-in of the vendors' bases: the versions they promise, and an ncu that says so.
 

@@ -190,9 +190,9 @@ def test_the_kernel_tests_pass_in_the_hardened_cpu_image(
 
 
 @pytest.fixture(scope="module")
-def gpu_base(container_environment: dict[str, str], base_image: str) -> str:
+def gpu_base(container_environment: dict[str, str], compilers_image: str) -> str:
     tag = "localhost/warpwatch-test-base:gpu"
-    return gpu_stand_in(container_environment, base_image, images.get("cuda").torch, tag)
+    return gpu_stand_in(container_environment, compilers_image, images.get("cuda").torch, tag)
 
 
 @pytest.mark.parametrize("backend", ["cuda", "rocm"])
@@ -226,10 +226,10 @@ def test_the_gpu_dockerfiles_build_on_stand_in_bases(
 
 
 def test_a_base_with_another_torch_is_refused_when_built(
-    container_environment: dict[str, str], base_image: str
+    container_environment: dict[str, str], compilers_image: str
 ) -> None:
     other = "localhost/warpwatch-test-base:other-torch"
-    gpu_stand_in(container_environment, base_image, "1.0.0", other)
+    gpu_stand_in(container_environment, compilers_image, "1.0.0", other)
     done = build(container_environment, "rocm", other, "localhost/warpwatch-test:other")
     buildah(container_environment, "rmi", "--force", other)
     assert done.returncode == 3

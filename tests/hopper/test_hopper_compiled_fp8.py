@@ -13,7 +13,7 @@ from kernels.attention.hopper.fp8 import launch as hopper_fp8
 from tests.hopper.recorded import SM_90, in_fp8, only_kernel, packed_in_fp8, product_of_fp8
 from tests.meetings import meet
 from warpwatch.instruments.compiled.formats.recording import Recording
-from warpwatch.instruments.compiled.measure.reading import read_code
+from warpwatch.instruments.compiled.measure.reading import read_code, read_codes
 from warpwatch.instruments.compiled.record.call import record
 
 pytestmark = pytest.mark.sampled
@@ -73,11 +73,9 @@ def test_packed_sequences_in_fp8_are_listed_turned_around_and_as_good(
 
 def check_fp8(recording: Recording) -> None:
     """That the last launch's code, and of that before it, is as it should be."""
-    *_, before, last = recording.launches
-    prepared = read_code(before.kernel)
+    kernel = recording.launches[-1].kernel
+    prepared, code = read_codes([launch.kernel for launch in recording.launches[-2:]])
     assert (prepared.spilled_bytes, prepared.advisories) == (0, ())
-    kernel = last.kernel
-    code = read_code(kernel)
     assert code.tensor_level == 2  # wgmma
     assert code.spilled_bytes == 0
     assert code.advisories == ()

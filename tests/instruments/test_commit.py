@@ -126,7 +126,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
 
 def track(metric: str, cache: commit.Cache, workload: str) -> Any:
     yardstick = load_workloads()
-    function = measured.tracker(metrics.get(metric), [yardstick.get(workload)])
+    function = measured.tracker(metrics.get(metric), [yardstick.get(workload)], "kernels")
     return function(None, cache, workload)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 _MODULE = "<module>"  # stands for every module of this project, whatever it is called
 # They name a method or list names; neither can change a value.
 _LABELS = {"METHOD_VERSION", "__all__"}
+_HOLDS_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 
 
 @dataclass(frozen=True)
@@ -98,10 +100,7 @@ def version(name: str, began_with: str, *parts: str) -> str:
 
 
 def _hash(words: Iterable[str]) -> str:
-    digest = hashlib.sha256()
-    for word in words:
-        digest.update(word.encode())
-    return digest.hexdigest()[:12]
+    return hashlib.sha256("".join(words).encode()).hexdigest()[:12]
 
 
 def _measures(node: ast.stmt) -> bool:
@@ -129,7 +128,7 @@ def _imported(tree: ast.AST, path: Path) -> _Tree:
         root, top = root.parent, root.name
     known = _Tree(root, top, {})
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.ImportFrom):
             base = _absolute(node, path.resolve(), root)
             for alias in node.names:
@@ -140,6 +139,15 @@ def _imported(tree: ast.AST, path: Path) -> _Tree:
                 if alias.asname and known.is_module(alias.name):
                     found[alias.asname] = _MODULE
     return _Tree(root, top, found)
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """As ``ast.walk``, without expressions: an import is in none of them."""
+    waiting = deque([tree])
+    while waiting:
+        node = waiting.popleft()
+        yield node
+        waiting += [one for one in ast.iter_child_nodes(node) if isinstance(one, _HOLDS_STATEMENTS)]
 
 
 def _absolute(node: ast.ImportFrom, path: Path, root: Path) -> str:
@@ -167,22 +175,29 @@ def _named(body: Sequence[ast.stmt]) -> dict[str, ast.AST]:
     return found
 
 
-def _words(node: ast.AST, known: _Tree) -> Iterator[str]:
+def _words(node: ast.AST, known: _Tree) -> list[str]:
+    words: list[str] = []
+    _add_words(words, node, known)
+    return words
+
+
+def _add_words(words: list[str], node: ast.AST, known: _Tree) -> None:
     if isinstance(node, ast.Import | ast.ImportFrom):
         return
-    yield type(node).__name__
+    words.append(type(node).__name__)
+    loaded = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     for name, value in ast.iter_fields(node):
         # Python releases add empty fields to nodes: only what is filled distinguishes code.
         if value is None or value == [] or name in {"kind", "type_comment"}:
             continue
-        yield name
+        words.append(name)
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, ast.AST):
                 if not _is_text(item):  # else a docstring
-                    yield from _words(item, known)
-            elif isinstance(node, ast.Name) and name == "id" and isinstance(node.ctx, ast.Load):
-                yield repr(known.names.get(item, item))
+                    _add_words(words, item, known)
+            elif loaded and name == "id":
+                words.append(repr(known.names.get(item, item)))
             elif isinstance(item, str) and name == "value" and known.is_module(item):
-                yield _MODULE  # a process is started by its module's path
+                words.append(_MODULE)  # a process is started by its module's path
             else:
-                yield repr(item)
+                words.append(repr(item))

@@ -72,7 +72,7 @@ def _handed_out(cache: _Cache, workload: str, target: str, metric: str) -> float
     return values.get(metric, math.nan)
 
 
-def _track(metric: metrics.Metric, found: list[Workload]) -> Any:
+def _track(metric: metrics.Metric, found: list[Workload], sources: str) -> Any:
     def track(self: Any, cache: _Cache, workload: str, target: str) -> float:
         return _handed_out(cache, workload, target, metric.name)
 
@@ -86,7 +86,7 @@ def _track(metric: metrics.Metric, found: list[Workload]) -> Any:
         "instrument": "compiled",
         "version": METHOD_VERSION,
         # A commit that does not touch this folder cannot have changed the code.
-        "sources": load_package().path,
+        "sources": sources,
         # Lists in the order of the first parameter.
         "flops": [workload.flops for workload in found],
         "bytes_moved": [workload.bytes_moved for workload in found],
@@ -107,6 +107,7 @@ def classes(module: str) -> dict[str, type]:
         by_kernel.setdefault(workload.kernel, {})[workload.name] = workload
         wanted.setdefault(workload.kernel, set()).add(target)
     classes: dict[str, type] = {}
+    sources = load_package().path
     for kernel, found in by_kernel.items():
         name = class_name(kernel)
         body: dict[str, Any] = {
@@ -119,6 +120,6 @@ def classes(module: str) -> dict[str, type]:
             "__module__": module,
         }
         for metric in _METRICS:
-            body[f"track_{metric.name}"] = _track(metric, list(found.values()))
+            body[f"track_{metric.name}"] = _track(metric, list(found.values()), sources)
         classes[name] = type(name, (Compiled,), body)
     return classes

@@ -59,5 +59,6 @@ def _class(
         "param_names": ("workload",),
         "setup_cache": setup_cache,
     }
-    body |= {f"track_{one}": tracker(metrics.get(one), found) for one in names}
+    sources = load_package().path
+    body |= {f"track_{one}": tracker(metrics.get(one), found, sources) for one in names}
     return type(name, (), body)

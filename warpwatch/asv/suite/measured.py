@@ -54,8 +54,9 @@ def _handed_out(cache: Cache, workload: str, metric: str) -> Any:
     return {"samples": samples, "number": 1} if samples else math.nan
 
 
-def tracker(metric: metrics.Metric, found: Sequence[Workload]) -> Callable[..., Any]:
-    """An asv benchmark that hands out ``metric`` of each workload from the cache."""
+def tracker(metric: metrics.Metric, found: Sequence[Workload], sources: str) -> Callable[..., Any]:
+    """An asv benchmark that hands out ``metric`` of each workload from the cache. ``sources`` is
+    the folder of the measured package."""
 
     def track(self: Any, cache: Cache, workload: str) -> Any:
         return _handed_out(cache, workload, metric.name)
@@ -71,7 +72,7 @@ def tracker(metric: metrics.Metric, found: Sequence[Workload]) -> Callable[..., 
         "instrument": instrument,
         "version": version,
         # A commit that does not touch this folder cannot have changed the code.
-        "sources": load_package().path,
+        "sources": sources,
         # Lists in the order of the parameter.
         "flops": [workload.flops for workload in found],
         "bytes_moved": [workload.bytes_moved for workload in found],
@@ -94,6 +95,7 @@ def classes(
     for workload in found:
         by_kernel.setdefault(workload.kernel, {})[workload.name] = workload
     made: dict[str, type[Measured]] = {}
+    sources = load_package().path
     for kernel, workloads in by_kernel.items():
         name = class_name(kernel)
         body: dict[str, Any] = {
@@ -104,6 +106,6 @@ def classes(
         }
         for metric in MEASURED:
             if not only or metric.name in only:
-                body[f"track_{metric.name}"] = tracker(metric, list(workloads.values()))
+                body[f"track_{metric.name}"] = tracker(metric, list(workloads.values()), sources)
         made[name] = type(name, (Measured,), body)
     return made

@@ -1,6 +1,7 @@
 """Reads what compilers make of a kernel, on a machine without a GPU."""
 
 import hashlib
+from functools import cache
 from pathlib import Path
 
 from warpwatch import devices
@@ -39,6 +40,7 @@ _NO_METHOD = {
 }
 
 
+@cache
 def _method_version() -> str:
     """Of everything a value is made with: a change of method is a border, never a step."""
     folder = Path(__file__).parent
@@ -54,14 +56,20 @@ def _method_version() -> str:
         # of, are counted right; launches that every card refuses are failures. What starts the
         # processes that measure is not of the method any more. Evidence says which arguments a
         # launch had, and what waits for the device. What a library puts in the place of torch's
-        # own operators is recorded, and tuners that it derives from Triton's do not time.
-        "3c13acba399a",
+        # own operators is recorded, and tuners that it derives from Triton's do not time. Kernels
+        # of several calls are disassembled together, which reads each as by itself.
+        "0f0882674ad8",
         method.method_hash(*files),
         hashlib.sha256(sheets.encode()).hexdigest()[:12],
     )
 
 
-METHOD_VERSION = _method_version()
+def __getattr__(name: str) -> str:
+    # A tenth of a second, and most processes that compile never name their method.
+    if name == "METHOD_VERSION":
+        return _method_version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "METHOD_VERSION",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warpwatch.config import isolation
-from warpwatch.instruments.compiled import METHOD_VERSION
+from warpwatch.instruments import compiled
 from warpwatch.instruments.compiled.measure import jobs
 from warpwatch.instruments.compiled.measure.jobs import Job, Result
 from warpwatch.judge.evidence import compiled as kept_evidence
@@ -60,7 +60,7 @@ def compared(
     """Both sides of a comparison; what ``folder`` holds of them is not compiled again."""
     stored = [_stored(name, folder) for name in names]
     kinds = [{(one.triton, one.method) for one in side} for side in stored]
-    here = (_installed(), METHOD_VERSION)
+    here = (_installed(), compiled.METHOD_VERSION)
     common = sorted(kinds[0] & kinds[1], key=lambda kind: (kind == here, kind))
     for kind in reversed(common):
         results = [_results(side, kind, folder, asked) for side in stored]

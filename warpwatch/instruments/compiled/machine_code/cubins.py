@@ -1,7 +1,8 @@
 """Several cubins as one, for a disassembler that takes longer to start than to read any of them.
 
 What it looks at is kept: code, what is relocated in it, the tables of each function, symbols. What
-is said of a file as a whole (its call graph, debug information) is left out.
+is said of a file as a whole (its call graph, debug information) is left out. Functions of one name
+are told apart by a suffix, which no text shows.
 """
 
 from __future__ import annotations
@@ -51,6 +52,20 @@ class _File:
     def code(self) -> set[str]:
         return {one.name for one in self.sections.values() if one.name.startswith(".text")}
 
+    def named_apart(self, suffix: str) -> _File:
+        """The same, its functions' names followed by ``suffix`` wherever they stand."""
+        functions = sorted((one.removeprefix(".text.") for one in self.code), key=len, reverse=True)
+        name = re.compile("|".join(map(re.escape, functions)))
+
+        def apart(found: str) -> str:
+            return name.sub(lambda match: match[0] + suffix, found)
+
+        return _File(
+            self.header,
+            {at: replace(one, name=apart(one.name)) for at, one in self.sections.items()},
+            {at: one._replace(name=apart(one.name)) for at, one in self.symbols.items()},
+        )
+
 
 def jumps_by_a_table(cubin: bytes) -> bool:
     """Whether any function does."""
@@ -67,25 +82,19 @@ def _jumps_by_a_table(file: _File) -> bool:
 
 
 def groups(cubins: Sequence[bytes]) -> list[list[int]]:
-    """Which of ``cubins`` can be one: those for one architecture whose functions have names of
-    their own, and which read the same wherever they stand."""
-    found: list[tuple[tuple[object, ...], set[str], list[int]]] = []
+    """Which of ``cubins`` can be one: those for one architecture, of functions that read the same
+    wherever they stand."""
+    found: dict[tuple[object, ...], list[int]] = {}
     for place, file in enumerate(map(_read, cubins)):
         # One that jumps by a table is of a kind of its own.
         kind = (place,) if _jumps_by_a_table(file) else (*file.header[:4], file.header[7])
-        for other, names, places in found:
-            if kind == other and not names & file.code:
-                names |= file.code
-                places.append(place)
-                break
-        else:
-            found.append((kind, file.code, [place]))
-    return [places for _, _, places in found]
+        found.setdefault(kind, []).append(place)
+    return list(found.values())
 
 
 def merged(cubins: Sequence[bytes]) -> bytes:
     """One cubin with the functions of all."""
-    files = [_read(cubin) for cubin in cubins]
+    files = [_read(cubin).named_apart(_suffix(of)) for of, cubin in enumerate(cubins)]
     kept = [(of, number) for of, file in enumerate(files) for number in file.sections]
     # Behind no section, two of names and one of symbols.
     sections = {place: number for number, place in enumerate(kept, 4)}
@@ -125,10 +134,18 @@ def split(text: str, cubins: Sequence[bytes]) -> list[str] | None:
     begins = [*_BEGINS.finditer(text)]
     ends = [*(one.start() for one in begins[1:]), len(text)]
     parts = {one["name"]: text[one.start() : end] for one, end in zip(begins, ends, strict=True)}
-    wanted = [_read(cubin).code for cubin in cubins]
-    if any(not names <= parts.keys() for names in wanted):
-        return None
-    return ["".join(part for name, part in parts.items() if name in names) for names in wanted]
+    texts = []
+    for of, cubin in enumerate(cubins):
+        wanted = _read(cubin).named_apart(_suffix(of)).code
+        if not wanted <= parts.keys():
+            return None
+        mine = "".join(part for name, part in parts.items() if name in wanted)
+        texts.append(mine.replace(_suffix(of), ""))
+    return texts
+
+
+def _suffix(of: int) -> str:
+    return f"__of_cubin_{of}__"
 
 
 def _read(cubin: bytes) -> _File:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gc
 import json
 import math
 import os
@@ -29,20 +30,23 @@ from typing import IO, Any, NoReturn
 
 from warpwatch.config import isolation, tritons
 from warpwatch.config.end_with_parent import end_with
+from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.instruments.compiled.formats.job import Job
 
 from . import slots
-from .workload import Measurement, Status, measure, measure_call
+from .workload import Measurement, Recorded, Status, read, recorded, recorded_call
 
 _MANY = 24  # jobs: a set of workloads, not a few calls on each target
 _LOOKS_SECONDS = 1.0  # between looks for the parent, where its end cannot be waited for
 _FAILED = 70  # how a child ends for an error of Python's: a compiler ends its process with 1
 _COMPILING = "compiling "  # begins a line that is no result
+_RECORDED = "recorded"  # is one: the next job is begun before any has a result
 
 
 @dataclass
 class _Child:
-    """A fork at work. ``done`` counts its jobs with a result, ``words`` is its standard error."""
+    """A fork at work. ``done`` counts its jobs with a result, ``recorded`` those whose call was
+    recorded; ``words`` is its standard error."""
 
     batch: Sequence[Job]
     process: int
@@ -52,17 +56,24 @@ class _Child:
     slot: slots.Slot
     text: bytes = b""
     done: int = 0
+    recorded: int = 0
     silenced: bool = False
     compiles: str = ""
 
     def hear(self, line: str) -> bool:
         """Whether a line of its pipe is a result; the others say which kernel is being compiled,
-        or that none is any more."""
+        that none is any more, or that a call was recorded."""
         if not line.startswith(_COMPILING):
             self.compiles = ""
-            return True
+            self.recorded += line == _RECORDED
+            return line != _RECORDED
         self.compiles = line.removeprefix(_COMPILING)
         return False
+
+    @property
+    def at(self) -> int:
+        """The place of the job that it is at: all are recorded before one is read."""
+        return self.done if self.recorded == len(self.batch) else max(self.done, self.recorded)
 
 
 def main() -> int:
@@ -118,6 +129,9 @@ def import_tools(jobs: int) -> None:
     Args:
         jobs: How many will be measured: for few of them less is imported beforehand.
     """
+    # Both make millions of objects that stay: to look through them as often as Python does by
+    # itself takes a twentieth of a compilation.
+    gc.set_threshold(50_000, 20, 20)
     import torch
     import triton
 
@@ -176,11 +190,11 @@ def _serve(
                 text = os.read(child.results, 1 << 20)
                 *lines, child.text = (child.text + text).split(b"\n")
                 for line in map(bytes.decode, lines):
-                    if not child.hear(line):
-                        continue
-                    answers.write(line + "\n")
-                    child.done += 1
-                    child.deadline = time.monotonic() + job_seconds
+                    if child.hear(line):
+                        answers.write(line + "\n")
+                        child.done += 1
+                    if not line.startswith(_COMPILING):
+                        child.deadline = time.monotonic() + job_seconds
                 answers.flush()
                 if not text:
                     selector.unregister(child.results)
@@ -222,8 +236,8 @@ def _work(batch: Sequence[Job], pipe: int) -> NoReturn:
                 answers.flush()
 
             driver.on_compiling = say
-            for job in batch:
-                answers.write(_line(job, _measured(job)) + "\n")
+            for job, found in _in_turn(batch, answers):
+                answers.write(_line(job, read(found)) + "\n")
                 answers.flush()
         code = 0
     except BaseException:
@@ -233,7 +247,30 @@ def _work(batch: Sequence[Job], pipe: int) -> NoReturn:
         os._exit(code)
 
 
-def _measured(job: Job) -> Measurement:
+def _in_turn(
+    batch: Sequence[Job], answers: IO[str]
+) -> Iterator[tuple[Job, Recorded | Measurement]]:
+    """The jobs with their recorded calls. Where texts of machine code are kept, all calls are
+    recorded first: the disassembler takes longer to start than to read several kernels."""
+    if not os.environ.get(CACHE_VARIABLE):
+        for job in batch:
+            yield job, _recorded(job)
+        return
+    from warpwatch.instruments.compiled.machine_code import sass
+
+    begun: list[tuple[Job, Recorded | Measurement]] = []
+    for job in batch:
+        begun.append((job, _recorded(job)))
+        answers.write(_RECORDED + "\n")
+        answers.flush()
+    calls = [one.recording for _, one in begun if isinstance(one, Recorded)]
+    kernels = [launch.kernel for call in calls for launch in call.launches]
+    with contextlib.suppress(ValueError):  # who reads the kernel by itself says which it is
+        sass.disassemble_all([one.binary for one in kernels if one.target.backend == "cuda"])
+    yield from begun
+
+
+def _recorded(job: Job) -> Recorded | Measurement:
     from warpwatch.config import package as configuration
     from warpwatch.config import targets
     from warpwatch.instruments.compiled.record import autotune
@@ -241,8 +278,8 @@ def _measured(job: Job) -> Measurement:
     autotune.only = job.configuration
     target = targets.get(job.target)
     if job.is_workload:
-        return measure(configuration.workloads().get(job.name), target)
-    return measure_call(job.name, target, arguments=job.arguments, backward=job.backward)
+        return recorded(configuration.workloads().get(job.name), target)
+    return recorded_call(job.name, target, arguments=job.arguments, backward=job.backward)
 
 
 def _line(job: Job, found: Measurement) -> str:
@@ -265,6 +302,7 @@ def _end(child: _Child, batches: deque[list[Job]], answers: IO[str], job_seconds
         sys.stderr.write(words)
     if not rest:
         return
+    broken = rest.pop(child.at - child.done)
     status: Status = "not measured"
     at = f" at {child.compiles}" if child.compiles else ""
     if child.silenced:
@@ -279,11 +317,11 @@ def _end(child: _Child, batches: deque[list[Job]], answers: IO[str], job_seconds
         detail = f"the compiler ended its process{at}: {_telling(words, 0)}"
     else:
         detail = f"harness error: the process ended early: {_telling(words, -1)}"
-    found = Measurement.without_values(rest[0].name, rest[0].target, status, detail[:300])
-    answers.write(_line(rest[0], found) + "\n")
+    found = Measurement.without_values(broken.name, broken.target, status, detail[:300])
+    answers.write(_line(broken, found) + "\n")
     answers.flush()
-    if rest[1:]:
-        batches.appendleft(rest[1:])
+    if rest:
+        batches.appendleft(rest)
 
 
 def _telling(words: str, which: int) -> str:

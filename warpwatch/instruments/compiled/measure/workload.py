@@ -72,9 +72,42 @@ class _UnavailableError(Exception):
         self.status: Status = status
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """One call that was recorded. Its code is read later, perhaps with that of others."""
+
+    asked: _Asked
+    recording: Recording
+    sources: tuple[list[str], ...]
+
+    def read(self) -> Measurement:
+        """What its code says. Never raises: the status says what went wrong."""
+        try:
+            return _measured(self)
+        except Exception as error:
+            return _not_read(self.asked, error)
+
+
 def measure(workload: Workload, target: Target) -> Measurement:
     """Record one call of ``workload`` on ``target`` and read its code. Never raises for what the
     measured package does: the status says what went wrong."""
+    return read(recorded(workload, target))
+
+
+def measure_call(
+    name: str, target: Target, *, arguments: str = "", backward: bool = False
+) -> Measurement:
+    """The same for anyone's function, ``package.module:callable``: see :mod:`.callables`."""
+    return read(recorded_call(name, target, arguments=arguments, backward=backward))
+
+
+def read(found: Recorded | Measurement) -> Measurement:
+    """What came of a call that was recorded, or could not be."""
+    return found.read() if isinstance(found, Recorded) else found
+
+
+def recorded(workload: Workload, target: Target) -> Recorded | Measurement:
+    """The first half of :func:`measure`: the call, or why there is none."""
 
     def inputs() -> Any:
         package = _import_package(workload)
@@ -90,10 +123,10 @@ def measure(workload: Workload, target: Target) -> Measurement:
     return _record(_Asked(workload.name, target, kernel=workload.kernel), workload.call, inputs)
 
 
-def measure_call(
+def recorded_call(
     name: str, target: Target, *, arguments: str = "", backward: bool = False
-) -> Measurement:
-    """The same for anyone's function, ``package.module:callable``: see :mod:`.callables`."""
+) -> Recorded | Measurement:
+    """The same of :func:`measure_call`."""
     from warpwatch.instruments.compiled.record import callables
 
     def inputs() -> Any:
@@ -151,7 +184,9 @@ class _Asked:
         return any(errors.passes_through(error, one) for one in modules if one)
 
 
-def _record(asked: _Asked, call: Callable[[Any], Any], inputs: Callable[[], Any]) -> Measurement:
+def _record(
+    asked: _Asked, call: Callable[[Any], Any], inputs: Callable[[], Any]
+) -> Recorded | Measurement:
     from warpwatch.instruments.compiled.record import callables
     from warpwatch.instruments.compiled.record.call import record
     from warpwatch.instruments.compiled.record.torch import cuda as torch_cuda
@@ -171,7 +206,7 @@ def _record(asked: _Asked, call: Callable[[Any], Any], inputs: Callable[[], Any]
 
     try:
         recording = record(watched(call), target, inputs=watched(inputs), refuse_host=True)
-        return _measured(asked, recording)
+        return Recorded(asked, recording, asked.sources(recording.launches))
     except _UnavailableError as error:
         return Measurement.without_values(name, target.name, error.status, str(error))
     except callables.UsageError as error:
@@ -181,10 +216,14 @@ def _record(asked: _Asked, call: Callable[[Any], Any], inputs: Callable[[], Any]
     except (Exception, SystemExit) as error:  # the code under test may raise anything
         if error in theirs and not isinstance(error, HarnessError | MemoryError):
             return _raised(asked, error)
-        # Loud, and never the kernel's fault.
-        traceback.print_exc(file=sys.stderr)
-        detail = f"harness error: {_one_line(error)}"[:300]
-        return Measurement.without_values(name, target.name, "not measured", detail)
+        return _not_read(asked, error)
+
+
+def _not_read(asked: _Asked, error: BaseException) -> Measurement:
+    """Loud, and never the kernel's fault."""
+    traceback.print_exception(error, file=sys.stderr)
+    detail = f"harness error: {_one_line(error)}"[:300]
+    return Measurement.without_values(asked.name, asked.target.name, "not measured", detail)
 
 
 def _one_line(error: BaseException) -> str:
@@ -217,11 +256,12 @@ def _is_elsewhere(error: BaseException, package: str) -> bool:
     )
 
 
-def _measured(asked: _Asked, recording: Recording) -> Measurement:
+def _measured(found: Recorded) -> Measurement:
     from warpwatch.instruments.compiled.machine_code import identity
 
     from . import packing, reading
 
+    asked, recording = found.asked, found.recording
     readings = reading.read(recording.launches)
     values = summarize(recording, readings)
     explained: dict[str, object] = {
@@ -251,7 +291,7 @@ def _measured(asked: _Asked, recording: Recording) -> Measurement:
             for one in spaces_of(recording)
         ],
         "arguments": [_digest(one) for one in recording.launches],
-        "sources": dict(zip(("own", "imported"), asked.sources(recording.launches), strict=True)),
+        "sources": dict(zip(("own", "imported"), found.sources, strict=True)),
     }
     code = {
         key: packing.pack(identity.listing(one.code.program))

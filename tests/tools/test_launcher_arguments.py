@@ -113,7 +113,7 @@ def main() -> None:
 
 
 def test_replayed_launches_give_the_driver_the_same_bytes() -> None:
-    run = "from tests.overhead.test_launcher_arguments import main; main()"
+    run = "from tests.tools.test_launcher_arguments import main; main()"
     command = [sys.executable, "-c", run]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
