@@ -1,0 +1,1 @@
+"""A gallery: histories of public Triton libraries, measured by Warpwatch and checked by hand."""
