@@ -94,6 +94,25 @@ def test_a_failure_gives_its_error_and_host_code_does_not_compile_anyway(tmp_pat
     assert reasons([back], evidence) == (f"the call works again ({host}): 1 to 0, norm on sm_90",)
 
 
+def test_a_call_that_is_not_even_tried_says_why(tmp_path: Path) -> None:
+    error = "ModuleNotFoundError: No module named 'fastops.total' (fastops/flash.py:5)"
+    place = ("flash", "sm_90")
+    keeping.write_compiled(tmp_path, GOOD, "python", {place: ["MMA"]})
+    for status, said in (
+        ("import failed", f"the import fails ({error}): flash on sm_90"),
+        ("not applicable", f"not there any more ({error}): flash on sm_90"),
+        ("not measured", ""),
+    ):
+        kept = {"statuses": {place: status}, "details": {place: error}}
+        keeping.write_compiled(tmp_path, BAD, "python", {place: []}, **kept)
+        changes = [
+            changed(metric, 0, math.nan, *place) for metric in ("launches", "compile_failures")
+        ]
+        assert reasons(changes, Evidence([tmp_path])) == ((said,) if said else ())
+        began = changed("compile_failures", math.nan, 0, *place)
+        assert reasons([began], Evidence([tmp_path])) == ()
+
+
 def test_advice_on_both_sides_counts_where_no_other_came() -> None:
     old, new = "C7510: serialized", "UR4: nothing wrote"
     assert advice.words([old], [old, new], more=True) == "reads a register nothing wrote"

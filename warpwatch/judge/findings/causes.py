@@ -16,6 +16,8 @@ _LOADS = ("plain loads", "cp.async or direct to LDS", "TMA")
 _ADVICE, _FAILURE = "advisories", "compile_failures"
 _MOST = 8  # reasons of one metric, and kernels whose search space is another
 _CALL = ("the call works again", "the call fails")  # where it is host code that raised
+# Why not even the number of failures is there any more, by what came of the call.
+_ENDED = {"import failed": "the import fails", "not applicable": "not there any more"}
 
 # By metric: what a fall and a rise of it are called. The order is from cause to effect: a copy is
 # also a launch, too few registers also serialise wgmma, and everything moves the bound.
@@ -45,13 +47,14 @@ def reasons(
     for change, info in changes:
         if info.meaning.metric == search_space.METRIC:
             spaces |= dict.fromkeys(_spaces(change, info, evidence))
-        # A value that ended or began has no direction; the metric that says why has one.
         metric = info.meaning.metric
-        if metric in _WORDS and not math.isnan(change.step.after - change.step.before):
-            # The strongest names all of a metric; advice and errors differ from kernel to kernel.
-            kind = ""
-            if metric in (_ADVICE, _FAILURE):
-                kind = (_advice if metric == _ADVICE else _failure)(change, info, evidence)
+        # The strongest names all of a metric; advice and errors differ from kernel to kernel.
+        kind = ""
+        if metric in (_ADVICE, _FAILURE):
+            kind = (_advice if metric == _ADVICE else _failure)(change, info, evidence)
+        # A value that ended or began has no direction; the metric that says why has one.
+        ended = math.isnan(change.step.after - change.step.before)
+        if metric in _WORDS and not (ended and (metric != _FAILURE or not kind)):
             found.setdefault(metric, {}).setdefault(kind, []).append((change, info))
     said = (
         _reason(metric, kind, changes)
@@ -84,17 +87,20 @@ def _advice(change: Change, info: SeriesInfo, evidence: Evidence | None) -> str:
 
 
 def _failure(change: Change, info: SeriesInfo, evidence: Evidence | None) -> str:
-    if evidence is None:
+    if evidence is None or math.isnan(change.step.before):
         return ""
-    more = change.step.after > change.step.before
+    fell = change.step.after < change.step.before
     where = (
-        change.first_commit if more else change.last_good,
+        change.last_good if fell else change.first_commit,
         info.key.environment.removeprefix("triton "),
     )
     place = (info.workload, info.target)
-    error = evidence.details(*where).get(place)
-    words = _CALL if evidence.statuses(*where).get(place) == "call failed" else _WORDS[_FAILURE]
-    return f"{words[more]} ({error})" if error else ""
+    error, status = evidence.details(*where).get(place), evidence.statuses(*where).get(place, "")
+    if math.isnan(change.step.after):
+        what = _ENDED.get(status)
+    else:
+        what = (_CALL if status == "call failed" else _WORDS[_FAILURE])[not fell]
+    return f"{what} ({error})" if what and error else ""
 
 
 def _reason(metric: str, what: str, changes: Sequence[tuple[Change, SeriesInfo]]) -> str:
@@ -104,6 +110,8 @@ def _reason(metric: str, what: str, changes: Sequence[tuple[Change, SeriesInfo]]
     what = what or (more if after > before else less)
     workloads = _listed(info.workload for _, info in changes)
     targets = _listed(info.target for _, info in changes)
+    if math.isnan(after):
+        return f"{what}: {workloads} on {targets}"
     return f"{what}: {_value(metric, before)} to {_value(metric, after)}, {workloads} on {targets}"
 
 
