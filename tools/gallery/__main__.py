@@ -10,7 +10,6 @@ library's own code on this machine. Exit 1 where a finding has no label, or a la
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,9 +45,9 @@ def main(given: Sequence[str] | None = None) -> int:
         if unknown:
             raise ValueError(f"unknown library {unknown[0]}: expected one of {', '.join(every)}")
         chosen = [every[name] for name in args.names or every]
-        absent = [line for one in chosen if (line := measuring.missing(args.folder, one))]
+        absent = [line for one in chosen for line in measuring.missing(args.folder, one)]
         if absent:
-            raise ValueError("\n".join(("these clones are missing:", *absent)))
+            raise ValueError("\n".join(("run first, for what is missing:", *absent)))
         wrong = [_one(args.folder, one, args.measure, args.pages) for one in chosen]
     except ValueError as error:
         print(error, file=sys.stderr)
@@ -65,12 +64,10 @@ def _one(folder: Path, library: Library, measure: bool, publish: bool) -> bool:
     rows = labels(library.folder / "checked.csv")
     without, strays = unlabelled(found, rows), astray(found, rows)
     print(f"{library.name}: {found['commits']} commits, {len(found['findings'])} findings, {site}")
-    print("\n".join([*(f"no label: {one}" for one in without), *strays]))
+    for line in (*(f"no label: {one}" for one in without), *strays):
+        print(line)
     if publish:
-        pages.DATA.mkdir(exist_ok=True)
-        path = pages.DATA / f"{library.name}.json"
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        print(f"{path}: written; now run python -m tools.docs.results")
+        pages.write(library, found)
     return bool(without or strays)
 
 

@@ -14,6 +14,7 @@ HERE = Path(__file__).parent / "libraries"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SOURCE = re.compile(r"[\w.-]+/[\w.-]+")
 _NEEDED = ("title", "source", "head")
+_LISTS = ("touching", "needs")
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Library:
         tags: Only commits with a tag that matches; every commit where empty.
         touching: Only commits that change one of these paths; the package's where empty.
         commits: How many of them, the newest; 0 means all.
+        needs: What its import needs beyond torch and Triton, as ``name==version``.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Library:
     tags: str = ""
     touching: tuple[str, ...] = ()
     commits: int = 0
+    needs: tuple[str, ...] = ()
 
     @property
     def configuration(self) -> Path:
@@ -63,11 +66,11 @@ class Library:
         return ["--commits", str(self.commits), *which]
 
 
-def libraries(folder: Path = HERE) -> dict[str, Library]:
+def libraries(folder: Path | None = None) -> dict[str, Library]:
     """Read every library of the gallery.
 
     Args:
-        folder: Holds a folder for each library.
+        folder: Holds a folder for each library; by default the one next to this module.
 
     Returns:
         The libraries by name.
@@ -76,7 +79,7 @@ def libraries(folder: Path = HERE) -> dict[str, Library]:
         ValueError: Some of the files have mistakes; all of them are listed.
     """
     found, mistakes = {}, []
-    for path in sorted(folder.glob("*/source.toml")):
+    for path in sorted((folder or HERE).glob("*/source.toml")):
         try:
             found[path.parent.name] = _library(path)
         except ValueError as error:
@@ -98,18 +101,19 @@ def _library(path: Path) -> Library:
         mistakes.append(f"head: expected a whole commit hash, got {data['head']!r}")
     if not _SOURCE.fullmatch(str(data.get("source", "owner/name"))):
         mistakes.append(f"source: expected owner/name, got {data['source']!r}")
-    commits, touching = data.get("commits", 0), data.get("touching", [])
+    commits = data.get("commits", 0)
     if not isinstance(commits, int) or commits < 0:
         mistakes.append(f"commits: expected 0 (all) or more, got {commits!r}")
-    if not isinstance(touching, list) or not all(isinstance(one, str) for one in touching):
-        mistakes.append(f"touching: expected a list of paths, got {touching!r}")
-    elif touching and data.get("tags"):
+    for key in _LISTS:
+        given = data.get(key, [])
+        if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+            mistakes.append(f"{key}: expected a list of texts, got {given!r}")
+    if data.get("touching") and data.get("tags"):
         mistakes.append("expected tags or touching, got both")
     if mistakes:
         raise ValueError("\n".join(f"{path}: {one}" for one in mistakes))
-    library = Library(
-        name=path.parent.name, folder=path.parent, **data | {"touching": tuple(touching)}
-    )
+    lists = {key: tuple(data.get(key, ())) for key in _LISTS}
+    library = Library(name=path.parent.name, folder=path.parent, **data | lists)
     if not library.package.calls:
         raise ValueError(f"{library.configuration}: expected a [[workload]]; there is none")
     return library

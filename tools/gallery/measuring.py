@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 from tools.gallery.libraries import Library
@@ -14,20 +15,32 @@ from warpwatch.project import FILE_VARIABLE
 CLEAN, REGRESSED, INCONCLUSIVE = 0, 1, 3
 
 
-def missing(folder: Path, library: Library) -> str:
-    """Say how a clone is brought that is not there.
+def missing(folder: Path, library: Library) -> list[str]:
+    """Say how a clone or a package is brought that is not there.
 
     Args:
         folder: Holds the clones.
         library: The library.
 
     Returns:
-        The command; empty where the clone is there.
+        The commands; none where all is there.
     """
-    if repository(folder, library.source):
-        return ""
-    into = folder / library.source.replace("/", "+")
-    return f"git clone --bare {library.address} {into}"
+    commands = []
+    if repository(folder, library.source) is None:
+        into = folder / library.source.replace("/", "+")
+        commands.append(f"git clone --bare {library.address} {into}")
+    absent = [one for one in library.needs if not _is_installed(one)]
+    if absent:
+        commands.append(f"{sys.executable} -m pip install {' '.join(absent)}")
+    return commands
+
+
+def _is_installed(requirement: str) -> bool:
+    name, _, wanted = requirement.partition("==")
+    try:
+        return metadata.version(name) == (wanted or metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def prepare(folder: Path, library: Library) -> Path:

@@ -9,12 +9,14 @@ from dataclasses import astuple, dataclass
 from functools import cache, partial
 from typing import Any
 
+from tools.docs.figures import blocks
 from tools.docs.figures.markdown import table
 from tools.gallery.findings import rows_of
 from tools.gallery.labels import Label, labels
 from tools.gallery.libraries import Library, libraries
 from tools.root import ROOT
 
+PAGES = ROOT / "docs" / "results" / "gallery"
 DATA = ROOT / "docs" / "results" / "data" / "gallery"
 _PULL = re.compile(r"(?<![\w/&])#(\d+)\b")
 
@@ -43,6 +45,26 @@ def _published() -> Mapping[str, tuple[Library, Mapping[str, Any], Sequence[Labe
         for name, library in libraries().items()
         if (DATA / f"{name}.json").exists()
     }
+
+
+def write(library: Library, found: Mapping[str, Any]) -> None:
+    """Keep the findings of a library, and make or renew its page.
+
+    Args:
+        library: The library.
+        found: What was read from its report.
+    """
+    DATA.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(found, indent=1) + "\n"
+    (DATA / f"{library.name}.json").write_text(text, encoding="utf-8")
+    _published.cache_clear()
+    PAGES.mkdir(parents=True, exist_ok=True)
+    page = PAGES / f"{library.name}.md"
+    if not page.exists():
+        block = f"<!-- generated: gallery-{library.name} -->\n<!-- end -->"
+        page.write_text(f"# {library.title}\n\n{block}\n", encoding="utf-8")
+    for one in PAGES.glob("*.md"):
+        one.write_text(blocks.fill(one.read_text(encoding="utf-8"), figures()), encoding="utf-8")
 
 
 def counts(found: Mapping[str, Any], rows: Sequence[Label]) -> Counts:
@@ -131,7 +153,7 @@ def library(name: str) -> str:
     return f"{text}\n\n{table((*head, 'later'), rows, right=(1,))}"
 
 
-def blocks() -> dict[str, Callable[[], str]]:
+def figures() -> dict[str, Callable[[], str]]:
     """Offer the figures of the gallery's pages.
 
     Returns:
@@ -171,9 +193,10 @@ def _row(known: Library, finding: Mapping[str, Any], label: Label | None) -> tup
     diff = _PULL.sub(rf"[#\1]({known.address}/pull/\1)", label.diff)
     if guilty:
         diff = f"[`{guilty}`]({known.address}/commit/{label.commit}): {diff}"
-    later = f"[{label.later.rsplit('/', 1)[1].split('#')[0][:8]}]({label.later})"
+    number = label.later.rpartition("/")[2].partition("#")[0][:8]
+    later = f"[{number}]({label.later})" if label.later else ""
     yes = ["yes" if one else "no" for one in (label.true, label.cause)]
-    return (*head, f"{verdict}<br>{said}", diff, *yes, later if label.later else "")
+    return (*head, f"{verdict}<br>{said}", diff, *yes, later)
 
 
 def _alike(workloads: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

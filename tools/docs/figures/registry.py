@@ -28,7 +28,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "first-verdict": install.first_verdict,
     "first-verdict-install": install.first_verdict_install,
     "first-verdict-setting": install.first_verdict_setting,
-    **gallery.blocks(),
+    **gallery.figures(),
     "gates": scorecard.gates,
     "histories-cost": histories.cost,
     "histories-missed": histories.missed,
