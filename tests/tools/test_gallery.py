@@ -78,8 +78,8 @@ def test_a_history_is_measured_labelled_and_shown(
     (own / "checked.csv").write_text(HEADER + row)
     assert gallery.main([str(shelf), "--pages"]) == 0
     page = (pages.PAGES / "fastops.md").read_text()
-    assert "Measured are 3 of the releases `v*`" in page
-    assert "copied_bytes 0 -> 8,192 on sm_90" in page
+    assert "3 releases `v*`.\n" in page
+    assert "regressed, open<br>gelu: copied_bytes 0 -> 8,192 on sm_90; launches" in page
     assert "[#7](https://github.com/who/fastops/pull/7) copies the input | yes | yes |" in page
     kept = json.loads((pages.DATA / "fastops.json").read_text())
     assert [one["tag"] for one in kept["findings"]] == ["v2"]

@@ -1,1 +1,1 @@
-"""A gallery: histories of public Triton libraries, measured by Warpwatch and checked by hand."""
+"""A gallery: histories of public Triton libraries, and findings checked against their diffs."""

@@ -1,4 +1,4 @@
-"""Joins the findings of a library's report with a person's labels."""
+"""Joins the findings of a library's report with their labels."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 from tools.gallery.labels import EVERY, Label
 from tools.gallery.libraries import Library
 from tools.histories.places import read
+from warpwatch.judge.model import search_space
 
-_MOST_CHANGES = 2  # of a workload that a page shows
+_MOST_METRICS = 3  # of a workload that a page shows
 _PULL = re.compile(r"\(#(\d+)\)\s*$")
 
 
@@ -30,6 +31,8 @@ def document(site: Path, library: Library, source: Path) -> dict[str, Any]:
     report = json.loads((site / "regressions.json").read_text(encoding="utf-8"))
     tags = _tags(source, library.tags) if library.tags else {}
     package = library.package
+    newest_first = read(source, "rev-list", library.head).split()
+    order = {commit: number for number, commit in enumerate(newest_first)}
     return {
         "head": library.head,
         "commits": report["commits_measured"],
@@ -37,17 +40,25 @@ def document(site: Path, library: Library, source: Path) -> dict[str, Any]:
         "targets": list(package.targets),
         "series": report["coverage"]["series"],
         "judged": report["coverage"]["judged"],
-        "findings": [_finding(one, source, tags) for one in report["findings"]],
+        "findings": sorted(
+            (_finding(one, source, tags) for one in report["findings"]),
+            key=lambda one: (order[one["seen"]], one["id"]),
+        ),
     }
 
 
 def _finding(found: Mapping[str, Any], source: Path, tags: Mapping[str, str]) -> dict[str, Any]:
     seen = found["changes"][0]["first_commit"]
-    workloads: dict[str, list[str]] = {}
+    by_workload: dict[str, dict[str, list[str]]] = {}
     for change in found["changes"]:
-        said = workloads.setdefault(change["workload"], [])
-        if len(said) < _MOST_CHANGES:
-            said.append(_said(change))
+        by_metric = by_workload.setdefault(change["workload"], {})
+        by_metric.setdefault(change["metric"], []).append(_said(change))
+    workloads = {
+        name: [
+            f"{metric} {', '.join(said)}" for metric, said in list(metrics.items())[:_MOST_METRICS]
+        ]
+        for name, metrics in by_workload.items()
+    }
     subject = read(source, "log", "-1", "--format=%s", found["likeliest"]).strip()
     pull = _PULL.search(subject)
     return {
@@ -66,12 +77,14 @@ def _finding(found: Mapping[str, Any], source: Path, tags: Mapping[str, str]) ->
 
 
 def _said(change: Mapping[str, Any]) -> str:
-    """Such as "launches 5 -> 11 on sm_90"."""
-    levels = [
+    """Such as "5 -> 11 on sm_90"."""
+    if change["metric"] == search_space.METRIC:  # its values are names, not numbers
+        return f"is another on {change['target']}"
+    before, after = (
         "none" if level is None else f"{level:,.4g}" if abs(level) < 1e4 else f"{level:,.0f}"
         for level in (change["before"], change["after"])
-    ]
-    return f"{change['metric']} {levels[0]} -> {levels[1]} on {change['target']}"
+    )
+    return f"{before} -> {after} on {change['target']}"
 
 
 def _tags(source: Path, pattern: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a person found in a library's own diff about each finding: ``checked.csv``, read strictly.
+"""What a library's own diff shows about each finding: ``checked.csv``, read strictly.
 
 A finding joins the changes of one commit. Where several edits brought them, each edit has a row.
 """

@@ -138,10 +138,10 @@ def library(name: str) -> str:
     """
     known, found, own = _published()[name]
     number = counts(found, own)
-    which = f"the releases `{known.tags}`" if known.tags else "commits"
+    which = f"releases `{known.tags}`" if known.tags else "commits"
     text = (
-        f"Measured are {found['commits']} {'of ' if known.tags else ''}{which} of "
-        f"[{known.source}]({known.address}), up to `{found['head'][:10]}`.\n"
+        f"[{known.source}]({known.address}) was measured up to `{found['head'][:10]}`: "
+        f"{found['commits']} {which}.\n"
         f"Each has {found['workloads']} workloads for {' and '.join(found['targets'])}.\n"
         f"{found['judged']:,} of {found['series']:,} series could be judged.\n"
         f"The report lists {number.findings} findings, and {number.labelled} of them were checked. "
@@ -185,7 +185,7 @@ def _row(known: Library, finding: Mapping[str, Any], label: Label | None) -> tup
     said = "<br>".join(
         f"{', '.join(names)}: {what}" for what, names in _alike(finding["workloads"]).items()
     )
-    verdict = f"{finding['verdict']}, {finding['status']}"
+    verdict = ", ".join(dict.fromkeys((finding["verdict"], finding["status"])))
     head = (f"[{seen}]({known.address}/commit/{finding['seen']})", str(len(finding["commits"])))
     if label is None:
         return (*head, f"{verdict}<br>{said}", "not checked", "", "", "")
