@@ -154,7 +154,7 @@ def test_a_job_that_lacks_a_processor_does_not_hang(package: Path) -> None:
         os.sched_setaffinity(0, cores)
         for one in others:
             one.kill()
-            one.wait()
+            one.wait(timeout=60)
     assert (found.status, found.detail) == ("ok", "")
 
 
