@@ -107,6 +107,18 @@ def test_what_is_missing_is_named_with_its_command(
     assert "-m pip install no-such-package==1.0" in said
 
 
+def test_a_library_gets_its_environment(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (places.HERE / "fastops" / "source.toml").open("a") as file:
+        file.write('environment = ["FASTOPS_VENDOR=nvidia"]\n')
+    place = measuring.prepare(shelf, libraries()["fastops"])
+    python = shelf / "python"
+    python.write_text("#!/bin/sh\nenv > environment\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(measuring.sys, "executable", str(python))
+    measuring.measure(place, libraries()["fastops"])
+    assert "FASTOPS_VENDOR=nvidia" in (place / "environment").read_text().splitlines()
+
+
 def test_a_clone_without_the_commit_is_named(shelf: Path) -> None:
     path = places.HERE / "fastops" / "source.toml"
     path.write_text(path.read_text().replace('head = "', 'head = "' + "0" * 40 + '"\n#'))
@@ -117,7 +129,7 @@ def test_a_clone_without_the_commit_is_named(shelf: Path) -> None:
 def test_all_mistakes_of_a_source_are_listed(shelf: Path) -> None:
     (places.HERE / "fastops" / "source.toml").write_text(
         'source = "fastops"\nhead = "main"\ntags = "v*"\ntouching = ["a"]\n'
-        'needs = "b"\nbranch = 1\n'
+        'needs = "b"\nbranch = 1\nenvironment = ["vendor nvidia", "GEMS_VENDOR=nvidia"]\n'
     )
     with pytest.raises(ValueError) as raised:
         libraries()
@@ -128,6 +140,7 @@ def test_all_mistakes_of_a_source_are_listed(shelf: Path) -> None:
         "source: expected owner/name, got 'fastops'",
         "expected tags or touching, got both",
         "needs: expected a list of texts, got 'b'",
+        "environment: expected NAME=value, got 'vendor nvidia'",
     ):
         assert said in str(raised.value)
 

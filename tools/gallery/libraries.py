@@ -14,7 +14,8 @@ HERE = Path(__file__).parent / "libraries"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SOURCE = re.compile(r"[\w.-]+/[\w.-]+")
 _NEEDED = ("title", "source", "head")
-_LISTS = ("touching", "needs")
+_LISTS = ("touching", "needs", "environment")
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=\S*")
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Library:
         touching: Only commits that change one of these paths; the package's where empty.
         commits: How many of them, the newest; 0 means all.
         needs: What its import needs beyond torch and Triton, as ``name==version``.
+        environment: Variables that its import asks for, as ``NAME=value``.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Library:
     touching: tuple[str, ...] = ()
     commits: int = 0
     needs: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
 
     @property
     def configuration(self) -> Path:
@@ -108,6 +111,9 @@ def _library(path: Path) -> Library:
         given = data.get(key, [])
         if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
             mistakes.append(f"{key}: expected a list of texts, got {given!r}")
+        elif key == "environment":
+            wrong = [one for one in given if not _VARIABLE.fullmatch(one)]
+            mistakes += [f"environment: expected NAME=value, got {one!r}" for one in wrong]
     if data.get("touching") and data.get("tags"):
         mistakes.append("expected tags or touching, got both")
     if mistakes:

@@ -86,7 +86,7 @@ def measure(place: Path, library: Library) -> None:
     Raises:
         ValueError: The measurement stopped.
     """
-    _warpwatch(place, "history", *library.chosen, good=(CLEAN, INCONCLUSIVE))
+    _warpwatch(place, library, "history", *library.chosen, good=(CLEAN, INCONCLUSIVE))
 
 
 def report(place: Path, library: Library) -> Path:
@@ -106,12 +106,13 @@ def report(place: Path, library: Library) -> Path:
         raise ValueError(f"{place}: {library.name} has no results yet: add --measure")
     site = place / "site"
     named = ("--out", str(site), "--project", library.title)
-    _warpwatch(place, "report", *named, good=(CLEAN, REGRESSED, INCONCLUSIVE))
+    _warpwatch(place, library, "report", *named, good=(CLEAN, REGRESSED, INCONCLUSIVE))
     return site
 
 
-def _warpwatch(place: Path, *arguments: str, good: tuple[int, ...]) -> None:
+def _warpwatch(place: Path, library: Library, *arguments: str, good: tuple[int, ...]) -> None:
     environment = {key: value for key, value in os.environ.items() if key != FILE_VARIABLE}
+    environment |= dict(one.split("=", 1) for one in library.environment)
     command = [sys.executable, "-m", "warpwatch", *arguments]
     code = subprocess.run(command, cwd=place, env=environment).returncode
     if code not in good:

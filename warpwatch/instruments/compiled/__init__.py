@@ -33,6 +33,7 @@ _NO_METHOD = {
     "jobs.py",
     "kept.py",
     "packing.py",
+    "patience.py",
     "requests.py",
     "sides.py",
     "upgrade_page.py",

@@ -31,7 +31,7 @@ from warpwatch.config import isolation, tritons
 from warpwatch.config.end_with_parent import end_with
 from warpwatch.instruments.compiled.formats.job import Job
 
-from . import slots
+from . import patience, slots
 from .workload import Measurement, Status, measure, measure_call
 
 _MANY = 24  # jobs: a set of workloads, not a few calls on each target
@@ -42,7 +42,9 @@ _COMPILING = "compiling "  # begins a line that is no result
 
 @dataclass
 class _Child:
-    """A fork at work. ``done`` counts its jobs with a result, ``words`` is its standard error."""
+    """A fork at work. ``done`` counts its jobs with a result, ``words`` is its standard error.
+    ``used`` are the processor seconds of its earlier jobs, ``seen`` those at the last look, which
+    was ``looked``."""
 
     batch: Sequence[Job]
     process: int
@@ -50,10 +52,29 @@ class _Child:
     words: IO[bytes]
     deadline: float
     slot: slots.Slot
+    began: float
+    looked: float
+    used: float = 0.0
+    seen: float = 0.0
     text: bytes = b""
     done: int = 0
     silenced: bool = False
     compiles: str = ""
+
+    def begin(self, job_seconds: float) -> None:
+        """Give the next job its time."""
+        self.began = self.looked = time.monotonic()
+        self.deadline = self.began + job_seconds
+        self.used = self.seen = patience.processor_seconds(self.process)
+
+    def is_given_more(self, job_seconds: float) -> bool:
+        """Whether the job lacked a processor, and now has more time."""
+        now = time.monotonic()
+        seen = patience.processor_seconds(self.process, whole=True)
+        lately = (seen - self.seen) / max(now - self.looked, 1e-3)
+        more = patience.more_seconds(job_seconds, seen - self.used, now - self.began, lately)
+        self.looked, self.seen, self.deadline = now, seen, now + more
+        return more > 0
 
     def hear(self, line: str) -> bool:
         """Whether a line of its pipe is a result; the others say which kernel is being compiled,
@@ -158,18 +179,18 @@ def _serve(
         while batches or running:
             if os.getppid() != parent:
                 return
-            patience = math.inf if parent_ended is not None else _LOOKS_SECONDS
+            seconds = math.inf if parent_ended is not None else _LOOKS_SECONDS
             while batches and len(running) < processes:
                 slot = slots.take()
                 if slot is None:  # another run at the same time has them all
-                    patience = slots.PATIENCE_SECONDS
+                    seconds = slots.PATIENCE_SECONDS
                     break
                 child = _start(batches.popleft(), time.monotonic() + job_seconds, slot)
                 running[child.results] = child
                 selector.register(child.results, selectors.EVENT_READ)
             for child in running.values():
-                patience = min(patience, child.deadline - time.monotonic())
-            for key, _ in selector.select(max(0.0, patience)):
+                seconds = min(seconds, child.deadline - time.monotonic())
+            for key, _ in selector.select(max(0.0, seconds)):
                 if key.fd == parent_ended:
                     return
                 child = running[key.fd]
@@ -180,14 +201,15 @@ def _serve(
                         continue
                     answers.write(line + "\n")
                     child.done += 1
-                    child.deadline = time.monotonic() + job_seconds
+                    child.begin(job_seconds)
                 answers.flush()
                 if not text:
                     selector.unregister(child.results)
                     del running[child.results]
                     _end(child, batches, answers, job_seconds)
             for child in running.values():
-                if time.monotonic() > child.deadline and not child.silenced:
+                late = time.monotonic() > child.deadline and not child.silenced
+                if late and not child.is_given_more(job_seconds):
                     child.silenced = True
                     _kill(child)
 
@@ -206,7 +228,8 @@ def _start(batch: Sequence[Job], deadline: float, slot: slots.Slot) -> _Child:
         os.dup2(words.fileno(), 2)
         _work(batch, writing)
     os.close(writing)
-    return _Child(batch, process, reading, words, deadline, slot)
+    now = time.monotonic()
+    return _Child(batch, process, reading, words, deadline, slot, now, now)
 
 
 def _work(batch: Sequence[Job], pipe: int) -> NoReturn:
