@@ -57,9 +57,9 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(pages, "DATA", tmp_path / "data")
     monkeypatch.setattr(pages, "PAGES", tmp_path / "pages")
     monkeypatch.delenv("WARPWATCH_CONFIG", raising=False)
-    pages._published.cache_clear()
+    pages.published.cache_clear()
     yield folder
-    pages._published.cache_clear()
+    pages.published.cache_clear()
 
 
 @pytest.mark.slow
@@ -168,10 +168,18 @@ def test_a_malformed_label_is_refused_with_its_line(tmp_path: Path, row: str, sa
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(pages.DATA.glob("*.json"))])
-def test_every_published_finding_has_a_label_and_each_label_a_finding(name: str) -> None:
+def test_everypublished_finding_has_a_label_and_each_label_a_finding(name: str) -> None:
     library = libraries()[name]
     found = json.loads((pages.DATA / f"{name}.json").read_text(encoding="utf-8"))
     rows = labels(library.folder / "checked.csv")
     assert unlabelled(found, rows) == [] and astray(found, rows) == []
     assert found["head"] == library.head and found["commits"] >= 25
     assert (pages.PAGES / f"{name}.md").exists()
+
+
+def test_findings_are_true_and_causes_right_as_often_as_they_must_be() -> None:
+    every = [pages.counts(found, own) for _, found, own in pages.published().values()]
+    findings, true, cause, later = (
+        sum(getattr(one, key) for one in every) for key in ("findings", "true", "cause", "later")
+    )
+    assert true >= 0.95 * findings and cause >= 0.85 * findings and later >= 10

@@ -34,7 +34,7 @@ class Counts:
 
 
 @cache
-def _published() -> Mapping[str, tuple[Library, Mapping[str, Any], Sequence[Label]]]:
+def published() -> Mapping[str, tuple[Library, Mapping[str, Any], Sequence[Label]]]:
     """The libraries whose findings are committed, with findings and labels."""
     return {
         name: (
@@ -57,7 +57,7 @@ def write(library: Library, found: Mapping[str, Any]) -> None:
     DATA.mkdir(parents=True, exist_ok=True)
     text = json.dumps(found, indent=1) + "\n"
     (DATA / f"{library.name}.json").write_text(text, encoding="utf-8")
-    _published.cache_clear()
+    published.cache_clear()
     PAGES.mkdir(parents=True, exist_ok=True)
     page = PAGES / f"{library.name}.md"
     if not page.exists():
@@ -98,7 +98,7 @@ def summary() -> str:
         A table with a row for each library, and a sum.
     """
     rows, total = [], [0] * 7
-    for name, (library, found, own) in _published().items():
+    for name, (library, found, own) in published().items():
         numbers = (found["commits"], *astuple(counts(found, own)))
         total = [one + other for one, other in zip(total, numbers, strict=True)]
         rows.append((f"[{library.title}]({name}.md)", *map(str, numbers)))
@@ -121,7 +121,7 @@ def shares() -> str:
     Returns:
         Such as "58 of 60 findings are true, and 55 name the right cause".
     """
-    every = [counts(found, own) for _, found, own in _published().values()]
+    every = [counts(found, own) for _, found, own in published().values()]
     checked = sum(one.labelled for one in every)
     true, cause = sum(one.true for one in every), sum(one.cause for one in every)
     return f"{true} of {checked} checked findings are true, and {cause} name the right cause"
@@ -136,7 +136,7 @@ def library(name: str) -> str:
     Returns:
         Some sentences and a table.
     """
-    known, found, own = _published()[name]
+    known, found, own = published()[name]
     number = counts(found, own)
     which = f"releases `{known.tags}`" if known.tags else "commits"
     text = (
@@ -159,7 +159,7 @@ def figures() -> dict[str, Callable[[], str]]:
     Returns:
         What computes each figure, by the name of its block.
     """
-    of_each = {f"gallery-{name}": partial(library, name) for name in _published()}
+    of_each = {f"gallery-{name}": partial(library, name) for name in published()}
     return {"gallery": summary, "gallery-shares": shares, **of_each}
 
 
