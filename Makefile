@@ -12,7 +12,7 @@ RESULTS := .asv/results
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench bench-flash bench-matmul bench-all report overhead demo museum test bytecode test-tritons test-every-pair lint wheel docs docs-site doctor upgrade-check clean
+.PHONY: help setup bench bench-flash bench-matmul bench-all report overhead demo museum gallery test bytecode test-tritons test-every-pair lint wheel docs docs-site doctor upgrade-check clean
 
 help: ## Show what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -59,6 +59,9 @@ demo: $(STAMP) ## Plant changes in a git history and check that each is found (T
 
 museum: $(STAMP) ## Replay regressions that others reported, without a GPU, and harmless edits next to them
 	@$(BIN)/python -m examples.museum
+
+gallery: $(STAMP) ## Measure histories of public libraries, cloned in FOLDER, and list findings without a label
+	@$(BIN)/python -m tools.gallery $(or $(FOLDER),$(error name it: make gallery FOLDER=DIR)) --measure
 
 # Three test processes keep two cores busy: each waits now and then for a browser, a container, a
 # disk. So none computes in threads, which would wait for each other's turn. What times the host's

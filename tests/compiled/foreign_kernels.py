@@ -119,8 +119,10 @@ def tuned_too_wide(x, y, n, BLOCK: tl.constexpr):
     tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
 
 
-def too_wide(x: torch.Tensor) -> None:
-    tuned_too_wide[(1,)](x, torch.empty_like(x), x.numel())
+def too_wide(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    tuned_too_wide[(1,)](x, y, x.numel())
+    return y[: tuned_too_wide.best_config.kwargs["BLOCK"]]
 
 
 def by_atomics(x: torch.Tensor) -> torch.Tensor:

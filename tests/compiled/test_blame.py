@@ -35,6 +35,12 @@ class Own(torch.autograd.Function):
 def trained(x):
     return Own.apply(x)
 
+def wrapper(*args, **options):
+    return double(*args, **options)
+
+def crossed(x):
+    return wrapper(x, fast=True)
+
 def shapes(x):
     raise ValueError("expected 2 dimensions")
 """
@@ -66,7 +72,7 @@ def test_the_code_under_test_is_blamed_with_its_file_and_line(package: Path) -> 
     found = measured(package, "shapes", "fp32[8]")
     assert (found.status, found.detail.rpartition(" ")[2]) == (
         "call failed",
-        "(blamedops/__init__.py:23)",
+        "(blamedops/__init__.py:29)",
     )
 
 
@@ -98,6 +104,22 @@ def test_another_signature_is_another_commits(package: Path, call: str, args: st
     found = measured(package, call, args)
     assert found.status == "not applicable"
     assert "positional argument" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("call", "args", "status"),
+    [
+        ("double", "fp32[8] fast=true", "not applicable"),
+        ("wrapper", "fp32[8] fast=true", "not applicable"),
+        ("crossed", "fp32[8]", "call failed"),
+    ],
+)
+def test_an_option_that_the_package_gives_itself_is_its_own_mistake(
+    package: Path, call: str, args: str, status: str
+) -> None:
+    found = measured(package, call, args)
+    assert found.status == status
+    assert "unexpected keyword argument 'fast'" in found.detail
 
 
 def test_what_works_is_measured(package: Path) -> None:

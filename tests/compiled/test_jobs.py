@@ -59,7 +59,7 @@ def fixed_set():
 HANGS = f"300.{os.getpid()}"
 # What it copies says which GPU it saw at its import, and which one it remembers.
 MEASURED = """
-import functools, os, subprocess, sys, torch
+import functools, os, subprocess, sys, time, torch
 
 AT_IMPORT = torch.cuda.get_device_capability()
 
@@ -74,6 +74,10 @@ def run(what):
         os.abort()
     if what == "exits":
         sys.exit("no such GPU")
+    if what == "computes":
+        end = time.process_time() + 5
+        while time.process_time() < end:
+            pass
     if what == "hangs":
         subprocess.run(["sleep", "HANGS"])
     if what == "no_memory":
@@ -135,6 +139,25 @@ def test_a_compiler_that_hangs_is_ended_with_what_it_started(package: Path) -> N
         "timeout: no result after 15 s, the compiler or host code hangs"
     )
     assert not _sleepers()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs one core for several")
+def test_a_job_that_lacks_a_processor_does_not_hang(package: Path) -> None:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # whoever is started from here inherits it
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        ((_, found),) = jobs.measure(
+            [jobs.Job("computes", "sm_90", is_workload=True)],
+            isolation.subprocess_environment(),
+            job_seconds=8,
+        )
+    finally:
+        os.sched_setaffinity(0, cores)
+        for one in others:
+            one.kill()
+            one.wait(timeout=60)
+    assert (found.status, found.detail) == ("ok", "")
 
 
 def _sleepers() -> list[str]:

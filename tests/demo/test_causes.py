@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from tests.reports import keeping
@@ -72,6 +73,44 @@ def test_advisories_are_told_in_the_words_of_their_kind(tmp_path: Path) -> None:
         "wgmma serialised: 0 to 1, attention on sm_90",
         "the compiler advises against its code: 0 to 2, flash on sm_90",
     )
+
+
+def test_a_failure_gives_its_error_and_host_code_does_not_compile_anyway(tmp_path: Path) -> None:
+    places = {(name, target): [] for name in ("norm", "glu") for target in ("sm_90", "gfx942")}
+    host, kernel = "TypeError: NoneType (norm.py:93)", "CompilationError: glu.py:7"
+    failed = {key: "call failed" if key[0] == "norm" else "compile failed" for key in places}
+    errors = {key: host if key[0] == "norm" else kernel for key in places}
+    keeping.write_compiled(tmp_path, GOOD, "python", places)
+    keeping.write_compiled(tmp_path, BAD, "python", places, statuses=failed, details=errors)
+    evidence = Evidence([tmp_path])
+    changes = [changed("compile_failures", 0, 1, *place) for place in places]
+    assert reasons(changes, evidence) == (
+        f"the call fails ({host}): 0 to 1, norm on gfx942, sm_90",
+        f"does not compile or fit ({kernel}): 0 to 1, glu on gfx942, sm_90",
+    )
+    assert reasons(changes) == ("does not compile or fit: 0 to 1, glu, norm on gfx942, sm_90",)
+    mended = changed("compile_failures", 1, 0, "norm")
+    back = (replace(mended[0], last_good=BAD, first_commit=GOOD), mended[1])
+    assert reasons([back], evidence) == (f"the call works again ({host}): 1 to 0, norm on sm_90",)
+
+
+def test_a_call_that_is_not_even_tried_says_why(tmp_path: Path) -> None:
+    error = "ModuleNotFoundError: No module named 'fastops.total' (fastops/flash.py:5)"
+    place = ("flash", "sm_90")
+    keeping.write_compiled(tmp_path, GOOD, "python", {place: ["MMA"]})
+    for status, said in (
+        ("import failed", f"the import fails ({error}): flash on sm_90"),
+        ("not applicable", f"not there any more ({error}): flash on sm_90"),
+        ("not measured", ""),
+    ):
+        kept = {"statuses": {place: status}, "details": {place: error}}
+        keeping.write_compiled(tmp_path, BAD, "python", {place: []}, **kept)
+        changes = [
+            changed(metric, 0, math.nan, *place) for metric in ("launches", "compile_failures")
+        ]
+        assert reasons(changes, Evidence([tmp_path])) == ((said,) if said else ())
+        began = changed("compile_failures", math.nan, 0, *place)
+        assert reasons([began], Evidence([tmp_path])) == ()
 
 
 def test_advice_on_both_sides_counts_where_no_other_came() -> None:

@@ -27,9 +27,9 @@ def write_compiled(
 ) -> Path:
     """The machine code of every launch, by workload and target, what each is advised, and what came
     of those that did not go well; ``recorded`` is what evidence holds beside all that. ``more``
-    holds for the whole file, but ``values``, which are by workload and target."""
+    holds for the whole file, but ``values`` and ``details``, which are by workload and target."""
     folder = results / kept_evidence.FOLDER
-    entries, values = [], more.pop("values", {})
+    entries, values, details = [], more.pop("values", {}), more.pop("details", {})
     for (workload, target), texts in listings.items():
         launches = []
         for text in texts:
@@ -44,7 +44,7 @@ def write_compiled(
                 "workload": workload,
                 "target": target,
                 "status": (statuses or {}).get((workload, target), "ok"),
-                "detail": "",
+                "detail": details.get((workload, target), ""),
                 "values": values.get((workload, target), {}),
                 "evidence": {
                     "launches": launches,

@@ -58,7 +58,8 @@ def asv(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def run(*bench: str, commits: int = 5) -> int:
-    return history.main(argparse.Namespace(commits=commits, bench=list(bench), machine=None))
+    chosen = {"commits": commits, "tags": None, "touching": None}
+    return history.main(argparse.Namespace(**chosen, bench=list(bench), machine=None))
 
 
 def test_what_is_compiled_shares_the_machine_and_what_is_timed_has_it_alone(

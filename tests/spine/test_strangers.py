@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from warpwatch import project
 from warpwatch.asv import configuration
 from warpwatch.commands.setup import init, proposal, starter
 from warpwatch.config import package as config
+from warpwatch.workload.kernel import find_kernel
 
 
 def run(
@@ -234,3 +236,28 @@ def test_a_package_imports_triton_however_it_is_written(
     (tmp_path / "ops").mkdir()
     (tmp_path / "ops" / "__init__.py").write_text(f"{line}\n")
     assert [one.name for one in proposal.find_packages(tmp_path)] == ["ops"] * found
+
+
+def test_a_function_may_hide_the_module_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "hides" / "ops"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").touch()
+    (folder / "__init__.py").write_text("from hides.ops.softmax import softmax\n")
+    (folder / "softmax.py").write_text("def softmax(x): ...\nclass Softmax:\n    apply = softmax\n")
+    (folder / "needs.py").write_text("import no_such_dependency\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    package = importlib.import_module("hides")
+    try:
+        assert find_kernel(package, "ops.softmax:softmax") is package.ops.softmax
+        assert find_kernel(package, "ops.softmax:Softmax.apply") is package.ops.softmax
+        assert find_kernel(package, "ops.softmax") is package.ops.softmax
+        for absent in ("ops.softmax:gelu", "ops.gelu:gelu", "nothing.gelu:gelu", "ops.gelu"):
+            assert find_kernel(package, absent) is None
+        for name in ("ops.needs:softmax", "ops.needs"):
+            with pytest.raises(ImportError, match="no_such_dependency"):
+                find_kernel(package, name)
+    finally:
+        for name in [one for one in sys.modules if one.partition(".")[0] == "hides"]:
+            del sys.modules[name]

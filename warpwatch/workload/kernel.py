@@ -16,21 +16,32 @@ def find_kernel(package: Any, kernel: str) -> Any:
 
     Returns:
         What the name stands for, the package for an empty one, ``None`` where a part is missing.
-        Modules on the way are imported.
+        Modules on the way are imported. Before a colon only modules are looked for: many a package
+        offers a function under the name of its module.
+
+    Raises:
+        ImportError: A module on the way is there, and imports one that is not.
 
     Example:
         >>> import json
         >>> find_kernel(json, "decoder:JSONDecoder").__name__
         'JSONDecoder'
     """
-    found = package
-    for part in filter(None, kernel.replace(":", ".").split(".")):
+    modules, _, names = kernel.rpartition(":")
+    found = _module(f"{package.__name__}.{modules}") if modules else package
+    for part in filter(None, names.split(".")):
         if not hasattr(found, part) and isinstance(found, ModuleType):
-            try:
-                importlib.import_module(f"{found.__name__}.{part}")
-            except ModuleNotFoundError:
-                return None
+            _module(f"{found.__name__}.{part}")
         if not hasattr(found, part):
             return None
         found = getattr(found, part)
     return found
+
+
+def _module(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if f"{name}.".startswith(f"{error.name}."):
+            return None
+        raise

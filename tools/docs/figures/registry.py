@@ -16,6 +16,7 @@ from tools.docs.figures import (
     standing,
 )
 from tools.docs.reference import commands, feed, programs, settings
+from tools.gallery import pages as gallery
 
 FIGURES: Mapping[str, Callable[[], str]] = {
     "counts": counts.all_of_them,
@@ -27,6 +28,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "first-verdict": install.first_verdict,
     "first-verdict-install": install.first_verdict_install,
     "first-verdict-setting": install.first_verdict_setting,
+    **gallery.figures(),
     "gates": scorecard.gates,
     "histories-cost": histories.cost,
     "histories-missed": histories.missed,

@@ -18,6 +18,7 @@ from threading import Event
 
 from warpwatch import project
 from warpwatch.asv import configuration
+from warpwatch.commands.measure.choice import commits_of_tags, commits_that_touch
 from warpwatch.config import isolation
 from warpwatch.config.package import CACHE_VARIABLE, SLOTS_VARIABLE, load
 from warpwatch.config.package import workloads as load_workloads
@@ -68,19 +69,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--commits", type=int, default=5, metavar="N", help="newest N commits; 0: all (default 5)"
     )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--tags", metavar="GLOB", help="only commits with a tag that matches, such as 'v*'"
+    )
+    which.add_argument(
+        "--touching",
+        action="append",
+        metavar="PATH",
+        help="only commits that change PATH, repeatable (default: the package's folder)",
+    )
     parser.add_argument(
         "--bench", action="append", default=[], metavar="REGEX", help="as asv's --bench"
     )
     parser.add_argument("--machine", metavar="NAME", help="as asv's --machine")
-
-
-def commits_that_touch(path: str, count: int, repository: Path | None = None) -> list[str]:
-    """The newest commits that change ``path``, newest first; 0 means all of them."""
-    repository = repository or load().repository_path
-    isolation.check_top(repository)
-    limit = [f"--max-count={count}"] if count else []
-    log = isolation.git(repository, "log", "--format=%H", *limit, "HEAD", "--", path)
-    return log.decode().split()
 
 
 def patterns_of_the_set(patterns: list[str]) -> list[str]:
@@ -124,11 +126,20 @@ def main(args: argparse.Namespace) -> int:
     if args.commits < 0:
         raise ValueError(f"--commits: expected 0 (all) or more, got {args.commits}")
     package = load()
-    commits = commits_that_touch(package.path, args.commits)
+    touched = args.touching or [package.path]
+    if args.tags:
+        commits, why = commits_of_tags(args.tags, args.commits), f"with a tag {args.tags}"
+    else:
+        commits = commits_that_touch(touched, args.commits)
+        why = f"that touch {' '.join(touched)}"
     if not commits:
         place = package.repository_path
-        print(f"no commit of {place} touches {package.path}: nothing to measure", file=sys.stderr)
-        if not (place / package.path).is_dir():
+        print(
+            f"no commit of {place} touches {' '.join(touched)}: nothing to measure", file=sys.stderr
+        )
+        if args.touching:
+            print("mend the paths after --touching: they count from its top", file=sys.stderr)
+        elif not (place / package.path).is_dir():
             file = project.configuration_file()
             print(f"there is no such folder: mend `path` in [package] of {file}", file=sys.stderr)
         else:
@@ -143,7 +154,7 @@ def main(args: argparse.Namespace) -> int:
     command += ["--show-stderr", *machine]
     plural = "s" if len(commits) > 1 else ""
     print(
-        f"measuring {len(commits)} commit{plural} that touch {package.path}, newest first",
+        f"measuring {len(commits)} commit{plural} {why}, newest first",
         file=sys.stderr,
         flush=True,
     )

@@ -40,11 +40,11 @@ def _tried(workload: Workload, package: str, target: targets.Target) -> str:
 
     def inputs() -> Any:
         try:
-            imported = importlib.import_module(package)
+            kernel = find_kernel(importlib.import_module(package), workload.kernel)
         except Exception as error:  # a package may raise anything
             wrong.append(f"import {package}: {errors.located(error, package)}")
             return None
-        if find_kernel(imported, workload.kernel) is None:
+        if kernel is None:
             wrong.append(f"{package} has no {workload.kernel}")
             return None
         return workload.inputs("cpu", values="none")

@@ -42,10 +42,9 @@ def missing(workload: Workload) -> Outcome | None:
         return Outcome(workload.name, "not applicable", why) if why else None
     name = configuration.load().name
     try:
-        package = importlib.import_module(name)
+        kernel = find_kernel(importlib.import_module(name), workload.kernel)
     except Exception as error:  # a broken commit may raise anything on import
         return Outcome(workload.name, "import failed", f"import {name}: {first_line(error)}")
-    kernel = find_kernel(package, workload.kernel)
     if kernel is None:
         return Outcome(workload.name, "not applicable", f"{name} has no {workload.kernel}")
     if workload.needs:

@@ -69,6 +69,7 @@ class Evidence:
         self._measured: dict[str, list[Path]] = {}
         self._launches: dict[Place, dict[Place, tuple[Launch, ...]]] = {}
         self._statuses: dict[Place, dict[Place, str]] = {}
+        self._details: dict[Place, dict[Place, str]] = {}
         self._sources: dict[Place, dict[Place, tuple[frozenset[str], ...]]] = {}
         self._notes: dict[Place, dict[Place, tuple[str, ...]]] = {}
         self._tuned: dict[Place, dict[Place, tuple[Mapping[str, Any], ...]]] = {}
@@ -122,6 +123,11 @@ class Evidence:
         """What came of compiling, by workload and target: of all that was asked for."""
         self._read_compiled(commit, triton)
         return self._statuses[commit, triton]
+
+    def details(self, commit: str, triton: str) -> dict[Place, str]:
+        """By workload and target, the error of what did not go well; empty for the rest."""
+        self._read_compiled(commit, triton)
+        return self._details.get((commit, triton), {})
 
     def values(self, commit: str, triton: str) -> dict[Place, Mapping[str, float | None]]:
         """By workload and target, the values by metric; also where asv's results lack them."""
@@ -221,6 +227,8 @@ class Evidence:
             self._reject(error)
             return
         self._statuses[commit, triton] |= {p: one["status"] for p, one in kept.results.items()}
+        details = self._details.setdefault((commit, triton), {})
+        details |= {p: strict_json.line(one["detail"]) for p, one in kept.results.items()}
         values = self._values.setdefault((commit, triton), {})
         values |= {place: one["values"] for place, one in kept.results.items()}
         self._made[commit, triton] = (kept.assembler, kept.devices)

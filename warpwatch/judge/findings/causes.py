@@ -13,13 +13,16 @@ from warpwatch.judge.results.strict_json import line
 
 _TENSOR_CORES = ("none", "mma.sync or MFMA", "wgmma", "tcgen05")
 _LOADS = ("plain loads", "cp.async or direct to LDS", "TMA")
-_ADVICE = "advisories"
-_MOST_SPACES = 8  # kernels whose search space is another
+_ADVICE, _FAILURE = "advisories", "compile_failures"
+_MOST = 8  # reasons of one metric, and kernels whose search space is another
+_CALL = ("the call works again", "the call fails")  # where it is host code that raised
+# Why not even the number of failures is there any more, by what came of the call.
+_ENDED = {"import failed": "the import fails", "not applicable": "not there any more"}
 
 # By metric: what a fall and a rise of it are called. The order is from cause to effect: a copy is
 # also a launch, too few registers also serialise wgmma, and everything moves the bound.
 _WORDS: Mapping[str, tuple[str, str]] = {
-    "compile_failures": ("compiles again", "does not compile or fit"),
+    _FAILURE: ("compiles again", "does not compile or fit"),
     "copied_bytes": ("copy removed", "extra copy"),
     "launches": ("fewer launches", "more launches"),
     "tensor_core_level": ("tensor-core flavour lost", "tensor-core flavour gained"),
@@ -44,18 +47,21 @@ def reasons(
     for change, info in changes:
         if info.meaning.metric == search_space.METRIC:
             spaces |= dict.fromkeys(_spaces(change, info, evidence))
-        # A value that ended or began has no direction; the metric that says why has one.
         metric = info.meaning.metric
-        if metric in _WORDS and not math.isnan(change.step.after - change.step.before):
-            # The strongest names all of a metric; advice differs in kind from kernel to kernel.
-            kind = _advice(change, info, evidence) if metric == _ADVICE else ""
+        # The strongest names all of a metric; advice and errors differ from kernel to kernel.
+        kind = ""
+        if metric in (_ADVICE, _FAILURE):
+            kind = (_advice if metric == _ADVICE else _failure)(change, info, evidence)
+        # A value that ended or began has no direction; the metric that says why has one.
+        ended = math.isnan(change.step.after - change.step.before)
+        if metric in _WORDS and not (ended and (metric != _FAILURE or not kind)):
             found.setdefault(metric, {}).setdefault(kind, []).append((change, info))
     said = (
         _reason(metric, kind, changes)
         for metric in _WORDS
-        for kind, changes in found.get(metric, {}).items()
+        for kind, changes in list(found.get(metric, {}).items())[:_MOST]
     )
-    return (*list(spaces)[:_MOST_SPACES], *said)
+    return (*list(spaces)[:_MOST], *said)
 
 
 def _spaces(change: Change, info: SeriesInfo, evidence: Evidence | None) -> list[str]:
@@ -80,6 +86,23 @@ def _advice(change: Change, info: SeriesInfo, evidence: Evidence | None) -> str:
     return advice.words(*texts, more=change.step.after > change.step.before)
 
 
+def _failure(change: Change, info: SeriesInfo, evidence: Evidence | None) -> str:
+    if evidence is None or math.isnan(change.step.before):
+        return ""
+    fell = change.step.after < change.step.before
+    where = (
+        change.last_good if fell else change.first_commit,
+        info.key.environment.removeprefix("triton "),
+    )
+    place = (info.workload, info.target)
+    error, status = evidence.details(*where).get(place), evidence.statuses(*where).get(place, "")
+    if math.isnan(change.step.after):
+        what = _ENDED.get(status)
+    else:
+        what = (_CALL if status == "call failed" else _WORDS[_FAILURE])[not fell]
+    return f"{what} ({error})" if what and error else ""
+
+
 def _reason(metric: str, what: str, changes: Sequence[tuple[Change, SeriesInfo]]) -> str:
     less, more = _WORDS[metric]
     strongest, _ = changes[0]
@@ -87,6 +110,8 @@ def _reason(metric: str, what: str, changes: Sequence[tuple[Change, SeriesInfo]]
     what = what or (more if after > before else less)
     workloads = _listed(info.workload for _, info in changes)
     targets = _listed(info.target for _, info in changes)
+    if math.isnan(after):
+        return f"{what}: {workloads} on {targets}"
     return f"{what}: {_value(metric, before)} to {_value(metric, after)}, {workloads} on {targets}"
 
 

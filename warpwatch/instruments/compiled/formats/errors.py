@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 import traceback
@@ -52,6 +53,31 @@ def _is_library(module: str, file: str) -> bool:
 def passes_through(error: BaseException, package: str) -> bool:
     """Whether code of ``package`` was at work when ``error`` was raised."""
     return any(_belongs(module, package) for module, _, _ in _frames(error))
+
+
+def is_unknown_option(error: BaseException, package: str) -> bool:
+    """Whether a call gives a keyword that the package does not take, as a commit may lack it.
+
+    Args:
+        error: As it was caught.
+        package: The measured package.
+
+    Returns:
+        False also where the package gives the keyword to its own function: that is its mistake.
+    """
+    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if found is None or not isinstance(error, TypeError):
+        return False
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if _belongs(str(frame.f_globals.get("__name__", "")), package):
+            # A wrapper hands on what it was given.
+            code = frame.f_code
+            named = code.co_argcount + code.co_kwonlyargcount
+            named += bool(code.co_flags & inspect.CO_VARARGS)
+            if not code.co_flags & inspect.CO_VARKEYWORDS:
+                return False
+            return found[1] in frame.f_locals.get(code.co_varnames[named], ())
+    return True
 
 
 def located(error: BaseException, package: str) -> str:

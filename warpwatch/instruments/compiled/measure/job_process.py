@@ -33,7 +33,7 @@ from warpwatch.config.end_with_parent import end_with
 from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.instruments.compiled.formats.job import Job
 
-from . import slots
+from . import patience, slots
 from .workload import Measurement, Recorded, Status, read, recorded, recorded_call
 
 _MANY = 24  # jobs: a set of workloads, not a few calls on each target
@@ -52,7 +52,7 @@ class _Child:
     process: int
     results: int
     words: IO[bytes]
-    deadline: float
+    time: patience.Allowance
     slot: slots.Slot
     text: bytes = b""
     done: int = 0
@@ -172,18 +172,18 @@ def _serve(
         while batches or running:
             if os.getppid() != parent:
                 return
-            patience = math.inf if parent_ended is not None else _LOOKS_SECONDS
+            seconds = math.inf if parent_ended is not None else _LOOKS_SECONDS
             while batches and len(running) < processes:
                 slot = slots.take()
                 if slot is None:  # another run at the same time has them all
-                    patience = slots.PATIENCE_SECONDS
+                    seconds = slots.PATIENCE_SECONDS
                     break
-                child = _start(batches.popleft(), time.monotonic() + job_seconds, slot)
+                child = _start(batches.popleft(), job_seconds, slot)
                 running[child.results] = child
                 selector.register(child.results, selectors.EVENT_READ)
             for child in running.values():
-                patience = min(patience, child.deadline - time.monotonic())
-            for key, _ in selector.select(max(0.0, patience)):
+                seconds = min(seconds, child.time.deadline - time.monotonic())
+            for key, _ in selector.select(max(0.0, seconds)):
                 if key.fd == parent_ended:
                     return
                 child = running[key.fd]
@@ -194,19 +194,20 @@ def _serve(
                         answers.write(line + "\n")
                         child.done += 1
                     if not line.startswith(_COMPILING):
-                        child.deadline = time.monotonic() + job_seconds
+                        child.time.begin()
                 answers.flush()
                 if not text:
                     selector.unregister(child.results)
                     del running[child.results]
                     _end(child, batches, answers, job_seconds)
             for child in running.values():
-                if time.monotonic() > child.deadline and not child.silenced:
+                late = time.monotonic() > child.time.deadline and not child.silenced
+                if late and not child.time.is_extended():
                     child.silenced = True
                     _kill(child)
 
 
-def _start(batch: Sequence[Job], deadline: float, slot: slots.Slot) -> _Child:
+def _start(batch: Sequence[Job], job_seconds: float, slot: slots.Slot) -> _Child:
     reading, writing = os.pipe()
     words = tempfile.TemporaryFile()  # noqa: SIM115  (closed when the child has ended)
     sys.stderr.flush()
@@ -220,7 +221,8 @@ def _start(batch: Sequence[Job], deadline: float, slot: slots.Slot) -> _Child:
         os.dup2(words.fileno(), 2)
         _work(batch, writing)
     os.close(writing)
-    return _Child(batch, process, reading, words, deadline, slot)
+    allowance = patience.Allowance(process, job_seconds)
+    return _Child(batch, process, reading, words, allowance, slot)
 
 
 def _work(batch: Sequence[Job], pipe: int) -> NoReturn:

@@ -235,9 +235,8 @@ def _raised(asked: _Asked, error: BaseException) -> Measurement:
     """What an error of a call says: of the code under test, or of the workload that calls it."""
     package, _ = asked.package
     detail = errors.located(error, package)
-    unknown_option = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
     status: Status = "call failed"
-    if isinstance(error, NotImplementedError) or unknown_option:
+    if isinstance(error, NotImplementedError) or errors.is_unknown_option(error, package):
         status = "not applicable"
     elif not asked.function and not asked.is_to_blame(error):
         status = "not applicable" if _is_elsewhere(error, package) else "not measured"

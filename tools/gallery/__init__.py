@@ -1,0 +1,1 @@
+"""A gallery: histories of public Triton libraries, and findings checked against their diffs."""
