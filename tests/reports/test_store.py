@@ -11,6 +11,7 @@ from tests.reports import trees
 from warpwatch.judge.results import folders as reading
 from warpwatch.judge.results import store
 from warpwatch.judge.results.processes import Workers
+from warpwatch.judge.results.result_file import ResultFile
 
 COMMITS = 8
 
@@ -31,8 +32,8 @@ def write(tree: trees.Tree, commit: int, factor: float = 1.0) -> Path:
     return tree.write_result(commit, {"bench.time_it": values}, intervals=0.01)
 
 
-def read(tree: trees.Tree) -> dict[str, str]:
-    """What a build would see, by file: values, low and high."""
+def results(tree: trees.Tree) -> list[ResultFile]:
+    """What a build would see."""
     with Workers(1) as workers:
         found = reading.read_folders(
             [tree.results],
@@ -40,9 +41,14 @@ def read(tree: trees.Tree) -> dict[str, str]:
             workers,
             store.Store(tree.root / "cache"),
         )
+    return [one for _, one in found.files]
+
+
+def read(tree: trees.Tree) -> dict[str, str]:
+    """The same by file: values, low and high."""
     return {
         one.path.name: repr([one.values.tolist(), one.low.tolist(), one.high.tolist()])
-        for _, one in found.files
+        for one in results(tree)
     }
 
 
@@ -67,6 +73,15 @@ def test_only_new_files_are_written(tree: trees.Tree) -> None:
     after = chunks(tree)
     assert len(after) == 2
     assert before in after.items()
+
+
+def test_a_new_file_has_the_layout_of_those_remembered(tree: trees.Tree) -> None:
+    """One object: series are laid out once for each."""
+    read(tree)
+    write(tree, 3)
+    found = results(tree)
+    assert len(found) == 4
+    assert len({id(one.rows) for one in found}) == 1
 
 
 def test_a_chunk_goes_with_the_last_of_its_files(tree: trees.Tree) -> None:

@@ -114,8 +114,9 @@ class Table:
         info, borders = self.series[row], self.borders(row)
         what = (info.key, info.meaning, info.workload, info.target, borders)
         state = hashlib.blake2b(repr(what).encode(), digest_size=12)
+        whole = len(present) == len(self.commits)
         for array in (self.values[row], self.low[row], self.high[row], self._names):
-            state.update(array[present].tobytes())
+            state.update((array if whole else array[present]).tobytes())
         return state.hexdigest()
 
     @cached_property

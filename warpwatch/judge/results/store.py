@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from warpwatch.judge.model import thresholds
-from warpwatch.judge.results.result_file import Floats, Layout, Narrow, ResultFile, Row
+from warpwatch.judge.results.result_file import Floats, Layout, Narrow, ResultFile, Row, shared
 
 VERSION = 2
 _MOST_CHUNKS = 32  # more are written as one
@@ -94,7 +94,8 @@ class Store:
         }
         if len({entry["chunk"] for entry in kept.values()}) >= _MOST_CHUNKS:
             kept = {}
-        layouts: dict[Layout, int] = {}
+        # By identity: files of one history share their layout, and to hash one takes long.
+        layouts: dict[int, tuple[int, Layout]] = {}
         entries: dict[str, Any] = {}
         offset = 0
         parts: list[ResultFile] = []
@@ -102,8 +103,9 @@ class Store:
             entry: dict[str, Any] = {"at": [read.size, read.mtime_ns], "rejection": read.rejection}
             result = read.result
             if result is not None:
+                rows = result.rows
                 entry |= {
-                    "layout": layouts.setdefault(result.rows, len(layouts)),
+                    "layout": layouts.setdefault(id(rows), (len(layouts), rows))[0],
                     "count": len(result.values),
                     "fields": [
                         result.commit,
@@ -123,18 +125,19 @@ class Store:
                     entry |= {"chunk": "", "offset": offset}
                     offset += len(result.values)
             entries[path] = entry
-        fresh = hashlib.sha256(repr(sorted(entries.items())).encode()).hexdigest()[:16]
-        for entry in entries.values():
-            if entry.get("chunk") == "":
-                entry["chunk"] = fresh
+        new = {path: entry for path, entry in entries.items() if entry.get("chunk") == ""}
+        named = repr((self.code, sorted(new.items()))).encode()
+        fresh = hashlib.sha256(named).hexdigest()[:16]
+        for entry in new.values():
+            entry["chunk"] = fresh
         if parts:
             self._write_chunk(fresh, parts, offset)
         stamps = sorted({entry["chunk"] for entry in entries.values() if "chunk" in entry})
-        rows = [
+        laid = [
             [[row.benchmark, row.params, row.offset, row.size, row.version] for row in layout]
-            for layout in layouts
+            for _, layout in layouts.values()
         ]
-        self.save_json("files.json", {"chunks": stamps, "layouts": rows, "files": entries})
+        self.save_json("files.json", {"chunks": stamps, "layouts": laid, "files": entries})
         for old in self.folder.glob("*.npy"):
             if old.stem.partition("-")[2] not in stamps:
                 old.unlink()
@@ -177,9 +180,11 @@ class Store:
 
 
 def _layout(rows: list[Any]) -> Layout:
-    return tuple(
-        Row(benchmark, tuple(map(tuple, params)), offset, size, version)
-        for benchmark, params, offset, size, version in rows
+    return shared(
+        tuple(
+            Row(benchmark, tuple(map(tuple, params)), offset, size, version)
+            for benchmark, params, offset, size, version in rows
+        )
     )
 
 

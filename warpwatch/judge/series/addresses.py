@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from warpwatch.judge.model.core import SeriesKey
 from warpwatch.judge.results.history import Table
@@ -30,8 +30,7 @@ class SeriesPage:
     def anchors(self) -> list[str]:
         if len(self.rows) == 1:
             return [""]
-        keys = (self.table.series[row].key for row in self.rows)
-        return ["s" + digest(json.dumps(key.params), 5) for key in keys]
+        return [_anchor(self.table.series[row].key.params) for row in self.rows]
 
 
 class Addresses:
@@ -51,6 +50,12 @@ class Addresses:
     def of(self, key: SeriesKey) -> str:
         """Where a series is shown, from the site's folder."""
         return self._of[key]
+
+
+@lru_cache(maxsize=4096)
+def _anchor(params: tuple[str, ...]) -> str:
+    """Many benchmarks have the same parameters."""
+    return "s" + digest(json.dumps(params), 5)
 
 
 def _pages(table: Table) -> Iterable[SeriesPage]:

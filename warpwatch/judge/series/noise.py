@@ -100,7 +100,7 @@ def classify_rows(values: Floats) -> list[Noise]:
     middles = (order[:, (n - 1) // 2] + order[:, n // 2]) / 2.0
     residuals = x - middles[:, None]
     sizes = np.abs(residuals)
-    inner = np.partition(sizes, ((n - 1) // 2, n // 2), axis=1)
+    inner = np.sort(sizes, axis=1)  # faster than to part them at the middle
     sigmas = 1.4826 * ((inner[:, (n - 1) // 2] + inner[:, n // 2]) / 2.0)
     spikes = np.count_nonzero(sizes > _SPIKE_SIGMA * sigmas[:, None], axis=1) / n
     equal = np.count_nonzero(order[:, 1:] == order[:, :-1], axis=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,15 +147,14 @@ def count_modes_of_rows(residuals: Floats, sigmas: Floats) -> list[int]:
 
 def _modes_of_rows(density: Floats) -> list[list[int]]:
     """``_modes`` of each row."""
-    # Where a single cell is higher than its neighbours there is nothing to weigh.
     inner = density[:, 1:-1]
     peaks = (inner > density[:, :-2]) & (inner >= density[:, 2:])
     peaks &= inner > _LEAST_MODE * density.max(axis=1)[:, None]
-    alone = np.count_nonzero(peaks, axis=1) == 1
-    places = (peaks.argmax(axis=1) + 1).tolist()
+    places = (np.nonzero(peaks)[1] + 1).tolist()
+    ends = [0, *np.cumsum(np.count_nonzero(peaks, axis=1)).tolist()]
     return [
-        [place] if one else _modes(row)
-        for one, place, row in zip(alone.tolist(), places, density, strict=True)
+        _parted(row, places[first:end])
+        for row, (first, end) in zip(density, pairwise(ends), strict=True)
     ]
 
 
@@ -192,11 +192,13 @@ def cells_of(residuals: Floats, sigma: float | Floats) -> NDArray[np.int64]:
 
 def _modes(density: Floats) -> list[int]:
     """Cells of the separate peaks of a smooth density."""
-    inner = density[1:-1]
-    least = _LEAST_MODE * density.max()
-    peaks = np.flatnonzero((inner > density[:-2]) & (inner >= density[2:]) & (inner > least)) + 1
+    return _modes_of_rows(density[None])[0]
+
+
+def _parted(density: Floats, peaks: Sequence[int]) -> list[int]:
+    """Of the ``peaks`` of a density those with a valley in between."""
     kept: list[int] = []
-    for peak in peaks.tolist():
+    for peak in peaks:
         if kept:
             lower = min(density[kept[-1]], density[peak])
             if density[kept[-1] : peak].min() > _VALLEY * lower:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,13 @@ def encode(values: Floats) -> dict[str, Any]:
 
 def spans(indexes: Sequence[int] | NDArray[np.intp]) -> list[list[int]]:
     """Ascending numbers as ``[first, count]`` of each unbroken stretch."""
-    array = np.asarray(indexes, dtype=np.intp)
+    return _spans(np.asarray(indexes, dtype=np.intp).tobytes())
+
+
+@lru_cache(maxsize=64)
+def _spans(indexes: bytes) -> list[list[int]]:
+    """The series of a table mostly lie alike: the same list for each, which nobody changes."""
+    array = np.frombuffer(indexes, dtype=np.intp)
     if not len(array):
         return []
     if array[-1] - array[0] == len(array) - 1:

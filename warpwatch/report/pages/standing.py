@@ -129,9 +129,8 @@ class Overview:
 def of(view: View, table: Table) -> list[Standing]:
     """The workloads of one table that have a time, those with a peer first."""
     timed = _timed(table)
-    bounds, target = (
-        (_bounds(view, table), utilization.target_of(view, table)) if table.machine else ({}, "")
-    )
+    bounds = _bounds(view, table) if table.machine else {}
+    target = utilization.target_of(view, table) if bounds else ""
     peers: dict[str, list[int]] = {}
     for row, info in enumerate(table.series):
         if table.machine and info.target and info.meaning.metric == METRIC:
@@ -274,13 +273,14 @@ def _limit(view: View, table: Table, row: int, bound: Bounds | None) -> Limit | 
     scale = SECONDS.get(info.meaning.unit)
     if scale is None or not table.machine:
         return None
-    of_commits = [(bound or {}).get(commit.hash, math.nan) for commit in table.commits]
-    laid = np.array(of_commits) * 1e-6 / scale
-    timed = np.isfinite(table.values[row])
-    if bound and not (table.values[row, timed] < laid[timed]).any():
-        measured = laid[np.isfinite(laid) & timed]
-        known = measured if len(measured) else np.array([*bound.values()]) * 1e-6 / scale
-        return Limit("predicted bound", float(known[-1]), laid)
+    if bound:  # asked of each commit, which takes long where thousands of calls have none
+        of_commits = [bound.get(commit.hash, math.nan) for commit in table.commits]
+        laid = np.array(of_commits) * 1e-6 / scale
+        timed = np.isfinite(table.values[row])
+        if not (table.values[row, timed] < laid[timed]).any():
+            measured = laid[np.isfinite(laid) & timed]
+            known = measured if len(measured) else np.array([*bound.values()]) * 1e-6 / scale
+            return Limit("predicted bound", float(known[-1]), laid)
     work = info.work
     device = device_of(table, info, work) if work is not None else None
     if work is None or device is None:
