@@ -68,7 +68,7 @@ def test_together_they_are_read_as_each_alone(target: str, monkeypatch: pytest.M
     assert len(set(names)) < len(names), "some have one name"
     given = started(monkeypatch)
     together = sass.disassemble_all(binaries)
-    assert len(given) == 1 + sum(map(cubins.jumps_by_a_table, binaries))
+    assert len(given) == len(set(map(cubins.jumps_by_a_table, binaries)))
     for binary, text in zip(binaries, together, strict=True):
         ours, alone = sass.read(text), sass.read(sass.disassemble(binary))
         assert 16 * len(ours.instructions) == elf.read(binary).code_bytes

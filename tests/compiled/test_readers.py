@@ -57,6 +57,18 @@ def test_a_listing_says_under_which_condition_an_instruction_runs() -> None:
     assert [line.split()[0] for line in listed if line.startswith("    @")] == guards
 
 
+def test_a_listing_numbers_the_labels_of_a_table_as_they_are_met() -> None:
+    """A disassembler numbers them over all that it reads."""
+    text = (
+        '/*0000*/ BRX R2 -0x10     (*"BRANCH_TARGETS .L_x_2,.L_x_3"*);\n'
+        ".L_x_2:\n/*0010*/ EXIT ;\n.L_x_3:\n/*0020*/ NOP ;\n/*0030*/ EXIT ;\n"
+    )
+    listed = identity.listing(sass.read(text))
+    assert listed.startswith('    BRX R2 -0x10 (*"BRANCH_TARGETS L0,L1"*)\nL0:\n')
+    elsewhere = text.replace(".L_x_3", ".L_x_319").replace("-0x10     ", "-0x10   ")
+    assert identity.listing(sass.read(elsewhere)) == listed
+
+
 def test_an_unknown_mnemonic_is_named() -> None:
     assert sass.read("        /*0000*/     FROBNICATE.X R1, R2 ;").unknown == ("FROBNICATE.X",)
     assert amdgcn.read("\tv_frobnicate_f32 v1, v2\n").unknown == ("v_frobnicate_f32",)

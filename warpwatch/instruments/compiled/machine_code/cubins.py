@@ -21,8 +21,7 @@ _INFO_IS_A_SECTION = 0x40
 # What a section of code is about, below its count of registers.
 _SYMBOL_OF_CODE = 0xFFFFFF
 _OF_THE_FILE = re.compile(r"\.nv\.(info|callgraph|rel\.action|prototype)$|(\.rela?)?\.debug")
-# Of a function that jumps by a table: where to. Behind such a jump stand the names of its labels,
-# which number all labels of a file.
+# Of a function that jumps by a table: where to.
 _TARGETS_OF_A_JUMP = 0x34
 _BEGINS = re.compile(r"^//-+ (?P<name>\S+) +-+$", re.MULTILINE)
 
@@ -82,12 +81,11 @@ def _jumps_by_a_table(file: _File) -> bool:
 
 
 def groups(cubins: Sequence[bytes]) -> list[list[int]]:
-    """Which of ``cubins`` can be one: those for one architecture, of functions that read the same
-    wherever they stand."""
+    """Which of ``cubins`` can be one: those for one architecture, read in one way."""
     found: dict[tuple[object, ...], list[int]] = {}
     for place, file in enumerate(map(_read, cubins)):
-        # One that jumps by a table is of a kind of its own.
-        kind = (place,) if _jumps_by_a_table(file) else (*file.header[:4], file.header[7])
+        # Those that jump by a table are read in another way.
+        kind = (_jumps_by_a_table(file), *file.header[:4], file.header[7])
         found.setdefault(kind, []).append(place)
     return list(found.values())
 

@@ -14,6 +14,8 @@ from warpwatch.instruments.compiled.formats import elf
 from warpwatch.instruments.compiled.formats.code import Program
 from warpwatch.instruments.compiled.formats.recording import Kernel
 
+_TABLE = '(*"BRANCH_TARGETS '
+_LABEL = re.compile(r"\.L_x_\d+")
 _NAMED = re.compile(r"`\([^)]*\)|@\w+(?:\.\w+)*|\b[A-Za-z_]\w*@(?:rel|abs|got)\w*")
 
 
@@ -42,6 +44,9 @@ def listing(program: Program) -> str:
             operands = operands.replace(f"`({target})", f"L{numbers.get(target, '?')}")
             if operands == target:
                 operands = f"L{numbers.get(target, '?')}"
+        if _TABLE in operands:  # which spells its labels, aligned by their length
+            named = _LABEL.sub(lambda label: f"L{numbers.get(label[0], '?')}", operands)
+            operands = " ".join(named.split())
         operands = _NAMED.sub("SYMBOL", operands)
         guard = f"{one.guard} " if one.guard else ""
         lines.append(f"    {guard}{one.opcode} {operands}".rstrip())
