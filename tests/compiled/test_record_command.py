@@ -47,6 +47,7 @@ def summed(xs, offsets, mode="mean"):
 BENCH = """
 import sys
 import torch, triton
+from torch.utils.checkpoint import checkpoint
 from benchedops import Layer, summed
 
 def main():
@@ -58,6 +59,9 @@ def main():
         print("bytes", torch.cuda.max_memory_allocated())
     tall, wide = (torch.ones(*size, device="cuda", requires_grad=True) for size in ((8, 4), (4, 8)))
     (Layer()(tall).sum() + Layer()(wide).sum()).backward()
+    # A rival that Inductor would compile, and a call that keeps the generator's state.
+    assert torch.compile(lambda one: one + 1)(tall).shape == tall.shape
+    checkpoint(Layer(), tall, use_reentrant=False).sum().backward()
     offsets = torch.tensor([0, 128, 512], dtype=torch.int32, device="cuda")
     summed([torch.zeros(8, device="cuda")] * 2, offsets, mode=sys.argv[1])
 

@@ -143,6 +143,8 @@ def _answers(target: Target, waits: Waits) -> dict[str, Any]:
         "_lazy_init": lambda: None,
         "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None,
+        "get_rng_state": lambda device="cuda": _rng_state(),
+        "set_rng_state": lambda new_state, device="cuda": None,
         "Stream": stream_type,
         "Event": type("Event", (_Event,), hears),
     }
@@ -164,6 +166,7 @@ ANSWERED: tuple[str, ...] = (
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_rng_state",
     "init",
     "is_available",
     "is_bf16_supported",
@@ -172,10 +175,18 @@ ANSWERED: tuple[str, ...] = (
     "manual_seed",
     "manual_seed_all",
     "set_device",
+    "set_rng_state",
     "set_stream",
     "stream",
     "synchronize",
 )
+
+
+def _rng_state() -> Any:
+    """A generator's state, as torch has it: a seed and an offset, 8 bytes each."""
+    import torch
+
+    return torch.zeros(16, dtype=torch.uint8)
 
 
 def _refuse(name: str) -> Callable[..., Any]:
