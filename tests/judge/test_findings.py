@@ -228,6 +228,20 @@ def test_where_an_exact_series_knows_the_commit_it_is_named_for_all() -> None:
     assert {change.first_commit for change in one.changes} == set(one.commits)
 
 
+def test_the_commit_that_mends_a_failure_does_not_place_what_changed_meanwhile() -> None:
+    """A value is another after commits that failed: any of them may have changed it."""
+    at = np.arange(COUNT)
+    failing = (at >= 30) & (at < 33)
+    rows = {
+        "compile_failures of a": np.where(failing, 1.0, 0.0),
+        "launches of a": np.where(failing, np.nan, np.where(at < 30, 5.0, 3.0)),
+        "launches of b": np.where(at < 33, 5.0, 3.0),
+    }
+    made = history(rows, exact=frozenset(rows))
+    better = [one for one in found(made) if one[0] == "improved"]
+    assert sorted((one[2], one[3]) for one in better) == [([30, 31, 32, 33], 1), ([33], 2)]
+
+
 def test_two_causes_are_two_findings_and_the_costlier_comes_first() -> None:
     rows = {
         "latency of a": noisy(20, seed=1, size=0.05),

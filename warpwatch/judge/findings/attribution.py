@@ -13,6 +13,7 @@ import numpy as np
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.model.core import Change
 from warpwatch.judge.results.history import History, SeriesInfo, Table
+from warpwatch.judge.results.result_file import ABSENT
 from warpwatch.judge.series.changes import ends
 
 Cause = Literal["kernel", "dependency", "machine", "harness", "unknown"]
@@ -48,6 +49,16 @@ class Ranged:
     @property
     def info(self) -> SeriesInfo:
         return self.table.series[self.row]
+
+    @property
+    def is_over_a_gap(self) -> bool:
+        """Whether its series was tried between both levels and had no value, as where it failed."""
+        before = self.table.column_of(self.change.last_good)
+        after = self.table.column_of(self.change.first_commit)
+        if before is None or after is None:
+            return False
+        between = self.table.values[self.row, before + 1 : after]
+        return bool(np.any(~np.isfinite(between) & (between != ABSENT)))
 
 
 class Attribution:

@@ -35,9 +35,11 @@ class Group:
 def grouped(ranged: Sequence[Ranged], costs: Sequence[float]) -> list[Group]:
     """Changes of one direction as groups.
 
-    An instrument without noise knows the commit: it is asked first. Of many intervals a few miss
-    their commit, and a range that all of them share would be too narrow; as many may disagree as
-    leaves a probability of ``_LEAST_SURE``.
+    An instrument without noise knows the commit: it is asked first. A level that is another after
+    commits without a value may have changed at any of them: the commit that mended the failure does
+    not place it, so the two are apart. Of many intervals a few miss their commit, and a range that
+    all of them share would be too narrow; as many may disagree as leaves a probability of
+    ``_LEAST_SURE``.
 
     Args:
         ranged: changes, each with its interval.
@@ -50,13 +52,16 @@ def grouped(ranged: Sequence[Ranged], costs: Sequence[float]) -> list[Group]:
     lasts = np.array([one.last for one in ranged], dtype=np.int64)
     places = np.array([one.at for one in ranged], dtype=np.int64)
     exact = np.array([one.info.meaning.exact for one in ranged], dtype=bool)
+    gap = np.array([knows and one.is_over_a_gap for knows, one in zip(exact, ranged, strict=True)])
     cost = np.asarray(costs, dtype=np.float64)
     free = np.ones(len(ranged), dtype=bool)
     groups: list[_Held] = []
     for leader in np.lexsort((lasts, -cost)).tolist():
         if not free[leader]:
             continue
-        near = np.flatnonzero(free & (firsts <= lasts[leader]) & (lasts >= firsts[leader]))
+        apart_from = exact & exact[leader] & (gap != gap[leader])
+        close = (firsts <= lasts[leader]) & (lasts >= firsts[leader])
+        near = np.flatnonzero(free & close & ~apart_from)
         apart = np.abs(places[near] - places[leader])
         order = near[np.lexsort((-cost[near], apart, ~exact[near], near != leader))]
         core = _Core(int(firsts[leader]), int(lasts[leader]))
