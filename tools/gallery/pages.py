@@ -140,7 +140,7 @@ def library(name: str) -> str:
     number = counts(found, own)
     which = f"releases `{known.tags}`" if known.tags else "commits"
     text = (
-        f"[{known.source}]({known.address}) was measured up to `{found['head'][:10]}`: "
+        f"[{known.source}]({known.address}) was measured up to `{found['head'][:10]}`:\n"
         f"{found['commits']} {which}.\n"
         f"Each has {found['workloads']} workloads for {' and '.join(found['targets'])}.\n"
         f"{found['judged']:,} of {found['series']:,} series could be judged.\n"
