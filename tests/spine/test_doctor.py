@@ -9,6 +9,8 @@ import pytest
 
 from warpwatch import __main__ as cli
 from warpwatch.commands.setup import doctor
+from warpwatch.config import package as configuration
+from warpwatch.config.targets import TARGETS
 
 
 def test_a_machine_that_runs_the_tests_can_do_the_main_job(
@@ -34,6 +36,25 @@ def test_another_package_of_the_same_name_is_found_out(
     assert "missing  measured package" in out
     assert "uninstall the other json" in out
     assert out.endswith("the main job cannot run\n")
+
+
+def test_only_configured_targets_are_compiled_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "warpwatch.toml"
+    head = '[package]\nname = "json"\npath = "json"\nworkloads = "w"\n'
+    config.write_text(f'targets = ["sm_90", "gfx942"]\n{head}')
+    monkeypatch.setenv("WARPWATCH_CONFIG", str(config))
+    asked = [check.name for check in doctor.checks() if check.name.startswith("target ")]
+    assert asked == ["target sm_90", "target gfx942"]
+    assert configuration.chosen_targets() == ["sm_90", "gfx942"]
+    assert configuration.chosen_targets(["sm_80"]) == ["sm_80"]
+    with pytest.raises(ValueError, match="sm_91"):
+        configuration.chosen_targets(["sm_91"])
+    config.write_text(head)
+    assert configuration.chosen_targets() == [one.name for one in TARGETS]
+    config.unlink()  # `inspect` needs no configuration
+    assert configuration.chosen_targets() == [one.name for one in TARGETS]
 
 
 def test_every_lack_comes_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

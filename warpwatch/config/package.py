@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -102,6 +103,24 @@ class Package:
         """The folders in which the module of the workloads is looked for."""
         named = [self.workloads_folder] if self.workloads_folder else []
         return tuple((project.folder() / one).resolve() for one in (*named, "."))
+
+
+def chosen_targets(named: Sequence[str] | None = None) -> list[str]:
+    """The targets that a command compiles for.
+
+    Args:
+        named: Those that its user named.
+
+    Returns:
+        Those named, else those of the configuration, else all.
+
+    Raises:
+        ValueError: A target is unknown, or the configuration has mistakes.
+    """
+    if named:
+        return [known_targets.get(one).name for one in named]
+    configured = load().targets if project.configuration_file().is_file() else ()
+    return list(configured) or [one.name for one in known_targets.TARGETS]
 
 
 def load(file: Path | None = None) -> Package:

@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Sequence
 
 from warpwatch.config import package as configuration
-from warpwatch.config import targets
 from warpwatch.config.calls import Call
 
 from .base import Workload
@@ -44,7 +43,7 @@ def select(*, kernel: str | None = None, group: str | None = None) -> tuple[Work
 
 def fixed_set() -> Sequence[tuple[Workload, str]]:
     """Each workload with each target that every commit is compiled for."""
-    chosen = configuration.load().targets or tuple(one.name for one in targets.TARGETS)
+    chosen = configuration.chosen_targets()
     return tuple((workload, target) for workload in all_workloads() for target in chosen)
 
 

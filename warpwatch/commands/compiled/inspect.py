@@ -15,7 +15,8 @@ from typing import Any
 
 from warpwatch import project
 from warpwatch.commands import extras
-from warpwatch.config import arguments, results_file, targets
+from warpwatch.config import arguments, results_file
+from warpwatch.config.package import chosen_targets
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments.compiled.diff import comparison, kept, sides
 from warpwatch.instruments.compiled.measure import jobs
@@ -24,7 +25,6 @@ from warpwatch.judge.evidence import compiled as kept_evidence
 from . import ranking
 
 SCHEMA_VERSION = 1
-TARGETS = tuple(target.name for target in targets.TARGETS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--backward", action="store_true", help="run the backward pass as well")
     parser.add_argument(
-        "--target", action="append", metavar="NAME", help="may be repeated; default: all"
+        "--target",
+        action="append",
+        metavar="NAME",
+        help="may be repeated; default: those configured",
     )
     parser.add_argument(
         "--diff",
@@ -99,7 +102,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _asked(args: argparse.Namespace) -> list[jobs.Job]:
     """Every name on every target that was asked for."""
-    chosen = [targets.get(name).name for name in args.target or TARGETS]
+    chosen = chosen_targets(args.target)
     if not args.names and not args.diff:
         raise ValueError("expected package.module:callable or the name of a workload")
     if not args.names:

@@ -15,8 +15,7 @@ from typing import Any
 from warpwatch.commands.results.report import default_results
 from warpwatch.compare import paired_runs
 from warpwatch.config import package as configuration
-from warpwatch.config import targets
-from warpwatch.config.package import CACHE_VARIABLE
+from warpwatch.config.package import CACHE_VARIABLE, chosen_targets
 from warpwatch.config.package import load as load_package
 from warpwatch.instruments import presence
 from warpwatch.instruments.compiled.measure import compile_server
@@ -52,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", action="append", default=[], metavar="NAME",
                         help="with GOOD and BAD: what got worse")  # fmt: skip
     parser.add_argument("--target", action="append", default=[], metavar="NAME",
-                        help="compile for these (default: all, or the finding's)")  # fmt: skip
+                        help="compile for these, else as configured or found")  # fmt: skip
     parser.add_argument("--time", action="store_true",
                         help="judge by time on a GPU, not by what the compilers say")  # fmt: skip
     parser.add_argument("--results", type=Path, action="append", metavar="DIR",
@@ -191,7 +190,7 @@ def _from_commits(args: argparse.Namespace) -> Search:
     if not args.workload:
         raise ValueError("--workload: expected the name of what got worse between GOOD and BAD")
     names = [configuration.workloads().get(name).name for name in args.workload]
-    pairs = tuple((name, target) for name in names for target in _targets(args.target))
+    pairs = tuple((name, target) for name in names for target in chosen_targets(args.target))
     return Search(args.what, args.bad, pairs, frozenset(), args.time)
 
 
@@ -258,10 +257,6 @@ def of_finding(
         frozenset() if timed else frozenset(info.meaning.metric for _, info in members),
         timed,
     )
-
-
-def _targets(chosen: Sequence[str]) -> list[str]:
-    return [targets.get(name).name for name in chosen] or [t.name for t in targets.TARGETS]
 
 
 def search(commits: Sequence[str], judge: Judge, tell: Callable[[str], None]) -> Found:

@@ -16,7 +16,7 @@ from typing import Any
 
 from warpwatch.commands.results.report import default_results
 from warpwatch.compare import equal_calls, host_time, on_gpu
-from warpwatch.config import metrics, targets
+from warpwatch.config import metrics
 from warpwatch.config import package as configuration
 from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.instruments import presence
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="these workloads (default: the fixed set)")  # fmt: skip
     parser.add_argument("--kernel", metavar="NAME", help="all workloads of one kernel")
     parser.add_argument("--target", action="append", default=[], metavar="NAME",
-                        help="compile for these only (default: all)")  # fmt: skip
+                        help="compile for these only (default: those configured)")  # fmt: skip
     parser.add_argument("--pairs", type=int, default=Plan.most_pairs, metavar="N",
                         help="pairs of processes at most (default %(default)s)")  # fmt: skip
     parser.add_argument("--seconds", type=float, default=600.0, metavar="S",
@@ -113,7 +113,7 @@ def _said_of(equal: Mapping[str, Sequence[str]]) -> str:
 def _pairs(args: argparse.Namespace) -> list[versions.Pair]:
     """What to compile: the chosen workloads on the chosen targets, by default the fixed set."""
     module = configuration.workloads()
-    chosen = [targets.get(name).name for name in args.target] or [t.name for t in targets.TARGETS]
+    chosen = configuration.chosen_targets(args.target)
     if args.workload or args.kernel:
         names = [module.get(name).name for name in args.workload]
         if args.kernel:

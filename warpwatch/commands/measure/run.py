@@ -8,7 +8,8 @@ import sys
 from dataclasses import asdict
 
 from warpwatch.commands.compiled import inspect
-from warpwatch.config import choices, targets
+from warpwatch.config import choices
+from warpwatch.config.package import chosen_targets
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments import presence
 from warpwatch.instruments.compiled.diff import sides
@@ -21,7 +22,10 @@ from warpwatch.session.session import Session
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workload", help="name of a workload")
     parser.add_argument(
-        "--target", action="append", metavar="NAME", help="may be repeated; default: all"
+        "--target",
+        action="append",
+        metavar="NAME",
+        help="may be repeated; default: those configured",
     )
     parser.add_argument(
         "--lock",
@@ -35,8 +39,8 @@ def main(args: argparse.Namespace) -> int:
     workload = load_workloads().get(args.workload)
     if args.lock and not presence.has_gpu():
         raise ValueError("--lock: there is no GPU here, and only one can choose")
-    chosen = [targets.get(name) for name in args.target or [one.name for one in targets.TARGETS]]
-    asked = [jobs.Job(workload.name, target.name, is_workload=True) for target in chosen]
+    chosen = chosen_targets(args.target)
+    asked = [jobs.Job(workload.name, target, is_workload=True) for target in chosen]
     with sides.opened(".") as side:
         results = inspect.in_order(jobs.run(asked, side.environment), asked)
     content: dict[str, object] = {
