@@ -196,3 +196,25 @@ def contents(site: Path) -> dict[str, bytes]:
         for path in sorted(site.rglob("*"))
         if path.is_file() and path.name != ".warpwatch-site"
     }
+
+
+def test_a_tag_is_shown_with_its_commit_once_there_is_one(tree: trees.Tree, tmp_path: Path) -> None:
+    page = tmp_path / SITE / "c" / f"{tree.commits[STEP][:12]}.html"
+    before = page.read_text("utf-8")
+    trees.git(tree.repo, "tag", "v1.0", tree.commits[STEP])
+    trees.git(
+        tree.repo,
+        "-c",
+        "user.name=A",
+        "-c",
+        "user.email=a@example.invalid",
+        "tag",
+        "--annotate",
+        "--message=<b>",
+        "<b>v1",
+        tree.commits[STEP],
+    )
+    trees.build_site(tree, tmp_path / SITE)
+    (heading,) = [line for line in page.read_text("utf-8").splitlines() if "<h1>" in line]
+    (plain,) = [line for line in before.splitlines() if "<h1>" in line]
+    assert heading == plain.replace("</span> ", "</span> &lt;b&gt;v1: v1.0: ")

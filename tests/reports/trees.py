@@ -140,7 +140,7 @@ def make_repository(
     """A repository of ``count`` empty commits, made by one ``git fast-import``."""
     tree = Tree(root)
     tree.repo.mkdir(parents=True)
-    _git(tree.repo, "init", "-q", "-b", "main")
+    git(tree.repo, "init", "-q", "-b", "main")
     stream: list[bytes] = []
     for number in range(count):
         subject = subjects[number] if number < len(subjects) else f"Change number {number}"
@@ -150,8 +150,8 @@ def make_repository(
             + f"committer {author} {START_S + 60 * number} +0000\n".encode()
             + b"data %d\n%s\n" % (len(message), message)
         )
-    _git(tree.repo, "fast-import", "--quiet", given=b"".join(stream))
-    listed = _git(tree.repo, "rev-list", "--reverse", "main").decode()
+    git(tree.repo, "fast-import", "--quiet", given=b"".join(stream))
+    listed = git(tree.repo, "rev-list", "--reverse", "main").decode()
     tree.commits = listed.split()
     return tree
 
@@ -278,7 +278,7 @@ def _stats(result: list[float | None], samples: int, rng: np.random.Generator) -
     return cells
 
 
-def _git(repo: Path, *arguments: str, given: bytes | None = None) -> bytes:
+def git(repo: Path, *arguments: str, given: bytes | None = None) -> bytes:
     done = subprocess.run(
         ["git", "-C", str(repo), *arguments],
         input=given,

@@ -12,7 +12,7 @@ from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.grouping import group
 from warpwatch.judge.findings.judgement import Judgement, judged_changes
-from warpwatch.judge.model.commits import head
+from warpwatch.judge.model.commits import head, tags_of
 from warpwatch.judge.model.directions import Directions
 from warpwatch.judge.results.assembly import assemble
 from warpwatch.judge.results.folders import list_folders, read_folders
@@ -68,9 +68,12 @@ def build(sources: Sources, out: Path, project: str = "", *, workers: Workers) -
     store = Store(out.parent / f".{out.name}.cache")
     listing = list_folders(sources.folders)
     tip = head(sources.repo, sources.branch) if sources.repo else ""
+    tags = tags_of(sources.repo) if sources.repo else {}
     accepted = [one for one in triage.load() if one.holds(datetime.date.today())]
     evidence = Evidence(sources.folders)
-    identity = repr((store.code, listing, evidence.listing(), tip, sources, project, accepted))
+    identity = repr(
+        (store.code, listing, evidence.listing(), tip, tags, sources, project, accepted)
+    )
     stamp = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()
     if stamp_of(out).startswith(stamp):
         return Outcome(stamp_of(out).endswith("enough"))

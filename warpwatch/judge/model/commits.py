@@ -60,8 +60,21 @@ def branches_with(repo: Path, commits: Iterable[str]) -> list[str]:
     return []
 
 
+def tags_of(repo: Path) -> dict[str, list[str]]:
+    """The names of a repository's tags, by the hash of their commit."""
+    found: dict[str, list[str]] = {}
+    form = "%(objectname) %(*objectname) %(refname:short)"
+    for line in _git(repo, "for-each-ref", "--sort=version:refname", f"--format={form}",
+                     "refs/tags").splitlines():  # fmt: skip
+        commit, annotated, name = line.split(" ", 2)
+        found.setdefault(annotated or commit, []).append(name)
+    return found
+
+
 def read_commits(repo: Path, revision: str = "HEAD") -> Commits:
-    """All commits reachable from ``revision``; a parent always comes before its children."""
+    """All commits reachable from ``revision``; a parent always comes before its children. The
+    subject of a tagged commit begins with its tags."""
+    tags = tags_of(repo)
     log = _git(
         repo,
         "log",
@@ -77,7 +90,7 @@ def read_commits(repo: Path, revision: str = "HEAD") -> Commits:
         if len(fields) < 5:
             raise ValueError(f"{repo}: git log gave a record that cannot be read: {record[:80]!r}")
         commit, parents, seconds, author = fields[:4]
-        subject = " ".join(fields[4:])
+        subject = ": ".join([*tags.get(commit, ()), " ".join(fields[4:])])
         ordered.append(
             Commit(commit, tuple(parents.split()), int(seconds), author, subject, position)
         )
