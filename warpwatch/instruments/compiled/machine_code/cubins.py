@@ -2,7 +2,7 @@
 
 What it looks at is kept: code, what is relocated in it, the tables of each function, symbols. What
 is said of a file as a whole (its call graph, debug information) is left out. Functions of one name
-are told apart by a suffix, which no text shows.
+get a suffix each, which no text shows.
 """
 
 from __future__ import annotations
