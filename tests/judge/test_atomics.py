@@ -19,6 +19,7 @@ from warpwatch.instruments.compiled.measure.jobs import Job, Result
 from warpwatch.judge.findings.judgement import judge_folders
 from warpwatch.judge.model import search_space, thresholds
 from warpwatch.judge.pairs.commits import compare as compare_commits
+from warpwatch.judge.pairs.run_verdict import settle
 from warpwatch.judge.series.withheld import withheld_at
 from warpwatch.report.rendering import finding_path
 
@@ -56,8 +57,13 @@ def test_no_verdict_on_the_bound_where_atomics_came(
     if updates:
         why = "atomic updates 0 -> 512, which the bound does not know: no verdict on it"
         assert said["bound_us"] == said["blocks_in_flight"] == ("not applicable", why)
+        assert (
+            finding.reasons[0]
+            == "atomic updates: 0 to 512 elements a call, flash B1-H8-S512-D64 on sm_90"
+        )
     else:
         assert said["bound_us"][0] == said["blocks_in_flight"][0] == "regressed"
+        assert not any("atomic" in one for one in finding.reasons)
 
 
 # Of one call: the space changes at the third commit, what is recorded of it at the fourth.
@@ -158,6 +164,18 @@ def test_a_comparison_of_now_says_so_too() -> None:
     said = judged(row(bound_us=10.0, atomics=0.0), row(bound_us=14.0, atomics=64.0))
     assert (
         said["bound_us"][0] == "not applicable" and "atomic updates 0 -> 64" in said["bound_us"][1]
+    )
+    slower = compare.judge_compiled(
+        {PAIR: row(launches=8.0, atomics=0.0)},
+        {PAIR: row(launches=10.0, atomics=64.0)},
+        thresholds.load(),
+    )
+    (why,) = [
+        line for line in compare.lines("a", "b", settle(slower, 0.05), show_all=False)
+        if line.startswith("why w: ")
+    ]  # fmt: skip
+    assert why.startswith(
+        "why w: 64 atomic updates a call instead of 0: programs wait for the same addresses; 10 "
     )
     for more in (64.0, 96.0):  # more of them are no other kind of reduction
         said = judged(row(bound_us=10.0, atomics=64.0), row(bound_us=14.0, atomics=more))

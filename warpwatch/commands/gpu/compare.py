@@ -141,13 +141,16 @@ def judge_compiled(
         one_sided = {before["status"], after["status"]} & unable
         other_space = search_space.replaced(*(_evidence(row, "tuned") for row in (before, after)))
         updates = [row["values"].get(atomics.METRIC) for row in (before, after)]
+        explaining = {atomics.METRIC} if atomics.came_or_went(*updates) else set()
         for metric in metrics.COMPILED:
-            if metric.better is None or (one_sided and metric.name != "launches"):
+            if (metric.better is None and metric.name not in explaining) or (
+                one_sided and metric.name != "launches"
+            ):
                 continue
             a, b = (float(row["values"][metric.name]) for row in (before, after))
             if math.isnan(a) and math.isnan(b) and not one_sided:
                 continue
-            judgement = judge_exact(a, b, metric.better, limits.of(metric.name))
+            judgement = judge_exact(a, b, metric.better or "lower", limits.of(metric.name))
             detail = after["detail"] or before["detail"]
             unsaid = atomics.reason(metric.name, *updates)
             if unsaid and judgement.verdict != "unchanged":

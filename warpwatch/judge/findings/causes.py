@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from warpwatch.judge.evidence.lookup import Evidence
-from warpwatch.judge.model import advice, search_space
+from warpwatch.judge.model import advice, atomics, search_space
 from warpwatch.judge.model.core import Change
-from warpwatch.judge.results.history import SeriesInfo
+from warpwatch.judge.results.history import SeriesInfo, Table
 from warpwatch.judge.results.strict_json import line
 
 _TENSOR_CORES = ("none", "mma.sync or MFMA", "wgmma", "tcgen05")
@@ -62,6 +62,37 @@ def reasons(
         for kind, changes in list(found.get(metric, {}).items())[:_MOST]
     )
     return (*list(spaces)[:_MOST], *said)
+
+
+def atomic_updates(changes: Iterable[tuple[Change, SeriesInfo, Table]]) -> tuple[str, ...]:
+    """Say where calls of a finding began or ceased to update memory atomically.
+
+    The count has no direction, so it makes no change of its own. Yet programs that wait for the
+    same addresses explain a time better than what became of the launches.
+
+    Args:
+        changes: The changes of the finding, each with its series and its table.
+
+    Returns:
+        A sentence for each pair of counts, the most workloads first.
+    """
+    found: dict[tuple[float, float], dict[tuple[str, str], None]] = {}
+    for change, info, table in changes:
+        row = table.row_of(atomics.METRIC, info.workload, info.target)
+        columns = [table.column_of(commit) for commit in (change.last_good, change.first_commit)]
+        counts = [
+            None if row is None or column is None else float(table.values[row, column])
+            for column in columns
+        ]
+        before, after = counts
+        if before is not None and after is not None and atomics.came_or_went(before, after):
+            found.setdefault((before, after), {})[info.workload, info.target] = None
+    ranked = sorted(found.items(), key=lambda one: -len(one[1]))
+    return tuple(
+        f"atomic updates: {before:,.0f} to {after:,.0f} elements a call, "
+        f"{_listed(workload for workload, _ in where)} on {_listed(target for _, target in where)}"
+        for (before, after), where in ranked[:_MOST]
+    )
 
 
 def _spaces(change: Change, info: SeriesInfo, evidence: Evidence | None) -> list[str]:

@@ -129,6 +129,7 @@ _HIGHER_IS_BETTER = frozenset(
 _SENTENCES: tuple[tuple[str, str], ...] = (
     ("compile_failures", "{1} launches no longer compile (before: {0})"),
     ("relative_error", "the answer is less exact: relative error {0} -> {1}"),
+    ("atomics", "{1} atomic updates a call instead of {0}: programs wait for the same addresses"),
     ("launches", "{1} launches a call instead of {0}"),
     ("copied_bytes", "copies of {1} bytes a call instead of {0}: a transpose or contiguous()"),
     ("peak_bytes", "{1} bytes of memory a call instead of {0}: a scratch tensor"),

@@ -21,7 +21,7 @@ from warpwatch.judge.series.coverage_statement import Coverage, coverage
 from warpwatch.judge.series.incremental import judge_tables
 from warpwatch.judge.series.withheld import withheld
 
-from .causes import reasons
+from .causes import atomic_updates, reasons
 from .grouping import group
 
 # Verdicts that somebody should look at, as long as the finding is open.
@@ -39,13 +39,14 @@ class Judgement:
 
     def explained(self) -> Judgement:
         """The same judgement with the reasons the compiled metrics give for each finding."""
-        findings = (
-            replace(
-                one, reasons=reasons(((c, self.info(c.series)) for c in one.changes), self.evidence)
-            )
-            for one in self.findings
-        )
+        findings = (replace(one, reasons=self._reasons(one)) for one in self.findings)
         return replace(self, findings=tuple(findings))
+
+    def _reasons(self, finding: Finding) -> tuple[str, ...]:
+        places = [(change, *self.places[change.series]) for change in finding.changes]
+        known = [(change, table.series[row], table) for change, table, row in places]
+        said = reasons(((change, info) for change, info, _ in known), self.evidence)
+        return (*atomic_updates(known), *said)
 
     @cached_property
     def coverage(self) -> Coverage:

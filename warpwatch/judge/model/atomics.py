@@ -13,6 +13,18 @@ METRIC = "atomics"
 UNJUDGED = ("bound_us", "blocks_in_flight")
 
 
+def came_or_went(before: float | None, after: float | None) -> bool:
+    """Whether a call began or ceased to update memory atomically, as far as both counts are known.
+
+    Example:
+        >>> came_or_went(0.0, 8192.0), came_or_went(4096.0, 8192.0), came_or_went(None, 8192.0)
+        (True, False, False)
+    """
+    if before is None or after is None or not (math.isfinite(before) and math.isfinite(after)):
+        return False
+    return (before > 0) != (after > 0)
+
+
 def reason(metric: str, before: float | None, after: float | None) -> str:
     """Why a metric cannot be judged between two commits.
 
@@ -30,9 +42,7 @@ def reason(metric: str, before: float | None, after: float | None) -> str:
         >>> reason("bound_us", 4096.0, 8192.0), reason("launches", 0.0, 8192.0)
         ('', '')
     """
-    if metric not in UNJUDGED or before is None or after is None:
-        return ""
-    if not (math.isfinite(before) and math.isfinite(after)) or (before > 0) == (after > 0):
+    if metric not in UNJUDGED or not came_or_went(before, after):
         return ""
     moved = f"{before:,.0f} -> {after:,.0f}"
     return f"atomic updates {moved}, which the bound does not know: no verdict on it"
