@@ -89,6 +89,7 @@ def test_every_benchmark_says_what_a_report_needs():
         assert function.better in ("lower", "higher"), name
         assert function.role == ("evidence" if ".peers." in name else metric.role), name
         assert function.instrument and function.version, name
+        assert function.kernel == load_workloads().get(params[0].partition(" @ ")[0]).kernel, name
         assert len(function.flops) == len(function.bytes_moved) == len(params), name
         if metric.name == "latency_cold":
             assert len(function.peaks["h200"]) == len(params)

@@ -184,7 +184,7 @@ def test_every_kernel_has_a_chart_before_the_workloads_whose_peer_is_fastest(
 def test_a_project_without_workloads_has_charts_of_its_times(tmp_path: Path) -> None:
     tree = trees.make_repository(tmp_path, 4)
     tree.add_benchmark("bench.Linalg.time_det", [["3", "5"]])
-    tree.add_benchmark("bench.Core.time_sum")
+    tree.add_benchmark("bench.Core.time_sum", kernel="ops.core:<i>sum")
     tree.write_benchmarks()
     tree.write_machine("rig")
     for commit in range(4):
@@ -195,6 +195,7 @@ def test_a_project_without_workloads_has_charts_of_its_times(tmp_path: Path) -> 
     assert page.count('<svg class="stand"') == 2
     text = words_of(page)
     assert "one of 2 of bench.Linalg, rig" in text
+    assert "ops.core:&lt;i&gt;sum, rig" in page and "bench.Core, rig" not in page
     assert "peer" not in text
 
 

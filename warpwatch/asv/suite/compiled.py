@@ -20,7 +20,7 @@ from warpwatch.instruments.compiled import METHOD_VERSION
 from warpwatch.instruments.gpu.roofs import roofs
 from warpwatch.session import compile_pairs
 
-from .naming import class_name
+from .naming import class_name, kernel_of
 
 if TYPE_CHECKING:
     from warpwatch.workload.base import Workload
@@ -87,6 +87,7 @@ def _track(metric: metrics.Metric, found: list[Workload], sources: str) -> Any:
         "version": METHOD_VERSION,
         # A commit that does not touch this folder cannot have changed the code.
         "sources": sources,
+        "kernel": kernel_of(found),
         # Lists in the order of the first parameter.
         "flops": [workload.flops for workload in found],
         "bytes_moved": [workload.bytes_moved for workload in found],

@@ -27,7 +27,7 @@ from warpwatch.session.commit import (
 )
 from warpwatch.workload.base import Workload
 
-from .naming import class_name
+from .naming import class_name, kernel_of
 
 
 class Measured:
@@ -73,6 +73,7 @@ def tracker(metric: metrics.Metric, found: Sequence[Workload], sources: str) -> 
         "version": version,
         # A commit that does not touch this folder cannot have changed the code.
         "sources": sources,
+        "kernel": kernel_of(found),
         # Lists in the order of the parameter.
         "flops": [workload.flops for workload in found],
         "bytes_moved": [workload.bytes_moved for workload in found],

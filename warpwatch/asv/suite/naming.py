@@ -1,8 +1,11 @@
-"""What asv's classes are called."""
+"""What asv's classes and what they measure are called."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+
+from warpwatch.workload.base import Workload
 
 
 def class_name(kernel: str) -> str:
@@ -20,3 +23,16 @@ def class_name(kernel: str) -> str:
     """
     parts = [part for part in re.split(r"[_.:]", kernel) if part]
     return "".join(part.capitalize() for part in parts) or "Workloads"
+
+
+def kernel_of(workloads: Sequence[Workload]) -> str:
+    """Name what a class measures, for people: reports show it in the place of the class.
+
+    Args:
+        workloads: Those of the class.
+
+    Returns:
+        The kernel that they share; empty where there are several.
+    """
+    kernels = {one.kernel for one in workloads}
+    return kernels.pop() if len(kernels) == 1 else ""

@@ -32,6 +32,8 @@ class Meaning:
     metric: str
     # The folder the measured code lies in, where the benchmark says so.
     sources: str = ""
+    # What is measured, where the benchmark says so: a function of the package.
+    kernel: str = ""
     # Why a verdict metric is evidence of this call, "" where it is not.
     explains: str = ""
 
@@ -69,6 +71,7 @@ class Directions:
             _text(own.get("instrument")),
             _text(own.get("metric")),
             _text(own.get("sources")),
+            _text(own.get("kernel")),
         )
 
     def _configured(self, name: str, unit: str) -> Better:
