@@ -80,6 +80,12 @@ def is_unknown_option(error: BaseException, package: str) -> bool:
     return True
 
 
+def is_of_inductor(error: BaseException) -> bool:
+    """Whether ``torch.compile`` gave up a function because it found no card to compile for."""
+    kinds = {f"{one.__module__}.{one.__qualname__}" for one in type(error).__mro__}
+    return "torch._dynamo.exc.BackendCompilerFailed" in kinds and "inductor" in str(error)
+
+
 def located(error: BaseException, package: str) -> str:
     """Say an error in one line, with the file and the line where it happened.
 

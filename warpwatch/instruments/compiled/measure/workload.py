@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 # How the detail begins of what only the user of the harness can mend.
 MISTAKE = "mistake in the workload"
+_INDUCTOR = (
+    "torch.compile is not read: Inductor makes its kernels for a card that is there, "
+    "so name the function as it was before torch.compile, or measure it on a card"
+)
 # What Triton specialises for.
 _ALIGNMENT = 16
 Status = Literal[
@@ -236,7 +240,9 @@ def _raised(asked: _Asked, error: BaseException) -> Measurement:
     package, _ = asked.package
     detail = errors.located(error, package)
     status: Status = "call failed"
-    if isinstance(error, NotImplementedError) or errors.is_unknown_option(error, package):
+    if errors.is_of_inductor(error):
+        status, detail = "not measured", _INDUCTOR
+    elif isinstance(error, NotImplementedError) or errors.is_unknown_option(error, package):
         status = "not applicable"
     elif not asked.function and not asked.is_to_blame(error):
         status = "not applicable" if _is_elsewhere(error, package) else "not measured"
