@@ -149,7 +149,8 @@ def keep(found: dict[str, list[Case]]) -> None:
     """Write down the cases, and the page that is made of them."""
     rows = {package: [astuple(one) for one in cases] for package, cases in found.items()}
     KEPT.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(page([(one, found.get(one.package, [])) for one in suites()]), encoding="utf-8")
+    done = [(one, found[one.package]) for one in suites() if one.package in found]
+    PAGE.write_text(page(done), encoding="utf-8")
 
 
 def page(found: Sequence[tuple[Suite, Sequence[Case]]]) -> str:
