@@ -66,9 +66,10 @@ def test_machines_that_read_the_same_code_alike_are_told_from_others(tmp_path: P
     assert "no short call" in table[1] and apart == 0
 
 
-def test_two_h200_read_each_short_call_alike() -> None:
-    """Recorded on two of them, half an hour apart."""
-    files = (FOLDER / "h200_short_calls.json", HERE / "data/short_calls/second_h200.json")
+def test_three_h200_read_each_short_call_alike() -> None:
+    """Recorded on cards that were lent one after the other."""
+    others = [HERE / f"data/short_calls/{one}_h200.json" for one in ("second", "third")]
+    files = (FOLDER / "h200_short_calls.json", *others)
     table, apart = short_calls.compared([json.loads(one.read_text()) for one in files])
     assert len(table) == 1 + 9 + 1
     assert apart < short_calls.MOST
