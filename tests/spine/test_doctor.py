@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from warpwatch import __main__ as cli
+from warpwatch.commands.compiled import inspect
+from warpwatch.commands.gpu import compare
 from warpwatch.commands.setup import doctor
 from warpwatch.config import package as configuration
 from warpwatch.config.targets import TARGETS
@@ -55,6 +58,20 @@ def test_only_configured_targets_are_compiled_for(
     assert configuration.chosen_targets() == [one.name for one in TARGETS]
     config.unlink()  # `inspect` needs no configuration
     assert configuration.chosen_targets() == [one.name for one in TARGETS]
+
+
+def test_a_fixed_set_keeps_its_own_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of workloads names the targets of each. Only ``--target`` takes fewer."""
+    monkeypatch.setattr(
+        compare.configuration, "chosen_targets", lambda named=None: named or ["sm_90"]
+    )
+    monkeypatch.setattr(inspect, "chosen_targets", lambda named=None: named or ["sm_90"])
+    every = {target for _, target in configuration.workloads().fixed_set()}
+    assert len(every) > 1
+    for named, expected in (([], every), (["sm_80"], {"sm_80"})):
+        args = Namespace(workload=[], kernel=None, names=[], diff=["a", "b"], target=named)
+        assert {target for _, target in compare._pairs(args)} == expected
+        assert {job.target for job in inspect._asked(args)} == expected
 
 
 def test_every_lack_comes_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,13 +101,14 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _asked(args: argparse.Namespace) -> list[jobs.Job]:
-    """Every name on every target that was asked for."""
+    """Every name on every target that was requested, or the fixed set with its own targets."""
     chosen = chosen_targets(args.target)
     if not args.names and not args.diff:
         raise ValueError("expected package.module:callable or the name of a workload")
     if not args.names:
         pairs = [(workload.name, target) for workload, target in load_workloads().fixed_set()]
-        return [jobs.Job(*pair, is_workload=True) for pair in pairs if pair[1] in chosen]
+        pairs = [pair for pair in pairs if not args.target or pair[1] in chosen]
+        return [jobs.Job(*pair, is_workload=True) for pair in pairs]
     found = []
     for name in args.names:
         is_workload = ":" not in name

@@ -121,7 +121,8 @@ def _pairs(args: argparse.Namespace) -> list[versions.Pair]:
             if not names:
                 raise ValueError(f"--kernel: no workload has a kernel {args.kernel!r}")
         return [(name, target) for name in dict.fromkeys(names) for target in chosen]
-    return [(workload.name, target) for workload, target in module.fixed_set() if target in chosen]
+    pairs = [(workload.name, target) for workload, target in module.fixed_set()]
+    return [pair for pair in pairs if not args.target or pair[1] in chosen]
 
 
 def judge_compiled(
