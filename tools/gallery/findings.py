@@ -12,6 +12,7 @@ from tools.gallery.labels import EVERY, Label
 from tools.gallery.libraries import Library
 from tools.histories.places import read
 from warpwatch.judge.model import search_space
+from warpwatch.judge.model.commits import tags_of
 
 _MOST_METRICS = 3  # of a workload that a page shows
 _PULL = re.compile(r"\(#(\d+)\)\s*$")
@@ -29,7 +30,8 @@ def document(site: Path, library: Library, source: Path) -> dict[str, Any]:
         Plain data for JSON: names of workloads, our figures, hashes and numbers.
     """
     report = json.loads((site / "regressions.json").read_text(encoding="utf-8"))
-    tags = _tags(source, library.tags) if library.tags else {}
+    tagged = tags_of(source, library.tags) if library.tags else {}
+    tags = {commit: name for name, commit in tagged.items()}
     package = library.package
     newest_first = read(source, "rev-list", library.head).split()
     order = {commit: number for number, commit in enumerate(newest_first)}
@@ -85,13 +87,6 @@ def _said(change: Mapping[str, Any]) -> str:
         for level in (change["before"], change["after"])
     )
     return f"{before} -> {after} on {change['target']}"
-
-
-def _tags(source: Path, pattern: str) -> dict[str, str]:
-    said = read(
-        source, "tag", "--list", "--format=%(refname:short) %(*objectname) %(objectname)", pattern
-    )
-    return {words[1]: words[0] for words in map(str.split, said.splitlines())}
 
 
 def rows_of(finding: Mapping[str, Any], rows: Sequence[Label]) -> list[Label] | None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from warpwatch.config import isolation
 from warpwatch.config.package import load
-
-_TAGGED = "--format=%(if)%(*objectname)%(then)%(*objectname)%(else)%(objectname)%(end)"
+from warpwatch.judge.model.commits import tags_of
 
 
 def commits_that_touch(
@@ -52,9 +51,9 @@ def commits_of_tags(pattern: str, count: int, repository: Path | None = None) ->
         ``commits_of_tags("v*", 10)`` gives the commits of the ten newest releases.
     """
     repository = _checked(repository)
-    tagged = set(isolation.git(repository, "tag", "--list", _TAGGED, pattern).decode().split())
+    tagged = set(tags_of(repository, pattern).values())
     if not tagged:
-        known = isolation.git(repository, "tag", "--list").decode().split()
+        known = list(tags_of(repository))
         shown = f"such as {', '.join(known[-3:])}" if known else "none at all"
         raise ValueError(
             f"--tags {pattern!r}: no tag of {repository} matches; it has {len(known)}, {shown}"

@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from .core import Commit
@@ -60,21 +61,30 @@ def branches_with(repo: Path, commits: Iterable[str]) -> list[str]:
     return []
 
 
-def tags_of(repo: Path) -> dict[str, list[str]]:
-    """The names of a repository's tags, by the hash of their commit."""
-    found: dict[str, list[str]] = {}
-    form = "%(objectname) %(*objectname) %(refname:short)"
-    for line in _git(repo, "for-each-ref", "--sort=version:refname", f"--format={form}",
-                     "refs/tags").splitlines():  # fmt: skip
-        commit, annotated, name = line.split(" ", 2)
-        found.setdefault(annotated or commit, []).append(name)
-    return found
+def tags_of(repo: Path, pattern: str = "*") -> dict[str, str]:
+    """List the tags of a repository.
+
+    Args:
+        repo: The repository.
+        pattern: What their names match, such as ``v*``.
+
+    Returns:
+        The hash of each one's commit by its name, in the order of versions.
+    """
+    form = "--format=%(objectname) %(*objectname) %(refname:short)"
+    said = _git(repo, "for-each-ref", "--sort=version:refname", form, "refs/tags")
+    rows = [line.split(" ", 2) for line in said.splitlines()]
+    return {
+        name: annotated or commit for commit, annotated, name in rows if fnmatchcase(name, pattern)
+    }
 
 
 def read_commits(repo: Path, revision: str = "HEAD") -> Commits:
     """All commits reachable from ``revision``; a parent always comes before its children. The
     subject of a tagged commit begins with its tags."""
-    tags = tags_of(repo)
+    tags: dict[str, list[str]] = {}
+    for name, tagged in tags_of(repo).items():
+        tags.setdefault(tagged, []).append(name)
     log = _git(
         repo,
         "log",
