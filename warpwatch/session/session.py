@@ -33,7 +33,7 @@ MAX_LOST = 3
 # How long a process that lost its device may take to end.
 _LOST_SECONDS = 10.0
 # Fewer take less to compile than the processes that would do it ahead take to start.
-WORTH_COMPILING_AHEAD = 6
+_WORTH_COMPILING_AHEAD = 6
 # Each of these holds the inputs of a workload, and a context, on the card.
 _MOST_COMPILING = 16
 _SAID: set[str] = set()  # what workers noted, each once
@@ -278,24 +278,21 @@ def side_by_side(
             raise
 
 
-def compile_ahead(request: Mapping[str, Any], workloads: Sequence[str]) -> int:
-    """Compile on all cores what would be compiled one after the other between measurements.
+def compile_ahead(request: Mapping[str, Any], workloads: Sequence[str]) -> None:
+    """Compile on all cores what would be compiled one after the other between measurements. Too
+    few are left to be compiled in their turn.
 
     Args:
         request: As a session's; its mode does not matter.
         workloads: Names, of peers too; those whose first call waits for no compiler are left out.
-
-    Returns:
-        How many were compiled: 0 where they are too few to be worth it.
     """
     names = [name for name in workloads if peers.compiles(name)]
-    if len(names) < WORTH_COMPILING_AHEAD:
-        return 0
+    if len(names) < _WORTH_COMPILING_AHEAD:
+        return
     print(f"{len(names)} are compiled before any is timed", file=sys.stderr, flush=True)
     # Of its own processes torch would start as many as there are cores, in each of ours.
-    alone = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    side_by_side({**request, "mode": "ahead"}, names, _MOST_COMPILING, environment=alone)
-    return len(names)
+    one_thread = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    side_by_side({**request, "mode": "ahead"}, names, _MOST_COMPILING, environment=one_thread)
 
 
 def make_ready(sessions: Iterable[Session]) -> None:

@@ -273,7 +273,7 @@ def _limit(view: View, table: Table, row: int, bound: Bounds | None) -> Limit | 
     scale = SECONDS.get(info.meaning.unit)
     if scale is None or not table.machine:
         return None
-    if bound:  # asked of each commit, which takes long where thousands of calls have none
+    if bound:  # looked up for each commit, which takes long where thousands of calls have none
         of_commits = [bound.get(commit.hash, math.nan) for commit in table.commits]
         laid = np.array(of_commits) * 1e-6 / scale
         timed = np.isfinite(table.values[row])
