@@ -9,7 +9,6 @@ import subprocess
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as HopperDescriptor
-from triton.runtime.autotuner import Autotuner
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tests.root import ROOT
@@ -259,50 +257,6 @@ def test_what_does_not_fit_the_device_is_refused_at_every_launch(
         assert said == f"launch refused: {limit}"
         assert re.search(r"num_warps=\d+, num_stages=\d+\)$", configuration)
     assert recording.launches == ()
-
-
-def test_an_autotuner_records_its_first_configuration_that_fits() -> None:
-    @triton.autotune([triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], key=["n"])
-    @triton.jit
-    def tuned(x, n, BLOCK: tl.constexpr):
-        tl.store(x + tl.arange(0, BLOCK), n)
-
-    recording = record(lambda: tuned[(1,)](torch.empty(128), 5), H200)
-    (launch,) = recording.launches
-    assert launch.arguments["BLOCK"] == 64
-    assert "2 configurations" in recording.notes[0]
-
-
-def test_an_autotuner_passes_over_configurations_that_do_not_fit() -> None:
-    warps = [triton.Config({}, num_warps=one) for one in (64, 4)]
-    tuned = triton.autotune(warps, key=[])(increment)
-
-    def twice() -> None:
-        for _ in range(2):
-            tuned[(1,)](torch.empty(8192), N=8192)
-
-    recording = record(twice, H200)
-    assert recording.failures == ()
-    assert [launch.kernel.num_warps for launch in recording.launches] == [4, 4]
-
-
-def test_a_tuner_of_a_library_s_own_class_times_nothing_either() -> None:
-    made: list[Autotuner] = []
-
-    def call() -> None:
-        class Timing(Autotuner):
-            def run(self, *args: Any, **options: Any) -> None:
-                raise TimeoutError("it would time")
-
-        warps = [triton.Config({}, num_warps=one) for one in (64, 4)]
-        made.append(Timing(increment, increment.arg_names, warps, [], None, None))
-        made[0][(1,)](torch.empty(8192), N=8192)
-
-    recording = record(call, H200)
-    assert [launch.kernel.num_warps for launch in recording.launches] == [4]
-    assert "2 configurations" in recording.notes[0]
-    with pytest.raises(TimeoutError):  # it is its own again
-        made[0].run()
 
 
 @triton.jit
