@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,20 @@ def test_a_machine_that_timed_no_call_stands_aside(tmp_path: Path) -> None:
     assert "host.ColdStart" not in page.split('id="stand"')[1].split("<h2")[0]
 
 
+def keep_bounds(tree: trees.Tree, commits: Sequence[str]) -> None:
+    """Evidence of 8 us at each commit."""
+    place = ("product", "sm_90")
+    for commit in commits:
+        keeping.write_compiled(
+            tree.results,
+            commit,
+            "3.6.0",
+            {place: []},
+            devices={"sm_90": "NVIDIA H200 SXM"},
+            values={place: {"bound_us": 8.0}},
+        )
+
+
 def test_compiled_series_add_to_the_bounds_that_evidence_keeps(tmp_path: Path) -> None:
     """Who compiles one commit has a bound of the others still."""
     tree = standing_tree(tmp_path, 12.0)
@@ -108,15 +123,7 @@ def test_compiled_series_add_to_the_bounds_that_evidence_keeps(tmp_path: Path) -
     tree.write_benchmarks()
     tree.write_result(2, {series: [7.0]}, machine="laptop")
     tree.write_machine("laptop")
-    for commit in tree.commits[:2]:
-        keeping.write_compiled(
-            tree.results,
-            commit,
-            "3.6.0",
-            {("product", "sm_90"): []},
-            devices={"sm_90": "NVIDIA H200 SXM"},
-            values={("product", "sm_90"): {"bound_us": 8.0}},
-        )
+    keep_bounds(tree, tree.commits[:2])
     page = (trees.build_site(tree, tmp_path / "html", 3) / "index.html").read_text()
     (line,) = re.findall(r'<path class="limit" d="([^"]+)"', page.split('<svg class="stand"')[1])
     assert "70 % of its bound" in words_of(page)
@@ -127,16 +134,7 @@ def test_a_commit_that_did_not_time_the_call_refutes_no_bound(tmp_path: Path) ->
     """A smaller set leaves the workload out there, and its code was compiled all the same."""
     tree = standing_tree(tmp_path, 12.0)
     tree.write_result(1, {PEERS: [12.0]}, machine="h200", intervals=0.01)
-    values = {("product", "sm_90"): {"bound_us": 8.0}}
-    for commit in tree.commits:
-        keeping.write_compiled(
-            tree.results,
-            commit,
-            "3.6.0",
-            {("product", "sm_90"): []},
-            devices={"sm_90": "NVIDIA H200 SXM"},
-            values=values,
-        )
+    keep_bounds(tree, tree.commits)
     text = words_of((trees.build_site(tree, tmp_path / "html") / "index.html").read_text())
     assert "80 % of its bound" in text
 

@@ -38,7 +38,7 @@ def suite(**given: object) -> Suite:
     command = {"command": ["python", "bench/run.py", "{case}"]}
     rest = {"name": "Made", "source": "made/suite", "commit": "HEAD", "package": "suited"}
     return Suite(**{**rest, "path": "src", "folders": ["src", "bench"], "packages": [], **command,
-                    **given})  # type: ignore[arg-type]  # fmt: skip
+                    **given})  # type: ignore[arg-type]  # a test gives any field  # fmt: skip
 
 
 @pytest.fixture
