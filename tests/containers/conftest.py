@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -153,8 +153,17 @@ def build(
     )
 
 
+def built(environment: dict[str, str], command: Sequence[str]) -> str:
+    """What a build says that must go well."""
+    done = subprocess.run(
+        command, cwd=images.root(), env=environment, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout + done.stderr
+
+
 @contextmanager
-def alone(tmp_path_factory: pytest.TempPathFactory, what: str = "images") -> Iterator[None]:
+def one_at_a_time(tmp_path_factory: pytest.TempPathFactory, what: str = "images") -> Iterator[None]:
     """One of the processes of a test run at a time: the others find what it has built."""
     until = time.monotonic() + LONGEST_BUILD_S
     with (tmp_path_factory.getbasetemp().parent / f"{what}.lock").open("w") as file:
@@ -175,7 +184,7 @@ def base_image(
     container_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> str:
     """Debian 12 with Python: what the pinned bases are to a machine that can reach none."""
-    with alone(tmp_path_factory):
+    with one_at_a_time(tmp_path_factory):
         return made_base(container_environment, tmp_path_factory)
 
 
@@ -208,7 +217,7 @@ def cpu_image(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> str:
     tag = "localhost/warpwatch-test:cpu"
-    with alone(tmp_path_factory):
+    with one_at_a_time(tmp_path_factory):
         done = build(container_environment, "cpu", base_image, tag)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return tag
@@ -230,16 +239,8 @@ def compilers_image(
         volumes=pip_volumes(),
     )
     command[-1:-1] = ["--target", "system"]
-    done = subprocess.run(
-        command,
-        cwd=images.root(),
-        env=container_environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert "Unpacking" not in done.stdout, "the layer was not used again"
+    said = built(container_environment, command)
+    assert "Unpacking" not in said, "the layer was not used again"
     return tag
 
 
@@ -288,7 +289,7 @@ def repository(tmp_path: Path) -> Path:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built once a test run, whichever of its processes asks first."""
     folder = shared(tmp_path_factory) / "wheel"
-    with alone(tmp_path_factory, "wheel"):
+    with one_at_a_time(tmp_path_factory, "wheel"):
         if not (folder / "done").exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()

@@ -16,7 +16,15 @@ import pytest
 
 import warpwatch
 from tests.containers import first_of_each
-from tests.containers.conftest import BASE, Engine, build, buildah, gpu_stand_in, pip_volumes
+from tests.containers.conftest import (
+    BASE,
+    Engine,
+    build,
+    buildah,
+    built,
+    gpu_stand_in,
+    pip_volumes,
+)
 from warpwatch.sandbox import images
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
@@ -116,16 +124,8 @@ def test_another_revision_of_the_same_files_is_named_by_the_image(
             pip_config=Path("/dev/null"),
             volumes=pip_volumes(),
         )
-        done = subprocess.run(
-            command,
-            cwd=images.root(),
-            env=container_environment,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
-        assert "Successfully installed" not in done.stdout, "the layers were not used again"
+        said = built(container_environment, command)
+        assert "Successfully installed" not in said, "the layers were not used again"
         assert inspect(engine, tag)["Labels"][images.REVISION_LABEL] == revision
     assert inspect(engine, cpu_image)["Labels"][images.REVISION_LABEL] not in ("1" * 40, "2" * 40)
 
@@ -149,16 +149,8 @@ def test_a_rebuild_after_an_edit_to_the_harness_takes_seconds(
 
     def rebuild() -> tuple[float, str]:
         started = time.monotonic()
-        done = subprocess.run(
-            command,
-            cwd=images.root(),
-            env=container_environment,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
-        return time.monotonic() - started, done.stdout + done.stderr
+        said = built(container_environment, command)
+        return time.monotonic() - started, said
 
     rebuild()
     with (harness / "__init__.py").open("a") as file:

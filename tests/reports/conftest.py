@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.containers.conftest import alone, shared
+from tests.containers.conftest import one_at_a_time, shared
 from tests.reports import keeping, trees
 from tests.reports.chromium import Browser
 from warpwatch.__main__ import main
@@ -95,7 +95,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the results shipped with the project, built once a test run."""
     folder = shared(tmp_path_factory) / "published-report"
     site = folder / "html"
-    with alone(tmp_path_factory, "published-report"):
+    with one_at_a_time(tmp_path_factory, "published-report"):
         if not (folder / "done").exists():
             assert main(["report", "--results", "reports/published", "--out", str(site)]) == 0
             (folder / "done").touch()
