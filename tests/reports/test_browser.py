@@ -210,14 +210,19 @@ def test_ten_thousand_series_and_five_thousand_points_open_at_once(
     shutil.rmtree(site)
 
 
-def test_the_page_data_is_no_markup(site: Path) -> None:
+def test_the_page_data_is_no_markup_and_holds_no_history_twice(site: Path) -> None:
     for page in (site / "s").iterdir():
         blocks = re.findall(r'type="application/json"[^>]*>(.*?)</script>', page.read_text())
         assert all("<" not in block for block in blocks)
         shared, *each = map(json.loads, blocks)
-        assert shared["at"]
         assert len(each) == page.read_text().count("<figure")
-        assert all(one["v"] for one in each)
+        assert not any({"at", "v"} & one.keys() for one in (shared, *each))
+        (script,) = re.findall(r'src="../(data/h[0-9a-f]+\.js)" defer', page.read_text())
+        text = (site / script).read_text()
+        histories = json.loads(text.partition(").")[2].partition("=")[2][:-2])["histories"]
+        for one in each:
+            at, values = histories[one["of"]]
+            assert at and values
 
 
 def test_a_picture_is_taken_in_every_look_and_a_wide_page_is_named(

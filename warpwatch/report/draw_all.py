@@ -22,10 +22,11 @@ from warpwatch.report.pages.workload_grid import OWN, side_by_side, workload_gri
 from .pages import peers
 from .pages.change_groups import parts_of
 from .rendering import commit_path, render, workload_path
+from .site_data import histories
 from .view import View
 
 # Pages a task; those of findings read files, those of commits are mostly empty.
-_SERIES, _FINDINGS, _WORKLOADS, _COMMITS = 16, 8, 12, 60
+_SERIES, _FINDINGS, _WORKLOADS, _COMMITS, _HISTORIES = 16, 8, 12, 60, 16
 _WORTH_PAGES = 150
 _ON_COMMIT, _MOST_CHANGES = 20, 400  # findings, and changes of one kind
 _WITH_SOURCES = 40  # findings, the worst first: git is asked once for each
@@ -68,6 +69,7 @@ def _tasks(site: Site) -> list[Task]:
             ("findings", findings, together),
             ("workloads", len(judgement.workloads), _WORKLOADS),
             ("series", len(judgement.addresses.pages), _SERIES),
+            ("histories", len(site.histories), _HISTORIES),
             ("commits", len(judgement.history.measured), _COMMITS),
         )
         for start in range(0, count, size)
@@ -92,6 +94,11 @@ def _write(site: Site, task: Task) -> Done:
         for one in judgement.addresses.pages[start:end]:
             draw = partial(series_page, site.view, one, site.common)
             pages.draw(one.path, pages.series(one), draw)
+    elif kind == "histories":
+        for name, shown in site.histories[start:end]:
+            inputs = [pages.state(one.table.series[row].key) for one in shown for row in one.rows]
+            script = partial(histories, site.view, name, shown)
+            pages.draw(f"data/{name}.js", inputs, script)
     else:
         for number in range(start, end):
             _commit(site, number)

@@ -12,14 +12,14 @@ from warpwatch.judge.findings.judgement import Judgement
 from warpwatch.judge.model import names
 from warpwatch.judge.results.history import Table
 from warpwatch.judge.results.result_file import ABSENT, FAILED
+from warpwatch.judge.series.addresses import SeriesPage, short_address
 from warpwatch.judge.series.withheld import withheld_at
 
 from . import words
-from .charts.data import encode, spans
+from .charts.data import spans
+from .charts.series import history_data
 from .rendering import machine_path, workload_path
 from .view import View
-
-CHUNK = 200  # series whose histories are one file
 
 
 def values_at(name: str, columns: Sequence[tuple[Table, int | None]]) -> str:
@@ -58,7 +58,6 @@ def commits(judgement: Judgement) -> dict[str, Any]:
 
 def search(judgement: Judgement, view: View) -> dict[str, Any]:
     return {
-        "chunk": CHUNK,
         "workloads": [[name, workload_path(name)[2:-5]] for name in sorted(judgement.workloads)],
         "series": [
             [
@@ -91,19 +90,13 @@ def script(name: str, content: dict[str, Any]) -> str:
     return f'"use strict";(globalThis.WW??={{}}).{name}={text};\n'
 
 
-def short_address(path: str) -> str:
-    """Without what all addresses of series share."""
-    return path.removeprefix("s/").replace(".html", "")
-
-
-def histories(view: View, first: int) -> dict[str, Any]:
-    """The histories of ``CHUNK`` series, in the order of ``search``, for a chart of several."""
-    found = []
-    rows = [
-        (table, row) for table in view.judgement.history.tables for row in range(len(table.series))
-    ]
-    for table, row in rows[first : first + CHUNK]:
-        present = table.present(row)
-        at = spans(view.columns(table)[present])
-        found.append([at, encode(table.values[row, present])])
-    return {"histories": found}
+def histories(view: View, name: str, pages: Sequence[SeriesPage]) -> str:
+    """The histories of all series on some pages, by their short addresses."""
+    found = {
+        short_address(view.address(page.table.series[row].key)): history_data(
+            page.table, row, view.columns(page.table)
+        )
+        for page in pages
+        for row in page.rows
+    }
+    return script(name, {"histories": found})

@@ -74,5 +74,16 @@ def digest(text: str, size: int) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
 
 
+def short_address(path: str) -> str:
+    """Without what all addresses of series share."""
+    return path.removeprefix("s/").replace(".html", "")
+
+
+def history_file(path: str) -> str:
+    """The name of the script that holds the histories of a page's series, and of others: few
+    enough that a page opens at once, and the same whatever series come and go."""
+    return f"h{short_address(path)[:2]}"
+
+
 def finding_path(identity: str) -> str:
     return f"f/{digest(identity, 6)}.html"

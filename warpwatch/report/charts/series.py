@@ -15,6 +15,7 @@ from warpwatch.judge.model import names
 from warpwatch.judge.model.core import Change, SeriesKey
 from warpwatch.judge.results.history import SeriesInfo, Table
 from warpwatch.judge.results.result_file import Floats
+from warpwatch.judge.series.addresses import short_address
 from warpwatch.judge.series.noise import Noise, classify, classify_rows
 from warpwatch.report import words
 
@@ -94,19 +95,12 @@ def chart_of(table: Table, row: int, changes: Iterable[Change], drawn: int) -> s
 
 
 def chart_data(
-    table: Table,
-    row: int,
-    columns: NDArray[np.intp],
-    changes: Iterable[Change],
-    intervals: bool,
+    table: Table, row: int, address: str, changes: Iterable[Change], intervals: bool
 ) -> dict[str, Any]:
-    """The same for the chart script, with every point."""
-    present = table.present(row)
-    values = table.values[row, present]
+    """The same for the chart script, which looks up every point at ``address``."""
     meaning = table.series[row].meaning
     data: dict[str, Any] = {
-        "at": spans(columns[present]),
-        "v": encode(values),
+        "of": short_address(address),
         "unit": meaning.unit,
         "better": meaning.better or "",
         "stairs": meaning.exact,
@@ -117,11 +111,20 @@ def chart_data(
         ],
         "borders": table.borders(row),
     }
-    low, high = table.low[row, present], table.high[row, present]
-    if intervals and np.isfinite(low).any():
+    if not intervals:
+        return data
+    present = table.present(row)
+    values, low, high = (part[row, present] for part in (table.values, table.low, table.high))
+    if np.isfinite(low).any():
         data["low"] = encode(_bounded(low, values))
         data["high"] = encode(_bounded(high, values))
     return data
+
+
+def history_data(table: Table, row: int, columns: NDArray[np.intp]) -> tuple[Any, Any]:
+    """Every point of a series for scripts: at which commits of the site, and the values."""
+    present = table.present(row)
+    return spans(columns[present]), encode(table.values[row, present])
 
 
 def _bounded(edge: np.ndarray[Any, np.dtype[np.float32]], values: np.ndarray[Any, Any]) -> Any:

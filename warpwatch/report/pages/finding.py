@@ -46,7 +46,6 @@ def finding_page(
     first = finding.changes[0]
     table, row = judgement.places[first.series]
     changes = judgement.by_series[first.series]
-    columns = view.columns(table)
     ordered = finding.suspects or finding.commits[::-1]
     commits = [judgement.commit(name) for name in ordered]
     shown = commits[:_SHOWN_COMMITS]
@@ -64,7 +63,9 @@ def finding_page(
         certainty=sentences.certainty(finding),
         stake=sentences.stake(view, finding),
         chart=chart_of(table, row, changes, view.detail.drawn),
-        data=inline(chart_data(table, row, columns, changes, view.detail.intervals)),
+        data=inline(
+            chart_data(table, row, view.address(first.series), changes, view.detail.intervals)
+        ),
         samples=samples,
         status=judgement.status(finding),
         accepted=view.acceptances.get(finding.identity),

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
 from warpwatch.judge.model import names
 from warpwatch.judge.model.core import Change, Commit
 from warpwatch.judge.results.history import SeriesInfo, Table
-from warpwatch.judge.series.addresses import SeriesPage
+from warpwatch.judge.series.addresses import SeriesPage, history_file
 from warpwatch.judge.series.noise import Noise
 from warpwatch.report import words
-from warpwatch.report.charts.data import inline, spans
+from warpwatch.report.charts.data import inline
 from warpwatch.report.charts.series import chart_data, chart_of, noises, title_of
 from warpwatch.report.rendering import commit_path, render
 from warpwatch.report.view import View
@@ -46,16 +44,14 @@ class Section:
 def series_page(view: View, page: SeriesPage, common: Mapping[str, Any]) -> str:
     """The page of series that share one: each with its chart, noise, changes, newest values."""
     table, first = page.table, page.table.series[page.rows[0]]
-    columns = view.columns(table)
     shared = {
-        "at": spans(columns),
         "unit": first.meaning.unit,
         "better": first.meaning.better or "",
         "stairs": first.meaning.exact,
     }
     noise = noises(table, page.rows, view.judgement.by_series)
     sections = [
-        _section(view, table, row, anchor, name, columns, shared, found)
+        _section(view, table, row, anchor, name, shared, found)
         for row, anchor, name, found in zip(
             page.rows, page.anchors, _names(page), noise, strict=True
         )
@@ -71,6 +67,7 @@ def series_page(view: View, page: SeriesPage, common: Mapping[str, Any]) -> str:
         home=names.home(first.key),
         sections=sections,
         shared=inline(shared),
+        histories=history_file(page.path),
     )
 
 
@@ -80,7 +77,6 @@ def _section(
     row: int,
     anchor: str,
     name: str,
-    columns: NDArray[np.intp],
     shared: dict[str, Any],
     noise: Noise | None,
 ) -> Section:
@@ -90,7 +86,7 @@ def _section(
     present = table.present(row)
     newest = sampling.newest(view, table, row)
     said = sampling.said(view, table, row) or ("",) * len(newest)
-    data = chart_data(table, row, columns, changes, view.detail.intervals)
+    data = chart_data(table, row, view.address(info.key), changes, view.detail.intervals)
     return Section(
         info,
         anchor,

@@ -14,6 +14,7 @@ from warpwatch.judge.findings.judgement import Judgement
 from warpwatch.judge.model.core import Commit, Finding
 from warpwatch.judge.results.history import UNASKED, Table
 from warpwatch.judge.results.result_file import ABSENT, FAILED, Floats
+from warpwatch.judge.series.addresses import SeriesPage, history_file
 from warpwatch.report import words
 from warpwatch.report.atomic_site import FreshSite
 from warpwatch.report.charts.roofline import MOST_NUMBERED, roofline_chart
@@ -21,7 +22,7 @@ from warpwatch.report.charts.roofs import ceilings_on, newest_measured, roofline
 from warpwatch.report.json_feed import atom, regressions
 from warpwatch.report.rendering import HERE, machine_path, render, roofline_path
 from warpwatch.report.reuse import Pages
-from warpwatch.report.site_data import CHUNK, commits, histories, script, search, values_at
+from warpwatch.report.site_data import commits, script, search, values_at
 from warpwatch.report.view import View, many
 
 from . import sampling, standing, utilization
@@ -54,6 +55,14 @@ class Site:
         view = self.view
         worse = (*view.attention, *view.failing, *view.older, *view.spaces)
         return [*worse, *view.accepted, *view.recovered, *view.other]
+
+    @cached_property
+    def histories(self) -> list[tuple[str, list[SeriesPage]]]:
+        """Names of scripts, and the pages whose histories are in each."""
+        found: dict[str, list[SeriesPage]] = {}
+        for page in self.view.judgement.addresses.pages:
+            found.setdefault(history_file(page.path), []).append(page)
+        return sorted(found.items())
 
 
 def _index(site: Site) -> None:
@@ -217,7 +226,7 @@ def _comparison(site: Site) -> None:
 
 
 def _overlay(site: Site) -> None:
-    """A page that lays series over each other; their histories are loaded by the handful."""
+    """A page that lays series over each other."""
     view = site.view
     ready = [
         (view.headline(one), [view.address(c.series) for c in one.changes[:_MOST_OVERLAID]])
@@ -225,15 +234,6 @@ def _overlay(site: Site) -> None:
     ]
     page = render("overlay.html", **site.common, root="", title="Overlay series", ready=ready)
     site.fresh.write("overlay.html", page)
-    keys = list(view.judgement.places)
-    for first in range(0, len(keys), CHUNK):
-        name = f"h{first // CHUNK}"
-        inputs = [site.pages.state(key) for key in keys[first : first + CHUNK]]
-        site.pages.draw(f"data/{name}.js", inputs, partial(_histories, view, name, first))
-
-
-def _histories(view: View, name: str, first: int) -> str:
-    return script(name, histories(view, first))
 
 
 def _state(table: Table, judgement: Judgement) -> dict[str, Any]:

@@ -44,13 +44,12 @@ def side_by_side(view: View, members: list[tuple[Table, int]]) -> list[Drawn]:
         table, row = found[metric]
         key = table.series[row].key
         changes = view.judgement.by_series.get(key, ())
-        columns = view.columns(table)
         drawn.append(
             Drawn(
                 f"{metric}, {key.machine}",
                 view.address(key),
                 chart_of(table, row, changes, view.detail.drawn),
-                inline(chart_data(table, row, columns, changes, view.detail.intervals)),
+                inline(chart_data(table, row, view.address(key), changes, view.detail.intervals)),
             )
         )
     return drawn

@@ -1,7 +1,7 @@
 // Several series in one chart, as shares of their values at one commit. The address holds all of it.
 "use strict";
 (() => {
-  const { load, make, html, decode, expand, quantity, seriesPath, plain, ticks, ROOT } = globalThis.WW.tools;
+  const { load, historyOf, make, html, decode, expand, quantity, seriesPath, plain, ticks, ROOT } = globalThis.WW.tools;
   const form = document.getElementById("overlay");
   if (!form) return;
   const MOST = 8;
@@ -11,12 +11,11 @@
   let cursor = null;
 
   const fetchLine = async (number) => {
-    const { series, chunk: size } = await load("series");
-    const { histories } = await load(`h${Math.floor(number / size)}`);
-    const [at, values] = histories[number % size];
+    const id = (await load("series")).series[number][2];
+    const [at, values] = await historyOf(id);
     const own = expand(at);
     const found = decode(values);
-    return { number, id: series[number][2], at: own, values: new Map(own.map((c, i) => [c, found[i]])) };
+    return { number, id, at: own, values: new Map(own.map((c, i) => [c, found[i]])) };
   };
 
   const measured = (line, c) => (typeof line.values.get(c) === "number" ? line.values.get(c) : null);

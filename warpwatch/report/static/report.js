@@ -20,6 +20,9 @@
       document.head.append(script);
     }));
 
+  // At which commits a series was measured, and its values: "1a2b" or "1a2b#s3c4d" names it.
+  const historyOf = async (id) => (await load(`h${id.slice(0, 2)}`)).histories[id];
+
   const make = (name, attributes = {}, text = "") => {
     const element = document.createElementNS(SVG, name);
     for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -107,14 +110,14 @@
   // ---- one chart ---------------------------------------------------------------------------
   const charts = [];
   class Chart {
-    constructor(figure, data) {
+    constructor(figure, data, [at, values]) {
       this.figure = figure;
       this.section = figure.closest("section[id]")?.id;
       this.data = data;
-      this.values = decode(data.v);
+      this.values = decode(values);
       this.low = data.low && decode(data.low);
       this.high = data.high && decode(data.high);
-      this.at = expand(data.at);
+      this.at = expand(at);
       this.range = [0, Math.max(this.values.length - 1, 1)];
       this.cursor = null;
       this.old = figure.querySelector("svg");
@@ -380,17 +383,20 @@
     return found;
   };
 
-  store.tools = { load, make, html, decode, expand, quantity, seriesPath, plain, ticks, ROOT };
+  store.tools = { load, historyOf, make, html, decode, expand, quantity, seriesPath, plain, ticks, ROOT };
 
   // What the series of a page share stands there once. A chart is drawn when it comes near: a page
   // may hold dozens.
   const shared = JSON.parse(document.getElementById("shared")?.textContent ?? "{}");
   const asked = /^#(?:(s[0-9a-f]+)&)?c=([0-9a-f]{12})$/.exec(location.hash);
-  const start = (figure) => {
+  const start = async (figure) => {
     near.unobserve(figure);
     const block = figure.querySelector("script[type='application/json']");
-    if (!block || !figure.querySelector("svg.history:not(.live)")) return;
-    const chart = new Chart(figure, { ...shared, ...JSON.parse(block.textContent) });
+    if (!block) return;
+    const data = { ...shared, ...JSON.parse(block.textContent) };
+    const history = await historyOf(data.of);
+    if (!figure.querySelector("svg.history:not(.live)")) return;
+    const chart = new Chart(figure, data, history);
     if (asked && (asked[1] ?? chart.section) === chart.section) chart.follow(asked[2]);
   };
   const near = new IntersectionObserver(
@@ -399,10 +405,8 @@
   [...document.querySelectorAll("figure.chart")].forEach((figure, i) =>
     i < AT_ONCE ? start(figure) : near.observe(figure));
   const section = asked?.[1] && document.getElementById(asked[1]);
-  if (section) {
-    start(section.querySelector("figure.chart"));
-    section.scrollIntoView();
-  }
+  const first = section?.querySelector("figure.chart");
+  if (first) start(first).then(() => section.scrollIntoView());
 
   // ---- small charts of one table share a cursor ----------------------------------------------
   for (const table of document.querySelectorAll("table.linked")) {
@@ -457,10 +461,9 @@
       const { commits } = await load("commits");
       const at = commits.findIndex(([name]) => name === hash);
       if (at >= commits.length - kept) return (await load(`v${hash}`)).values;
-      const { series, chunk } = await load("series");
-      const count = Math.ceil(series.length / chunk);
-      const parts = await Promise.all(Array.from({ length: count }, (_, i) => load(`h${i}`)));
-      return parts.flatMap(({ histories }) => histories.map(([spans, stored]) => {
+      const { series } = await load("series");
+      return Promise.all(series.map(async ([, , id]) => {
+        const [spans, stored] = await historyOf(id);
         const place = placeIn(spans, at);
         return place < 0 ? null : valueIn(stored, place);
       }));
