@@ -80,12 +80,13 @@ def _ranks(values: Floats) -> Floats:
     n = len(values)
     places = values.argsort()
     order = values[places]
-    if (order[1:] == order[:-1]).any():
-        below, up_to = np.searchsorted(order, values), np.searchsorted(order, values, "right")
-        return (below + up_to) / (2.0 * n)
-    # Without ties a searched place is the sorted one, and sorting is the faster of the two.
     ranks = np.empty(n)
-    ranks[places] = _even_ranks(n)
+    new = np.flatnonzero(order[1:] != order[:-1]) + 1
+    if len(new) == n - 1:
+        ranks[places] = _even_ranks(n)
+    else:  # ties share the middle of their places
+        ends = np.concatenate(([0], new, [n]))
+        ranks[places] = ((ends[:-1] + ends[1:]) / (2.0 * n)).repeat(ends[1:] - ends[:-1])
     return ranks
 
 

@@ -7,8 +7,6 @@ bounds many levels at once, and mostly that is all that has to be known.
 
 from __future__ import annotations
 
-import math
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,19 +16,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .density import CELLS, CELLS_A_SIGMA, REACH_SIGMA, SIDE, NoiseShape, highest_near
+from .density import CELLS, CELLS_A_SIGMA, SIDE, NoiseShape, highest_near
 
 Floats = NDArray[np.float64]
 
 _MOST_LEVELS = 60
-_PLACES: Floats = np.arange(_MOST_LEVELS, dtype=np.float64)
+_PLACES: Floats = np.arange(2 * _MOST_LEVELS, dtype=np.float64)
 _MOST_CELLS = 1e12  # a place beyond is no longer exact
 # Neighbouring cells that one look-up bounds, to each side; and how many look-ups.
 _REACHES, _BLOCKS = (4, 8, 16, 32, 64, 128), 8
+# Levels on each side of one that are bounded with it, less than a cell apart; stretches so long
+# that a bound rules levels out.
+_NEAR = 3
+_TOGETHER, _LONG = 2 * _NEAR + 1, 12
 _BEYOND = 62
 _WIDTH = CELLS + 2 * _BEYOND
 _LEVEL_GRID = np.linspace(-1.0, 1.0, 7)  # of a level that is not sure
-_AT_ONCE = 60_000
+_AT_ONCE = 16_000
 # Against rounding: of a cell, and of a likelihood whose parts were added in another order.
 _CELL_SLACK, _SLACK = 1e-3, 1e-9
 
@@ -80,24 +82,34 @@ class Stretches:
         for some in np.split(chosen, cuts):
             lengths = self.lengths[some]
             starts = np.cumsum(lengths) - lengths
-            places = np.arange(lengths.sum()) + np.repeat(self.starts[some] - starts, lengths)
+            places: slice | NDArray[np.intp]
+            if some[-1] - some[0] == len(some) - 1:  # one after the other
+                first = int(self.starts[some[0]])
+                places = slice(first, first + int(starts[-1] + lengths[-1]))
+            else:
+                places = np.arange(starts[-1] + lengths[-1])
+                places += np.repeat(self.starts[some] - starts, lengths)
             yield (
                 Stretches(self.points[places], self.weights[places], starts, self.owners[some]),
                 some,
             )
 
 
-class _Table:
-    """Rows of log-densities end to end, one a series, in which the ``points`` of stretches are
-    looked up at once. Each row goes on at both ends, so that no place moved by little leaves it."""
+def _end_to_end(rows: Floats) -> Floats:
+    """Rows of log-densities, one a series. Each goes on at both ends, so that no place moved by
+    little leaves it."""
+    table = np.empty((len(rows), _WIDTH))
+    table[:, _BEYOND:-_BEYOND] = rows
+    table[:, :_BEYOND] = rows[:, :1]
+    table[:, -_BEYOND:] = rows[:, -1:]
+    return table.ravel()
 
-    def __init__(self, rows: Floats, given: Stretches, points: Floats, sigmas: Floats):
-        self._given = given
-        table = np.empty((len(rows), _WIDTH))
-        table[:, _BEYOND:-_BEYOND] = rows
-        table[:, :_BEYOND] = rows[:, :1]
-        table[:, -_BEYOND:] = rows[:, -1:]
-        self._flat = table.ravel()
+
+class _Table:
+    """Log-densities ``_end_to_end``, in which the ``points`` of stretches are looked up at once."""
+
+    def __init__(self, flat: Floats, given: Stretches, points: Floats, sigmas: Floats):
+        self._given, self._flat = given, flat
         self._first = given.spread(given.owners * float(_WIDTH))
         self._places = points * given.spread((CELLS_A_SIGMA / sigmas)[given.owners])
         self._places += SIDE + 0.5 + _BEYOND
@@ -127,36 +139,13 @@ class _Table:
         return found
 
 
-class _Scratch(threading.local):
-    """Arrays that are used again: giving large ones back to the system and asking for them anew
-    costs more than filling them."""
-
-    def __init__(self) -> None:
-        self._size = -1
-
-    def of(self, *shape: int) -> tuple[Floats, NDArray[np.intp], Floats]:
-        size = math.prod(shape)
-        if size > self._size:
-            self._size = size
-            self._buffers = np.empty(size), np.empty(size, dtype=np.intp), np.empty(size)
-        first, second, third = self._buffers
-        return (
-            first[:size].reshape(shape),
-            second[:size].reshape(shape),
-            third[:size].reshape(shape),
-        )
-
-
-_scratch = _Scratch()
-
-
 def best_shift(
-    shape: NoiseShape, residuals: Floats, low: float, high: float, weights: Floats | None = None
+    shape: NoiseShape, residuals: Floats, low: float, high: float
 ) -> tuple[float, float]:
     """The common shift in ``low`` to ``high`` under which ``residuals`` are likeliest, and that
     log-likelihood."""
-    shifts, each = _tried(shape, residuals, low, high)
-    totals = each.sum(axis=1) if weights is None else each @ weights
+    shifts = np.linspace(low, high, _number(high - low, shape.sigma))
+    totals = shape.log_likelihood(residuals - shifts[:, None]).sum(axis=1)
     best = int(totals.argmax())
     return float(shifts[best]), float(totals[best])
 
@@ -164,18 +153,52 @@ def best_shift(
 def best_shifts(shapes: Sequence[NoiseShape], given: Stretches, reach_sigma: float) -> Floats:
     """The best shift of each stretch, at most ``reach_sigma`` to both sides."""
     sigmas, rows = _sigmas(shapes), _rows(shapes)
+    tables = _end_to_end(rows), _end_to_end(highest_near(rows, _NEAR + 1))
     numbers = np.array([_number(2.0 * reach_sigma * one, one) for one in sigmas.tolist()])
     found = np.empty(len(given.owners))
     for some in np.unique(numbers).tolist():
-        moved = _PLACES[:some, None] * (2.0 * reach_sigma * CELLS_A_SIGMA / (some - 1))
+        step = 2.0 * reach_sigma * CELLS_A_SIGMA / (some - 1)
+        moved = _PLACES[: some + _NEAR] * step
         here = np.flatnonzero(numbers[given.owners] == some)
-        for part, stretches in given.parts(here, _AT_ONCE // some):
-            reach = reach_sigma * sigmas[part.owners]
-            table = _Table(rows, part, part.points + part.spread(reach), sigmas)
-            best = table.totals(moved).argmax(axis=0)
-            shifts = best * (2.0 * reach / (some - 1)) - reach
-            found[stretches] = np.where(best == some - 1, reach, shifts)
+        first = np.zeros(len(given.owners), dtype=np.intp)
+        count = np.full(len(given.owners), some)
+        long = here[given.lengths[here] >= (_LONG if step <= 1.0 else np.inf)]
+        for part, stretches in given.parts(long, _AT_ONCE // (some // _TOGETHER)):
+            points = part.points + part.spread(reach_sigma * sigmas[part.owners])
+            first[stretches], count[stretches] = _promising(
+                [_Table(flat, part, points, sigmas) for flat in tables], moved, some
+            )
+        for size in np.unique(count[here]).tolist():
+            alike = here[count[here] == size]
+            for part, stretches in given.parts(alike, _AT_ONCE // size):
+                reach = reach_sigma * sigmas[part.owners]
+                table = _Table(tables[0], part, part.points + part.spread(reach), sigmas)
+                start = first[stretches]
+                if size == some:
+                    totals = table.totals(moved[:some, None])
+                else:
+                    totals = table.totals(part.spread(moved[start + np.arange(size)[:, None]]))
+                best = start + totals.argmax(axis=0)
+                shifts = best * (2.0 * reach / (some - 1)) - reach
+                found[stretches] = np.where(best == some - 1, reach, shifts)
     return found
+
+
+def _promising(
+    tables: Sequence[_Table], moved: Floats, some: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Of ``some`` levels which may be the likeliest of each stretch: the first, and how many.
+
+    ``tables`` hold the densities, and the highest of those near each. The level in the middle is
+    tried: no block whose bound stays below it holds the likeliest.
+    """
+    exact, highest = tables
+    bounds = highest.totals(moved[_NEAR::_TOGETHER, None])
+    bounds += _SLACK * np.abs(bounds)
+    alive = bounds >= exact.totals(moved[some // 2, None, None])
+    first = alive.argmax(axis=0) * _TOGETHER
+    end = np.minimum((len(alive) - alive[::-1].argmax(axis=0)) * _TOGETHER, some)
+    return first, end - first
 
 
 def likeliest(
@@ -183,7 +206,7 @@ def likeliest(
 ) -> Floats:
     """For each stretch the highest log-likelihood of any common level between ``lows`` and
     ``highs``."""
-    sigmas, rows = _sigmas(shapes), _rows(shapes)
+    sigmas, flat = _sigmas(shapes), _end_to_end(_rows(shapes))
     found = np.empty(len(given.owners))
     ranges = zip((highs - lows).tolist(), sigmas[given.owners].tolist(), strict=True)
     numbers = np.array([_number(*one) for one in ranges])
@@ -192,7 +215,7 @@ def likeliest(
         chosen = np.flatnonzero((fewest < numbers) & (numbers <= most))
         for part, stretches in given.parts(chosen, _AT_ONCE // most):
             number = numbers[stretches]
-            table = _Table(rows, part, part.points - part.spread(lows[stretches]), sigmas)
+            table = _Table(flat, part, part.points - part.spread(lows[stretches]), sigmas)
             moved = np.minimum(_PLACES[: number.max(), None], number - 1.0)
             moved *= spans[stretches] / (number - 1.0)
             found[stretches] = table.totals(part.spread(moved)).max(axis=0)
@@ -216,7 +239,7 @@ def bounds(shapes: Sequence[NoiseShape], given: Stretches, lows: Floats, highs: 
         chosen = np.flatnonzero(reaches == reach)
         if not len(chosen):
             continue
-        highest = highest_near(rows, reach)
+        highest = _end_to_end(highest_near(rows, reach))
         for part, stretches in given.parts(chosen, _AT_ONCE // _BLOCKS):
             span = spans[stretches]
             table = _Table(highest, part, part.points - part.spread(lows[stretches]), sigmas)
@@ -232,19 +255,24 @@ def running(
 ) -> Floats:
     """Of each stretch the log-likelihood of its first 1, 2, 3 ... points around a level that is
     only known as well as its ``spreads`` say: the average over levels near the estimate."""
-    sigmas = _sigmas(shapes)
-    table = _Table(_rows(shapes), given, given.points - given.spread(levels), sigmas)
-    moved = _LEVEL_GRID[:, None] * (spreads * CELLS_A_SIGMA / sigmas[given.owners])
-    each = table.each(given.spread(moved))
-    each *= given.weights
-    for first, end in pairwise([*given.starts.tolist(), len(given.points)]):
-        stretch = each[:, first:end]
-        np.add.accumulate(stretch, axis=1, out=stretch)
-    highest: Floats = each.max(axis=0)
-    each -= highest
-    np.exp(each, out=each)
-    highest += np.log(each.mean(axis=0))
-    return highest
+    sigmas, flat = _sigmas(shapes), _end_to_end(_rows(shapes))
+    found = np.empty(len(given.points))
+    every = np.arange(len(given.owners))
+    for part, stretches in given.parts(every, _AT_ONCE // len(_LEVEL_GRID)):
+        table = _Table(flat, part, part.points - part.spread(levels[stretches]), sigmas)
+        spread = spreads[stretches] * CELLS_A_SIGMA / sigmas[part.owners]
+        each = table.each(part.spread(_LEVEL_GRID[:, None] * spread))
+        each *= part.weights
+        for first, end in pairwise([*part.starts.tolist(), len(part.points)]):
+            stretch = each[:, first:end]
+            np.add.accumulate(stretch, axis=1, out=stretch)
+        highest: Floats = each.max(axis=0)
+        each -= highest
+        np.exp(each, out=each)
+        highest += np.log(each.mean(axis=0))
+        start = int(given.starts[stretches[0]])
+        found[start : start + len(highest)] = highest
+    return found
 
 
 def _sigmas(shapes: Sequence[NoiseShape]) -> Floats:
@@ -266,38 +294,6 @@ def _width(reach: int) -> float:
     return 2.0 * (reach - 1 - _CELL_SLACK)
 
 
-def _tried(shape: NoiseShape, residuals: Floats, low: float, high: float) -> tuple[Floats, Floats]:
-    """The shifts to try, and a row of the residuals' log-likelihoods under each: to be used before
-    the next call."""
-    span, scale = high - low, CELLS_A_SIGMA / shape.sigma
-    steps = _number(span, shape.sigma)
-    shifts = _PLACES[:steps] * (span / (steps - 1))  # as numpy.linspace, in a tenth of its time
-    shifts += low
-    shifts[-1] = high
-    if not span * scale < _MOST_CELLS:
-        return shifts, shape.log_likelihood(residuals[None, :] - shifts[:, None])
-    places = _places(shape, residuals, low, span)
-    return shifts, _looked_up(shape.log_density, places, (shifts - low) * scale)
-
-
 def _number(span: float, sigma: float) -> int:
     """How many levels to try."""
     return max(2, min(_MOST_LEVELS, int(span / sigma * CELLS_A_SIGMA) + 2))
-
-
-def _places(shape: NoiseShape, residuals: Floats, low: float, span: float) -> Floats:
-    """In cells from the start, cut off by the look-up."""
-    far = span + 2.0 * REACH_SIGMA * shape.sigma
-    places: Floats = np.minimum(np.maximum(residuals - low, -far), far)
-    places *= CELLS_A_SIGMA / shape.sigma
-    places += SIDE + 0.5
-    return places
-
-
-def _looked_up(log_density: Floats, places: Floats, offsets: Floats) -> Floats:
-    """The log-density of all places less each offset."""
-    apart, cells, each = _scratch.of(len(offsets), *places.shape)
-    np.subtract(places, offsets.reshape(-1, *(1,) * places.ndim), out=apart)
-    np.copyto(cells, apart, casting="unsafe")
-    log_density.take(cells, mode="clip", out=each)
-    return each
