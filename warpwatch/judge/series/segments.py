@@ -294,22 +294,25 @@ def is_high(fit: Fit, k: int) -> bool:
 def is_slide(asked: Sequence[tuple[Fit, Points, int]]) -> list[bool]:
     """Whether a straight line through both segments is nearly as likely as the step at an edge."""
     found = [False] * len(asked)
-    rows, weights, owners, reaches, mosts = [], [], [], [], []
-    for number, (fit, data, k) in enumerate(asked):
+    rows, weights, lengths, reaches, mosts = [], [], [], [], []
+    for fit, data, k in asked:
         start, _, end = fit.edges[k - 1 : k + 2]
         before, after = fit.levels[k - 1 : k + 1].tolist()
         x, w = data.scaled[start:end], data.weights[start:end]
         step = fit.likely[k - 1] + fit.likely[k]
         height = after - before
         along = (np.arange(end - start) + 0.5) / (end - start) - 0.5
-        rows += list(x - 0.5 * (before + after) - _SLOPES * height * along)
-        weights += [w] * len(_SLOPES)
-        owners += [number] * len(_SLOPES)
-        reaches += [0.6 * abs(height)] * len(_SLOPES)
+        rows.append((x - 0.5 * (before + after) - _SLOPES * height * along).ravel())
+        weights.append(np.tile(w, len(_SLOPES)))
+        lengths.append(end - start)
+        reaches.append(0.6 * abs(height))
         remembers = 1.0 if fit.is_beyond_noise(k) else fit.memory
-        mosts += [step - SLIDE_NATS * remembers] * len(_SLOPES)
-    shapes, given = [fit.shape for fit, _, _ in asked], Stretches.joined(rows, weights, owners)
-    reach, most = np.array(reaches), np.array(mosts)
+        mosts.append(step - SLIDE_NATS * remembers)
+    each = np.repeat(lengths, len(_SLOPES))
+    owners = np.repeat(np.arange(len(asked)), len(_SLOPES))
+    given = Stretches(np.concatenate(rows), np.concatenate(weights), np.cumsum(each) - each, owners)
+    shapes = [fit.shape for fit, _, _ in asked]
+    reach, most = np.repeat(reaches, len(_SLOPES)), np.repeat(mosts, len(_SLOPES))
     likely = np.flatnonzero(bounds(shapes, given, -reach, reach) > most)
     for part, places in given.parts(likely, len(given.points) + 1):
         slides = likeliest(shapes, part, -reach[places], reach[places]) > most[places]

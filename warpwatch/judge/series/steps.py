@@ -168,8 +168,9 @@ def _levels(data: Points) -> Work[Levels | None]:
     x = data.scaled
     n = len(x)
     clear = jumps(x, LEAST_BESIDE_END)
-    top = strongest(x, LEAST_POINTS) if not clear else None
-    if top is not None and n >= _FEW and top[1] <= worth_a_look(n):
+    look = worth_a_look(n) if n >= _FEW else 0.0
+    top = strongest(x, LEAST_POINTS, look) if not clear else None
+    if top is not None and n >= _FEW and top[1] <= look:
         return None
     if top is not None and top[1] > _SUSPECT * LONGEST_MEMORY:
         clear = [top[0]]
@@ -178,9 +179,7 @@ def _levels(data: Points) -> Work[Levels | None]:
     known = min(levels.fit.memory if levels else _memory(x, []), LONGEST_MEMORY)
     faint = []
     for first, end in pairwise((0, *sure, n)):
-        part = x[first:end]
-        highest = top if top is not None and not sure else strongest(part, LEAST_POINTS)
-        faint += [first + at for at in _splits(part, known, highest)]
+        faint += [first + at for at in _splits(x[first:end], known, None if sure else top)]
     if not faint and not sure and n < _FEW:
         faint = splits_beside_ends(x, least=LEAST_POINTS, share=_SHARE)
     return (yield from settle(data, sorted((*sure, *faint)), 1.0)) if faint else levels
@@ -192,7 +191,8 @@ def _memory(x: Floats, changes: list[int]) -> float:
     return min(memory(np.concatenate([part - median(part) for part in parts])), LONGEST_MEMORY)
 
 
-def _splits(x: Floats, known: float, top: tuple[int, float]) -> list[int]:
+def _splits(x: Floats, known: float, top: tuple[int, float] | None) -> list[int]:
     n = len(x)
     limit = min(known * worth_a_look(n), _SHARE * n)
+    top = top or strongest(x, LEAST_POINTS, limit)
     return splits(x, least=LEAST_POINTS, threshold=limit, most=max(4, n // 8), top=top)
