@@ -114,10 +114,24 @@ def series(count: int) -> Iterator[Floats]:
         yield values
 
 
+def series_of_many_levels(count: int) -> Iterator[Floats]:
+    """Long ones, with gaps in every third."""
+    random = np.random.default_rng(74)
+    for number in range(count):
+        points = int(random.integers(150, 450))
+        logs = synthetic.noise(synthetic.KINDS[number % 5], points, 0.01, random)
+        for place in synthetic.places(points, 2 + number % 5, 6, random):
+            logs[place:] += random.normal(0.0, 0.1)
+        if number % 3 == 0:
+            logs[random.random(points) < 0.2] = np.nan
+        yield 1e-4 * np.exp(logs)
+
+
 def test_the_fast_judge_finds_what_the_plain_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    every = list(series(144))
+    every = [*series(144), *series_of_many_levels(30)]
     fast = [steps.changes(values) for values in every]
-    assert sum(map(len, fast)) > 60
+    assert sum(map(len, fast[:144])) > 60
+    assert sum(map(len, fast[144:])) > 90
     monkeypatch.setattr(contrast, "_ranks", plain_ranks)
     monkeypatch.setattr(contrast, "strongest", plain_strongest)
     monkeypatch.setattr(steps, "strongest", plain_strongest)
@@ -185,7 +199,7 @@ def test_many_stretches_are_looked_up_as_each_of_them(apart: float) -> None:
 
 
 def test_series_side_by_side_are_judged_as_alone() -> None:
-    every = list(series(144))
+    every = [*series(144), *series_of_many_levels(60)]
     one_by_one = [steps.find_steps(values) for values in every]
     assert lockstep.together(steps.steps_of(values) for values in every) == one_by_one
     # Those that ask nothing hold up nobody.
@@ -204,6 +218,12 @@ def test_the_strongest_contrast_is_told_in_full_where_it_counts(points: int) -> 
         assert contrast.strongest(values, 3) == (at, pytest.approx(height))
         assert contrast.strongest(values, 3, 0.999 * height) == (at, pytest.approx(height))
         assert contrast.strongest(values, 3, 1.1 * height)[1] <= 1.1 * height
+
+
+def test_equal_values_share_their_rank() -> None:
+    random = np.random.default_rng(76)
+    for values in (random.normal(0, 1, 50), random.integers(0, 9, 50) / 3.0, np.zeros(4)):
+        assert (contrast._ranks(values) == plain_ranks(values)).all()
 
 
 @pytest.mark.parametrize("points", [20, 40, 120, 470])

@@ -9,10 +9,15 @@ import pytest
 
 from tests.reports import trees
 from tests.reports.test_judgement import history_of
+from tools.root import ROOT
 from warpwatch.judge.results.history import Table
+from warpwatch.judge.results.processes import Workers
 from warpwatch.judge.results.result_file import ABSENT, FAILED
+from warpwatch.judge.series.changes import series_changes
 from warpwatch.judge.series.glance import certainly_steady
+from warpwatch.judge.series.incremental import judge_tables
 from warpwatch.judge.series.steps import find_steps
+from warpwatch.report.builder import Sources, load
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +47,32 @@ def test_nothing_that_holds_a_step_is_passed_over(table: Table) -> None:
     assert not steady & changed
     assert len(changed) > 30
     assert len(steady & set(range(50))) > 30  # and most of plain noise is
+
+
+def ragged(table: Table) -> Table:
+    """The same with gaps and failures in some series, and borders in others."""
+    rng = np.random.default_rng(6)
+    values, methods = table.values.copy(), table.methods.copy()
+    values[::3][rng.random(values[::3].shape) < 0.15] = ABSENT
+    values[1::7][rng.random(values[1::7].shape) < 0.03] = FAILED
+    methods[::5, 60:] += 1
+    methods[::10, 110:] += 1
+    return replace(table, values=values, methods=methods)
+
+
+def test_a_history_is_judged_as_each_of_its_series(table: Table) -> None:
+    published = load(Sources((ROOT / "reports/published",), ROOT)).tables
+    for tables, least in (([table, ragged(table)], 300), (published, 200)):
+        with Workers(1) as workers:
+            judged = [judge_tables([one], {}, workers) for one in tables]
+        found = 0
+        for one, together in zip(tables, judged, strict=True):
+            for row, info in enumerate(one.series):
+                changes = together[info.key].changes
+                # As text: what is missing is equal to nothing.
+                assert repr(changes) == repr(tuple(series_changes(one, row)))
+                found += len(changes)
+        assert found > least
 
 
 @pytest.mark.parametrize("value", [np.nan, FAILED, ABSENT, 0.0, -1.0])
