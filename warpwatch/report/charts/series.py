@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -91,7 +92,29 @@ def chart_of(table: Table, row: int, changes: Iterable[Change], drawn: int) -> s
         drawn,
         table.series[row].meaning.exact,
         limits,
+        _strokes(table, row, drawn, charts.CHART),
     )
+
+
+def _strokes(table: Table, row: int, drawn: int, line: tuple[int, int]) -> list[int] | None:
+    """The line of a noisy series that was measured throughout; of others it is drawn point by
+    point."""
+    if len(table.commits) <= drawn or table.series[row].meaning.exact:
+        return None
+    number, strokes = _all_strokes(table, drawn, line)
+    place = number.get(row)
+    return None if place is None else strokes[place].tolist()
+
+
+@lru_cache(maxsize=8)
+def _all_strokes(
+    table: Table, drawn: int, line: tuple[int, int]
+) -> tuple[dict[int, int], NDArray[np.int64]]:
+    """By row its place among the lines: to draw those of a table at once takes a fifth of the time
+    that each of them takes."""
+    rows = np.flatnonzero(np.isfinite(table.values).all(axis=1))
+    places = dict(zip(rows.tolist(), range(len(rows)), strict=True))
+    return places, charts.strokes_of(table.values[rows], drawn, line)
 
 
 def chart_data(
@@ -178,7 +201,7 @@ def spark_of(table: Table, row: int, changes: Iterable[Change], drawn: int = 70)
     values = table.values[row]
     if len(present) < len(values):
         values = _bridged(values, present, exact)
-    return charts.spark(values, marks, drawn, stairs=exact)
+    return charts.spark(values, marks, drawn, exact, _strokes(table, row, drawn, charts.SPARK))
 
 
 def _bridged(values: Floats, present: NDArray[np.intp], stairs: bool) -> Floats:

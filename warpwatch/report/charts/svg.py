@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from warpwatch.judge.results.result_file import Floats
 
+# How high lines are, and how far below the edge: in the chart of a page, and in a row of text.
+CHART, SPARK = (220, 14), (22, 2)
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -28,20 +31,22 @@ def spark(
     marks: Sequence[Mark] = (),
     drawn_points: int = 70,
     stairs: bool = False,
-    width: int = 140,
-    height: int = 26,
+    strokes: Sequence[int] | None = None,
 ) -> Markup:
-    """A line as high as a row of text; a dot on every step. Empty without two measured values."""
+    """A line as high as a row of text; a dot on every step. Empty without two measured values.
+    ``strokes`` are its ``strokes_of``, where they are known."""
+    width, height = 140, 26
     limits = bounds(values)
     if limits is None:
         return Markup("")
     low, high = _with_room(*limits)
     step, start = _spacing(len(values), width - 4, stairs)
-    path = _line(values, drawn_points, (step, start + 2), (low, high, height - 4, 2), stairs)
+    across = (step, start + 2)
+    path = _line(values, drawn_points, across, (low, high, *SPARK), stairs, strokes)
     dots = "".join(
         f'<circle class="{_class(mark.verdict)}" r="2.5" '
         f'cx="{2 + start + mark.index * step:.0f}" '
-        f'cy="{_at(values, mark.index, low, high, height - 4) + 2:.0f}"/>'
+        f'cy="{_at(values, mark.index, low, high, SPARK[0]) + SPARK[1]:.0f}"/>'
         for mark in marks
     )
     return Markup(
@@ -61,18 +66,20 @@ def history(
     most_drawn: int = 400,
     stairs: bool = False,
     limits: tuple[float, float] | None = None,
+    strokes: Sequence[int] | None = None,
 ) -> Markup:
     """The chart of a series page: level axis, first and last commit, steps and borders.
-    ``limits`` are the values' ``bounds``, where they are known."""
-    width, height, left, top, bottom = 880, 260, 8, 14, 26
+    ``limits`` are the values' ``bounds``, and ``strokes`` their ``strokes_of``, where they are
+    known."""
+    width, height, left, (inner, top) = 880, 260, 8, CHART
     limits = limits or bounds(values)
     if limits is None:
         return Markup('<p class="quiet">Fewer than two values were measured: nothing to draw.</p>')
     low, high = _with_room(*limits)
-    inner, right = height - top - bottom, width - left
+    right = width - left
     step, start = _spacing(len(values), width - 2 * left, stairs)
     start += left
-    path = _line(values, most_drawn, (step, start), (low, high, inner, top), stairs)
+    path = _line(values, most_drawn, (step, start), (low, high, inner, top), stairs, strokes)
     parts = [
         f'<svg class="history" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{escape(description)}">',
@@ -142,6 +149,7 @@ def _line(
     across: tuple[float, float],
     up: tuple[float, float, float, float],
     stairs: bool,
+    strokes: Sequence[int] | None = None,
 ) -> str:
     """The path of all values, or of lowest and highest of each of ``limit / 2`` buckets.
 
@@ -150,11 +158,13 @@ def _line(
     """
     (step, start), (low, high, height, top) = across, up
     count = len(values)
+    if strokes is not None:
+        return _stroked(_lefts(count, limit // 2, step, start), strokes)
     if count <= limit:
         xs = np.arange(count, dtype=np.float64) * step + start
         shown = np.where(np.isfinite(values), values, np.nan)
         return _path(xs, _ys(shown, low, high, height) + top, step / 2 if stairs else 0.0)
-    edges, lefts = _edges(count, limit // 2), _lefts(count, limit // 2, step, start)
+    edges = _edges(count, limit // 2)
     pairs = np.empty(2 * len(edges))
     # These two skip NaN, and give it where there is nothing else.
     np.fmin.reduceat(values, edges, out=pairs[::2])
@@ -167,10 +177,28 @@ def _line(
     if stairs or not np.isfinite(ys).all():
         xs = np.repeat(edges.astype(np.float64), 2) * step + start
         return _path(xs, ys, step / 2 if stairs else 0.0)
-    # Most charts: each bucket is a stroke up.
-    whole = ys.round().astype(int).tolist()
-    strokes = zip(lefts, whole[::2], whole[1::2], strict=True)
-    return "M" + "L".join([f"{left} {low}V{high}" for left, low, high in strokes])
+    lefts = _lefts(count, limit // 2, step, start)
+    return _stroked(lefts, ys.round().astype(int).tolist())
+
+
+def strokes_of(rows: Floats, limit: int, line: tuple[int, int]) -> NDArray[np.int64]:
+    """The lines of rows without gaps, of more than ``limit`` values each: for each bucket the
+    places of its lowest and highest value, as each row's line has them. ``line`` is ``CHART`` or
+    ``SPARK``."""
+    edges, (height, top) = _edges(rows.shape[1], limit // 2), line
+    pairs = np.empty((len(rows), 2 * len(edges)))
+    np.minimum.reduceat(rows, edges, axis=1, out=pairs[:, ::2])
+    np.maximum.reduceat(rows, edges, axis=1, out=pairs[:, 1::2])
+    ends = [_with_room(float(row.min()), float(row.max())) for row in pairs]
+    low, high = np.array(ends).reshape(-1, 2).T[:, :, None]
+    places: Floats = (1 - (pairs / 2 - low / 2) / (high / 2 - low / 2)) * height + top
+    return places.round().astype(np.int64)
+
+
+def _stroked(lefts: Sequence[int], strokes: Sequence[int]) -> str:
+    """Most lines: each bucket is a stroke up."""
+    each = zip(lefts, strokes[::2], strokes[1::2], strict=True)
+    return "M" + "L".join([f"{left} {low}V{high}" for left, low, high in each])
 
 
 @cache
