@@ -33,8 +33,7 @@ _INDUCTOR = (
     "torch.compile is not read: Inductor makes its kernels for a card that is there, "
     "so name the function as it was before torch.compile, or measure it on a card"
 )
-# What Triton specialises for.
-_ALIGNMENT = 16
+_ALIGNMENT = 16  # what Triton specialises for
 Status = Literal[
     "ok", "compile failed", "call failed", "not applicable", "import failed", "not measured"
 ]
@@ -242,6 +241,8 @@ def _raised(asked: _Asked, error: BaseException) -> Measurement:
     status: Status = "call failed"
     if errors.is_of_inductor(error):
         status, detail = "not measured", _INDUCTOR
+    elif others := errors.other_generator(error):
+        status, detail = "not measured", others
     elif isinstance(error, NotImplementedError) or errors.is_unknown_option(error, package):
         status = "not applicable"
     elif not asked.function and not asked.is_to_blame(error):
