@@ -18,7 +18,7 @@ _GENERATORS = {
     "numba.cuda": "Numba",
     "torch.utils.cpp_extension": "a CUDA extension",
 }
-_LIBRARIES = ("torch", "triton", _HARNESS)
+_LIBRARIES = ("torch", "triton", "importlib", _HARNESS)
 
 
 def one_line(error: BaseException) -> str:

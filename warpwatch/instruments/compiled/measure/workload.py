@@ -334,7 +334,7 @@ def _import_package(workload: Workload) -> str:
     import importlib
 
     from warpwatch.config import package as configuration
-    from warpwatch.workload.kernel import find_kernel
+    from warpwatch.workload.kernel import absent, find_kernel
 
     name = configuration.load().name
     try:
@@ -345,5 +345,5 @@ def _import_package(workload: Workload) -> str:
             "import failed", f"import {name}: {errors.located(error, name)}"[:300]
         ) from (error)
     if kernel is None:
-        raise _UnavailableError("not applicable", f"{name} has no {workload.kernel}")
+        raise _UnavailableError("not applicable", absent(package, workload.kernel))
     return name
