@@ -51,6 +51,8 @@ ADVANCED = """
 .visible .entry of_the_launch(.param .u64 p) {
     .reg .b64 %x<2>; .reg .b32 %r<2>;
     ld.param.u64 %x1, [p];
+    cp.async.ca.shared.global [dynamic], [%x1], 16;
+    cp.async.wait_all;
     ld.volatile.shared.u32 %r1, [dynamic];
     st.global.u32 [%x1], %r1;
     ret;
@@ -147,7 +149,7 @@ def test_a_table_leaves_empty_what_only_a_launch_says(
     _, lines = inspected(capsys, path, "--threads", 512, "--shared", 4096)
     rows = {line[8:22].strip(): line[22:].split() for line in lines if line.startswith("sm_80")}
     assert rows["of_the_launch"][0] == "16"
-    assert rows["of_the_launch"][3:] == ["4096", "-", "-", "4", "(warps)"]
+    assert rows["of_the_launch"][3:] == ["4096", "-", "async", "4", "(warps)"]
     assert "exact<4>, dot: its blocks have" not in "\n".join(lines)  # each has its own number
     assert any(line.startswith("at_most: it is compiled for blocks of at most") for line in lines)
 

@@ -43,6 +43,8 @@ def _launch_row(target: str, launch: Mapping[str, Any]) -> tuple[str, ...]:
     flavour = _TENSOR[launch["tensor_core_level"]]
     if target.startswith("gfx") and flavour == "mma":
         flavour = "mfma"
+    level, occupancy, bound = launch["async_copy_level"], launch["occupancy"], launch["bound"]
+    copies = multiplies or (bound is None and level)
     known = (
         launch["kernel"][:_WIDEST],
         "x".join(str(one) for one in launch["grid"] or ()),
@@ -51,9 +53,8 @@ def _launch_row(target: str, launch: Mapping[str, Any]) -> tuple[str, ...]:
         str(launch["spilled_bytes"]),
         _said(launch["shared_bytes"]),
         flavour if multiplies else "-",
-        _COPIES[launch["async_copy_level"]] if multiplies else "-",
+        _COPIES[level] if copies else "-",
     )
-    occupancy, bound = launch["occupancy"], launch["bound"]
     blocks = "" if occupancy is None else f"{occupancy['blocks']} ({occupancy['limited_by']})"
     if bound is None:
         return (*known, blocks, "", "", "")
