@@ -149,6 +149,28 @@ def test_a_command_that_is_ended_leaves_its_calls(project: Path) -> None:
     assert "the command ended with its time was up" in err
 
 
+def test_what_torch_calls_self_and_complex_numbers_are_arguments_as_any(project: Path) -> None:
+    (project / "benchedops" / "__init__.py").write_text(
+        LIBRARY
+        + "def dotted(self, other):\n    return launched(torch.view_as_real(self))\n\n"
+        + "class Kept:\n    def run(self, x):\n        return launched(x[0])\n"
+    )
+    (project / "operators.py").write_text(
+        "import torch, benchedops\n"
+        "one = torch.ones(8, dtype=torch.complex64, device='cuda')\n"
+        "benchedops.dotted(one, one)\n"
+        "benchedops.Kept().run([torch.ones(8, device='cuda')])\n"
+    )
+    code, out, err = record(project, "--", "python", "operators.py")
+    assert code == 0, err
+    calls, mistakes = calls_of(tomllib.loads(out)["workload"])
+    assert mistakes == []
+    assert [(one.call, one.args) for one in calls] == [
+        ("benchedops:dotted", "complex64[8] complex64[8]"),
+        ("benchedops:launched", "fp32[8]"),
+    ]
+
+
 def test_nothing_launched_is_said(project: Path) -> None:
     (project / "idle.py").write_text("import benchedops\n")
     code, out, err = record(project, "--", "python", "idle.py")

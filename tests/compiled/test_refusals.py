@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import triton
@@ -83,6 +85,30 @@ def test_what_inductor_would_generate_is_refused_in_one_sentence() -> None:
     measured = measure_call(f"{HERE}:compiled_by_torch", HOPPER, arguments="fp32[4096]")
     assert measured.status == "not measured"
     assert measured.detail.startswith("torch.compile is not read: Inductor makes its kernels for")
+
+
+def test_a_call_of_another_generator_is_refused_with_the_way_that_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The CuTe DSL is larger than all that this project installs; it fails where no card is.
+    (tmp_path / "cutlass.py").write_text(
+        "def launch(x):\n    raise RuntimeError('no CUDA-capable device is detected')\n"
+    )
+    (tmp_path / "rivals.py").write_text(
+        "def scaled(x):\n    import cutlass\n\n    return cutlass.launch(x)\n\n\n"
+        "def unknown(x):\n    import cuda.tile_that_is_not_there\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    names = ["rivals:scaled", "rivals:unknown"]
+    assert cli.main(["inspect", *names, "--args", "fp32[64]", "--target", "sm_90"]) == 3
+    _, scaled, _, unknown = capsys.readouterr().out.splitlines()
+    assert scaled == (
+        "sm_90: not measured: the CuTe DSL makes kernels that are not recorded (RuntimeError: no "
+        "CUDA-capable device is detected): write its cubins to files, and give those to "
+        "`warpwatch inspect FILE.cubin`"
+    )
+    # One that is not installed has said so itself.
+    assert unknown.startswith("sm_90: call failed: ModuleNotFoundError: No module named 'cuda")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.reports import keeping, trees
-from warpwatch.commands.compiled import inspect
+from warpwatch.commands.compiled import tables
 from warpwatch.commands.gpu import bisect, compare
 from warpwatch.config import metrics
 from warpwatch.instruments.compiled.diff import comparison
@@ -235,7 +235,7 @@ def test_a_space_in_another_order_is_named() -> None:
 def test_a_backward_says_its_forwards_causes_once() -> None:
     causes = ("k: registers 32 -> 40", "k: grid 1 -> 2")
     own = "k_backward: registers 8 -> 9"
-    lines = inspect.lines(
+    lines = tables.lines(
         [
             comparison.Compared("norm", "sm_90", "HURT", causes=causes),
             comparison.Compared("norm-backward", "sm_90", "HURT", causes=(*causes, own)),

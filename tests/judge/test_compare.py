@@ -109,6 +109,13 @@ def test_compiled_metrics_are_judged_exactly_and_explained() -> None:
     json.dumps(compare.document("a", "b", settle(gone, 0.05)), allow_nan=False)
 
 
+def test_what_neither_side_has_a_value_of_is_named() -> None:
+    good, bad = row("ok", launches=1), row("not applicable")
+    both = {("w", "sm_90"): good, ("w", "sm_80"): bad, ("x", "sm_90"): bad, ("x", "sm_80"): bad}
+    assert compare.unread_on_both(both, both) == {"x": "not applicable: no such kernel"}
+    assert compare.unread_on_both({**both, ("x", "sm_80"): good}, both) == {}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

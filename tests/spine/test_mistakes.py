@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.root import ROOT
 from tests.spine import strangers
 from warpwatch import __main__ as cli
 from warpwatch import project
+from warpwatch.commands.setup import doctor
 
 HEAD = 'targets = ["sm_90"]\n[package]\nname = "fastops"\npath = "fastops"\n'
 CALL = '[[workload]]\nname = "gelu"\ncall = "fastops.ops.activation:gelu"\nargs = "bf16[64]"\n'
@@ -128,14 +130,37 @@ MISTAKES: dict[str, tuple[str | None, tuple[str, ...], int, tuple[str, ...]]] = 
         HEAD + CALL,
         ("compare", "nowhere", "HEAD"),
         2,
-        ("'nowhere' is no commit of",),
+        ("'nowhere' is no commit of", "expected a hash, a branch or a tag"),
     ),
+    "no repository": (
+        HEAD.replace("[package]\n", '[package]\nrepository = "../no-repository"\n') + CALL,
+        HISTORY,
+        2,
+        ("no-repository is no git repository", "`git init`", "set `repository` in [package]"),
+    ),
+}
+# Calls, and what `doctor` says of each.
+CALLS = {
+    "misspelt": (
+        "fastops.ops.activation:gelou",
+        "bf16[64]",
+        "has no ops.activation:gelou; did you",
+    ),
+    "elsewhere": (
+        "fastopps.ops:gelu",
+        "bf16[64]",
+        "cannot import fastopps.ops",
+    ),
+    "without": ("fastops.ops.activation:gelu", "", "missing a required argument: 'x', for gelu(x)"),
+    "kernel": ("fastops.ops.activation:_gelu", "bf16[64]", "is a Triton kernel, which has no grid"),
+    "good": ("fastops.ops.activation:gelu", "bf16[64]", ""),
 }
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = strangers.repository(tmp_path_factory.mktemp("mistakes"), strangers.LAYOUTS["flat"])
+    (folder.parent / "no-repository").mkdir()
     (folder / "newops").mkdir()
     (folder / "newops" / "__init__.py").touch()
     for name, text in MODULES.items():
@@ -165,6 +190,65 @@ def test_a_mistake_is_one_message(
     assert len(said.err.splitlines()) <= 2, said.err
     for part in parts:
         assert part in said.err
+
+
+def tried(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """What `doctor` finds at HEAD, and the states of its checks."""
+    cli.main(["doctor", "--json"])
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["measured package"]["state"] == "ok", found["measured package"]
+    head = found["kernels at HEAD"]
+    return {key: head[key] for key in ("state", "detail", "remedy")}
+
+
+def test_a_call_that_cannot_be_made_is_found_before_a_history(
+    inside: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{path}")
+    monkeypatch.setattr(doctor, "_SHOWN_TRIALS", len(CALLS))
+    (inside / project.FILE_NAME).write_text(
+        HEAD
+        + "".join(
+            f'[[workload]]\nname = "{name}"\ncall = "{call}"\nargs = "{args}"\n'
+            for name, (call, args, _) in CALLS.items()
+        )
+    )
+    head = tried(capsys)
+    assert (head["state"], head["remedy"]) == ("missing", "mend those workloads' call or args")
+    assert head["detail"].startswith("4 of 5 workloads cannot run: ")
+    for _, _, said in CALLS.values():
+        assert said in head["detail"]
+
+
+@pytest.mark.parametrize(
+    ("line", "state", "said"),
+    [
+        ("import einopsy", "missing", "No module named 'einopsy' (fastops/__init__.py:1)"),
+        ("import torch; torch.cuda.get_device_properties(0)", "ok", "1 workloads find"),
+    ],
+    ids=["lacks-a-package", "asks-for-a-card"],
+)
+def test_an_import_lacks_a_package_or_asks_for_a_card_that_recordings_have(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    line: str,
+    state: str,
+    said: str,
+) -> None:
+    folder = strangers.repository(tmp_path, strangers.LAYOUTS["flat"])
+    (folder / "fastops" / "__init__.py").write_text(f"{line}\n")
+    strangers.git(folder, "commit", "--quiet", "--all", "--message", "another import")
+    (folder / project.FILE_NAME).write_text(HEAD + CALL)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv(project.FILE_VARIABLE, raising=False)
+    path = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{path}")
+    head = tried(capsys)
+    assert head["state"] == state
+    assert said in head["detail"]
+    assert (state == "ok") == ("install next to asv what it lacks" not in head["remedy"])
 
 
 def test_mistakes_in_workloads_are_the_users_and_none_is_green(

@@ -101,14 +101,16 @@ def test_a_kernel_that_is_nowhere_is_said_and_nothing_is_green(tmp_path: Path) -
     folder = strangers.repository(tmp_path, strangers.LAYOUTS["flat"])
     (folder / "warpwatch.toml").write_text(
         'targets = ["sm_90"]\n[package]\nname = "fastops"\npath = "fastops"\n'
-        '[[workload]]\nname = "silu"\ncall = "fastops.ops.activation:silu"\nargs = "bf16[64]"\n'
+        '[[workload]]\nname = "gelu"\ncall = "fastops.ops.activation:gelu"\nargs = "bf16[64]"\n'
+        '[[workload]]\nname = "glu"\ncall = "fastops.ops.activation:glu"\nargs = "bf16[64]"\n'
     )
-    code, _, err = run(folder, "history", "--commits", "1")
+    # That one of them is measured makes the other no less blind.
+    code, _, err = run(folder, "history", "--commits", "1", "--bench", "launches")
     assert code == 3, err
-    assert "compiled: 0 of 1 pairs of workload and target measured" in err
-    why = "fastops has no ops.activation:silu (such as silu on sm_90)"
+    assert "compiled: 1 of 2 pairs of workload and target measured" in err
+    why = "fastops has no ops.activation:glu; did you mean gelu or _gelu? (such as glu on sm_90)"
     assert f"  1 not applicable: {why}" in err
-    assert "no value at any of these commits: silu" in err
+    assert "no value at any of these commits: glu; `warpwatch doctor` tries each at HEAD" in err
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import yaml
 
 from tests.containers.foreign import git
 from tests.root import ROOT
-from tools.harness import first_verdict
+from tools.harness import first_verdict, kept_commit
 from warpwatch.config import package
 
 
@@ -56,3 +57,15 @@ def test_it_counts_all_steps_and_fails_over_a_limit(
     assert first_verdict.main() == int(bool(slow))
     said = capsys.readouterr().out
     assert "of 240 (" in said and "of 120 (" in said and "3 MB fetched" in said
+
+
+def test_a_commit_whose_kernels_are_kept_is_timed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
+    code = kept_commit.main(["--workloads", "1", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["pairs"] == 3
+    assert code == int(found["kept"]["seconds"] > kept_commit.LIMIT_S)
+    # Two interpreters start at least, and one imports torch.
+    assert all(found[name]["processor_seconds"] > 1 for name in ("first", "kept"))

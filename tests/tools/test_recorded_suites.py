@@ -34,6 +34,9 @@ elif sys.argv[1:] == ["tall"]:
 """
 
 
+BROKEN = "import no_such_module\nif __name__ == '__main__':\n    print(no_such_module)\n"
+
+
 def suite(**given: object) -> Suite:
     command = {"command": ["python", "bench/run.py", "{case}"]}
     rest = {"name": "Made", "source": "made/suite", "commit": "HEAD", "package": "suited"}
@@ -45,8 +48,12 @@ def suite(**given: object) -> Suite:
 def folder(tmp_path: Path) -> Path:
     """A folder with the clone of one repository, as the tool expects it."""
     clone = tmp_path / "made+suite"
-    for name, text in (("src/suited/__init__.py", PACKAGE), ("bench/run.py", RUNS),
-                       ("bench/broken.py", "import no_such_module\n")):  # fmt: skip
+    for name, text in (
+        ("src/suited/__init__.py", PACKAGE),
+        ("bench/run.py", RUNS),
+        ("bench/broken.py", BROKEN),
+        ("bench/sizes.py", "SIZES = [64]\n"),
+    ):
         path = clone / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -60,7 +67,7 @@ def test_cases_that_a_suite_lists_become_series(folder: Path) -> None:
     listed = suite(listed=["python", "bench/run.py", "--list"], case=r"^- (\w+)$")
     found = recorded_suites.measure(folder, listed, 120.0)
     assert found == [Case("tall", 2), Case("nothing", 0, "it launched no kernel of the package")]
-    files = suite(files="bench/broken.py", command=["python", "{case}"])
+    files = suite(files="bench/[bs]*.py", command=["python", "{case}"])
     (broken,) = recorded_suites.measure(folder, files, 120.0)
     assert broken == Case(
         "bench/broken.py", 0, "ModuleNotFoundError: No module named 'no_such_module'"
@@ -68,6 +75,8 @@ def test_cases_that_a_suite_lists_become_series(folder: Path) -> None:
     page = recorded_suites.page([(listed, found), (files, [broken])])
     assert "**33% of the cases that they list became series**:\n1 of 3, with 2 different" in page
     assert "| suited | `nothing` | it launched no kernel of the package |" in page
+    said = suite(because={"nothing": "it is not asked to"})
+    assert "| suited | `nothing` | it is not asked to |" in recorded_suites.page([(said, found)])
     with pytest.raises(ValueError, match="Made lists no case"):
         recorded_suites.measure(folder, suite(listed=["python", "bench/run.py"], case="^-"), 120.0)
 

@@ -36,6 +36,16 @@ CALLS = {
 }
 SHAPES = ({"m": 4096, "n": 4096, "k": 2048}, {"m": 2048, "n": 1024, "k": 1024})
 DTYPES = ("bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a repository measures: its targets, and the shapes of its workloads."""
+
+    targets: tuple[str, ...] = TARGETS
+    shapes: tuple[dict[str, int], ...] = SHAPES
+
+
 # Nothing of this machine's caches: of its settings only the way to the network.
 _KEPT = re.compile(
     r"PATH|LANG|SSL_CERT_FILE|REQUESTS_CA_BUNDLE|WARPWATCH_CPU_INDEX|PIP_\w+|(?:https?|no)_proxy",
@@ -183,10 +193,10 @@ def packed(environment: Path, path: Path) -> Path:
     return path
 
 
-def repository(folder: Path, workloads: int) -> list[str]:
+def repository(folder: Path, workloads: int, what: Asked = Asked()) -> list[str]:
     """A team's repository of three commits: as it was, with a launch too many, and mended."""
     shutil.copytree(PACKAGE, folder / "demokernels", ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "warpwatch.toml").write_text(configuration(workloads), encoding="utf-8")
+    (folder / "warpwatch.toml").write_text(configuration(workloads, what), encoding="utf-8")
     module = folder / "demokernels" / "norm.py"
     good = module.read_text(encoding="utf-8")
     _git(folder, "init", "--quiet")
@@ -199,12 +209,12 @@ def repository(folder: Path, workloads: int) -> list[str]:
     return commits
 
 
-def configuration(workloads: int) -> str:
-    """``warpwatch.toml`` with so many workloads, each for the four targets."""
-    asked = [(call, dtype, shape) for shape in SHAPES for dtype in DTYPES for call in CALLS]
+def configuration(workloads: int, what: Asked) -> str:
+    """``warpwatch.toml`` with so many workloads, each for every target."""
+    asked = [(call, dtype, shape) for shape in what.shapes for dtype in DTYPES for call in CALLS]
     if workloads > len(asked):
         sys.exit(f"--workloads: expected {len(asked)} at most, got {workloads}")
-    lines = [f"targets = {json.dumps(TARGETS)}", "", "[package]"]
+    lines = [f"targets = {json.dumps(what.targets)}", "", "[package]"]
     lines += ['name = "demokernels"', 'path = "demokernels"']
     # The one that gets worse is the first.
     asked.sort(key=lambda one: one[0] != "rms_norm")

@@ -34,6 +34,7 @@ PAGE = ROOT / "docs" / "results" / "recorded.md"
 # What `record` says last, and why launches became no workload.
 _CALLS = re.compile(r"^(\d+) calls of \S+, \d+ launches$", re.MULTILINE)
 _WHY = re.compile(r"^\d+ launches are no workload: .*$", re.MULTILINE)
+_MAIN = "__main__"
 _FAILED = "the command ended with "
 _ERROR = re.compile(r"^(?:E +)?([\w.]*(?:Error|Exception)\b.*)$", re.MULTILINE)
 
@@ -54,6 +55,7 @@ class Suite:
     case: str = ""
     files: str = ""
     environment: dict[str, str] = field(default_factory=dict)
+    because: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,9 @@ def cases(suite: Suite, tree: Path, seconds: float) -> list[str]:
         ValueError: It lists nothing.
     """
     if suite.files:
-        found = sorted(str(one.relative_to(tree)) for one in tree.glob(suite.files))
+        # What no one runs is a part of those that are run.
+        scripts = [one for one in tree.glob(suite.files) if _MAIN in one.read_text("utf-8")]
+        found = sorted(str(one.relative_to(tree)) for one in scripts)
     else:
         said = record(suite, tree, suite.listed, seconds)
         found = list(dict.fromkeys(re.findall(suite.case, said, re.MULTILINE)))
@@ -179,7 +183,7 @@ def page(found: Sequence[tuple[Suite, Sequence[Case]]]) -> str:
     for suite, of_suite in found:
         for case in of_suite:
             if not case.calls:
-                why = case.why.replace("|", "\\|")[:200]
+                why = suite.because.get(case.name, case.why).replace("|", "\\|")[:200]
                 text.append(f"| {suite.package} | `{case.name}` | {why} |")
     return "\n".join([*text, ""])
 

@@ -53,6 +53,11 @@ def git(repository: Path, *arguments: str) -> bytes:
     except FileNotFoundError as error:
         raise ValueError("git is not on the PATH: install it") from error
     except subprocess.CalledProcessError as error:
+        if b"not a git repository" in error.stderr:
+            raise ValueError(
+                f"{repository} is no git repository: run in a clone, begin one with `git init` and "
+                "commit the package, or set `repository` in [package]"
+            ) from error
         raise ValueError(
             f"git {' '.join(arguments)} failed in {repository}: {error.stderr.decode().strip()}"
         ) from error
@@ -80,7 +85,11 @@ def commit_hash(revision: str, repository: Path | None = None) -> str:
     try:
         return git(repository, *arguments).decode().strip()
     except ValueError as error:
-        raise ValueError(f"{revision!r} is no commit of {repository}") from error
+        git(repository, "rev-parse", "--git-dir")  # says so where there is no repository at all
+        raise ValueError(
+            f"{revision!r} is no commit of {repository}: expected a hash, a branch or a tag that "
+            "`git log` knows there"
+        ) from error
 
 
 def last_touched(

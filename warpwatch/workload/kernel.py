@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from types import ModuleType
 from typing import Any
@@ -36,6 +37,29 @@ def find_kernel(package: Any, kernel: str) -> Any:
             return None
         found = getattr(found, part)
     return found
+
+
+def absent(package: Any, kernel: str) -> str:
+    """Say that a package has no such kernel.
+
+    Args:
+        package: The imported package.
+        kernel: A name that :func:`find_kernel` does not find below it.
+
+    Returns:
+        One line, with the names that are nearest.
+
+    Example:
+        >>> import json
+        >>> absent(json, "decoder:JSONDecodr")
+        'json has no decoder:JSONDecodr; did you mean JSONDecoder?'
+    """
+    last = kernel.replace(":", ".").rpartition(".")[2]
+    place = find_kernel(package, kernel.removesuffix(last).rstrip(".:").replace(":", "."))
+    near = difflib.get_close_matches(last, dir(place), n=2) if place is not None else []
+    return f"{package.__name__} has no {kernel}" + (
+        f"; did you mean {' or '.join(near)}?" if near else ""
+    )
 
 
 def _module(name: str) -> ModuleType | None:

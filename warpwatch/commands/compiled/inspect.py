@@ -19,10 +19,11 @@ from warpwatch.config import arguments, results_file
 from warpwatch.config.package import chosen_targets
 from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments.compiled.diff import comparison, kept, sides
+from warpwatch.instruments.compiled.files import containers, kernels, pairs
 from warpwatch.instruments.compiled.measure import jobs
 from warpwatch.judge.evidence import compiled as kept_evidence
 
-from . import ranking
+from . import ranking, tables
 
 SCHEMA_VERSION = 1
 
@@ -32,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="package.module:callable, such as fastops:gelu, or a workload; with --diff and "
-        "without a name: every workload of the fixed set",
+        help="package.module:callable, such as fastops:gelu, a workload, or a file with cubins "
+        "(.cubin .fatbin .o .so); with --diff and without a name: every workload of the fixed set",
     )
     parser.add_argument(
         "--args",
@@ -53,8 +54,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--diff",
         nargs=2,
         metavar=("OLD", "NEW"),
-        help="compare two sides, each a commit, '.' for the working tree, or a Triton version; of "
-        "workloads only that is compiled which no evidence is kept of",
+        help="compare two sides, each a commit, '.' for the working tree, or a Triton version, or "
+        "else two files; of workloads only that is compiled which no evidence is kept of",
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="of a file: the threads of a block, where the file does not state them",
+    )
+    parser.add_argument(
+        "--shared",
+        type=int,
+        metavar="BYTES",
+        help="of a file: the shared memory that a launch adds to what the file states",
     )
     parser.add_argument(
         "--results",
@@ -75,6 +88,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    if any(map(containers.is_named, [*args.names, *(args.diff or ())])):
+        return _of_files(args)
+    if args.threads is not None or args.shared is not None:
+        raise ValueError("--threads and --shared are for files with cubins")
     arguments.parse_arguments(args.args)  # its mistakes are the user's, not the targets'
     asked = _asked(args)
     if args.diff:
@@ -96,7 +113,7 @@ def main(args: argparse.Namespace) -> int:
     if args.json != "-":
         for name in args.names:
             of_name = [one for one in results if one.job.name == name]
-            print("\n".join(([name] if len(args.names) > 1 else []) + table(of_name)))
+            print("\n".join(([name] if len(args.names) > 1 else []) + tables.table(of_name)))
     return exit_code(results)
 
 
@@ -126,12 +143,63 @@ def _asked(args: argparse.Namespace) -> list[jobs.Job]:
     return found
 
 
+def _of_files(args: argparse.Namespace) -> int:
+    """The kernels of files with machine code: what can be said without their launches."""
+    wrong = [one for one in (*args.names, *(args.diff or ())) if not containers.is_named(one)]
+    if wrong or (args.names and args.diff):
+        other = wrong[0] if wrong else args.names[0]
+        raise ValueError(
+            f"{other!r} next to a file with cubins: expected files only, as in inspect a.cubin or "
+            "inspect --diff old.cubin new.cubin"
+        )
+    if args.args or args.backward or args.configurations:
+        raise ValueError("--args, --backward and --configurations are for callables, not for files")
+    given = kernels.Given(args.threads, args.shared)
+    extras.require("triton")
+    sides = {
+        name: kernels.of_file(Path(name), given, args.target or ())
+        for name in args.diff or args.names
+    }
+    if args.diff:
+        names, aligned = args.diff, pairs.aligned(*(sides[name] for name in args.diff))
+        old, new = (kept.Side(*one, 0) for one in zip(names, map(tuple, aligned), strict=True))
+        compared = comparison.compare(old.results, new.results)
+        _say(args, old, new, compared)
+        words = {one.word for one in compared}
+        return 1 if words & {"HURT", "LOST"} else 3 if "nothing" in words else 0
+    if args.json:
+        found = [{"file": name, **document(one)} for name in sides for one in sides[name]]
+        write(args.json, {"command": "inspect", "results": found})
+    if args.json != "-":
+        for name, results in sides.items():
+            said = [*tables.table(results), *tables.of_files(results)]
+            print("\n".join(([name] if len(sides) > 1 else []) + said))
+    return exit_code([one for results in sides.values() for one in results])
+
+
 def _diff(args: argparse.Namespace, asked: Sequence[jobs.Job]) -> int:
     folder = args.results / kept_evidence.FOLDER
     old, new = kept.compared(
         tuple(args.diff), asked, folder, lambda text: print(text, file=sys.stderr)
     )
     compared = comparison.compare(old.results, new.results)
+    _say(args, old, new, compared)
+    if all(one.word == "nothing" for one in compared):
+        wrong = all(
+            one.status == "not applicable" and not one.job.is_workload
+            for one in (*old.results, *new.results)
+        )
+        return 2 if wrong else 3
+    return int(any(one.word in ("HURT", "LOST") for one in compared))
+
+
+def _say(
+    args: argparse.Namespace,
+    old: kept.Side,
+    new: kept.Side,
+    compared: Sequence[comparison.Compared],
+) -> None:
+    """A comparison as the user wants it: as text, as JSON, with the code that differs."""
     differences = []
     if args.code:
         for one, other in zip(old.results, new.results, strict=True):
@@ -147,17 +215,10 @@ def _diff(args: argparse.Namespace, asked: Sequence[jobs.Job]) -> int:
         write(args.json, content | ({"code": differences} if args.code else {}))
     if args.json != "-":
         print(f"{old.label} -> {new.label}: {comparison.in_words(compared)}")
-        for line in lines(compared):
+        for line in tables.lines(compared):
             print(line)
         for found in differences:
             print(f"\n{found['name']} {found['target']} {found['kernel']}\n{found['diff']}", end="")
-    if all(one.word == "nothing" for one in compared):
-        wrong = all(
-            one.status == "not applicable" and not one.job.is_workload
-            for one in (*old.results, *new.results)
-        )
-        return 2 if wrong else 3
-    return int(any(one.word in ("HURT", "LOST") for one in compared))
 
 
 def in_order(results: Any, asked: Sequence[jobs.Job]) -> list[jobs.Result]:
@@ -178,11 +239,7 @@ def exit_code(results: Sequence[jobs.Result]) -> int:
     statuses = {one.status for one in results}
     if statuses <= {"not applicable"}:
         return 2
-    return 0 if statuses == {"ok"} and any(map(_launched, results)) else 3
-
-
-def _launched(result: jobs.Result) -> bool:
-    return bool(result.evidence.get("launches") or result.evidence.get("torch_ops"))
+    return 0 if statuses == {"ok"} and any(map(tables.launched, results)) else 3
 
 
 def document(result: jobs.Result) -> dict[str, Any]:
@@ -209,95 +266,3 @@ def write(where: str | None, content: Mapping[str, Any], *, last: bool = True) -
     if where == "-" and last:
         print(results_file.as_json(document))
     results_file.write(where, document, last=last)
-
-
-_TENSOR = ("none", "mma", "wgmma", "tcgen05")
-_COPIES = ("plain", "async", "TMA")
-_HEAD = "target|kernel|grid|warps|regs|spilled|shared|tensor|copies|blocks|bound us|by|tensor %"
-
-
-def table(results: Sequence[jobs.Result]) -> list[str]:
-    """One row a launch, one for torch's own operations; then remarks, each with its targets."""
-    rows: list[Sequence[str]] = [_HEAD.split("|")]
-    remarks: dict[str, list[str]] = {}
-    for result in results:
-        target = result.job.target
-        said = [] if result.status == "ok" else [f"{result.status}: {result.detail}"]
-        if result.status == "ok" and not _launched(result):
-            said.append("nothing was launched, neither a Triton kernel nor an operation of torch")
-        for launch in result.evidence.get("launches", []):
-            rows.append((target, *_launch_row(target, launch)))
-            said += [f"{launch['kernel']}: {text}" for text in _remarks(launch)]
-        said += result.evidence.get("notes", [])
-        for op in result.evidence.get("torch_ops", []):
-            copied = f", {op['copied_bytes']:,} bytes copied" if op["copied_bytes"] else ""
-            rows.append((target, f"torch {op['name']}{copied}"))
-        for text in dict.fromkeys(said):
-            remarks.setdefault(text, []).append(target)
-    notes = [f"{' '.join(found)}: {text}" for text, found in remarks.items()]
-    return [*columns(rows), *notes] if len(rows) > 1 else notes
-
-
-def _launch_row(target: str, launch: Mapping[str, Any]) -> tuple[str, ...]:
-    multiplies = launch["multiplies"]
-    flavour = _TENSOR[launch["tensor_core_level"]]
-    if target.startswith("gfx") and flavour == "mma":
-        flavour = "mfma"
-    bound = launch["bound"]
-    return (
-        launch["kernel"][:32],
-        "x".join(str(one) for one in launch["grid"]),
-        str(launch["num_warps"]),
-        str(launch["registers"]),
-        str(launch["spilled_bytes"]),
-        str(launch["shared_bytes"]),
-        flavour if multiplies else "-",
-        _COPIES[launch["async_copy_level"]] if multiplies else "-",
-        f"{launch['occupancy']['blocks']} ({launch['occupancy']['limited_by']})",
-        f"{bound['us']:.1f}",
-        bound["limited_by"],
-        f"{bound['tensor_utilization']:.0f}" if multiplies else "-",
-    )
-
-
-def _remarks(launch: Mapping[str, Any]) -> list[str]:
-    found = [*launch["advisories"], *launch["bound"]["notes"]]
-    repeated = launch["bound"]["repeated_products"]
-    if repeated >= 1.05:
-        found.append(f"every product is computed {repeated:.2f} times: warps share rows")
-    if launch["unknown_instructions"]:
-        found.append(f"unknown instructions {' '.join(launch['unknown_instructions'])}")
-    return found
-
-
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as text in columns; a short row runs over the rest."""
-    count = len(rows[0])
-    widths = [max(len(row[i]) for row in rows if len(row) == count) for i in range(count)]
-    return [
-        "  ".join(
-            cell.ljust(width) if i + 1 < len(row) else cell
-            for i, (cell, width) in enumerate(zip(row, widths, strict=False))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def lines(compared: Sequence[comparison.Compared]) -> list[str]:
-    """A comparison as text: one line for each that is not the same, its causes indented."""
-    found = []
-    said: dict[tuple[str, str], str] = {}  # a backward holds the kernels of its forward again
-    for one in compared:
-        if one.word == "same":
-            continue
-        moved = ", ".join(str(change) for change in (*one.verdicts, *one.evidence))
-        found.append(f"{one.word:10s} {one.target:7s} {one.name}  {moved}".rstrip())
-        again: dict[str, int] = {}
-        for cause in one.causes:
-            first = said.setdefault((one.target, cause), one.name)
-            if first == one.name:
-                found.append(f"           {cause}")
-            else:
-                again[first] = again.get(first, 0) + 1
-        found += [f"           {count} causes as of {name}" for name, count in again.items()]
-    return found

@@ -16,7 +16,7 @@ from warpwatch.config.package import workloads as load_workloads
 from warpwatch.instruments.compiled.diff import comparison, sides, upgrade_page
 from warpwatch.instruments.compiled.measure import jobs
 
-from . import inspect
+from . import inspect, tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
         inspect.write(args.json, {**content, "compared": rows, "unknown_instructions": unknown})
     if args.json != "-":
         print(f"triton {old_version} -> {args.new}: {comparison.in_words(compared)}")
-        for line in inspect.lines([one for one in compared if one.word in ("LOST", "HURT")]):
+        for line in tables.lines([one for one in compared if one.word in ("LOST", "HURT")]):
             print(line)
         print(f"page: {page}")
     if unknown:

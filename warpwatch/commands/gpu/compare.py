@@ -92,11 +92,16 @@ def main(args: argparse.Namespace) -> int:
             else:
                 _tell("no GPU here: judged by what the compilers say")
     verdict = settle(judged, limits.false_discovery_rate, here)
+    unread = unread_on_both(before, after)
+    code = verdict.exit_code or (3 if unread else 0)
     if args.json:
-        print(json.dumps(document(base.label, head.label, verdict, equal), indent=1))
+        found = document(base.label, head.label, verdict, equal)
+        print(json.dumps({**found, "exit_code": code, "unread": unread}, indent=1))
     else:
         print("\n".join(lines(base.label, head.label, verdict, args.all, equal)))
-    return verdict.exit_code
+        for name, detail in unread.items():
+            print(f"not measured in either: {name}: {detail}")
+    return code
 
 
 def _asked(plan: Plan, args: argparse.Namespace) -> on_gpu.Asked:
@@ -123,6 +128,22 @@ def _pairs(args: argparse.Namespace) -> list[versions.Pair]:
         return [(name, target) for name in dict.fromkeys(names) for target in chosen]
     pairs = [(workload.name, target) for workload, target in module.fixed_set()]
     return [pair for pair in pairs if not args.target or pair[1] in chosen]
+
+
+def unread_on_both(
+    base: Mapping[versions.Pair, Mapping[str, Any]],
+    head: Mapping[versions.Pair, Mapping[str, Any]],
+) -> dict[str, str]:
+    """Workloads that no target has a value of on either side, each with the reason: of these a
+    comparison says nothing."""
+    seen: dict[str, list[Mapping[str, Any]]] = {}
+    for (name, _), row in (*base.items(), *head.items()):
+        seen.setdefault(name, []).append(row)
+    return {
+        name: f"{rows[-1]['status']}: {rows[-1]['detail']}"
+        for name, rows in seen.items()
+        if all(row["status"] != "ok" for row in rows)
+    }
 
 
 def judge_compiled(

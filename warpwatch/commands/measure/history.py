@@ -187,8 +187,13 @@ def main(args: argparse.Namespace) -> int:
     covered = coverage(project.results() / kept_evidence.FOLDER, set(commits))
     ran = counted(project.results(), set(commits), args.bench, begin)
     said = covered.lines() if covered.pairs or not ran.lines() else []
+    newest = coverage(project.results() / kept_evidence.FOLDER, {commits[0]})
+    lost = sum(one.count for one in newest.reasons if one.status != "not applicable")
+    if lost:
+        said.append(f"the newest commit lacks {lost} of {newest.pairs} pairs")
     print("\n".join([*said, *ran.lines()]), file=sys.stderr)
-    return 0 if (ran.compiled and covered.measured) or ran.measured else 3
+    measured = (ran.compiled and covered.measured) or ran.measured
+    return 0 if measured and not covered.never and not lost else 3
 
 
 def said_since(begin_ns: int) -> list[str]:

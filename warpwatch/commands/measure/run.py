@@ -7,7 +7,7 @@ import argparse
 import sys
 from dataclasses import asdict
 
-from warpwatch.commands.compiled import inspect
+from warpwatch.commands.compiled import inspect, tables
 from warpwatch.config import choices
 from warpwatch.config.package import chosen_targets
 from warpwatch.config.package import workloads as load_workloads
@@ -54,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
     inspect.write(args.json, content)
     if args.json != "-":
         print(workload.name)
-        print("\n".join(inspect.table(results)))
+        print("\n".join(tables.table(results)))
         if measured is None:
             print("no GPU here: nothing was timed")
         elif measured.status == "ok":

@@ -106,21 +106,23 @@ def _package() -> Check:
     if not expected.is_dir():
         detail = f"no folder {package.path} in {package.repository_path}"
         return Check(name, "missing", detail, remedy="mend `path` in [package]")
-    place, problem = _imported_from(package)
+    place, problem = _found_at(package)
     if problem:
-        remedy = f"install the packages that {package.name} imports next to asv"
-        return Check(name, "missing", f"import {package.name}: {problem}", remedy=remedy)
+        detail = f"import {package.name}: {problem}"
+        return Check(name, "missing", detail, remedy="mend `path` or `name` in [package]")
     if not place.is_relative_to(expected):
-        detail = f"{package.name} is imported from {place}, expected {expected}"
+        detail = f"{package.name} comes from {place}, expected {expected}"
         return Check(name, "missing", detail, remedy=f"uninstall the other {package.name}")
     return Check(name, "ok", f"{package.name} from {expected}")
 
 
-def _imported_from(package: Package) -> tuple[Path, str]:
-    """Where Python finds the package of the working tree, or why it cannot be imported."""
+def _found_at(package: Package) -> tuple[Path, str]:
+    """Where Python finds the package of the working tree, or why it does not. It is not imported:
+    it may ask then which GPU there is, and only a recording answers that."""
     code = (
-        f"import sys; sys.path.insert(0, {str(package.source_root)!r}); import {package.name} as p;"
-        "print(p.__file__ or list(p.__path__)[0])"
+        f"import sys; sys.path.insert(0, {str(package.source_root)!r})\n"
+        f"from importlib.util import find_spec; p = find_spec({package.name!r})\n"
+        "print(p.origin or list(p.submodule_search_locations)[0] if p else '')"
     )
     # A folder of its own: the working folder may hold anything.
     with tempfile.TemporaryDirectory() as folder:
@@ -132,8 +134,8 @@ def _imported_from(package: Package) -> tuple[Path, str]:
             check=False,
         )
     lines = (done.stderr if done.returncode else done.stdout).strip().splitlines()
-    last = lines[-1] if lines else f"exit code {done.returncode}"
-    return (Path(), last) if done.returncode else (Path(last).resolve(), "")
+    last = lines[-1] if lines else f"Python does not find it in {package.source_root}"
+    return (Path(), last) if done.returncode or not lines else (Path(last).resolve(), "")
 
 
 def _workloads() -> Check:
@@ -196,7 +198,10 @@ def _trials() -> Check:
     listed = "; ".join(f"{one}: {text}" for one, text in list(wrong.items())[:_SHOWN_TRIALS])
     more = f"; and {len(wrong) - _SHOWN_TRIALS} more" if len(wrong) > _SHOWN_TRIALS else ""
     detail = f"{len(wrong)} of {len(found)} workloads cannot run: {listed}{more}"
-    return Check(name, "missing", detail, remedy="mend those workloads' call or args")
+    remedy = "mend those workloads' call or args"
+    if any(text.startswith("import ") for text in wrong.values()):
+        remedy = "mend that import, or install next to asv what it lacks; only commits are measured"
+    return Check(name, "missing", detail, remedy=remedy)
 
 
 def _repository() -> Check:

@@ -15,9 +15,11 @@ from typing import Any
 from warpwatch.config import isolation, targets
 from warpwatch.config import package as configuration
 from warpwatch.instruments.compiled.formats import errors
+from warpwatch.instruments.compiled.record import callables
 from warpwatch.instruments.compiled.record.call import record
 from warpwatch.workload.base import Workload
-from warpwatch.workload.kernel import find_kernel
+from warpwatch.workload.call import CallWorkload
+from warpwatch.workload.kernel import absent, find_kernel
 
 
 def main() -> int:
@@ -45,8 +47,14 @@ def _tried(workload: Workload, package: str, target: targets.Target) -> str:
             wrong.append(f"import {package}: {errors.located(error, package)}")
             return None
         if kernel is None:
-            wrong.append(f"{package} has no {workload.kernel}")
+            wrong.append(absent(sys.modules[package], workload.kernel))
             return None
+        if isinstance(workload, CallWorkload):
+            try:
+                callables.check(workload.function, workload.arguments)
+            except callables.UsageError as error:
+                wrong.append(str(error))
+                return None
         return workload.inputs("cpu", values="none")
 
     try:

@@ -138,7 +138,7 @@ class Calls:
                 return one
             self._forwards[one.context] = None  # whoever had this address is gone
             path, function, skip = f"{module}:{owner}.{_APPLY}", getattr(found, "forward", None), 1
-        elif "<locals>" in code.co_qualname or (names and names[0] in ("self", "cls")):
+        elif "<locals>" in code.co_qualname or (owner and names[:1] in (("self",), ("cls",))):
             one.why = "a method, or a function inside another"
             return one
         else:
@@ -199,7 +199,7 @@ class Calls:
             return value
         dtype = str(value.dtype).removeprefix("torch.")
         shape = tuple(value.shape)
-        floats = value.is_floating_point()
+        floats = value.is_floating_point() or value.is_complex()
         few = len(shape) == 1 and 0 < value.numel() <= _MOST_VALUES
         if not floats and few and dtype != "bool" and self._known(value):
             return TensorSpec(dtype, shape, tuple(value.tolist()))

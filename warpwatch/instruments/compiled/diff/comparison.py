@@ -193,22 +193,34 @@ def _launch_causes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str
         values = one["constants"][name], other["constants"][name]
         if values[0] != values[1]:
             said.append(f"{name} {values[0]} -> {values[1]}")
-    occupied = one["occupancy"]["limited_by"], other["occupancy"]["limited_by"]
-    if one["occupancy"]["blocks"] != other["occupancy"]["blocks"]:
-        counts = one["occupancy"]["blocks"], other["occupancy"]["blocks"]
-        by = occupied[1] if occupied[0] == occupied[1] else f"{occupied[0]}, now {occupied[1]}"
-        said.append(f"blocks in flight {counts[0]} -> {counts[1]}, limited by {by}")
-    bounded = one["bound"]["limited_by"], other["bound"]["limited_by"]
-    if bounded[0] != bounded[1]:
-        said.append(f"bound by {bounded[0]} -> {bounded[1]}")
-    busy = [side["bound"].get("units_us", {}).get(bounded[1]) for side in (one, other)]
-    if None not in busy and _limits()["bound_us"].passed(*busy):
-        said.append(f"{bounded[1]} busy {number(busy[0])} -> {number(busy[1])} us")
+    if one["occupancy"] and other["occupancy"]:
+        said += _occupancy_causes(one["occupancy"], other["occupancy"])
+    if one["bound"] and other["bound"]:
+        said += _bound_causes(one["bound"], other["bound"])
     for kind in ("local", "tensor", "shared", "special"):
         loops = [sum(loop.get(kind, 0) for loop in side["hot_loops"]) for side in (one, other)]
         if loops[0] != loops[1] and kind in ("local", "tensor"):
             said.append(f"{kind} instructions in hot loops {loops[0]} -> {loops[1]}")
     return [f"{kernel}: {text}" for text in said or _mix(one, other)]
+
+
+def _occupancy_causes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    if one["blocks"] == other["blocks"]:
+        return []
+    occupied = one["limited_by"], other["limited_by"]
+    by = occupied[1] if occupied[0] == occupied[1] else f"{occupied[0]}, now {occupied[1]}"
+    return [f"blocks in flight {one['blocks']} -> {other['blocks']}, limited by {by}"]
+
+
+def _bound_causes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    said = []
+    by = one["limited_by"], other["limited_by"]
+    if by[0] != by[1]:
+        said.append(f"bound by {by[0]} -> {by[1]}")
+    busy = [side.get("units_us", {}).get(by[1]) for side in (one, other)]
+    if None not in busy and _limits()["bound_us"].passed(*busy):
+        said.append(f"{by[1]} busy {number(busy[0])} -> {number(busy[1])} us")
+    return said
 
 
 def _mix(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

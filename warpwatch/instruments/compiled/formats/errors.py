@@ -10,7 +10,15 @@ from pathlib import Path
 
 _HARNESS = "warpwatch"
 _FOLDER = Path(__file__).resolve().parents[3]
-_LIBRARIES = ("torch", "triton", _HARNESS)
+_GENERATORS = {
+    "cutlass": "the CuTe DSL",
+    "cuda.tile": "cuTile",
+    "cuda": "CUDA Python",
+    "cupy": "CuPy",
+    "numba.cuda": "Numba",
+    "torch.utils.cpp_extension": "a CUDA extension",
+}
+_LIBRARIES = ("torch", "triton", "importlib", _HARNESS)
 
 
 def one_line(error: BaseException) -> str:
@@ -84,6 +92,26 @@ def is_of_inductor(error: BaseException) -> bool:
     """Whether ``torch.compile`` gave up a function because it found no card to compile for."""
     kinds = {f"{one.__module__}.{one.__qualname__}" for one in type(error).__mro__}
     return "torch._dynamo.exc.BackendCompilerFailed" in kinds and "inductor" in str(error)
+
+
+def other_generator(error: BaseException) -> str:
+    """Say that a call runs kernels that are not Triton's, where an error comes from their library.
+
+    Args:
+        error: As it was caught.
+
+    Returns:
+        One line, empty where no such library was at work.
+    """
+    for module, _, _ in _frames(error):
+        for library, name in _GENERATORS.items():
+            if _belongs(module, library):
+                text = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+                return (
+                    f"{name} makes kernels that are not recorded ({text[:100]}): write its cubins "
+                    "to files, and give those to `warpwatch inspect FILE.cubin`"
+                )
+    return ""
 
 
 def located(error: BaseException, package: str) -> str:

@@ -11,12 +11,10 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from warpwatch.instruments.compiled.formats import elf
 
-_SYMBOL = struct.Struct("<IBBHQQ")
-_SYMBOLS, _ADDED, _RELOCATED = 2, 4, 9  # kinds of sections
+_ADDED, _RELOCATED = 4, 9  # kinds of sections
 _INFO_IS_A_SECTION = 0x40
 # What a section of code is about, below its count of registers.
 _SYMBOL_OF_CODE = 0xFFFFFF
@@ -26,26 +24,13 @@ _TARGETS_OF_A_JUMP = 0x34
 _BEGINS = re.compile(r"^//-+ (?P<name>\S+) +-+$", re.MULTILINE)
 
 
-class _Symbol(NamedTuple):
-    name: str
-    info: int
-    other: int
-    section: int
-    value: int
-    size: int
-
-    @property
-    def is_local(self) -> bool:
-        return self.info >> 4 == 0
-
-
 @dataclass(frozen=True)
 class _File:
     """A cubin's sections and symbols that are kept, by the numbers they have in it."""
 
     header: tuple[int, ...]
     sections: Mapping[int, elf.Section]
-    symbols: Mapping[int, _Symbol]
+    symbols: Mapping[int, elf.Symbol]
 
     @property
     def code(self) -> set[str]:
@@ -101,19 +86,21 @@ def merged(cubins: Sequence[bytes]) -> bytes:
         ((of, number) for of, file in enumerate(files) for number in file.symbols),
         key=lambda place: not files[place[0]].symbols[place[1]].is_local,
     )
-    names, table, local = bytearray(1), bytearray(_SYMBOL.size), 1
+    names, table, local = bytearray(1), bytearray(elf.SYMBOL.size), 1
     for of, number in order:
         one = files[of].symbols[number]
         local += one.is_local
         place = sections.get((of, one.section), one.section)
-        table += _SYMBOL.pack(len(names), one.info, one.other, place, one.value, one.size)
+        table += elf.SYMBOL.pack(len(names), one.info, one.other, place, one.value, one.size)
         names += one.name.encode() + b"\0"
     numbered: list[dict[int, int]] = [{} for _ in files]
     for at, (of, number) in enumerate(order, 1):
         numbered[of][number] = at
     made = [
         elf.Section(".strtab", elf.NAMES, 0, bytes(names), len(names)),
-        elf.Section(".symtab", _SYMBOLS, 0, bytes(table), len(table), 2, local, 8, _SYMBOL.size),
+        elf.Section(
+            ".symtab", elf.SYMBOLS, 0, bytes(table), len(table), 2, local, 8, elf.SYMBOL.size
+        ),
     ]
     for of, number in kept:
         section, mine = files[of].sections[number], numbered[of]
@@ -129,17 +116,22 @@ def merged(cubins: Sequence[bytes]) -> bytes:
 
 def split(text: str, cubins: Sequence[bytes]) -> list[str] | None:
     """What a disassembler wrote of :func:`merged`, one text a cubin; none where one lacks code."""
-    begins = [*_BEGINS.finditer(text)]
-    ends = [*(one.start() for one in begins[1:]), len(text)]
-    parts = {one["name"]: text[one.start() : end] for one, end in zip(begins, ends, strict=True)}
+    found = parts(text)
     texts = []
     for of, cubin in enumerate(cubins):
         wanted = _read(cubin).named_apart(_suffix(of)).code
-        if not wanted <= parts.keys():
+        if not wanted <= found.keys():
             return None
-        mine = "".join(part for name, part in parts.items() if name in wanted)
+        mine = "".join(part for name, part in found.items() if name in wanted)
         texts.append(mine.replace(_suffix(of), ""))
     return texts
+
+
+def parts(text: str) -> dict[str, str]:
+    """What a disassembler wrote, by the name of each section of code."""
+    begins = [*_BEGINS.finditer(text)]
+    ends = [*(one.start() for one in begins[1:]), len(text)]
+    return {one["name"]: text[one.start() : end] for one, end in zip(begins, ends, strict=True)}
 
 
 def _suffix(of: int) -> str:
@@ -151,16 +143,14 @@ def _read(cubin: bytes) -> _File:
     kept = {
         number: one
         for number, one in enumerate(sections)
-        if number and one.kind not in (_SYMBOLS, elf.NAMES) and not _OF_THE_FILE.match(one.name)
+        if number and one.kind not in (elf.SYMBOLS, elf.NAMES) and not _OF_THE_FILE.match(one.name)
     }
-    symbols = {}
-    for table in (one for one in sections if one.kind == _SYMBOLS):  # one, or none
-        names = sections[table.link].body
-        for number, (name, *rest) in enumerate(_SYMBOL.iter_unpack(table.body)):
-            one = _Symbol(elf.name_at(names, name), *rest)
-            # None at all, or one of what is left out.
-            if number and (one.section in kept or not 0 < one.section < len(sections)):
-                symbols[number] = one
+    symbols = {
+        number: one
+        for number, one in enumerate(elf.symbols(sections))
+        # None at all, or one of what is left out.
+        if number and (one.section in kept or not 0 < one.section < len(sections))
+    }
     return _File(header, kept, symbols)
 
 

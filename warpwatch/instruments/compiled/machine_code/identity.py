@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
+from collections.abc import Iterable
 
 from warpwatch.instruments.compiled.formats import elf
 from warpwatch.instruments.compiled.formats.code import Program
@@ -21,8 +22,13 @@ _NAMED = re.compile(r"`\([^)]*\)|@\w+(?:\.\w+)*|\b[A-Za-z_]\w*@(?:rel|abs|got)\w
 
 def code_hash(kernel: Kernel) -> str:
     """Of the instructions alone, for one architecture."""
-    digest = hashlib.sha256(kernel.target.name.encode())
-    for _, body in elf.read(kernel.binary).sections:
+    return hash_of(kernel.target.name, [body for _, body in elf.read(kernel.binary).sections])
+
+
+def hash_of(target: str, bodies: Iterable[bytes]) -> str:
+    """The same of the sections that hold a kernel's code."""
+    digest = hashlib.sha256(target.encode())
+    for body in bodies:
         digest.update(len(body).to_bytes(8, "little"))
         digest.update(body)
     return digest.hexdigest()

@@ -25,8 +25,18 @@ def occupancy(launch: Launch, device: Device, registers: int) -> Occupancy:
     """Blocks in flight by the datasheet's limits. ``registers`` are a thread's (on AMD vector and
     accumulation registers together)."""
     kernel = launch.kernel
-    warps = kernel.num_warps
-    shared = kernel.shared_bytes
+    blocks, by, limits = blocks_in_flight(device, kernel.num_warps, registers, kernel.shared_bytes)
+    slots = max(1, blocks) * device.kernel_sms
+    waves = launch.programs * kernel.num_ctas / slots
+    rest = (launch.programs * kernel.num_ctas) % slots
+    return Occupancy(blocks, by, limits, waves, rest / slots if rest else 1.0)
+
+
+def blocks_in_flight(
+    device: Device, warps: int, registers: int, shared: int
+) -> tuple[int, str, dict[str, int]]:
+    """How many blocks of ``warps`` with ``shared`` bytes each an SM or CU holds, what limits them,
+    and how many each limit would let in."""
     if shared or device.shared_reserved_bytes:
         unit = device.shared_unit_bytes
         shared = -(-(shared + device.shared_reserved_bytes) // unit) * unit
@@ -41,11 +51,7 @@ def occupancy(launch: Launch, device: Device, registers: int) -> Occupancy:
     if shared:
         limits["shared memory"] = device.shared_bytes_per_sm // shared
     blocks = min(limits.values())
-    by = next(name for name, limit in limits.items() if limit == blocks)
-    slots = max(1, blocks) * device.kernel_sms
-    waves = launch.programs * kernel.num_ctas / slots
-    rest = (launch.programs * kernel.num_ctas) % slots
-    return Occupancy(blocks, by, limits, waves, rest / slots if rest else 1.0)
+    return blocks, next(name for name, limit in limits.items() if limit == blocks), limits
 
 
 def _by_registers(device: Device, registers: int, warps: int) -> int:

@@ -76,6 +76,8 @@ _SHORT_SHAPES = {
 }
 _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 _LANES = 32
+# The largest kernel of ours takes it 2 s.
+_MOST_SECONDS = 600
 
 
 def disassemble(cubin: bytes) -> str:
@@ -128,7 +130,10 @@ def _disassembled(cubin: bytes) -> str:
         # Elsewhere it changes nothing, for a fifth of the time.
         short = [] if cubins.jumps_by_a_table(cubin) else ["-ndf"]
         command = [knobs.nvidia.nvdisasm.path, "-c", *short, str(path)]
-        done = subprocess.run(command, capture_output=True, text=True)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_MOST_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise ValueError(f"nvdisasm has not ended after {_MOST_SECONDS} s") from None
     if done.returncode:
         raise ValueError(f"nvdisasm cannot read the cubin: {done.stderr.strip()[-300:]}")
     return done.stdout
@@ -192,6 +197,11 @@ def _instruction(opcode: str, operands: str, guard: str, labels: tuple[str, ...]
         fetched_bytes=_fetched_bytes(base, opcode, operands),
         guard=guard,
     )
+
+
+def called(instruction: Instruction) -> list[str]:
+    """The functions that a call names; none where it goes through a pointer."""
+    return _TARGET.findall(instruction.operands)
 
 
 def _fetched_bytes(base: str, opcode: str, operands: str) -> int:

@@ -32,6 +32,22 @@ class Code:
     async_copy_level: int
     advisories: tuple[str, ...]
 
+    def evidence(self) -> dict[str, object]:
+        """What of it explains values, as JSON."""
+        return {
+            "code": self.hash,
+            "registers": self.registers,
+            "stack_bytes": self.stack_bytes,
+            "spilled_bytes": self.spilled_bytes,
+            "code_bytes": self.code_bytes,
+            "tensor_core_level": self.tensor_level,
+            "async_copy_level": self.async_copy_level,
+            "advisories": list(self.advisories),
+            "unknown_instructions": list(self.program.unknown),
+            "instructions": _counts(self.program),
+            "hot_loops": [_counts(self.program, loop.indices) for loop in self.program.hot_loops],
+        }
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -48,10 +64,9 @@ class Reading:
 
     def evidence(self) -> dict[str, object]:
         """What explains the values, as JSON."""
-        kernel, code, bounded = self.launch.kernel, self.code, self.bound
+        kernel, bounded = self.launch.kernel, self.bound
         return {
             "kernel": kernel.name,
-            "code": code.hash,
             "grid": list(self.launch.grid),
             "num_warps": kernel.num_warps,
             "num_stages": kernel.num_stages,
@@ -62,20 +77,11 @@ class Reading:
                 if self.launch.signature.get(name) == "constexpr"
                 and (value is None or isinstance(value, bool | int | float | str))
             },
-            "registers": code.registers,
-            "stack_bytes": code.stack_bytes,
-            "spilled_bytes": code.spilled_bytes,
+            **self.code.evidence(),
             "shared_bytes": kernel.shared_bytes,
-            "code_bytes": code.code_bytes,
             "compile_seconds": round(kernel.compile_seconds, 3),
-            "tensor_core_level": code.tensor_level,
-            "async_copy_level": code.async_copy_level,
             "multiplies": self.multiplies,
-            "advisories": list(code.advisories),
-            "unknown_instructions": list(code.program.unknown),
-            "instructions": _counts(code.program),
             "atomics": round(bounded.atomics),
-            "hot_loops": [_counts(code.program, loop.indices) for loop in code.program.hot_loops],
             "occupancy": {
                 "blocks": self.occupancy.blocks,
                 "limited_by": self.occupancy.limited_by,
@@ -157,12 +163,12 @@ def _read_code(kernel: Kernel, listed: str) -> Code:
         spilled_bytes=spilled,
         code_bytes=container.code_bytes,
         tensor_level=program.tensor_level,
-        async_copy_level=_async_copy_level(program),
+        async_copy_level=async_copy_level(program),
         advisories=advice,
     )
 
 
-def _async_copy_level(program: Program) -> int:
+def async_copy_level(program: Program) -> int:
     """How tiles come into shared memory: 2 by TMA, 1 by asynchronous copies, 0 through
     registers."""
     level = 0

@@ -33,8 +33,7 @@ _INDUCTOR = (
     "torch.compile is not read: Inductor makes its kernels for a card that is there, "
     "so name the function as it was before torch.compile, or measure it on a card"
 )
-# What Triton specialises for.
-_ALIGNMENT = 16
+_ALIGNMENT = 16  # what Triton specialises for
 Status = Literal[
     "ok", "compile failed", "call failed", "not applicable", "import failed", "not measured"
 ]
@@ -242,6 +241,8 @@ def _raised(asked: _Asked, error: BaseException) -> Measurement:
     status: Status = "call failed"
     if errors.is_of_inductor(error):
         status, detail = "not measured", _INDUCTOR
+    elif others := errors.other_generator(error):
+        status, detail = "not measured", others
     elif isinstance(error, NotImplementedError) or errors.is_unknown_option(error, package):
         status = "not applicable"
     elif not asked.function and not asked.is_to_blame(error):
@@ -333,7 +334,7 @@ def _import_package(workload: Workload) -> str:
     import importlib
 
     from warpwatch.config import package as configuration
-    from warpwatch.workload.kernel import find_kernel
+    from warpwatch.workload.kernel import absent, find_kernel
 
     name = configuration.load().name
     try:
@@ -344,5 +345,5 @@ def _import_package(workload: Workload) -> str:
             "import failed", f"import {name}: {errors.located(error, name)}"[:300]
         ) from (error)
     if kernel is None:
-        raise _UnavailableError("not applicable", f"{name} has no {workload.kernel}")
+        raise _UnavailableError("not applicable", absent(package, workload.kernel))
     return name

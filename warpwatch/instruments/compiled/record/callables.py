@@ -56,8 +56,11 @@ def prepare(name: str, arguments: str, *, backward: bool) -> Callable[[], Any]:
     which GPU there is."""
     function = find(name)
     positional, keywords = parse_arguments(arguments)
-    _check(name, function, positional, keywords)
-
+    if wrong := _mistake(function, positional, keywords):
+        raise UsageError(
+            f"{name}: {wrong}; give arguments with --args, tensors as in --args 'bf16[4096,4096] "
+            f"bf16[4096,4096]', for {name.partition(':')[2]}{_parameters(function)}"
+        )
     arguments_made = [made(value, "cuda", backward=backward) for value in positional]
     keywords_made = {k: made(value, "cuda", backward=backward) for k, value in keywords.items()}
 
@@ -70,18 +73,38 @@ def prepare(name: str, arguments: str, *, backward: bool) -> Callable[[], Any]:
     return call
 
 
-def _check(name: str, function: Any, positional: Any, keywords: Any) -> None:
+def check(name: str, arguments: str) -> None:
+    """Find a function and hold arguments against its parameters, without a call.
+
+    Args:
+        name: ``package.module:callable``.
+        arguments: Its arguments as text.
+
+    Raises:
+        UsageError: There is no such function, or it takes other arguments.
+    """
+    function = find(name)
+    positional, keywords = parse_arguments(arguments)
+    if wrong := _mistake(function, positional, keywords):
+        raise UsageError(f"{name}: {wrong}, for {name.partition(':')[2]}{_parameters(function)}")
+
+
+def _mistake(function: Any, positional: Any, keywords: Any) -> str:
+    """Why a function does not take such arguments; empty where it does, or nobody can tell."""
     try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(*positional, **keywords)
+        inspect.signature(function).bind(*positional, **keywords)
     except TypeError as error:
-        raise UsageError(
-            f"{name}: {error}; give arguments with --args, tensors as in "
-            f"--args 'bf16[4096,4096] bf16[4096,4096]', for {name.partition(':')[2]}{signature}"
-        ) from error
+        return str(error) if _parameters(function) else ""
+    except ValueError:
+        pass
+    return ""
+
+
+def _parameters(function: Any) -> str:
+    try:
+        return str(inspect.signature(function))
+    except (TypeError, ValueError):
+        return ""
 
 
 def _run_backward(output: Any) -> None:

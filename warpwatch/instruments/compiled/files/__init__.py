@@ -1,0 +1,1 @@
+"""Kernels in files that hold machine code, whichever compiler made it."""
