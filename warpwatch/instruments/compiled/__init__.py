@@ -61,7 +61,7 @@ def _method_version() -> str:
         # of several calls are disassembled together, which reads each as by itself. A package that
         # gives its own function a keyword which that does not take has a failing call. Where no
         # configuration fits, host code is given one.
-        "28c4d438c92a",
+        "69d779d9cfd0",
         method.method_hash(*files),
         hashlib.sha256(sheets.encode()).hexdigest()[:12],
     )
