@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 
@@ -127,3 +128,14 @@ def scaled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def layer(x: torch.Tensor) -> Any:
     return torch.compile(Layer(), fullgraph=True)(x)
+
+
+def shapes_alone(x: torch.Tensor) -> torch.Tensor:
+    """As Helion looks at its arguments, with operations that nothing runs."""
+    mode = FakeTensorMode()
+    with mode:
+        traced = mode.from_tensor(x)
+        found = traced @ traced.T
+        assert found.device == traced.device == torch.device("cuda", 0)
+        assert x.device == torch.device("cuda", 0)
+    return torch.empty(found.shape, device="cuda").zero_()

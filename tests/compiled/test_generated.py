@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -253,3 +254,27 @@ def test_gradients_are_those_of_torchs_engine() -> None:
     for one, other in zip(found[:-1], wanted[:-1], strict=True):
         assert one.dtype == other.dtype
         torch.testing.assert_close(one, other)
+
+
+def test_tensors_without_memory_lie_on_the_device_and_do_nothing() -> None:
+    found = recorded("shapes_alone", "fp32[48,8]")
+    (zeroed,) = found.torch_ops
+    assert (zeroed.name, zeroed.bytes_moved) == ("aten.zero_", 48 * 48 * 4)
+
+
+def test_modules_of_torch_that_a_call_imports_keep_no_answer() -> None:
+    code = """
+import sys, torch
+from warpwatch.config import targets
+from warpwatch.instruments.compiled import record
+
+def imports():
+    import torch._dynamo.device_interface
+
+own = torch.cuda.current_device, torch.cuda.Stream
+assert "torch._dynamo" not in sys.modules
+record(imports, targets.get("sm_90"))
+kept = sys.modules["torch._dynamo.device_interface"].CudaInterface
+assert (kept.current_device, kept.Stream) == own
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

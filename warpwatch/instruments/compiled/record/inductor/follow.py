@@ -1,22 +1,25 @@
 """Lets ``torch.compile`` work in a recorded call, for the GPU that is not there.
 
 Dynamo traces the function and Inductor generates its kernels, both as on a card. The generated host
-code then runs as any other does: its launches and torch's own operations are recorded.
+code then runs as any other does: its launches and torch's own operations are recorded. What else
+traces with torch's fake tensors and generates Triton code, as Helion does, is helped by the same.
 
-Nothing of this is loaded, and nothing of torch changed, before a function is given to
-``torch.compile``. All of it ends with the recording.
+Nothing of this is loaded, and nothing of torch changed, before a call needs it. All of it ends with
+the recording.
 """
 
 from __future__ import annotations
 
-import importlib
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from warpwatch.instruments.compiled.record.torch import cuda as torch_cuda
 from warpwatch.instruments.compiled.record.torch import ops as torch_ops
@@ -24,6 +27,11 @@ from warpwatch.instruments.compiled.record.torch import ops as torch_ops
 if TYPE_CHECKING:
     from warpwatch.instruments.compiled.record.driver import RecordingDriver
     from warpwatch.instruments.compiled.record.known_values import Known
+
+# Helion takes its default configuration where a kernel has none, and times none.
+_UNTIMED = {"HELION_AUTOTUNE_EFFORT": "none"}
+# Modules of torch that keep functions of ``torch.cuda`` for themselves.
+_KEEP = ("torch._dynamo", "torch._inductor")
 
 
 class Follower:
@@ -43,9 +51,13 @@ class Follower:
             known: Says which tensors lie on the host.
         """
         self._recorder, self._known = recorder, known
-        wrappers: tuple[Any, ...] = (torch._TorchCompileInductorWrapper, torch._TorchCompileWrapper)
-        for wrapper in wrappers:
-            self._replace(wrapper, "__init__", self._before(wrapper.__init__))
+        self._ends.enter_context(mock.patch.dict(os.environ, _UNTIMED | dict(os.environ)))
+        self._ends.enter_context(mock.patch.object(sys, "meta_path", [_Torch(), *sys.meta_path]))
+        # Torch makes one wrapper for each function that is given to torch.compile. Other tracers
+        # begin with a mode of their own.
+        kinds: tuple[Any, ...] = (torch._TorchCompileInductorWrapper, torch._TorchCompileWrapper)
+        for kind in (*kinds, FakeTensorMode):
+            self._replace(kind, "__init__", self._before(kind.__init__))
         # A function may have been given to torch.compile before the recording began.
         if "torch._dynamo.eval_frame" in sys.modules:
             self._trace()
@@ -55,16 +67,17 @@ class Follower:
         self._ends.close()
 
     def _before(self, make: Any) -> Any:
-        """Torch makes one wrapper for each function that is given to ``torch.compile``."""
-
-        def making(wrapper: Any, *args: Any, **kwargs: Any) -> None:
-            self._trace()
-            make(wrapper, *args, **kwargs)
+        def making(one: Any, *args: Any, **kwargs: Any) -> None:
+            if torch_ops.is_watching():  # else torch makes it for itself
+                self._trace()
+                if isinstance(one, FakeTensorMode) and "torch._inductor.graph" in sys.modules:
+                    self._generate()
+            make(one, *args, **kwargs)
 
         return making
 
     def _trace(self) -> None:
-        """From now on Dynamo traces for the device."""
+        """From now on tensors that pass for device tensors are traced as such."""
         if self._traces:
             return
         self._traces = True
@@ -99,13 +112,10 @@ class Follower:
         if self._generates:
             return
         with _outside():
-            config: Any = importlib.import_module("torch._inductor.config")
-            # It starts its processes when it is imported.
-            with config.patch(compile_threads=1):
-                try:
-                    from . import generating
-                except ImportError as error:
-                    raise torch_cuda.NotAnsweredError(_unknown(error)) from error
+            try:
+                from . import generating
+            except ImportError as error:
+                raise torch_cuda.NotAnsweredError(_unknown(error)) from error
         self._generates = True
         self._ends.enter_context(generating.for_target(self._recorder))
 
@@ -113,9 +123,31 @@ class Follower:
         self._ends.enter_context(mock.patch.object(owner, name, value))
 
 
+class _Torch(PathFinder):
+    """Finds modules of torch that are imported during a recording: they keep nothing of it."""
+
+    @classmethod
+    def find_spec(cls, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if not fullname.startswith(_KEEP):
+            return None
+        found = super().find_spec(fullname, path, target)
+        if found is None or found.loader is None:
+            return None
+        loader: Any = found.loader
+        execute = loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            del loader.exec_module
+            with _outside():
+                execute(module)
+
+        loader.exec_module = exec_module
+        return found
+
+
 @contextmanager
 def _outside() -> Iterator[None]:
-    """What is imported inside keeps nothing of the recording."""
+    """Torch is as without a recording."""
     with torch_cuda.unanswered(), torch_ops.unwatched():
         yield
 

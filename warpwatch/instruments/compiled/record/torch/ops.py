@@ -66,6 +66,7 @@ _UNDECLARED_VIEWS = {
     "aten::unsafe_split_with_sizes",
 }
 _MAKES_MEMORY = {name for name in _NO_LAUNCH if "empty" in name}
+_REAL = (torch.Tensor, torch.nn.Parameter)
 _DEVICE_QUESTIONS = {"is_cuda": True, "is_cpu": False}
 _PARSE_TO: Any = torch._C._nn._parse_to
 _READS_ON_HOST = (torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__)
@@ -138,7 +139,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if _is_view(func):
+        if _is_view(func) or _traces():
             return func(*args, **kwargs)
         kernel = custom_ops.python_kernel(func)
         if kernel is not None:
@@ -234,6 +235,8 @@ class _OnDevice(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        if _traces() and not (args and type(args[0]) in _REAL):
+            return func(*args, **kwargs)
         question = getattr(func, "__self__", None)
         if question is torch.Tensor.device and args and args[0].device.type == "cpu":
             return torch.device("cuda", 0)
@@ -275,6 +278,12 @@ class _OnDevice(TorchFunctionMode):
             self._known.put(one, on_host=on_host)
 
 
+def _traces() -> bool:
+    """Whether somebody traces with tensors that have no memory, and may have a device."""
+    functions: Any = torch._C
+    return functions._get_dispatch_mode(functions._TorchDispatchModeKey.FAKE) is not None
+
+
 def to_cpu(value: Any) -> Any:
     """A device that is not there, as the one where its tensors lie; anything else as it is."""
     if isinstance(value, torch.device) and value.type == "cuda":
@@ -291,6 +300,11 @@ HANDLERS = ((_OnDevice, "__torch_function__"), (_Operations, "__torch_dispatch__
 def is_ours(mode: object) -> bool:
     """Whether a mode of torch is the recorder's."""
     return isinstance(mode, _OnDevice | _Operations)
+
+
+def is_watching() -> bool:
+    """Whether the recorder hears of what torch is asked for now."""
+    return any(map(is_ours, map(torch._C._get_function_stack_at, range(_depth()))))
 
 
 @contextmanager
