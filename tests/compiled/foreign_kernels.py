@@ -160,8 +160,3 @@ class _Summed(torch.autograd.Function):
 def trained() -> None:
     x = torch.empty(1024, device="cuda", requires_grad=True)
     _Summed.apply(x).backward()
-
-
-def compiled_by_torch(x: torch.Tensor) -> torch.Tensor:
-    doubled: torch.Tensor = torch.compile(lambda one: one * 2)(x)
-    return doubled

@@ -81,12 +81,6 @@ def test_a_space_of_which_nothing_fits_says_how_many_were_tried() -> None:
     assert "2048 threads a block, h200 has 1024 (BLOCK=64, num_warps=64" in found.detail
 
 
-def test_what_inductor_would_generate_is_refused_in_one_sentence() -> None:
-    measured = measure_call(f"{HERE}:compiled_by_torch", HOPPER, arguments="fp32[4096]")
-    assert measured.status == "not measured"
-    assert measured.detail.startswith("torch.compile is not read: Inductor makes its kernels for")
-
-
 def test_a_call_of_another_generator_is_refused_with_the_way_that_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

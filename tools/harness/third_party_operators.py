@@ -1,6 +1,6 @@
 """Inspects public operators of Triton libraries, unmodified, for an NVIDIA and an AMD target.
 
-    python -m tools.harness.third_party_operators [--page FILE] [--only TEXT]
+    python -m tools.harness.third_party_operators [--page FILE] [--table FILE] [--only TEXT]
 
 Installs the libraries from the package index into a folder under .asv/ and writes the table. Not
 part of `make test`: it compiles more than a thousand kernels.
@@ -48,9 +48,9 @@ class Library:
         ]
 
 
-def libraries() -> list[Library]:
+def libraries(table: Path = TABLE) -> list[Library]:
     """Those of the table."""
-    found = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    found = tomllib.loads(table.read_text(encoding="utf-8"))
     return [Library(**one) for one in found["library"]]
 
 
@@ -168,10 +168,11 @@ def main() -> int:
         description="inspect public operators of Triton libraries, unmodified",
     )
     parser.add_argument("--page", default=str(ROOT / "docs" / "results" / "third-party.md"))
+    parser.add_argument("--table", type=Path, default=TABLE, help="which libraries and operators")
     parser.add_argument("--only", default="", metavar="TEXT", help="operators that hold TEXT")
     args = parser.parse_args()
     started = time.monotonic()
-    known = libraries()
+    known = libraries(args.table)
     rows, results = measure(known, args.only)
     Path(args.page).write_text(page(known, rows, results), encoding="utf-8")
     print(f"{args.page}: {len(results)} calls in {time.monotonic() - started:.0f} s")

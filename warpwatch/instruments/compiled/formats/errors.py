@@ -88,10 +88,16 @@ def is_unknown_option(error: BaseException, package: str) -> bool:
     return True
 
 
-def is_of_inductor(error: BaseException) -> bool:
-    """Whether ``torch.compile`` gave up a function because it found no card to compile for."""
+def of_inductor(error: BaseException) -> str:
+    """Say in one line why Inductor gave up a function, where that is the error; empty elsewhere."""
     kinds = {f"{one.__module__}.{one.__qualname__}" for one in type(error).__mro__}
-    return "torch._dynamo.exc.BackendCompilerFailed" in kinds and "inductor" in str(error)
+    if "torch._dynamo.exc.BackendCompilerFailed" not in kinds:
+        return ""
+    if "torch._inductor.exc.InductorError" not in kinds and "'inductor'" not in str(error):
+        return ""  # another backend of torch.compile
+    inner = getattr(error, "inner_exception", error)
+    text = str(inner).splitlines()[0] if str(inner) else "no message"
+    return f"{type(inner).__name__}: {text}"[:150]
 
 
 def other_generator(error: BaseException) -> str:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 # How the detail begins of what only the user of the harness can mend.
 MISTAKE = "mistake in the workload"
 _INDUCTOR = (
-    "torch.compile is not read: Inductor makes its kernels for a card that is there, "
-    "so name the function as it was before torch.compile, or measure it on a card"
+    "torch.compile: Inductor generates no code for this without a card ({}): "
+    "name the function as it was before torch.compile, or measure it on a card"
 )
 _ALIGNMENT = 16  # what Triton specialises for
 Status = Literal[
@@ -239,8 +239,8 @@ def _raised(asked: _Asked, error: BaseException) -> Measurement:
     package, _ = asked.package
     detail = errors.located(error, package)
     status: Status = "call failed"
-    if errors.is_of_inductor(error):
-        status, detail = "not measured", _INDUCTOR
+    if reason := errors.of_inductor(error):
+        status, detail = "not measured", _INDUCTOR.format(reason)
     elif others := errors.other_generator(error):
         status, detail = "not measured", others
     elif isinstance(error, NotImplementedError) or errors.is_unknown_option(error, package):

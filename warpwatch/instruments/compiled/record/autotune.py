@@ -69,8 +69,41 @@ def run(
         return original(tuner, *args, **kwargs)
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
     configs = list(tuner.prune_configs(kwargs))
-    name = tuner.base_fn.__name__
-    key = choices.key_of(tuner, args, kwargs)
+
+    def launch(config: Any) -> Any:
+        full = {**tuner.nargs, **kwargs, **config.all_kwargs()}
+        if config.pre_hook is not None:
+            config.pre_hook(full)
+        return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+
+    name, key = tuner.base_fn.__name__, choices.key_of(tuner, args, kwargs)
+    # Host code asks for the configuration: its error would hide the kernel's where none fits.
+    tuner.best_config, result = first_that_fits(recorder, (name, key), configs, launch)
+    tuner.nargs = None
+    return result
+
+
+def first_that_fits(
+    recorder: RecordingDriver,
+    tuned: tuple[str, str],
+    configs: list[Any],
+    launch: Callable[[Any], Any],
+) -> tuple[Any, Any]:
+    """Launch configurations one after the other until one compiles and fits.
+
+    Args:
+        recorder: Notes the search space, and the failures.
+        tuned: The kernel's name, and the key of the call.
+        configs: The search space.
+        launch: Launches one configuration.
+
+    Returns:
+        The configuration, the first of all where none fits, and the result of its launch.
+
+    Raises:
+        HarnessError: The lock file cannot be read.
+    """
+    name, key = tuned
     try:
         locked = choices.locked(recorder.target.name, name, key)
     except ValueError as error:
@@ -80,10 +113,7 @@ def run(
     kept, first = list(failures), None
     for number, config in enumerate(ordered):
         before = len(failures)
-        full = {**tuner.nargs, **kwargs, **config.all_kwargs()}
-        if config.pre_hook is not None:
-            config.pre_hook(full)
-        result = tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+        result = launch(config)
         if len(failures) == before:
             failures[:] = kept
             taken = why if not number else _FIRST
@@ -92,14 +122,10 @@ def run(
             )
             space = tuple(str(one) for one in configs)
             recorder.tuned.append(Tuned(name, key, space, str(config), taken))
-            tuner.best_config = config
-            tuner.nargs = None
-            return result
+            return config, result
         first = first or failures[before]
-    tuner.best_config = ordered[0]  # host code asks for it: its error would hide the kernel's
-    tuner.nargs = None
     failures[:] = [*kept, _of_none(first, ordered)] if first else kept
-    return None
+    return ordered[0], None
 
 
 def _of_none(first: Failure, tried: list[Any]) -> Failure:

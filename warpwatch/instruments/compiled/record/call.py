@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from warpwatch.config.targets import Target
@@ -32,18 +33,21 @@ def record(
             "TRITON_INTERPRET is set: interpreted kernels are never compiled; unset it to record"
         )
     from . import driver
+    from .inductor.follow import Follower
     from .known_values import Known
     from .torch import cuda as torch_cuda
     from .torch import ops as torch_ops
 
     operations: list[TorchOp] = []
-    known = Known()
+    known, follower = Known(), Follower()
     with (
+        closing(follower),  # last: torch forgets what it compiled with its own answers
         driver.active(target, known) as recorder,
         # As an operation that takes no time by itself: two calls differ by it.
         torch_cuda.answered(target, lambda name: operations.append(TorchOp(name, 0, 0, 0))),
         torch_ops.watched(operations.append, recorder.remark, known),
     ):
+        follower.begin(recorder, known)
         arguments = () if inputs is None else (inputs(),)
         operations.clear()
         recorder.launches.clear()

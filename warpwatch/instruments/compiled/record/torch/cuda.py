@@ -56,6 +56,8 @@ def properties(target: Target) -> types.SimpleNamespace:
 
 
 Waits = Callable[[str], None]  # gets the name of a call that waits for the device
+# What was there, and what is there instead, of each recording that stands: one may be in another.
+_in_force: list[tuple[list[tuple[Any, str, Any]], list[tuple[Any, str, Any]]]] = []
 
 
 def _unheard(_: str) -> None: ...
@@ -138,6 +140,7 @@ def _answers(target: Target, waits: Waits) -> dict[str, Any]:
         "empty_cache": lambda: None,
         "is_bf16_supported": lambda including_emulation=True: True,
         "is_current_stream_capturing": lambda: False,
+        "is_tf32_supported": lambda: _multiplies_tf32(target),
         "is_initialized": lambda: True,
         "init": lambda: None,
         "_lazy_init": lambda: None,
@@ -172,6 +175,7 @@ ANSWERED: tuple[str, ...] = (
     "is_bf16_supported",
     "is_current_stream_capturing",
     "is_initialized",
+    "is_tf32_supported",
     "manual_seed",
     "manual_seed_all",
     "set_device",
@@ -180,6 +184,13 @@ ANSWERED: tuple[str, ...] = (
     "stream",
     "synchronize",
 )
+
+
+def _multiplies_tf32(target: Target) -> bool:
+    """As torch says it of each architecture."""
+    if target.backend == "hip":
+        return str(target.arch).startswith(("gfx94", "gfx95"))
+    return capability(target) >= (8, 0)
 
 
 def _rng_state() -> Any:
@@ -237,10 +248,28 @@ def answered(target: Target, waits: Waits = _unheard) -> Iterator[None]:
     replaced = list(_replacements(target, waits))
     replaced += [(torch.version, name, value) for name, value in version.items()]
     kept = [(module, name, getattr(module, name, None)) for module, name, _ in replaced]
+    _in_force.append((kept, replaced))
     try:
-        for module, name, value in replaced:
-            setattr(module, name, value)
+        _put(replaced)
         yield
     finally:
-        for module, name, value in kept:
-            setattr(module, name, value)
+        _in_force.pop()
+        _put(kept)
+
+
+@contextmanager
+def unanswered() -> Iterator[None]:
+    """Inside, ``torch.cuda`` is as torch made it: modules of torch that are imported there keep no
+    answer for themselves."""
+    for kept, _ in reversed(_in_force):
+        _put(kept)
+    try:
+        yield
+    finally:
+        for _, replaced in _in_force:
+            _put(replaced)
+
+
+def _put(values: list[tuple[Any, str, Any]]) -> None:
+    for module, name, value in values:
+        setattr(module, name, value)

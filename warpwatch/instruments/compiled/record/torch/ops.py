@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 
 from warpwatch import devices
@@ -66,6 +66,7 @@ _UNDECLARED_VIEWS = {
     "aten::unsafe_split_with_sizes",
 }
 _MAKES_MEMORY = {name for name in _NO_LAUNCH if "empty" in name}
+_REAL = (torch.Tensor, torch.nn.Parameter)
 _DEVICE_QUESTIONS = {"is_cuda": True, "is_cpu": False}
 _PARSE_TO: Any = torch._C._nn._parse_to
 _READS_ON_HOST = (torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__)
@@ -131,9 +132,14 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Nothing is traced here, and asking Dynamo to skip this mode imports all of it: 1 s.
         return False
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        # torch.compile traces without this mode; what it made runs with it.
+        return True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if _is_view(func):
+        if _is_view(func) or _traces():
             return func(*args, **kwargs)
         kernel = custom_ops.python_kernel(func)
         if kernel is not None:
@@ -229,6 +235,8 @@ class _OnDevice(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        if _traces() and not (args and type(args[0]) in _REAL):
+            return func(*args, **kwargs)
         question = getattr(func, "__self__", None)
         if question is torch.Tensor.device and args and args[0].device.type == "cpu":
             return torch.device("cuda", 0)
@@ -249,9 +257,9 @@ class _OnDevice(TorchFunctionMode):
         if isinstance(kwargs.get("device"), int):
             kwargs["device"] = "cpu"
         pinned = kwargs.pop("pin_memory", False)  # which is for those who have a device
-        result = func(*map(_to_cpu, args), **{key: _to_cpu(one) for key, one in kwargs.items()})
+        result = func(*map(to_cpu, args), **{key: to_cpu(one) for key, one in kwargs.items()})
         if self._known.follows_host:
-            said = any(_to_cpu(one) is not one for one in args) or pinned
+            said = any(to_cpu(one) is not one for one in args) or pinned
             self._place(args, kwargs, result, said=said or kwargs.get("device") is not None)
         return result
 
@@ -270,12 +278,50 @@ class _OnDevice(TorchFunctionMode):
             self._known.put(one, on_host=on_host)
 
 
-def _to_cpu(value: Any) -> Any:
+def _traces() -> bool:
+    """Whether somebody traces with tensors that have no memory, and may have a device."""
+    functions: Any = torch._C
+    return functions._get_dispatch_mode(functions._TorchDispatchModeKey.FAKE) is not None
+
+
+def to_cpu(value: Any) -> Any:
+    """A device that is not there, as the one where its tensors lie; anything else as it is."""
     if isinstance(value, torch.device) and value.type == "cuda":
         return torch.device("cpu")
     if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")):
         return "cpu"
     return value
+
+
+# Both modes, and the Python that torch calls of each.
+HANDLERS = ((_OnDevice, "__torch_function__"), (_Operations, "__torch_dispatch__"))
+
+
+def is_ours(mode: object) -> bool:
+    """Whether a mode of torch is the recorder's."""
+    return isinstance(mode, _OnDevice | _Operations)
+
+
+def is_watching() -> bool:
+    """Whether the recorder hears of what torch is asked for now."""
+    return any(map(is_ours, map(torch._C._get_function_stack_at, range(_depth()))))
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Inside, no mode of torch is on, neither the recorder's nor another."""
+    functions: Any = torch._C
+    modes = [functions._pop_torch_function_stack() for _ in range(_depth())]
+    try:
+        with _disable_current_modes():
+            yield
+    finally:
+        for one in reversed(modes):
+            functions._push_on_torch_function_stack(one)
+
+
+def _depth() -> int:
+    return int(torch._C._len_torch_function_stack())
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Makes and records, without a card, the kernels that ``torch.compile`` generates."""
