@@ -213,7 +213,10 @@ def write(where: str | None, content: Mapping[str, Any], *, last: bool = True) -
 
 _TENSOR = ("none", "mma", "wgmma", "tcgen05")
 _COPIES = ("plain", "async", "TMA")
-_HEAD = "target|kernel|grid|warps|regs|spilled|shared|tensor|copies|blocks|bound us|by|tensor %"
+_HEAD = (
+    "target|kernel|grid|warps|regs|spilled|shared|tensor|copies|blocks|bound us|by|tensor %"
+    "|predicted us|by"
+)
 
 
 def table(results: Sequence[jobs.Result]) -> list[str]:
@@ -225,8 +228,10 @@ def table(results: Sequence[jobs.Result]) -> list[str]:
         said = [] if result.status == "ok" else [f"{result.status}: {result.detail}"]
         if result.status == "ok" and not _launched(result):
             said.append("nothing was launched, neither a Triton kernel nor an operation of torch")
-        for launch in result.evidence.get("launches", []):
-            rows.append((target, *_launch_row(target, launch)))
+        launches = result.evidence.get("launches", [])
+        predicted = [*result.evidence.get("predicted", []), *[None] * len(launches)]
+        for launch, one in zip(launches, predicted, strict=False):
+            rows.append((target, *_launch_row(target, launch), *_predicted(one)))
             said += [f"{launch['kernel']}: {text}" for text in _remarks(launch)]
         said += result.evidence.get("notes", [])
         for op in result.evidence.get("torch_ops", []):
@@ -258,6 +263,12 @@ def _launch_row(target: str, launch: Mapping[str, Any]) -> tuple[str, ...]:
         bound["limited_by"],
         f"{bound['tensor_utilization']:.0f}" if multiplies else "-",
     )
+
+
+def _predicted(one: Mapping[str, Any] | None) -> tuple[str, str]:
+    if one is None:
+        return "-", "-"
+    return f"{one['us']:.1f}" + ("" if one["sure"] else "?"), one["limited_by"]
 
 
 def _remarks(launch: Mapping[str, Any]) -> list[str]:
