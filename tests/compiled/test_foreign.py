@@ -170,14 +170,16 @@ def test_a_multiply_add_with_a_constant_is_one(mnemonic: str) -> None:
     assert amdgcn.classify(mnemonic) == "fma"
 
 
-def test_all_configurations_are_ranked_by_their_bound(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_configurations_are_ranked_by_their_predicted_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     command = ["inspect", f"{HERE}:copied", "--args", "fp32[1048576]", "--target", "sm_90"]
     assert cli.main([*command, "--configurations"]) == 0
     heading, *ranked = capsys.readouterr().out.splitlines()
-    assert heading == f"{HERE}:copied sm_90 tuned_copy: 3 configurations, by their bound"
-    assert len(ranked) == 3 and all("us  memory" in line for line in ranked)
-    bounds = [float(line.split()[0]) for line in ranked]
-    assert bounds == sorted(bounds)
+    assert heading == f"{HERE}:copied sm_90 tuned_copy: 3 configurations, by their predicted time"
+    assert len(ranked) == 3 and "us  memory" in ranked[0]
+    times = [float(line.split()[0]) for line in ranked]
+    assert times == sorted(times)
     assert sorted(line.split("num_warps: ")[1][0] for line in ranked) == list("124")
     assert cli.main([*command, "--configurations", "--json", "-"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -195,15 +197,28 @@ def test_a_configuration_that_does_not_fit_is_ranked_last() -> None:
         "spilled_bytes": 0,
         "occupancy": {"blocks": 2},
     }
-    job = jobs.Job("m:f", "sm_90")
+    job = jobs.Job("m:f", "sm_80")
     first = jobs.Result(job, "ok", evidence={"tuned": [space], "launches": [launch]})
     assert [one.configuration for one in ranking.others([first])] == [0, 1]
     again = replace(first, job=replace(job, configuration=0))
     failed = jobs.Result(replace(job, configuration=1), "compile failed")
     assert ranking.lines([first, again, failed]) == [
-        "m:f sm_90 k: 2 configurations, by their bound",
+        "m:f sm_80 k: 2 configurations, by their bound",
         "        3.0 us  tensor  0 bytes spilled, 2 blocks  a",
         "          -      does not compile or fit  b",
+    ]
+    predicted = [{"us": 4.5, "limited_by": "latency"}]
+    on_hopper = [
+        replace(
+            one,
+            job=replace(one.job, target="sm_90"),
+            evidence=one.evidence | {"predicted": predicted},
+        )
+        for one in (first, again)
+    ]
+    assert ranking.lines(on_hopper)[:2] == [
+        "m:f sm_90 k: 2 configurations, by their predicted time",
+        "        4.5 us  latency 0 bytes spilled, 2 blocks  a",
     ]
     plain = jobs.Result(job, "ok", evidence={"launches": [launch]})
     assert "no kernel of these calls is autotuned" in ranking.lines([plain])[0]

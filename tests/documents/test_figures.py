@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import workloads
-from tools.docs.figures import blocks, prediction, standing
+from tools.docs.figures import blocks, standing
+from tools.docs.figures.prediction import bound as prediction
 from tools.docs.results import __main__ as results
 from tools.docs.style import pages
 from warpwatch.commands.gpu.bounds import Row, scatter

@@ -1,10 +1,13 @@
 """The compiled bound on utilization against the counters of every published commit.
 
     python -m tools.harness.bound_against_published [--plot FILE] [--keep FOLDER]
+                                                    [--predictions FILE]
 
 Compiles the workloads measured on the H200 at each commit, under the Triton they were measured
 with, and prints how far below the bound they stayed. No GPU is needed. With ``--keep`` the evidence
-of each commit goes to FOLDER, where the report finds bounds and machine code.
+of each commit goes to FOLDER, where the report finds bounds and machine code. With
+``--predictions`` the predicted times of all that was timed go to FILE, where the page of
+predictions finds them.
 Commits share what they compile: a few minutes, and less where ``WARPWATCH_COMPILER_CACHE`` names a
 folder that an earlier run filled.
 """
@@ -12,6 +15,7 @@ folder that an earlier run filled.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import os
@@ -19,6 +23,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tools.root import ROOT
 from warpwatch.commands.gpu.bounds import Row, lines, scatter
@@ -26,6 +31,7 @@ from warpwatch.config.isolation import commit_hash
 from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.instruments.compiled.diff import sides
 from warpwatch.instruments.compiled.measure import evidence, jobs
+from warpwatch.instruments.compiled.measure.workload import Measurement
 
 TRITON, TARGET = "3.6.0", "sm_90"
 METRIC, TIMED = "track_tensor_pipe", "track_latency_cold"
@@ -50,10 +56,14 @@ def is_here(commit: str) -> bool:
         return False
 
 
-def rows(file: Path, keep: Path | None = None) -> Iterator[Row]:
-    """The bounds of what counters read, and the evidence of all that was timed in ``keep``."""
+def rows(
+    file: Path, keep: Path | None = None, predictions: dict[str, list[object]] | None = None
+) -> Iterator[Row]:
+    """The bounds of what counters read; of all that was timed the evidence in ``keep``, and the
+    ``predictions``."""
     commit, found = measured(file)
-    names = dict.fromkeys([*found, *(measured(file, TIMED)[1] if keep else ())])
+    timed = measured(file, TIMED)[1] if keep or predictions is not None else ()
+    names = dict.fromkeys([*found, *timed])
     asked = [jobs.Job(name, TARGET, is_workload=True) for name in names]
     kept = []
     with sides.opened(commit) as side:
@@ -65,8 +75,24 @@ def rows(file: Path, keep: Path | None = None) -> Iterator[Row]:
             elif job.name in found or result.status != "ok":
                 why = result.detail or "without a tensor-core instruction there is no bound"
                 print(f"{commit[:8]} {job.name}: {why}", file=sys.stderr)
+    if predictions is not None:
+        found_here = [one for one in kept if one.evidence.get("predicted")]
+        predictions.update((f"{commit[:8]} {one.workload}", predicted(one)) for one in found_here)
     if keep is not None:
         evidence.store(keep, commit, sorted(kept, key=lambda one: one.workload))
+
+
+def predicted(result: Measurement) -> list[object]:
+    """The predicted clocks of one call, whether they are sure, and what stands for its code and
+    launches."""
+    launches: Any = result.evidence["launches"]
+    said = [(one["code"], one["grid"]) for one in launches], result.evidence["arguments"]
+    found: Any = result.evidence["predicted"]
+    return [
+        sum(one["clocks"] for one in found),
+        all(one["sure"] for one in found),
+        hashlib.sha256(repr(said).encode()).hexdigest()[:12],
+    ]
 
 
 def main() -> int:
@@ -77,6 +103,9 @@ def main() -> int:
     parser.add_argument("--plot", metavar="FILE", help="write the scatter as SVG")
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="write the evidence of every commit there"
+    )
+    parser.add_argument(
+        "--predictions", type=Path, metavar="FILE", help="write predicted clocks there, as JSON"
     )
     arguments = parser.parse_args()
     folder = sides.triton_folder(TRITON)
@@ -95,7 +124,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="compiled-") as kept:
         # Most kernels do not change from one commit to the next.
         os.environ.setdefault(CACHE_VARIABLE, kept)
-        found = [row for file in files for row in rows(file, arguments.keep)]
+        predictions: dict[str, list[object]] | None = {} if arguments.predictions else None
+        found = [row for file in files for row in rows(file, arguments.keep, predictions)]
+    if arguments.predictions:
+        listed = sorted((predictions or {}).items())
+        text = ",\n".join(f"{json.dumps(name)}: {json.dumps(one)}" for name, one in listed)
+        arguments.predictions.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
     if arguments.plot:
         plain = [Row(row.workload.split()[1], row.bound, row.measured) for row in found]
         Path(arguments.plot).write_text(scatter(plain), encoding="utf-8")

@@ -10,11 +10,11 @@ from tools.docs.figures import (
     install,
     museum,
     planted,
-    prediction,
     public_kernels,
     scorecard,
     standing,
 )
+from tools.docs.figures.prediction import bound, times
 from tools.docs.reference import commands, feed, programs, settings
 from tools.gallery import pages as gallery
 
@@ -49,8 +49,13 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "planted-history-alarms": planted.alarms_in_history,
     "planted-history-found": planted.found_in_history,
     "planted-on-gpu": planted.defects_on_gpu,
-    "prediction": prediction.summary,
-    "prediction-groups": prediction.by_group,
+    "predicted-changes": times.verdicts,
+    "predicted-groups": times.by_group,
+    "predicted-interval": times.held,
+    "predicted-quiet": times.quiet,
+    "predicted-summary": times.summary,
+    "prediction": bound.summary,
+    "prediction-groups": bound.by_group,
     "public-kernels": public_kernels.summary,
     "reference-acceptance": settings.acceptance_keys,
     "reference-command-options": commands.every_command,

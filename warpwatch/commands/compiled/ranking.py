@@ -1,6 +1,7 @@
-"""Every configuration of an autotuned kernel, the one with the shortest bound first.
+"""Every configuration of an autotuned kernel, the one with the shortest predicted time first.
 
-The bound is no time: it says which configurations cannot be fast, and why.
+Where a target has no prediction the bound takes its place. It is no time: it says which
+configurations cannot be fast, and why.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from warpwatch.instruments.compiled.measure import jobs
+from warpwatch.instruments.compiled.schedule import prediction
 
 MOST = 64  # configurations of one call
 
@@ -54,16 +56,21 @@ def lines(results: Sequence[jobs.Result]) -> list[str]:
             continue
         for space in one.evidence.get("tuned", []):
             place = (one.job.name, one.job.target, space["kernel"])
+            launched = one.evidence["launches"]
+            predicted = one.evidence.get("predicted") or [None] * len(launched)
             launches = [
-                launch for launch in one.evidence["launches"] if launch["kernel"] == space["kernel"]
+                (launch, time)
+                for launch, time in zip(launched, predicted, strict=False)
+                if launch["kernel"] == space["kernel"]
             ]
             if launches and place in ranked:
-                ranked[place][space["recorded"]] = _told(launches)
+                ranked[place][space["recorded"]] = _described(launches)
                 failed[place].pop(space["recorded"], None)
     said = []
     for place, found in ranked.items():
+        by = "predicted time" if place[1] in prediction.TARGETS else "bound"
         said.append(f"{place[0]} {place[1]} {place[2]}: {len(found) + len(failed[place])}"
-                    " configurations, by their bound")  # fmt: skip
+                    f" configurations, by their {by}")  # fmt: skip
         said += [text for _, text in sorted(
             (us, f"  {us:9.1f} us  {more}  {name}") for name, (us, more) in found.items()
         )]  # fmt: skip
@@ -71,9 +78,10 @@ def lines(results: Sequence[jobs.Result]) -> list[str]:
     return said or ["no kernel of these calls is autotuned over several configurations"]
 
 
-def _told(launches: Sequence[Any]) -> tuple[float, str]:
-    """The bound of a kernel's launches, and what else speaks for or against its code."""
-    us = sum(one["bound"]["us"] for one in launches)
-    first = launches[0]
+def _described(launches: Sequence[tuple[Any, Any]]) -> tuple[float, str]:
+    """The time of a kernel's launches, and what else speaks for or against its code."""
+    times = [time or launch["bound"] for launch, time in launches]
+    first, limit = launches[0][0], times[0]["limited_by"]
     spilled, blocks = first["spilled_bytes"], first["occupancy"]["blocks"]
-    return us, f"{first['bound']['limited_by']:7s} {spilled} bytes spilled, {blocks} blocks"
+    us = sum(one["us"] for one in times)
+    return us, f"{limit:7s} {spilled} bytes spilled, {blocks} blocks"

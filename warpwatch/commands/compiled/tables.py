@@ -12,7 +12,10 @@ _TENSOR = ("none", "mma", "wgmma", "tcgen05")
 _COPIES = ("plain", "async", "TMA")
 _WIDEST = 48
 _NAMED = 4
-_HEAD = "target|kernel|grid|warps|regs|spilled|shared|tensor|copies|blocks|bound us|by|tensor %"
+_HEAD = (
+    "target|kernel|grid|warps|regs|spilled|shared|tensor|copies|blocks|bound us|by|tensor %"
+    "|predicted us|by"
+)
 
 
 def table(results: Sequence[jobs.Result]) -> list[str]:
@@ -25,8 +28,10 @@ def table(results: Sequence[jobs.Result]) -> list[str]:
         said = [] if result.status == "ok" else [f"{result.status}: {result.detail}"]
         if result.status == "ok" and not launched(result):
             said.append("nothing was launched, neither a Triton kernel nor an operation of torch")
-        for launch in result.evidence.get("launches", []):
-            rows.append((target, *_launch_row(target, launch)))
+        launches = result.evidence.get("launches", [])
+        predicted = [*result.evidence.get("predicted", []), *[None] * len(launches)]
+        for launch, one in zip(launches, predicted, strict=False):
+            rows.append((target, *_launch_row(target, launch), *_predicted(launch, one)))
             said += [f"{launch['kernel']}: {text}" for text in _remarks(launch)]
         said += result.evidence.get("notes", [])
         for op in result.evidence.get("torch_ops", []):
@@ -60,6 +65,12 @@ def _launch_row(target: str, launch: Mapping[str, Any]) -> tuple[str, ...]:
         return (*known, blocks, "", "", "")
     busy = f"{bound['tensor_utilization']:.0f}" if multiplies else "-"
     return (*known, blocks, f"{bound['us']:.1f}", bound["limited_by"], busy)
+
+
+def _predicted(launch: Mapping[str, Any], one: Mapping[str, Any] | None) -> tuple[str, str]:
+    if one is None:
+        return ("-", "-") if launch["bound"] else ("", "")
+    return f"{one['us']:.1f}" + ("" if one["sure"] else "?"), one["limited_by"]
 
 
 def _said(value: int | None) -> str:

@@ -86,9 +86,16 @@ _LAUNCH = {
 _TORCH_OP = {"name": str, "launches": int, "bytes_moved": int, "copied_bytes": int}
 _FAILURE = {"kernel": str, "stage": str, "error": str}
 _TUNED = {"kernel": str, "configurations": [str], "recorded": str, "why": str}
+_PREDICTED = {
+    "clocks": _NUMBER,  # that an SM is at work, on the average
+    "us": _NUMBER,
+    "limited_by": str,  # tensor, special, fma, shared, memory, L2, latency, ...
+    "sure": bool,  # no branch and no loop depends on data
+}
 _LATER: dict[str, Any] = {  # parts that older evidence lacks
     "tuned": [_TUNED],  # the search spaces of autotuned kernels
     "arguments": [str],  # a hash of each launch's arguments
+    "predicted": [_PREDICTED],  # of each launch, or none
     "sources": {"own": [str], "imported": [str]},  # files of the kernels, and what those import
 }
 _RECORDED = {

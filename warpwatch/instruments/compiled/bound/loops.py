@@ -25,7 +25,7 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class _Loop:
+class SourceLoop:
     """A loop of the source, with what one iteration does."""
 
     runs: Runs
@@ -38,10 +38,10 @@ def source_loops(
     function: ir.Function,
     visited: trip_counts.Visits,
     works: Mapping[ir.Region, work.RegionWork],
-) -> list[_Loop]:
+) -> list[SourceLoop]:
     """Loops of the source in the order of the machine code, outer before inner: that of the text,
     but that the code of the default warps comes after that of the specialised ones."""
-    found: list[_Loop] = []
+    found: list[SourceLoop] = []
 
     def walk(region: ir.Region, warps: int) -> None:
         for op in region.ops:
@@ -58,7 +58,7 @@ def source_loops(
                         if one in works
                     )
                     found.append(
-                        _Loop(
+                        SourceLoop(
                             runs=Runs(
                                 times,
                                 visited.most.get(inner, 0.0),
@@ -88,7 +88,7 @@ def regions_of(region: ir.Region) -> list[ir.Region]:
 
 
 def pieces_of(
-    program: Program, source: list[_Loop], once: Runs, notes: list[str]
+    program: Program, source: list[SourceLoop], once: Runs, notes: list[str]
 ) -> list[tuple[frozenset[int], Runs]]:
     """The code of every loop (inner loops left out) with its runs, then what is in no loop."""
     matched = _match(program, source, notes)
@@ -104,7 +104,7 @@ def pieces_of(
     return pieces
 
 
-def _match(program: Program, source: list[_Loop], notes: list[str]) -> dict[Loop, Runs]:
+def _match(program: Program, source: list[SourceLoop], notes: list[str]) -> dict[Loop, Runs]:
     """The runs of each machine loop.
 
     The compilers keep the order of loops. Where they also keep their number the n-th is the n-th;
@@ -114,7 +114,7 @@ def _match(program: Program, source: list[_Loop], notes: list[str]) -> dict[Loop
     machine = list(program.loops)
     found: dict[Loop, Runs] = {}
     multiplies = [program.count(loop.indices)["tensor"] > 0 for loop in machine]
-    groups: list[tuple[list[Loop], list[_Loop]]]
+    groups: list[tuple[list[Loop], list[SourceLoop]]]
     if len(machine) == len(source):
         groups = [(machine, source)]
     else:
@@ -141,7 +141,7 @@ def _match(program: Program, source: list[_Loop], notes: list[str]) -> dict[Loop
     return found
 
 
-def _ratios(program: Program, loop: Loop, original: _Loop) -> dict[str, float]:
+def _ratios(program: Program, loop: Loop, original: SourceLoop) -> dict[str, float]:
     """Work of one machine iteration over that of one source iteration, by kind."""
     warps = original.runs.warps
     pairs: tuple[tuple[Class, int], ...] = (
@@ -162,7 +162,7 @@ def _ratios(program: Program, loop: Loop, original: _Loop) -> dict[str, float]:
     return {kind: ratio for kind, ratio in ratios.items() if ratio}
 
 
-def _unrolled(program: Program, loop: Loop, original: _Loop) -> Runs:
+def _unrolled(program: Program, loop: Loop, original: SourceLoop) -> Runs:
     """A machine iteration that does everything of the source's n times stands for n of them."""
     ratios = _ratios(program, loop, original)
     times = max(1, int(min(ratios.values(), default=1.0) + 0.05))
@@ -170,7 +170,7 @@ def _unrolled(program: Program, loop: Loop, original: _Loop) -> Runs:
     return replace(runs, total=runs.total / times, most=runs.most / times)
 
 
-def _scaled(program: Program, loops: list[Loop], originals: list[_Loop]) -> dict[Loop, Runs]:
+def _scaled(program: Program, loops: list[Loop], originals: list[SourceLoop]) -> dict[Loop, Runs]:
     if not originals:
         return {loop: Runs(0.0, 0.0, 1) for loop in loops}
     heaviest = max(originals, key=lambda one: (one.flops, one.global_bytes * one.runs.total))

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from warpwatch.config import metrics
 from warpwatch.instruments.compiled.machine_code.identity import differences
 from warpwatch.instruments.compiled.measure.jobs import Result
+from warpwatch.instruments.compiled.schedule import interval
 from warpwatch.judge.model import atomics, search_space, thresholds
 from warpwatch.judge.model.thresholds import Threshold
 
@@ -143,6 +144,7 @@ def causes(old: Result, new: Result) -> list[str]:
     replaced = _replaced(old, new)
     if replaced:
         said.append(f"launches {replaced}")
+    said += _predicted(old, new)
     said += _operations(old, new)
     said += search_space.changes(_tuned(old), _tuned(new))
     if len(before) != len(after):
@@ -151,6 +153,23 @@ def causes(old: Result, new: Result) -> list[str]:
         if one["code"] != other["code"] or one["grid"] != other["grid"]:
             said += [text for text in _launch_causes(one, other) if text not in said]
     return said
+
+
+def _predicted(old: Result, new: Result) -> list[str]:
+    """How the predicted time of the kernels moves, where it surely does."""
+    times = []
+    for side in (old, new):
+        found = side.evidence.get("predicted") or []
+        if not found or not all(one["sure"] for one in found):
+            return []
+        times.append(sum(one["us"] for one in found))
+    ratio = times[1] / times[0]
+    if interval.verdict(ratio) == 0:
+        return []
+    low, high = sorted(abs(100 * (end - 1)) for end in interval.of_ratio(ratio))
+    way = "slower" if ratio > 1 else "faster"
+    moved = f"{times[0]:.1f} -> {times[1]:.1f} us, {low:.0f} to {high:.0f} % {way}"
+    return [f"kernels are predicted to take {moved}"]
 
 
 def _operations(old: Result, new: Result) -> list[str]:

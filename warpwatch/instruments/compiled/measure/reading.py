@@ -13,6 +13,7 @@ from warpwatch.instruments.compiled.formats.code import CLASSES, Program
 from warpwatch.instruments.compiled.formats.recording import Kernel, Launch
 from warpwatch.instruments.compiled.machine_code import amdgcn, identity, sass, unwritten_registers
 from warpwatch.instruments.compiled.machine_code.occupancy import Occupancy, occupancy
+from warpwatch.instruments.compiled.schedule.prediction import Prediction, predict
 
 _ADVISORY = re.compile(r"\((?P<code>C\d{4})\)\s*:?\s*(?P<text>[^\n]*)")
 
@@ -51,12 +52,14 @@ class Code:
 
 @dataclass(frozen=True)
 class Reading:
-    """One launch read. ``multiplies`` says whether its source has matrix products at all."""
+    """One launch read. ``multiplies`` says whether its source has matrix products at all;
+    ``prediction`` is there for the targets that have one."""
 
     launch: Launch
     code: Code
     occupancy: Occupancy
     bound: Bound
+    prediction: Prediction | None = None
 
     @property
     def multiplies(self) -> bool:
@@ -101,6 +104,22 @@ class Reading:
         }
 
 
+def predicted(readings: Sequence[Reading]) -> list[dict[str, object]]:
+    """The predictions of a call's launches as JSON; none where one of them has none."""
+    found = [one.prediction for one in readings if one.prediction is not None]
+    if len(found) < len(readings):
+        return []
+    return [
+        {
+            "clocks": round(one.clocks),
+            "us": round(one.us, 3),
+            "limited_by": one.limited_by,
+            "sure": one.sure,
+        }
+        for one in found
+    ]
+
+
 def _counts(program: Program, indices: frozenset[int] | None = None) -> dict[str, int]:
     found = program.count(indices)
     return {kind: found[kind] for kind in CLASSES if found[kind]}
@@ -120,6 +139,7 @@ def read(launches: tuple[Launch, ...]) -> tuple[Reading, ...]:
                 code=code,
                 occupancy=occupied,
                 bound=bound(launch, code.program, device, occupied.blocks),
+                prediction=predict(launch, code.program, device, occupied.blocks),
             )
         )
     return tuple(found)

@@ -272,6 +272,7 @@ def _measured(found: Recorded) -> Measurement:
     values = summarize(recording, readings)
     explained: dict[str, object] = {
         "launches": [one.evidence() for one in readings],
+        "predicted": reading.predicted(readings),
         "torch_ops": [
             {
                 "name": op.name,

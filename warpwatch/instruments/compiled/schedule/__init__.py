@@ -1,0 +1,1 @@
+"""How long a launch takes: its machine code issued, instruction by instruction, on one SM."""

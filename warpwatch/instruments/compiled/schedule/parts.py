@@ -1,0 +1,122 @@
+"""The parts that the warps of a block play, the code of each part, and how often it runs.
+
+Warps of a specialised kernel jump by a table to the code of their part; those of any other kernel
+all play one part. Which part of the machine code is which partition of the source is told by their
+loops: as many of them, with products in the same ones, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from warpwatch.instruments.compiled.bound import trip_counts
+from warpwatch.instruments.compiled.bound.loops import Runs, SourceLoop, pieces_of, source_loops
+from warpwatch.instruments.compiled.formats import ir, work
+from warpwatch.instruments.compiled.formats.code import Loop, Program
+from warpwatch.instruments.compiled.formats.recording import Launch
+
+from . import paths
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A way through one loop, loops inside it left out, by the numbers of its instructions.
+    ``more`` is the same with what runs seldom. ``products`` counts its matrix instructions."""
+
+    way: tuple[int, ...]
+    more: tuple[int, ...]
+    runs: Runs
+    is_inner: bool
+    products: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """What ``warps`` of a block do: ``once`` outside of loops, and their loops in order."""
+
+    warps: int
+    once: tuple[int, ...]
+    loops: tuple[Piece, ...]
+
+
+def of_launch(
+    launch: Launch, program: Program, function: ir.Function, visited: trip_counts.Visits
+) -> tuple[list[Part], tuple[int, ...]]:
+    """The parts of a launch, and the way that every warp takes before its part begins.
+
+    Args:
+        launch: What was recorded.
+        program: Its machine code.
+        function: Its source in Triton's GPU dialect.
+        visited: How often each region of the source runs.
+
+    Returns:
+        The parts in the order of their code, and numbers of instructions, none where all warps
+        do the same.
+    """
+    works = work.of_function(function)
+    labels = paths.places(program)
+    starts = paths.entries(program)
+    whole = Runs(launch.programs, 1.0, function.warps)
+    found = pieces_of(program, source_loops(function, visited, works), whole, [])
+    outside = found[-1][0]
+    loops: dict[int, list[Piece]] = {start: [] for start in starts or [0]}
+    for loop, (own, runs) in zip(program.loops, found, strict=False):
+        inner = _directly(program.loops, loop)
+        seldom = program.skipped(own)
+        more = tuple(paths.way(program, loop.header, own, inner, labels))
+        usual = tuple(paths.way(program, loop.header, own, inner, labels, seldom))
+        products = sum(program.instructions[at].kind == "tensor" for at in more)
+        start = max((one for one in loops if one <= loop.header), default=min(loops))
+        loops[start].append(Piece(usual, more, runs, not inner, products))
+    outermost = _directly(program.loops, None)
+
+    def once(start: int) -> tuple[int, ...]:
+        return tuple(paths.way(program, start, outside, outermost, labels, is_loop=False))
+
+    if not starts:
+        return [Part(function.warps, once(0), tuple(loops[0]))], ()
+    partitions = _partitions(function, visited, works)
+    parts = []
+    for start, pieces in loops.items():
+        if pieces:
+            warps, runs_of = _take(partitions, [piece.products > 0 for piece in pieces])
+            made = [
+                replace(piece, runs=runs) for piece, runs in zip(pieces, runs_of, strict=False)
+            ] or pieces
+            parts.append(Part(warps or pieces[0].runs.warps, once(start), tuple(made)))
+    return parts, once(0)
+
+
+def _directly(loops: Sequence[Loop], outer: Loop | None) -> list[Loop]:
+    """The loops directly inside ``outer``, or inside none."""
+    within = [one for one in loops if outer is None or one.indices < outer.indices]
+    return [one for one in within if not any(one.indices < other.indices for other in within)]
+
+
+def _partitions(
+    function: ir.Function,
+    visited: trip_counts.Visits,
+    works: Mapping[ir.Region, work.RegionWork],
+) -> list[tuple[int, list[SourceLoop]]]:
+    """The warps and the loops of each partition of the source, that of the default warps last."""
+    found: list[tuple[bool, int, list[SourceLoop]]] = []
+    for op in function.body.walk():
+        for region in op.regions if op.name == "ttg.warp_specialize" else ():
+            warps = region.warps or function.warps
+            inside = ir.Function(function.name, function.arguments, region, warps)
+            loops = source_loops(inside, visited, works)
+            found.append((region.kind == "default", warps, loops))
+    return [(warps, loops) for _, warps, loops in sorted(found, key=lambda one: one[0])]
+
+
+def _take(
+    partitions: list[tuple[int, list[SourceLoop]]], multiplies: list[bool]
+) -> tuple[int, list[Runs]]:
+    """The first partition, not taken yet, whose loops multiply where ``multiplies`` says so."""
+    for place, (warps, loops) in enumerate(partitions):
+        if [loop.flops > 0 for loop in loops] == multiplies:
+            partitions.pop(place)
+            return warps, [loop.runs for loop in loops]
+    return 0, []

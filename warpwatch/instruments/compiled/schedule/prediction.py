@@ -1,0 +1,224 @@
+"""How long a launch keeps the SMs at work: each piece of its code, as often as it runs.
+
+The bound says how long the busiest unit is needed. A prediction also sees why that unit waits: the
+order of instructions, their latencies, barriers between warps, who shares a scheduler, and the ends
+of each block. Where device memory or L2 is busy for longer, that is the prediction. No constant is
+fitted to a measured time. docs/results/prediction.md says how near it is.
+
+It holds for ``sm_90`` only: there it was compared with counters of a card.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from warpwatch.devices import Device
+from warpwatch.instruments.compiled.bound import trip_counts
+from warpwatch.instruments.compiled.bound.overlap import L2_BYTES
+from warpwatch.instruments.compiled.formats import ir, work
+from warpwatch.instruments.compiled.formats.code import Program
+from warpwatch.instruments.compiled.formats.recording import (
+    Argument,
+    DescriptorArgument,
+    Launch,
+)
+
+from . import controls, issue, parts, pipes
+from .parts import Part, Piece
+
+TARGETS = ("sm_90",)
+# Iterations of a loop that are followed: two until it is in its stride, then so many that two to
+# six stages of a pipeline fit in them a whole number of times. Of long code fewer have to do.
+_ITERATIONS, _OF_LONG, _LONG = 14, 6, 400
+_LINE = 128  # bytes of a line of L2
+_COPIES = ("UTMALDG", "UBLKCP")
+# A pipe that is busy for less of the time does not limit a loop: waiting does.
+_BUSY = 0.6
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """``clocks`` that an SM is at work, on the average of all, and the same in microseconds at the
+    datasheet's clock. ``limited_by`` is what is busiest: a pipe, ``memory``, ``L2``, or ``latency``
+    where nothing is. ``sure`` says whether all that runs is known: no branch depends on data."""
+
+    clocks: float
+    us: float
+    limited_by: str
+    sure: bool
+
+
+def predict(launch: Launch, program: Program, device: Device, blocks: int) -> Prediction | None:
+    """The prediction of one launch.
+
+    Args:
+        launch: What was recorded, on a target of ``TARGETS``.
+        program: Its machine code.
+        device: The card.
+        blocks: How many blocks an SM holds at once.
+
+    Returns:
+        The prediction, or ``None`` for another target.
+
+    Example:
+        >>> predict(launch, program, devices.load("h200"), 1).us  # doctest: +SKIP
+        141.9
+    """
+    if device.arch not in TARGETS:
+        return None
+    function = ir.parse(launch.kernel.texts["ttgir"])
+    visited = trip_counts.evaluate(function, launch)
+    works = work.of_function(function)
+    played, before = parts.of_launch(launch, program, function, visited)
+    listed = zip(program.instructions, controls.of_cubin(launch.kernel.binary), strict=False)
+    steps = [pipes.step(one, control, device) for one, control in listed]
+    sms = device.kernel_sms
+    filled = min(1.0, launch.programs / sms)
+    resident = max(1, min(blocks, -(-launch.programs // sms)))
+    each_slot = launch.programs / resident / sms
+
+    copies = any(one.opcode.startswith(_COPIES) for one in program.instructions)
+    begins = _start(played, before, steps, resident) + (pipes.COPY_FROM_L2 if copies else 0)
+    # The first block finds neither descriptors nor data in L2.
+    first = (2 * pipes.FROM_MEMORY - pipes.FROM_L2 if copies else 0) * filled
+    loops = _loops(played, steps, resident, sms)
+    run = max(loops.values(), key=lambda one: one.clocks, default=_Run())
+    traffic = work.dram_bytes(works, visited.total, launch)
+    fetched = sum(
+        one.fetched * _lines(one.loads, launch.arguments) * visited.total.get(region, 0.0)
+        for region, one in works.items()
+    )
+    clocks = {
+        run.limited_by: run.clocks + begins * each_slot,
+        "memory": traffic * device.clock_ghz / device.kernel_bandwidth_gbps * filled
+        + begins * filled,
+        "L2": fetched / L2_BYTES / sms + begins * filled,
+    }
+    longest = max(clocks, key=lambda one: clocks[one])
+    total = clocks[longest] + first
+    us = total / device.clock_ghz / 1e3
+    return Prediction(total, us, longest, not visited.notes)
+
+
+@dataclass
+class _Run:
+    """What one part does in its loops: clocks, and of which loop most of them are."""
+
+    clocks: float = 0.0
+    most: float = 0.0
+    limited_by: str = "latency"
+
+
+def _loops(
+    played: Sequence[Part], steps: Sequence[pipes.Step], resident: int, sms: int
+) -> Mapping[int, _Run]:
+    """Clocks of the loops of each part, for all its runs. Loops of several parts that stand in the
+    same place run beside each other; a part of few warps only feeds the others."""
+    groups: dict[tuple[int, int, bool], list[tuple[int, Part, Piece]]] = defaultdict(list)
+    for number, part in enumerate(played):
+        if part.warps >= pipes.SCHEDULERS or len(played) == 1:
+            for place, piece in enumerate(part.loops):
+                key = (len(part.loops), place, piece.products > 0)
+                groups[key].append((number, part, piece))
+    found: dict[int, _Run] = defaultdict(_Run)
+    for group in groups.values():
+        who = [(part.warps, piece.is_inner) for _, part, piece in group]
+        ways = [piece.way for *_, piece in group]
+        more = [piece.more for *_, piece in group]
+        usual = _clocks(who, ways, steps, resident)
+        seldom = usual if ways == more else _clocks(who, more, steps, resident)
+        limits = _limit(who, ways, steps, resident, max(usual, default=0.0))
+        for (number, _, piece), few, many in zip(group, usual, seldom, strict=True):
+            each = few + piece.runs.seldom * (many - few)
+            clocks = each * piece.runs.total / resident / sms
+            run = found[number]
+            run.clocks += clocks
+            if clocks > run.most:
+                run.most, run.limited_by = clocks, limits
+    return found
+
+
+def _start(
+    played: Sequence[Part], before: Sequence[int], steps: Sequence[pipes.Step], resident: int
+) -> float:
+    """Clocks of a block outside of its loops."""
+    together = resident if len(played) == 1 else 1
+    once = [_clocks([(part.warps, False)], [part.once], steps, together)[0] for part in played]
+    dealt = _clocks([(pipes.SCHEDULERS, False)], [before], steps, 1)[0] if before else 0.0
+    return dealt + max(once, default=0.0)
+
+
+def _clocks(
+    who: Sequence[tuple[int, bool]],
+    ways: Sequence[Sequence[int]],
+    steps: Sequence[pipes.Step],
+    resident: int,
+) -> list[float]:
+    """Clocks of one run of each way, by as many warps as ``who`` says, of ``resident`` blocks."""
+    warps: list[issue.Warp] = []
+    owners: list[int] = []
+    for owner, number, block in _dealt(who, resident):
+        stride = _ITERATIONS if len(ways[owner]) < _LONG else _OF_LONG
+        times = stride if who[owner][1] else 1
+        warps.append(issue.Warp([steps[at] for at in ways[owner]], times, block, number))
+        owners.append(owner)
+    result = [0.0] * len(who)
+    for owner, value in zip(owners, issue.clocks(warps), strict=True):
+        result[owner] = max(result[owner], value)
+    return result
+
+
+def _dealt(who: Sequence[tuple[int, bool]], resident: int) -> Iterator[tuple[int, int, int]]:
+    """The warps of one scheduler: whose each is, how many its part has, and of which block."""
+    for owner, (number, _) in enumerate(who):
+        share = max(1, round(resident * number / pipes.SCHEDULERS))
+        of_block = max(1, round(share / resident))
+        for warp in range(share):
+            yield owner, number, warp // of_block
+
+
+def _limit(
+    who: Sequence[tuple[int, bool]],
+    ways: Sequence[Sequence[int]],
+    steps: Sequence[pipes.Step],
+    resident: int,
+    clocks: float,
+) -> str:
+    """The pipe that is busiest during ``clocks``, or what else limits a loop."""
+    busy: Counter[str] = Counter()
+    for owner, _, _ in _dealt(who, resident):
+        for at in ways[owner]:
+            busy[pipes.NAMES[steps[at].pipe]] += steps[at].busy if steps[at].pipe else 0
+            busy["issue"] += 1
+    if not busy or not clocks:
+        return "latency"
+    name, most = busy.most_common(1)[0]
+    return name if most >= _BUSY * clocks else "latency"
+
+
+def _lines(loads: Mapping[str, int], arguments: Mapping[str, Argument]) -> float:
+    """How many lines of L2 the rows of fetched tiles touch, for each line that they fill."""
+    total = sum(loads.values())
+    touched = sum(nbytes * _touched(arguments.get(name)) for name, nbytes in loads.items())
+    return touched / total if total else 1.0
+
+
+def _touched(argument: Argument) -> float:
+    """The same of one descriptor. Rows whose stride is no multiple of a line begin anywhere in
+    it, in steps of what divides both; the first is taken to begin a line."""
+    width = (
+        re.search(r"\d+", argument.base.dtype) if isinstance(argument, DescriptorArgument) else None
+    )
+    if not isinstance(argument, DescriptorArgument) or width is None:
+        return 1.0
+    size = int(width[0]) // 8
+    row = min(argument.block_shape[-1] * size, _LINE)  # of swizzled shared memory
+    counted = zip(argument.strides[:-1], argument.block_shape[:-1], strict=False)
+    strides = [stride * size for stride, rows in counted if rows > 1]
+    starts = range(0, _LINE, math.gcd(_LINE, *strides))
+    return statistics.fmean((start + row - 1) // _LINE + 1 for start in starts) / (row / _LINE)
