@@ -65,9 +65,9 @@ def _method_version() -> str:
         # gives its own function a keyword which that does not take has a failing call. Where no
         # configuration fits, host code is given one. Broken cubins are refused by name, and what
         # reads a kernel for a file is shared with what reads one of a launch. A call that another
-        # generator serves is not measured, where it was a failing call. Kernels that
-        # torch.compile generates are recorded, as are Helion's; no series of ours has any. Evidence has
-        # predicted times.
+        # generator serves is not measured, where it was a failing call. Kernels that torch.compile
+        # generates are recorded, as are Helion's; no series of ours has any. Evidence has predicted
+        # times.
         "47969439efc5",
         method.method_hash(*files),
         hashlib.sha256(sheets.encode()).hexdigest()[:12],
