@@ -50,6 +50,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "planted-history-found": planted.found_in_history,
     "planted-on-gpu": planted.defects_on_gpu,
     "predicted-changes": times.verdicts,
+    "predicted-error": times.error,
     "predicted-groups": times.by_group,
     "predicted-interval": times.held,
     "predicted-quiet": times.quiet,

@@ -164,9 +164,19 @@ def summary() -> str:
     near = sum(one <= 0.2 for one in errors)
     return (
         f"There are {len(pairs):,} pairs of a workload and a commit. "
-        f"The median error of the clocks is {100 * statistics.median(errors):.1f} %.\n"
+        f"The median error of the clocks is {error()}.\n"
         f"{100 * near / len(pairs):.0f} % of the predictions are within 20 % of the counter."
     )
+
+
+def error() -> str:
+    """State the median error.
+
+    Returns:
+        Percent of the counted clocks.
+    """
+    errors = [abs(one.predicted / one.counted - 1) for one in readings()]
+    return f"{100 * statistics.median(errors):.1f} %"
 
 
 def by_group() -> str:
