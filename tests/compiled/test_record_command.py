@@ -41,6 +41,20 @@ class Layer(torch.nn.Module):
     def forward(self, x):
         return Doubled.apply(x, 1e-5)
 
+@torch.compile(dynamic=False)
+def gated(x, factor=2.0):
+    return x * torch.sigmoid(x) * factor
+
+class Gate(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+
+def by_module(x):
+    return torch.compile(Gate())(x)
+
+def untouched(x):
+    return x + 1
+
 def summed(xs, offsets, mode="mean"):
     return launched(torch.cat(xs))
 """
@@ -68,6 +82,16 @@ def main():
 if __name__ == "__main__":
     main()
     raise RuntimeError("a suite may end so")
+"""
+COMPILED = """
+import torch
+from benchedops import by_module, gated, untouched
+
+x = torch.ones(8, 4, device="cuda", dtype=torch.bfloat16)
+gated(x, factor=3.0)
+by_module(x)
+untouched(x)
+torch.compile(untouched)(x[:2])
 """
 CASES = """
 import pytest, torch
@@ -120,6 +144,20 @@ def test_a_benchmark_becomes_workloads(project: Path) -> None:
         for backward in (False, True)
     } | {("benchedops:summed", "[fp32[8],fp32[8]] i32(0,128,512) mode=sum", False)}
     assert len({one.name for one in calls}) == 9
+
+
+def test_functions_for_torch_compile_become_workloads(project: Path) -> None:
+    (project / "compiled.py").write_text(COMPILED)
+    code, out, err = record(project, "--", "python", "compiled.py")
+    assert code == 0, err
+    calls, mistakes = calls_of(tomllib.loads(out)["workload"])
+    assert mistakes == []
+    # Before it is given to torch.compile, a function of torch's operations launches nothing.
+    assert [(one.call, one.args) for one in calls] == [
+        ("benchedops:gated", "bf16[8,4] factor=3.0"),
+        ("benchedops:by_module", "bf16[8,4]"),
+        ("benchedops:untouched", "bf16[2,4]"),
+    ]
 
 
 def test_pytest_serves_as_well_and_what_is_there_is_not_written_twice(project: Path) -> None:

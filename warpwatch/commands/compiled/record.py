@@ -93,8 +93,8 @@ def _ran(request: str, seconds: float) -> str:
     nothing."""
     process = [sys.executable, "-m", "warpwatch.commands.compiled.recording.run", request]
     environment = isolation.subprocess_environment()
-    # Inductor has no GPU to compile for here: what it would compile runs as written, and the
-    # kernels that the package itself launches are recorded.
+    # No kernel is compiled here: what Inductor would compile runs as written, and a call of it
+    # counts as a launch.
     environment["TORCHDYNAMO_DISABLE"] = "1"
     with subprocess.Popen(process, env=environment, stdout=sys.stderr) as running:
         try:

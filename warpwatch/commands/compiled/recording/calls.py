@@ -56,6 +56,8 @@ class Calls:
         self.found: dict[tuple[str, str, bool], Call] = {}
         self.unwritten: Counter[str] = Counter()
         self.launches = 0
+        # Of functions whose kernels torch.compile would generate: each call launches.
+        self.generated: set[CodeType] = set()
         self._package = package
         self._known = known
         self._open: list[_Open] = []
@@ -72,12 +74,12 @@ class Calls:
             module = str(frame.f_globals.get("__name__", ""))
             ours = f"{module}.".startswith(f"{self._package}.") and code.co_name[0] != "<"
             self._ours[code] = ours
-        if not ours:
-            return
-        if event == "call":
+        if event == "call" and ours:
             self._open.append(self._begun(frame))
             self._open[-1].launches = -self.launches
-        elif event == "return" and self._open and self._open[-1].code is code:
+        if event == "call" and code in self.generated:
+            self.launches += 1
+        if event == "return" and ours and self._open and self._open[-1].code is code:
             self._ended(self._open.pop())
 
     def _ended(self, one: _Open) -> None:

@@ -6,6 +6,7 @@ so that a benchmark gets through: a time is one millisecond, memory one gibibyte
 
 from __future__ import annotations
 
+import inspect
 import json
 import runpy
 import signal
@@ -46,6 +47,7 @@ def main() -> int:
         torch_cuda.answered(target),
         _measures_nothing(),
         _counted(calls),
+        _compiles_nothing(calls),
         torch_ops.watched(lambda _: None, lambda _: None, known),
     ):
         sys.setprofile(calls)
@@ -113,6 +115,27 @@ def _counted(calls: Calls) -> Iterator[None]:
         yield
     finally:
         JITFunction._do_compile = before
+
+
+@contextmanager
+def _compiles_nothing(calls: Calls) -> Iterator[None]:
+    """Functions given to ``torch.compile`` run as written; a call of one counts as a launch."""
+    before = torch.compile
+
+    def as_written(model: Any = None, **options: Any) -> Any:
+        if model is None:
+            return lambda later: as_written(later, **options)
+        function = type(model).forward if isinstance(model, torch.nn.Module) else model
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        if code is not None:
+            calls.generated.add(code)
+        return before(model, **options)
+
+    torch.compile = as_written
+    try:
+        yield
+    finally:
+        torch.compile = before
 
 
 @contextmanager
