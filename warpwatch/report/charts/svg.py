@@ -181,7 +181,7 @@ def _line(
     return _stroked(lefts, ys.round().astype(int).tolist())
 
 
-def strokes_of(rows: Floats, limit: int, line: tuple[int, int]) -> NDArray[np.int64]:
+def strokes_of(rows: Floats, limit: int, line: tuple[int, int]) -> NDArray[np.int16]:
     """The lines of rows without gaps, of more than ``limit`` values each: for each bucket the
     places of its lowest and highest value, as each row's line has them. ``line`` is ``CHART`` or
     ``SPARK``."""
@@ -192,7 +192,7 @@ def strokes_of(rows: Floats, limit: int, line: tuple[int, int]) -> NDArray[np.in
     ends = [_with_room(float(row.min()), float(row.max())) for row in pairs]
     low, high = np.array(ends).reshape(-1, 2).T[:, :, None]
     places: Floats = (1 - (pairs / 2 - low / 2) / (high / 2 - low / 2)) * height + top
-    return places.round().astype(np.int64)
+    return places.round().astype(np.int16)
 
 
 def _stroked(lefts: Sequence[int], strokes: Sequence[int]) -> str:
