@@ -68,7 +68,9 @@ def most(finding: Finding) -> str:
     """
     size = words.size(largest(finding))
     alike = (one for one in finding.changes if kind(one) == kind(finding.changes[0]))
-    return f"up to {size}" if size and any(words.size(one) != size for one in alike) else size
+    if not size or size.startswith("from ") or all(words.size(one) == size for one in alike):
+        return size
+    return f"up to {size}"
 
 
 def _by(change: Change, most: str) -> str:
@@ -92,14 +94,33 @@ def certainty(finding: Finding) -> str:
     return f"{which} of {many(len(finding.commits), 'commit')} that may hold the cause, {sure} sure"
 
 
+def cause(finding: Finding) -> str:
+    """Say what caused a finding: whose part it is, and what was seen there.
+
+    Args:
+        finding: To be explained.
+
+    Returns:
+        Such as "kernel: registers spill", or the ground for the blame where nothing else is seen.
+
+    Example:
+        >>> cause(finding)
+        'kernel: extra copy (gelu_kernel)'
+    """
+    if finding.reasons:
+        return f"{finding.cause}: {finding.reasons[0]}"
+    known = finding.why if finding.cause != "unknown" else ""
+    return f"{finding.cause}, {known}" if known else finding.cause
+
+
 def stake(view: View, finding: Finding) -> str:
     """What a finding costs or saves, in time only where a time can follow from it."""
     status = view.judgement.status(finding)
     if finding.cost <= 0 or kind(finding.changes[0]) in ("lost", "gained"):
         return ""
     infos = [view.info(change.series) for change in finding.changes]
-    if {info.meaning.unit for info in infos} <= {"bytes", "B"}:
-        return ""
+    if not any(info.meaning.unit in words.TIMES for info in infos):
+        return ""  # of blocks, launches and bytes no time follows
     if not any((info.key.machine, info.workload, info.target) in view.timed for info in infos):
         return ""
     return words.stake(finding, status)

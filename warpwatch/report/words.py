@@ -110,6 +110,8 @@ def stake(finding: Finding, status: str) -> str:
     return f"{verb} {quantity(finding.cost, 'seconds')} a run of the suite"
 
 
+# Units of time, as asv's benchmarks and ours name them.
+TIMES = frozenset({"s", "seconds", "ms", "us", "ns"})
 WORDS = {
     "hurt": "HURT",
     "lost": "LOST",
