@@ -114,7 +114,7 @@ def test_a_finding_has_an_owner_and_one_that_is_accepted_needs_nobody(
     assert f"{newest} {tree.commits[2][:10]} “Change number 2”" in page
     assert page.index("cause: kernel: more launches: 1 to 2") < page.index("Needs attention")
     assert "cause: kernel: registers spill" in page
-    # No time follows from launches and bytes alone.
+    # No time follows from launches and bytes only.
     assert "a run of the suite" not in page
     findings = json.loads((tmp_path / "html/regressions.json").read_text())["findings"]
     file = tmp_path / "triage.toml"

@@ -25,8 +25,8 @@ def step(**given: Any) -> Step:
     return Step(**plain | given)
 
 
-def clocks(*codes: list[Step], times: int = 6, beside: int = 4) -> list[float]:
-    return issue.clocks([issue.Warp(code, times, 0, beside) for code in codes])
+def clocks(*codes: list[Step], times: int = 6, siblings: int = 4) -> list[float]:
+    return issue.clocks([issue.Warp(code, times, 0, siblings) for code in codes])
 
 
 def test_one_instruction_a_clock_goes_to_whichever_warp_is_ready() -> None:
@@ -93,7 +93,7 @@ def test_products_run_beside_the_warp_until_it_waits_for_them() -> None:
     product = step(pipe=pipes.TENSOR, busy=128, latency=30, action=pipes.PRODUCT, number=1)
     waits = step(action=pipes.PRODUCTS_DONE, number=0)
     assert clocks([product, *[step()] * 100, waits]) == [128 + 30]
-    # The products before the last may fly on, beside what follows.
+    # The products before the last may fly on, while the warp goes on.
     flies = step(action=pipes.PRODUCTS_DONE, number=1)
     assert clocks([product, *[step()] * 100, flies]) == [128]
 

@@ -59,11 +59,11 @@ def main(given: list[str] | None = None) -> int:
         first, kept = (measured(place, one, args.workloads) for one in commits[:2])
     pairs = args.workloads * len(TARGETS)
     figures = {"pairs": pairs, "first": asdict(first), "kept": asdict(kept)}
-    print(json.dumps(figures, indent=1) if args.json else told(pairs, first, kept))
+    print(json.dumps(figures, indent=1) if args.json else described(pairs, first, kept))
     return int(kept.seconds > LIMIT_S)
 
 
-def told(pairs: int, first: Took, kept: Took) -> str:
+def described(pairs: int, first: Took, kept: Took) -> str:
     """Both figures in words."""
     lines = [f"{pairs} pairs of a workload and a target, {len(os.sched_getaffinity(0))} cores"]
     for name, one, limit in (

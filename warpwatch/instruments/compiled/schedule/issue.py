@@ -26,12 +26,12 @@ _MOST = 4_000_000
 @dataclass
 class Warp:
     """One warp that runs ``code`` ``times`` times; a loop goes on while others still run theirs.
-    ``block`` is whom it meets at barriers, ``beside`` how many warps of it run this code."""
+    ``block`` is whom it meets at barriers, ``siblings`` how many warps of it run this code."""
 
     code: Sequence[Step]
     times: int
     block: int
-    beside: int
+    siblings: int
     at: int = 0
     ends: list[float] = field(default_factory=list)
     boards: list[float] = field(default_factory=lambda: [0.0] * _BOARDS)
@@ -138,7 +138,7 @@ class _Scheduler:
         self._push(i, following)
 
     def _act(self, warp: Warp, step: Step, begun: float) -> float:
-        """What is begun or waited for beside the instruction itself. Returns until when."""
+        """What is begun or waited for in addition to the instruction itself. Returns until when."""
         if step.action == pipes.PRODUCT:
             warp.product = begun + step.busy + step.latency
             if step.number:
@@ -159,7 +159,7 @@ class _Scheduler:
         """Come to a barrier. Returns whether the warp goes on."""
         warp = self._warps[i]
         key = (warp.block, step.number)
-        wanted = (step.threads // _WARP or warp.beside) // SCHEDULERS
+        wanted = (step.threads // _WARP or warp.siblings) // SCHEDULERS
         if wanted <= 1:
             return True
         self._arrived[key] = self._arrived.get(key, 0) + 1

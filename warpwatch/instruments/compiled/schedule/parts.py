@@ -1,7 +1,7 @@
 """The parts that the warps of a block play, the code of each part, and how often it runs.
 
 Warps of a specialised kernel jump by a table to the code of their part; those of any other kernel
-all play one part. Which part of the machine code is which partition of the source is told by their
+all play one part. Which part of the machine code is which partition of the source is seen by their
 loops: as many of them, with products in the same ones, in order.
 """
 

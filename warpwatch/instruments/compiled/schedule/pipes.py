@@ -29,7 +29,7 @@ PIPES = len(NAMES)
 # Instructions of these wait in a queue, in which the next one finds room while it is this short.
 QUEUED = (SHARED, GLOBAL)
 BACKLOG = 64
-# What an instruction does beside taking a pipe.
+# What an instruction does in addition to taking a pipe.
 PLAIN, SYNC, ARRIVE, PRODUCT, PRODUCTS_DONE, COPY, COMMIT, COPIES_DONE = range(8)
 
 # Clocks from issue to the result.

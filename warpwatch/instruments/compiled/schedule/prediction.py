@@ -118,7 +118,7 @@ def _loops(
     played: Sequence[Part], steps: Sequence[pipes.Step], resident: int, sms: int
 ) -> Mapping[int, _Run]:
     """Clocks of the loops of each part, for all its runs. Loops of several parts that stand in the
-    same place run beside each other; a part of few warps only feeds the others."""
+    same place run at the same time; a part of few warps only feeds the others."""
     groups: dict[tuple[int, int, bool], list[tuple[int, Part, Piece]]] = defaultdict(list)
     for number, part in enumerate(played):
         if part.warps >= pipes.SCHEDULERS or len(played) == 1:

@@ -303,7 +303,7 @@ def is_ours(mode: object) -> bool:
 
 
 def is_watching() -> bool:
-    """Whether the recorder hears of what torch is asked for now."""
+    """Whether the recorder hears of what is requested of torch now."""
     return any(map(is_ours, map(torch._C._get_function_stack_at, range(_depth()))))
 
 
