@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -192,11 +193,12 @@ def test_torch_is_left_as_it_was() -> None:
     recorded("linear", "bf16[128,64] bf16[64,256] bf16[256]", backward=True)
     with pytest.raises(RuntimeError, match="a pass of the user's fails"):
         recorded("failing", "fp32[4096]")
-    before = _state()
+    before, settings = _state(), dict(os.environ)
     recorded("linear", "bf16[128,64] bf16[64,256] bf16[256]", "gfx942", backward=True)
     with pytest.raises(RuntimeError, match="a pass of the user's fails"):
         recorded("failing", "fp32[4096]")
     assert _state() == before
+    assert dict(os.environ) == settings
     traced: list[Any] = []
 
     def backend(graph: Any, inputs: Any) -> Callable[..., Any]:

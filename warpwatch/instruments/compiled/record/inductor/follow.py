@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from warpwatch.instruments.compiled.record.driver import RecordingDriver
     from warpwatch.instruments.compiled.record.known_values import Known
 
+_READ = ("TRITON_", "TORCHINDUCTOR_", "HELION_")
 # Helion takes its default configuration where a kernel has none, and times none.
 _UNTIMED = {"HELION_AUTOTUNE_EFFORT": "none"}
 # Modules of torch that keep functions of ``torch.cuda`` for themselves.
@@ -38,7 +39,7 @@ class Follower:
     """Follows ``torch.compile`` through one recording."""
 
     def __init__(self) -> None:
-        self._ends = ExitStack()
+        self._ends, self._settings = ExitStack(), _settings()
         self._recorder: RecordingDriver
         self._known: Known
         self._traces = self._generates = False
@@ -51,7 +52,7 @@ class Follower:
             known: Says which tensors lie on the host.
         """
         self._recorder, self._known = recorder, known
-        self._ends.enter_context(mock.patch.dict(os.environ, _UNTIMED | dict(os.environ)))
+        os.environ.update(_UNTIMED | _settings())
         self._ends.enter_context(mock.patch.object(sys, "meta_path", [_Torch(), *sys.meta_path]))
         # Torch makes one wrapper for each function that is given to torch.compile. Other tracers
         # begin with a mode of their own.
@@ -63,8 +64,12 @@ class Follower:
             self._trace()
 
     def close(self) -> None:
-        """Leave torch as it was, without anything that it compiled here."""
+        """Leave torch and its settings as they were, without anything that it compiled here."""
         self._ends.close()
+        # Torch puts back the environment as it was during the recording.
+        for name in _settings().keys() - self._settings.keys():
+            del os.environ[name]
+        os.environ.update(self._settings)
 
     def _before(self, make: Any) -> Any:
         def making(one: Any, *args: Any, **kwargs: Any) -> None:
@@ -143,6 +148,11 @@ class _Torch(PathFinder):
 
         loader.exec_module = exec_module
         return found
+
+
+def _settings() -> dict[str, str]:
+    """What the environment says to Triton, Inductor and Helion."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_READ)}
 
 
 @contextmanager
