@@ -20,7 +20,7 @@ _WARP = 32
 _SETTLED = 2  # iterations until a loop is in its stride
 _BOARDS = 6
 # Far more than any piece of code issues in the iterations that are followed.
-_MOST = 4_000_000
+_MOST = 1_000_000
 
 
 @dataclass

@@ -57,7 +57,8 @@ def of_launch(
     """
     works = work.of_function(function)
     labels = paths.places(program)
-    starts = paths.entries(program)
+    specialised = any(one.name == "ttg.warp_specialize" for one in function.body.walk())
+    starts = paths.entries(program) if specialised else []
     whole = Runs(launch.programs, 1.0, function.warps)
     found = pieces_of(program, source_loops(function, visited, works), whole, [])
     outside = found[-1][0]

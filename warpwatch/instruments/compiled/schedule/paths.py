@@ -104,6 +104,7 @@ def entries(program: Program) -> list[int]:
     for i, one in enumerate(program.instructions):
         if one.opcode.startswith("BRX") and one.targets:
             found.update(labels[name] for name in one.targets if name in labels)
-            first = next(other for other in program.instructions[:i] if other.flow == "branch")
-            found.update(labels[name] for name in first.targets if name in labels)
+            # The first branch of all parts the default warps from the others.
+            first = [other for other in program.instructions[:i] if other.flow == "branch"][:1]
+            found.update(labels[name] for one in first for name in one.targets if name in labels)
     return sorted(found)

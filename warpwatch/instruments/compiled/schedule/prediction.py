@@ -16,6 +16,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from warpwatch.devices import Device
 from warpwatch.instruments.compiled.bound import trip_counts
@@ -63,7 +64,7 @@ def predict(launch: Launch, program: Program, device: Device, blocks: int) -> Pr
         blocks: How many blocks an SM holds at once.
 
     Returns:
-        The prediction, or ``None`` for another target.
+        The prediction, or ``None`` for another target or for more code than can be followed.
 
     Example:
         >>> predict(launch, program, devices.load("h200"), 1).us  # doctest: +SKIP
@@ -75,18 +76,20 @@ def predict(launch: Launch, program: Program, device: Device, blocks: int) -> Pr
     visited = trip_counts.evaluate(function, launch)
     works = work.of_function(function)
     played, before = parts.of_launch(launch, program, function, visited)
-    listed = zip(program.instructions, controls.of_cubin(launch.kernel.binary), strict=False)
-    steps = [pipes.step(one, control, device) for one, control in listed]
+    steps = _steps(launch.kernel.binary, program, device)
     sms = device.kernel_sms
     filled = min(1.0, launch.programs / sms)
     resident = max(1, min(blocks, -(-launch.programs // sms)))
     each_slot = launch.programs / resident / sms
 
     copies = any(one.opcode.startswith(_COPIES) for one in program.instructions)
-    begins = _start(played, before, steps, resident) + (pipes.COPY_FROM_L2 if copies else 0)
+    try:
+        loops = _loops(played, steps, resident, sms)
+        begins = _start(played, before, steps, resident) + (pipes.COPY_FROM_L2 if copies else 0)
+    except ValueError:  # more code than can be followed
+        return None
     # The first block finds neither descriptors nor data in L2.
     first = (2 * pipes.FROM_MEMORY - pipes.FROM_L2 if copies else 0) * filled
-    loops = _loops(played, steps, resident, sms)
     run = max(loops.values(), key=lambda one: one.clocks, default=_Run())
     traffic = work.dram_bytes(works, visited.total, launch)
     fetched = sum(
@@ -105,6 +108,30 @@ def predict(launch: Launch, program: Program, device: Device, blocks: int) -> Pr
     return Prediction(total, us, longest, not visited.notes)
 
 
+class _Steps(tuple[pipes.Step, ...]):
+    """The code of a kernel, which is only equal to itself: what is known of it is kept by it."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+_KEPT: dict[tuple[bytes, str], _Steps] = {}
+_MOST_KEPT = 64  # kernels of which a call may launch each many times
+
+
+def _steps(cubin: bytes, program: Program, device: Device) -> _Steps:
+    key = (cubin, device.title)
+    if key not in _KEPT:
+        if len(_KEPT) >= _MOST_KEPT:
+            _KEPT.clear()
+        listed = zip(program.instructions, controls.of_cubin(cubin), strict=False)
+        _KEPT[key] = _Steps(pipes.step(one, control, device) for one, control in listed)
+    return _KEPT[key]
+
+
 @dataclass
 class _Run:
     """What one part does in its loops: clocks, and of which loop most of them are."""
@@ -114,9 +141,7 @@ class _Run:
     limited_by: str = "latency"
 
 
-def _loops(
-    played: Sequence[Part], steps: Sequence[pipes.Step], resident: int, sms: int
-) -> Mapping[int, _Run]:
+def _loops(played: Sequence[Part], steps: _Steps, resident: int, sms: int) -> Mapping[int, _Run]:
     """Clocks of the loops of each part, for all its runs. Loops of several parts that stand in the
     same place run at the same time; a part of few warps only feeds the others."""
     groups: dict[tuple[int, int, bool], list[tuple[int, Part, Piece]]] = defaultdict(list)
@@ -127,9 +152,9 @@ def _loops(
                 groups[key].append((number, part, piece))
     found: dict[int, _Run] = defaultdict(_Run)
     for group in groups.values():
-        who = [(part.warps, piece.is_inner) for _, part, piece in group]
-        ways = [piece.way for *_, piece in group]
-        more = [piece.more for *_, piece in group]
+        who = tuple((part.warps, piece.is_inner) for _, part, piece in group)
+        ways = tuple(piece.way for *_, piece in group)
+        more = tuple(piece.more for *_, piece in group)
         usual = _clocks(who, ways, steps, resident)
         seldom = usual if ways == more else _clocks(who, more, steps, resident)
         limits = _limit(who, ways, steps, resident, max(usual, default=0.0))
@@ -143,23 +168,23 @@ def _loops(
     return found
 
 
-def _start(
-    played: Sequence[Part], before: Sequence[int], steps: Sequence[pipes.Step], resident: int
-) -> float:
+def _start(played: Sequence[Part], before: tuple[int, ...], steps: _Steps, resident: int) -> float:
     """Clocks of a block outside of its loops."""
     together = resident if len(played) == 1 else 1
-    once = [_clocks([(part.warps, False)], [part.once], steps, together)[0] for part in played]
-    dealt = _clocks([(pipes.SCHEDULERS, False)], [before], steps, 1)[0] if before else 0.0
+    once = [_clocks(((part.warps, False),), (part.once,), steps, together)[0] for part in played]
+    dealt = _clocks(((pipes.SCHEDULERS, False),), (before,), steps, 1)[0] if before else 0.0
     return dealt + max(once, default=0.0)
 
 
+@lru_cache(maxsize=256)
 def _clocks(
-    who: Sequence[tuple[int, bool]],
-    ways: Sequence[Sequence[int]],
-    steps: Sequence[pipes.Step],
+    who: tuple[tuple[int, bool], ...],
+    ways: tuple[tuple[int, ...], ...],
+    steps: _Steps,
     resident: int,
-) -> list[float]:
-    """Clocks of one run of each way, by as many warps as ``who`` says, of ``resident`` blocks."""
+) -> tuple[float, ...]:
+    """Clocks of one run of each way, by as many warps as ``who`` says, of ``resident`` blocks.
+    Many launches of a call run the same code."""
     warps: list[issue.Warp] = []
     owners: list[int] = []
     for owner, number, block in _dealt(who, resident):
@@ -170,7 +195,7 @@ def _clocks(
     result = [0.0] * len(who)
     for owner, value in zip(owners, issue.clocks(warps), strict=True):
         result[owner] = max(result[owner], value)
-    return result
+    return tuple(result)
 
 
 def _dealt(who: Sequence[tuple[int, bool]], resident: int) -> Iterator[tuple[int, int, int]]:
