@@ -140,3 +140,16 @@ def _children(process: int) -> list[int]:
     while not (found := file.read_text().split()) and time.monotonic() < deadline:
         time.sleep(0.05)
     return list(map(int, found))
+
+
+def test_a_process_that_imported_the_tools_ends_without_their_last_words() -> None:
+    code = (
+        "import atexit, sys\n"
+        "from warpwatch.instruments.compiled.measure import job_process\n"
+        "atexit.register(print, 'leaked 64 types!', file=sys.stderr)\n"
+        "print('answered')\n"
+        "job_process.leave(3)\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "answered\n", "")

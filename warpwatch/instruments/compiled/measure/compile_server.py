@@ -239,4 +239,6 @@ def _become(request: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from warpwatch.instruments.compiled.measure.job_process import leave
+
+    leave(main())

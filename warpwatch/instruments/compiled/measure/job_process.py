@@ -339,5 +339,12 @@ def _kill(child: _Child) -> None:
         os.kill(child.process, signal.SIGKILL)
 
 
+def leave(code: int) -> NoReturn:
+    """End without Python's own end, at which Triton 3.9 lists all that its bindings hold."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())
