@@ -220,6 +220,12 @@ def test_a_project_without_a_time_has_charts_of_what_it_counts(tmp_path: Path) -
     (machine,) = (site / "m").iterdir()
     assert "newest value" in machine.read_text()
     assert "62.79 GiB" in machine.read_text()
+    # Later releases of asv write bytes.
+    tree.write_machine("rig", ram=str(65836440 * 1024))
+    assert (
+        "62.79 GiB"
+        in (trees.build_site(tree, tmp_path / "bytes") / machine.relative_to(site)).read_text()
+    )
     (finding,) = (site / "f").iterdir()
     assert "a run of the suite" not in finding.read_text()
 

@@ -110,7 +110,7 @@ def test_a_kernel_that_is_nowhere_is_said_and_nothing_is_green(tmp_path: Path) -
     assert "compiled: 1 of 2 pairs of workload and target measured" in err
     why = "fastops has no ops.activation:glu; did you mean gelu or _gelu? (such as glu on sm_90)"
     assert f"  1 not applicable: {why}" in err
-    assert "no value at any of these commits: glu; `warpwatch doctor` tries each at HEAD" in err
+    assert "no value at any of these commits: glu\n" in err + "\n"
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,7 @@ class Coverage:
             said.append(f"  and {len(self.reasons) - most} more reasons")
         if self.never:
             more = f" and {len(self.never) - 5} more" if len(self.never) > 5 else ""
-            said.append(
-                f"no value at any of these commits: {', '.join(self.never[:5])}{more}; "
-                "`warpwatch doctor` tries each at HEAD"
-            )
+            said.append(f"no value at any of these commits: {', '.join(self.never[:5])}{more}")
         return said + [f"not read: {one}" for one in self.unread[:most]]
 
 

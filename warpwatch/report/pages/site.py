@@ -169,13 +169,18 @@ def _machines(site: Site) -> None:
         site.fresh.write(machine_path(table.machine, table.environment), page)
 
 
+# Of memory: 4 GB in bytes, and more than a machine has in KiB.
+_BYTES_FROM = 4e9
+
+
 def _fields(table: Table) -> list[tuple[str, str]]:
     """What asv says of a machine. It writes the version of the file's form among it, and memory in
-    KiB."""
+    bytes, which older releases of it wrote in KiB."""
     fields = {name: said for name, said in table.machine_fields.items() if name != "version"}
     memory = fields.get("ram", "")
     if memory.isdecimal():
-        fields["ram"] = words.quantity(1024.0 * float(memory), "bytes")
+        unit = 1.0 if float(memory) >= _BYTES_FROM else 1024.0
+        fields["ram"] = words.quantity(unit * float(memory), "bytes")
     return sorted(fields.items())
 
 
