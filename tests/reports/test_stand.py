@@ -292,3 +292,10 @@ def test_no_kernel_is_left_out_of_a_machine_with_many_workloads(tmp_path: Path) 
         )
         assert f"bench.{name}.time_it (3)" in text
     assert page.count('<th scope="row">') == 200
+
+
+def test_a_bound_is_not_called_a_time(tmp_path: Path) -> None:
+    tree = trees.compiled_tree(tmp_path, {"bound_us": [10.0, 10.0, 12.0]})
+    page = words_of((trees.build_site(tree, tmp_path / "html") / "index.html").read_text())
+    assert "not timed: the least time that sm_90 needs, read from code, over commits" in page
+    assert " time over commits" not in page
