@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from functools import lru_cache
 
 from warpwatch.judge.model.core import Change, Finding
@@ -108,6 +109,13 @@ def stake(finding: Finding, status: str) -> str:
     """What a finding costs or saves."""
     verb = "saves" if status == "improved" else "costs" if status == "open" else "cost"
     return f"{verb} {quantity(finding.cost, 'seconds')} a run of the suite"
+
+
+def shown(bounds: Sequence[str], *, is_time: bool) -> str:
+    """What charts of calls show: without a GPU a time is a bound, on the first of the targets."""
+    if bounds:
+        return f"not timed: the least time that {bounds[0]} needs, read from code,"
+    return "time" if is_time else "value"
 
 
 # Units of time, as asv's benchmarks and ours name them.

@@ -180,16 +180,11 @@ def overview(view: View) -> Overview | None:
         most=max(ratios),
         more=len(everyone) - len(cards),
         limits=tuple(dict.fromkeys(one.limit.name for one in chosen if one.limit)),
-        shown=_shown(chosen),
+        shown=words.shown(
+            [one.info.target for one in chosen if one.info.meaning.metric == _BOUND],
+            is_time=any(one.timed for one in chosen),
+        ),
     )
-
-
-def _shown(chosen: Sequence[Standing]) -> str:
-    """What the charts show: without a GPU a time is a bound on one target."""
-    bounds = [one.info.target for one in chosen if one.info.meaning.metric == _BOUND]
-    if bounds:
-        return f"not timed: the least time that {bounds[0]} needs, read from code,"
-    return "time" if any(one.timed for one in chosen) else "value"
 
 
 def by_kernel(standings: Sequence[Standing]) -> list[tuple[str, list[Standing], int]]:
