@@ -50,7 +50,7 @@ def two_lengths(x: torch.Tensor) -> None:
 
 
 @triton.jit
-def add_one(x, y, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def add_one(x, y, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # Triton's
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
 

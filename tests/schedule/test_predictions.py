@@ -15,10 +15,8 @@ from tools.root import ROOT
 from warpwatch import devices
 from warpwatch.config import package as configuration
 from warpwatch.config import targets
-from warpwatch.instruments.compiled.bound import trip_counts
-from warpwatch.instruments.compiled.formats import ir
-from warpwatch.instruments.compiled.formats.code import Program
-from warpwatch.instruments.compiled.formats.recording import Launch
+from warpwatch.instruments.compiled.bound import source
+from warpwatch.instruments.compiled.formats.recording import DescriptorArgument, TensorArgument
 from warpwatch.instruments.compiled.measure import reading
 from warpwatch.instruments.compiled.measure.workload import measure
 from warpwatch.instruments.compiled.record.call import record
@@ -56,8 +54,9 @@ def counted(workload: str) -> float:
 def test_is_near_what_a_card_counted(workload: str) -> None:
     found = measure(configuration.workloads().get(workload), HOPPER)
     assert found.status == "ok", found.detail
-    predicted: Any = found.evidence["predicted"]
-    assert len(predicted) == len(found.evidence["launches"])  # type: ignore[arg-type]
+    evidence: Any = found.evidence
+    predicted = evidence["predicted"]
+    assert len(predicted) == len(evidence["launches"])
     clocks = sum(one["clocks"] for one in predicted)
     assert clocks == pytest.approx(counted(workload), rel=NEAR)
     assert all(one["sure"] for one in predicted)
@@ -71,7 +70,7 @@ def test_only_targets_that_were_compared_with_a_card_have_one() -> None:
 
 
 @triton.jit
-def softmax_like(x, out, N: tl.constexpr, TIMES: tl.constexpr, SLOW: tl.constexpr):  # type: ignore[no-untyped-def]
+def softmax_like(x, out, N: tl.constexpr, TIMES: tl.constexpr, SLOW: tl.constexpr):  # type: ignore[no-untyped-def]  # Triton's
     at = tl.program_id(0) * N + tl.arange(0, N)
     value = tl.load(x + at)
     for _ in range(TIMES):
@@ -119,10 +118,7 @@ def test_more_programs_than_fit_take_longer_and_few_leave_sms_idle() -> None:
 
 
 def played(found: reading.Reading) -> tuple[list[parts.Part], tuple[int, ...]]:
-    launch: Launch = found.launch
-    program: Program = found.code.program
-    function = ir.parse(launch.kernel.texts["ttgir"])
-    return parts.of_launch(launch, program, function, trip_counts.evaluate(function, launch))
+    return parts.of_launch(found.launch, found.code.program, source.of_launch(found.launch))
 
 
 def test_a_plain_kernel_plays_one_part() -> None:
@@ -169,11 +165,6 @@ def test_controls_are_read_from_every_instruction() -> None:
 
 def test_rows_that_begin_anywhere_touch_more_lines() -> None:
     def lines(stride: int, rows: int = 64) -> float:
-        from warpwatch.instruments.compiled.formats.recording import (
-            DescriptorArgument,
-            TensorArgument,
-        )
-
         base = TensorArgument("float16", (1000, stride), (stride, 1), 2 * 1000 * stride, 0)
         tile = DescriptorArgument(base, (1000, stride), (stride, 1), (rows, 64))
         return prediction._lines({"a": 1}, {"a": tile})

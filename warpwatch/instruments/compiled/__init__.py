@@ -68,7 +68,7 @@ def _method_version() -> str:
         # generator serves is not measured, where it was a failing call. Kernels that torch.compile
         # generates are recorded, as are Helion's; no series of ours has any. Evidence has predicted
         # times.
-        "d81c78a3e50b",
+        "b08de0b4dbf6",
         method.method_hash(*files),
         hashlib.sha256(sheets.encode()).hexdigest()[:12],
     )

@@ -22,7 +22,7 @@ from warpwatch.instruments.compiled.schedule import interval
 
 DATA = ROOT / "docs" / "results" / "data" / "predictions.json"
 PUBLISHED = ROOT / "reports" / "published" / "h200"
-# A time tells one version from another from here on; shorter calls are judged by cycles.
+# Calls below it are judged by cycles: their times differ by more between processes than by code.
 SHORT_US = 20.0
 MOVED, QUIET = 0.03, 0.015
 

@@ -17,12 +17,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from warpwatch.devices import Device
-from warpwatch.instruments.compiled.formats import ir, work
+from warpwatch.instruments.compiled.formats import work
 from warpwatch.instruments.compiled.formats.code import Class, Program
 from warpwatch.instruments.compiled.formats.recording import Launch
 
-from . import overlap, trip_counts
+from . import overlap
 from .loops import Runs, pieces_of, regions_of, source_loops
+from .source import Source, of_launch
 
 # Bytes a clock and SM that local memory, where registers spill to, goes through at most: the first
 # cache of either vendor.
@@ -67,16 +68,22 @@ class Bound:
         return 100 * self.tensor_us / self.active_us if self.active_us else 0.0
 
 
-def bound(launch: Launch, program: Program, device: Device, blocks: int = 1) -> Bound:
-    """The bound of one launch whose machine code is ``program``, ``blocks`` of it on an SM."""
-    function = ir.parse(launch.kernel.texts["ttgir"])
-    visited = trip_counts.evaluate(function, launch)
-    works = work.of_function(function)
+def bound(
+    launch: Launch,
+    program: Program,
+    device: Device,
+    blocks: int = 1,
+    source: Source | None = None,
+) -> Bound:
+    """The bound of one launch whose machine code is ``program``, ``blocks`` of it on an SM. Its
+    ``source`` is read where it is not given."""
+    source = source or of_launch(launch)
+    function, visited, works = source.function, source.visited, source.works
     notes = list(visited.notes)
     loops = source_loops(function, visited, works)
     pieces = pieces_of(program, loops, Runs(launch.programs, 1.0, function.warps), notes)
 
-    specialised = any(one.name == "ttg.warp_specialize" for one in function.body.walk())
+    specialised = source.specialised
     chained = overlap.applies(program, specialised)
     # Of the launch, of the longest program.
     clocks = {unit: [0.0, 0.0] for unit in (*UNITS, _SPILLS, _ALONE, _ISSUE, _FETCH)}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from warpwatch import devices
 from warpwatch.instruments.compiled.bound.bound import Bound, bound
+from warpwatch.instruments.compiled.bound.source import of_launch
 from warpwatch.instruments.compiled.formats import elf
 from warpwatch.instruments.compiled.formats.code import CLASSES, Program
 from warpwatch.instruments.compiled.formats.recording import Kernel, Launch
@@ -133,13 +134,14 @@ def read(launches: tuple[Launch, ...]) -> tuple[Reading, ...]:
         kernel = launch.kernel
         device = devices.load(kernel.target.device)
         occupied = occupancy(launch, device, code.registers)
+        source = of_launch(launch)
         found.append(
             Reading(
                 launch=launch,
                 code=code,
                 occupancy=occupied,
-                bound=bound(launch, code.program, device, occupied.blocks),
-                prediction=predict(launch, code.program, device, occupied.blocks),
+                bound=bound(launch, code.program, device, occupied.blocks, source),
+                prediction=predict(launch, code.program, source, device, occupied.blocks),
             )
         )
     return tuple(found)

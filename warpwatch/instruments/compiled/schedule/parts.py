@@ -7,12 +7,12 @@ loops: as many of them, with products in the same ones, in order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from warpwatch.instruments.compiled.bound import trip_counts
 from warpwatch.instruments.compiled.bound.loops import Runs, SourceLoop, pieces_of, source_loops
-from warpwatch.instruments.compiled.formats import ir, work
+from warpwatch.instruments.compiled.bound.source import Source
+from warpwatch.instruments.compiled.formats import ir
 from warpwatch.instruments.compiled.formats.code import Loop, Program
 from warpwatch.instruments.compiled.formats.recording import Launch
 
@@ -41,24 +41,22 @@ class Part:
 
 
 def of_launch(
-    launch: Launch, program: Program, function: ir.Function, visited: trip_counts.Visits
+    launch: Launch, program: Program, source: Source
 ) -> tuple[list[Part], tuple[int, ...]]:
     """The parts of a launch, and the way that every warp takes before its part begins.
 
     Args:
         launch: What was recorded.
         program: Its machine code.
-        function: Its source in Triton's GPU dialect.
-        visited: How often each region of the source runs.
+        source: Its source in Triton's GPU dialect.
 
     Returns:
         The parts in the order of their code, and numbers of instructions, none where all warps
         do the same.
     """
-    works = work.of_function(function)
+    function, visited, works = source.function, source.visited, source.works
     labels = paths.places(program)
-    specialised = any(one.name == "ttg.warp_specialize" for one in function.body.walk())
-    starts = paths.entries(program) if specialised else []
+    starts = paths.entries(program) if source.specialised else []
     whole = Runs(launch.programs, 1.0, function.warps)
     found = pieces_of(program, source_loops(function, visited, works), whole, [])
     outside = found[-1][0]
@@ -78,7 +76,7 @@ def of_launch(
 
     if not starts:
         return [Part(function.warps, once(0), tuple(loops[0]))], ()
-    partitions = _partitions(function, visited, works)
+    partitions = _partitions(source)
     parts = []
     for start, pieces in loops.items():
         if pieces:
@@ -96,18 +94,15 @@ def _directly(loops: Sequence[Loop], outer: Loop | None) -> list[Loop]:
     return [one for one in within if not any(one.indices < other.indices for other in within)]
 
 
-def _partitions(
-    function: ir.Function,
-    visited: trip_counts.Visits,
-    works: Mapping[ir.Region, work.RegionWork],
-) -> list[tuple[int, list[SourceLoop]]]:
+def _partitions(source: Source) -> list[tuple[int, list[SourceLoop]]]:
     """The warps and the loops of each partition of the source, that of the default warps last."""
+    function = source.function
     found: list[tuple[bool, int, list[SourceLoop]]] = []
     for op in function.body.walk():
         for region in op.regions if op.name == "ttg.warp_specialize" else ():
             warps = region.warps or function.warps
             inside = ir.Function(function.name, function.arguments, region, warps)
-            loops = source_loops(inside, visited, works)
+            loops = source_loops(inside, source.visited, source.works)
             found.append((region.kind == "default", warps, loops))
     return [(warps, loops) for _, warps, loops in sorted(found, key=lambda one: one[0])]
 

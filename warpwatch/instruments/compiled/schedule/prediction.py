@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from warpwatch.devices import Device
-from warpwatch.instruments.compiled.bound import trip_counts
 from warpwatch.instruments.compiled.bound.overlap import L2_BYTES
-from warpwatch.instruments.compiled.formats import ir, work
+from warpwatch.instruments.compiled.bound.source import Source
+from warpwatch.instruments.compiled.formats import work
 from warpwatch.instruments.compiled.formats.code import Program
 from warpwatch.instruments.compiled.formats.recording import (
     Argument,
@@ -54,12 +54,15 @@ class Prediction:
     sure: bool
 
 
-def predict(launch: Launch, program: Program, device: Device, blocks: int) -> Prediction | None:
+def predict(
+    launch: Launch, program: Program, source: Source, device: Device, blocks: int
+) -> Prediction | None:
     """The prediction of one launch.
 
     Args:
         launch: What was recorded, on a target of ``TARGETS``.
         program: Its machine code.
+        source: Its source in Triton's GPU dialect.
         device: The card.
         blocks: How many blocks an SM holds at once.
 
@@ -67,15 +70,13 @@ def predict(launch: Launch, program: Program, device: Device, blocks: int) -> Pr
         The prediction, or ``None`` for another target or for more code than can be followed.
 
     Example:
-        >>> predict(launch, program, devices.load("h200"), 1).us  # doctest: +SKIP
-        141.9
+        >>> predict(launch, program, source, devices.load("h200"), 1).us  # doctest: +SKIP
+        143.4
     """
     if device.arch not in TARGETS:
         return None
-    function = ir.parse(launch.kernel.texts["ttgir"])
-    visited = trip_counts.evaluate(function, launch)
-    works = work.of_function(function)
-    played, before = parts.of_launch(launch, program, function, visited)
+    visited, works = source.visited, source.works
+    played, before = parts.of_launch(launch, program, source)
     steps = _steps(launch.kernel.binary, program, device)
     sms = device.kernel_sms
     filled = min(1.0, launch.programs / sms)
