@@ -65,6 +65,8 @@ def nvml() -> SimpleNamespace:
         nvmlDeviceGetCount=lambda: 2,
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}",
+        nvmlDeviceGetName=lambda handle: "NVIDIA H200",
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=141 << 30),
         nvmlDeviceGetComputeRunningProcesses=running,
     )
 
@@ -81,3 +83,17 @@ def test_others_on_the_card_are_those_who_were_there_before_and_stayed(
     assert clocks.shared("GPU-0", before, before).startswith("2 other processes compute")
     assert clocks.shared("GPU-0", {"GPU-0": frozenset()}, after) == ""
     assert clocks.shared("GPU-1", before, after) == ""
+
+
+def test_a_comparison_is_spread_over_cards_that_are_alike(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert clocks.alike() == [], "nobody tells of any"
+    told = nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", told)
+    assert clocks.alike() == ["GPU-0", "GPU-1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 1")
+    assert clocks.alike() == ["3", "1"]
+    told.nvmlDeviceGetName = lambda handle: ["NVIDIA H200", "NVIDIA T4"][handle]
+    assert clocks.alike() == ["3"], "which of them it is nobody knows"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert clocks.alike() == ["GPU-0"]

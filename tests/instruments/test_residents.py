@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +21,7 @@ from warpwatch.instruments.gpu.staying import Staying
 from warpwatch.instruments.outcome import Outcome
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.pairs.plan import Plan
-from warpwatch.session import residents
+from warpwatch.session import residents, versions
 from warpwatch.session.residents import Residents, most_together, wants_more
 from warpwatch.session.session import Session
 
@@ -36,7 +38,7 @@ class Software(Residents):
         self.sessions: list[Session] = []
         self.order: list[tuple[int, tuple[str, ...]]] = []
 
-    def _session(self, side: str) -> Session:
+    def _session(self, side: str, card: str) -> Session:
         request = {"mode": "staying", "scripts": self.scripts[side]}
         self.sessions.append(Session(request, seconds_each=20.0, stays=True))
         return self.sessions[-1]
@@ -57,6 +59,68 @@ def test_every_process_is_visited_in_each_round_and_the_second_one_goes_backward
         assert len(times["base"]) == len(times["head"]) >= residents.ROUNDS
         ratio = statistics.median(times["head"]) / statistics.median(times["base"])
         assert ratio == pytest.approx(1.1, abs=0.02)
+
+
+class TwoCards(Software):
+    """The second card is a tenth slower; keeps where each process is, and when it was timed."""
+
+    def __init__(self, scripts: Mapping[str, Mapping[str, Any]]) -> None:
+        super().__init__(scripts, cards=("0", "1"))
+        self.cards_of: list[str] = []
+        self.timed: list[tuple[str, float, float]] = []
+
+    def _session(self, side: str, card: str) -> Session:
+        session = super()._session(side, card)
+        slower = 1.1 if card == "1" else 1.0
+        session.request["scripts"] = {
+            name: {**script, "us": script["us"] * slower}
+            for name, script in self.scripts[side].items()
+        }
+        self.cards_of.append(card)
+        return session
+
+    def _visit(self, session: Session, steps: Any, names: Sequence[str]) -> Mapping[str, Outcome]:
+        began = time.monotonic()
+        found = super()._visit(session, steps, names)
+        if steps == ("time",):
+            card = self.cards_of[self.sessions.index(session)]
+            self.timed.append((card, began, time.monotonic()))
+        return found
+
+
+def test_pairs_are_spread_over_cards_that_are_visited_at_the_same_time() -> None:
+    scripts = {"base": {"w": {"us": 100.0}}, "head": {"w": {"us": 105.0}}}
+    staying = TwoCards(scripts)
+    for turns in (TURNS[:1], TURNS[:1] * 3):  # the second batch goes on with the second card
+        for pair in staying.measure(turns, ["w"]):
+            base, head = (pair[side]["w"].samples["latency_cold"] for side in ("base", "head"))
+            assert statistics.median(head) / statistics.median(base) == pytest.approx(
+                1.05, abs=0.01
+            )
+    assert staying.cards_of == ["0", "0", "1", "1", "0", "0", "1", "1"]
+    spans = {card: [one[1:] for one in staying.timed if one[0] == card] for card in "01"}
+    for own in spans.values():  # never two at a time on one card
+        ordered = sorted(own)
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(ordered))
+    assert any(a < d and c < b for a, b in spans["0"] for c, d in spans["1"])
+    assert residents.apart(staying.base_times) == pytest.approx(
+        {"0": -0.0465, "1": 0.0488}, abs=4e-3
+    )
+
+
+def test_how_far_cards_are_apart_needs_two_that_measured_the_same() -> None:
+    assert residents.apart({"0": {"w": [100.0]}}) == {}
+    assert residents.apart({"0": {"w": [100.0]}, "1": {}}) == {}
+    assert residents.apart({"0": {"w": [100.0]}, "1": {"v": [100.0]}}) == {}
+
+
+def test_both_orders_come_equally_often_on_each_card() -> None:
+    for seed in range(20):
+        firsts = list(versions.order(24, seed, cards=3))
+        for card in range(3):
+            mine = firsts[card::3]
+            assert sum(mine) == 4
+            assert all(sum(mine[i : i + 4]) == 2 for i in (0, 4))
 
 
 class Watched(Software):
@@ -147,6 +211,8 @@ def test_no_more_processes_start_than_the_machine_holds() -> None:
     assert most_together(cores=2, memory=8 << 30) == 2
     assert most_together(cores=128, memory=140 << 30) == 8
     assert most_together(cores=128, memory=40 << 30) == 5
+    assert most_together(cores=128, memory=140 << 30, cards=4) == 32
+    assert most_together(cores=32, memory=140 << 30, cards=4) == 16
 
 
 class Doubled:

@@ -188,10 +188,10 @@ def test_timed_steps_measure_each_commit_once_and_watch_what_moved(
             measured.append((sides["head"], list(names)))
             return list(paired_runs.one_by_one(measure)(turns, names))
 
-        return SimpleNamespace(measure=together)
+        return SimpleNamespace(measure=together, cards=["0"])
 
     monkeypatch.setattr(bisect, "Residents", residents)
-    monkeypatch.setattr(bisect, "most_together", lambda: 8)
+    monkeypatch.setattr(bisect, "most_together", lambda cards: 8)
     monkeypatch.setattr(bisect.versions, "prepare", lambda commit, _: commit)
     monkeypatch.setattr(bisect.versions, "same_package", lambda *_: False)
     wanted = bisect.Search(COMMITS[0], COMMITS[-1], (("w", ""), ("v", "")), frozenset(), True)

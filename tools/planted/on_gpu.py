@@ -141,9 +141,13 @@ def warm(
     say("every kernel is compiled")
 
 
-def compile_all(branches: Sequence[Branch], repository: Path, folder: Path) -> None:
-    wanted = {"base": sorted({name for branch in branches for name in branch.workloads})}
-    wanted |= {branch.name: list(branch.workloads) for branch in branches}
+def compile_all(
+    branches: Sequence[Branch], repository: Path, folder: Path, more: Sequence[str] = ()
+) -> None:
+    """Call the workloads of all branches once, and ``more`` at each version."""
+    of_branch = {one.name: {*one.workloads, *more} for one in branches}
+    wanted = {"base": sorted(set().union(*of_branch.values()))}
+    wanted |= {name: sorted(workloads) for name, workloads in of_branch.items()}
     jobs = []
     for name, workloads in wanted.items():
         version = versions.prepare(name, folder / name, repository)

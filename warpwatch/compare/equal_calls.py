@@ -25,7 +25,7 @@ def target_here() -> str | None:
     Returns:
         The target, None where cards are unknown, are several kinds, or are another than that.
     """
-    names = {name for name, _ in clocks.cards()}
+    names = {one.name for one in clocks.cards()}
     known = devices.identify(names.pop()) if len(names) == 1 else None
     if known is None:
         return None

@@ -24,7 +24,7 @@ from warpwatch.judge.results.folders import list_folders, read_folders
 from warpwatch.judge.results.processes import Workers
 from warpwatch.judge.statistics.paired import Prior
 from warpwatch.session import utilization, versions
-from warpwatch.session.residents import Residents, most_together
+from warpwatch.session.residents import Residents, apart, most_together
 
 from . import paired_runs
 
@@ -65,11 +65,13 @@ def judge(
             asked.plan,
             asked.seconds,
             asked.seed,
-            together=most_together(),
+            together=most_together(cards=len(staying.cards)),
+            cards=len(staying.cards),
             priors=_priors(asked.folders),
             stop=stop,
         )
         judged = paired_runs.fight(duel, names, limits, tell)
+        tell_cards(staying, tell)
         read = any(one.metric in paired_runs.COUNTERS for one in judged)
         if read or not asked.counters or stop.is_set():
             return by_their_length(judged)
@@ -92,9 +94,19 @@ def judge(
             return judged
 
 
+def tell_cards(staying: Residents, tell: Tell) -> None:
+    """Say how far apart the cards of one comparison are, where it had several."""
+    if shares := apart(staying.base_times):
+        each = ", ".join(f"{card[:12]} {share:+.2%}" for card, share in shares.items())
+        tell(
+            f"{len(shares)} cards, their own differences in time: {each}; "
+            "both versions of a pair were on one card"
+        )
+
+
 def _priors(folders: Sequence[Path]) -> dict[tuple[str, str], Prior]:
     """What earlier results of this project say of cards like this one."""
-    cards = {name for name, _ in clocks.cards()}
+    cards = {one.name for one in clocks.cards()}
     if not folders or len(cards) != 1:
         return {}
     with Workers() as workers:

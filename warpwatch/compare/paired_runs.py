@@ -50,9 +50,9 @@ class _Series:
 
 @dataclass(frozen=True)
 class Duel:
-    """What to measure and when to stop. ``together`` pairs are measured at a time. ``seconds`` is
-    the budget of the whole duel; once ``stop`` is set, no further pair begins. ``priors`` say by
-    workload and metric how far earlier runs lay apart."""
+    """What to measure and when to stop. ``together`` pairs are measured at a time, on ``cards`` in
+    turn. ``seconds`` is the budget of the whole duel; once ``stop`` is set, no further pair begins.
+    ``priors`` say by workload and metric how far earlier runs lay apart."""
 
     instrument: str
     measure: Measure
@@ -60,6 +60,7 @@ class Duel:
     seconds: float
     seed: int = 0
     together: int = 1
+    cards: int = 1
     priors: Mapping[tuple[str, str], Prior] = field(default_factory=dict)
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -83,7 +84,8 @@ def fight(duel: Duel, workloads: Sequence[str], limits: Thresholds, tell: Tell) 
     details: dict[tuple[str, str], str] = {}
     done = dict.fromkeys(workloads, 0)
     started = time.monotonic()
-    turns = [_sides(first) for first in versions.order(duel.plan.most_pairs, duel.seed)]
+    firsts = versions.order(duel.plan.most_pairs, duel.seed, duel.cards)
+    turns = [_sides(first) for first in firsts]
     number = rounds = 0
     while number < len(turns):
         waiting = [name for name in workloads if _is_open(series[name], done[name])]

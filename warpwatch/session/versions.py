@@ -83,12 +83,22 @@ def gpu_turn(tell: Tell) -> Iterator[None]:
         yield
 
 
-def order(rounds: int, seed: int) -> Iterator[bool]:
-    """For each round whether base runs first: balanced in blocks of four, random within."""
+def order(rounds: int, seed: int, cards: int = 1) -> Iterator[bool]:
+    """For each round whether base runs first: balanced in blocks of four, random within.
+
+    Args:
+        rounds: How many.
+        seed: Of the random order.
+        cards: That take the rounds in turn; the rounds of each card are balanced by themselves.
+
+    Yields:
+        True where base is first.
+    """
     chance = random.Random(seed)
-    done = 0
-    while done < rounds:
-        block = [True, True, False, False]
-        chance.shuffle(block)
-        yield from block[: rounds - done]
-        done += len(block)
+    waiting: list[list[bool]] = [[] for _ in range(cards)]
+    for number in range(rounds):
+        mine = waiting[number % cards]
+        if not mine:
+            mine += [True, True, False, False]
+            chance.shuffle(mine)
+        yield mine.pop(0)

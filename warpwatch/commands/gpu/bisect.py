@@ -312,8 +312,10 @@ def _compiled(
 def _by_time(good: versions.Version, head: versions.Version, wanted: Search) -> tuple[Judged, ...]:
     staying = Residents({"base": good, "head": head}, counters=True)
     limits = thresholds.load()
+    cards = len(staying.cards)
+    together = most_together(cards=cards)
     timed = paired_runs.Duel(
-        "latency", staying.measure, Plan(), seconds=600.0, together=most_together()
+        "latency", staying.measure, Plan(), seconds=600.0, together=together, cards=cards
     )
     judged = by_their_length(paired_runs.fight(timed, wanted.names, limits, _tell))
     return settle(judged, limits.false_discovery_rate).judged

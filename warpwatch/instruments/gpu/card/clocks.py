@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from .interface import Clocks
 
@@ -145,8 +145,16 @@ def computing() -> dict[str, frozenset[int]]:
     return found
 
 
-def cards() -> list[tuple[str, int]]:
-    """Name and bytes of memory of each card of this machine, as far as NVML tells."""
+class Listed(NamedTuple):
+    """A card as the driver lists it; ``memory`` in bytes."""
+
+    name: str
+    memory: int
+    uuid: str
+
+
+def cards() -> list[Listed]:
+    """Each card of this machine, as far as NVML tells."""
     nvml = _module("pynvml")
     if nvml is None:
         return []
@@ -154,11 +162,35 @@ def cards() -> list[tuple[str, int]]:
         nvml.nvmlInit()
         handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
         return [
-            (str(nvml.nvmlDeviceGetName(one)), int(nvml.nvmlDeviceGetMemoryInfo(one).total))
+            Listed(
+                str(nvml.nvmlDeviceGetName(one)),
+                int(nvml.nvmlDeviceGetMemoryInfo(one).total),
+                str(nvml.nvmlDeviceGetUUID(one)),
+            )
             for one in handles
         ]
     except nvml.NVMLError:
         return []
+
+
+def alike() -> list[str]:
+    """The cards that one comparison may be spread over: all of the first one's kind.
+
+    Returns:
+        Values of ``CUDA_VISIBLE_DEVICES``, one a card: those that it names, else what NVML lists.
+        Nothing where NVML lists none, as on AMD: then a process takes the card that it finds.
+
+    Example:
+        >>> alike()  # on a host with two H200
+        ['GPU-6c3f4a7e-...', 'GPU-0b1d52c9-...']
+    """
+    listed = cards()
+    asked = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    named = [one.strip() for one in asked if one.strip()]
+    if not listed or not named:
+        return [one.uuid for one in listed if one.name == listed[0].name]
+    # Numbers count as CUDA does, which is NVML's order only where all cards are alike.
+    return named if len({one.name for one in listed}) == 1 else named[:1]
 
 
 def shared(
