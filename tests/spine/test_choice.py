@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from warpwatch.commands.measure import history
+from warpwatch.commands.measure import history, queues
 from warpwatch.commands.measure.choice import commits_of_tags, commits_that_touch
 
 AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@example.invalid")
@@ -102,12 +102,11 @@ def test_history_measures_the_commits_that_were_chosen(
     monkeypatch.setattr(history, "is_registered", lambda machine: True)
     seen: list[str] = []
 
-    def queues(commits: list[str], patterns: list[str]) -> list[history.Queue]:
+    def stages(commits: list[str], *_: object) -> list[list[queues.Queue]]:
         seen.extend(commits)
         return []
 
-    monkeypatch.setattr(history, "queues", queues)
-    monkeypatch.setattr(history, "_run", lambda together, command: [])
+    monkeypatch.setattr(history, "stages", stages)
     monkeypatch.setattr(history.presence, "has_gpu", lambda: False)
     parser = argparse.ArgumentParser()
     history.add_arguments(parser)

@@ -11,7 +11,7 @@ import pytest
 from asv.machine import Machine
 
 from warpwatch import project
-from warpwatch.commands.measure import history
+from warpwatch.commands.measure import history, queues
 
 COMMITS = [f"c{number}" for number in range(1, 6)]
 # Says what it is asked as asv would say it, and notes when.
@@ -24,7 +24,8 @@ benches = [two for one, two in zip(sys.argv, sys.argv[1:]) if one == "--bench"]
 
 def note(what):
     with open(os.environ["NOTES"], "a") as file:
-        file.write(f"{what} {queue or '1'} {' '.join(benches)}\\n")
+        card = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        file.write(f"{what} {queue or '1'} {' '.join([*benches, card]).strip()}\\n")
 
 
 note("begins")
@@ -105,6 +106,29 @@ def test_a_package_whose_host_nothing_times_has_no_last_run(
     assert "begins host ^host" in asv.read_text()
 
 
+def test_each_of_several_cards_has_its_commits_and_the_host_is_timed_alone(
+    asv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(history.presence, "has_gpu", lambda: True)
+    monkeypatch.setattr(history.clocks, "alike", lambda: ["GPU-a", "GPU-b"])
+    assert run() == NOTHING_MEASURED
+    notes = [line.split() for line in asv.read_text().splitlines()]
+    of = {card: [what for what, *_, on in notes if on == card] for card in ("GPU-a", "GPU-b")}
+    assert of == {
+        "GPU-a": ["begins", "c1", "c3", "c5", "ends"],
+        "GPU-b": ["begins", "c2", "c4", "ends"],
+    }
+    assert notes.index(["begins", "2", "^(?!host)", "GPU-b"]) < notes.index(
+        ["c3", "1", "^(?!host)", "GPU-a"]
+    )
+    alone = [note for note in notes if note[-1] == "^host"]
+    assert notes[-len(alone) :] == alone and [one[0] for one in alone][1:-1] == COMMITS
+    asv.unlink()
+    run("host.*track_import_s")
+    assert "GPU" not in asv.read_text(), "what times the host is alone on the machine"
+
+
 def test_a_gpu_is_for_one_at_a_time(asv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history.presence, "has_gpu", lambda: True)
     assert run() == NOTHING_MEASURED
@@ -140,9 +164,9 @@ def test_any_of_them_that_stops_fails_the_history_and_names_its_log(
 
 
 def test_one_core_and_one_commit_have_one_queue(asv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [one.name for one in history.queues(["c1"], [])] == [""]
+    assert [one.name for one in queues.queues(["c1"], [])] == [""]
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
-    assert [one.name for one in history.queues(COMMITS, [])] == [""]
+    assert [one.name for one in queues.queues(COMMITS, [])] == [""]
 
 
 def test_a_machine_of_a_given_name_is_described_as_one_without(

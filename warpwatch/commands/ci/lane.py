@@ -16,7 +16,8 @@ from pathlib import Path
 from warpwatch import project
 from warpwatch.asv import configuration
 from warpwatch.commands.measure.choice import commits_that_touch
-from warpwatch.commands.measure.history import Queue, is_registered, run_asv
+from warpwatch.commands.measure.history import is_registered, run_asv
+from warpwatch.commands.measure.queues import Queue
 from warpwatch.config import sharding
 from warpwatch.config.package import load, workloads
 from warpwatch.judge.evidence import compiled as kept_evidence

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import subprocess
@@ -12,13 +11,13 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
 from warpwatch import project
 from warpwatch.asv import configuration
 from warpwatch.commands.measure.choice import commits_of_tags, commits_that_touch
+from warpwatch.commands.measure.queues import Queue, stages
 from warpwatch.config import isolation
 from warpwatch.config.package import CACHE_VARIABLE, SLOTS_VARIABLE, load
 from warpwatch.config.package import workloads as load_workloads
@@ -31,7 +30,6 @@ from warpwatch.judge.evidence import roofs as measured_roofs
 from warpwatch.judge.evidence.benchmarks import counted
 from warpwatch.judge.evidence.coverage import coverage
 from warpwatch.judge.results.strict_json import RejectedError
-from warpwatch.session import commit
 
 # asv: 0 clean, 2 some benchmark failed (its row says so in the report), else it did not run.
 _MEASURED = (0, 2)
@@ -42,27 +40,9 @@ _SET_UP = re.compile(r"· Setting up \S")
 _HEADING = re.compile(r"(\[ *[\d.]+%\] )?·")
 # A benchmark that went well says nothing new: its table is in the log.
 _SHOWN = re.compile(r"^·|· For |Setting up|failed|skipped")
-_WITHOUT_GPU = ("compiled", "host")
 _NOTHING_SELECTED = "No benchmarks selected"
 # In what a measuring process finds at its start, and notes on every outcome.
 _OF_THE_CARD = (clocks.SHARED, carve_outs.KEPT)
-# Compiled values need no quiet machine, and asv hands them out one by one: while it does, other
-# commits are compiled. Three queues keep two cores busy, since each waits now and then; between
-# them they have no more compilers than there are cores.
-_QUEUES = 3
-
-
-@dataclass(frozen=True)
-class Queue:
-    """A run of asv over ``commits``, in an environment of its own where ``name`` is not empty."""
-
-    name: str
-    commits: Sequence[str]
-    patterns: Sequence[str]
-
-    @property
-    def log(self) -> Path:
-        return Path(".asv") / (f"run-{self.name}.log" if self.name else "run.log")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,20 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bench", action="append", default=[], metavar="REGEX", help="as asv's --bench"
     )
     parser.add_argument("--machine", metavar="NAME", help="as asv's --machine")
-
-
-def patterns_of_the_set(patterns: list[str]) -> list[str]:
-    """asv's ``--bench`` patterns, less the GPU values that the history set leaves out anyway: asv
-    starts a process for each value, and the card would wait for them."""
-    known = [*load_workloads().all_workloads(), *commit.peers_measured()]
-    names = [workload.name for workload in known]
-    wanted = commit.wanted(names)
-    if wanted == names:
-        return patterns
-    # asv searches "module.class.method('parameter', ...)".
-    values = "|".join(re.escape(repr(name)) for name in wanted)
-    allowed = rf"(?:{'|'.join(_WITHOUT_GPU)})\.|.*\((?:{values})\)$"
-    return [f"^(?={allowed})(?=.*(?:{pattern}))" for pattern in patterns or [""]]
 
 
 def is_registered(machine: str | None) -> bool:
@@ -165,14 +131,9 @@ def main(args: argparse.Namespace) -> int:
         slots = Path(kept) / "slots"
         slots.mkdir()
         os.environ.setdefault(SLOTS_VARIABLE, str(slots))
-        if args.bench or presence.has_gpu():
-            failed = _run([Queue("", commits, patterns_of_the_set(args.bench))], command)
-        else:
-            # Without a GPU its suites have nothing to say, one process a value. What times the
-            # host's work is alone on the machine.
-            failed = _run(queues(commits, patterns_of_the_set(["^compiled"])), command)
-            if _has("host"):  # a package under the harness may have none
-                failed += _run([Queue("host", commits, patterns_of_the_set(["^host"]))], command)
+        failed = []
+        for together in stages(commits, args.bench, clocks.alike() if presence.has_gpu() else None):
+            failed += _run(together, command)
     for line in said_since(begin):
         print(line, file=sys.stderr)
     for queue, code in failed:
@@ -225,25 +186,15 @@ def said_since(begin_ns: int) -> list[str]:
     return sorted(said | set(ceilings.values()))
 
 
-def queues(commits: Sequence[str], patterns: Sequence[str]) -> list[Queue]:
-    """The commits dealt out over as many queues as keep this machine busy."""
-    cores = len(os.sched_getaffinity(0))
-    count = min(_QUEUES, len(commits)) if cores > 1 else 1
-    return [
-        Queue(str(number + 1) if number else "", commits[number::count], patterns)
-        for number in range(count)
-    ]
-
-
 def _run(together: Sequence[Queue], command: Sequence[str]) -> list[tuple[Queue, int]]:
-    """Run asv in all queues; those in which it stopped, and its exit codes. The first compiles its
-    first commit with all cores before the others begin: they find most kernels compiled. Each
-    begins when the one before it speaks: asv first writes its machine file anew, and stops where it
-    reads half of it."""
-    compiled = Event()
+    """Run asv in all queues; those in which it stopped, and its exit codes. Where no card waits,
+    the first compiles its first commit with all cores before the others begin: they find most
+    kernels compiled. Each begins when the one before it speaks: asv first writes its machine file
+    anew, and stops where it reads half of it."""
+    began, compiled = Event(), Event()
     with ThreadPoolExecutor(len(together)) as pool:
-        first = pool.submit(run_asv, command, together[0], compiled)
-        compiled.wait()
+        first = pool.submit(run_asv, command, together[0], compiled, began)
+        (began if together[0].card else compiled).wait()
         others = []
         for queue in together[1:]:
             begun = Event()
@@ -266,13 +217,14 @@ def run_asv(
     log_file = project.folder() / queue.log
     log_file.parent.mkdir(parents=True, exist_ok=True)
     benches = [word for pattern in queue.patterns for word in ("--bench", pattern)]
+    seen = {"CUDA_VISIBLE_DEVICES": queue.card} if queue.card else {}
     try:
         with (
             log_file.open("w", encoding="utf-8") as log,
             subprocess.Popen(
                 [*command, *benches],
                 cwd=project.folder(),
-                env={**os.environ, isolation.QUEUE_VARIABLE: queue.name},
+                env={**os.environ, isolation.QUEUE_VARIABLE: queue.name, **seen},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -300,19 +252,6 @@ def run_asv(
         for event in (set_up, begun):
             if event is not None:
                 event.set()
-
-
-def _has(module: str) -> bool:
-    """Whether asv, when it ran last, found a benchmark in ``module`` that has values to measure."""
-    try:
-        found = json.loads((project.results() / "benchmarks.json").read_text("utf-8"))
-        return any(
-            name.startswith(f"{module}.") and all(one["params"])
-            for name, one in found.items()
-            if name != "version"
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return True  # asv says what it lacks
 
 
 def _labelled(queue: Queue, line: str) -> str:
