@@ -41,8 +41,9 @@ WITHIN_SHARE = 0.25
 LIMITS = {"target": 0.002, "min_samples": 11, "max_samples": 31, "seconds": 0.5,
           "warm_up_seconds": 0.02}  # fmt: skip
 LATENCY = "latency_cold"
-# A process that waits holds its context and its inputs.
+# A process that waits holds its context and its inputs; one that checks, the truth in fp64 too.
 BYTES_EACH = 4 << 30
+BYTES_CHECKING = 16 << 30
 
 
 def most_together(
@@ -72,6 +73,20 @@ def most_together(
     cards = cards or max(1, len(clocks.alike()))
     room = 8 if memory is None else memory // (2 * BYTES_EACH)
     return max(2, min(8 * cards, cores // 2, room * cards))
+
+
+def most_checking(memory: int | None = None) -> int:
+    """Pairs of processes that may hold answers against the reference on a card at a time.
+
+    Args:
+        memory: of the card, in bytes; what the driver says without.
+
+    Example:
+        >>> most_checking(80 << 30), most_checking(24 << 30)
+        (2, 1)
+    """
+    memory = memory or min((one.memory for one in clocks.cards()), default=0)
+    return max(1, memory // (2 * BYTES_CHECKING))
 
 
 @dataclass
@@ -142,7 +157,7 @@ class Residents:
                     left = [
                         name for name in left if wants_more([one.visits for one in batch], name)
                     ]
-            self._check(batch[0], names)
+            self._check(batch, names)
             if self._counters and not self._over():
                 self._on_each_card(batch, functools.partial(self._count, names))
             self._note_cards(batch, names)
@@ -226,16 +241,28 @@ class Residents:
         session.request["steps"] = list(steps)
         return session.run(names)
 
-    def _check(self, pair: _Pair, names: Sequence[str]) -> None:
-        """Hold the answers of the first pair of all against the reference, after it was timed: on
-        the same inputs a kernel's error is the same in every process."""
+    def _check(self, batch: Sequence[_Pair], names: Sequence[str]) -> None:
+        """Hold the answers of the first processes of all against the reference, after they were
+        timed: on the same inputs a kernel's error is the same in every process. Each process checks
+        its share of the workloads, and all at the same time, since nothing is timed."""
         if self._checked:
             return
         self._checked = True
-        for side, session in pair.sessions.items():
-            found = self._visit(session, ("check", "again"), names)
+        checking = batch[: most_checking() * len(self.cards)]
+
+        def check(pair: _Pair, side: str, share: Sequence[str]) -> None:
+            found = self._visit(pair.sessions[side], ("check", "again"), share)
             pair.visits[side].append(found)
-            self._wrong[side] = {name: one for name, one in found.items() if one.status != "ok"}
+            self._wrong[side] |= {name: one for name, one in found.items() if one.status != "ok"}
+
+        self._side_by_side(
+            checking,
+            [
+                functools.partial(check, pair, side, names[first :: len(checking)])
+                for first, pair in enumerate(checking)
+                for side in pair.sides
+            ],
+        )
 
 
 def _sessions(batch: Sequence[_Pair]) -> list[Session]:
