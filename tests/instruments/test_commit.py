@@ -21,7 +21,7 @@ from warpwatch import project
 from warpwatch.asv import environment
 from warpwatch.asv.suite import measured
 from warpwatch.asv.suite import peers as suite_of_peers
-from warpwatch.commands.measure import history
+from warpwatch.commands.measure import history, queues
 from warpwatch.config import isolation, metrics
 from warpwatch.config.package import load as load_package
 from warpwatch.config.package import workloads as load_workloads
@@ -143,10 +143,12 @@ def test_what_is_not_kept_of_a_commit_is_compiled_on_all_cores_before_it_is_time
             super().__init__(methods)
             self._outcomes = {names[0]: Outcome(names[0], "ok")}
 
-    def ahead(request: dict[str, Any], left: list[str], *_: Any, **__: Any) -> None:
-        asked.append((request["mode"], left))
+    class Ahead(Session):
+        def run(self, workloads: Any, report: Any = None) -> dict[str, Outcome]:
+            asked.append((self.request["mode"], list(workloads)))
+            return {}
 
-    monkeypatch.setattr(session, "side_by_side", ahead)
+    monkeypatch.setattr(session, "Session", Ahead)
     monkeypatch.setattr(commit, "Unfinished", OneIsKept)
     commit.measure([*names, f"{names[0]} @ cublas"])
     assert asked == [("ahead", names[1:])], "cuBLAS waits for no compiler"
@@ -223,9 +225,9 @@ def test_a_set_that_names_an_unknown_peer_says_which_there_are(monkeypatch: pyte
 def test_asv_starts_no_process_for_a_value_the_history_set_leaves_out(
     monkeypatch: pytest.MonkeyPatch, pattern: str, kept: set[str]
 ):
-    assert history.patterns_of_the_set([pattern]) == [pattern], "the full set leaves none out"
+    assert queues.patterns_of_the_set([pattern]) == [pattern], "the full set leaves none out"
     monkeypatch.setenv(commit.SET_VARIABLE, "history")
-    (narrow,) = history.patterns_of_the_set([pattern])
+    (narrow,) = queues.patterns_of_the_set([pattern])
     found: dict[str, set[str]] = {}
     for name, _, workloads in functions():
         module = name.removeprefix("benchmarks.suite.")
@@ -271,6 +273,46 @@ for one; do case "$one" in --log-file=*) log="${one#*=}";; esac; done
 echo "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access counters" > "$log"
 exit 1
 """
+
+
+def test_counters_are_read_in_the_process_that_timed_after_all_times(
+    scripted: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv(isolation.RESULTS_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(isolation, "measured", lambda: isolation.Measured("k", "a" * 40, "t", ""))
+    monkeypatch.setattr(utilization, "read", READ)
+    asked: list[tuple[int, str, list[str]]] = []
+    sent = session.Running.send
+
+    def send(worker: Any, request: dict[str, Any], more: bool = False) -> None:
+        asked.append((worker.process.pid, request["mode"], request["workloads"]))
+        sent(worker, request, more)
+
+    monkeypatch.setattr(session.Running, "send", send)
+    counters = {"sm_cycles": [1000.0, 1010.0], "kernel_cycles": [2000.0, 2020.0]}
+    scripted[FAST] = {"us": 20, "counters": counters}
+    scripted[SLOW] = {"us": 200, "counters": counters}
+    cache = commit.measure([FAST, SLOW])
+    assert [one[1:] for one in asked] == [("latency", [FAST, SLOW]), ("staying", [FAST, SLOW])]
+    assert len({pid for pid, *_ in asked}) == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(asked[0][0], 0)  # it is ended when all is read
+    assert track("sm_cycles", cache, FAST) == {"samples": [1000.0, 1010.0], "number": 1}
+    assert len(track("latency_cold", cache, FAST)["samples"]) > 10, "those of the timing"
+    counted = Evidence([tmp_path]).asked("a" * 40).counted
+    assert counted is not None and (counted.tier, counted.why) == ("cupti", "")
+
+
+def test_one_call_without_counters_leaves_the_others_theirs(
+    scripted: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(utilization, "read", READ)
+    scripted[FAST] = {"us": 20, "counters": {"sm_cycles": [1000.0]}}
+    scripted[SLOW] = {"us": 200}
+    cache = commit.measure([FAST, SLOW])
+    assert track("sm_cycles", cache, FAST) == {"samples": [1000.0], "number": 1}
+    assert math.isnan(track("sm_cycles", cache, SLOW))
+    assert "counters: a software GPU has none" in cache[SLOW]["detail"]
 
 
 def test_a_missing_right_is_in_the_evidence_and_history_says_it_once(
@@ -329,7 +371,7 @@ def test_who_else_computes_on_the_card_is_said_by_history(
     start = Session.__init__
 
     def shared_card(session: Session, request: dict[str, Any], **more: Any) -> None:
-        start(session, {**request, "computing": [[4242], [4242, 99]]}, **more)
+        start(session, {**request, "computing": [[], [4242, 99]], "ours": [99]}, **more)
 
     monkeypatch.setattr(Session, "__init__", shared_card)
     scripted[FAST] = {"us": 20}

@@ -79,10 +79,10 @@ PUBLISHED = {
     "latency_cold": "latency-ec414eeda652",
     "latency_warm": "latency-ec414eeda652",
     "peak_share": "latency-ec414eeda652",
-    "tensor_pipe": "ncu-8a0b2c204456",
-    "sm_cycles": "ncu-8a0b2c204456",
-    "instructions": "ncu-8a0b2c204456",
-    "dram_bytes": "ncu-8a0b2c204456",
+    "tensor_pipe": "cupti-1",
+    "sm_cycles": "cupti-1",
+    "instructions": "cupti-1",
+    "dram_bytes": "cupti-1",
     "tensor_pipe_sampled": "gpm-ab082e2aa2ee",
     "peak_bytes": "allocator-1",
     "relative_error": "accuracy-afaef5fcb2c0",
@@ -133,7 +133,7 @@ def test_a_metric_has_a_version_of_its_own_once_the_code_that_makes_it_changed()
 
 def test_a_border_of_one_metric_leaves_its_instruments_others(monkeypatch: pytest.MonkeyPatch):
     usual = commit._methods()
-    assert set(usual) == {"latency", "ncu", "off_kernel_us", "gpm", "allocator", "accuracy"}
+    assert set(usual) == {"latency", "cupti", "off_kernel_us", "gpm", "allocator", "accuracy"}
     monkeypatch.setitem(commit.INSTRUMENTS, "peak_share", ("latency", "latency-1-changed"))
     assert commit._methods() == {**usual, "peak_share": "latency-1-changed"}
 

@@ -76,11 +76,12 @@ def test_what_waits_for_compilers_is_compiled_on_all_cores_before_anything_is_me
 ):
     asked: list[tuple[str, list[str]]] = []
 
-    def ahead(request: dict[str, Any], names: list[str], most: int, **_: Any) -> dict[str, Outcome]:
-        asked.append((request["mode"], names))
-        return {}
+    class Ahead(Session):
+        def run(self, workloads: Any, report: Any = None) -> dict[str, Outcome]:
+            asked.append((self.request["mode"], list(workloads)))
+            return {}
 
-    monkeypatch.setattr(sessions, "side_by_side", ahead)
+    monkeypatch.setattr(sessions, "Session", Ahead)
     few = ["peers", "--workload", MEASURED, "--workload", MEASURED, "--seconds", "0"]
     assert main(few) == 3 and asked == []
     assert capsys.readouterr().out.splitlines().count(MEASURED) == 1, "named twice it is one"

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.processes import ends
+from warpwatch.instruments.gpu import measuring
 from warpwatch.instruments.gpu.card import clocks
 from warpwatch.instruments.outcome import Outcome
 from warpwatch.session import session as sessions
@@ -248,3 +250,31 @@ def test_an_outcome_survives_its_journey():
 def test_a_line_that_is_no_outcome_is_refused(text: str):
     with pytest.raises(ValueError, match=r"expected an outcome|unknown status"):
         Outcome.from_json(text)
+
+
+def test_what_is_compiled_ahead_is_called_once_in_forks_of_one_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Each fork notes its process and its workload; one of them dies at its first call."""
+
+    class Noted:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    def call_once(workload: Noted) -> Outcome:
+        if workload.name == "dies":
+            os._exit(1)
+        (tmp_path / workload.name).write_text(str(os.getpid()))
+        return Outcome(workload.name, "ok")
+
+    monkeypatch.setattr(measuring, "call_once", call_once)
+    workloads: list[Any] = [Noted(name) for name in ("a", "dies", "c", "d", "not-reached")]
+    found = {one.workload: one for one in measuring.call_each_once(workloads, 3)}
+    assert {name: one.status for name, one in found.items()} == {
+        **dict.fromkeys("acd", "ok"),
+        **dict.fromkeys(("dies", "not-reached"), "failed"),
+    }
+    pids = {name: int((tmp_path / name).read_text()) for name in "acd"}
+    assert pids["a"] == pids["d"] != pids["c"]
+    assert os.getpid() not in pids.values()
+    assert list(measuring.call_each_once([], 3)) == []

@@ -18,7 +18,7 @@ from warpwatch.instruments.outcome import Outcome
 from warpwatch.instruments.peers import registry as peers
 
 from . import series_versions, utilization
-from .session import Session, compile_ahead
+from .session import Session, compile_ahead, make_ready
 from .unfinished import Unfinished
 
 # A GPU second is dear: ``history`` measures a subset that takes some seventy seconds a commit.
@@ -36,12 +36,12 @@ INSTRUMENTS: dict[str, tuple[str, str]] = {
     "latency_cold": ("latency", series_versions.TIMES),
     "latency_warm": ("latency", series_versions.TIMES),
     "peak_share": ("latency", series_versions.SHARES),
-    "tensor_pipe": ("ncu", series_versions.COUNTED),
-    "sm_cycles": ("ncu", series_versions.COUNTED),
-    "kernel_cycles": ("ncu", series_versions.COUNTED),
-    "off_kernel_us": ("ncu", series_versions.OFF_KERNEL),
-    "instructions": ("ncu", series_versions.COUNTED),
-    "dram_bytes": ("ncu", series_versions.COUNTED),
+    "tensor_pipe": ("cupti", series_versions.COUNTED),
+    "sm_cycles": ("cupti", series_versions.COUNTED),
+    "kernel_cycles": ("cupti", series_versions.COUNTED),
+    "off_kernel_us": ("cupti", series_versions.OFF_KERNEL),
+    "instructions": ("cupti", series_versions.COUNTED),
+    "dram_bytes": ("cupti", series_versions.COUNTED),
     "tensor_pipe_sampled": ("gpm", series_versions.SAMPLED),
     "peak_bytes": ("allocator", series_versions.BYTES),
     "relative_error": ("accuracy", accuracy.METHOD_VERSION),
@@ -124,19 +124,24 @@ def measure(names: Sequence[str]) -> Cache:
     # The report takes what these list as all that was asked for of them.
     methods = _methods()
     request = {"mode": "latency", "methods": list(latency.METHODS)}
-    session = Session({**request, "until": begin + _TIMING_SECONDS})
+    session = Session({**request, "until": begin + _TIMING_SECONDS}, stays=True)
     kept = Unfinished(methods)
-    compile_ahead(session.request, kept.missing(names))
-    timed = kept.run(session, names, report)
-    # Counters explain our kernels and watch the machine: of other peers the time is enough.
-    counted_too = {one.name for one in canaries()}
-    right = [
-        name
-        for name, outcome in timed.items()
-        if outcome.status == "ok" and (peers.SEPARATOR not in name or name in counted_too)
-    ]
-    until = begin + _COUNTER_SECONDS
-    readings = utilization.read(right, say, None, until) if right else utilization.Readings("", {})
+    try:
+        missing = kept.missing(names)
+        make_ready([session], lambda: compile_ahead(session.request, missing))
+        timed = kept.run(session, names, report)
+        # Counters explain our kernels and watch the machine: of other peers the time is enough.
+        counted_too = {one.name for one in canaries()}
+        right = [
+            name
+            for name, outcome in timed.items()
+            if outcome.status == "ok" and (peers.SEPARATOR not in name or name in counted_too)
+        ]
+        readings = utilization.Readings("", {})
+        if right:
+            readings = utilization.read(right, say, None, begin + _COUNTER_SECONDS, session)
+    finally:
+        session.discard()
     counted = readings.outcomes
     tried = {name: one for name, one in timed.items() if one.status != "not tried"}
     # asv throws away what a ``setup_cache`` that went well says: ``history`` and the report say it.

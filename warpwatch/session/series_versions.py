@@ -9,10 +9,8 @@ from pathlib import Path
 from warpwatch.devices import ceilings as measured_ceilings
 from warpwatch.devices import datasheet
 from warpwatch.instruments import method
-from warpwatch.instruments.counters import gpm, ncu
-from warpwatch.instruments.gpu import ceilings, latency, measuring, off_kernel
-
-_HERE = Path(__file__)
+from warpwatch.instruments.counters import gpm, range_profiler
+from warpwatch.instruments.gpu import ceilings, latency, measuring, off_kernel, staying
 
 # The hashes are those that series began with, or of code since that reads the same of whatever it
 # reads (then what changed stands beside it). Any other is another version, of these metrics alone.
@@ -42,11 +40,9 @@ SAMPLED = method.version(
     gpm.METHOD_VERSION,
 )
 COUNTED = method.version(
-    "ncu-8a0b2c204456",
-    # What was not read is refused (none of it is published); a file for marks; the span of kernels,
-    # made of two columns that were read before.
-    "7e3e763079b8",
-    ncu.METHOD_VERSION,
-    method.part_hash(str(_HERE.with_name("worker.py")), "COUNTER_REPEATS"),
+    "cupti-1",
+    "edcf9396225a",
+    range_profiler.METHOD_VERSION,
+    method.part_hash(staying.__file__, "Staying._counted", "COPIES"),
 )
 OFF_KERNEL = f"{off_kernel.METHOD_VERSION}-{TIMES}-{COUNTED}"

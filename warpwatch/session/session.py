@@ -34,6 +34,8 @@ MAX_LOST = 3
 _LOST_SECONDS = 10.0
 # Fewer take less to compile than the processes that would do it ahead take to start.
 _WORTH_COMPILING_AHEAD = 6
+# Outcomes come in the order of the processes, so the first may be that of the slowest.
+_COMPILING_SECONDS = 300.0
 # Each of these holds the inputs of a workload, and a context, on the card.
 _MOST_COMPILING = 16
 _SAID: set[str] = set()  # what workers noted, each once
@@ -41,11 +43,11 @@ _ready: set[int] = set()  # workers that were made ready, as the driver numbers 
 
 
 def group(mode: str, name: str) -> str:
-    """What ``name`` is measured together with: a workload with its peers, or a workload's choices
-    with each other; else each is by itself."""
+    """What ``name`` is measured together with: a workload with its peers, a workload's choices
+    with each other, all that is compiled ahead; else each is by itself."""
     if mode == "beside":
         return peers.base_name(name)
-    return "" if mode == "choices" else name
+    return "" if mode in ("choices", "ahead") else name
 
 
 class Session:
@@ -292,17 +294,26 @@ def compile_ahead(request: Mapping[str, Any], workloads: Sequence[str]) -> None:
     print(f"{len(names)} are compiled before any is timed", file=sys.stderr, flush=True)
     # Of its own processes torch would start as many as there are cores, in each of ours.
     one_thread = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    side_by_side({**request, "mode": "ahead"}, names, _MOST_COMPILING, environment=one_thread)
+    processes = min(len(os.sched_getaffinity(0)), _MOST_COMPILING)
+    ahead = Session(
+        {**request, "mode": "ahead", "processes": processes},
+        seconds_each=_COMPILING_SECONDS,
+        environment=one_thread,
+    )
+    ahead.run(names)
 
 
-def make_ready(sessions: Iterable[Session]) -> None:
+def make_ready(sessions: Iterable[Session], meanwhile: Callable[[], object] | None = None) -> None:
     """Start the workers of all ``sessions`` and wait until each is ready: nothing else goes on then
-    while one of them measures. Who came to the GPUs meanwhile is taken for one of them: in a
-    container the driver's numbers of processes are not ours."""
+    while one of them measures. Who came to the GPUs in this time is taken for one of them: in a
+    container the driver's numbers of processes are not ours. ``meanwhile`` is called while they
+    start."""
     waiting = list(sessions)
     before = clocks.computing()
     for session in waiting:
         session.start_ahead()
+    if meanwhile is not None:
+        meanwhile()
     for session in waiting:
         session.wait_ahead()
     for card, processes in clocks.computing().items():

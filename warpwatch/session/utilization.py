@@ -1,8 +1,9 @@
 """Utilization from the best instrument that may be used here, with its name beside the value.
 
-Tiers, best first: ``ncu`` (hardware counters; on AMD ``rocprofv3``, whose reader has not been run
-on a card of ours), ``gpm`` (the driver's sampling, NVIDIA's alone), then what needs no
-counter at all: the share of the peak at the clock of the samples (``latency``), the share of the
+Tiers, best first: ``cupti`` (hardware counters, read in the process that timed), ``ncu`` (the same
+in a process of its own; on AMD ``rocprofv3``, whose reader has not been run on a card of ours),
+``gpm`` (the driver's sampling, NVIDIA's alone), then what needs no counter at all: the share of
+the peak at the clock of the samples (``latency``), the share of the
 datasheet's peak (derived in reports), and the compiled bound. Tiers are never compared.
 """
 
@@ -15,14 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from warpwatch import devices
-from warpwatch.instruments.counters import ncu, rocprof
+from warpwatch.instruments.counters import ncu, range_profiler, rocprof
 from warpwatch.instruments.outcome import Outcome
 
 from . import session
 from .session import Report, Session
 
-TIERS = ("ncu", "rocprofv3", "gpm", "latency", "datasheet", "compiled")
+TIERS = ("cupti", "ncu", "rocprofv3", "gpm", "latency", "datasheet", "compiled")
 SECONDS_EACH = 180.0
+# A call is timed before it is counted, only to know whether it is short.
+_TIMED = {"target": 0.02, "min_samples": 5, "max_samples": 15, "seconds": 0.2,
+          "warm_up_seconds": 0.01}  # fmt: skip
 
 Tell = Callable[[str], None]
 
@@ -41,11 +45,27 @@ def read(
     tell: Tell,
     report: Report | None = None,
     until: float | None = None,
+    timed: Session | None = None,
 ) -> Readings:
     """Counters of ``workloads`` from the best tier. ``tell`` gets one line if a tier is missing.
-    No workload is begun that would end after ``until`` (a time of ``time.time``)."""
+
+    Args:
+        workloads: Names.
+        tell: Called with each line.
+        report: Called with each outcome.
+        until: A time of ``time.time``: no workload is begun that would end after it.
+        timed: Whose worker timed them and stays: it may count as well.
+
+    Returns:
+        The outcomes and the tier that they are from.
+    """
     if on_hip():
         return _read_on_hip(workloads, tell, report, until)
+    if timed is not None:
+        try:
+            return Readings("cupti", by_cupti(timed, workloads, report, until))
+        except ncu.CountersRefusedError as refused:
+            tell(f"counters in a process of ncu, not in the one that timed: {refused}")
     try:
         found = by_ncu(workloads, report, None, until)
         unread = [one.detail for one in found.values() if one.detail.startswith(ncu.UNREAD)]
@@ -62,6 +82,48 @@ def read(
     details = sorted({outcome.detail for outcome in outcomes.values() if outcome.detail})
     tell(f"no sampling either, utilization is a share of the peak: {'; '.join(details)[:300]}")
     return Readings("latency", {}, "; ".join([why, *details]))
+
+
+def by_cupti(
+    timed: Session,
+    workloads: Sequence[str],
+    report: Report | None = None,
+    until: float | None = None,
+) -> dict[str, Outcome]:
+    """Counters in the process that timed, which is not started again.
+
+    Args:
+        timed: A session that stays, all of whose times are taken: counting makes its host slower.
+        workloads: Names.
+        report: Called with each outcome.
+        until: A time of ``time.time``: no workload is begun that would end after it.
+
+    Returns:
+        The outcomes, with samples of counters only.
+
+    Raises:
+        CountersRefusedError: No workload could be counted; the message says why.
+    """
+    steps = {"steps": ["time", "count"], "limits": _TIMED}
+    timed.request = {**timed.request, **_request("staying", until), **steps}
+    found = timed.run(workloads, report)
+    refused = [one.detail.partition(range_profiler.REFUSED)[2] for one in found.values()]
+    counters = {
+        name: _of_counters(one, why)
+        for (name, one), why in zip(found.items(), refused, strict=True)
+    }
+    if any(refused) and not any(one.samples for one in counters.values()):
+        raise ncu.CountersRefusedError(max(refused, key=bool))
+    return counters
+
+
+def _of_counters(outcome: Outcome, refused: str) -> Outcome:
+    """What was counted, without the times; ``refused`` says why nothing was."""
+    names = range_profiler.METRICS.values()
+    samples = {name: row for name, row in outcome.samples.items() if name in names}
+    if outcome.status == "ok" and not samples:
+        return Outcome(outcome.workload, "failed", refused or "nothing was counted")
+    return replace(outcome, samples=samples)
 
 
 def on_hip() -> bool:

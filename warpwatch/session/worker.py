@@ -179,13 +179,14 @@ def _real(
     mode = request["mode"]
     limits = Limits(**request.get("limits", {}))
     if kept:  # what is said of the card was said before
-        return _steps(kept[0], request["steps"], limits)
+        return _kept(kept[0], request, limits)
     if mode == "configurations":
         return lambda names: (tuning.compile_here(request, name) for name in names)
     if mode == "host":
         return lambda names: (_host_time(name) for name in names)
     if mode == "ahead":
-        return lambda names: (measuring.call_once(peers.get(name)) for name in names)
+        processes = int(request.get("processes", 1))
+        return lambda names: measuring.call_each_once(list(map(peers.get, names)), processes)
     before = clocks.computing()
     from warpwatch.instruments.gpu.card.through_torch import TorchGpu
 
@@ -201,14 +202,9 @@ def _real(
         message |= {} if found is None else {"ceilings": found.to_json()}
     _tell(answers, message)
     get = peers.get
-    if mode == "staying":
+    if mode in ("latency", "staying"):
         kept.append(staying.Staying(gpu, count=_Counter(gpu.clear_caches)))
-        return _steps(kept[0], request["steps"], limits)
-    if mode == "latency":
-        return lambda names: (
-            measuring.measure(gpu, get(name), methods=request["methods"], limits=limits)
-            for name in names
-        )
+        return _kept(kept[0], request, limits)
     if mode in ("beside", "choices"):
         of = functools.partial(tuning.chosen_here, request) if mode == "choices" else get
         seed = request.get("seed", 0)
@@ -251,7 +247,7 @@ class _Counter:
                 self._opened = self._opened or range_profiler.RangeProfiler()
                 return Outcome("", "ok", "", range_profiler.read(self._opened, call, self._clear))
             except CountersRefusedError as error:
-                self._refused = f"no counters: {error}"
+                self._refused = f"{range_profiler.REFUSED}{error}"
         return Outcome("", "ok", self._refused)
 
     def close(self) -> None:
@@ -260,7 +256,15 @@ class _Counter:
             self._opened = None
 
 
-def _steps(kept: staying.Staying, steps: Sequence[staying.Step], limits: Limits) -> Measure:
+def _kept(kept: staying.Staying, request: dict[str, Any], limits: Limits) -> Measure:
+    """What one process may be asked again and again: the counters of what it timed before, too."""
+    if request["mode"] == "latency":
+        methods = request["methods"]
+        return lambda names: (
+            measuring.measure(kept.gpu, peers.get(name), methods=methods, limits=limits)
+            for name in names
+        )
+    steps = request["steps"]
     return lambda names: (kept.take(peers.get(name), steps, limits) for name in names)
 
 
@@ -312,8 +316,9 @@ def _scripted(
     def measure(name: str) -> Outcome:
         gpu = FakeGpu()
         workload = FakeWorkload(name, gpu, **scripts[name])
-        if "time" not in request.get("steps", ("time",)):
-            return Outcome(name, "ok")
+        steps = request.get("steps", ("time",))
+        if "time" not in steps or "count" in steps:
+            return workload.counted() if "count" in steps else Outcome(name, "ok")
         if request["mode"] == "counters":
             workload.call({})
             return Outcome(name, "ok", evidence={"marks": COUNTER_REPEATS})

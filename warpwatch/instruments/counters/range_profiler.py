@@ -34,6 +34,7 @@ METRICS = {
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "tensor_pipe",
 }
 UNREAD = "CUPTI gave no number for "
+REFUSED = "no counters: "  # begins what an outcome says that has none
 
 Do = Callable[[], object]
 Image = ctypes.Array[ctypes.c_char]
@@ -229,7 +230,8 @@ def read(
         ``tensor_pipe`` (percent).
 
     Raises:
-        CountersRefusedError: CUPTI refused, a metric has no number, or nothing was launched.
+        CountersRefusedError: CUPTI refused, or a metric has no number.
+        ValueError: The call launched no kernel.
         RuntimeError: The device failed.
         BaseException: Whatever ``call`` and ``before`` raise.
 
@@ -240,7 +242,7 @@ def read(
     counted = profiler.count(call, repeats, before)
     samples = {name: tuple(one[name] for one in counted) for name in METRICS.values()}
     if 0 in samples["instructions"]:
-        raise CountersRefusedError("the call launched no kernel")
+        raise ValueError("the call launched no kernel")  # other calls have counters
     unread = [name for name, row in samples.items() if not all(map(math.isfinite, row))]
     if unread:
         raise CountersRefusedError(f"{UNREAD}{' '.join(unread)}")

@@ -5,14 +5,17 @@ Everything derived (share of peak, bytes a second) comes from the one latency me
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import inspect
+import json
 import math
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from warpwatch import devices
 from warpwatch.config import package as configuration
@@ -218,6 +221,57 @@ def call_once(workload: Workload, torch_device: str = "cuda") -> Outcome:
     finally:
         gc.collect()
     return Outcome(workload.name, "ok")
+
+
+def call_each_once(workloads: Sequence[Workload], processes: int) -> Iterator[Outcome]:
+    """Call several workloads once, in forks of this process: it imports torch and Triton for all.
+
+    The measured package is imported by each fork, since an import may ask the driver for something,
+    and no fork survives that.
+
+    Args:
+        workloads: What to call; what they compile is on disk afterwards.
+        processes: How many forks. With fewer than two all is called in this process.
+
+    Yields:
+        The outcomes. Of a fork that ends early, what it did not get to has failed.
+    """
+    if processes < 2:
+        yield from map(call_once, workloads)
+        return
+    for tool in ("torch", "triton"):
+        with contextlib.suppress(ImportError):  # a workload that needs it says so
+            importlib.import_module(tool)
+    forks = []
+    for first in range(min(processes, len(workloads))):
+        share = workloads[first::processes]
+        forks.append((share, *_forked(share)))
+    for share, pid, answers in forks:
+        left = [one.name for one in share]
+        with answers:
+            for line in answers:
+                outcome = Outcome.from_json(json.loads(line))
+                left.remove(outcome.workload)
+                yield outcome
+        os.waitpid(pid, 0)
+        yield from (Outcome(name, "failed", "the compiling process ended") for name in left)
+
+
+def _forked(workloads: Sequence[Workload]) -> tuple[int, TextIO]:
+    """The number of a fork that calls ``workloads``, and where its answers come from."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        return pid, os.fdopen(reading, encoding="utf-8")
+    try:
+        os.close(reading)
+        with os.fdopen(writing, "w", encoding="utf-8") as answers:
+            for one in workloads:
+                answers.write(json.dumps(call_once(one).to_json()) + "\n")
+                answers.flush()
+    finally:
+        os._exit(0)
 
 
 def dtype_of(workload: Workload) -> str:

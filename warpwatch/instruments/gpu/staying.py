@@ -46,10 +46,10 @@ class _Ready:
 
 
 class Staying:
-    """What a process has ready. ``count`` reads the counters of a call, where it can."""
+    """What a process has ready on ``gpu``. ``count`` reads the counters of a call, where it can."""
 
     def __init__(self, gpu: Gpu, torch_device: str = "cuda", count: Count | None = None) -> None:
-        self._gpu = gpu
+        self.gpu = gpu
         self._torch_device = torch_device
         self._count = count
         self._ready: dict[str, _Ready] = {}
@@ -90,8 +90,8 @@ class Staying:
             if step == "check":
                 samples |= self._check(workload, ready)
             elif step == "time":
-                ready.timed = measured = latency.measure(self._gpu, ready.call, "cold", limits)
-                found = measuring.timed(self._gpu, workload, {"cold": measured})
+                ready.timed = measured = latency.measure(self.gpu, ready.call, "cold", limits)
+                found = measuring.timed(self.gpu, workload, {"cold": measured})
                 samples |= found[0]
                 evidence |= found[1]
                 notes += found[2]
@@ -137,8 +137,8 @@ class Staying:
         samples: dict[str, tuple[float, ...]] = {}
         if workload.has_reference:
             samples["relative_error"] = (accuracy.check(workload, ready.inputs, ready.call()),)
-        if hasattr(self._gpu, "peak_bytes"):
-            samples["peak_bytes"] = (float(self._gpu.peak_bytes(ready.call)),)
+        if hasattr(self.gpu, "peak_bytes"):
+            samples["peak_bytes"] = (float(self.gpu.peak_bytes(ready.call)),)
         return samples
 
     def _make_room(self) -> None:

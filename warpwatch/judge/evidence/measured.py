@@ -37,6 +37,7 @@ _MOST_SHOWN = 5  # mistakes of one file
 _LONGEST_NOTE, _LONGEST_NAME, _MOST_TOOLS = 200, 40, 20
 _TIER = re.compile(r"[a-z0-9-]{1,40}")
 _TIERS = {
+    "cupti": "from hardware counters (CUPTI)",
     "ncu": "from hardware counters (ncu)",
     "rocprofv3": "from hardware counters (rocprofv3)",
     "gpm": "from the driver's sampling (gpm), not from hardware counters",

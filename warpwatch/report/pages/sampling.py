@@ -15,6 +15,7 @@ from warpwatch.judge.results.history import SeriesInfo, Table
 from warpwatch.report import words
 from warpwatch.report.view import View
 
+COUNTERS = ("cupti", "ncu", "rocprofv3")
 INSTRUMENT = "latency"  # which keeps what speaks against its values
 # Derived from the samples of another metric.
 _FROM = {"peak_share": "latency_cold"}
@@ -128,12 +129,12 @@ def _times(table: Table) -> list[int]:
 
 def instrument(view: View, table: Table, row: int) -> str:
     """Who read the newest value: one description of a benchmark serves all machines and names
-    ``ncu`` for counters, which the evidence knows to be another's on AMD."""
+    ``cupti`` for counters, which the evidence knows to be another's, as on AMD."""
     named, present = table.series[row].meaning.instrument, table.present(row)
-    if named != "ncu" or not len(present):
+    if named not in COUNTERS or not len(present):
         return named
     counted = view.judgement.evidence.asked(table.commits[present[-1]].hash).counted
-    return "rocprofv3" if counted and counted.tier == "rocprofv3" else named
+    return counted.tier if counted and counted.tier in COUNTERS else named
 
 
 def _at(view: View, table: Table, column: int) -> Counts:

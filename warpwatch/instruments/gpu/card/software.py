@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from warpwatch.instruments.counters.range_profiler import REFUSED
+from warpwatch.instruments.outcome import Outcome
 
 from .interface import Call, Card, Clocks, DeviceLostError, GpuError, Interval, OutOfMemoryError
 
@@ -108,16 +111,25 @@ class FakeGpu:
 
 class FakeWorkload:
     """A workload whose calls make ``gpu`` follow its own script, hang at call ``hangs`` or end the
-    process at call ``crashes`` (from 1; ``True`` is the first). Its answers are nothing."""
+    process at call ``crashes`` (from 1; ``True`` is the first). Its answers are nothing. Without
+    ``counters``, samples by metric, the driver refuses them."""
 
     kernel, dtype, missing = "fake", "fp16", ""
     flops = bytes_moved = 0
 
     def __init__(
-        self, name: str, gpu: FakeGpu, *, hangs: int = 0, crashes: int = 0, **script: Any
+        self,
+        name: str,
+        gpu: FakeGpu,
+        *,
+        hangs: int = 0,
+        crashes: int = 0,
+        counters: Mapping[str, Sequence[float]] | None = None,
+        **script: Any,
     ) -> None:
         self.name, self.gpu, self.script = name, gpu, Script(**script)
         self.hangs, self.crashes, self.calls = hangs, crashes, 0
+        self.counters = counters
 
     def inputs(self, device: str, seed: int = 0) -> dict[str, Any]:
         return {}
@@ -129,6 +141,13 @@ class FakeWorkload:
             time.sleep(3600)
         if self.calls == self.crashes:
             os._exit(139)
+
+    def counted(self) -> Outcome:
+        """What a profiler in this process says of a call."""
+        if self.counters is None:
+            return Outcome(self.name, "ok", f"{REFUSED}a software GPU has none")
+        samples = {metric: tuple(row) for metric, row in self.counters.items()}
+        return Outcome(self.name, "ok", "", samples)
 
     def reference(self, inputs: dict[str, Any], dtype: str | None = None) -> None:
         return None
