@@ -92,10 +92,16 @@ _PREDICTED = {
     "limited_by": str,  # tensor, special, fma, shared, memory, L2, latency, ...
     "sure": bool,  # no branch and no loop depends on data
 }
+_LATER_PREDICTED = {
+    "parts": {_Any: _NUMBER},  # clocks by what limits them
+    "idle": _NUMBER,  # clocks without work at the end
+    "checked": bool,  # whether predictions for the target were compared with a card
+}
 _LATER: dict[str, Any] = {  # parts that older evidence lacks
     "tuned": [_TUNED],  # the search spaces of autotuned kernels
     "arguments": [str],  # a hash of each launch's arguments
     "predicted": [_PREDICTED],  # of each launch, or none
+    "torch_us": _NUMBER,  # that torch's own operations take at least
     "sources": {"own": [str], "imported": [str]},  # files of the kernels, and what those import
 }
 _RECORDED = {
@@ -153,6 +159,7 @@ def read(path: Path) -> Evidence:
                 kept = result["evidence"]
                 expected = _RECORDED | {k: one for k, one in _LATER.items() if k in kept}
                 problems += _mistakes(kept, expected, f"results[{i}].evidence")
+                problems += _later_mistakes(kept, f"results[{i}].evidence")
         if not path.name.startswith(f"{content['commit'][:8]}-{content['triton']}"):
             problems.append(f"speaks of commit {content['commit'][:8]}, Triton {content['triton']}")
     if problems:
@@ -167,6 +174,15 @@ def read(path: Path) -> Evidence:
         devices=_lines(content.get("devices")),
         assembler=_lines({"": content.get("assembler")}).get("", ""),
     )
+
+
+def _later_mistakes(kept: Mapping[str, Any], where: str) -> Iterator[str]:
+    """The same of what older predictions lack."""
+    predicted = kept.get("predicted")
+    for i, one in enumerate(predicted if isinstance(predicted, list) else ()):
+        if isinstance(one, dict):
+            expected = {key: found for key, found in _LATER_PREDICTED.items() if key in one}
+            yield from _mistakes(one, expected, f"{where}.predicted[{i}]")
 
 
 def _lines(value: Any) -> dict[str, str]:

@@ -116,6 +116,8 @@ def predicted(readings: Sequence[Reading]) -> list[dict[str, object]]:
             "us": round(one.us, 3),
             "limited_by": one.limited_by,
             "sure": one.sure,
+            "parts": {name: round(part) for name, part in one.parts.items() if round(part)},
+            "idle": round(one.idle),
         }
         for one in found
     ]

@@ -59,6 +59,15 @@ def summarize(recording: Recording, readings: tuple[Reading, ...]) -> dict[str, 
     return values
 
 
+def of_torch(recording: Recording) -> dict[str, object]:
+    """What torch's own operations of one call do, and the time that they take at least, as JSON."""
+    names = ("name", "launches", "bytes_moved", "copied_bytes", "flops")
+    return {
+        "torch_ops": [{key: getattr(op, key) for key in names} for op in recording.torch_ops],
+        "torch_us": torch_us(recording.torch_ops, devices.load(recording.target.device)),
+    }
+
+
 def torch_us(operations: Sequence[TorchOp], device: devices.Device) -> float:
     """How long torch's own operations take at least: for their traffic, or for their products."""
     per_us = device.kernel_bandwidth_gbps * 1e3

@@ -22,7 +22,7 @@ from warpwatch.instruments.compiled.formats.recording import (
     TensorArgument,
 )
 
-from .summary import spaces_of, summarize
+from .summary import of_torch, spaces_of, summarize
 
 if TYPE_CHECKING:
     from warpwatch.workload.base import Workload
@@ -273,16 +273,7 @@ def _measured(found: Recorded) -> Measurement:
     explained: dict[str, object] = {
         "launches": [one.evidence() for one in readings],
         "predicted": reading.predicted(readings),
-        "torch_ops": [
-            {
-                "name": op.name,
-                "launches": op.launches,
-                "bytes_moved": op.bytes_moved,
-                "copied_bytes": op.copied_bytes,
-                "flops": op.flops,
-            }
-            for op in recording.torch_ops
-        ],
+        **of_torch(recording),
         "failures": [
             {"kernel": one.kernel, "stage": one.stage, "error": one.error}
             for one in recording.failures

@@ -15,7 +15,7 @@ import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from warpwatch.devices import Device
@@ -40,18 +40,24 @@ _LINE = 128  # bytes of a line of L2
 _COPIES = ("UTMALDG", "UBLKCP")
 # A pipe that is busy for less of the time does not limit a loop: waiting does.
 _BUSY = 0.6
+# Programs of which the longest takes at most as many times as long as the mean are alike.
+_ALIKE = 1.02
 
 
 @dataclass(frozen=True)
 class Prediction:
     """``clocks`` that an SM is at work, on the average of all, and the same in microseconds at the
     datasheet's clock. ``limited_by`` is what is busiest: a pipe, ``memory``, ``L2``, or ``latency``
-    where nothing is. ``sure`` says whether all that runs is known: no branch depends on data."""
+    where nothing is. ``sure`` says whether all that runs is known: no branch depends on data.
+    ``parts`` deals the clocks to what limits each loop, and to ``ends``: of blocks, outside loops.
+    ``idle`` clocks pass while an SM waits for the last block of another one."""
 
     clocks: float
     us: float
     limited_by: str
     sure: bool
+    parts: Mapping[str, float] = field(default_factory=dict)
+    idle: float = 0.0
 
 
 def predict(
@@ -106,7 +112,15 @@ def predict(
     longest = max(clocks, key=lambda one: clocks[one])
     total = clocks[longest] + first
     us = total / device.clock_ghz / 1e3
-    return Prediction(total, us, longest, not visited.notes)
+    ends = begins * (each_slot if longest == run.limited_by else filled)
+    shares = run.parts if longest == run.limited_by else {longest: clocks[longest] - ends}
+    made = {**shares, "ends": ends + first}
+    if longest == run.limited_by:
+        whole = _last_block(launch.programs, sms, resident, run, begins)
+        idle = max(0.0, whole - clocks[longest])
+    else:
+        idle = clocks[longest] * (1 / filled - 1)
+    return Prediction(total, us, longest, not visited.notes, made, idle)
 
 
 class _Steps(tuple[pipes.Step, ...]):
@@ -135,11 +149,35 @@ def _steps(cubin: bytes, program: Program, device: Device) -> _Steps:
 
 @dataclass
 class _Run:
-    """What one part does in its loops: clocks, and of which loop most of them are."""
+    """What one part does in its loops: the clocks of each limit, on the average of all SMs and in
+    the program that runs longest."""
 
-    clocks: float = 0.0
-    most: float = 0.0
-    limited_by: str = "latency"
+    parts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    longest: float = 0.0
+
+    @property
+    def clocks(self) -> float:
+        return sum(self.parts.values())
+
+    @property
+    def limited_by(self) -> str:
+        return max(self.parts, key=lambda one: self.parts[one], default="latency")
+
+
+def _last_block(programs: int, sms: int, resident: int, run: _Run, begins: float) -> float:
+    """Clocks until the last block ends. Blocks that are alike run in waves, the last of which may
+    leave SMs without work. Others are dealt out as places get free, and end about together, but
+    for the longest."""
+    slots = sms * resident
+    mean = run.clocks * slots / programs + begins
+    # Fewer blocks on an SM are sooner done, where they wait for each other's unit.
+    shared = 1 if run.limited_by == "latency" else resident
+    longest = run.longest + begins
+    if longest > _ALIKE * mean / shared:
+        return max(longest, mean * programs / slots)
+    waves, rest = divmod(programs, slots)
+    share = 1.0 if shared == 1 else -(-rest // sms) / resident
+    return mean * (waves + (share if rest else 0.0))
 
 
 def _loops(played: Sequence[Part], steps: _Steps, resident: int, sms: int) -> Mapping[int, _Run]:
@@ -161,11 +199,10 @@ def _loops(played: Sequence[Part], steps: _Steps, resident: int, sms: int) -> Ma
         limits = _limit(who, ways, steps, resident, max(usual, default=0.0))
         for (number, _, piece), few, many in zip(group, usual, seldom, strict=True):
             each = few + piece.runs.seldom * (many - few)
-            clocks = each * piece.runs.total / resident / sms
-            run = found[number]
-            run.clocks += clocks
-            if clocks > run.most:
-                run.most, run.limited_by = clocks, limits
+            found[number].parts[limits] += each * piece.runs.total / resident / sms
+            # Once the others are done, the last block has the busy unit to itself.
+            shared = 1 if limits == "latency" else resident
+            found[number].longest += each * piece.runs.most / shared
     return found
 
 
