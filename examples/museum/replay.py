@@ -134,7 +134,8 @@ def _compared(
 
 
 def _text(one: comparison.Compared) -> str:
-    return "; ".join((*(str(change) for change in one.verdicts), *one.causes))
+    changes = (*one.verdicts, *one.evidence)
+    return "; ".join((*(str(change) for change in changes), *one.causes))
 
 
 def _row(case: Case, compared: Sequence[comparison.Compared]) -> Row:

@@ -32,7 +32,11 @@ def test_kept_evidence_is_compared_where_no_compiler_is(project: Any) -> None:
     assert done.returncode == 1, done.stderr
     head, *rest = done.stdout.splitlines()
     assert head == f"{old[:8]} -> {new[:8]}: 2 HURT, 1 same"
-    assert rest[0].split()[:6] == ["HURT", "gfx942", "scale-5000", "launches", "1", "->"]
+    hurt = [line.split() for line in rest if line.startswith("HURT")]
+    assert [one[1:4] for one in hurt] == [
+        ["sm_90", "scale-5000", "predicted_us"],
+        ["gfx942", "scale-5000", "launches"],
+    ]
     assert "launches scale_kernel -> scale_kernel, scale_kernel" in done.stdout
     assert done.stderr.splitlines() == [
         f"{one[:8]}: {PAIRS} of {PAIRS} from kept evidence, nothing to compile"
@@ -65,7 +69,8 @@ def test_a_workload_and_a_target_are_picked_and_json_has_a_schema(project: Any) 
         "sm_90",
         "HURT",
     )
-    assert {"metric": "launches", "old": 1, "new": 2, "better": False} in compared["verdicts"]
+    assert [one["metric"] for one in compared["verdicts"]] == ["predicted_us"]
+    assert {"metric": "launches", "old": 1, "new": 2, "better": False} in compared["evidence"]
     (code,) = found["code"]  # the launch that came, line by line
     assert code["kernel"] == "scale_kernel"
     assert "+    EXIT" in code["diff"]

@@ -13,6 +13,7 @@ import pytest
 from tests.reports import keeping, trees
 from warpwatch.commands.compiled import tables
 from warpwatch.commands.gpu import bisect, compare
+from warpwatch.compare import without_gpu
 from warpwatch.config import metrics
 from warpwatch.instruments.compiled.diff import comparison
 from warpwatch.instruments.compiled.measure.jobs import Job, Result
@@ -156,7 +157,7 @@ def space(recorded: str, *configurations: str) -> list[dict[str, Any]]:
 
 
 def judged(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    found = compare.judge_compiled({PAIR: before}, {PAIR: after}, thresholds.load())
+    found = without_gpu.judge({PAIR: before}, {PAIR: after}, thresholds.load())
     return {one.metric: (one.judgement.verdict, one.judgement.reason) for one in found}
 
 
@@ -165,7 +166,7 @@ def test_a_comparison_of_now_says_so_too() -> None:
     assert (
         said["bound_us"][0] == "not applicable" and "atomic updates 0 -> 64" in said["bound_us"][1]
     )
-    slower = compare.judge_compiled(
+    slower = without_gpu.judge(
         {PAIR: row(launches=8.0, atomics=0.0)},
         {PAIR: row(launches=10.0, atomics=64.0)},
         thresholds.load(),

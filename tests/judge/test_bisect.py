@@ -135,7 +135,7 @@ def test_a_change_that_both_ends_show_is_found_and_nothing_is_compiled_twice(pac
     assert done.returncode == 1, done.stderr
     assert done.stdout.splitlines() == [done.stdout.strip()]
     assert done.stdout.strip().endswith("t: commit 3")
-    assert "reproduced at both ends: launches of w @ sm_90, 1 to 2" in done.stderr
+    assert "reproduced at both ends: predicted_us of w @ sm_90, " in done.stderr
     compiled = [line.partition(":")[0] for line in done.stderr.splitlines() if "compiled" in line]
     assert len(compiled) == len(set(compiled)) >= 4  # each version once: the ends and two steps
 

@@ -15,7 +15,8 @@ import pytest
 
 from tests.root import ROOT
 from warpwatch.commands.gpu import compare
-from warpwatch.compare import paired_runs
+from warpwatch.compare import paired_runs, without_gpu
+from warpwatch.config import metrics
 from warpwatch.instruments.outcome import Outcome
 from warpwatch.judge.findings.compiled_moves import explain
 from warpwatch.judge.model import thresholds
@@ -81,7 +82,7 @@ def test_the_order_is_balanced_and_random() -> None:
 
 
 def row(status: str, **values: float) -> dict[str, object]:
-    names = [metric.name for metric in compare.metrics.COMPILED]
+    names = [metric.name for metric in metrics.COMPILED]
     return {
         "status": status,
         "detail": "" if status == "ok" else "no such kernel",
@@ -92,7 +93,7 @@ def row(status: str, **values: float) -> dict[str, object]:
 def test_compiled_metrics_are_judged_exactly_and_explained() -> None:
     good = row("ok", launches=1, spilled_bytes=0, bound_us=10.0)
     bad = row("ok", launches=2, spilled_bytes=64, bound_us=10.01)
-    judged = compare.judge_compiled({("w", "sm_90"): good}, {("w", "sm_90"): bad}, LIMITS)
+    judged = without_gpu.judge({("w", "sm_90"): good}, {("w", "sm_90"): bad}, LIMITS)
     verdicts = {one.metric: one.judgement.verdict for one in judged}
     assert verdicts == {
         "launches": "regressed",
@@ -102,7 +103,7 @@ def test_compiled_metrics_are_judged_exactly_and_explained() -> None:
     text = "\n".join(compare.lines("a", "b", settle(judged, 0.05), show_all=False))
     assert "HURT" in text
     assert "why w: 2 launches a call instead of 1; registers spill: 0 -> 64 bytes" in text
-    gone = compare.judge_compiled(
+    gone = without_gpu.judge(
         {("w", "sm_90"): good}, {("w", "sm_90"): row("not applicable")}, LIMITS
     )
     assert [one.judgement.verdict for one in gone] == ["missing"]
@@ -112,8 +113,8 @@ def test_compiled_metrics_are_judged_exactly_and_explained() -> None:
 def test_what_neither_side_has_a_value_of_is_named() -> None:
     good, bad = row("ok", launches=1), row("not applicable")
     both = {("w", "sm_90"): good, ("w", "sm_80"): bad, ("x", "sm_90"): bad, ("x", "sm_80"): bad}
-    assert compare.unread_on_both(both, both) == {"x": "not applicable: no such kernel"}
-    assert compare.unread_on_both({**both, ("x", "sm_80"): good}, both) == {}
+    assert without_gpu.unread_on_both(both, both) == {"x": "not applicable: no such kernel"}
+    assert without_gpu.unread_on_both({**both, ("x", "sm_80"): good}, both) == {}
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_what_neither_side_has_a_value_of_is_named() -> None:
 def test_an_advisory_is_told_in_the_words_of_its_kind(text: str, said: str) -> None:
     good, bad = row("ok", advisories=0), row("ok", advisories=1)
     bad["evidence"] = {"launches": [{"advisories": [text]}] if text else []}
-    judged = compare.judge_compiled({("w", "sm_90"): good}, {("w", "sm_90"): bad}, LIMITS)
+    judged = without_gpu.judge({("w", "sm_90"): good}, {("w", "sm_90"): bad}, LIMITS)
     shown = "\n".join(compare.lines("a", "b", settle(judged, 0.05), show_all=False))
     assert f"({said})" in shown
     assert f"why w: {said}: 0 -> 1 advisories" in shown

@@ -9,7 +9,9 @@ import pytest
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.model.core import Better
 from warpwatch.judge.pairs.gate import judge_exact
-from warpwatch.judge.pairs.run_verdict import PREDICTED, Judged, settle
+from warpwatch.judge.pairs.run_verdict import Judged, of_time, settle
+from warpwatch.judge.predicted.interval import of_ratio
+from warpwatch.judge.predicted.verdict import Change
 
 LIMITS = thresholds.load()
 
@@ -37,16 +39,44 @@ def test_what_nobody_can_weigh_is_mixed() -> None:
     assert verdicts(exact("blocks_in_flight", 1.0, 2.0, "higher"), PIPELINE)[1] == 3
 
 
+def predicted(us: float) -> Judged:
+    return of_time("w @ sm_90", Change(100.0, us, *of_ratio(us / 100), "latency", "k", True))
+
+
 @pytest.mark.parametrize(
-    ("head", "found"),
+    ("us", "found"),
     [
-        (50.0, (["improved", "unchanged", "improved"], 0)),
-        (100.0, (["improved", "unchanged", "unchanged"], 0)),
+        (50.0, (["improved", "improved", "improved"], 0)),
+        (100.0, (["improved", "mixed", "inconclusive"], 3)),
         (120.0, (["improved", "regressed", "regressed"], 1)),
     ],
 )
-def test_a_predicted_time_decides(head: float, found: tuple[list[str], int]) -> None:
-    assert verdicts(SPILLS, BOUND, exact(PREDICTED, 100.0, head)) == found
+def test_a_predicted_time_decides(us: float, found: tuple[list[str], int]) -> None:
+    said = verdicts(SPILLS, BOUND, predicted(us))
+    assert said[1] == found[1] and said[0][2] == found[0][2]
+    settled = settle([SPILLS, BOUND, predicted(us)], 0.05).judged
+    if us != 100.0:  # the others explain it
+        assert [one.evidence for one in settled] == [True, True, False]
+    else:
+        assert said[0] == found[0] and settled[2].evidence
+
+
+def test_what_the_prediction_is_made_from_is_no_alarm_by_itself() -> None:
+    assert verdicts(BOUND, predicted(101.0)) == (["inconclusive", "inconclusive"], 3)
+    better = exact("bound_us", 100.0, 98.0)
+    assert settle([better, predicted(99.0)], 0.05).judged[0].evidence
+
+
+def test_a_lost_form_of_code_stays_an_alarm_where_the_time_is_not_sure() -> None:
+    spills = exact("spilled_bytes", 0.0, 64.0)
+    assert verdicts(spills, predicted(101.0)) == (["regressed", "inconclusive"], 1)
+    assert verdicts(spills, PIPELINE, predicted(101.0))[1] == 1
+    gained = exact("launches", 2.0, 1.0)
+    assert verdicts(spills, gained, predicted(101.0)) == (["mixed", "improved", "inconclusive"], 3)
+
+
+def test_a_failure_is_no_price_of_a_shorter_time() -> None:
+    assert verdicts(exact("compile_failures", 0.0, 1.0), predicted(50.0))[1] == 1
 
 
 def test_only_one_direction_is_what_it_is() -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tools.docs.figures.prediction import times as predicted_time
-from warpwatch.instruments.compiled.diff import comparison
-from warpwatch.instruments.compiled.measure import jobs
-from warpwatch.instruments.compiled.schedule import interval
+from warpwatch.judge.predicted import interval
 
 
 def test_it_holds_no_change_where_little_is_predicted() -> None:
@@ -33,17 +31,3 @@ def test_no_verdict_on_the_published_history_is_wrong() -> None:
     assert not [one for one in moved if one.verdict * one.truth < 0]
     still = [one for one in predicted_time.changes() if abs(one.truth) < predicted_time.QUIET]
     assert len(still) > 200 and sum(one.verdict != 0 for one in still) <= 2
-
-
-def result(us: float, *, sure: bool = True) -> jobs.Result:
-    found = {"predicted": [{"us": us, "sure": sure}]} if us else {}
-    return jobs.Result(jobs.Job("f", "sm_90"), "ok", evidence=found)
-
-
-def test_a_comparison_states_it_where_it_is_sure() -> None:
-    said = comparison.causes(result(100.0), result(150.0))
-    assert said == ["kernels are predicted to take 100.0 -> 150.0 us, 10 to 105 % slower"]
-    assert "faster" in comparison.causes(result(150.0), result(100.0))[0]
-    assert comparison.causes(result(100.0), result(101.0)) == []
-    assert comparison.causes(result(100.0, sure=False), result(150.0)) == []
-    assert comparison.causes(result(0.0), result(150.0)) == []

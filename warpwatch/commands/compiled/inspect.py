@@ -165,8 +165,8 @@ def _of_files(args: argparse.Namespace) -> int:
         old, new = (kept.Side(*one, 0) for one in zip(names, map(tuple, aligned), strict=True))
         compared = comparison.compare(old.results, new.results)
         _say(args, old, new, compared)
-        words = {one.word for one in compared}
-        return 1 if words & {"HURT", "LOST"} else 3 if "nothing" in words else 0
+        unknown = any(one.word == "nothing" for one in compared)
+        return comparison.exit_code(compared) or (3 if unknown else 0)
     if args.json:
         found = [{"file": name, **document(one)} for name in sides for one in sides[name]]
         write(args.json, {"command": "inspect", "results": found})
@@ -190,7 +190,7 @@ def _diff(args: argparse.Namespace, asked: Sequence[jobs.Job]) -> int:
             for one in (*old.results, *new.results)
         )
         return 2 if wrong else 3
-    return int(any(one.word in ("HURT", "LOST") for one in compared))
+    return comparison.exit_code(compared)
 
 
 def _say(

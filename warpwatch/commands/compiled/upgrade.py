@@ -81,4 +81,4 @@ def main(args: argparse.Namespace) -> int:
         print(f"instructions that no reader knows: {', '.join(unknown)}", file=sys.stderr)
     if all(one.word == "nothing" for one in compared):
         return 3
-    return int(any(one.word in ("HURT", "LOST") for one in compared))
+    return comparison.exit_code(compared)

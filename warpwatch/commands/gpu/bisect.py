@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from warpwatch.commands.results.report import default_results
-from warpwatch.compare import paired_runs
+from warpwatch.compare import paired_runs, without_gpu
 from warpwatch.config import package as configuration
 from warpwatch.config.package import CACHE_VARIABLE, chosen_targets
 from warpwatch.config.package import load as load_package
@@ -23,11 +23,9 @@ from warpwatch.judge.findings.judgement import Judgement, judge_folders
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.model.core import Verdict
 from warpwatch.judge.pairs.plan import Plan
-from warpwatch.judge.pairs.run_verdict import Judged, by_their_length, settle
+from warpwatch.judge.pairs.run_verdict import PREDICTED, Judged, by_their_length, settle
 from warpwatch.session import versions
 from warpwatch.session.residents import Residents, most_together
-
-from .compare import judge_compiled
 
 Judge = Callable[[str], Verdict]
 
@@ -306,7 +304,18 @@ def _compiled(
     """``before`` is what the compilers say of the good commit, which is the same at each step."""
     limits = thresholds.load()
     after = versions.compiled(head, list(wanted.pairs), _tell)
-    return settle(judge_compiled(before, after, limits), limits.false_discovery_rate).judged
+    judged = without_gpu.judge(before, after, limits)
+    if wanted.metrics:  # the commit that moved them is wanted, whatever becomes of the time
+        judged = [one for one in judged if one.metric != PREDICTED or PREDICTED in wanted.metrics]
+    found = settle(judged, limits.false_discovery_rate).judged
+    return tuple(_as_before(one) if one.metric == PREDICTED else one for one in found)
+
+
+def _as_before(one: Judged) -> Judged:
+    """A predicted time that may be that of the good commit counts as such."""
+    if one.judgement.verdict != "inconclusive":
+        return one
+    return replace(one, evidence=False, judgement=replace(one.judgement, verdict="unchanged"))
 
 
 def _by_time(good: versions.Version, head: versions.Version, wanted: Search) -> tuple[Judged, ...]:

@@ -10,21 +10,18 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from warpwatch.commands.results.report import default_results
-from warpwatch.compare import equal_calls, host_time, on_gpu
-from warpwatch.config import metrics
+from warpwatch.compare import equal_calls, host_time, on_gpu, without_gpu
 from warpwatch.config import package as configuration
 from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.instruments import presence
 from warpwatch.instruments.compiled.measure import compile_server
 from warpwatch.judge.findings.compiled_moves import Change, causes
-from warpwatch.judge.model import advice, atomics, search_space, short_calls, thresholds
-from warpwatch.judge.model.thresholds import Thresholds
-from warpwatch.judge.pairs.gate import judge_exact
+from warpwatch.judge.model import short_calls, thresholds
 from warpwatch.judge.pairs.plan import Plan
 from warpwatch.judge.pairs.run_verdict import LOOKS_LIKE_NOISE, Judged, RunVerdict, settle
 from warpwatch.report.words import share
@@ -75,7 +72,7 @@ def main(args: argparse.Namespace) -> int:
         sides = ((base, pairs), (head, pairs[::-1]))
         with ThreadPoolExecutor(2) as pool:
             before, after = pool.map(lambda one: versions.compiled(one[0], one[1], _tell), sides)
-        judged = judge_compiled(before, after, limits)
+        judged = without_gpu.judge(before, after, limits)
         equal: dict[str, tuple[str, ...]] = {}
         here: str | None = None
         if not args.compiled_only:
@@ -92,7 +89,7 @@ def main(args: argparse.Namespace) -> int:
             else:
                 _tell("no GPU here: judged by what the compilers say")
     verdict = settle(judged, limits.false_discovery_rate, here)
-    unread = unread_on_both(before, after)
+    unread = without_gpu.unread_on_both(before, after)
     code = verdict.exit_code or (3 if unread else 0)
     if args.json:
         found = document(base.label, head.label, verdict, equal)
@@ -144,72 +141,6 @@ def unread_on_both(
         for name, rows in seen.items()
         if all(row["status"] != "ok" for row in rows)
     }
-
-
-def judge_compiled(
-    base: Mapping[versions.Pair, Mapping[str, Any]],
-    head: Mapping[versions.Pair, Mapping[str, Any]],
-    limits: Thresholds,
-) -> list[Judged]:
-    """Every compiled metric with a direction, exactly. A kernel only one side has is gained or
-    lost once, not once a metric."""
-    judged = []
-    for pair in base:
-        before, after = base[pair], head[pair]
-        gone = "ok" if before["status"] == after["status"] == "not applicable" else ""
-        if gone:
-            continue
-        unable = {"not applicable", "import failed", "not measured"}
-        one_sided = {before["status"], after["status"]} & unable
-        other_space = search_space.replaced(*(_evidence(row, "tuned") for row in (before, after)))
-        updates = [row["values"].get(atomics.METRIC) for row in (before, after)]
-        explaining = {atomics.METRIC} if atomics.came_or_went(*updates) else set()
-        for metric in metrics.COMPILED:
-            if (metric.better is None and metric.name not in explaining) or (
-                one_sided and metric.name != "launches"
-            ):
-                continue
-            a, b = (float(row["values"][metric.name]) for row in (before, after))
-            if math.isnan(a) and math.isnan(b) and not one_sided:
-                continue
-            judgement = judge_exact(a, b, metric.better or "lower", limits.of(metric.name))
-            detail = after["detail"] or before["detail"]
-            unsaid = atomics.reason(metric.name, *updates)
-            if unsaid and judgement.verdict != "unchanged":
-                judgement = replace(judgement, verdict="not applicable", reason=unsaid)
-            elif (
-                other_space
-                and metric.name not in search_space.OF_THE_CALL
-                and judgement.verdict not in ("unchanged", "missing")
-            ):
-                judgement = replace(judgement, verdict="inconclusive", reason=other_space)
-            if metric.name == "advisories" and not math.isnan(b - a):
-                detail = advice.words(_advisories(before), _advisories(after), more=b > a)
-            if judgement.verdict != "unchanged" and detail:
-                judgement = type(judgement)(**{**vars(judgement), "reason": detail})
-            judged.append(
-                Judged(
-                    metric=metric.name,
-                    subject=f"{pair[0]} @ {pair[1]}",
-                    unit=metric.unit,
-                    base=a,
-                    head=b,
-                    judgement=judgement,
-                    exact=True,
-                    instrument="compiled",
-                    evidence=metric.role == "evidence",
-                )
-            )
-    return judged
-
-
-def _advisories(row: Mapping[str, Any]) -> list[str]:
-    return [text for launch in _evidence(row, "launches") for text in launch["advisories"]]
-
-
-def _evidence(row: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
-    found: Sequence[Mapping[str, Any]] = row.get("evidence", {}).get(name, ())
-    return found
 
 
 def document(

@@ -11,6 +11,8 @@ from scipy import special
 
 from warpwatch.judge.model import short_calls
 from warpwatch.judge.model.core import Verdict
+from warpwatch.judge.predicted import verdict as predicted_verdict
+from warpwatch.judge.predicted.verdict import COUNTED_IN
 
 from .gate import FALSE_ALARM_RATE
 from .judgement import Judgement
@@ -24,7 +26,7 @@ LOOKS_LIKE_NOISE = (
 # What a machine's state can move: the clock of one commit measured 47 times on an H200 spans 14 %.
 _STATE = math.log(1.15)
 
-PREDICTED = "predicted_us"
+PREDICTED = predicted_verdict.METRIC
 # What a kernel does with its time. A kernel that fails, a worse answer and more memory are no price
 # that a shorter time pays.
 _OF_TIME = frozenset(
@@ -150,19 +152,54 @@ def _votes(alarms: Sequence[Judged]) -> list[Verdict]:
     return [one.judgement.verdict for one in clearest.values()]
 
 
+def of_time(subject: str, change: predicted_verdict.Change) -> Judged:
+    """The predicted time of a call as a series of a comparison.
+
+    Args:
+        subject: The call and its target.
+        change: Its predicted time at base and at head.
+
+    Returns:
+        Evidence, where the interval holds no change: :func:`settle` weighs the other metrics by it.
+    """
+    found = Judgement(
+        verdict=change.verdict,
+        ratio=change.after / change.before,
+        interval=(change.low, change.high),
+        p_value=0.0,
+        pairs=1,
+        smallest_seen=0.0,
+        test="exact",
+        noise="none",
+        reason="equal" if change.verdict == "unchanged" else str(change),
+    )
+    return Judged(
+        metric=PREDICTED,
+        subject=subject,
+        unit="us",
+        base=change.before,
+        head=change.after,
+        judgement=found,
+        exact=True,
+        instrument="compiled",
+        evidence=found.verdict == "inconclusive",
+    )
+
+
 def _outweighed(judged: Sequence[Judged], measured_on: str | None) -> list[Judged]:
     """The same series; where a kernel's metrics contradict each other, its time decides: the
     measured one where it got better, else the predicted one.
 
-    Compiled metrics say what a kernel needs, not how long it takes. Where no predicted time is
-    known nobody can tell what weighs more: those for the worse are mixed.
+    Compiled metrics say what a kernel needs, not how long it takes. Where a time is predicted they
+    are evidence of it. Where none is, nobody can tell what weighs more: those for the worse are
+    mixed.
     """
     sides: dict[str, dict[Verdict, list[str]]] = {}
-    predicted: dict[str, Judged] = {}
+    times: dict[str, Judged] = {}
     faster: dict[str, Judged] = {}
     for one in judged:
         if one.metric == PREDICTED:
-            predicted[one.subject] = one
+            times[one.subject] = one
         elif _is_of_time(one):
             sides.setdefault(one.subject, {}).setdefault(one.judgement.verdict, []).append(
                 one.metric
@@ -171,11 +208,15 @@ def _outweighed(judged: Sequence[Judged], measured_on: str | None) -> list[Judge
             faster[f"{one.subject} @ {measured_on}"] = one
     found = []
     for one in judged:
-        if one.judgement.verdict == "regressed" and _is_of_time(one):
-            if measured := faster.get(one.subject):
+        is_worse = one.judgement.verdict == "regressed"
+        if one.metric == PREDICTED or _is_of_time(one):
+            better = sides.get(one.subject, {}).get("improved", [])
+            if is_worse and (measured := faster.get(one.subject)):
                 one = _paid(one, f"{measured.metric} got better on the card")
-            elif better := sides[one.subject].get("improved"):
-                one = _weighed(one, better, predicted.get(one.subject))
+            elif time := times.get(one.subject):
+                one = _beneath(one, time, better) if one.metric != PREDICTED else one
+            elif is_worse and better:
+                one = _mixed(one, better)
         found.append(one)
     return found
 
@@ -188,13 +229,27 @@ def _is_of_time(one: Judged) -> bool:
     return one.metric in _OF_TIME and one.exact and not one.evidence
 
 
-def _weighed(one: Judged, better: list[str], predicted: Judged | None) -> Judged:
-    names = ", ".join(dict.fromkeys(better))
-    verdict = predicted.judgement.verdict if predicted else "inconclusive"
-    if verdict == "regressed":
+def _beneath(one: Judged, time: Judged, better: Sequence[str]) -> Judged:
+    """A metric of a call whose time is predicted: evidence of that, or an alarm by itself where
+    the prediction is not sure and a form of code was lost."""
+    if one.judgement.verdict not in ("regressed", "improved"):
         return one
-    if verdict in ("improved", "unchanged"):
-        return _paid(one, f"{names} got better, and the predicted time did not get worse")
+    if time.judgement.verdict in ("regressed", "improved"):
+        return replace(one, evidence=True)
+    is_worse = one.judgement.verdict == "regressed"
+    gained = [name for name in better if name not in COUNTED_IN]
+    if one.metric not in COUNTED_IN:
+        return _mixed(one, gained) if is_worse and gained else one
+    if not is_worse:
+        return replace(one, evidence=True)
+    if gained:
+        return _mixed(one, gained)
+    reason = f"what it makes of the time is not sure: {time.judgement.reason}"
+    return replace(one, judgement=replace(one.judgement, verdict="inconclusive", reason=reason))
+
+
+def _mixed(one: Judged, better: Sequence[str]) -> Judged:
+    names = ", ".join(dict.fromkeys(better))
     reason = f"{names} got better: which weighs more is not known"
     return replace(one, judgement=replace(one.judgement, verdict="mixed", reason=reason))
 

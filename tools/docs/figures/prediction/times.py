@@ -18,7 +18,7 @@ from pathlib import Path
 from tools.docs.figures.markdown import table
 from tools.docs.figures.standing import group_of
 from tools.root import ROOT
-from warpwatch.instruments.compiled.schedule import interval
+from warpwatch.judge.predicted import interval
 
 DATA = ROOT / "docs" / "results" / "data" / "predictions.json"
 PUBLISHED = ROOT / "reports" / "published" / "h200"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 _GRAVEST = (
     "compile_failures",
+    "predicted_us",
     "tensor_core_level",
     "advisories",
     "spilled_bytes",

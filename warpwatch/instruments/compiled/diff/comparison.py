@@ -10,16 +10,39 @@ from typing import Any, Literal
 from warpwatch.config import metrics
 from warpwatch.instruments.compiled.machine_code.identity import differences
 from warpwatch.instruments.compiled.measure.jobs import Result
-from warpwatch.instruments.compiled.schedule import interval
 from warpwatch.judge.model import atomics, search_space, thresholds
+from warpwatch.judge.model.core import Verdict
 from warpwatch.judge.model.thresholds import Threshold
+from warpwatch.judge.predicted import verdict as predicted
 
 from . import requests
 from .change import Change, number
 
-Word = Literal["HURT", "helped", "LOST", "GAINED", "same", "other code", "other space", "nothing"]
+Word = Literal[
+    "HURT",
+    "helped",
+    "LOST",
+    "GAINED",
+    "mixed",
+    "inconclusive",
+    "same",
+    "other code",
+    "other space",
+    "nothing",
+]
 
-_WORDS = ("LOST", "HURT", "helped", "GAINED", "other code", "other space", "same", "nothing")
+_WORDS = (
+    *("LOST", "HURT", "mixed", "inconclusive", "helped", "GAINED"),
+    *("other code", "other space", "same", "nothing"),
+)
+_OF_VERDICTS: Mapping[Verdict, Word] = {
+    "regressed": "HURT",
+    "improved": "helped",
+    "mixed": "mixed",
+    "inconclusive": "inconclusive",
+}
+# Words that ask for a person: what they are said of may be slower.
+UNSURE = ("mixed", "inconclusive")
 _EXPLAINING = ("registers", "shared_bytes", "code_bytes", "atomics", "configurations")
 
 
@@ -27,10 +50,12 @@ _EXPLAINING = ("registers", "shared_bytes", "code_bytes", "atomics", "configurat
 class Compared:
     """One workload or call on one target, before and after.
 
-    ``LOST`` compiled before and does not now; ``GAINED`` the other way round; ``other code``
-    changed without a verdict metric moving; ``other space``: an autotuned kernel chooses among
-    other configurations; ``nothing`` is known of one side or both. ``kernels`` says which kernels
-    run in place of which others: their values say little about each other.
+    ``HURT`` regressed and ``helped`` improved. ``mixed`` and ``inconclusive`` are calls whose
+    predicted time may have moved either way, where other metrics moved. ``LOST`` compiled before
+    and does not now; ``GAINED`` the other way round; ``other code`` changed without a verdict;
+    ``other space``: an autotuned kernel chooses among other configurations; ``nothing`` is known of
+    one side or both. ``kernels`` says which kernels run in place of which others: their values say
+    little about each other. ``time`` is the change of the predicted time, where it has one.
     """
 
     name: str
@@ -40,12 +65,22 @@ class Compared:
     evidence: tuple[Change, ...] = ()
     causes: tuple[str, ...] = ()
     kernels: str = ""
+    time: predicted.Change | None = None
+
+    @property
+    def moved(self) -> list[Change]:
+        """All metrics with a direction that moved."""
+        return [one for one in (*self.verdicts, *self.evidence) if one.better is not None]
+
+    @property
+    def worse(self) -> list[Change]:
+        """What got worse; of a call that became faster nothing counts."""
+        return [one for one in self.moved if self.word != "helped" and one.better is False]
 
     @property
     def worst(self) -> Change | None:
-        """The gravest of what got worse."""
-        worse = [change for change in self.verdicts if change.better is False]
-        return min(worse, key=lambda change: change.gravity, default=None)
+        """The gravest of it."""
+        return min(self.worse, key=lambda change: change.gravity, default=None)
 
 
 @cache
@@ -97,19 +132,31 @@ def _compare(old: Result, new: Result, name: str, target: str) -> Compared:
         verdicts = [one for one in verdicts if one not in muted]
     if other_space or (word == "same" and search_space.changes(_tuned(old), _tuned(new))):
         word = "other space"
-    if any(change.better is False for change in verdicts):
-        word = "HURT"
-    elif verdicts:
-        word = "helped"
+    # The recorded configurations of two search spaces are no two versions of one call.
+    time = None if word == "other space" else predicted.between(old.evidence, new.evidence)
+    word = _weighed(time, verdicts, word)
+    if time is not None and time.is_sure and word in ("HURT", "helped"):
+        evidence = [*verdicts, *evidence]
+        verdicts = [Change(predicted.METRIC, time.before, time.after, time.after < time.before)]
     return Compared(
         name,
         target,
         word,
         tuple(verdicts),
         tuple(evidence),
-        (*notes, *causes(old, new)),
+        (*notes, *causes(old, new, time)),
         _replaced(old, new),
+        time,
     )
+
+
+def _weighed(time: predicted.Change | None, verdicts: Sequence[Change], otherwise: Word) -> Word:
+    worse = {change.metric for change in verdicts if change.better is False}
+    better = {change.metric for change in verdicts} - worse
+    if time is None or not time.checked:
+        # What got better is no comfort where nobody knows which weighs more.
+        return "HURT" if worse else "helped" if better else otherwise
+    return _OF_VERDICTS.get(predicted.weigh(time, worse, better), otherwise)
 
 
 def _replaced(old: Result, new: Result) -> str:
@@ -137,14 +184,13 @@ def _codes(result: Result) -> list[str]:
     return [one["code"] for one in _launches(result)]
 
 
-def causes(old: Result, new: Result) -> list[str]:
-    """What in launches and code differs, in words; each kernel once."""
-    said: list[str] = []
+def causes(old: Result, new: Result, time: predicted.Change | None = None) -> list[str]:
+    """What in launches and code differs, in words; each kernel once. First the predicted time."""
+    said = [] if time is None or time.verdict == "unchanged" else [str(time)]
     before, after = _launches(old), _launches(new)
     replaced = _replaced(old, new)
     if replaced:
         said.append(f"launches {replaced}")
-    said += _predicted(old, new)
     said += _operations(old, new)
     said += search_space.changes(_tuned(old), _tuned(new))
     if len(before) != len(after):
@@ -153,23 +199,6 @@ def causes(old: Result, new: Result) -> list[str]:
         if one["code"] != other["code"] or one["grid"] != other["grid"]:
             said += [text for text in _launch_causes(one, other) if text not in said]
     return said
-
-
-def _predicted(old: Result, new: Result) -> list[str]:
-    """How the predicted time of the kernels moves, where it surely does."""
-    times = []
-    for side in (old, new):
-        found = side.evidence.get("predicted") or []
-        if not found or not all(one["sure"] for one in found):
-            return []
-        times.append(sum(one["us"] for one in found))
-    ratio = times[1] / times[0]
-    if interval.verdict(ratio) == 0:
-        return []
-    low, high = sorted(abs(100 * (end - 1)) for end in interval.of_ratio(ratio))
-    way = "slower" if ratio > 1 else "faster"
-    moved = f"{times[0]:.1f} -> {times[1]:.1f} us, {low:.0f} to {high:.0f} % {way}"
-    return [f"kernels are predicted to take {moved}"]
 
 
 def _operations(old: Result, new: Result) -> list[str]:
@@ -274,6 +303,12 @@ def code_differences(old: Result, new: Result, names: tuple[str, str]) -> list[t
             kernel = str((sides[1] or sides[0] or {"kernel": "?"})["kernel"])
             found.append((kernel, differences(*texts, names=names)))
     return found
+
+
+def exit_code(compared: Sequence[Compared]) -> int:
+    """1 where something is worse, else 3 where something may be, else 0."""
+    words = {one.word for one in compared}
+    return 1 if words & {"HURT", "LOST"} else 3 if words & {*UNSURE} else 0
 
 
 def in_words(compared: Sequence[Compared]) -> str:

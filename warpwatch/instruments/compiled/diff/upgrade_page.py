@@ -12,6 +12,7 @@ from .comparison import Compared, in_words
 # What each verdict metric is called when it got worse, gravest first.
 _LOSSES = {
     "compile_failures": "does not compile or fit",
+    "predicted_us": "longer predicted time",
     "tensor_core_level": "tensor-core flavour lost",
     "advisories": "the compiler advises against its own code",
     "spilled_bytes": "registers spill",
@@ -57,6 +58,8 @@ def markdown(
     for title, word in (
         ("Compiled before, does not now", "LOST"),
         ("Worse, the gravest first", "HURT"),
+        ("Better and worse at once", "mixed"),
+        ("Perhaps slower", "inconclusive"),
         ("Better", "helped"),
         ("Did not compile before", "GAINED"),
     ):
@@ -76,9 +79,8 @@ def _in_short(compared: Sequence[Compared]) -> list[str]:
     for one in compared:
         if one.word == "LOST":
             places.setdefault(_NO_LONGER, []).append((one, None))
-        for change in one.verdicts:
-            if change.better is False:
-                places.setdefault(_loss(change), []).append((one, change))
+        for change in one.worse:
+            places.setdefault(_loss(change), []).append((one, change))
     if not places:
         return ["", "Nothing got worse."]
     text = ["", "## What got worse", "", "| what | pairs | targets | worst |", "|---|---|---|---|"]
@@ -112,7 +114,7 @@ def _replaced(found: Sequence[Compared], notes: Iterable[str]) -> list[str]:
     if found:
         text += ["| target | workload | kernel | what moved |", "|---|---|---|---|"]
     for one in found:
-        text.append(f"| {one.target} | {one.name} | {one.kernels} | {_moved(one.verdicts)} |")
+        text.append(f"| {one.target} | {one.name} | {one.kernels} | {_moved(one.moved)} |")
     return text
 
 
@@ -123,14 +125,14 @@ def _rows(title: str, found: Sequence[Compared]) -> list[str]:
     text += ["| target | workload | what moved | in the code |", "|---|---|---|---|"]
     said: dict[tuple[str, str], str] = {}  # a backward holds the kernels of its forward again
     for one in found:
-        moved = {change.metric for change in one.verdicts}
+        moved = {change.metric for change in one.moved}
         # What moved stands in its own column.
         causes = [cause for cause in one.causes if not _repeats(cause, moved)]
         first = {cause: said.setdefault((one.target, cause), one.name) for cause in causes}
         why = _by_kernel(cause for cause in causes if first[cause] == one.name)
         others = dict.fromkeys(name for name in first.values() if name != one.name)
         why = "; ".join([*([why] if why else []), *(f"as in {name}" for name in others)])
-        cells = (one.target, one.name, _moved(one.verdicts), _cell(why))
+        cells = (one.target, one.name, _moved(one.moved), _cell(why))
         text.append(f"| {' | '.join(cells)} |")
     return text
 

@@ -1,0 +1,1 @@
+"""What predicted times of a call say of a change: an interval, a verdict, and a sentence."""
