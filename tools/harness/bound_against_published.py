@@ -27,14 +27,19 @@ from typing import Any
 
 from tools.root import ROOT
 from warpwatch.commands.gpu.bounds import Row, lines, scatter
+from warpwatch.config import metrics
 from warpwatch.config.isolation import commit_hash
 from warpwatch.config.package import CACHE_VARIABLE
 from warpwatch.instruments.compiled.diff import sides
 from warpwatch.instruments.compiled.measure import evidence, jobs
 from warpwatch.instruments.compiled.measure.workload import Measurement
 
+_EXPLAINING = [one.name for one in metrics.COMPILED if one.role == "verdict"]
 TRITON, TARGET = "3.6.0", "sm_90"
 METRIC, TIMED = "track_tensor_pipe", "track_latency_cold"
+
+# Of a call by what stands for it, and which call a workload was at a commit.
+Predictions = dict[str, dict[str, Any]]
 
 
 def measured(file: Path, metric: str = METRIC) -> tuple[str, dict[str, float]]:
@@ -57,7 +62,7 @@ def is_here(commit: str) -> bool:
 
 
 def rows(
-    file: Path, keep: Path | None = None, predictions: dict[str, list[object]] | None = None
+    file: Path, keep: Path | None = None, predictions: Predictions | None = None
 ) -> Iterator[Row]:
     """The bounds of what counters read; of all that was timed the evidence in ``keep``, and the
     ``predictions``."""
@@ -76,23 +81,31 @@ def rows(
                 why = result.detail or "without a tensor-core instruction there is no bound"
                 print(f"{commit[:8]} {job.name}: {why}", file=sys.stderr)
     if predictions is not None:
-        found_here = [one for one in kept if one.evidence.get("predicted")]
-        predictions.update((f"{commit[:8]} {one.workload}", predicted(one)) for one in found_here)
+        for one in kept:
+            if one.evidence.get("predicted"):
+                call, said = predicted(one)
+                predictions["calls"][call] = said
+                predictions["readings"][f"{commit[:8]} {one.workload}"] = call
     if keep is not None:
         evidence.store(keep, commit, sorted(kept, key=lambda one: one.workload))
 
 
-def predicted(result: Measurement) -> list[object]:
-    """The predicted clocks of one call, whether they are sure, and what stands for its code and
-    launches."""
+def predicted(result: Measurement) -> tuple[str, dict[str, object]]:
+    """What stands for the code and the launches of one call, and what is predicted of them: clocks
+    that SMs are at work, microseconds until all is done, whether both are sure, and the metrics
+    that explain them."""
     launches: Any = result.evidence["launches"]
     said = [(one["code"], one["grid"]) for one in launches], result.evidence["arguments"]
     found: Any = result.evidence["predicted"]
-    return [
-        sum(one["clocks"] for one in found),
-        all(one["sure"] for one in found),
-        hashlib.sha256(repr(said).encode()).hexdigest()[:12],
-    ]
+    others: Any = result.evidence["torch_us"]
+    us = sum(one["us"] * (1 + one["idle"] / one["clocks"]) for one in found)
+    values = {metric: result.values[metric] for metric in _EXPLAINING}
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:12], {
+        "clocks": sum(one["clocks"] for one in found),
+        "us": round(us + others, 3),
+        "sure": all(one["sure"] for one in found),
+        "values": {name: value for name, value in values.items() if math.isfinite(value)},
+    }
 
 
 def main() -> int:
@@ -124,12 +137,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="compiled-") as kept:
         # Most kernels do not change from one commit to the next.
         os.environ.setdefault(CACHE_VARIABLE, kept)
-        predictions: dict[str, list[object]] | None = {} if arguments.predictions else None
-        found = [row for file in files for row in rows(file, arguments.keep, predictions)]
+        predictions: Predictions = {"calls": {}, "readings": {}}
+        wanted = predictions if arguments.predictions else None
+        found = [row for file in files for row in rows(file, arguments.keep, wanted)]
     if arguments.predictions:
-        listed = sorted((predictions or {}).items())
-        text = ",\n".join(f"{json.dumps(name)}: {json.dumps(one)}" for name, one in listed)
-        arguments.predictions.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
+        text = json.dumps(predictions, sort_keys=True, indent=0, separators=(",", ":"))
+        arguments.predictions.write_text(f"{text}\n", encoding="utf-8")
     if arguments.plot:
         plain = [Row(row.workload.split()[1], row.bound, row.measured) for row in found]
         Path(arguments.plot).write_text(scatter(plain), encoding="utf-8")

@@ -29,7 +29,9 @@ _NAME = re.compile(
 _FILE = re.compile(
     r"results/(?P<machine>[A-Za-z0-9-]{1,63})/(?P<file>[A-Za-z0-9._+-]{1,200}\.json)"
 )
-# What explains a result lies beside it; the judge does not read it.
+# Predicted times are in the evidence of what was compiled.
+_COMPILED = re.compile(r"results/evidence/[0-9a-f]{8}-[A-Za-z0-9._+-]{1,80}\.evidence\.xz")
+# What else explains a result lies next to it; the judge does not read it.
 _EVIDENCE = re.compile(
     r"results/(?:[A-Za-z0-9+_-][A-Za-z0-9._+-]{0,100}/){1,4}[A-Za-z0-9._+-]{1,200}"
 )
@@ -75,7 +77,7 @@ def unpack(name: str, archive: bytes) -> dict[str, bytes]:
             return {
                 entry.filename: _read(zipped, entry, place)
                 for entry in entries
-                if entry.filename.endswith(".json")
+                if entry.filename.endswith(".json") or _COMPILED.fullmatch(entry.filename)
             }
     except RejectedError:
         raise
@@ -163,6 +165,9 @@ def write_results(shard: Shard, folder: Path, machine: str) -> None:
         if path == _BENCHMARKS:
             continue
         target = folder / PurePosixPath(path).relative_to("results")
+        if _COMPILED.fullmatch(path):
+            problems += _write_evidence(target, data, (shard.base, shard.head), path)
+            continue
         if target.parent.name != machine:
             problems.append(f"{path}: expected results of {machine}")
             continue
@@ -189,6 +194,22 @@ def write_results(shard: Shard, folder: Path, machine: str) -> None:
             target.unlink()
     if problems:
         raise RejectedError(Path(name_of(shard.lane, shard.shard, shard.shards)), problems)
+
+
+def _write_evidence(target: Path, data: bytes, commits: Collection[str], name: str) -> list[str]:
+    """Write a file of evidence. Returns what is wrong with it; then it is not there."""
+    from warpwatch.judge.evidence import compiled  # numpy: not the gate
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(data)
+    try:
+        found = compiled.read(target).commit
+        problems = [] if found in commits else [f"speaks of {found[:10]}, which nobody requested"]
+    except RejectedError as error:
+        problems = list(error.problems)
+    if problems:
+        target.unlink()
+    return [f"{name}: {problem}" for problem in problems]
 
 
 def _entry_problems(entries: list[zipfile.ZipInfo]) -> list[str]:

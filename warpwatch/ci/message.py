@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from warpwatch.judge.pairs.commits import Comparison
+from warpwatch.judge.pairs.run_verdict import PREDICTED
 from warpwatch.report.charts import mermaid
 from warpwatch.report.charts.roofs import SECONDS
 from warpwatch.report.view import many
@@ -220,12 +221,13 @@ def _worst(told: Sequence[Comparison]) -> list[str]:
     worse.sort(key=lambda one: not _is_time(one))
     lines = ["", f"Worst of {len(worse)}:" if len(worse) > 1 else "The one that is worse:", ""]
     for one in worse[:_WORST]:
-        unit = one.series.meaning.unit
+        series, unit = one.series, one.series.meaning.unit
         moved = f"{quantity(one.before, unit)} to {quantity(one.after, unit)}"
         size = f", **{_percent(_ratio(one) - 1)}**" if _has_ratio(one) else ""
-        metric = code(one.series.meaning.metric or one.series.key.benchmark)
+        metric = code(series.meaning.metric or series.key.benchmark)
         shape = f"{SHAPES[one.verdict]} {one.verdict}"
-        lines.append(f"- **{shape}**: {metric} of {_named(one)}, {moved}{size}")
+        why = f": {code(one.reason, 400)}" if series.meaning.metric == PREDICTED else ""
+        lines.append(f"- **{shape}**: {metric} of {_named(one)}, {moved}{size}{why}")
     return lines
 
 

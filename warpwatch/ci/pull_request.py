@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.model.directions import Directions
 from warpwatch.judge.pairs.commits import Comparison, compare
 from warpwatch.judge.results.assembly import assemble
@@ -181,7 +182,8 @@ def _verdict(
         )
     if not known:
         notes.append("the base is not on record: it was measured by the pull request's own job")
-    comparisons = compare(assemble(joined([past, *folders]), None, Directions()), base, head)
+    history = assemble(joined([past, *folders]), None, Directions())
+    comparisons = compare(history, base, head, Evidence(lanes))
     conclusion, note = conclude(comparisons, complete=not missing)
     notes += [note] if note else []
     odd = _slower_base(past, folders, base)

@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.model.commits import head
 from warpwatch.judge.pairs.commits import (
@@ -40,8 +41,9 @@ def main(args: argparse.Namespace) -> int:
     repository = repository_of(args)
     base, newer = head(repository, args.base), head(repository, args.head)
     limits = thresholds.load(args.thresholds)
-    history = load(sources_of(args))
-    verdict = judge_commits(history, base, newer, limits)
+    sources = sources_of(args)
+    history = load(sources)
+    verdict = judge_commits(history, base, newer, limits, Evidence(sources.folders))
     verdict = with_findings(history, base, newer, verdict)
     if args.json:
         print(json.dumps(_document(base, newer, verdict), indent=1, allow_nan=False))

@@ -101,6 +101,7 @@ _LATER: dict[str, Any] = {  # parts that older evidence lacks
     "tuned": [_TUNED],  # the search spaces of autotuned kernels
     "arguments": [str],  # a hash of each launch's arguments
     "predicted": [_PREDICTED],  # of each launch, or none
+    "model": str,  # of time, which the predictions are of
     "torch_us": _NUMBER,  # that torch's own operations take at least
     "sources": {"own": [str], "imported": [str]},  # files of the kernels, and what those import
 }

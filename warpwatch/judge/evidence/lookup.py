@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from warpwatch.judge.predicted import call
+from warpwatch.judge.predicted.call import Call
 from warpwatch.judge.results import strict_json
 from warpwatch.judge.results.strict_json import RejectedError
 
@@ -74,6 +76,7 @@ class Evidence:
         self._notes: dict[Place, dict[Place, tuple[str, ...]]] = {}
         self._tuned: dict[Place, dict[Place, tuple[Mapping[str, Any], ...]]] = {}
         self._values: dict[Place, dict[Place, Mapping[str, float | None]]] = {}
+        self._calls: dict[Place, dict[Place, Call]] = {}
         self._made: dict[Place, tuple[str, Mapping[str, str]]] = {}
         self._states: dict[str, dict[Place, CardState]] = {}
         self._asked: dict[str, Asked] = {}
@@ -133,6 +136,11 @@ class Evidence:
         """By workload and target, the values by metric; also where asv's results lack them."""
         self._read_compiled(commit, triton)
         return self._values.get((commit, triton), {})
+
+    def calls(self, commit: str, triton: str) -> dict[Place, Call]:
+        """By workload and target, the predicted time of the call, where there is one."""
+        self._read_compiled(commit, triton)
+        return self._calls.get((commit, triton), {})
 
     def assembler(self, commit: str, triton: str) -> str:
         """What made the machine code, "" where that was not kept."""
@@ -239,6 +247,8 @@ class Evidence:
             self._sources.setdefault((commit, triton), {})[place] = known
             notes = tuple(map(strict_json.line, recorded.get("notes", ())[:_MOST_NOTES]))
             self._notes.setdefault((commit, triton), {})[place] = notes
+            if (time := call.of(recorded)) is not None:
+                self._calls.setdefault((commit, triton), {})[place] = time
             spaces = tuple(recorded.get("tuned", ()))
             self._tuned.setdefault((commit, triton), {})[place] = spaces
         self._launches[commit, triton] |= {

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.judgement import judge
 from warpwatch.judge.model import search_space, thresholds
 from warpwatch.judge.model.core import SeriesKey, Verdict
 from warpwatch.judge.model.names import home, params
 from warpwatch.judge.model.thresholds import Thresholds
+from warpwatch.judge.predicted import verdict as predicted
 from warpwatch.judge.results.history import UNASKED, History, SeriesInfo, Table
 from warpwatch.judge.results.result_file import ABSENT, FAILED
 from warpwatch.judge.series.withheld import withheld
@@ -21,7 +24,7 @@ from warpwatch.judge.statistics.stored import Stored
 
 from .gate import judge_exact
 from .judgement import Judgement
-from .run_verdict import Judged, RunVerdict, settle
+from .run_verdict import PREDICTED, Judged, RunVerdict, of_time, settle
 from .stored_runs import judge_stored
 
 Floats = NDArray[np.float64]
@@ -92,13 +95,32 @@ class Compared:
         return 2 * judged >= self.measured
 
 
-def compare(history: History, base: str, newer: str) -> list[Comparison]:
+def compare(
+    history: History, base: str, newer: str, evidence: Evidence | None = None
+) -> list[Comparison]:
     """Every series with an entry at one of the commits, what matters most first."""
-    return list(judge_commits(history, base, newer, thresholds.load()).comparisons)
+    return list(judge_commits(history, base, newer, thresholds.load(), evidence).comparisons)
 
 
-def judge_commits(history: History, base: str, newer: str, limits: Thresholds) -> Compared:
-    """Judge two measured commits with the gate's code, false alarms bounded over all series."""
+def judge_commits(
+    history: History,
+    base: str,
+    newer: str,
+    limits: Thresholds,
+    evidence: Evidence | None = None,
+) -> Compared:
+    """Judge two measured commits with the gate's code, false alarms bounded over all series.
+
+    Args:
+        history: What was measured.
+        base: The commit that is compared with.
+        newer: The commit that is judged.
+        limits: From where on a change counts.
+        evidence: Where predicted times are, which weigh the compiled metrics of a call.
+
+    Returns:
+        A comparison of each series, what matters most first.
+    """
     found: list[tuple[SeriesInfo, Judged]] = []
     for table in history.tables:
         columns = [table.column_of(commit) for commit in (base, newer)]
@@ -118,10 +140,11 @@ def judge_commits(history: History, base: str, newer: str, limits: Thresholds) -
                 reason = "; ".join(filter(None, (judgement.reason, info.meaning.explains)))
                 judgement = replace(judgement, reason=reason)
             found.append((info, _judged(info, values[0], values[1], judgement)))
+    found += _predicted([info for info, _ in found], evidence, base, newer)
     run = settle([judged for _, judged in found], limits.false_discovery_rate)
     comparisons = [
         Comparison(
-            info,
+            _explaining(info) if one.evidence else info,
             one.judgement.verdict,
             _value(one.base),
             _value(one.head),
@@ -146,6 +169,35 @@ def _judged(info: SeriesInfo, base: float, newer: float, judgement: Judgement) -
         instrument=info.meaning.instrument,
         evidence=info.meaning.role == "evidence",
     )
+
+
+def _predicted(
+    infos: Sequence[SeriesInfo], evidence: Evidence | None, base: str, newer: str
+) -> list[tuple[SeriesInfo, Judged]]:
+    """The predicted times of all compiled calls, each as a series of its own."""
+    found: dict[str, tuple[SeriesInfo, Judged]] = {}
+    for info in infos if evidence else ():
+        triton = info.key.environment.removeprefix("triton ")
+        name, place = subject(info), (info.workload, info.target)
+        if evidence and info.meaning.instrument == "compiled" and name not in found:
+            before, after = (evidence.calls(commit, triton).get(place) for commit in (base, newer))
+            spaces = [evidence.tuned(commit, triton).get(place, ()) for commit in (base, newer)]
+            if before and after and not search_space.replaced(*spaces):
+                time = predicted.of_calls(before, after)
+                if time is not None and time.checked:
+                    found[name] = _series_of_time(info), of_time(name, time)
+    return list(found.values())
+
+
+def _series_of_time(info: SeriesInfo) -> SeriesInfo:
+    """The series that the predicted time would be of, next to one of the same call."""
+    meaning = replace(info.meaning, unit="us", better="lower", role="verdict", metric=PREDICTED)
+    key = replace(info.key, benchmark=f"compiled.{PREDICTED}")
+    return replace(info, key=key, meaning=replace(meaning, exact=True, explains=""))
+
+
+def _explaining(info: SeriesInfo) -> SeriesInfo:
+    return replace(info, meaning=replace(info.meaning, role="evidence"))
 
 
 def _judge(
@@ -245,9 +297,15 @@ def with_findings(history: History, base: str, newer: str, compared: Compared) -
         return compared
     behind = _findings_behind(history, base, newer)
     acceptances = triage.holding()
+    of_call: dict[str, list[str]] = {}
+    for one in compared.comparisons:
+        if one.series.meaning.instrument == "compiled":
+            of_call.setdefault(subject(one.series), []).extend(behind.get(one.series.key, []))
     comparisons = []
     for one in compared.comparisons:
         names = behind.get(one.series.key, []) if one.verdict in _WORSE else []
+        if one.series.meaning.metric == PREDICTED and one.verdict in _WORSE:
+            names = list(dict.fromkeys(of_call[subject(one.series)]))
         # A series with another finding in the range, that nobody accepted, stays a regression.
         accepted = all(name in acceptances for name in names)
         word = triage.word(acceptances[names[0]]) if names and accepted else ""

@@ -28,12 +28,14 @@ class Kernel:
 class Call:
     """The predicted time of a call: of each launch, and of torch's own operations.
 
-    ``checked`` says whether predictions for the target were compared with a card.
+    ``checked`` says whether predictions for the target were compared with a card. ``model`` stands
+    for the model of time: predictions of two models are not compared.
     """
 
     kernels: tuple[Kernel, ...]
     copies_us: float
     checked: bool
+    model: str = ""
 
     @property
     def us(self) -> float:
@@ -58,7 +60,7 @@ def of(evidence: Mapping[str, Any]) -> Call | None:
         return None
     kernels = tuple(_kernel(launch, one) for launch, one in zip(launches, predicted, strict=True))
     checked = all(one.get("checked", True) for one in predicted)
-    return Call(kernels, float(copies), checked)
+    return Call(kernels, float(copies), checked, evidence.get("model", ""))
 
 
 def _kernel(launch: Mapping[str, Any], one: Mapping[str, Any]) -> Kernel:

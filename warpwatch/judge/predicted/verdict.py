@@ -91,9 +91,13 @@ def between(old: Mapping[str, Any], new: Mapping[str, Any]) -> Change | None:
     Returns:
         How its time changes; ``None`` where one of them has no prediction.
     """
-    sides = call.of(old), call.of(new)
-    before, after = sides
-    if before is None or after is None:
+    before, after = call.of(old), call.of(new)
+    return None if before is None or after is None else of_calls(before, after)
+
+
+def of_calls(before: Call, after: Call) -> Change | None:
+    """The same of times that were read; ``None`` where two models of time predicted them."""
+    if before.model != after.model:
         return None
     ratio = after.us / before.us
     low, high = (1.0, 1.0) if before == after else interval.of_ratio(ratio)

@@ -14,7 +14,7 @@ from warpwatch.instruments.compiled.formats.code import CLASSES, Program
 from warpwatch.instruments.compiled.formats.recording import Kernel, Launch
 from warpwatch.instruments.compiled.machine_code import amdgcn, identity, sass, unwritten_registers
 from warpwatch.instruments.compiled.machine_code.occupancy import Occupancy, occupancy
-from warpwatch.instruments.compiled.schedule.prediction import Prediction, predict
+from warpwatch.instruments.compiled.schedule.prediction import Prediction, model, predict
 
 _ADVISORY = re.compile(r"\((?P<code>C\d{4})\)\s*:?\s*(?P<text>[^\n]*)")
 
@@ -105,22 +105,26 @@ class Reading:
         }
 
 
-def predicted(readings: Sequence[Reading]) -> list[dict[str, object]]:
-    """The predictions of a call's launches as JSON; none where one of them has none."""
+def times(readings: Sequence[Reading]) -> dict[str, object]:
+    """The predictions of a call's launches, and of which model they are, as JSON; none where one
+    launch has none."""
     found = [one.prediction for one in readings if one.prediction is not None]
     if len(found) < len(readings):
-        return []
-    return [
-        {
-            "clocks": round(one.clocks),
-            "us": round(one.us, 3),
-            "limited_by": one.limited_by,
-            "sure": one.sure,
-            "parts": {name: round(part) for name, part in one.parts.items() if round(part)},
-            "idle": round(one.idle),
-        }
-        for one in found
-    ]
+        return {"predicted": []}
+    return {
+        "model": model(),
+        "predicted": [
+            {
+                "clocks": round(one.clocks),
+                "us": round(one.us, 3),
+                "limited_by": one.limited_by,
+                "sure": one.sure,
+                "parts": {name: round(part) for name, part in one.parts.items() if round(part)},
+                "idle": round(one.idle),
+            }
+            for one in found
+        ],
+    }
 
 
 def _counts(program: Program, indices: frozenset[int] | None = None) -> dict[str, int]:

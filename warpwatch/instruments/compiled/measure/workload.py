@@ -272,7 +272,7 @@ def _measured(found: Recorded) -> Measurement:
     values = summarize(recording, readings)
     explained: dict[str, object] = {
         "launches": [one.evidence() for one in readings],
-        "predicted": reading.predicted(readings),
+        **reading.times(readings),
         **of_torch(recording),
         "failures": [
             {"kernel": one.kernel, "stage": one.stage, "error": one.error}

@@ -16,9 +16,11 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 
 from warpwatch.devices import Device
+from warpwatch.instruments import method
 from warpwatch.instruments.compiled.bound.overlap import L2_BYTES
 from warpwatch.instruments.compiled.bound.source import Source
 from warpwatch.instruments.compiled.formats import work
@@ -58,6 +60,16 @@ class Prediction:
     sure: bool
     parts: Mapping[str, float] = field(default_factory=dict)
     idle: float = 0.0
+
+
+@cache
+def model() -> str:
+    """Name the model of time by its definitions: times of two models are not compared.
+
+    Returns:
+        Twelve hexadecimal digits.
+    """
+    return method.method_hash(*map(str, Path(__file__).parent.glob("*.py")))
 
 
 def predict(
