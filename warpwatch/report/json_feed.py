@@ -82,6 +82,7 @@ def finding_document(judgement: Judgement, finding: Finding, accepted: str) -> d
         "cause": finding.cause,
         "why": finding.why,
         "reasons": list(finding.reasons),
+        "predicted": finding.predicted,
         "page": finding_path(finding.identity),
         "changes": [_change(judgement, change) for change in finding.changes],
     }

@@ -159,6 +159,7 @@ class Pages:
         likeliest = view.commit(finding.likeliest)
         return (
             (finding.identity, finding.kind, finding.cause, finding.why, finding.reasons[:1]),
+            finding.predicted,
             (finding.sure, sentences.stake(view, finding), len(finding.commits)),
             (self._line(finding), sentences.most(finding)),
             (view.judgement.status(finding), view.owner(finding)),

@@ -37,6 +37,7 @@ _FINDING = {
     "cause": "`kernel`, `dependency`, `machine`, `harness` or `unknown`",
     "why": "the evidence for the cause",
     "reasons": "the changes of compiled metrics, as sentences",
+    "predicted": "the verdict from the predicted time of its call; empty where none is predicted",
     "page": "the path of its page on the site",
     "changes": "the series that changed",
 }

@@ -21,6 +21,7 @@ from warpwatch.judge.series.coverage_statement import Coverage, coverage
 from warpwatch.judge.series.incremental import judge_tables
 from warpwatch.judge.series.withheld import withheld
 
+from . import predicted_times
 from .causes import atomic_updates, reasons
 from .grouping import group
 
@@ -39,14 +40,15 @@ class Judgement:
 
     def explained(self) -> Judgement:
         """The same judgement with the reasons the compiled metrics give for each finding."""
-        findings = (replace(one, reasons=self._reasons(one)) for one in self.findings)
-        return replace(self, findings=tuple(findings))
+        return replace(self, findings=tuple(map(self._explained, self.findings)))
 
-    def _reasons(self, finding: Finding) -> tuple[str, ...]:
+    def _explained(self, finding: Finding) -> Finding:
         places = [(change, *self.places[change.series]) for change in finding.changes]
         known = [(change, table.series[row], table) for change, table, row in places]
-        said = reasons(((change, info) for change, info, _ in known), self.evidence)
-        return (*atomic_updates(known), *said)
+        of_series = [(change, info) for change, info, _ in known]
+        said = (*atomic_updates(known), *reasons(of_series, self.evidence))
+        time = predicted_times.sentence(of_series, self.evidence)
+        return replace(finding, reasons=said, predicted=time)
 
     @cached_property
     def coverage(self) -> Coverage:

@@ -117,6 +117,8 @@ class Finding:
     # What speaks for the cause, in one sentence.
     why: str = ""
     reasons: tuple[str, ...] = field(default=())
+    # The verdict from the predicted time of its call, in one sentence; "" where none is predicted.
+    predicted: str = ""
     # A failure is no slowdown: lost, flaky and failed builds are listed apart. Another search space
     # is neither: which of its configurations is faster a GPU must say.
     kind: FindingKind = "slower"

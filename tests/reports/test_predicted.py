@@ -1,0 +1,77 @@
+"""What a finding and a comparison of recorded commits say of predicted times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.reports import keeping, trees
+from warpwatch.judge.evidence.lookup import Evidence
+from warpwatch.judge.findings.judgement import judge_folders
+from warpwatch.judge.pairs.commits import compare
+
+PLACE = ("flash B1-H8-S512-D64", "sm_90")
+TRITON = "3.7.1"
+
+
+def tree_of(folder: Path, *us: float, checked: bool = True) -> trees.Tree:
+    """Four commits of which the third doubles the bound; each with a predicted time."""
+    tree = trees.compiled_tree(folder, {"bound_us": [10.0, 10.0, 20.0, 20.0]})
+    tree.write_benchmarks()
+    for result in tree.results.glob("rig/*.json"):
+        text = result.read_text()
+        said = f'"requirements": {{"triton": "{TRITON}"'
+        result.write_text(text.replace('"requirements": {', said))
+    for commit, one in zip(tree.commits, us, strict=True):
+        predicted = {
+            "clocks": 1000 * one,
+            "us": one,
+            "limited_by": "tensor",
+            "sure": True,
+            "parts": {"tensor": 1000 * one},
+            "idle": 0,
+            "checked": checked,
+        }
+        recorded = {"predicted": [predicted], "model": "m", "torch_us": 0.0}
+        keeping.write_compiled(tree.results, commit, TRITON, {PLACE: [str(one)]}, recorded=recorded)
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("after", "word", "verdict"),
+    [
+        (180.0, "regressed", "regressed"),
+        (50.0, "improved", "improved"),
+        (100.5, "inconclusive", ""),
+    ],
+)
+def test_a_finding_has_the_verdict_of_the_predicted_time(
+    tmp_path: Path, after: float, word: str, verdict: str
+) -> None:
+    tree = tree_of(tmp_path, 100.0, 100.0, after, after)
+    judgement = judge_folders([tree.results], tree.repo)
+    (finding,) = judgement.findings
+    begins = f"{word}, {PLACE[0]} on sm_90: kernels are predicted to take 100.0 -> {after:.1f} us"
+    assert finding.predicted.startswith(begins)
+    evidence = Evidence([tree.results])
+    compared = compare(judgement.history, tree.commits[0], tree.commits[3], evidence)
+    said = {one.series.meaning.metric: one for one in compared}
+    bound, time = said["bound_us"], said["predicted_us"]
+    if verdict:
+        assert (time.verdict, time.series.meaning.role) == (verdict, "verdict")
+        assert bound.series.meaning.role == "evidence"
+    else:
+        assert (bound.verdict, bound.series.meaning.role) == ("inconclusive", "verdict")
+        assert time.series.meaning.role == "evidence"
+
+
+def test_what_no_card_checked_changes_no_verdict(tmp_path: Path) -> None:
+    tree = tree_of(tmp_path, 100.0, 100.0, 50.0, 50.0, checked=False)
+    judgement = judge_folders([tree.results], tree.repo)
+    assert judgement.findings[0].predicted == ""
+    evidence = Evidence([tree.results])
+    compared = compare(judgement.history, tree.commits[0], tree.commits[3], evidence)
+    assert [(one.series.meaning.metric, one.verdict) for one in compared] == [
+        ("bound_us", "regressed")
+    ]
