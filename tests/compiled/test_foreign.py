@@ -177,7 +177,9 @@ def test_all_configurations_are_ranked_by_their_predicted_time(
     assert cli.main([*command, "--configurations"]) == 0
     heading, *ranked = capsys.readouterr().out.splitlines()
     assert heading == f"{HERE}:copied sm_90 tuned_copy: 3 configurations, by their predicted time"
+    *ranked, sure = ranked
     assert len(ranked) == 3 and "us  memory" in ranked[0]
+    assert sure.startswith("  the first two are not told apart: the second takes -")
     times = [float(line.split()[0]) for line in ranked]
     assert times == sorted(times)
     assert sorted(line.split("num_warps: ")[1][0] for line in ranked) == list("124")
@@ -220,5 +222,15 @@ def test_a_configuration_that_does_not_fit_is_ranked_last() -> None:
         "m:f sm_90 k: 2 configurations, by their predicted time",
         "        4.5 us  latency 0 bytes spilled, 2 blocks  a",
     ]
+    assert ranking.lines(on_hopper)[2:] == ["          -      does not compile or fit  b"]
+    slow = {"predicted": [{"us": 9.0, "limited_by": "latency"}]}
+    slow |= {"tuned": [space | {"recorded": "b"}]}
+    second = replace(
+        on_hopper[1],
+        job=replace(on_hopper[1].job, configuration=1),
+        evidence=on_hopper[1].evidence | slow,
+    )
+    sure = ranking.lines([*on_hopper, second])[-1]
+    assert sure.startswith("  the first is faster: the second takes ") and "90 %" in sure
     plain = jobs.Result(job, "ok", evidence={"launches": [launch]})
     assert "no kernel of these calls is autotuned" in ranking.lines([plain])[0]

@@ -14,9 +14,10 @@ from warpwatch.judge.predicted.verdict import between, weigh
 
 def launch(us: float, kernel: str = "k", **given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     parts = given.pop("parts", {"latency": 1000 * us})
+    clocks = sum(parts.values())
     predicted = {
-        "clocks": sum(parts.values()),
-        "us": us,
+        "clocks": clocks,
+        "us": (clocks + given.get("idle", 0)) / 1000,
         "limited_by": "latency",
         "sure": True,
         "parts": parts,

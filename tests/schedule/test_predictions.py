@@ -108,13 +108,24 @@ def test_special_functions_take_at_least_what_their_unit_needs() -> None:
     assert found.prediction is not None
     least = 1000 * 1024 / devices.load("h200").special_per_clock
     assert least <= found.prediction.clocks < 3 * least
-    assert found.prediction.us == pytest.approx(found.prediction.clocks / 1.83e3)
+    whole = found.prediction.clocks + found.prediction.idle
+    assert found.prediction.us == pytest.approx(whole / 1.83e3)
+    assert sum(found.prediction.parts.values()) == pytest.approx(found.prediction.clocks)
 
 
 def test_more_programs_than_fit_take_longer_and_few_leave_sms_idle() -> None:
     full = clocks(500)
     assert clocks(500, programs=132 * 64) > 3 * full
     assert clocks(500, programs=66) == pytest.approx(full / 2, rel=0.1)
+
+
+def test_the_last_blocks_leave_other_multiprocessors_without_work() -> None:
+    half, full, one_more = (read(500, programs=count).prediction for count in (66, 132, 133))
+    assert half is not None and full is not None and one_more is not None
+    assert half.us == pytest.approx(full.us, rel=0.1) and full.idle < 0.05 * full.clocks
+    assert half.idle == pytest.approx(half.clocks, rel=0.1)
+    # One SM has two blocks, which run at the same time.
+    assert one_more.us > one_more.clocks / 1.83e3
 
 
 def played(found: reading.Reading) -> tuple[list[parts.Part], tuple[int, ...]]:

@@ -98,7 +98,7 @@ def predicted(result: Measurement) -> tuple[str, dict[str, object]]:
     said = [(one["code"], one["grid"]) for one in launches], result.evidence["arguments"]
     found: Any = result.evidence["predicted"]
     others: Any = result.evidence["torch_us"]
-    us = sum(one["us"] * (1 + one["idle"] / one["clocks"]) for one in found)
+    us = sum(one["us"] for one in found)
     values = {metric: result.values[metric] for metric in _EXPLAINING}
     return hashlib.sha256(repr(said).encode()).hexdigest()[:12], {
         "clocks": sum(one["clocks"] for one in found),

@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--configurations",
         action="store_true",
-        help="rank the configurations of autotuned kernels by their bound, instead of one each",
+        help="rank configurations of autotuned kernels by predicted time, or else by their bound",
     )
     parser.add_argument(
         "--code", action="store_true", help="with --diff: show how the code differs"

@@ -12,6 +12,7 @@ from typing import Any
 
 from warpwatch.instruments.compiled.measure import jobs
 from warpwatch.instruments.compiled.schedule import prediction
+from warpwatch.judge.predicted import interval
 
 MOST = 64  # configurations of one call
 
@@ -71,11 +72,25 @@ def lines(results: Sequence[jobs.Result]) -> list[str]:
         by = "predicted time" if place[1] in prediction.TARGETS else "bound"
         said.append(f"{place[0]} {place[1]} {place[2]}: {len(found) + len(failed[place])}"
                     f" configurations, by their {by}")  # fmt: skip
-        said += [text for _, text in sorted(
-            (us, f"  {us:9.1f} us  {more}  {name}") for name, (us, more) in found.items()
-        )]  # fmt: skip
+        listed = sorted((us, f"  {us:9.1f} us  {more}  {name}") for name, (us, more)
+                        in found.items())  # fmt: skip
+        said += [text for _, text in listed]
+        said += _how_sure(place[1], [us for us, _ in listed])
         said += [f"          -      {why}  {name}" for name, why in failed[place].items()]
     return said or ["no kernel of these calls is autotuned over several configurations"]
+
+
+def _how_sure(target: str, times: Sequence[float]) -> list[str]:
+    """How sure it is that the first configuration is faster than the second."""
+    if len(times) < 2 or target not in prediction.TARGETS or not times[0] > 0:
+        return []
+    ends = interval.of_ratio(times[1] / times[0])
+    least, most = (f"{100 * (end - 1):.0f}" for end in ends)
+    sure = f"with {100 * interval.CONFIDENCE:.0f} % confidence"
+    if ends[0] > 1:
+        return [f"  the first is faster: the second takes {least} to {most} % longer {sure}"]
+    return [f"  the first two are not told apart: the second takes {least} to +{most} %"
+            f" longer {sure}"]  # fmt: skip
 
 
 def _described(launches: Sequence[tuple[Any, Any]]) -> tuple[float, str]:

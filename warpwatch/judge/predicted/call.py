@@ -64,7 +64,7 @@ def of(evidence: Mapping[str, Any]) -> Call | None:
 
 
 def _kernel(launch: Mapping[str, Any], one: Mapping[str, Any]) -> Kernel:
-    us_each = one["us"] / one["clocks"]
+    us_each = one["us"] / (one["clocks"] + (one.get("idle") or 0))
     clocks = {**(one.get("parts") or {one["limited_by"]: one["clocks"]}), IDLE: one.get("idle")}
     parts = {name: us_each * found for name, found in clocks.items() if found}
     loops = launch["hot_loops"]

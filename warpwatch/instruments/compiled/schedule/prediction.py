@@ -48,11 +48,11 @@ _ALIKE = 1.02
 
 @dataclass(frozen=True)
 class Prediction:
-    """``clocks`` that an SM is at work, on the average of all, and the same in microseconds at the
-    datasheet's clock. ``limited_by`` is what is busiest: a pipe, ``memory``, ``L2``, or ``latency``
-    where nothing is. ``sure`` says whether all that runs is known: no branch depends on data.
-    ``parts`` deals the clocks to what limits each loop, and to ``ends``: of blocks, outside loops.
-    ``idle`` clocks pass while an SM waits for the last block of another one."""
+    """``clocks`` that an SM is at work, on the average of all, and ``idle`` clocks that it then has
+    no block while another has. ``us`` are both, at the datasheet's clock. ``limited_by`` is what is
+    busiest: a pipe, ``memory``, ``L2``, or ``latency`` where nothing is. ``sure`` says whether all
+    that runs is known: no branch depends on data. ``parts`` deals the clocks to what limits each
+    loop, and to ``ends``: of blocks, outside loops."""
 
     clocks: float
     us: float
@@ -123,7 +123,6 @@ def predict(
     }
     longest = max(clocks, key=lambda one: clocks[one])
     total = clocks[longest] + first
-    us = total / device.clock_ghz / 1e3
     ends = begins * (each_slot if longest == run.limited_by else filled)
     shares = run.parts if longest == run.limited_by else {longest: clocks[longest] - ends}
     made = {**shares, "ends": ends + first}
@@ -132,6 +131,7 @@ def predict(
         idle = max(0.0, whole - clocks[longest])
     else:
         idle = clocks[longest] * (1 / filled - 1)
+    us = (total + idle) / device.clock_ghz / 1e3
     return Prediction(total, us, longest, not visited.notes, made, idle)
 
 
