@@ -62,7 +62,7 @@ def test_is_near_what_a_card_counted(workload: str) -> None:
     assert all(one["sure"] for one in predicted)
 
 
-def test_only_targets_that_were_compared_with_a_card_have_one() -> None:
+def test_only_machines_that_the_model_knows_have_one() -> None:
     found = measure(
         configuration.workloads().get("matmul-fp16-1000x1000x1000"), targets.get("sm_80")
     )

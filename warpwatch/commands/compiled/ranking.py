@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from warpwatch.instruments.compiled.measure import jobs
-from warpwatch.instruments.compiled.schedule import prediction
+from warpwatch.instruments.compiled.schedule import machines, prediction
 from warpwatch.judge.predicted import interval
 
 MOST = 64  # configurations of one call
@@ -84,6 +84,10 @@ def _how_sure(target: str, times: Sequence[float]) -> list[str]:
     """How sure it is that the first configuration is faster than the second."""
     if len(times) < 2 or target not in prediction.TARGETS or not times[0] > 0:
         return []
+    if target not in machines.CHECKED:
+        return [
+            "  predicted and not checked against a machine: how sure the order is, nobody knows"
+        ]
     ends = interval.of_ratio(times[1] / times[0])
     least, most = (f"{100 * (end - 1):.0f}" for end in ends)
     sure = f"with {100 * interval.CONFIDENCE:.0f} % confidence"

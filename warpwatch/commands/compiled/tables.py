@@ -40,6 +40,8 @@ def table(results: Sequence[jobs.Result]) -> list[str]:
         for text in dict.fromkeys(said):
             remarks.setdefault(text, []).append(target)
     notes = [f"{' '.join(found)}: {text}" for text, found in remarks.items()]
+    if any(row[-2].endswith("*") for row in rows if len(row) == len(rows[0])):
+        notes.append("* predicted, not checked against a machine")
     return [*columns(rows), *notes] if len(rows) > 1 else notes
 
 
@@ -70,7 +72,8 @@ def _launch_row(target: str, launch: Mapping[str, Any]) -> tuple[str, ...]:
 def _predicted(launch: Mapping[str, Any], one: Mapping[str, Any] | None) -> tuple[str, str]:
     if one is None:
         return ("-", "-") if launch["bound"] else ("", "")
-    return f"{one['us']:.1f}" + ("" if one["sure"] else "?"), one["limited_by"]
+    marks = ("" if one["sure"] else "?") + ("" if one.get("checked", True) else "*")
+    return f"{one['us']:.1f}{marks}", one["limited_by"]
 
 
 def _said(value: int | None) -> str:

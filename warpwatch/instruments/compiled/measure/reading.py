@@ -121,6 +121,7 @@ def times(readings: Sequence[Reading]) -> dict[str, object]:
                 "sure": one.sure,
                 "parts": {name: round(part) for name, part in one.parts.items() if round(part)},
                 "idle": round(one.idle),
+                "checked": one.checked,
             }
             for one in found
         ],

@@ -39,6 +39,7 @@ class Warp:
     product: float = 0.0
     copies: list[float] = field(default_factory=list)
     copy: float = 0.0
+    counted: tuple[list[float], ...] = field(default_factory=lambda: ([], []))
 
     @property
     def clocks(self) -> float:
@@ -129,6 +130,10 @@ class _Scheduler:
             warp.boards[step.written] = max(warp.boards[step.written], end)
         if step.read is not None:
             warp.boards[step.read] = max(warp.boards[step.read], begun + pipes.READ)
+        if step.counter is not None:
+            # What one counter counts ends in order.
+            ends = warp.counted[step.counter]
+            ends.append(max(end, ends[-1] if ends else 0.0))
         following = now + step.stall
         if step.action:
             following = max(following, self._act(warp, step, begun))
@@ -151,6 +156,11 @@ class _Scheduler:
             return warp.products[-1 - step.number]
         elif step.action == pipes.COPIES_DONE and len(warp.copies) > step.number:
             return warp.copies[-1 - step.number]
+        elif step.action == pipes.COUNTED:
+            ends = [warp.counted[one] for one, _ in step.left]
+            left = [count for _, count in step.left]
+            found = zip(ends, left, strict=True)
+            return max([begun, *(one[-1 - count] for one, count in found if len(one) > count)])
         elif step.action == pipes.SYNC:
             return begun + step.latency
         return begun

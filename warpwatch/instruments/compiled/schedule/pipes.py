@@ -30,7 +30,7 @@ PIPES = len(NAMES)
 QUEUED = (SHARED, GLOBAL)
 BACKLOG = 64
 # What an instruction does in addition to taking a pipe.
-PLAIN, SYNC, ARRIVE, PRODUCT, PRODUCTS_DONE, COPY, COMMIT, COPIES_DONE = range(8)
+PLAIN, SYNC, ARRIVE, PRODUCT, PRODUCTS_DONE, COPY, COMMIT, COPIES_DONE, COUNTED = range(9)
 
 # Clocks from issue to the result.
 FROM_MEMORY, FROM_L2 = 600, 280
@@ -46,7 +46,7 @@ _MBARRIER = 24
 _SPECIAL_REGISTER = 30
 _PLAIN, _ADDED, _UNIFORM, _OTHER = 6, 4, 8, 8
 # Bytes that the first cache of an SM hands out in a clock.
-_FIRST_CACHE = 64
+FIRST_CACHE = 64
 # mma.sync reaches this share of the tensor cores' rate on Hopper.
 _MMA_SYNC = 0.62
 
@@ -62,7 +62,9 @@ _BAR = re.compile(r"^(?P<number>0x[0-9a-f]+)(?:,\s*(?P<threads>0x[0-9a-f]+))?$")
 
 class Step(NamedTuple):
     """One instruction as the scheduler sees it. ``number`` is of a barrier or of the groups that
-    may stay in flight, ``threads`` how many meet at a barrier (0: all of the block)."""
+    may stay in flight, ``threads`` how many meet at a barrier (0: all of the block). ``counter``
+    counts it until it ends; ``left`` are counters that are waited for, each with how many of its
+    instructions may stay in flight."""
 
     stall: int
     waits: tuple[int, ...]
@@ -74,6 +76,8 @@ class Step(NamedTuple):
     action: int = PLAIN
     number: int = 0
     threads: int = 0
+    counter: int | None = None
+    left: tuple[tuple[int, int], ...] = ()
 
 
 def step(one: Instruction, control: Control, device: Device) -> Step:
@@ -130,7 +134,7 @@ def _pipe(one: Instruction, device: Device) -> tuple[int, int, int]:
     if one.kind in ("global", "local"):
         if base.startswith(_BY_ANOTHER_UNIT) or not one.work:
             return NONE, 1, FROM_L2
-        clocks = max(1, round(one.work * SCHEDULERS / _FIRST_CACHE))
+        clocks = max(1, round(one.work * SCHEDULERS / FIRST_CACHE))
         return GLOBAL, clocks, clocks + (FROM_MEMORY if one.kind == "global" else _FROM_STACK)
     if one.kind == "fma" and base.startswith("D"):
         return XU, 2 * SCHEDULERS, 4 * _ADDED

@@ -5,7 +5,7 @@ order of instructions, their latencies, barriers between warps, who shares a sch
 of each block. Where device memory or L2 is busy for longer, that is the prediction. No constant is
 fitted to a measured time. docs/results/prediction.md says how near it is.
 
-It holds for ``sm_90`` only: there it was compared with counters of a card.
+Each machine (:mod:`.machines`) says whether its predictions were compared with counters of a card.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from warpwatch.instruments.compiled.formats.recording import (
     Launch,
 )
 
-from . import controls, issue, parts, pipes
+from . import issue, parts, pipes
+from .machines import MACHINES, Machine
 from .parts import Part, Piece
 
-TARGETS = ("sm_90",)
+TARGETS = tuple(MACHINES)
 # Iterations of a loop that are followed: two until it is in its stride, then so many that two to
 # six stages of a pipeline fit in them a whole number of times. Of long code fewer have to do.
 _ITERATIONS, _OF_LONG, _LONG = 14, 6, 400
@@ -52,7 +53,8 @@ class Prediction:
     no block while another has. ``us`` are both, at the datasheet's clock. ``limited_by`` is what is
     busiest: a pipe, ``memory``, ``L2``, or ``latency`` where nothing is. ``sure`` says whether all
     that runs is known: no branch depends on data. ``parts`` deals the clocks to what limits each
-    loop, and to ``ends``: of blocks, outside loops."""
+    loop, and to ``ends``: of blocks, outside loops. ``checked`` says whether predictions for the
+    target were compared with a card."""
 
     clocks: float
     us: float
@@ -60,6 +62,7 @@ class Prediction:
     sure: bool
     parts: Mapping[str, float] = field(default_factory=dict)
     idle: float = 0.0
+    checked: bool = True
 
 
 @cache
@@ -91,11 +94,12 @@ def predict(
         >>> predict(launch, program, source, devices.load("h200"), 1).us  # doctest: +SKIP
         143.4
     """
-    if device.arch not in TARGETS:
+    machine = MACHINES.get(device.arch)
+    if machine is None:
         return None
     visited, works = source.visited, source.works
     played, before = parts.of_launch(launch, program, source)
-    steps = _steps(launch.kernel.binary, program, device)
+    steps = _steps(launch.kernel.binary, program, device, machine)
     sms = device.kernel_sms
     filled = min(1.0, launch.programs / sms)
     resident = max(1, min(blocks, -(-launch.programs // sms)))
@@ -107,8 +111,8 @@ def predict(
         begins = _start(played, before, steps, resident) + (pipes.COPY_FROM_L2 if copies else 0)
     except ValueError:  # more code than can be followed
         return None
-    # The first block finds neither descriptors nor data in L2.
-    first = (2 * pipes.FROM_MEMORY - pipes.FROM_L2 if copies else 0) * filled
+    # The first block finds nothing in L2: of a kernel that copies tiles not even descriptors.
+    first = (machine.first_clocks if copies or not machine.checked else 0) * filled
     run = max(loops.values(), key=lambda one: one.clocks, default=_Run())
     traffic = work.dram_bytes(works, visited.total, launch)
     fetched = sum(
@@ -132,7 +136,7 @@ def predict(
     else:
         idle = clocks[longest] * (1 / filled - 1)
     us = (total + idle) / device.clock_ghz / 1e3
-    return Prediction(total, us, longest, not visited.notes, made, idle)
+    return Prediction(total, us, longest, not visited.notes, made, idle, machine.checked)
 
 
 class _Steps(tuple[pipes.Step, ...]):
@@ -149,13 +153,12 @@ _KEPT: dict[tuple[bytes, str], _Steps] = {}
 _MOST_KEPT = 64  # kernels of which a call may launch each many times
 
 
-def _steps(cubin: bytes, program: Program, device: Device) -> _Steps:
-    key = (cubin, device.title)
+def _steps(binary: bytes, program: Program, device: Device, machine: Machine) -> _Steps:
+    key = (binary, device.title)
     if key not in _KEPT:
         if len(_KEPT) >= _MOST_KEPT:
             _KEPT.clear()
-        listed = zip(program.instructions, controls.of_cubin(cubin), strict=False)
-        _KEPT[key] = _Steps(pipes.step(one, control, device) for one, control in listed)
+        _KEPT[key] = _Steps(machine.steps(binary, program, device))
     return _KEPT[key]
 
 
