@@ -50,11 +50,11 @@ def test_says_what_moved_where_by_how_much_how_sure_and_why() -> None:
     old = evidence(launch(100.0), launch(20.0, "other"))
     new = evidence(launch(150.0), launch(20.0, "other"))
     text = said(old, new)
-    assert text.startswith("kernels are predicted to take 120.0 -> 170.0 us, ")
+    assert text.startswith("the call is predicted to take 120.0 -> 170.0 us, ")
     assert text.endswith(" % longer with 90 % confidence, mostly latency of k")
     assert "shorter" in said(new, old)
     near = said(old, evidence(launch(100.5), launch(20.0, "other")))
-    assert near.startswith("kernels are predicted to take 120.0 -> 120.5 us, -")
+    assert near.startswith("the call is predicted to take 120.0 -> 120.5 us, -")
     assert "longer" not in near
 
 
@@ -78,6 +78,11 @@ def test_the_part_that_moved_most_is_named(new: dict[str, Any], part: str, kerne
     [
         (evidence(launch(100.0)), evidence(launch(150.0, sure=False))),
         (evidence(), evidence(launch(150.0))),
+        (evidence(launch(100.0)), evidence(launch(150.0, clocks=-1))),
+        (evidence(launch(100.0)), evidence(launch(150.0, clocks=5, idle=-5))),
+        (evidence(launch(100.0)), evidence(launch(150.0, parts={"latency": -1}))),
+        (evidence(launch(100.0)), evidence(launch(150.0, parts={"latency": 1e308, "fma": 1e308}))),
+        (evidence(launch(100.0)), evidence(launch(150.0), torch_us=-1.0)),
         # How long torch's operations take is not known of older evidence.
         (evidence(launch(100.0), torch_ops=[{}]), evidence(launch(150.0))),
     ],
@@ -151,7 +156,7 @@ def test_a_comparison_takes_the_verdict(
 ) -> None:
     compared = comparison.compare([old], [new])
     assert compared[0].word == word and comparison.exit_code(compared) == code
-    assert compared[0].causes[0].startswith("kernels are predicted to take ")
+    assert compared[0].causes[0].startswith("the call is predicted to take ")
 
 
 def test_metrics_are_evidence_beneath_a_verdict() -> None:

@@ -52,7 +52,7 @@ def test_a_finding_has_the_verdict_of_the_predicted_time(
     tree = tree_of(tmp_path, 100.0, 100.0, after, after)
     judgement = judge_folders([tree.results], tree.repo)
     (finding,) = judgement.findings
-    begins = f"{word}, {PLACE[0]} on sm_90: kernels are predicted to take 100.0 -> {after:.1f} us"
+    begins = f"{word}, {PLACE[0]} on sm_90: the call is predicted to take 100.0 -> {after:.1f} us"
     assert finding.predicted.startswith(begins)
     evidence = Evidence([tree.results])
     compared = compare(judgement.history, tree.commits[0], tree.commits[3], evidence)

@@ -69,7 +69,7 @@ def comment(github: StandIn, folder: Path, head: dict[str, Any], *us: float) -> 
 def test_a_longer_time_is_a_regression_and_says_why(github: StandIn, tmp_path: Path) -> None:
     text = comment(github, tmp_path, SAME, 100, 180, 100)
     assert [check["conclusion"] for check in github.checks] == ["failure"]
-    assert "kernels are predicted to take 100.0 -> 180.0 us" in text
+    assert "the call is predicted to take 100.0 -> 180.0 us" in text
     assert "mostly latency of _attention" in text and "`predicted_us`" in text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,12 @@ IDLE, COPIES, LAUNCHES = "idle", "copies", "launches"
 
 @dataclass(frozen=True)
 class Kernel:
-    """One launch: microseconds by part, and what stands for its shape: grid, warps, loops."""
+    """One launch: microseconds by part, and what stands for its code."""
 
     name: str
     parts: Mapping[str, float]
     code: str
-    shape: tuple[Any, ...]
+    grid: tuple[int, ...]
 
     @property
     def us(self) -> float:
@@ -56,17 +57,23 @@ def of(evidence: Mapping[str, Any]) -> Call | None:
     copies = evidence.get("torch_us", 0.0 if not evidence.get("torch_ops") else None)
     if not predicted or len(predicted) != len(launches) or copies is None:
         return None
-    if not all(one["sure"] and one["clocks"] and one["us"] for one in predicted):
+    if not all(one["sure"] and _is_time(one) for one in predicted):
         return None
     kernels = tuple(_kernel(launch, one) for launch, one in zip(launches, predicted, strict=True))
     checked = all(one.get("checked", True) for one in predicted)
+    times = [copies, *(us for one in kernels for us in one.parts.values())]
+    if not all(0 <= us < math.inf for us in times) or not 0 < sum(times) < math.inf:
+        return None
     return Call(kernels, float(copies), checked, evidence.get("model", ""))
+
+
+def _is_time(one: Mapping[str, Any]) -> bool:
+    """Evidence may come from a stranger's machine."""
+    return (one["clocks"] or 0) > 0 and (one["us"] or 0) > 0 and (one.get("idle") or 0) >= 0
 
 
 def _kernel(launch: Mapping[str, Any], one: Mapping[str, Any]) -> Kernel:
     us_each = one["us"] / (one["clocks"] + (one.get("idle") or 0))
     clocks = {**(one.get("parts") or {one["limited_by"]: one["clocks"]}), IDLE: one.get("idle")}
     parts = {name: us_each * found for name, found in clocks.items() if found}
-    loops = launch["hot_loops"]
-    shape = (tuple(launch["grid"]), launch["num_warps"], len(loops))
-    return Kernel(launch["kernel"], parts, launch["code"], shape)
+    return Kernel(launch["kernel"], parts, launch["code"], tuple(launch["grid"]))

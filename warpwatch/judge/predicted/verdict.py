@@ -67,7 +67,7 @@ class Change:
         return self.verdict in ("regressed", "improved")
 
     def __str__(self) -> str:
-        times = f"kernels are predicted to take {_number(self.before)} -> {_number(self.after)} us"
+        times = f"the call is predicted to take {_number(self.before)} -> {_number(self.after)} us"
         if not self.checked:
             return f"{times}, which was not checked against a machine"
         sure = f"with {100 * interval.CONFIDENCE:.0f} % confidence"
