@@ -58,11 +58,15 @@ def test_a_predicted_time_decides(us: float, found: tuple[list[str], int]) -> No
     if us != 100.0:  # the others explain it
         assert [one.evidence for one in settled] == [True, True, False]
     else:
-        assert said[0] == found[0] and settled[2].evidence
+        assert said[0] == found[0] and settled[0].evidence and settled[2].evidence
 
 
 def test_what_the_prediction_is_made_from_is_no_alarm_by_itself() -> None:
     assert verdicts(BOUND, predicted(101.0)) == (["inconclusive", "inconclusive"], 3)
+    more = exact("launches", 1.0, 2.0)
+    assert verdicts(more, predicted(101.0)) == (["inconclusive", "inconclusive"], 3)
+    more = exact("spilled_bytes", 8.0, 12.0)
+    assert verdicts(more, predicted(101.0)) == (["inconclusive", "inconclusive"], 3)
     better = exact("bound_us", 100.0, 98.0)
     assert settle([better, predicted(99.0)], 0.05).judged[0].evidence
 
@@ -71,7 +75,7 @@ def test_a_lost_form_of_code_stays_an_alarm_where_the_time_is_not_sure() -> None
     spills = exact("spilled_bytes", 0.0, 64.0)
     assert verdicts(spills, predicted(101.0)) == (["regressed", "inconclusive"], 1)
     assert verdicts(spills, PIPELINE, predicted(101.0))[1] == 1
-    gained = exact("launches", 2.0, 1.0)
+    gained = exact("tensor_core_level", 1.0, 2.0, "higher")
     assert verdicts(spills, gained, predicted(101.0)) == (["mixed", "improved", "inconclusive"], 3)
 
 

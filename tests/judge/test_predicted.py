@@ -101,8 +101,8 @@ def test_what_no_card_checked_gives_no_verdict() -> None:
     found = between(old, new)
     assert found is not None and found.verdict == "inconclusive"
     assert "not checked against a machine" in str(found)
-    assert weigh(found, {"bound_us"}, ()) == "regressed"
-    assert weigh(found, {"bound_us"}, {"launches"}) == "mixed"
+    assert weigh(found, {"bound_us": 1}, {}) == "regressed"
+    assert weigh(found, {"bound_us": 1}, {"launches": 2}) == "mixed"
 
 
 def time(us: float) -> verdict.Change | None:
@@ -112,22 +112,25 @@ def time(us: float) -> verdict.Change | None:
 @pytest.mark.parametrize(
     ("us", "worse", "better", "word"),
     [
-        (150.0, (), (), "regressed"),
-        (150.0, (), ("spilled_bytes",), "regressed"),
-        (50.0, ("spilled_bytes",), (), "improved"),
-        (50.0, ("compile_failures",), (), "regressed"),
-        (100.5, (), (), "unchanged"),
-        (100.5, ("bound_us",), (), "inconclusive"),
-        (100.5, ("bound_us",), ("blocks_in_flight",), "inconclusive"),
-        (100.5, ("bound_us",), ("launches",), "mixed"),
-        (100.5, ("spilled_bytes",), ("bound_us",), "regressed"),
-        (100.5, ("spilled_bytes",), ("launches",), "mixed"),
-        (100.5, (), ("launches",), "improved"),
-        (100.5, (), ("bound_us",), "unchanged"),
+        (150.0, {}, {}, "regressed"),
+        (150.0, {}, {"spilled_bytes": 8}, "regressed"),
+        (50.0, {"spilled_bytes": 0}, {}, "improved"),
+        (50.0, {"compile_failures": 0}, {}, "regressed"),
+        (100.5, {}, {}, "unchanged"),
+        (100.5, {"bound_us": 1}, {}, "inconclusive"),
+        (100.5, {"bound_us": 1}, {"blocks_in_flight": 2}, "inconclusive"),
+        (100.5, {"launches": 1}, {}, "inconclusive"),
+        (100.5, {"spilled_bytes": 8}, {}, "inconclusive"),
+        (100.5, {"bound_us": 1}, {"tensor_core_level": 1}, "mixed"),
+        (100.5, {"spilled_bytes": 0}, {"bound_us": 1}, "regressed"),
+        (100.5, {"async_copy_level": 2}, {}, "regressed"),
+        (100.5, {"spilled_bytes": 0}, {"async_copy_level": 1}, "mixed"),
+        (100.5, {}, {"launches": 2}, "unchanged"),
+        (100.5, {}, {"spilled_bytes": 8}, "unchanged"),
     ],
 )
 def test_weighs_metrics_by_the_time(
-    us: float, worse: tuple[str, ...], better: tuple[str, ...], word: str
+    us: float, worse: dict[str, float], better: dict[str, float], word: str
 ) -> None:
     assert weigh(time(us), worse, better) == word
 
@@ -143,8 +146,8 @@ def result(us: float, **values: float) -> jobs.Result:
         (result(100.0, bound_us=1.0), result(50.0, bound_us=2.0), "helped", 0),
         (result(100.0, bound_us=1.0), result(100.5, bound_us=2.0), "inconclusive", 3),
         (
-            result(100.0, spilled_bytes=0, launches=2),
-            result(100.5, spilled_bytes=8, launches=1),
+            result(100.0, spilled_bytes=0, async_copy_level=1),
+            result(100.5, spilled_bytes=8, async_copy_level=2),
             "mixed",
             3,
         ),

@@ -55,6 +55,7 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "predicted-interval": times.held,
     "predicted-quiet": times.quiet,
     "predicted-summary": times.summary,
+    "predicted-unsure": times.unsure,
     "prediction": bound.summary,
     "prediction-groups": bound.by_group,
     "public-kernels": public_kernels.summary,

@@ -30,14 +30,15 @@ def sentence(changes: Iterable[tuple[Change, SeriesInfo]], evidence: Evidence) -
         >>> sentence([], Evidence())
         ''
     """
-    calls: dict[_Call, tuple[_Ends, set[str], set[str]]] = {}
+    calls: dict[_Call, tuple[_Ends, dict[str, float], dict[str, float]]] = {}
     for change, info in changes:
         if info.meaning.instrument == "compiled" and info.target:
             triton = info.key.environment.removeprefix("triton ")
             call = info.workload, info.target, triton
             ends = change.last_good, change.first_commit
-            _, worse, better = calls.setdefault(call, (ends, set(), set()))
-            (better if change.verdict == "improved" else worse).add(info.meaning.metric)
+            _, worse, better = calls.setdefault(call, (ends, {}, {}))
+            moved = better if change.verdict == "improved" else worse
+            moved[info.meaning.metric] = change.step.before
     found = []
     for (workload, target, triton), (ends, worse, better) in calls.items():
         sides = [evidence.calls(commit, triton).get((workload, target)) for commit in ends]

@@ -12,7 +12,7 @@ from scipy import special
 from warpwatch.judge.model import short_calls
 from warpwatch.judge.model.core import Verdict
 from warpwatch.judge.predicted import verdict as predicted_verdict
-from warpwatch.judge.predicted.verdict import COUNTED_IN
+from warpwatch.judge.predicted.verdict import is_counted_in
 
 from .gate import FALSE_ALARM_RATE
 from .judgement import Judgement
@@ -237,13 +237,13 @@ def _beneath(one: Judged, time: Judged, better: Sequence[str]) -> Judged:
     if time.judgement.verdict in ("regressed", "improved"):
         return replace(one, evidence=True)
     is_worse = one.judgement.verdict == "regressed"
-    gained = [name for name in better if name not in COUNTED_IN]
-    if one.metric not in COUNTED_IN:
-        return _mixed(one, gained) if is_worse and gained else one
+    gained = [name for name in better if not is_counted_in(name, 0)]
     if not is_worse:
         return replace(one, evidence=True)
     if gained:
         return _mixed(one, gained)
+    if not is_counted_in(one.metric, one.base):
+        return one
     reason = f"what it makes of the time is not sure: {time.judgement.reason}"
     return replace(one, judgement=replace(one.judgement, verdict="inconclusive", reason=reason))
 

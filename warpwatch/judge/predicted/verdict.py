@@ -15,8 +15,9 @@ from .call import Call, Kernel
 
 METRIC = "predicted_us"
 FAILURES = "compile_failures"
-# What the prediction is made from: by themselves these say nothing about a time that is predicted.
-COUNTED_IN = frozenset(("bound_us", "blocks_in_flight"))
+# The prediction counts these in: by themselves they say nothing about a time that is predicted.
+_COUNTED_IN = frozenset(("bound_us", "blocks_in_flight", "launches", "copied_bytes"))
+_SPILLS = "spilled_bytes"
 
 _PARTS = {
     "issue": "issue slots",
@@ -105,23 +106,36 @@ def of_calls(before: Call, after: Call) -> Change | None:
     return Change(before.us, after.us, low, high, part, kernel, before.checked and after.checked)
 
 
-def weigh(time: Change | None, worse: Collection[str], better: Collection[str]) -> Verdict:
+def is_counted_in(metric: str, before: float) -> bool:
+    """Whether a predicted time already holds what a metric says, so that it is no alarm by itself.
+
+    Args:
+        metric: A verdict metric that moved.
+        before: Its value before. Spills are an alarm where they begin, not where some are added.
+
+    Returns:
+        Whether it is.
+    """
+    return metric in _COUNTED_IN or (metric == _SPILLS and before > 0)
+
+
+def weigh(time: Change | None, worse: Mapping[str, float], better: Mapping[str, float]) -> Verdict:
     """The one verdict on a call.
 
     Where the interval of its predicted time excludes no change, that decides. Else a form of code
-    that was lost stays an alarm: spills, slower instructions, copies, launches. What the
-    prediction is made from is none.
+    that was lost stays an alarm: spills that begin, slower instructions, a lost pipeline. What the
+    prediction counts in is none.
 
     Args:
         time: Its predicted time, ``None`` where there is none.
-        worse: Verdict metrics that got worse.
+        worse: Verdict metrics that got worse, each with its value before.
         better: Those that got better.
 
     Returns:
         The verdict. ``mixed`` is said where metrics disagree and nothing weighs them.
 
     Example:
-        >>> weigh(None, {"spilled_bytes"}, {"bound_us"})
+        >>> weigh(None, {"spilled_bytes": 0}, {"bound_us": 14.0})
         'mixed'
     """
     if FAILURES in worse:
@@ -130,10 +144,10 @@ def weigh(time: Change | None, worse: Collection[str], better: Collection[str]) 
         return _of_metrics(worse, better)
     if time.is_sure:
         return time.verdict
-    lost, gained = (set(metrics) - COUNTED_IN for metrics in (worse, better))
-    if lost or (worse and gained):
-        return "mixed" if gained else "regressed"
-    return "inconclusive" if worse else _of_metrics((), gained)
+    lost = any(not is_counted_in(*one) for one in worse.items())
+    if worse and not _COUNTED_IN.issuperset(better):
+        return "mixed"
+    return "regressed" if lost else "inconclusive" if worse else "unchanged"
 
 
 def _of_metrics(worse: Collection[str], better: Collection[str]) -> Verdict:

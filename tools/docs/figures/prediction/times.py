@@ -10,7 +10,7 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,11 @@ from pathlib import Path
 from tools.docs.figures.markdown import table
 from tools.docs.figures.standing import group_of
 from tools.root import ROOT
+from warpwatch.config import metrics
+from warpwatch.judge.model import thresholds
+from warpwatch.judge.model.core import Verdict
 from warpwatch.judge.predicted import interval
+from warpwatch.judge.predicted import verdict as predicted
 
 DATA = ROOT / "docs" / "results" / "data" / "predictions.json"
 PUBLISHED = ROOT / "reports" / "published" / "h200"
@@ -29,29 +33,36 @@ MOVED, QUIET = 0.03, 0.015
 
 @dataclass(frozen=True)
 class Reading:
-    """One workload at a commit: predicted and counted clocks, and the time in microseconds.
-    ``at`` is the commit's date, ``call`` stands for its code and its launches."""
+    """One workload at a commit: predicted and counted clocks, predicted and measured microseconds,
+    and the metrics that explain a prediction. ``at`` is the commit's date, ``call`` stands for its
+    code and its launches."""
 
     workload: str
     at: int
     predicted: float
+    predicted_us: float
     counted: float
     us: float
     call: str
     sure: bool
+    values: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Change:
     """Neighbouring readings of one workload whose code differs: logarithms of later over
-    earlier. ``truth`` is of the time, of short calls of the counted clocks."""
+    earlier, of the predicted time and clocks, and of the counted clocks. ``truth`` is of the time,
+    of short calls of the counted clocks. ``weighed`` is the verdict on the call, metrics that its
+    time leaves open included."""
 
     workload: str
     at: int
     predicted: float
+    clocks: float
     counted: float
     truth: float
     sure: bool
+    weighed: Verdict
 
     @property
     def verdict(self) -> int:
@@ -60,9 +71,9 @@ class Change:
 
     @property
     def is_covered(self) -> bool:
-        """Whether the interval of the prediction holds what was counted."""
+        """Whether the interval of the prediction holds the truth."""
         low, high = interval.of_ratio(math.exp(self.predicted))
-        return low <= math.exp(self.counted) <= high
+        return low <= math.exp(self.truth) <= high
 
 
 @cache
@@ -77,13 +88,26 @@ def readings() -> tuple[Reading, ...]:
     for file in sorted(PUBLISHED.glob("*-kernels-*.json")):
         commit, at, values = _measured(file)
         measured[commit] = at, values
-    for name, (clocks, sure, call) in json.loads(DATA.read_text(encoding="utf-8")).items():
+    document = json.loads(DATA.read_text(encoding="utf-8"))
+    for name, call in document["readings"].items():
         commit, workload = name.split(" ", 1)
+        said = document["calls"][call]
         at, values = measured.get(commit, (0, {}))
         cells = values.get(workload, {})
         if "sm_cycles" in cells and "latency_cold" in cells:
-            counted, us = cells["sm_cycles"], cells["latency_cold"]
-            found.append(Reading(workload, at, clocks, counted, us, call, sure))
+            found.append(
+                Reading(
+                    workload,
+                    at,
+                    said["clocks"],
+                    said["us"],
+                    cells["sm_cycles"],
+                    cells["latency_cold"],
+                    call,
+                    said["sure"],
+                    said["values"],
+                )
+            )
     return tuple(sorted(found, key=lambda one: (one.workload, one.at)))
 
 
@@ -117,13 +141,29 @@ def changes() -> tuple[Change, ...]:
                 Change(
                     one.workload,
                     other.at,
+                    math.log(other.predicted_us / one.predicted_us),
                     math.log(other.predicted / one.predicted),
                     counted,
                     math.log(other.us / one.us) if is_long else counted,
                     one.sure and other.sure,
+                    _weighed(one, other),
                 )
             )
     return tuple(sorted(found, key=lambda one: one.at))
+
+
+def _weighed(one: Reading, other: Reading) -> Verdict:
+    """The verdict on the call, as a comparison without a GPU gives it."""
+    limits = thresholds.load()
+    worse, better = dict[str, float](), dict[str, float]()
+    for metric in metrics.COMPILED:
+        old, new = (side.values.get(metric.name, math.nan) for side in (one, other))
+        if metric.role == "verdict" and old != new and limits.of(metric.name).passed(old, new):
+            is_worse = (new > old) == (metric.better == "lower")
+            (worse if is_worse else better)[metric.name] = old
+    times = one.predicted_us, other.predicted_us
+    time = predicted.Change(*times, *interval.of_ratio(times[1] / times[0]), "", "", True)
+    return predicted.weigh(time if one.sure and other.sure else None, worse, better)
 
 
 def halves() -> tuple[list[Change], list[Change]]:
@@ -146,8 +186,7 @@ def calibrated() -> float:
     """
     earlier = [one for one in halves()[0] if one.sure]
     scores = sorted(
-        abs(one.predicted - one.counted) / interval.scale(math.exp(one.predicted))
-        for one in earlier
+        abs(one.predicted - one.truth) / interval.scale(math.exp(one.predicted)) for one in earlier
     )
     place = math.ceil(interval.CONFIDENCE * (len(scores) + 1)) - 1
     return scores[min(place, len(scores) - 1)]
@@ -223,7 +262,8 @@ def verdicts() -> str:
             by = "truth" if kind == "3 % and more" else "counted"
             right = sum(one.verdict * getattr(one, by) > 0 for one in moved)
             wrong = sum(one.verdict * getattr(one, by) < 0 for one in moved)
-            errors = [abs(one.predicted - getattr(one, by)) for one in moved] or [0.0]
+            said = "predicted" if by == "truth" else "clocks"
+            errors = [abs(getattr(one, said) - getattr(one, by)) for one in moved] or [0.0]
             rows.append(
                 (
                     f"{name}, {kind}",
@@ -238,6 +278,25 @@ def verdicts() -> str:
     return table(head, rows, right=[1, 2, 3, 4, 5])
 
 
+def unsure() -> str:
+    """Say how many changes that are not sure are no change of what the kernels do.
+
+    Returns:
+        Some sentences.
+    """
+    moved = [one for one in changes() if abs(one.truth) >= math.log1p(MOVED)]
+    open_ = [one for one in moved if one.verdict == 0]
+    still = sum(abs(one.counted) < math.log1p(QUIET) for one in open_)
+    agreed = [one for one in moved if one.counted * one.truth > 0]
+    agreed = [one for one in agreed if abs(one.counted) >= math.log1p(MOVED)]
+    right = sum(one.verdict * one.truth > 0 for one in agreed)
+    return (
+        f"Of the {len(open_)} changes that are not sure, {still} have clocks that moved by less "
+        f"than 1.5 %.\nOf the {len(agreed)} changes of 3 % that both instruments agree on, "
+        f"{right} are right."
+    )
+
+
 def quiet() -> str:
     """Say what the predictions say of code that changed and times that did not.
 
@@ -245,10 +304,14 @@ def quiet() -> str:
         Some sentences.
     """
     still = [one for one in changes() if abs(one.truth) < math.log1p(QUIET)]
-    alarms = sum(one.verdict != 0 for one in still)
+    by_time = sum(one.verdict != 0 for one in still)
+    alarms = sum(one.weighed == "regressed" and one.verdict == 0 for one in still)
+    asked = sum(one.weighed in ("mixed", "inconclusive") for one in still)
     return (
         f"In {len(still)} pairs the code changed and the time moved by less than 1.5 %. "
-        f"{alarms} of them have a verdict."
+        f"{by_time} of them have a verdict by their predicted time.\n"
+        f"{alarms} more are alarms because a form of code was lost. "
+        f"{asked} are mixed or inconclusive."
     )
 
 
@@ -265,6 +328,6 @@ def held() -> str:
     return (
         "The interval is calibrated on the first half of the history, "
         f"for {100 * interval.CONFIDENCE:.0f} %.\n"
-        f"In the second half it holds {100 * share:.0f} % of the counted changes. "
+        f"In the second half it holds {100 * share:.0f} % of the changes. "
         f"Its half-width is {100 * half:.1f} % in the median."
     )

@@ -151,8 +151,8 @@ def _compare(old: Result, new: Result, name: str, target: str) -> Compared:
 
 
 def _weighed(time: predicted.Change | None, verdicts: Sequence[Change], otherwise: Word) -> Word:
-    worse = {change.metric for change in verdicts if change.better is False}
-    better = {change.metric for change in verdicts} - worse
+    worse = {change.metric: change.old for change in verdicts if change.better is False}
+    better = {change.metric: change.old for change in verdicts if change.better}
     if time is None or not time.checked:
         # What got better is no comfort where nobody knows which weighs more.
         return "HURT" if worse else "helped" if better else otherwise
