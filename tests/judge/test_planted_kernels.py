@@ -71,6 +71,11 @@ def test_a_row_says_what_found_a_defect_and_whether_the_cause_was_named() -> Non
     assert row.change == "latency_cold 2 to 3 us, +50%"
     assert row.found == "latency_cold, spilled_bytes"
     assert not on_gpu.row(defect, document | {"causes": {}}, 10.0).right
+    spilled = {**series("spilled_bytes", "regressed", None, " @ sm_90"), "evidence": True}
+    time = series("predicted_us", "regressed", None, " @ sm_90")
+    assert on_gpu.row(defect, document | {"series": [time, spilled]}, 10.0).right
+    assert not on_gpu.row(defect, document | {"series": [time]}, 10.0).right
+    assert not on_gpu.row(defect, document | {"series": [spilled]}, 10.0).right
     quiet = document | {"series": [series("latency_cold", "unchanged")]}
     assert on_gpu.row(defect, quiet, 10.0).found == "not found"
     lost = document | {"series": [series("latency_cold", "missing", None)]}

@@ -33,6 +33,7 @@ from tools.root import ROOT
 from warpwatch.config import isolation
 from warpwatch.instruments import presence
 from warpwatch.judge.findings.compiled_moves import Change, causes
+from warpwatch.judge.pairs.run_verdict import PREDICTED
 from warpwatch.report.words import share
 from warpwatch.session import versions
 
@@ -342,7 +343,14 @@ def row(planted: Plant, document: Mapping[str, Any], seconds: float) -> Row:
     named = "; ".join(document["causes"].get(planted.workload, ()))
     lost = {one["reason"] for one in worse if one["verdict"] == "missing"}
     named = "; ".join(filter(None, [*sorted(lost), named]))
-    found = any(one["metric"] in planted.metrics for one in worse)
+    # Metrics that a predicted time decided on are evidence beneath its verdict.
+    slower = {one["subject"] for one in worse if one["metric"] == PREDICTED}
+    beneath = [
+        one
+        for one in document["series"]
+        if one["evidence"] and one["verdict"] == "regressed" and one["subject"] in slower
+    ]
+    found = any(one["metric"] in planted.metrics for one in (*worse, *beneath))
     metrics = list(dict.fromkeys(one["metric"] for one in worse))
     return Row(
         planted,
