@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tools.docs.figures.prediction import times
 from tools.root import ROOT
 from warpwatch.commands.gpu.bounds import Row, lines, scatter
 from warpwatch.config import metrics
@@ -108,6 +109,13 @@ def predicted(result: Measurement) -> tuple[str, dict[str, object]]:
     }
 
 
+def counted(file: Path) -> list[str]:
+    """The verdicts of predictions, as the page of predictions counts them, and how wide the
+    interval must be."""
+    said = [times.verdicts(file), times.unsure(file), times.quiet(file), times.held(file)]
+    return ["", *said, f"calibrated width of the interval: {times.calibrated(file):.4f}"]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tools.harness.bound_against_published",
@@ -118,7 +126,10 @@ def main() -> int:
         "--keep", type=Path, metavar="FOLDER", help="write the evidence of every commit there"
     )
     parser.add_argument(
-        "--predictions", type=Path, metavar="FILE", help="write predicted clocks there, as JSON"
+        "--predictions",
+        type=Path,
+        metavar="FILE",
+        help="write predicted clocks and times there, as JSON, and count their verdicts",
     )
     arguments = parser.parse_args()
     folder = sides.triton_folder(TRITON)
@@ -147,6 +158,8 @@ def main() -> int:
         plain = [Row(row.workload.split()[1], row.bound, row.measured) for row in found]
         Path(arguments.plot).write_text(scatter(plain), encoding="utf-8")
     print("\n".join(lines(found)))
+    if arguments.predictions:
+        print("\n".join(counted(arguments.predictions)))
     return int(any(row.slack < 0 for row in found))
 
 

@@ -74,7 +74,8 @@ def main(args: argparse.Namespace) -> int:
         inspect.write(args.json, {**content, "compared": rows, "unknown_instructions": unknown})
     if args.json != "-":
         print(f"triton {old_version} -> {args.new}: {comparison.in_words(compared)}")
-        for line in tables.lines([one for one in compared if one.word in ("LOST", "HURT")]):
+        told = ("LOST", "HURT", *comparison.UNSURE)
+        for line in tables.lines([one for one in compared if one.word in told]):
             print(line)
         print(f"page: {page}")
     if unknown:

@@ -77,8 +77,11 @@ class Change:
 
 
 @cache
-def readings() -> tuple[Reading, ...]:
+def readings(data: Path = DATA) -> tuple[Reading, ...]:
     """Read predictions and what was measured of the same.
+
+    Args:
+        data: The predictions.
 
     Returns:
         Those that have both.
@@ -88,7 +91,7 @@ def readings() -> tuple[Reading, ...]:
     for file in sorted(PUBLISHED.glob("*-kernels-*.json")):
         commit, at, values = _measured(file)
         measured[commit] = at, values
-    document = json.loads(DATA.read_text(encoding="utf-8"))
+    document = json.loads(data.read_text(encoding="utf-8"))
     for name, call in document["readings"].items():
         commit, workload = name.split(" ", 1)
         said = document["calls"][call]
@@ -126,14 +129,17 @@ def _measured(file: Path) -> tuple[str, int, dict[str, dict[str, float]]]:
 
 
 @cache
-def changes() -> tuple[Change, ...]:
+def changes(data: Path = DATA) -> tuple[Change, ...]:
     """Pair neighbouring readings whose code differs.
+
+    Args:
+        data: The predictions.
 
     Returns:
         The pairs in the order of the history.
     """
     found = []
-    for one, other in zip(readings(), readings()[1:], strict=False):
+    for one, other in zip(readings(data), readings(data)[1:], strict=False):
         if one.workload == other.workload and one.call != other.call:
             counted = math.log(other.counted / one.counted)
             is_long = min(one.us, other.us) >= SHORT_US
@@ -166,25 +172,31 @@ def _weighed(one: Reading, other: Reading) -> Verdict:
     return predicted.weigh(time if one.sure and other.sure else None, worse, better)
 
 
-def halves() -> tuple[list[Change], list[Change]]:
+def halves(data: Path = DATA) -> tuple[list[Change], list[Change]]:
     """Part the changes at the middle commit.
+
+    Args:
+        data: The predictions.
 
     Returns:
         Those before it, on which the interval is calibrated, and the others.
     """
-    commits = sorted({one.at for one in changes()})
+    commits = sorted({one.at for one in changes(data)})
     middle = commits[len(commits) // 2]
-    every = changes()
+    every = changes(data)
     return [one for one in every if one.at < middle], [one for one in every if one.at >= middle]
 
 
-def calibrated() -> float:
+def calibrated(data: Path = DATA) -> float:
     """Calibrate the interval on the changes of the first half (split conformal prediction).
+
+    Args:
+        data: The predictions.
 
     Returns:
         The width of an interval of 90 % by the measure of :mod:`.interval`.
     """
-    earlier = [one for one in halves()[0] if one.sure]
+    earlier = [one for one in halves(data)[0] if one.sure]
     scores = sorted(
         abs(one.predicted - one.truth) / interval.scale(math.exp(one.predicted)) for one in earlier
     )
@@ -243,15 +255,18 @@ def _spread(found: list[float]) -> tuple[float, float, float]:
     return ordered[round(last * 0.1)], statistics.median(ordered), ordered[round(last * 0.9)]
 
 
-def verdicts() -> str:
+def verdicts(data: Path = DATA) -> str:
     """Count what the predictions say of changes.
+
+    Args:
+        data: The predictions.
 
     Returns:
         A table of the changes in the first and the second half of the history.
     """
-    earlier, later = halves()
+    earlier, later = halves(data)
     rows = []
-    for name, part in (("first half", earlier), ("second half", later), ("all", [*changes()])):
+    for name, part in (("first half", earlier), ("second half", later), ("all", [*changes(data)])):
         for kind, moved in (
             ("3 % and more", [one for one in part if abs(one.truth) >= math.log1p(MOVED)]),
             (
@@ -278,13 +293,16 @@ def verdicts() -> str:
     return table(head, rows, right=[1, 2, 3, 4, 5])
 
 
-def unsure() -> str:
+def unsure(data: Path = DATA) -> str:
     """Say how many changes that are not sure are no change of what the kernels do.
+
+    Args:
+        data: The predictions.
 
     Returns:
         Some sentences.
     """
-    moved = [one for one in changes() if abs(one.truth) >= math.log1p(MOVED)]
+    moved = [one for one in changes(data) if abs(one.truth) >= math.log1p(MOVED)]
     open_ = [one for one in moved if one.verdict == 0]
     still = sum(abs(one.counted) < math.log1p(QUIET) for one in open_)
     agreed = [one for one in moved if one.counted * one.truth > 0]
@@ -297,31 +315,36 @@ def unsure() -> str:
     )
 
 
-def quiet() -> str:
+def quiet(data: Path = DATA) -> str:
     """Say what the predictions say of code that changed and times that did not.
+
+    Args:
+        data: The predictions.
 
     Returns:
         Some sentences.
     """
-    still = [one for one in changes() if abs(one.truth) < math.log1p(QUIET)]
+    still = [one for one in changes(data) if abs(one.truth) < math.log1p(QUIET)]
     by_time = sum(one.verdict != 0 for one in still)
-    alarms = sum(one.weighed == "regressed" and one.verdict == 0 for one in still)
+    others = sum(one.weighed in ("regressed", "improved") and not one.verdict for one in still)
     asked = sum(one.weighed in ("mixed", "inconclusive") for one in still)
     return (
         f"In {len(still)} pairs the code changed and the time moved by less than 1.5 %. "
         f"{by_time} of them have a verdict by their predicted time.\n"
-        f"{alarms} more are alarms because a form of code was lost. "
-        f"{asked} are mixed or inconclusive."
+        f"{others} others have one by their other metrics, and {asked} are mixed or inconclusive."
     )
 
 
-def held() -> str:
+def held(data: Path = DATA) -> str:
     """Say how honest the interval is.
+
+    Args:
+        data: The predictions.
 
     Returns:
         Some sentences.
     """
-    later: Sequence[Change] = [one for one in halves()[1] if one.sure]
+    later: Sequence[Change] = [one for one in halves(data)[1] if one.sure]
     share = statistics.fmean(one.is_covered for one in later)
     widths = [interval.of_ratio(math.exp(one.predicted)) for one in later]
     half = statistics.median((high / low) ** 0.5 - 1 for low, high in widths)
