@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ PRINTED = {
     "h100_pcie": (756, 2000),
     "h200": (989.4, 4800),
     "b200": (2250, 8000),
+    "b300": (2250, 8000),
+    "rtx5090": (209.5, 1792),
     "rtx4090": (165.2, 1008),
     "rtx3090": (71, 936),
     "mi210": (181, 1638),
@@ -23,6 +26,8 @@ PRINTED = {
     "mi300x": (1307.4, 5300),
     "mi325x": (1307.4, 6000),
     "mi355x": (2517, 8000),
+    "mi455x": (5033, 23300),
+    "rx9070xt": (195, 640),
 }
 
 
@@ -54,7 +59,9 @@ def test_sizes_of_one_card_agree_with_each_other(name: str):
     assert device.l2_bytes <= device.cache_bytes
     assert device.flop_per_clock["fp16"] == device.flop_per_clock["bf16"]
     if "fp8" in device.flop_per_clock:
-        assert device.flop_per_clock["fp8"] == 2 * device.flop_per_clock["bf16"]
+        # CDNA 5 prints four times the rate: 20.13 and 5.03 PFLOPS.
+        times = 4 if name == "mi455x" else 2
+        assert device.flop_per_clock["fp8"] == times * device.flop_per_clock["bf16"]
 
 
 def test_every_target_names_a_card_of_its_architecture():
@@ -130,3 +137,23 @@ def test_a_sparse_peak_is_refused():
 def test_a_broken_file_is_one_clear_line():
     with pytest.raises(ValueError, match=r"bad\.toml: not TOML"):
         devices.parse("bad", "sm_count = = 3", "bad.toml")
+
+
+def test_a_rate_that_is_not_public_bounds_nothing_and_is_named():
+    card = devices.load("mi455x")
+    assert card.unknown == ("special_per_clock", "flop_per_clock.fp32")
+    assert card.special_per_clock == math.inf
+    assert card.floor_us(10**15, 0, "fp32") == 0
+
+
+@pytest.mark.parametrize(
+    ("unknown", "message"),
+    [
+        ('["special_per_clock"]', "special_per_clock has a value, expected one of the two"),
+        ('["sm_count"]', "unknown: 'sm_count', expected some of fp32_fma_per_clock"),
+        ('"fp8"', "unknown: 'fp8', expected some of"),
+    ],
+)
+def test_what_may_be_unknown_is_a_rate_without_a_value(unknown: str, message: str):
+    with pytest.raises(ValueError, match=message):
+        devices.parse("h200", f"unknown = {unknown}\n{text_of('h200')}", "h200.toml")

@@ -71,7 +71,7 @@ COMPILED: tuple[Metric, ...] = (
         "lower",
         "verdict",
         True,
-        "ptxas C75xx, such as serialised wgmma; reads of uniform registers that nothing wrote",
+        "ptxas C75xx, such as serialised wgmma; registers that nothing wrote; idle matrix units",
     ),
     Metric(
         "blocks_in_flight",

@@ -73,7 +73,7 @@ class Package:
             configuration file's own; relative to that file.
         repository: The git repository that holds the package, relative to the configuration file.
         sets: Workloads that runs treat apart.
-        targets: What ``[[workload]]`` is compiled for; empty: every target.
+        targets: What ``[[workload]]`` is compiled for; empty: the default targets.
         calls: The ``[[workload]]`` of the file.
     """
 
@@ -112,7 +112,7 @@ def chosen_targets(named: Sequence[str] | None = None) -> list[str]:
         named: Those that its user named.
 
     Returns:
-        Those named, else those of the configuration, else all.
+        Those named, else those of the configuration, else those compiled for by default.
 
     Raises:
         ValueError: A target is unknown, or the configuration has mistakes.
@@ -120,7 +120,7 @@ def chosen_targets(named: Sequence[str] | None = None) -> list[str]:
     if named:
         return [known_targets.get(one).name for one in named]
     configured = load().targets if project.configuration_file().is_file() else ()
-    return list(configured) or [one.name for one in known_targets.TARGETS]
+    return list(configured) or [one.name for one in known_targets.DEFAULT]
 
 
 def load(file: Path | None = None) -> Package:

@@ -22,11 +22,16 @@ def mistake(version: str) -> str:
         >>> mistake("3.4.0")
         'triton 3.4.0: expected 3.5 or later, launches cannot be recorded under an older one'
     """
-    numbers = [int(one) for one in re.findall(r"\d+", version)[:2]]
-    if len(numbers) < 2 or tuple(numbers) >= OLDEST:
+    if numbers(version) >= OLDEST:
         return ""
     oldest = ".".join(map(str, OLDEST))
     return (
         f"triton {version}: expected {oldest} or later, "
         "launches cannot be recorded under an older one"
     )
+
+
+def numbers(version: str) -> tuple[int, int]:
+    """The first two numbers of a version, for comparisons; beyond all where it has fewer."""
+    found = [int(one) for one in re.findall(r"\d+", version)[:2]]
+    return (found[0], found[1]) if len(found) == 2 else (1 << 30, 0)

@@ -7,6 +7,7 @@ mistake of a file is reported at once.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -17,6 +18,8 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 FOLDER = Path(__file__).parent
+# What no vendor may have printed yet. Such a rate counts as endless, so that it bounds no time.
+_RATES = ("fp32_fma_per_clock", "special_per_clock", "shared_bytes_per_clock")
 
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 # The names torch and its users write for the same formats.
@@ -60,7 +63,8 @@ class Device:
     ``dies`` (:attr:`kernel_sms`, :attr:`kernel_bandwidth_gbps`). ``cache_bytes`` is the last level
     of cache, which a cold measurement has to clear. ``registers_per_sm`` counts 32-bit registers
     (on AMD the unified file of all SIMDs); ``register_unit`` is what they are handed out in: per
-    warp on NVIDIA, per lane of a wave on AMD.
+    warp on NVIDIA, per lane of a wave on AMD. ``unknown`` names rates that are not public: they
+    are endless here, and so bound no time.
     """
 
     name: str
@@ -77,9 +81,9 @@ class Device:
     bandwidth_gbps: float
     l2_bytes: int
     cache_bytes: int
-    fp32_fma_per_clock: int
-    special_per_clock: int
-    shared_bytes_per_clock: int
+    fp32_fma_per_clock: float
+    special_per_clock: float
+    shared_bytes_per_clock: float
     warp_size: int
     simds_per_sm: int
     max_warps_per_sm: int
@@ -94,8 +98,9 @@ class Device:
     shared_bytes_per_block: int
     shared_unit_bytes: int
     shared_reserved_bytes: int
-    flop_per_clock: Mapping[str, int]
+    flop_per_clock: Mapping[str, float]
     peak_tflops: Mapping[str, float]
+    unknown: tuple[str, ...] = ()
 
     @property
     def kernel_sms(self) -> int:
@@ -135,7 +140,7 @@ class Device:
 _SCALARS = {
     field.name: field.type
     for field in fields(Device)
-    if field.name not in {"name", "aliases", "flop_per_clock", "peak_tflops"}
+    if field.name not in {"name", "aliases", "flop_per_clock", "peak_tflops", "unknown"}
 }
 
 
@@ -170,7 +175,9 @@ def parse(name: str, text: str, where: str) -> Device:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{where}: not TOML: {error}") from None
-    mistakes = [*_wrong_keys(table), *_wrong_scalars(table), *_wrong_tables(table)]
+    unknown = table.pop("unknown", [])
+    mistakes = [*_wrong_unknown(unknown, table)]
+    mistakes += [*_wrong_keys(table), *_wrong_scalars(table), *_wrong_tables(table)]
     if not mistakes:
         mistakes = _wrong_peaks(table)
     if mistakes:
@@ -181,8 +188,26 @@ def parse(name: str, text: str, where: str) -> Device:
         aliases=tuple(table["aliases"]),
         flop_per_clock=MappingProxyType(dict(table["flop_per_clock"])),
         peak_tflops=MappingProxyType({k: float(v) for k, v in table["peak_tflops"].items()}),
+        unknown=tuple(unknown),
         **values,
     )
+
+
+def _wrong_unknown(unknown: Any, table: dict[str, Any]) -> list[str]:
+    """Mistakes in the list of rates that are not public; those without one get an endless rate."""
+    tables = table.get("flop_per_clock")
+    known = (*_RATES, *(f"flop_per_clock.{dtype}" for dtype in DTYPES))
+    mistakes = []
+    for key in unknown if isinstance(unknown, list) else [unknown]:
+        place = tables if str(key).startswith("flop_per_clock.") else table
+        name = str(key).removeprefix("flop_per_clock.")
+        if key not in known:
+            mistakes.append(f"unknown: {key!r}, expected some of {' '.join(known)}")
+        elif isinstance(place, dict) and name in place:
+            mistakes.append(f"unknown: {key} has a value, expected one of the two")
+        elif isinstance(place, dict):
+            place[name] = math.inf
+    return mistakes
 
 
 def _wrong_keys(table: Mapping[str, Any]) -> list[str]:

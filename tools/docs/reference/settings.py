@@ -88,10 +88,17 @@ def targets() -> str:
         A table.
     """
     rows = [
-        (f"`{one.name}`", one.backend, str(one.warp_size), load(one.device).title)
+        (
+            f"`{one.name}`",
+            "yes" if one.by_default else "where named",
+            ".".join(map(str, max(one.since, one.multiplies_since))),
+            str(one.warp_size),
+            load(one.device).title,
+        )
         for one in TARGETS
     ]
-    return table(["target", "backend", "threads a warp", "datasheet of its bound"], rows, right=[2])
+    head = ["target", "compiled for", "from Triton", "threads a warp", "datasheet of its bound"]
+    return table(head, rows, right=[3])
 
 
 def metric_table(which: tuple[metrics.Metric, ...]) -> str:

@@ -93,7 +93,12 @@ def _track(metric: metrics.Metric, found: list[Workload], sources: str) -> Any:
         "bytes_moved": [workload.bytes_moved for workload in found],
     }
     if metric.name == "bound_us":
-        sheets = {target.name: devices.load(target.device) for target in targets.TARGETS}
+        named = {target for _, target in load_workloads().fixed_set()}
+        sheets = {
+            target.name: devices.load(target.device)
+            for target in targets.TARGETS
+            if target.name in named
+        }
         attributes |= roofs(sheets, found)
     for name, value in attributes.items():
         setattr(track, name, value)

@@ -235,11 +235,13 @@ def in_order(results: Any, asked: Sequence[jobs.Job]) -> list[jobs.Result]:
 
 def exit_code(results: Sequence[jobs.Result]) -> int:
     """0 where every target compiled; 2 where the call itself was wrong; 3 where one did not
-    compile, or nothing was launched at all."""
+    compile, or leaves its matrix units idle, or nothing was launched at all."""
     statuses = {one.status for one in results}
     if statuses <= {"not applicable"}:
         return 2
-    return 0 if statuses == {"ok"} and any(map(tables.launched, results)) else 3
+    launches = [launch for one in results for launch in one.evidence.get("launches", [])]
+    idle = any(launch.get("plain_products") for launch in launches)
+    return 0 if statuses == {"ok"} and any(map(tables.launched, results)) and not idle else 3
 
 
 def document(result: jobs.Result) -> dict[str, Any]:

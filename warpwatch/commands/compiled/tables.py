@@ -49,7 +49,7 @@ def _launch_row(target: str, launch: Mapping[str, Any]) -> tuple[str, ...]:
     multiplies = launch["multiplies"]
     flavour = _TENSOR[launch["tensor_core_level"]]
     if target.startswith("gfx") and flavour == "mma":
-        flavour = "mfma"
+        flavour = "wmma" if target.startswith("gfx12") else "mfma"
     level, occupancy, bound = launch["async_copy_level"], launch["occupancy"], launch["bound"]
     copies = multiplies or (bound is None and level)
     known = (

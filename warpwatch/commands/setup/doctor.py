@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import importlib.util
 import json
 import platform
@@ -225,11 +226,11 @@ def _repository() -> Check:
 
 
 def _chosen() -> list[targets.Target]:
-    """The configured targets; all where the configuration has a mistake: another check says it."""
+    """The configured targets; the default ones where another check reports a mistake."""
     try:
         return [targets.get(one) for one in configuration.chosen_targets()]
     except ValueError:
-        return list(targets.TARGETS)
+        return list(targets.DEFAULT)
 
 
 def _compiler(target: targets.Target) -> Check:
@@ -243,6 +244,8 @@ def _compiler(target: targets.Target) -> Check:
     if backend not in backends:
         detail = f"Triton has no {backend} backend"
         return Check(name, "missing", detail, remedy="install a Triton that has it")
+    if mistake := target.mistake(importlib.metadata.version("triton")):
+        return Check(name, "missing", mistake, remedy="install it, or name other targets")
     return Check(name, "ok", f"compiled by Triton's {backend} backend")
 
 

@@ -67,8 +67,9 @@ def _method_version() -> str:
         # reads a kernel for a file is shared with what reads one of a launch. A call that another
         # generator serves is not measured, where it was a failing call. Kernels that torch.compile
         # generates are recorded, as are Helion's; no series of ours has any. Evidence has predicted
-        # times, and the least time of torch's own operations.
-        "387746deb19d",
+        # times. Further targets have instructions and datasheets of their own, and products without
+        # matrix instructions are advised of: none of our series has either.
+        "769695002c71",
         method.method_hash(*files),
         hashlib.sha256(sheets.encode()).hexdigest()[:12],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ def roofs(sheets: Mapping[str, devices.Device], found: Sequence[Workload]) -> di
 
 def _peaks(device: devices.Device, found: Sequence[Workload]) -> list[float | None]:
     kinds = [devices.canonical_dtype(dtype_of(workload)) for workload in found]
+    rates = [device.flop_per_clock.get(kind, math.inf) for kind in kinds]
     return [
-        round(device.peak(kind), 1) if kind in device.flop_per_clock else None for kind in kinds
+        round(device.peak(kind), 1) if math.isfinite(rate) else None
+        for kind, rate in zip(kinds, rates, strict=True)
     ]

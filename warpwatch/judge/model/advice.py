@@ -7,6 +7,7 @@ from collections.abc import Iterable
 # By what a text of that kind holds: what its coming and its going are called.
 _KINDS: tuple[tuple[str, tuple[str, str]], ...] = (
     ("nothing wrote", ("reads a register nothing wrote", "reads no register nothing wrote")),
+    ("by plain arithmetic", ("matrix units left idle", "matrix units used again")),
     ("serializ", ("wgmma serialised", "wgmma no longer serialised")),
     # C7517: a wait that ptxas injects makes the same of it.
     ("warpgroup.wait is injected", ("wgmma serialised", "wgmma no longer serialised")),

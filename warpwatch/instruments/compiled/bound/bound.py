@@ -79,7 +79,7 @@ def bound(
     ``source`` is read where it is not given."""
     source = source or of_launch(launch)
     function, visited, works = source.function, source.visited, source.works
-    notes = list(visited.notes)
+    notes = [*visited.notes, *_unknown_rates(program, device)]
     loops = source_loops(function, visited, works)
     pieces = pieces_of(program, loops, Runs(launch.programs, 1.0, function.warps), notes)
 
@@ -171,6 +171,25 @@ def bound(
 
 def _hot(program: Program) -> set[frozenset[int]]:
     return {loop.indices for loop in program.hot_loops}
+
+
+def _unknown_rates(program: Program, device: Device) -> list[str]:
+    """A note for each rate that ``program`` needs and no vendor has printed."""
+    needed = {f"flop_per_clock.{one.dtype}" for one in program.instructions if one.dtype}
+    needed |= {
+        key
+        for key, kind in (
+            ("special_per_clock", "special"),
+            ("fp32_fma_per_clock", "fma"),
+            ("shared_bytes_per_clock", "shared"),
+        )
+        if any(one.kind == kind for one in program.instructions)
+    }
+    return [
+        f"{key} of {device.title} is not public: what it limits is not in the bound"
+        for key in device.unknown
+        if key in needed
+    ]
 
 
 def _rate(device: Device, dtype: str) -> float:

@@ -87,6 +87,9 @@ def _reasons(old: Result, new: Result, best: Sequence[Mapping[str, float]]) -> l
             )
         elif levels[1] == 0 < levels[0] and metric == "tensor_core_level":
             found.append(f"lost {what}: {words[levels[0]]} -> none")
+    said = {text for one in old.evidence.get("launches", []) for text in one["advisories"]}
+    for launch in new.evidence.get("launches", []):
+        found += [text for text in launch["advisories"] if text not in (*said, *found)]
     times = [
         (one.values.get("bound_us") or 0.0) / side["bound_us"] if side["bound_us"] else 0.0
         for one, side in zip((old, new), best, strict=True)

@@ -37,7 +37,9 @@ def store(folder: Path, commit: str, measurements: Iterable[Measurement]) -> Pat
     if not _COMMIT.fullmatch(commit):
         raise ValueError(f"expected the 40 digits of a commit, got {commit!r}")
     results = []
+    read = set()
     for one in measurements:
+        read.add(one.target)
         results.append(
             {
                 "workload": one.workload,
@@ -58,7 +60,11 @@ def store(folder: Path, commit: str, measurements: Iterable[Measurement]) -> Pat
         "triton": triton.__version__,
         "method": METHOD_VERSION,
         "assembler": assembler(),
-        "devices": {one.name: devices.load(one.device).title for one in targets.TARGETS},
+        "devices": {
+            one.name: devices.load(one.device).title
+            for one in targets.TARGETS
+            if one.by_default or one.name in read
+        },
         "results": results,
     }
     text = json.dumps(_finite(content), separators=(",", ":"), sort_keys=True, allow_nan=False)

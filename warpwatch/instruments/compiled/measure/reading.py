@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warpwatch import devices
+from warpwatch.devices import Device
 from warpwatch.instruments.compiled.bound.bound import Bound, bound
 from warpwatch.instruments.compiled.bound.source import of_launch
 from warpwatch.instruments.compiled.formats import elf
@@ -16,6 +18,9 @@ from warpwatch.instruments.compiled.machine_code import amdgcn, identity, sass, 
 from warpwatch.instruments.compiled.machine_code.occupancy import Occupancy, occupancy
 from warpwatch.instruments.compiled.schedule.prediction import Prediction, model, predict
 
+# Of Triton's first stage, which is the source's.
+_PRODUCT = re.compile(r"tt\.dot(?:_scaled)? [^\n]*? : tensor<(?:\d+x)+(?P<dtype>\w+)>")
+_DTYPES = {"f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "i8": "int8"}
 _ADVISORY = re.compile(r"\((?P<code>C\d{4})\)\s*:?\s*(?P<text>[^\n]*)")
 
 
@@ -54,13 +59,20 @@ class Code:
 @dataclass(frozen=True)
 class Reading:
     """One launch read. ``multiplies`` says whether its source has matrix products at all;
-    ``prediction`` is there for the targets that have one."""
+    ``prediction`` is there for the targets that have one. ``plain_products`` says that products
+    which the matrix units could do are left to other units, with cause and remedy."""
 
     launch: Launch
     code: Code
     occupancy: Occupancy
     bound: Bound
     prediction: Prediction | None = None
+    plain_products: str = ""
+
+    @property
+    def advisories(self) -> tuple[str, ...]:
+        """What its code is advised of, and that it leaves the matrix units idle."""
+        return (*self.code.advisories, *filter(None, [self.plain_products]))
 
     @property
     def multiplies(self) -> bool:
@@ -82,6 +94,8 @@ class Reading:
                 and (value is None or isinstance(value, bool | int | float | str))
             },
             **self.code.evidence(),
+            "advisories": list(self.advisories),
+            "plain_products": bool(self.plain_products),
             "shared_bytes": kernel.shared_bytes,
             "compile_seconds": round(kernel.compile_seconds, 3),
             "multiplies": self.multiplies,
@@ -149,9 +163,42 @@ def read(launches: tuple[Launch, ...]) -> tuple[Reading, ...]:
                 occupancy=occupied,
                 bound=bound(launch, code.program, device, occupied.blocks, source),
                 prediction=predict(launch, code.program, source, device, occupied.blocks),
+                plain_products=plain_products(kernel, code.program, device),
             )
         )
     return tuple(found)
+
+
+def plain_products(kernel: Kernel, program: Program, device: Device) -> str:
+    """Say whether products that the device has matrix units for are computed without them.
+
+    Args:
+        kernel: Whose code it is. Its source says the dtypes: later stages may convert them first.
+        program: Its machine code.
+        device: The card of its target.
+
+    Returns:
+        One sentence with the cause and the remedy; empty where the units are used, or where nothing
+        of the source is for them.
+    """
+    if program.tensor_level:
+        return ""
+    plain = 2 * device.fp32_fma_per_clock
+    rates = {}
+    for product in _PRODUCT.finditer(kernel.texts.get("ttir", "")):
+        dtype = _DTYPES.get(product["dtype"], "fp8" if product["dtype"].startswith("f8") else "")
+        if dtype == "fp32" and "inputPrecision = tf32" in product[0]:
+            dtype = "tf32"
+        rates[dtype] = device.flop_per_clock.get(dtype, 0.0) / plain
+    faster = {dtype: rate for dtype, rate in rates.items() if 1 < rate < math.inf}
+    if not faster:
+        return ""
+    dtype = max(faster, key=lambda one: faster[one])
+    triton, target = kernel.triton_version, kernel.target
+    return (
+        f"triton {triton} multiplies {dtype} by plain arithmetic on {target.name}, whose matrix "
+        f"units are {faster[dtype]:.0f} times as fast: {target.remedy(triton)}"
+    )
 
 
 def read_code(kernel: Kernel) -> Code:
@@ -198,13 +245,14 @@ def _read_code(kernel: Kernel, listed: str) -> Code:
 
 
 def async_copy_level(program: Program) -> int:
-    """How tiles come into shared memory: 2 by TMA, 1 by asynchronous copies, 0 through
+    """How tiles come into shared memory: 2 by TMA or AMD's TDM, 1 by asynchronous copies, 0 through
     registers."""
     level = 0
     for one in program.instructions:
-        if one.opcode.startswith(("UTMALDG", "UBLKCP")):
+        if one.opcode.startswith(("UTMALDG", "UBLKCP", "tensor_load_to_lds")):
             return 2
         direct = one.opcode.startswith("buffer_load") and one.operands.endswith(" lds")
+        direct |= one.opcode.startswith("global_load_async_to_lds")
         if one.opcode.startswith("LDGSTS") or direct:
             level = 1
     return level

@@ -43,7 +43,7 @@ def summarize(recording: Recording, readings: tuple[Reading, ...]) -> dict[str, 
     multiplying = [one.code for one in readings if one.multiplies]
     values |= {
         "spilled_bytes": sum(one.code.spilled_bytes for one in kernels),
-        "advisories": sum(len(one.code.advisories) for one in kernels),
+        "advisories": sum(len(one.advisories) for one in kernels),
         "tensor_core_level": min((code.tensor_level for code in multiplying), default=0),
         "blocks_in_flight": longest.occupancy.blocks,
         "registers": longest.code.registers,

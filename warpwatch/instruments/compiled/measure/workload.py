@@ -190,11 +190,15 @@ class _Asked:
 def _record(
     asked: _Asked, call: Callable[[Any], Any], inputs: Callable[[], Any]
 ) -> Recorded | Measurement:
+    import triton
+
     from warpwatch.instruments.compiled.record import callables
     from warpwatch.instruments.compiled.record.call import record
     from warpwatch.instruments.compiled.record.torch import cuda as torch_cuda
 
     name, target = asked.name, asked.target
+    if mistake := target.mistake(triton.__version__):
+        return Measurement.without_values(name, target.name, "not measured", mistake)
     theirs: list[BaseException] = []
 
     def watched(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -139,7 +139,7 @@ def _pipe(one: Instruction, device: Device) -> tuple[int, int, int]:
     if one.kind == "fma" and base.startswith("D"):
         return XU, 2 * SCHEDULERS, 4 * _ADDED
     if base in _FULL_RATE_FMA:
-        return FMA, max(1, device.warp_size * SCHEDULERS // device.fp32_fma_per_clock), _ADDED
+        return FMA, max(1, int(device.warp_size * SCHEDULERS // device.fp32_fma_per_clock)), _ADDED
     if one.kind == "fma" or base.startswith(_HALF_RATE_FMA):
         return FMA, 2, _ADDED
     if one.kind in ("integer", "convert", "move"):
