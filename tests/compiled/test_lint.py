@@ -176,3 +176,31 @@ def test_what_failed_before_is_no_news() -> None:
     found, unknown = cliffs.fallen("sm_90", before, after)
     assert found == []
     assert unknown == ["a: already before: too large", "b: not measured: timeout"]
+
+
+def timed(us: float, **values: float) -> Result:
+    found = result(**values)
+    return Result(found.job, "ok", "", found.values, {"predicted": [{"us": us}], "launches": []})
+
+
+def test_a_loss_that_costs_nothing_is_no_cliff_where_times_are_predicted() -> None:
+    before = {"small": result(), "large": result()}
+    small = timed(11.0, tensor_core_level=1.0)
+    assert cliffs.fallen("sm_90", before, {"small": small, "large": timed(10.0)}) == ([], [])
+    (found,), _ = cliffs.fallen("sm_90", before, {"small": small, "large": timed(8.0)})
+    assert found.name == "small"
+    assert found.reasons == (
+        "lost matrix instructions: mma.sync or MFMA, where others of the table have wgmma",
+        "predicted time 1.4 times that of the best of the table, before 1.0 times",
+    )
+
+
+def test_predicted_times_take_the_place_of_bounds_where_all_have_them() -> None:
+    before = {"small": result(), "large": result()}
+    after = {"small": timed(21.0), "large": timed(10.0)}
+    (found,), _ = cliffs.fallen("sm_90", before, after)
+    assert found.reasons == (
+        "predicted time 2.1 times that of the best of the table, before 1.0 times",
+    )
+    after["large"] = result(bound_us=10.0)  # more code than can be followed
+    assert cliffs.fallen("sm_90", before, after) == ([], [])
