@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 import triton
 
 from warpwatch.__main__ import main
-from warpwatch.instruments.compiled.diff import sides
+from warpwatch.config import targets
+from warpwatch.instruments.compiled.diff import assemblers, sides
 from warpwatch.instruments.compiled.diff.comparison import Change, Compared
 from warpwatch.instruments.compiled.diff.upgrade_page import markdown, unknown_of
 from warpwatch.instruments.compiled.measure.jobs import Job, Result
@@ -173,3 +175,71 @@ def test_the_gravest_of_one_row_decides_its_place() -> None:
     one = row("w", "HURT", Change("bound_us", 1, 2, False), Change("launches", 1, 2, False))
     assert one.worst == Change("launches", 1, 2, False)
     assert row("w", "helped", Change("launches", 2, 1, True)).worst is None
+
+
+def test_one_ptx_goes_through_two_assemblers(upgradable: Any, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    chosen = [word for name in ("sm_90", "sm_100", "gfx942") for word in ("--target", name)]
+    arguments = ("upgrade", "--assembler", f"triton=={OTHER}", *chosen, "--page", page)
+    done = upgradable.benchmarks(*arguments, "--json", "-")
+    assert done.returncode in (0, 1), done.stderr
+    assert "left out gfx942: its code is not assembled by ptxas" in done.stderr
+    found = json.loads(done.stdout)
+    own = f"triton=={triton.__version__}"
+    assert (found["old"], found["new"]) == (own, f"triton=={OTHER}")
+    assert {one["target"] for one in found["compared"]} == {"sm_90", "sm_100"}
+    assert not any(one["word"] in ("LOST", "nothing") for one in found["compared"])
+    # Both Tritons carry one release for Hopper, and the Triton that made the PTX is one as well.
+    assert {one["word"] for one in found["compared"] if one["target"] == "sm_90"} == {"same"}
+    text = page.read_text()
+    assert f"# {own} to triton=={OTHER}" in text
+    assert f"--assembler triton=={OTHER} --from-assembler {own} --from" in text
+
+
+def test_both_assemblers_report_the_lower_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For Triton writes its PTX for the release that it finds."""
+    monkeypatch.setattr(assemblers.project, "folder", lambda: tmp_path)
+    own = assemblers.named(f"triton=={triton.__version__}")
+    plain, blackwell = own.paths.values()
+    other = assemblers.named(str(plain))
+    lowest = assemblers.lowest([own, other])
+    assert lowest["TRITON_PTXAS_BLACKWELL_PATH"] == lowest["TRITON_PTXAS_PATH"]
+    script = own.environment(lowest)["TRITON_PTXAS_BLACKWELL_PATH"]
+    said = subprocess.run([script, "--version"], capture_output=True, text=True).stdout
+    real = subprocess.run([blackwell, "--version"], capture_output=True, text=True).stdout
+    release = ".".join(map(str, lowest["TRITON_PTXAS_PATH"]))
+    assert f"release {release}, " in said and f"release {release}, " not in real
+    assert (
+        said.split("release ")[1].split(", ", 1)[1] == real.split("release ")[1].split(", ", 1)[1]
+    )
+    assert own.knows(targets.get("sm_103")) and not other.knows(targets.get("sm_103"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "expected one of two: a version of Triton such as 3.9.0, or --assembler NAME"),
+        (("3.9.0", "--assembler", "x"), "expected one of two"),
+        (("3.9.0", "--from-assembler", "x"), "--from-assembler: expected --assembler with it"),
+        (("--assembler", "x"), "the path of a ptxas, got 'x'"),
+        (("3.9.0", "--args", "fp16[4]"), "expected --call NAME"),
+    ],
+)
+def test_mistakes_are_one_line(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["upgrade", *words]) == 2
+    (said,) = capsys.readouterr().err.strip().splitlines()
+    assert message in said
+
+
+def test_a_callable_of_any_package_is_compared(upgradable: Any) -> None:
+    call = ("--call", "own:gram", "--args", "fp16[64,128]", "--target", "sm_80")
+    done = upgradable.benchmarks(
+        "upgrade", triton.__version__, "--from", OTHER, *call, "--json", "-"
+    )
+    assert done.returncode in (0, 1), done.stderr
+    (found,) = json.loads(done.stdout)["compared"]
+    assert (found["name"], found["target"]) == ("own:gram", "sm_80")

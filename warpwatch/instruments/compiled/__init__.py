@@ -20,6 +20,7 @@ from warpwatch.instruments.compiled.record.call import record
 # What only names, keeps or shows results, or starts what measures, cannot change a value.
 _NO_METHOD = {
     "__init__.py",
+    "assemblers.py",
     "change.py",
     "cliffs.py",
     "comparison.py",

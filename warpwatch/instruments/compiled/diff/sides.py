@@ -78,18 +78,33 @@ def triton_folder(version: str) -> Path | None:
             return None
     except importlib.metadata.PackageNotFoundError:
         pass
-    folder = project.folder() / ".asv" / "triton" / version
-    if (folder / "triton" / "__init__.py").exists():
+    return installed_alone(f"triton=={version}", project.folder() / ".asv" / "triton" / version)
+
+
+def installed_alone(requirement: str, folder: Path) -> Path:
+    """Install one wheel without what it requires, on first use.
+
+    Args:
+        requirement: Such as ``triton==3.9.0``.
+        folder: Where it is to lie.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: It cannot be had.
+    """
+    if folder.exists():
         return folder
-    print(f"installing triton {version} into {folder}", file=sys.stderr)
-    partial = folder.with_name(f"{version}.partial-{os.getpid()}")
+    print(f"installing {requirement} into {folder}", file=sys.stderr)
+    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    command += ["--no-deps", "--target", str(partial), f"triton=={version}"]
+    command += ["--no-deps", "--target", str(partial), requirement]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         shutil.rmtree(partial, ignore_errors=True)
-        reason = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
-        raise ValueError(f"cannot install triton {version}: {reason}")
+        said = [line for line in done.stderr.strip().splitlines() if "WARNING" not in line]
+        raise ValueError(f"cannot install {requirement}: {(said or ['pip said nothing'])[-1]}")
     try:
         partial.rename(folder)
     except OSError:  # someone else was first

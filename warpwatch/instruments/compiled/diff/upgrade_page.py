@@ -1,4 +1,4 @@
-"""What another Triton does to a package, as a page: what got worse first, where, and why."""
+"""What another compiler does to a package, as a page: what got worse first, where, and why."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def markdown(
     notes: Iterable[str] = (),
     unknown: Collection[str] = (),
 ) -> str:
-    """The page. ``notes`` is what the package itself said under the new version, ``unknown`` the
-    instructions that no reader knows."""
+    """The page. ``old`` and ``new`` say which compilers these are. ``notes`` is what the package
+    itself said under the new one, ``unknown`` the instructions that no reader knows."""
     text = [
-        f"# Triton {old} to {new}",
+        f"# {old} to {new}",
         "",
         f"{len(compared)} workload-target pairs: {in_words(compared)}. Written by `{command}`.",
     ]
