@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.harness import lint_on_card
+from tools.harness.lint_on_card import lint
 
 # A product with scales, called as the libraries' own kernel is.
 LIBRARY = '''
@@ -65,23 +65,23 @@ def library(tmp_path: Path) -> Path:
 
 
 def test_a_kernel_comes_with_what_it_calls_and_nothing_else(library: Path) -> None:
-    text = lint_on_card.extracted(library, "block_fp8")
+    text = lint.extracted(library, "block_fp8")
     assert "def _scaled" in text and "def _w8a8_block_fp8_matmul" in text
     assert "_unused" not in text and "no_such_library" not in text
     with pytest.raises(ValueError, match="expected a function fused_moe_kernel"):
-        lint_on_card.extracted(library, "fused_moe")
+        lint.extracted(library, "fused_moe")
 
 
 def test_shapes_come_from_the_name_of_a_table_and_from_what_is_said() -> None:
     name = "E=8,N=3584,device_name=NVIDIA_H200.json"
-    assert lint_on_card.shapes(name, "fused_moe", "M=64,2048 K=4096 top_k=2") == [
+    assert lint.shapes(name, "fused_moe", "M=64,2048 K=4096 top_k=2") == [
         {"M": rows, "E": 8, "N": 7168, "K": 4096, "top_k": 2} for rows in (64, 2048)
     ]
-    assert lint_on_card.shapes("N=512,K=7168,device_name=x.json", "block_fp8", "M=8") == [
+    assert lint.shapes("N=512,K=7168,device_name=x.json", "block_fp8", "M=8") == [
         {"M": 8, "N": 512, "K": 7168}
     ]
     with pytest.raises(ValueError, match="SHAPE: expected M"):
-        lint_on_card.shapes(name, "fused_moe", "K=4096")
+        lint.shapes(name, "fused_moe", "K=4096")
 
 
 def test_a_job_holds_what_fell_and_the_fastest_of_the_others(library: Path, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_job_holds_what_fell_and_the_fastest_of_the_others(library: Path, tmp_
     import triton
 
     cases = [("block_fp8", str(library), str(table), "gfx950", "M=512")]
-    job = lint_on_card.prepared(cases, triton.__version__)
+    job = lint.prepared(cases, triton.__version__)
     (case,) = job["cases"]
     assert case["compared"] == 2  # two rows of the table are one configuration
     (fell,) = case["fell"]

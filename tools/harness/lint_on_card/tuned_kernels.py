@@ -1,7 +1,7 @@
 """Calls of public kernels that have tables of tuned configurations, in a configuration by choice.
 
 The kernels themselves are not of this repository: ``source`` names a file that
-``tools.harness.lint_on_card`` copied them to. Only torch and Triton are needed.
+``prepare`` copied them to. Only torch and Triton are needed.
 """
 
 from __future__ import annotations
