@@ -207,8 +207,10 @@ def test_both_assemblers_report_the_lower_release(
     lowest = assemblers.lowest([own, other])
     assert lowest["TRITON_PTXAS_BLACKWELL_PATH"] == lowest["TRITON_PTXAS_PATH"]
     script = own.environment(lowest)["TRITON_PTXAS_BLACKWELL_PATH"]
-    said = subprocess.run([script, "--version"], capture_output=True, text=True).stdout
-    real = subprocess.run([blackwell, "--version"], capture_output=True, text=True).stdout
+    said = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60).stdout
+    real = subprocess.run(
+        [blackwell, "--version"], capture_output=True, text=True, timeout=60
+    ).stdout
     release = ".".join(map(str, lowest["TRITON_PTXAS_PATH"]))
     assert f"release {release}, " in said and f"release {release}, " not in real
     assert (

@@ -219,7 +219,7 @@ def _record(
     except callables.UsageError as error:
         return Measurement.without_values(name, target.name, "not applicable", str(error))
     except torch_cuda.NotAnsweredError as error:
-        return Measurement.without_values(name, target.name, "not measured", _one_line(error))
+        return Measurement.without_values(name, target.name, "not measured", errors.one_line(error))
     except (Exception, SystemExit) as error:  # the code under test may raise anything
         if error in theirs and not isinstance(error, HarnessError | MemoryError):
             return _raised(asked, error)
@@ -229,13 +229,8 @@ def _record(
 def _not_read(asked: _Asked, error: BaseException) -> Measurement:
     """Loud, and never the kernel's fault."""
     traceback.print_exception(error, file=sys.stderr)
-    detail = f"harness error: {_one_line(error)}"[:300]
+    detail = f"harness error: {errors.one_line(error)}"[:300]
     return Measurement.without_values(asked.name, asked.target.name, "not measured", detail)
-
-
-def _one_line(error: BaseException) -> str:
-    text = str(error).splitlines()[0] if str(error) else "no message"
-    return f"{type(error).__name__}: {text}"[:300]
 
 
 def _raised(asked: _Asked, error: BaseException) -> Measurement:
