@@ -177,17 +177,15 @@ def functions(name: str, tree: ast.Module) -> Iterator[str]:
 
 
 def expected(version: str) -> set[tuple[str, str]]:
-    """Every kernel on every target asked for; those for Hopper on Hopper, up to the Triton they are
-    for, and attention in fp8 where the hardware multiplies in it: elsewhere it is refused by name.
-    """
-    specialised = {"sm_90"} if version < "3.8" else set()
+    """Every kernel on every target asked for; those for Hopper on Hopper, and attention in fp8
+    where the hardware multiplies in it: elsewhere it is refused by name."""
     every = set(VERSIONS[version])
     fp8 = every.intersection(attention_fp8.FIXED_TARGETS)
     return {
         (kernel, target)
         for kernel in launched_kernels()
         for target in (
-            specialised
+            {"sm_90"}
             if "hopper" in kernel or kernel in ON_HOPPER_ALONE
             else every & {"sm_90"}
             if kernel in CHOSEN_ON_HOPPER

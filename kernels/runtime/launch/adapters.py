@@ -17,7 +17,7 @@ import triton
 
 from .steps import Described, Launch, Slot, like, slots_in
 
-# Of Triton, whose launchers are known here; Gluon kernels are tested on them.
+# Of Triton, whose launchers are known here.
 VERSIONS = ("3.6.", "3.7.")
 # Argument lists, and encoded descriptors, of a launch that are surely kept: a step of training has
 # so many sets of addresses where each layer has its own.
