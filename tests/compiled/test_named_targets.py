@@ -9,8 +9,10 @@ import torch
 import triton
 import triton.language as tl
 
+from tests.meetings import EVERY_PAIR
 from warpwatch import devices
 from warpwatch.commands.compiled import inspect
+from warpwatch.config import package as configuration
 from warpwatch.config import targets
 from warpwatch.instruments.compiled.diff import cliffs, sides
 from warpwatch.instruments.compiled.machine_code import amdgcn
@@ -20,6 +22,7 @@ from warpwatch.instruments.compiled.record.call import record
 
 NAMED = [one.name for one in targets.TARGETS if not one.by_default]
 WORKLOAD = "matmul-fp16-1024x1024x1024"
+ATTENTION = "attention-bf16-B1-S8192-H32-G8-D128-causal"
 
 
 @triton.jit
@@ -155,6 +158,22 @@ def test_instructions_of_waves_of_32_lanes(line: str, kind: str, work: int) -> N
 )
 def test_how_tiles_come_to_shared_memory(opcode: str, level: int) -> None:
     assert reading.async_copy_level(amdgcn.read(f"\t{opcode} v[0:3], v[4:5], off\n")) == level
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", NAMED)
+def test_our_own_kernels_are_read_without_a_gap(target: str) -> None:
+    """The fixed set every night, else what shows most instructions."""
+    every = dict.fromkeys(workload.name for workload, _ in configuration.workloads().fixed_set())
+    names = list(every) if EVERY_PAIR else [WORKLOAD, ATTENTION]
+    with sides.opened(".") as side:
+        asked = [jobs.Job(name, target, is_workload=True) for name in names]
+        done = list(jobs.run(asked, side.environment))
+    # Attention in fp8 is not for AMD's named targets.
+    assert {one.status for one in done} <= ({"ok", "not applicable"} if EVERY_PAIR else {"ok"})
+    launches = [launch for one in done for launch in one.evidence.get("launches", [])]
+    assert {name for launch in launches for name in launch["unknown_instructions"]} == set()
+    assert [launch["advisories"] for launch in launches if launch["advisories"]] == []
 
 
 @pytest.mark.slow
