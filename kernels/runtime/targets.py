@@ -13,6 +13,8 @@ import triton
 # NVIDIA's architectures whose matrix unit multiplies fp64 as fast as other units multiply fp32, and
 # for which every supported Triton uses it.
 ADDS_FP64 = (80, 90)
+# AMD's with matrix units for OCP's e4m3.
+_OCP_FP8 = ("gfx950", "gfx1200", "gfx1201", "gfx1250")
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Target:
             return torch.float8_e4m3fn, torch.float8_e4m3fnuz
         if self.name == "gfx942":
             return (torch.float8_e4m3fnuz,)
-        ocp = self.capability >= 89 if self.backend == "cuda" else self.name == "gfx950"
+        ocp = self.capability >= 89 if self.backend == "cuda" else self.name in _OCP_FP8
         return (torch.float8_e4m3fn,) if ocp else ()
 
 

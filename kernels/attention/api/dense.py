@@ -57,7 +57,7 @@ def flash_attention(
     Args:
         q: (batch, seqlen_q, heads, head_dim), fp16, bf16 or fp32, with any strides: a transposed
             view costs no copy. Or e4m3 in the flavour of the hardware, forward only: float8_e4m3fn
-            on sm_89 and later and gfx950, float8_e4m3fnuz on gfx942. head_dim is 1 to 256.
+            on sm_89 and later, gfx950 and gfx12, float8_e4m3fnuz on gfx942. head_dim is 1 to 256.
         k: (batch, seqlen_k, kv_heads, head_dim), of q's dtype. ``heads`` is a multiple of
             ``kv_heads``: query head h reads key head h // (heads // kv_heads).
         v: (batch, seqlen_k, kv_heads, head_dim_v), of q's dtype. head_dim_v may differ from
