@@ -131,3 +131,9 @@ def test_a_wait_that_the_compiler_injects_is_a_serialised_wgmma_too() -> None:
     refused = "C7510: wgmma.mma_async instructions are serialized"
     assert advice.words([], [injected], more=True) == "wgmma serialised"
     assert advice.words([], [injected, refused], more=True) == "wgmma serialised"
+
+
+def test_products_by_plain_arithmetic_leave_the_matrix_units_idle() -> None:
+    said = "triton 3.6.0 multiplies fp16 by plain arithmetic on gfx1250, whose matrix units are 16"
+    assert advice.words([], [said], more=True) == "matrix units left idle"
+    assert advice.words([said], [], more=False) == "matrix units used again"
