@@ -1,4 +1,4 @@
-"""NVIDIA machine code (sm_80 to sm_100) from cubins: instructions by class, spill slots.
+"""NVIDIA machine code (sm_80 to sm_120) from cubins: instructions by class, spill slots.
 
 The tables hold the base mnemonics of the instruction sets; modifiers after the dot refine them. A
 mnemonic that stands in no table is class ``unknown``, never silently left out.
