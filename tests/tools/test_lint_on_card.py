@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tools.harness.lint_on_card import lint
+from tools.harness.lint_on_card import lint, timing
+from warpwatch.instruments.gpu.card.software import FakeGpu, Script
 
 # A product with scales, called as the libraries' own kernel is.
 LIBRARY = '''
@@ -101,3 +105,27 @@ def test_a_job_holds_what_fell_and_the_fastest_of_the_others(library: Path, tmp_
     assert fell["predicted_us"] > 1.25 * other["predicted_us"] > 0
     assert job["sources"].keys() == {"block_fp8"}
     assert json.loads(json.dumps(job)) == job
+
+
+def test_what_fell_is_timed_next_to_the_fastest_of_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On a software card; one configuration does not fit."""
+    gpu = FakeGpu()
+    us = {"fell": 25.0, "equal": 20.1, "best": 20.0, "other": 22.0}
+
+    def launch(config: Mapping[str, str]) -> None:
+        gpu.script = Script(us=us[config["is"]])
+
+    def row(name: str) -> dict[str, Any]:
+        return {"name": name, "config": {"is": name}, "predicted_us": 1.0, "reasons": ["spills"]}
+
+    shape = {"M": 64, "N": 128}
+    case = {"kernel": "block_int8", "table": "t.json", "tuned_for": "sm_80", "shape": shape}
+    case |= {"fell": [row("fell"), row("too-large"), row("equal")]}
+    case |= {"others": [row("best"), row("other")]}
+    found = timing.ratios(gpu, launch, case, seconds=5.0)
+    assert found == pytest.approx([1.25, math.inf, 1.005], rel=0.01)
+    said = capsys.readouterr().out
+    assert "too-large does not run: KeyError" in said
+    assert "(sm_80) M=64 N=128: best 20.0 us" in said

@@ -1,22 +1,25 @@
-"""Times the configurations of a job on a card. Needs only torch and Triton."""
+"""Times the configurations of a job on a card, by the instrument that times everything here."""
 
 from __future__ import annotations
 
+import functools
+import math
 import multiprocessing
-import random
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tools.harness.lint_on_card import tuned_kernels
+from warpwatch.instruments.gpu import latency
+from warpwatch.instruments.gpu.card.interface import Gpu
+from warpwatch.instruments.gpu.card.through_torch import TorchGpu
 
 SLOWER = 1.1
-ROUNDS = 9
-_VISIT_MS = 2.0
+LIMITS = latency.Limits(target=0.01, min_samples=9, max_samples=31, warm_up_seconds=0.01)
 _PROCESSES = 12
 
 
@@ -42,17 +45,23 @@ def timed(job: Mapping[str, Any], seconds: float) -> int:
         with context.Pool(min(_PROCESSES, len(wanted))) as pool:
             pool.starmap(_compiled, wanted, chunksize=1)
         print(f"compiled {len(wanted)} in {time.monotonic() - started:.0f} s")
-        ratios: list[float] = []
+        import torch
+
+        gpu = TorchGpu()
+        found: list[float] = []
         for number, case in enumerate(job["cases"]):
             left = seconds * (number + 1) / len(job["cases"]) - (time.monotonic() - started)
-            ratios += _case(case, files[case["kernel"]], max(left, 0.5))
-    slower = sum(one >= SLOWER for one in ratios)
+            prepare = tuned_kernels.PREPARED[case["kernel"]]
+            launch = prepare(source=files[case["kernel"]], **case["shape"])
+            found += ratios(gpu, launch, case, max(left, 0.5))
+            torch.cuda.empty_cache()
+    slower = sum(one >= SLOWER for one in found)
     print(
-        f"{slower} of {len(ratios)} configurations that fell are at least "
+        f"{slower} of {len(found)} configurations that fell are at least "
         f"{100 * (SLOWER - 1):.0f} % slower than the best of the others "
-        f"({100 * slower / len(ratios):.0f} %), {time.monotonic() - started:.0f} s in all"
+        f"({100 * slower / len(found):.0f} %), {time.monotonic() - started:.0f} s in all"
     )
-    return int(slower < 0.9 * len(ratios))
+    return int(slower < 0.9 * len(found))
 
 
 def _compiled(
@@ -68,64 +77,46 @@ def _compiled(
         print(f"{kernel} {config}: {type(error).__name__}", file=sys.stderr)
 
 
-def _case(case: Mapping[str, Any], source: str, seconds: float) -> list[float]:
-    """Time one case; the ratio of each configuration that fell."""
-    import torch
+def ratios(
+    gpu: Gpu,
+    launch: Callable[[Mapping[str, Any]], object],
+    case: Mapping[str, Any],
+    seconds: float,
+) -> list[float]:
+    """Time one case, its configurations interleaved, and print each.
 
-    launch = tuned_kernels.PREPARED[case["kernel"]](source=source, **case["shape"])
+    Args:
+        gpu: The card; it holds each launch back until all of it is queued, so that no time of the
+            host is in a time of a kernel.
+        launch: Launches the kernel of the case in a configuration.
+        case: As ``prepare`` wrote it.
+        seconds: For measuring, about.
+
+    Returns:
+        The time of each configuration that fell, as a ratio to the fastest of the others.
+    """
     every = [*case["fell"], *case["others"]]
-    visits: list[Callable[[], float] | None] = []
+    calls = {}
     for one in every:
         try:
-            visits.append(_visit(launch, one["config"]))
+            launch(one["config"])
+            calls[one["name"]] = functools.partial(launch, one["config"])
         except Exception as error:  # what does not fit is slower than anything
             print(f"  {one['name']} does not run: {type(error).__name__}")
-            visits.append(None)
-    times: list[list[float]] = [[] for _ in every]
-    order = [place for place, visit in enumerate(visits) if visit is not None]
-    ends = time.monotonic() + seconds
-    for turn in range(ROUNDS):
-        if turn >= 3 and time.monotonic() > ends:
-            break
-        random.Random(turn).shuffle(order)
-        for place in order:
-            visit = visits[place]
-            assert visit is not None
-            times[place].append(visit())
-    medians = [statistics.median(one) if one else float("inf") for one in times]
-    best = min(medians[len(case["fell"]) :])
+    limits = replace(LIMITS, seconds=seconds / len(every))
+    found = latency.interleave(gpu, calls, "cold", limits)
+    times = [found[one["name"]].us if one["name"] in found else math.inf for one in every]
+    best = min(times[len(case["fell"]) :])
     shape = " ".join(f"{name}={value}" for name, value in case["shape"].items())
     print(f"{case['kernel']} {case['table']} ({case['tuned_for']}) {shape}: best {best:.1f} us")
-    for one, median in zip(every, medians, strict=True):
+    for one, us in zip(every, times, strict=True):
+        low, high = found[one["name"]].interval_us if one["name"] in found else (us, us)
         print(
-            f"  {'fell ' if one in case['fell'] else 'other'} {one['name']:>6} {median:9.1f} us "
-            f"{median / best:6.2f}  predicted {one['predicted_us']:9.1f} us  "
-            f"{'; '.join(one.get('reasons', ()))[:110]}"
+            f"  {'fell ' if one in case['fell'] else 'other'} {one['name']:>6} {us:9.1f} us "
+            f"{us / best:6.2f} ({low / best:.2f} to {high / best:.2f})  "
+            f"predicted {one['predicted_us']:9.1f} us  {'; '.join(one.get('reasons', ()))[:110]}"
         )
-    torch.cuda.empty_cache()
-    return [median / best for median in medians[: len(case["fell"])]]
-
-
-def _visit(
-    launch: Callable[[Mapping[str, Any]], None], config: Mapping[str, Any]
-) -> Callable[[], float]:
-    """Microseconds of one launch, on the average of as many as take some milliseconds."""
-    import torch
-
-    def measured(count: int) -> float:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(count):
-            launch(config)
-        end.record()
-        end.synchronize()
-        return float(1e3 * begin.elapsed_time(end) / count)
-
-    launch(config)
-    torch.cuda.synchronize()
-    once = measured(3)
-    # Launches that follow each other hide what host code takes only where they are many.
-    return lambda: measured(max(3, min(200, round(1e3 * _VISIT_MS / once))))
+    return [us / best for us in times[: len(case["fell"])]]
 
 
 def written(sources: Mapping[str, str], folder: Path) -> dict[str, str]:
