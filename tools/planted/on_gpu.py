@@ -146,14 +146,12 @@ def compile_all(
     branches: Sequence[Branch], repository: Path, folder: Path, more: Sequence[str] = ()
 ) -> None:
     """Call the workloads of all branches once, and ``more`` at each version."""
-    of_branch = {one.name: {*one.workloads, *more} for one in branches}
-    wanted = {"base": sorted(set().union(*of_branch.values()))}
-    wanted |= {name: sorted(workloads) for name, workloads in of_branch.items()}
+    wanted = {one.name: {*one.workloads, *more} for one in branches}
+    wanted["base"] = set().union(*wanted.values())
     jobs = []
     for name, workloads in wanted.items():
-        version = versions.prepare(name, folder / name, repository)
-        environment = isolation.subprocess_environment(version.environment)
-        jobs += [(name, workload, environment) for workload in workloads]
+        made = versions.prepare(name, folder / name, repository).environment
+        jobs += [(name, one, isolation.subprocess_environment(made)) for one in workloads]
 
     def compile_one(job: tuple[str, str, dict[str, str]]) -> None:
         name, workload, environment = job
