@@ -14,6 +14,7 @@ import numpy as np
 from warpwatch.judge.findings.judgement import Judgement
 from warpwatch.judge.model.core import Finding
 from warpwatch.judge.scorecard.error_rates import Detector
+from warpwatch.report.pages.change_groups import folded
 from warpwatch.report.view import View
 
 from .places import read
@@ -26,7 +27,8 @@ Named = dict[tuple[str, tuple[str, ...]], list[frozenset[str]]]
 @dataclass(frozen=True)
 class Counts:
     """What a reader of the report meets. ``true_ranges`` of ``ranges`` findings show a range that
-    holds the step of their costliest series; ``twice`` counts benchmarks that lead two findings."""
+    holds the step of their costliest series; ``attention`` counts the rows of what needs attention,
+    and ``twice`` the benchmarks that lead two of them."""
 
     commits: int
     series: int
@@ -109,7 +111,8 @@ def counts(judgement: Judgement) -> Counts:
     """What the report of a judgement shows, counted."""
     view = View(judgement)
     steps = [one for one in judgement.findings if one.kind in ("slower", "faster")]
-    leading = Counter(one.changes[0].series.benchmark for one in view.attention)
+    rows = folded(view, view.attention)
+    leading = Counter(row[0].changes[0].series.benchmark for row in rows)
     standing = [one for one in judgement.findings if judgement.status(one) == "open"]
     return Counts(
         commits=len(judgement.history.measured),
@@ -117,7 +120,7 @@ def counts(judgement: Judgement) -> Counts:
         judged=judgement.coverage.judged,
         findings=len(judgement.findings),
         open=len(standing),
-        attention=len(view.attention),
+        attention=len(rows),
         twice=sum(count > 1 for count in leading.values()),
         ranges=len(steps),
         true_ranges=sum(_is_true(judgement, one) for one in steps),

@@ -1,4 +1,4 @@
-"""Changes of a finding or a commit in few rows: those that moved alike as one, outliers named."""
+"""Findings and changes in few rows: those of one benchmark, and those that moved alike, as one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from warpwatch.judge.model import names
-from warpwatch.judge.model.core import Change
+from warpwatch.judge.model.core import Change, Finding
 from warpwatch.judge.series.changes import Kind, kind
 from warpwatch.report import words
 from warpwatch.report.view import View, many
@@ -85,6 +85,25 @@ def parts_of(view: View, changes: Sequence[Change]) -> list[Part]:
         heading = f"{metric}, {many(len(members), 'series')} on {home}"
         parts.append(Part(heading, tuple(rows), len(members)))
     return parts
+
+
+def folded(view: View, findings: Sequence[Finding]) -> list[tuple[Finding, ...]]:
+    """Findings in rows, so that no benchmark leads two of them.
+
+    A benchmark that got slower at two commits leads two findings, and one person looks at both.
+
+    Args:
+        view: That shows the findings.
+        findings: Those of one list, the most urgent first.
+
+    Returns:
+        The findings of each row in their order, and the rows in the order of their first findings.
+    """
+    rows: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        info = view.info(finding.changes[0].series)
+        rows.setdefault((info.workload, info.meaning.metric), []).append(finding)
+    return [tuple(row) for row in rows.values()]
 
 
 Difference = dict[str, Any]

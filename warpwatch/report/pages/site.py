@@ -26,6 +26,7 @@ from warpwatch.report.site_data import commits, script, search, values_at
 from warpwatch.report.view import View, many
 
 from . import sampling, standing, utilization
+from .change_groups import folded
 from .heat_map import heat_map
 
 MOST_FINDING_PAGES = 400
@@ -82,6 +83,7 @@ def _index(site: Site) -> None:
         measured=len(history.measured),
         series=len(judgement.places),
         attention=view.attention,
+        rows=folded(view, view.attention),
         failing=view.failing,
         spaces=view.spaces,
         older=view.older,
@@ -130,6 +132,7 @@ def _findings(site: Site) -> None:
         root="",
         title=many(len(site.findings), "finding"),
         groups=groups,
+        rows=folded(view, view.attention[:MOST_FINDING_PAGES]),
         left=max(len(site.findings) - MOST_FINDING_PAGES, 0),
     )
     site.fresh.write("findings.html", page)
