@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +50,8 @@ class Points:
 class Fit:
     """Segments between ``edges`` (first 0, last n), their levels and the noise around them.
 
-    ``likely`` is the log-likelihood of each segment at its level.
+    ``likely`` is the log-likelihood of each segment at its level. ``answers`` keeps what was asked
+    of a fit, by the question: the same edges are tried more than once.
     """
 
     edges: tuple[int, ...]
@@ -57,6 +59,7 @@ class Fit:
     shape: NoiseShape
     residuals: Floats
     likely: tuple[float, ...]
+    answers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     _beyond: dict[int, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property

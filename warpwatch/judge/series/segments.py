@@ -82,7 +82,7 @@ def settle(data: Points, proposals: Sequence[int], floor: float) -> Work[Levels 
         if gone:
             edges = tuple(at for k, at in enumerate(edges) if k not in gone)
             continue
-        places = yield place_all, (data, fit)
+        places = yield from _placed(data, fit)
         moved = [0]
         for one in places:
             if one.at - moved[-1] >= LEAST_POINTS:
@@ -91,7 +91,7 @@ def settle(data: Points, proposals: Sequence[int], floor: float) -> Work[Levels 
             return Levels(fit, places)
         edges = (*moved, n)
     assert fit is not None
-    return Levels(fit, (yield place_all, (data, fit)))
+    return Levels(fit, (yield from _placed(data, fit)))
 
 
 def _fitted(data: Points, edges: tuple[int, ...]) -> Work[Fit | None]:
@@ -99,6 +99,14 @@ def _fitted(data: Points, edges: tuple[int, ...]) -> Work[Fit | None]:
     if edges not in data.fits:
         data.fits[edges] = yield fit_all, (data, edges)
     return data.fits[edges]
+
+
+def _placed(data: Points, fit: Fit) -> Work[tuple[Placed, ...]]:
+    """Where the edges of a fit lie, asked once."""
+    if "places" not in fit.answers:
+        fit.answers["places"] = yield place_all, (data, fit)
+    places: tuple[Placed, ...] = fit.answers["places"]
+    return places
 
 
 def fit_all(asked: Sequence[tuple[Points, tuple[int, ...]]]) -> list[Fit | None]:
@@ -157,7 +165,9 @@ def _weak(data: Points, fit: Fit, floor: float) -> Work[set[int]]:
     """The edge with the least evidence, where it has too little; and with it those that have not
     half of what it takes, no two of them neighbours: each of them would be the next."""
     inner = range(1, len(fit.edges) - 1)
-    told = yield least_over_nothing, (fit, data)
+    if "evidence" not in fit.answers:
+        fit.answers["evidence"] = yield least_over_nothing, (fit, data)
+    told = fit.answers["evidence"]
 
     def evidence_of(k: int, found: float) -> float:
         if fit.is_beyond_noise(k):
