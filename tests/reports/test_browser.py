@@ -16,6 +16,7 @@ import pytest
 from tests.reports import keeping, trees
 from tests.reports.chromium import Browser, installed
 from tools.docs import pictures
+from warpwatch.report.charts import series
 
 pytestmark = [
     pytest.mark.browser,
@@ -73,6 +74,53 @@ def test_pages_stand_without_scripts(browser: Browser, site: Path) -> None:
     static = series.read_text()
     assert '<svg class="history"' in static
     assert "Newest values" in static
+
+
+def test_the_script_draws_the_series_of_a_large_report(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = trees.make_repository(tmp_path, 60)
+    tree.add_benchmark("bench.time_it", [[*HOSTILE[:3], "1"]])
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    noise = random.Random(3)
+    for commit in range(60):
+        level = 1.0 if commit < 30 else 1.7
+        values = [level * noise.lognormvariate(0, 0.01) for _ in range(4)]
+        tree.write_result(commit, {"bench.time_it": values})
+    small = trees.build_site(tree, tmp_path / "small")
+    monkeypatch.setattr(series, "_MANY_POINTS", 0)
+    large = trees.build_site(tree, tmp_path / "large")
+    (page,) = (large / "s").iterdir()
+    words = {
+        "newest": "section > .lead b",
+        "listed": "ul.columns span",
+    }
+    browser.view()
+    shown = {}
+    for site in (small, large):
+        seen = browser.open((site / "s" / page.name).as_uri())
+        drawn = "document.querySelectorAll('figure svg.live path.line').length"
+        browser.until(f"{drawn} === 4")
+        assert seen.console == []
+        assert all(url.startswith(site.as_uri()) for url in seen.requests)
+        assert browser.run("window.pwned === undefined")
+        shown[site] = {
+            name: browser.run(f"[...document.querySelectorAll('{of}')].map(e => e.textContent)")
+            for name, of in words.items()
+        }
+        said = browser.run("[...document.querySelectorAll('p')].map(e => e.textContent)")
+        assert sum(text.startswith("Noise: ") for text in said) == 4
+    assert shown[large] == {"newest": shown[small]["newest"], "listed": shown[small]["newest"]}
+    assert all(text.endswith(" s") for text in shown[large]["newest"])
+    assert page.stat().st_size < 0.7 * (small / "s" / page.name).stat().st_size
+    browser.view(width=400)
+    browser.open(page.as_uri())
+    assert browser.run("document.documentElement.scrollWidth") <= 400
+    browser.view(scripts=False)
+    browser.open(page.as_uri())
+    assert "script draws the charts" in browser.run("document.body.innerText")
+    browser.view(scripts=True)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -13,6 +13,7 @@ import pytest
 from tests.reports import keeping, trees
 from warpwatch.judge.results import history
 from warpwatch.report import draw_all
+from warpwatch.report.charts import series
 
 COMMITS, STEP, LATE = 16, 9, 5
 SITE = "html"
@@ -126,6 +127,35 @@ def test_a_site_that_was_built_on_is_that_of_a_cold_build(
     after = contents(trees.build_site(tree, tmp_path / SITE))
     assert after == contents(trees.build_site(tree, tmp_path / "fresh"))
     assert after != before
+
+
+@pytest.mark.parametrize(
+    "change", [other_unit, one_more, one_less, recovered, older_value, older_commit]
+)
+def test_so_is_a_large_one_whose_charts_the_script_draws(
+    tree: trees.Tree,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[trees.Tree], None],
+) -> None:
+    monkeypatch.setattr(series, "_MANY_POINTS", 0)
+    site = trees.build_site(tree, tmp_path / "large")
+    before, places = contents(site), inodes(site)
+    change(tree)
+    after = contents(trees.build_site(tree, site))
+    assert after == contents(trees.build_site(tree, tmp_path / "fresh"))
+    # A point that changes no word of a page is drawn from its data, and the page stays.
+    pages = [name for name in before if name.startswith("s/") and before[name] == after.get(name)]
+    assert [name for name in pages if inodes(site)[name] == places[name]] == pages
+    if change is one_more:
+        grown = [
+            name for name in before if name.startswith("data/h") and before[name] != after[name]
+        ]
+        assert len(grown) == 3 and len(pages) == 4
+
+
+def inodes(site: Path) -> dict[str, int]:
+    return {str(path.relative_to(site)): path.stat().st_ino for path in site.rglob("*")}
 
 
 def test_a_finding_follows_what_is_kept_beside_the_results(

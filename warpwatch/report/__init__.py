@@ -1,1 +1,1 @@
-"""The site: static pages that open from the file system, work without scripts and load nothing."""
+"""The site: static pages that open from the file system, and load nothing of others."""

@@ -27,6 +27,7 @@ from warpwatch.judge.series.changes import ends
 from . import sentences, words
 from .atomic_site import FreshSite, encoded
 from .pages import sampling
+from .pages.series import changes_of, data_of, is_scripted
 from .view import View
 
 Stamps = Mapping[str, tuple[int, int]]
@@ -116,8 +117,21 @@ class Pages:
         return place
 
     def series(self, page: SeriesPage) -> object:
-        return sampling.instrument(self.view, page.table, page.rows[0]), [
-            (self.state(page.table.series[row].key), sampling.said(self.view, page.table, row))
+        view, table = self.view, page.table
+        instrument = sampling.instrument(view, table, page.rows[0])
+        if not is_scripted(view, page):
+            return instrument, [
+                (self.state(table.series[row].key), sampling.said(view, table, row))
+                for row in page.rows
+            ]
+        return instrument, [
+            (
+                table.series[row],
+                data_of(view, table, row),
+                changes_of(view, table, row),
+                table.border_commits(row),
+                len(table.present(row)) > 1,
+            )
             for row in page.rows
         ]
 

@@ -17,7 +17,7 @@ from warpwatch.judge.series.withheld import withheld_at
 
 from . import words
 from .charts.data import spans
-from .charts.series import history_data
+from .charts.series import history_data, noises
 from .rendering import machine_path, workload_path
 from .view import View
 
@@ -91,12 +91,26 @@ def script(name: str, content: dict[str, Any]) -> str:
 
 
 def histories(view: View, name: str, pages: Sequence[SeriesPage]) -> str:
-    """The histories of all series on some pages, by their short addresses."""
-    found = {
-        short_address(view.address(page.table.series[row].key)): history_data(
-            page.table, row, view.columns(page.table)
-        )
-        for page in pages
-        for row in page.rows
-    }
+    """The histories of all series on some pages, by their short addresses; of a site that leaves
+    their pages to the script also the words for the newest value and for the noise."""
+    found: dict[str, Sequence[Any]] = {}
+    for page in pages:
+        table = page.table
+        words_of = _newest_words(view, page) if view.detail.scripted else [()] * len(page.rows)
+        for row, said in zip(page.rows, words_of, strict=True):
+            address = short_address(view.address(table.series[row].key))
+            found[address] = (*history_data(table, row, view.columns(table)), *said)
     return script(name, {"histories": found})
+
+
+def _newest_words(view: View, page: SeriesPage) -> list[tuple[str, ...]]:
+    table = page.table
+    return [
+        (
+            words.quantity(table.latest(row), table.series[row].meaning.unit),
+            words.noise(noise, not view.detail.intervals) if noise else "",
+        )
+        for row, noise in zip(
+            page.rows, noises(table, page.rows, view.judgement.by_series), strict=True
+        )
+    ]

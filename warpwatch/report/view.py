@@ -54,8 +54,8 @@ class View:
 
     def spark(self, key: SeriesKey) -> Markup:
         if key not in self._sparks:
-            table, row = self.judgement.places[key]
-            self._sparks[key] = spark_of(table, row, self.judgement.by_series.get(key, ()))
+            place, changes = self.judgement.places[key], self.judgement.by_series.get(key, ())
+            self._sparks[key] = spark_of(*place, changes, self.detail.spark)
         return self._sparks[key]
 
     def headline(self, finding: Finding) -> str:

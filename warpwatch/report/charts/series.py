@@ -29,7 +29,8 @@ class Detail:
     """How much is written; a large site shows less, to stay small.
 
     Newest ``values`` listed, points ``drawn`` in charts and in ``spark`` lines without scripts,
-    commits that can be ``compared`` in the browser, and whether charts have ``intervals``.
+    commits that can be ``compared`` in the browser, whether charts have ``intervals``, and whether
+    pages of series leave what each new point moves to the script (``scripted``).
     """
 
     values: int
@@ -37,10 +38,11 @@ class Detail:
     spark: int
     compared: int
     intervals: bool
+    scripted: bool
 
 
-FULL = Detail(values=12, drawn=400, spark=70, compared=400, intervals=True)
-LEAN = Detail(values=2, drawn=50, spark=32, compared=8, intervals=False)
+FULL = Detail(values=12, drawn=400, spark=70, compared=400, intervals=True, scripted=False)
+LEAN = Detail(values=2, drawn=50, spark=32, compared=8, intervals=False, scripted=True)
 _MANY_POINTS = 300_000
 Lines = tuple[dict[int, int], NDArray[np.int16]]
 _lines: WeakKeyDictionary[Table, dict[tuple[int, tuple[int, int]], Lines]] = WeakKeyDictionary()

@@ -15,6 +15,8 @@ from warpwatch.judge.results.result_file import Floats
 
 # How high lines are, and how far below the edge: in the chart of a page, and in a row of text.
 CHART, SPARK = (220, 14), (22, 2)
+# Where the script draws a chart, as large.
+EMPTY = Markup('<svg class="history" viewBox="0 0 880 260" role="img" aria-label="History"></svg>')
 
 
 @dataclass(frozen=True)

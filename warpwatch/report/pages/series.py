@@ -10,13 +10,15 @@ from typing import Any
 from markupsafe import Markup
 
 from warpwatch.judge.model import names
-from warpwatch.judge.model.core import Change, Commit
+from warpwatch.judge.model.core import Commit
 from warpwatch.judge.results.history import SeriesInfo, Table
 from warpwatch.judge.series.addresses import SeriesPage, history_file
+from warpwatch.judge.series.changes import Kind, kind
 from warpwatch.judge.series.noise import Noise
 from warpwatch.report import words
 from warpwatch.report.charts.data import inline
 from warpwatch.report.charts.series import chart_data, chart_of, noises, title_of
+from warpwatch.report.charts.svg import EMPTY
 from warpwatch.report.rendering import commit_path, render
 from warpwatch.report.view import View
 
@@ -24,17 +26,33 @@ from . import sampling
 
 
 @dataclass(frozen=True)
+class ChangeRow:
+    """A change of a series in words."""
+
+    kind: Kind
+    word: str
+    commit: Commit
+    before: str
+    after: str
+    size: str
+
+
+@dataclass(frozen=True)
 class Section:
-    """One series of a page."""
+    """One series of a page. Where it is ``scripted`` the script draws its chart and writes its
+    newest value and noise, which it finds under ``of``."""
 
     info: SeriesInfo
     anchor: str
     name: str
+    scripted: bool
+    of: str
+    is_drawn: bool
     now: str
     chart: str
     data: Markup
     noise: str
-    changes: tuple[tuple[Change, Commit], ...]
+    changes: tuple[ChangeRow, ...]
     borders: tuple[Commit, ...]
     points: tuple[tuple[Markup, str, str], ...]
     is_noted: bool
@@ -49,9 +67,12 @@ def series_page(view: View, page: SeriesPage, common: Mapping[str, Any]) -> str:
         "better": first.meaning.better or "",
         "stairs": first.meaning.exact,
     }
-    noise = noises(table, page.rows, view.judgement.by_series)
+    scripted = is_scripted(view, page)
+    noise: list[Noise | None] = [None] * len(page.rows)
+    if not scripted:
+        noise = noises(table, page.rows, view.judgement.by_series)
     sections = [
-        _section(view, table, row, anchor, name, shared, found)
+        _section(view, table, row, anchor, name, shared, found, scripted)
         for row, anchor, name, found in zip(
             page.rows, page.anchors, _names(page), noise, strict=True
         )
@@ -66,9 +87,43 @@ def series_page(view: View, page: SeriesPage, common: Mapping[str, Any]) -> str:
         instrument=sampling.instrument(view, table, page.rows[0]),
         home=names.home(first.key),
         sections=sections,
+        scripted=scripted,
         shared=inline(shared),
         histories=history_file(page.path),
     )
+
+
+def is_scripted(view: View, page: SeriesPage) -> bool:
+    """Whether a page leaves what each new point moves to the script: then the page stays as it is.
+
+    What speaks against single values is only written where pages have them.
+    """
+    return view.detail.scripted and not any(
+        any(sampling.said(view, page.table, row)) for row in page.rows
+    )
+
+
+def changes_of(view: View, table: Table, row: int) -> tuple[ChangeRow, ...]:
+    """The rows of the table of a series' changes, the newest first."""
+    unit = table.series[row].meaning.unit
+    return tuple(
+        ChangeRow(
+            kind(change),
+            words.word(change),
+            view.commit(change.first_commit),
+            words.quantity(change.step.before, unit),
+            words.quantity(change.step.after, unit),
+            words.size(change),
+        )
+        for change in reversed(view.judgement.by_series.get(table.series[row].key, ()))
+    )
+
+
+def data_of(view: View, table: Table, row: int) -> dict[str, Any]:
+    """What the script is told of a series' chart, beside its history."""
+    key = table.series[row].key
+    changes = view.judgement.by_series.get(key, ())
+    return chart_data(table, row, view.address(key), changes, view.detail.intervals)
 
 
 def _section(
@@ -79,23 +134,27 @@ def _section(
     name: str,
     shared: dict[str, Any],
     noise: Noise | None,
+    scripted: bool,
 ) -> Section:
     info = table.series[row]
     unit = info.meaning.unit
     changes = view.judgement.by_series.get(info.key, ())
     present = table.present(row)
-    newest = sampling.newest(view, table, row)
+    newest = [] if scripted else sampling.newest(view, table, row)
     said = sampling.said(view, table, row) or ("",) * len(newest)
-    data = chart_data(table, row, view.address(info.key), changes, view.detail.intervals)
+    data = data_of(view, table, row)
     return Section(
         info,
         anchor,
         name,
-        words.quantity(table.latest(row), unit),
-        chart_of(table, row, changes, view.detail.drawn),
+        scripted,
+        data["of"],
+        len(present) > 1,
+        "…" if scripted else words.quantity(table.latest(row), unit),
+        EMPTY if scripted else chart_of(table, row, changes, view.detail.drawn),
         inline({name: value for name, value in data.items() if shared.get(name) != value}),
         words.noise(noise, not view.detail.intervals) if noise else "",
-        tuple((change, view.commit(change.first_commit)) for change in reversed(changes)),
+        changes_of(view, table, row),
         tuple(table.commits[present[index]] for index in table.borders(row)),
         tuple(
             (

@@ -1,5 +1,6 @@
-// Charts, linked cursors and search. Pages are complete without this script. It runs from a file
-// too, so it never fetches: data comes as scripts of the site. Text is only ever set as text.
+// Charts, linked cursors and search. Pages are complete without this script, but for the charts
+// and newest values of series in large reports. It runs from a file too, so it never fetches: data
+// comes as scripts of the site. Text is only ever set as text.
 "use strict";
 (() => {
   const ROOT = new URL(".", document.currentScript.src);
@@ -397,6 +398,7 @@
     const history = await historyOf(data.of);
     if (!figure.querySelector("svg.history:not(.live)")) return;
     const chart = new Chart(figure, data, history);
+    if (history[3]) figure.insertAdjacentElement("afterend", html("p", { textContent: history[3] }));
     if (asked && (asked[1] ?? chart.section) === chart.section) chart.follow(asked[2]);
   };
   const near = new IntersectionObserver(
@@ -407,6 +409,10 @@
   const section = asked?.[1] && document.getElementById(asked[1]);
   const first = section?.querySelector("figure.chart");
   if (first) start(first).then(() => section.scrollIntoView());
+
+  for (const place of document.querySelectorAll("[data-now]")) {
+    historyOf(place.dataset.now).then((history) => (place.textContent = history[2]));
+  }
 
   // ---- small charts of one table share a cursor ----------------------------------------------
   for (const table of document.querySelectorAll("table.linked")) {
