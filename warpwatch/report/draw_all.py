@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
@@ -22,7 +22,7 @@ from warpwatch.report.pages.workload_grid import OWN, side_by_side, workload_gri
 from .pages import peers
 from .pages.change_groups import parts_of
 from .rendering import commit_path, render, workload_path
-from .site_data import histories
+from .site_data import histories, newest_words
 from .view import View
 
 # Pages a task; those of findings read files, those of commits are mostly empty.
@@ -95,9 +95,11 @@ def _write(site: Site, task: Task) -> Done:
             draw = partial(series_page, site.view, one, site.common)
             pages.draw(one.path, pages.series(one), draw)
     elif kind == "histories":
-        for name, shown in site.histories[start:end]:
+        some = site.histories[start:end]
+        newest = cache(partial(newest_words, site.view, [one for _, of in some for one in of]))
+        for name, shown in some:
             inputs = [pages.state(one.table.series[row].key) for one in shown for row in one.rows]
-            script = partial(histories, site.view, name, shown)
+            script = partial(histories, site.view, name, shown, newest)
             pages.draw(f"data/{name}.js", inputs, script)
     else:
         for number in range(start, end):

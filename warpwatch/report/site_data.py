@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from warpwatch.judge.findings.judgement import Judgement
 from warpwatch.judge.model import names
+from warpwatch.judge.model.core import SeriesKey
 from warpwatch.judge.results.history import Table
 from warpwatch.judge.results.result_file import ABSENT, FAILED
 from warpwatch.judge.series.addresses import SeriesPage, short_address
@@ -90,27 +91,36 @@ def script(name: str, content: dict[str, Any]) -> str:
     return f'"use strict";(globalThis.WW??={{}}).{name}={text};\n'
 
 
-def histories(view: View, name: str, pages: Sequence[SeriesPage]) -> str:
+def histories(
+    view: View,
+    name: str,
+    pages: Sequence[SeriesPage],
+    newest: Callable[[], Mapping[SeriesKey, Sequence[str]]],
+) -> str:
     """The histories of all series on some pages, by their short addresses; of a site that leaves
-    their pages to the script also the words for the newest value and for the noise."""
+    their pages to the script also the ``newest`` words of each."""
+    words_of = newest() if view.detail.scripted else {}
     found: dict[str, Sequence[Any]] = {}
     for page in pages:
         table = page.table
-        words_of = _newest_words(view, page) if view.detail.scripted else [()] * len(page.rows)
-        for row, said in zip(page.rows, words_of, strict=True):
-            address = short_address(view.address(table.series[row].key))
-            found[address] = (*history_data(table, row, view.columns(table)), *said)
+        for row in page.rows:
+            key = table.series[row].key
+            history = history_data(table, row, view.columns(table))
+            found[short_address(view.address(key))] = (*history, *words_of.get(key, ()))
     return script(name, {"histories": found})
 
 
-def _newest_words(view: View, page: SeriesPage) -> list[tuple[str, ...]]:
-    table = page.table
-    return [
-        (
+def newest_words(view: View, pages: Iterable[SeriesPage]) -> dict[SeriesKey, tuple[str, str]]:
+    """Words for the newest value and for the noise of every series on some pages: to look at those
+    of a table together takes a fraction of the time."""
+    rows_of: dict[Table, list[int]] = {}
+    for page in pages:
+        rows_of.setdefault(page.table, []).extend(page.rows)
+    return {
+        table.series[row].key: (
             words.quantity(table.latest(row), table.series[row].meaning.unit),
             words.noise(noise, not view.detail.intervals) if noise else "",
         )
-        for row, noise in zip(
-            page.rows, noises(table, page.rows, view.judgement.by_series), strict=True
-        )
-    ]
+        for table, rows in rows_of.items()
+        for row, noise in zip(rows, noises(table, rows, view.judgement.by_series), strict=True)
+    }
