@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.reports.trees import make_repository
+from tools.histories import costs
 from tools.histories.places import Place, expected, places, repository, unpacked
 from tools.histories.scoring import Commits, by_other, by_ours, counts, outcomes
 from tools.histories.tables import Known, confirmed, listed
@@ -115,3 +117,16 @@ def test_what_a_reader_meets_is_counted(judged: tuple[Judgement, Commits, list[s
     assert (counted.commits, counted.series, counted.judged) == (40, 2, 2)
     assert (counted.findings, counted.attention, counted.twice) == (1, 1, 0)
     assert (counted.ranges, counted.true_ranges) == (1, 1)
+
+
+def test_a_cost_is_that_of_the_command_alone(tmp_path: Path) -> None:
+    held = bytearray(b"x") * 300_000_000  # of this process, as the history that was judged
+    (tmp_path / "page.html").write_bytes(b"y" * 2_000_000)
+    made = "made = bytearray(b'x') * 100_000_000; sum(range(3_000_000))"
+    cost = costs._spent((sys.executable, "-c", made), tmp_path)
+    assert 100 < cost.peak_mb < 200 < len(held) / 1e6
+    assert cost.site_mb == 2.0 and 0 < cost.cpu_s < 30
+    costs._spent((sys.executable, "-c", "raise SystemExit(3)"), tmp_path)  # nothing was judged
+    with pytest.raises(SystemExit, match="failed with 2:\nno results"):
+        failing = "import sys; print('no results', file=sys.stderr); sys.exit(2)"
+        costs._spent((sys.executable, "-c", failing), tmp_path)
