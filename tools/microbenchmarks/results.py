@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import statistics
 from collections.abc import Mapping
@@ -104,6 +105,20 @@ def document(rows: list[Row], card: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def kept(made: Mapping[str, Any]) -> str:
+    """Write the document.
+
+    Args:
+        made: By :func:`document`.
+
+    Returns:
+        JSON with one row a line.
+    """
+    rows = ",\n".join(f"  {json.dumps(row)}" for row in made["rows"])
+    head = json.dumps({**made, "rows": []}, indent=1).removesuffix("[]\n}")
+    return f"{head}[\n{rows}\n ]\n}}\n"
+
+
 def number(value: float | None) -> str:
     """Write a value.
 
@@ -152,13 +167,13 @@ def line(row: Row) -> str:
     return " | ".join(cells(asdict(row)))
 
 
-def table_of(kept: Mapping[str, Any]) -> str:
+def table_of(made: Mapping[str, Any]) -> str:
     """Write the table.
 
     Args:
-        kept: What :func:`document` made.
+        made: By :func:`document`.
 
     Returns:
         Markdown.
     """
-    return table(_HEAD, map(cells, kept["rows"]), right=[3, 4, 5, 6])
+    return table(_HEAD, map(cells, made["rows"]), right=[3, 4, 5, 6])

@@ -14,7 +14,7 @@ from tools.docs.figures import (
     scorecard,
     standing,
 )
-from tools.docs.figures.prediction import bound, times
+from tools.docs.figures.prediction import bound, constants, times
 from tools.docs.reference import commands, feed, programs, settings
 from tools.gallery import pages as gallery
 
@@ -49,6 +49,8 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "planted-history-alarms": planted.alarms_in_history,
     "planted-history-found": planted.found_in_history,
     "planted-on-gpu": planted.defects_on_gpu,
+    "measured-constants": constants.summary,
+    "measured-constants-table": constants.every,
     "predicted-changes": times.verdicts,
     "predicted-error": times.error,
     "predicted-groups": times.by_group,
