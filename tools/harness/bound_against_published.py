@@ -150,7 +150,17 @@ def main() -> int:
         os.environ.setdefault(CACHE_VARIABLE, kept)
         predictions: Predictions = {"calls": {}, "readings": {}}
         wanted = predictions if arguments.predictions else None
-        found = [row for file in files for row in rows(file, arguments.keep, wanted)]
+        only: Container[str] | None = None
+        if arguments.again:
+            before = json.loads(arguments.predictions.read_text(encoding="utf-8"))["readings"]
+            # The first of each call: files are in the order of their commits' hashes.
+            only = {call: name for name, call in sorted(before.items(), reverse=True)}.values()
+        found = [row for file in files for row in rows(file, arguments.keep, wanted, only)]
+        if arguments.again:
+            # What has other launches by now stands for itself.
+            only = {name for name, call in before.items() if call not in predictions["calls"]}
+            found += [row for file in files for row in rows(file, arguments.keep, wanted, only)]
+            predictions["readings"] = before | predictions["readings"]
     if arguments.predictions:
         text = json.dumps(predictions, sort_keys=True, indent=0, separators=(",", ":"))
         arguments.predictions.write_text(f"{text}\n", encoding="utf-8")

@@ -1,16 +1,18 @@
 """Measure the constants of the model of time on this card.
 
-    python -m tools.microbenchmarks [--out FILE] [--only PATTERN] [--without-card]
+    python -m tools.microbenchmarks [--out FILE] [--only PATTERN] [--without-card | --again FILE]
 
 It takes about a minute and writes a table: the value that the model uses, the measured one, and
 what the model itself predicts for the program that was measured. ``--out`` keeps all of it as JSON,
-with the clocks of every launch. ``--without-card`` assembles and predicts only. A benchmark that
+with the clocks of every launch. ``--without-card`` assembles and predicts only. ``--again``
+keeps what FILE measured and makes the rest anew, after a change of the model. A benchmark that
 fails or hangs is a row that says why; the others go on. Exits 1 where one has failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -121,13 +123,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--without-card", action="store_true", help="assemble and predict only, measure nothing"
     )
+    parser.add_argument(
+        "--again", type=Path, metavar="FILE", help="keep what FILE measured, predict once more"
+    )
     options = parser.parse_args(arguments)
     chosen = [one for one in benchmarks() if re.search(options.only, one.name)]
     try:
-        document = measure(chosen, options.without_card)
+        document = measure(chosen, options.without_card or options.again is not None)
     except RuntimeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    if options.again:
+        before = json.loads(options.again.read_text(encoding="utf-8"))
+        document = results.simulated_again(before, document)
     print(results.table_of(document))
     if options.out:
         options.out.write_text(results.kept(document), encoding="utf-8")

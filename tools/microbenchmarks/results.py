@@ -105,6 +105,25 @@ def document(rows: list[Row], card: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def simulated_again(before: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
+    """Take what was measured before, and what the model uses and predicts now.
+
+    Args:
+        before: A document with measurements.
+        made: One without.
+
+    Returns:
+        The document of both; a row that one of them has not is as it is in the other.
+    """
+    now = {row["name"]: row for row in made["rows"]}
+    ours = ("constant", "used", "simulated", "how", "published")
+    rows = [
+        {**row, **{key: now[row["name"]][key] for key in ours if row["name"] in now}}
+        for row in before["rows"]
+    ]
+    return {**before, "rows": rows}
+
+
 def kept(made: Mapping[str, Any]) -> str:
     """Write the document.
 

@@ -65,6 +65,11 @@ def _copies(size: int, apart: int) -> Code:
     return code
 
 
+def _of_barrier(warps: int) -> float:
+    """Of one scheduler's warps, the others issue theirs after the first."""
+    return pipes._BARRIER + warps * pipes._EACH_WARP + warps // pipes.SCHEDULERS - 1
+
+
 def suite() -> list[Benchmark]:
     """List the barriers and the copies.
 
@@ -73,26 +78,27 @@ def suite() -> list[Benchmark]:
     """
     found = [
         Benchmark(
-            f"BAR.SYNC, {warps} warps", "_BARRIER", pipes._BARRIER, LATENCY,
+            f"BAR.SYNC, {warps} warps", "_BARRIER", _of_barrier(warps), LATENCY,
             "all warps meet again and again", "", _meeting, "BAR.SYNC", 1, 128, 32 * warps,
         )
         for warps in (4, 8, 16)
     ]  # fmt: skip
     found.append(
         Benchmark(
-            "mbarrier, arrive and wait", "_MBARRIER", 2 * pipes._MBARRIER, LATENCY,
+            "mbarrier, arrive and wait", "_MBARRIER", pipes._MBARRIER / 2 + 1, LATENCY,
             "one thread, a phase after the other", "", _round_trip, "SYNCS", 2, 64, 1, needs=90,
         )
     )  # fmt: skip
-    places: tuple[tuple[str, Data, int, float], ...] = (
-        ("L2", "zeros", 0, pipes.COPY_FROM_L2),
-        ("memory", "stream", _ROOM, pipes.COPY_FROM_L2 + pipes.FROM_MEMORY - pipes.FROM_L2),
+    places: tuple[tuple[str, Data, int, int], ...] = (
+        ("L2", "zeros", 0, 0),
+        ("memory", "stream", _ROOM, pipes.FROM_MEMORY - pipes.FROM_L2),
     )
-    for place, data, apart, used in places:
+    for place, data, apart, further in places:
         for size in (1024, 16384):
             found.append(
                 Benchmark(
-                    f"bulk copy of {size // 1024} KB from {place}", "COPY_FROM_L2", used, LATENCY,
+                    f"bulk copy of {size // 1024} KB from {place}", "copied",
+                    pipes.copied(size) + further, LATENCY,
                     "one thread, until its mbarrier says so", "", _copies(size, apart), "UBLKCP",
                     1, 32, 1, data=data, needs=90,
                 )

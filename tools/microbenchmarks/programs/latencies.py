@@ -9,6 +9,8 @@ from .ptx import SINK, Body, Code
 
 LUO = "Luo et al. 2024, H100"
 JIA = "Jia et al. 2018, V100"
+# Of the instructions that bring the result of S2R to the guard of the next.
+_AROUND_S2R = 21
 _SELF = (".shared .align 16 .b32 cell[4];",)
 
 
@@ -144,7 +146,7 @@ def arithmetic() -> list[Benchmark]:
     Returns:
         The benchmarks.
     """
-    added, plain, special = pipes._ADDED, pipes._PLAIN, pipes._SPECIAL + 8
+    added, plain, special = pipes._ADDED, pipes._PLAIN, pipes._SPECIAL
     turns = ("add.u32 r1, r1, r2;", "xor.b32 r1, r1, r3;")
     picks = ("xor.b32 r1, r1, r2;", "prmt.b32 r1, r1, r3, 0x2103;")
     bounds = ("max.f32 f1, f1, f2;", "min.f32 f1, f1, f3;")
@@ -158,7 +160,7 @@ def arithmetic() -> list[Benchmark]:
         _plain(
             "IMAD", "_ADDED", added, f"5 ({JIA})", integers("mad.lo.s32 r1, r1, r2, r3;"), "IMAD"
         ),
-        _plain("DFMA", "_ADDED", 4 * added, f"8 ({JIA})", _doubles, "DFMA"),
+        _plain("DFMA", "_ADDED", 2 * added, f"8 ({JIA})", _doubles, "DFMA"),
         _plain(
             "HFMA2",
             "_ADDED",
@@ -199,8 +201,15 @@ def arithmetic() -> list[Benchmark]:
             "F2I",
         ),
         _plain("POPC", "_SPECIAL", special, f"10 ({JIA})", integers("popc.b32 r1, r1;"), "POPC"),
-        _plain("SHFL", "_FROM_SHARED", pipes._FROM_SHARED + 4, "", integers(shuffle), "SHFL"),
-        _plain("S2R", "_SPECIAL_REGISTER", pipes._SPECIAL_REGISTER, "", _special_register, "S2R"),
+        _plain("SHFL", "_SHUFFLED", pipes._SHUFFLED, "", integers(shuffle), "SHFL"),
+        _plain(
+            "S2R",
+            "_SPECIAL_REGISTER",
+            pipes._SPECIAL_REGISTER + _AROUND_S2R,
+            "",
+            _special_register,
+            "S2R",
+        ),
         _plain("store's operand read", "READ", pipes.READ, "", _operand_read, "STS"),
     ]
 
@@ -211,7 +220,7 @@ def memory() -> list[Benchmark]:
     Returns:
         The benchmarks.
     """
-    shared = pipes._FROM_SHARED + 4
+    shared = pipes._FROM_SHARED + 1
 
     def row(
         name: str,
@@ -242,23 +251,23 @@ def memory() -> list[Benchmark]:
             _self_pointing(load.format("shared")),
             "LDS",
         ),
-        row("LDS.128", "_FROM_SHARED", shared + 12, "", _self_pointing(wide), "LDS"),
+        row("LDS.128", "_FROM_SHARED", shared + 3, "", _self_pointing(wide), "LDS"),
         row("LDSM", "_FROM_SHARED", shared, "", _self_pointing(matrix), "LDSM"),
         row("STS, then LDS", "_FROM_SHARED", shared, "", _self_pointing(*both), "LDS"),
-        row("ATOMS", "_FROM_SHARED", shared, "", _shared_atomics, "ATOMS"),
+        row("ATOMS", "_SHARED_ATOMIC", pipes._SHARED_ATOMIC, "", _shared_atomics, "ATOMS"),
         row("LDC", "_FROM_CONSTANTS", pipes._FROM_CONSTANTS, f"27 ({JIA})", _constants, "LDC"),
         row(
             "LDL",
             "_FROM_STACK",
-            pipes._FROM_STACK + 8,
+            pipes._FROM_STACK,
             f"40.7 ({LUO}, first cache)",
             _self_pointing(load.format("local"), space="local"),
             "LDL",
         ),
         row(
             "LDG, first cache",
-            "FROM_MEMORY",
-            pipes.FROM_MEMORY,
+            "FROM_FIRST_CACHE",
+            pipes.FROM_FIRST_CACHE,
             f"40.7 ({LUO})",
             _chase(""),
             "LDG",
@@ -266,8 +275,8 @@ def memory() -> list[Benchmark]:
         ),
         row(
             "LDG, L2",
-            "FROM_MEMORY",
-            pipes.FROM_MEMORY,
+            "FROM_L2",
+            pipes.FROM_L2,
             f"263.0 ({LUO})",
             _chase(".cg"),
             "LDG",
@@ -285,8 +294,8 @@ def memory() -> list[Benchmark]:
         ),
         row(
             "ATOMG",
-            "FROM_MEMORY",
-            pipes.FROM_MEMORY,
+            "_ATOMIC",
+            pipes._ATOMIC,
             "",
             _global_atomics,
             "ATOMG",

@@ -150,8 +150,8 @@ def suite(device: Device) -> list[Benchmark]:
     found.append(
         Benchmark(
             "mma.sync m8n8k4 fp64",
-            "_PRODUCT",
-            pipes._PRODUCT,
+            "_DOUBLE_PRODUCT",
+            pipes._DOUBLE_PRODUCT,
             LATENCY,
             "one warp, each adds to the result before",
             "",
@@ -165,7 +165,7 @@ def suite(device: Device) -> list[Benchmark]:
         Benchmark(
             "mma.sync m8n8k4 fp64, 8 warps",
             "fp64",
-            1.0,
+            0.5,
             SHARE,
             "each warp has four sums",
             "",

@@ -219,7 +219,7 @@ def memory(device: Device) -> list[Benchmark]:
     Returns:
         The benchmarks. Of a store of single bytes, the model counts the word that each lies in.
     """
-    shared, first = device.shared_bytes_per_clock, pipes._FIRST_CACHE
+    shared, first = device.shared_bytes_per_clock, pipes.FIRST_CACHE
 
     def row(
         name: str, size: int, code: Code, published: str = "128 (datasheet)", data: Data = "none"
@@ -227,7 +227,7 @@ def memory(device: Device) -> list[Benchmark]:
         is_shared = data == "none"
         return Benchmark(
             f"{name}, rate",
-            "shared_bytes_per_clock" if is_shared else "_FIRST_CACHE",
+            "shared_bytes_per_clock" if is_shared else "FIRST_CACHE",
             shared if is_shared else first,
             BYTES,
             _HOW,

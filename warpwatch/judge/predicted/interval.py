@@ -15,9 +15,9 @@ import math
 
 CONFIDENCE = 0.9
 # Of the logarithm of a ratio, however small it is.
-_LEAST = 0.05
+_LEAST = 0.08
 # Of what `scale` says; a test holds it against the calibration.
-WIDTH = 0.59
+WIDTH = 0.53
 
 
 def scale(ratio: float) -> float:

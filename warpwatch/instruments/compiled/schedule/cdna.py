@@ -26,6 +26,7 @@ from .pipes import SCHEDULERS, Step
 TURN = 4  # clocks between two turns of a SIMD
 FROM_MEMORY, FROM_L2 = 750, 300
 _FROM_SHARED, _FROM_SCALAR_CACHE = 64, 120
+_FIRST_CACHE = 64  # bytes a clock
 _BARRIER, _JUMP = 2 * TURN, 4 * TURN
 _PRODUCT = 4 * TURN  # after the clocks of its unit
 _SLOW = 4  # turns of a product of 32-bit integers, and of a transcendental function
@@ -57,7 +58,7 @@ def step(one: Instruction, device: Device) -> Step:
         clocks = max(TURN, round(one.work * SCHEDULERS / device.shared_bytes_per_clock))
         return _step(pipes.SHARED, clocks, clocks + _FROM_SHARED, counter=LOCAL)
     if one.kind in ("global", "local"):
-        clocks = max(TURN, round(one.work * SCHEDULERS / pipes.FIRST_CACHE))
+        clocks = max(TURN, round(one.work * SCHEDULERS / _FIRST_CACHE))
         return _step(pipes.GLOBAL, clocks, clocks + FROM_L2, counter=VECTOR)
     if one.kind == "constant":
         return _step(pipes.UNIFORM, TURN, _FROM_SCALAR_CACHE, counter=LOCAL)

@@ -162,7 +162,7 @@ class _Scheduler:
             found = zip(ends, left, strict=True)
             return max([begun, *(one[-1 - count] for one, count in found if len(one) > count)])
         elif step.action == pipes.SYNC:
-            return begun + step.latency
+            return begun + _meeting(warp, step)
         return begun
 
     def _meet(self, i: int, step: Step, now: float) -> bool:
@@ -174,7 +174,7 @@ class _Scheduler:
             return True
         self._arrived[key] = self._arrived.get(key, 0) + 1
         if self._arrived[key] >= wanted:
-            self._release(key, now + step.latency)
+            self._release(key, now + _meeting(warp, step))
             return True
         if step.action == pipes.ARRIVE:
             return True
@@ -192,3 +192,8 @@ class _Scheduler:
         if self._warps[i].goes_on:
             ready = self._warps[i].ready(now)
             heapq.heappush(self._queue, (ready, ready, i))
+
+
+def _meeting(warp: Warp, step: Step) -> float:
+    """Clocks of a barrier after its last warp has come."""
+    return step.latency + step.each_warp * (step.threads // _WARP or warp.siblings)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -108,9 +108,11 @@ def predict(
     copies = any(one.opcode.startswith(_COPIES) for one in program.instructions)
     try:
         loops = _loops(played, steps, resident, sms)
-        begins = _start(played, before, steps, resident) + (pipes.COPY_FROM_L2 if copies else 0)
+        begins = _start(played, before, steps, resident)
     except ValueError:  # more code than can be followed
         return None
+    if copies:
+        begins += pipes.copied(max((one.fetched for one in works.values()), default=0.0))
     # The first block finds nothing in L2: of a kernel that copies tiles not even descriptors.
     first = (machine.first_clocks if copies or not machine.checked else 0) * filled
     run = max(loops.values(), key=lambda one: one.clocks, default=_Run())
@@ -246,9 +248,17 @@ def _clocks(
         warps.append(issue.Warp([steps[at] for at in ways[owner]], times, block, number))
         owners.append(owner)
     result = [0.0] * len(who)
+    least = _fetched(who, ways)
     for owner, value in zip(owners, issue.clocks(warps), strict=True):
-        result[owner] = max(result[owner], value)
+        result[owner] = max(result[owner], value, least)
     return tuple(result)
+
+
+def _fetched(who: Sequence[tuple[int, bool]], ways: Sequence[Sequence[int]]) -> float:
+    """Clocks of an iteration for which the code of loops that run together has to be brought."""
+    if not all(is_inner for _, is_inner in who):
+        return 0.0
+    return pipes.fetched(len(set().union(*ways)))
 
 
 def _dealt(who: Sequence[tuple[int, bool]], resident: int) -> Iterator[tuple[int, int, int]]:
@@ -268,14 +278,15 @@ def _limit(
     clocks: float,
 ) -> str:
     """The pipe that is busiest during ``clocks``, or what else limits a loop."""
-    busy: Counter[str] = Counter()
+    busy: dict[str, float] = defaultdict(float)
     for owner, _, _ in _dealt(who, resident):
         for at in ways[owner]:
             busy[pipes.NAMES[steps[at].pipe]] += steps[at].busy if steps[at].pipe else 0
             busy["issue"] += 1
+    busy["issue"] = max(busy["issue"], _fetched(who, ways))
     if not busy or not clocks:
         return "latency"
-    name, most = busy.most_common(1)[0]
+    name, most = max(busy.items(), key=lambda one: one[1])
     return name if most >= _BUSY * clocks else "latency"
 
 
