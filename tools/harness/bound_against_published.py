@@ -157,10 +157,10 @@ def main() -> int:
             only = {call: name for name, call in sorted(before.items(), reverse=True)}.values()
         found = [row for file in files for row in rows(file, arguments.keep, wanted, only)]
         if arguments.again:
-            # What has other launches by now stands for itself.
-            only = {name for name, call in before.items() if call not in predictions["calls"]}
-            found += [row for file in files for row in rows(file, arguments.keep, wanted, only)]
-            predictions["readings"] = before | predictions["readings"]
+            # A compiler that writes the same code in another order makes no other call of it.
+            anew = {before[name]: call for name, call in predictions["readings"].items()}
+            calls = {old: predictions["calls"][call] for old, call in anew.items()}
+            predictions = {"calls": calls, "readings": before}
     if arguments.predictions:
         text = json.dumps(predictions, sort_keys=True, indent=0, separators=(",", ":"))
         arguments.predictions.write_text(f"{text}\n", encoding="utf-8")
