@@ -121,11 +121,15 @@ def _of_two(before: Json, now: Json, measured: Sequence[str]) -> Json:
 
 
 def joined_evidence(old: Json, new: Json, counters_only: bool) -> Json:
-    """The evidence of a commit, each outcome of the newest run that has it."""
-    timed = {one["workload"]: one for one in old["timed"]}
-    if not counters_only:
-        timed |= {one["workload"]: one for one in new["timed"]}
-    return {**old, **new, "timed": list(timed.values())}
+    """The evidence of a commit, each outcome of the newest run that has it. Counters of an earlier
+    method stay evidence, though no series holds them."""
+    found = {**old, **new}
+    for part in ("timed", "counted"):
+        outcomes = {one["workload"]: one for one in old[part]}
+        if part == "counted" or not counters_only:
+            outcomes |= {one["workload"]: one for one in new[part]}
+        found[part] = list(outcomes.values())
+    return found
 
 
 def with_methods(known: Json) -> Json:
