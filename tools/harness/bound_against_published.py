@@ -1,13 +1,14 @@
 """The compiled bound on utilization against the counters of every published commit.
 
     python -m tools.harness.bound_against_published [--plot FILE] [--keep FOLDER]
-                                                    [--predictions FILE]
+                                                    [--predictions FILE [--again]]
 
 Compiles the workloads measured on the H200 at each commit, under the Triton they were measured
 with, and prints how far below the bound they stayed. No GPU is needed. With ``--keep`` the evidence
 of each commit goes to FOLDER, where the report finds bounds and machine code. With
 ``--predictions`` the predicted times of all that was timed go to FILE, where the page of
-predictions finds them.
+predictions finds them. ``--again`` makes those in FILE again after a change of the model: calls of
+one code and the same launches are compiled once, at the first commit that has them.
 Commits share what they compile: a few minutes, and less where ``WARPWATCH_COMPILER_CACHE`` names a
 folder that an earlier run filled.
 """
@@ -21,7 +22,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,20 @@ def is_here(commit: str) -> bool:
 
 
 def rows(
-    file: Path, keep: Path | None = None, predictions: Predictions | None = None
+    file: Path,
+    keep: Path | None = None,
+    predictions: Predictions | None = None,
+    only: Container[str] | None = None,
 ) -> Iterator[Row]:
     """The bounds of what counters read; of all that was timed the evidence in ``keep``, and the
-    ``predictions``."""
+    ``predictions``. ``only`` names readings that are wanted, where not all are."""
     commit, found = measured(file)
     timed = measured(file, TIMED)[1] if keep or predictions is not None else ()
     names = dict.fromkeys([*found, *timed])
+    if only is not None:
+        names = {name: None for name in names if f"{commit[:8]} {name}" in only}
+    if not names:
+        return
     asked = [jobs.Job(name, TARGET, is_workload=True) for name in names]
     kept = []
     with sides.opened(commit) as side:
@@ -130,6 +138,9 @@ def main() -> int:
         type=Path,
         metavar="FILE",
         help="write predicted clocks and times there, as JSON, and count their verdicts",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="make only the predictions of the calls in FILE again"
     )
     arguments = parser.parse_args()
     folder = sides.triton_folder(TRITON)
