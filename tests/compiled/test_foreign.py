@@ -179,7 +179,7 @@ def test_all_configurations_are_ranked_by_their_predicted_time(
     assert heading == f"{HERE}:copied sm_90 tuned_copy: 3 configurations, by their predicted time"
     *ranked, sure = ranked
     assert len(ranked) == 3 and "us  memory" in ranked[0]
-    assert sure.startswith("  the first two are not told apart: the second takes -")
+    assert sure.startswith("  the first two cannot be distinguished: the second takes -")
     times = [float(line.split()[0]) for line in ranked]
     assert times == sorted(times)
     assert sorted(line.split("num_warps: ")[1][0] for line in ranked) == list("124")

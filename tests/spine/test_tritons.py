@@ -177,7 +177,7 @@ def functions(name: str, tree: ast.Module) -> Iterator[str]:
 
 
 def expected(version: str) -> set[tuple[str, str]]:
-    """Every kernel on every target asked for; those for Hopper on Hopper, and attention in fp8
+    """Every kernel on every requested target; those for Hopper on Hopper, and attention in fp8
     where the hardware multiplies in it: elsewhere it is refused by name."""
     every = set(VERSIONS[version])
     fp8 = every.intersection(attention_fp8.FIXED_TARGETS)

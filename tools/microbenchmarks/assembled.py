@@ -155,7 +155,7 @@ class Assembled:
 
 
 def _regions(program: Program) -> list[range]:
-    """From behind each first read of the clock to the second."""
+    """From after each first read of the clock to the second."""
     reads = [i for i, one in enumerate(program.instructions) if _CLOCK in one.operands]
     return [range(a + 1, b) for a, b in zip(reads[::2], reads[1::2], strict=True)]
 

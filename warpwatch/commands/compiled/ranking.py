@@ -93,7 +93,7 @@ def _how_sure(target: str, times: Sequence[float]) -> list[str]:
     sure = f"with {100 * interval.CONFIDENCE:.0f} % confidence"
     if ends[0] > 1:
         return [f"  the first is faster: the second takes {least} to {most} % longer {sure}"]
-    return [f"  the first two are not told apart: the second takes {least} to +{most} %"
+    return [f"  the first two cannot be distinguished: the second takes {least} to +{most} %"
             f" longer {sure}"]  # fmt: skip
 
 

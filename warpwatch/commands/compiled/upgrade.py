@@ -118,7 +118,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _sides(args: argparse.Namespace) -> tuple[_Side, _Side]:
-    """What is compared: two Tritons, or two assemblers behind one of them."""
+    """What is compared: two Tritons, or two assemblers under one of them."""
     if (args.new is None) == (args.assembler is None):
         raise ValueError(
             "expected one of two: a version of Triton such as 3.9.0, or --assembler NAME"

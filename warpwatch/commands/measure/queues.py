@@ -66,7 +66,7 @@ def stages(
 
     Yields:
         The queues of a stage. Each card has one, with every so many of the commits. What times the
-        host's work is alone on the machine.
+        host's work has the machine to itself.
     """
     if cards is None:
         # Without a GPU its suites have nothing to say, one process a value.

@@ -120,7 +120,7 @@ def changes_of(view: View, table: Table, row: int) -> tuple[ChangeRow, ...]:
 
 
 def data_of(view: View, table: Table, row: int) -> dict[str, Any]:
-    """What the script is told of a series' chart, beside its history."""
+    """The words of a series' chart that the script gets with its history."""
     key = table.series[row].key
     changes = view.judgement.by_series.get(key, ())
     return chart_data(table, row, view.address(key), changes, view.detail.intervals)

@@ -154,7 +154,7 @@ class Listed(NamedTuple):
 
 
 def cards() -> list[Listed]:
-    """Each card of this machine, as far as NVML tells."""
+    """Each card of this machine, as far as NVML lists it."""
     nvml = _module("pynvml")
     if nvml is None:
         return []
