@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from functools import cache
 
-from warpwatch.config.targets import DEFAULT
+from warpwatch.config.targets import TARGETS
 from warpwatch.workload.base import Inputs, Values, Workload
 
 from . import (
@@ -79,6 +79,6 @@ def fixed_set() -> tuple[tuple[Workload, str], ...]:
         *matmul_grouped.FIXED,
     )
     return (
-        *((get(name), target.name) for name in everywhere for target in DEFAULT),
+        *((get(name), target.name) for name in everywhere for target in TARGETS),
         *((get(attention_fp8.FIXED), target) for target in attention_fp8.FIXED_TARGETS),
     )

@@ -33,7 +33,7 @@ PORTABLE = {"attention_forward", "matmul_kernel"} | BACKWARD
 
 # Hopper, for which the kernels are tuned, meets every workload; and one of the others.
 HOPPER_TARGET = "sm_90"
-OTHERS = tuple(one.name for one in targets.DEFAULT if one.name != HOPPER_TARGET)
+OTHERS = tuple(one.name for one in targets.TARGETS if one.name != HOPPER_TARGET)
 EACH = 5
 
 
@@ -66,11 +66,11 @@ def launches(found: Measurement) -> list[dict[str, Any]]:
 
 def test_the_set_meets_every_target() -> None:
     everywhere = {name for name, _ in whole_set()} - {attention_fp8.FIXED}
-    wanted = {(name, one.name) for name in everywhere for one in targets.DEFAULT}
+    wanted = {(name, one.name) for name in everywhere for one in targets.TARGETS}
     in_fp8 = {(attention_fp8.FIXED, name) for name in attention_fp8.FIXED_TARGETS}
     assert set(whole_set()) == wanted | in_fp8
     assert len(whole_set()) == 130
-    assert {target for _, target in chosen()} == {one.name for one in targets.DEFAULT}
+    assert {target for _, target in chosen()} == {one.name for one in targets.TARGETS}
     assert {name for name, _ in chosen()} == everywhere | {attention_fp8.FIXED}
 
 
@@ -79,7 +79,7 @@ def test_every_pair_compiles(measured: dict[tuple[str, str], Measurement]) -> No
     assert set(measured) == set(chosen())
     failed = [f"{pair}: {one.detail}" for pair, one in measured.items() if one.status != "ok"]
     assert failed == []
-    kernels: dict[str, set[str]] = {one.name: set() for one in targets.DEFAULT}
+    kernels: dict[str, set[str]] = {one.name: set() for one in targets.TARGETS}
     for (_, target), found in measured.items():
         kernels[target] |= {str(launch["kernel"]) for launch in launches(found)}
     on_hopper = kernels.pop(HOPPER_TARGET)

@@ -69,7 +69,8 @@ def test_what_is_not_known_wholly_is_measured() -> None:
 def test_a_recording_stands_for_the_card_its_target_is_judged_on(
     cards: list[tuple[str, int]], target: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clocks, "cards", lambda: cards)
+    listed = [clocks.Listed(name, size << 30, "GPU-0") for name, size in cards]
+    monkeypatch.setattr(clocks, "cards", lambda: listed)
     assert equal_calls.target_here() == target
 
 

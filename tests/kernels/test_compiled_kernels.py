@@ -19,7 +19,7 @@ from benchmarks.workloads.matmul import MatmulWorkload
 from tests.kernels.on_card import portable
 from tests.meetings import on_targets
 from warpwatch import devices
-from warpwatch.config.targets import DEFAULT, Target, get
+from warpwatch.config.targets import TARGETS, Target, get
 from warpwatch.instruments.compiled.measure.workload import measure
 from warpwatch.workload.base import Inputs, Workload
 
@@ -349,7 +349,7 @@ def test_packed_queries_of_a_paged_cache_spill_nothing(
     ]
 
 
-@pytest.mark.parametrize("target", DEFAULT, ids=lambda target: target.name)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_decode_of_an_fp8_cache_takes_what_reading_bytes_takes(target: Target) -> None:
     workload = KvcacheWorkload(**DECODE, D=128, page=64, kv="fp8")
     measured = measure(workload, target)

@@ -18,7 +18,7 @@ from benchmarks.workloads.attention_backward import BackwardWorkload
 from benchmarks.workloads.attention_kvcache import KvcacheWorkload
 from benchmarks.workloads.attention_varlen import VarlenWorkload
 from benchmarks.workloads.matmul import MatmulWorkload
-from warpwatch.config.targets import DEFAULT
+from warpwatch.config.targets import TARGETS
 
 GROUPS = {"sdpa", "guide", "tensor-core", "amd", "fa3", "llm", "gemm"}
 
@@ -46,7 +46,7 @@ def test_fixed_set_covers_both_kernels_on_every_target() -> None:
     assert len(pairs) == len(set(pairs)) >= 80
     assert sum(workload.kernel == "matmul" for workload, _ in pairs) >= 40
     assert sum(workload.kernel != "matmul" for workload, _ in pairs) >= 40
-    assert {target for _, target in pairs} == {target.name for target in DEFAULT}
+    assert {target for _, target in pairs} == {target.name for target in TARGETS}
 
 
 def test_listing_imports_neither_torch_nor_triton_nor_kernels() -> None:

@@ -13,7 +13,7 @@ from warpwatch.commands.compiled import inspect
 from warpwatch.commands.gpu import compare
 from warpwatch.commands.setup import doctor
 from warpwatch.config import package as configuration
-from warpwatch.config.targets import DEFAULT
+from warpwatch.config.targets import TARGETS
 
 
 def test_a_machine_that_runs_the_tests_can_do_the_main_job(
@@ -55,9 +55,9 @@ def test_only_configured_targets_are_compiled_for(
     with pytest.raises(ValueError, match="sm_91"):
         configuration.chosen_targets(["sm_91"])
     config.write_text(head)
-    assert configuration.chosen_targets() == [one.name for one in DEFAULT]
+    assert configuration.chosen_targets() == [one.name for one in TARGETS]
     config.unlink()  # `inspect` needs no configuration
-    assert configuration.chosen_targets() == [one.name for one in DEFAULT]
+    assert configuration.chosen_targets() == [one.name for one in TARGETS]
 
 
 def test_a_fixed_set_keeps_its_own_targets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,11 +19,11 @@ from benchmarks import workloads
 from benchmarks.workloads import attention_fp8
 from tests.meetings import EVERY_PAIR
 from tests.root import ROOT
-from warpwatch.config.targets import DEFAULT
+from warpwatch.config.targets import TARGETS
 from warpwatch.instruments.compiled.diff import sides
 from warpwatch.instruments.compiled.measure import jobs
 
-ALL = tuple(target.name for target in DEFAULT)
+ALL = tuple(target.name for target in TARGETS)
 VERSIONS = (
     {"3.6.0": ALL, "3.9.0": ("sm_90", "sm_100", "gfx950")} if EVERY_PAIR else {"3.6.0": ("sm_90",)}
 )
@@ -203,16 +203,16 @@ def test_every_kernel_compiles(version: str) -> None:
     if "tritons" not in os.environ.get("WARPWATCH_MUST_RUN", ""):
         pytest.skip("another Triton is fetched and compiles every kernel: make test-tritons")
     assert set(NAMES) <= {workload.name for workload, _ in workloads.fixed_set()}
-    asked = [jobs.Job(name, target.name, is_workload=True) for target in DEFAULT for name in NAMES]
+    asked = [jobs.Job(name, target.name, is_workload=True) for target in TARGETS for name in NAMES]
     # Where the first rows are used, the same kernels are launched, and with what can be refused.
     repeated = set() if EVERY_PAIR else {(PACKED, one.target) for one in USED}
     asked += [
         replace(one, target=target.name)
-        for target in DEFAULT
+        for target in TARGETS
         for one in SMALL
         if (one, target.name) not in repeated
     ]
-    nvidia = [target.name for target in DEFAULT if target.backend == "cuda"]
+    nvidia = [target.name for target in TARGETS if target.backend == "cuda"]
     asked += [replace(ONE_KEY, target=name) for name in nvidia]
     # gfx942 has another e4m3, which its workload knows.
     asked.append(jobs.Job(attention_fp8.FIXED, "gfx942", is_workload=True))

@@ -29,7 +29,7 @@ def target_here() -> str | None:
     known = devices.identify(names.pop()) if len(names) == 1 else None
     if known is None:
         return None
-    return next((one.name for one in targets.TARGETS if one.device == known.name), None)
+    return next((one.name for one in targets.KNOWN if one.device == known.name), None)
 
 
 def find(base: Rows, head: Rows, target: str | None) -> dict[str, tuple[str, ...]]:

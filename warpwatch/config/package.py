@@ -120,7 +120,7 @@ def chosen_targets(named: Sequence[str] | None = None) -> list[str]:
     if named:
         return [known_targets.get(one).name for one in named]
     configured = load().targets if project.configuration_file().is_file() else ()
-    return list(configured) or [one.name for one in known_targets.DEFAULT]
+    return list(configured) or [one.name for one in known_targets.TARGETS]
 
 
 def load(file: Path | None = None) -> Package:
@@ -216,7 +216,7 @@ def _inside_mistakes(section: dict[str, Any]) -> list[str]:
 
 
 def _target_mistakes(named: Any) -> list[str]:
-    known = [one.name for one in known_targets.TARGETS]
+    known = [one.name for one in known_targets.KNOWN]
     if not isinstance(named, list):
         return [f"targets: expected a list of {' '.join(known)}, got {named!r}"]
     return [

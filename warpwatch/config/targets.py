@@ -60,7 +60,7 @@ class Target:
         return "give tl.dot blocks of 16 or more on each side, in a dtype that the units take"
 
 
-TARGETS: tuple[Target, ...] = (
+KNOWN: tuple[Target, ...] = (
     Target("sm_80", "cuda", 80, 32, "a100"),
     Target("sm_90", "cuda", 90, 32, "h200"),
     Target("sm_100", "cuda", 100, 32, "b200"),
@@ -72,16 +72,17 @@ TARGETS: tuple[Target, ...] = (
     Target("gfx1201", "hip", "gfx1201", 32, "rx9070xt", by_default=False),
     Target("gfx1250", "hip", "gfx1250", 32, "mi455x", (3, 6), (3, 7), by_default=False),
 )
-# Each target takes as long as another: the others are for those who name them.
-DEFAULT: tuple[Target, ...] = tuple(target for target in TARGETS if target.by_default)
+# What is compiled for by default, in modules of users too. Each target takes as long as another, so
+# the others are for those who name them.
+TARGETS: tuple[Target, ...] = tuple(target for target in KNOWN if target.by_default)
 
 
 def get(name: str) -> Target:
     """The target called ``name``; ``ValueError`` names the known ones."""
-    for target in TARGETS:
+    for target in KNOWN:
         if target.name == name:
             return target
-    known = " ".join(target.name for target in TARGETS)
+    known = " ".join(target.name for target in KNOWN)
     raise ValueError(f"unknown target {name!r}: expected one of {known}")
 
 

@@ -9,7 +9,7 @@ from tools.docs.figures.markdown import table
 from tools.root import ROOT
 from warpwatch.commands import COMMANDS
 from warpwatch.config import metrics
-from warpwatch.config.targets import DEFAULT
+from warpwatch.config.targets import TARGETS
 
 
 def of_workloads() -> str:
@@ -36,7 +36,7 @@ def of_targets() -> str:
     Returns:
         Their number.
     """
-    return str(len(DEFAULT))
+    return str(len(TARGETS))
 
 
 def of_devices() -> str:

@@ -13,7 +13,7 @@ from tools.root import ROOT
 from warpwatch.config import metrics
 from warpwatch.config.calls import Call
 from warpwatch.config.package import Package, Sets
-from warpwatch.config.targets import TARGETS
+from warpwatch.config.targets import KNOWN
 from warpwatch.devices.datasheet import load, names
 from warpwatch.judge.findings.triage import Acceptance
 from warpwatch.judge.model import thresholds
@@ -95,7 +95,7 @@ def targets() -> str:
             str(one.warp_size),
             load(one.device).title,
         )
-        for one in TARGETS
+        for one in KNOWN
     ]
     head = ["target", "compiled for", "from Triton", "threads a warp", "datasheet of its bound"]
     return table(head, rows, right=[3])

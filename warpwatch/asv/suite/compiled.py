@@ -96,7 +96,7 @@ def _track(metric: metrics.Metric, found: list[Workload], sources: str) -> Any:
         named = {target for _, target in load_workloads().fixed_set()}
         sheets = {
             target.name: devices.load(target.device)
-            for target in targets.TARGETS
+            for target in targets.KNOWN
             if target.name in named
         }
         attributes |= roofs(sheets, found)
@@ -119,7 +119,7 @@ def classes(module: str) -> dict[str, type]:
         body: dict[str, Any] = {
             "params": [
                 list(found),
-                [one.name for one in targets.TARGETS if one.name in wanted[kernel]],
+                [one.name for one in targets.KNOWN if one.name in wanted[kernel]],
             ],
             "param_names": ["workload", "target"],
             "__doc__": f"{kernel} as the compilers of all targets see it.",

@@ -121,7 +121,7 @@ def here() -> Target | None:
         if torch.version.hip
         else f"sm_{properties.major}{properties.minor}"
     )
-    return next((target for target in targets.TARGETS if target.name == name), None)
+    return next((target for target in targets.KNOWN if target.name == name), None)
 
 
 def sweep(

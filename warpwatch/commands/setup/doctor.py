@@ -230,7 +230,7 @@ def _chosen() -> list[targets.Target]:
     try:
         return [targets.get(one) for one in configuration.chosen_targets()]
     except ValueError:
-        return list(targets.DEFAULT)
+        return list(targets.TARGETS)
 
 
 def _compiler(target: targets.Target) -> Check:

@@ -27,7 +27,7 @@ def main() -> int:
     os.dup2(2, 1)  # what measured code prints must not come between the answers
     isolation.measured()
     package = configuration.load()
-    chosen = targets.get(package.targets[0]) if package.targets else targets.TARGETS[0]
+    chosen = targets.get(package.targets[0]) if package.targets else targets.KNOWN[0]
     found: dict[str, str] = {}
     for workload in configuration.workloads().all_workloads():
         found[workload.name] = _tried(workload, package.name, chosen)

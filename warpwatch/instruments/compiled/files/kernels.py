@@ -250,7 +250,7 @@ def _occupied(
     target: str, code: Code, warps: int | None, shared: int | None
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """The blocks in flight, as evidence has them, and why they are not known."""
-    known = {one.name: one.device for one in targets.TARGETS if one.backend == "cuda"}
+    known = {one.name: one.device for one in targets.KNOWN if one.backend == "cuda"}
     if target not in known:
         names = ", ".join(known)
         return None, [f"no datasheet of {target}, so no blocks in flight: there are {names}"]

@@ -62,7 +62,7 @@ def store(folder: Path, commit: str, measurements: Iterable[Measurement]) -> Pat
         "assembler": assembler(),
         "devices": {
             one.name: devices.load(one.device).title
-            for one in targets.TARGETS
+            for one in targets.KNOWN
             if one.by_default or one.name in read
         },
         "results": results,
