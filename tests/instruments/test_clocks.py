@@ -87,13 +87,13 @@ def test_others_on_the_card_are_those_who_were_there_before_and_stayed(
 
 def test_a_comparison_is_spread_over_cards_that_are_alike(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert clocks.alike() == [], "nobody tells of any"
-    told = nvml()
-    monkeypatch.setitem(sys.modules, "pynvml", told)
+    assert clocks.alike() == [], "the driver lists none"
+    driver = nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
     assert clocks.alike() == ["GPU-0", "GPU-1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 1")
     assert clocks.alike() == ["3", "1"]
-    told.nvmlDeviceGetName = lambda handle: ["NVIDIA H200", "NVIDIA T4"][handle]
+    driver.nvmlDeviceGetName = lambda handle: ["NVIDIA H200", "NVIDIA T4"][handle]
     assert clocks.alike() == ["3"], "which of them it is nobody knows"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert clocks.alike() == ["GPU-0"]

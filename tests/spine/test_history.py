@@ -122,11 +122,11 @@ def test_each_of_several_cards_has_its_commits_and_the_host_is_timed_alone(
     assert notes.index(["begins", "2", "^(?!host)", "GPU-b"]) < notes.index(
         ["c3", "1", "^(?!host)", "GPU-a"]
     )
-    alone = [note for note in notes if note[-1] == "^host"]
-    assert notes[-len(alone) :] == alone and [one[0] for one in alone][1:-1] == COMMITS
+    last = [note for note in notes if note[-1] == "^host"]
+    assert notes[-len(last) :] == last and [one[0] for one in last][1:-1] == COMMITS
     asv.unlink()
     run("host.*track_import_s")
-    assert "GPU" not in asv.read_text(), "what times the host is alone on the machine"
+    assert "GPU" not in asv.read_text(), "what times the host has the machine to itself"
 
 
 def test_a_gpu_is_for_one_at_a_time(asv: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ from warpwatch.instruments.outcome import Outcome
 from . import session
 from .session import Report, Session
 
-TIERS = ("cupti", "ncu", "rocprofv3", "gpm", "latency", "datasheet", "compiled")
 SECONDS_EACH = 180.0
 # A call is timed before it is counted, only to know whether it is short.
 _TIMED = {"target": 0.02, "min_samples": 5, "max_samples": 15, "seconds": 0.2,

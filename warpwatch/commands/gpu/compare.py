@@ -127,22 +127,6 @@ def _pairs(args: argparse.Namespace) -> list[versions.Pair]:
     return [pair for pair in pairs if not args.target or pair[1] in chosen]
 
 
-def unread_on_both(
-    base: Mapping[versions.Pair, Mapping[str, Any]],
-    head: Mapping[versions.Pair, Mapping[str, Any]],
-) -> dict[str, str]:
-    """Workloads that no target has a value of on either side, each with the reason: of these a
-    comparison says nothing."""
-    seen: dict[str, list[Mapping[str, Any]]] = {}
-    for (name, _), row in (*base.items(), *head.items()):
-        seen.setdefault(name, []).append(row)
-    return {
-        name: f"{rows[-1]['status']}: {rows[-1]['detail']}"
-        for name, rows in seen.items()
-        if all(row["status"] != "ok" for row in rows)
-    }
-
-
 def document(
     base: str, head: str, verdict: RunVerdict, equal: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, Any]:

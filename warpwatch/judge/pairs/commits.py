@@ -291,19 +291,19 @@ def _apart(values: Floats) -> Floats:
 
 
 def with_findings(history: History, base: str, newer: str, compared: Compared) -> Compared:
-    """The same comparisons; what got worse names the finding of the history behind it, and who
+    """The same comparisons; what got worse names the finding of the history that holds it, and who
     accepted that."""
     if compared.exit_code != 1:
         return compared
-    behind = _findings_behind(history, base, newer)
+    holding = _findings_of(history, base, newer)
     acceptances = triage.holding()
     of_call: dict[str, list[str]] = {}
     for one in compared.comparisons:
         if one.series.meaning.instrument == "compiled":
-            of_call.setdefault(subject(one.series), []).extend(behind.get(one.series.key, []))
+            of_call.setdefault(subject(one.series), []).extend(holding.get(one.series.key, []))
     comparisons = []
     for one in compared.comparisons:
-        names = behind.get(one.series.key, []) if one.verdict in _WORSE else []
+        names = holding.get(one.series.key, []) if one.verdict in _WORSE else []
         if one.series.meaning.metric == PREDICTED and one.verdict in _WORSE:
             names = list(dict.fromkeys(of_call[subject(one.series)]))
         # A series with another finding in the range, that nobody accepted, stays a regression.
@@ -313,7 +313,7 @@ def with_findings(history: History, base: str, newer: str, compared: Compared) -
     return replace(compared, comparisons=tuple(comparisons))
 
 
-def _findings_behind(history: History, base: str, newer: str) -> dict[SeriesKey, list[str]]:
+def _findings_of(history: History, base: str, newer: str) -> dict[SeriesKey, list[str]]:
     """By series, the findings between the two commits that made it worse."""
     judgement = judge(history)
     positions = history.positions

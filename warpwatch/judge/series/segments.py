@@ -167,7 +167,7 @@ def _weak(data: Points, fit: Fit, floor: float) -> Work[set[int]]:
     inner = range(1, len(fit.edges) - 1)
     if "evidence" not in fit.answers:
         fit.answers["evidence"] = yield least_over_nothing, (fit, data)
-    told = fit.answers["evidence"]
+    answers = fit.answers["evidence"]
 
     def evidence_of(k: int, found: float) -> float:
         if fit.is_beyond_noise(k):
@@ -175,7 +175,7 @@ def _weak(data: Points, fit: Fit, floor: float) -> Work[set[int]]:
         return found
 
     known, faint = [], []
-    for k, (found, far, bound) in zip(inner, told, strict=True):
+    for k, (found, far, bound) in zip(inner, answers, strict=True):
         known.append((evidence_of(k, found), k, bound))
         if not far and known[-1][0] < _HALF * EVIDENCE_NATS:
             faint.append(known[-1])

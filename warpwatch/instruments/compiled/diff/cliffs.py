@@ -105,8 +105,8 @@ def _reasons(name: str, old: Result, new: Result, sides: Sequence[_Side]) -> lis
         found.append(f"registers spill: {spilled[0]:,.0f} -> {spilled[1]:,.0f} bytes a thread")
     for metric, (what, words) in _LEVELS.items():
         levels = [int(one.values.get(metric) or 0) for one in (old, new)]
-        behind = [side.levels[metric] - level for side, level in zip(sides, levels, strict=True)]
-        if behind[1] > max(0, behind[0]):
+        lost = [side.levels[metric] - level for side, level in zip(sides, levels, strict=True)]
+        if lost[1] > max(0, lost[0]):
             found.append(
                 f"lost {what}: {words[levels[1]]}, where others of the table have "
                 f"{words[int(sides[1].levels[metric])]}"
