@@ -28,7 +28,7 @@ from warpwatch.instruments import compiled
 from warpwatch.session import tuning
 from warpwatch.workload.base import Workload
 
-AMD = tuple(target.name for target in targets.DEFAULT if target.backend == "hip")
+AMD = tuple(target.name for target in targets.TARGETS if target.backend == "hip")
 WORKLOADS = (
     "attention-fp16-B4-S512-H8-D64",
     "attention-bf16-B8-S2048-H32-D128",
