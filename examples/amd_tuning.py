@@ -136,7 +136,9 @@ def _row(workload: Workload, target: Target, kind: str, config: Any) -> Row:
 
 
 def _values(launch: Mapping[str, Any]) -> tuple[str, ...]:
-    hottest = max(launch["hot_loops"], key=lambda loop: loop.get("tensor", 0), default={})
+    hottest: Mapping[str, Any] = max(
+        launch["hot_loops"], key=lambda loop: loop.get("tensor", 0), default={}
+    )
     occupancy, bound = launch["occupancy"], launch["bound"]
     return (
         str(launch["registers"]),

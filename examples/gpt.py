@@ -55,8 +55,8 @@ TINY = Size(layers=1, width=32, heads=2, tokens=64, rows=2, steps=60, rate=1e-2)
 
 
 def by_torch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    views = (one.transpose(1, 2) for one in (q, k, v))
-    return functional.scaled_dot_product_attention(*views, is_causal=True).transpose(1, 2)
+    q, k, v = (one.transpose(1, 2) for one in (q, k, v))
+    return functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
 
 def in_bf16(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -118,7 +118,8 @@ class Block(nn.Module):
         rows, tokens, width = x.shape
         q, k, v = self.qkv(self.before(x)).view(rows, tokens, 3, self.heads, -1).unbind(2)
         x = x + self.out(self.attention(q, k, v).reshape(rows, tokens, width))
-        return x + self.down(functional.gelu(self.up(self.between(x))))
+        fed: torch.Tensor = self.down(functional.gelu(self.up(self.between(x))))
+        return x + fed
 
 
 class Gpt(nn.Module):
@@ -153,7 +154,7 @@ def text(stories: int = 4000) -> torch.Tensor:
 
     parts = []
     for _ in range(stories):
-        places = {}
+        places: dict[str, str] = {}
         while len(places) < 4:
             places[f"{one(KIND)} {one(WHAT)}"] = one(WHERE)
         for thing, place in places.items():

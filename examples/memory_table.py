@@ -54,7 +54,8 @@ class Alive(TorchDispatchMode):
 
 
 def peak(call: Callable[..., Any], *given: torch.Tensor) -> int:
-    with Alive(given) as alive:
+    alive = Alive(given)
+    with alive:
         result = call(*given)
     del result
     return alive.peak

@@ -80,13 +80,13 @@ class Cache:
     def __init__(self, sizes: Sizes, device: str) -> None:
         self.page = sizes.page
         pages = sizes.slots * sizes.pages_a_sequence
-        shape = (pages, sizes.page, sizes.kv_heads, sizes.head_dim)
-        self.k = torch.empty(shape, dtype=sizes.dtype, device=device)
+        cached = (pages, sizes.page, sizes.kv_heads, sizes.head_dim)
+        self.k = torch.empty(cached, dtype=sizes.dtype, device=device)
         self.v = torch.empty_like(self.k)
         self.free = list(range(pages))
         self.owned: list[list[int]] = [[] for _ in range(sizes.slots)]
-        shape = (sizes.slots, sizes.pages_a_sequence)
-        self.table = torch.zeros(shape, dtype=torch.int32, device=device)
+        pages_of = (sizes.slots, sizes.pages_a_sequence)
+        self.table = torch.zeros(pages_of, dtype=torch.int32, device=device)
         self.lengths = torch.zeros(sizes.slots, dtype=torch.int32, device=device)
 
     def make_room(self, slot: int, keys: int) -> None:
@@ -152,15 +152,16 @@ class Model:
             block_table=cache.table[slots],
             causal=True,
         )
+        assert isinstance(attended, torch.Tensor)
         cache.lengths[slots] += tokens.shape[1]
         return self.scored(attended)
 
     def without_cache(self, tokens: torch.Tensor) -> torch.Tensor:
         """The same scores from all tokens of a sequence at once, by PyTorch alone."""
         q, k, v = self.projected(tokens[None])
-        q, k = (self.turned(one) for one in (q, k))
+        q, k, v = (one.transpose(1, 2) for one in (self.turned(q), self.turned(k), v))
         attended = torch.nn.functional.scaled_dot_product_attention(
-            *(one.transpose(1, 2) for one in (q, k, v)), is_causal=True, enable_gqa=True
+            q, k, v, is_causal=True, enable_gqa=True
         )
         return self.scored(attended.transpose(1, 2))
 
@@ -229,10 +230,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     sizes = LLAMA_8B if device == "cuda" else TINY
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    for one in fields(Sizes):
-        if one.name != "dtype":
-            default = getattr(sizes, one.name)
-            name = f"--{one.name.replace('_', '-')}"
+    for size in fields(Sizes):
+        if size.name != "dtype":
+            default = getattr(sizes, size.name)
+            name = f"--{size.name.replace('_', '-')}"
             parser.add_argument(name, type=int, default=default, help=f"default {default}")
     sizes = replace(sizes, **vars(parser.parse_args(arguments)))
     with torch.no_grad():

@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE, too")
     args = parser.parse_args(argv)
-    known = {one.name for one in (*CASES, *HARMLESS)}
+    known = {one.name for one in CASES} | {one.name for one in HARMLESS}
     if unknown := [name for name in args.names if name not in known]:
         parser.error(f"no exhibit is called {', '.join(unknown)}; there are {', '.join(known)}")
     wanted = set(args.names) or known
