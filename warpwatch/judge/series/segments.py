@@ -16,12 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwatch.judge.statistics.density import NoiseShape, learn_all, median, robust_sigma
-from warpwatch.judge.statistics.likeliest import (
-    Stretches,
-    best_shifts,
-    bounds,
-    likeliest,
-)
+from warpwatch.judge.statistics.likeliest import Stretches, best_shifts, likeliest
 
 from .fit import LEAST_POINTS, WINDOW, Fit, Placed, Points, place_all, sides
 from .lockstep import Work
@@ -32,7 +27,6 @@ LEAST_BETWEEN = 5  # of a level that came and went
 EVIDENCE_NATS, _HALF = 10.0, 0.5  # log-likelihood a step needs over no change
 SLIDE_NATS = 4.0  # and over the best straight line
 _FEW_POINTS_SIGMA = 40.0  # a step is this over (points - 4) sigma high: few points lie
-_FAR_SIGMA = 2.0
 _LONGEST_BURST, _BURST_SIGMA = 16, 2.5
 _ROUNDS = 30  # of pruning and moving; they settle after a few
 # Of a slide, in steps a series length.
@@ -132,7 +126,7 @@ def fit_all(asked: Sequence[tuple[Points, tuple[int, ...]]]) -> list[Fit | None]
     residuals = every - np.repeat(level, lengths)
     shapes, _ = learn_all(residuals, ends, sigmas)
     # A median hangs between modes; the likeliest level does not.
-    level += best_shifts(shapes, Stretches(residuals, weights, starts, owners), 5.0)
+    level += best_shifts(shapes, Stretches(residuals, weights, starts, owners), 5)
     residuals = every - np.repeat(level, lengths)
     shapes, cells = learn_all(residuals, ends, sigmas)
     each = np.concatenate(
@@ -164,36 +158,23 @@ def _sigma(x: Floats, levels: Floats, edges: tuple[int, ...]) -> float:
 def _weak(data: Points, fit: Fit, floor: float) -> Work[set[int]]:
     """The edge with the least evidence, where it has too little; and with it those that have not
     half of what it takes, no two of them neighbours: each of them would be the next."""
-    inner = range(1, len(fit.edges) - 1)
     if "evidence" not in fit.answers:
-        fit.answers["evidence"] = yield least_over_nothing, (fit, data)
-    answers = fit.answers["evidence"]
-
-    def evidence_of(k: int, found: float) -> float:
+        fit.answers["evidence"] = yield over_nothing, (fit, data)
+    every = []
+    for k, evidence in enumerate(fit.answers["evidence"], start=1):
         if fit.is_beyond_noise(k):
-            found = max(found, _nearer(data, fit, k)) * max(floor, fit.memory)
-        return found
-
-    known, faint = [], []
-    for k, (found, far, bound) in zip(inner, answers, strict=True):
-        known.append((evidence_of(k, found), k, bound))
-        if not far and known[-1][0] < _HALF * EVIDENCE_NATS:
-            faint.append(known[-1])
-    known.sort()
+            evidence = max(evidence, _nearer(data, fit, k)) * max(floor, fit.memory)
+        every.append((evidence, k))
+    every.sort()
+    weakest = every[0][0]
     # No memory is below the floor: mostly it need not be known.
-    least = EVIDENCE_NATS * floor
-    while known[0][0] < least or known[0][0] < EVIDENCE_NATS * fit.memory:
-        _, weakest, bounded = known[0]
-        if not bounded:
-            weak = {weakest}
-            for _, k, _ in sorted(faint):
-                if not weak & {k - 1, k + 1}:
-                    weak.add(k)
-            return weak
-        found = yield over_nothing, (fit, data, weakest)
-        known[0] = evidence_of(weakest, found), weakest, False
-        known.sort()
-    return set()
+    if weakest >= EVIDENCE_NATS * floor and weakest >= EVIDENCE_NATS * fit.memory:
+        return set()
+    weak = {every[0][1]}
+    for evidence, k in every[1:]:
+        if evidence < _HALF * EVIDENCE_NATS and not weak & {k - 1, k + 1}:
+            weak.add(k)
+    return weak
 
 
 def _burst(fit: Fit) -> set[int]:
@@ -250,37 +231,15 @@ def _around(asked: Sequence[tuple[Fit, Points, int]]) -> tuple[Any, ...]:
     return shapes, Stretches.joined(points, weights, owners), np.array(low), np.array(high)
 
 
-def over_nothing(asked: Sequence[tuple[Fit, Points, int]]) -> list[float]:
-    """How much likelier the two levels around an edge are than one common level, in nats."""
-    together = likeliest(*_around(asked)).tolist()
-    return [
-        fit.likely[k - 1] + fit.likely[k] - one
-        for (fit, _, k), one in zip(asked, together, strict=True)
-    ]
-
-
-def least_over_nothing(
-    asked: Sequence[tuple[Fit, Points]],
-) -> list[list[tuple[float, bool, bool]]]:
-    """The same of all edges of a fit; whether their levels lie far apart; and whether the first is
-    only a value that does not exceed it.
-
-    Between levels far apart that takes a fraction of the time, and mostly it is enough.
-    """
+def over_nothing(asked: Sequence[tuple[Fit, Points]]) -> list[list[float]]:
+    """Of each edge of a fit how much likelier its two levels are than one common level, in nats."""
     every = [(fit, data, k) for fit, data in asked for k in range(1, len(fit.levels))]
-    shapes, given, low, high = _around(every)
-    far = high - low > _FAR_SIGMA * np.array([fit.shape.sigma for fit, _, _ in every])
-    together = np.empty(len(far))
-    for tell, chosen in ((likeliest, np.flatnonzero(~far)), (bounds, np.flatnonzero(far))):
-        for part, places in given.parts(chosen, len(given.points) + 1):
-            together[places] = tell(shapes, part, low[places], high[places])
-    apart = np.array([fit.likely[k - 1] + fit.likely[k] for fit, _, k in every])
-    least = EVIDENCE_NATS * np.array([max(1.0, fit.memory) for fit, _, _ in every])
-    unsure = far & (apart - together < least)
-    for part, places in given.parts(np.flatnonzero(unsure), len(given.points) + 1):
-        together[places] = likeliest(shapes, part, low[places], high[places])
-    told = zip((apart - together).tolist(), far.tolist(), (far & ~unsure).tolist(), strict=True)
-    return [[next(told) for _ in fit.levels[1:]] for fit, _ in asked]
+    together = likeliest(*_around(every)).tolist()
+    found = (
+        fit.likely[k - 1] + fit.likely[k] - one
+        for (fit, _, k), one in zip(every, together, strict=True)
+    )
+    return [[next(found) for _ in fit.levels[1:]] for fit, _ in asked]
 
 
 def _nearer(data: Points, fit: Fit, k: int) -> float:
@@ -303,7 +262,6 @@ def is_high(fit: Fit, k: int) -> bool:
 
 def is_slide(asked: Sequence[tuple[Fit, Points, int]]) -> list[bool]:
     """Whether a straight line through both segments is nearly as likely as the step at an edge."""
-    found = [False] * len(asked)
     rows, weights, lengths, reaches, mosts = [], [], [], [], []
     for fit, data, k in asked:
         start, _, end = fit.edges[k - 1 : k + 2]
@@ -323,9 +281,5 @@ def is_slide(asked: Sequence[tuple[Fit, Points, int]]) -> list[bool]:
     given = Stretches(np.concatenate(rows), np.concatenate(weights), np.cumsum(each) - each, owners)
     shapes = [fit.shape for fit, _, _ in asked]
     reach, most = np.repeat(reaches, len(_SLOPES)), np.repeat(mosts, len(_SLOPES))
-    likely = np.flatnonzero(bounds(shapes, given, -reach, reach) > most)
-    for part, places in given.parts(likely, len(given.points) + 1):
-        slides = likeliest(shapes, part, -reach[places], reach[places]) > most[places]
-        for number in part.owners[slides].tolist():
-            found[number] = True
-    return found
+    slides = likeliest(shapes, given, -reach, reach) > most
+    return [bool(of_edge.any()) for of_edge in slides.reshape(len(asked), len(_SLOPES))]

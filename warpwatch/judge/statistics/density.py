@@ -169,18 +169,6 @@ def _widen(points: int) -> float:
     return float((200.0 / points) ** 0.2)
 
 
-def highest_near(values: Floats, reach: int) -> Floats:
-    """Of each cell of a row and those at most ``reach`` cells away, the highest value."""
-    edge = np.full((*values.shape[:-1], reach), -np.inf)
-    found = np.concatenate((edge, values, edge), axis=-1)
-    width, wanted = 1, 2 * reach + 1
-    while 2 * width <= wanted:
-        found = np.maximum(found[..., :-width], found[..., width:])
-        width *= 2
-    highest: Floats = np.maximum(found[..., : values.shape[-1]], found[..., wanted - width :])
-    return highest
-
-
 def cells_of(residuals: Floats, sigma: float | Floats) -> NDArray[np.int64]:
     reach = REACH_SIGMA * sigma
     place = np.maximum(residuals, -reach)
