@@ -11,7 +11,7 @@ import pytest
 from tests.reports import trees
 from warpwatch.judge.results.asv_results import combinations, read_benchmarks, read_result
 from warpwatch.judge.results.result_file import FAILED
-from warpwatch.judge.results.samples import read_samples
+from warpwatch.judge.results.samples import read_samples, read_seconds
 from warpwatch.judge.results.strict_json import RejectedError
 
 
@@ -60,6 +60,17 @@ def test_samples_are_read_on_demand(tree: trees.Tree) -> None:
     assert read_samples(path, "bench.time_it", ("b", "c")) == (1.9, 2.0, 2.1)
     assert read_samples(path, "bench.time_it", ("a", "c")) == ()
     assert read_samples(path, "absent", ()) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [(6.0, 3.0), (None, 0.0), (-1, 0.0), ("6", 0.0), (True, 0.0), (1e300, 0.0)]
+)
+def test_the_time_of_a_value_is_its_share_of_the_row(
+    tree: trees.Tree, said: object, seconds: float
+) -> None:
+    path = tree.write_result(0, {"bench.time_it": [1.0, 2.0]}, cells=lambda *_: {"duration": said})
+    assert read_seconds(path, "bench.time_it") == seconds
+    assert read_seconds(path, "absent") == 0.0
 
 
 def test_samples_are_those_of_the_row_whatever_texts_say(tmp_path: Path) -> None:

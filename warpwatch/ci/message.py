@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from warpwatch.judge.pairs.commits import Comparison
+from warpwatch.judge.pairs.commits import Comparison, needs
 from warpwatch.judge.pairs.run_verdict import PREDICTED
 from warpwatch.report.charts import mermaid
 from warpwatch.report.charts.roofs import SECONDS
@@ -144,13 +144,14 @@ def _again(judgement: Judgement) -> str:
 
 def _more(comparisons: Sequence[Comparison]) -> list[str]:
     """Of what could not be told: how much more of the same would tell the one that needs most."""
-    open_ = [c for c in comparisons if c.more and c.series.meaning.role == "verdict"]
-    if not open_:
+    one = max(comparisons, key=needs, default=None)
+    if one is None or not needs(one):
         return []
-    one = max(open_, key=lambda c: c.more)
     metric = code(one.series.meaning.metric or one.series.key.benchmark)
-    times = many(one.more, "more measurement")
-    return [f"{metric} of {_named(one)} is the noisiest: about {times} like these would decide it."]
+    times = many(one.more, "more measurement") + " like these"
+    if one.more_s:
+        times = f"{max(one.more_s, 1.0):,.0f} s of measuring, {times},"
+    return [f"{metric} of {_named(one)} is the noisiest: about {times} would decide it."]
 
 
 def _counts(judgement: Judgement) -> Counter[str]:

@@ -14,7 +14,8 @@ from warpwatch.commands.results.report import (
 )
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.model.commits import head
-from warpwatch.judge.pairs.commits import judge_commits, with_findings
+from warpwatch.judge.pairs.accepted import with_findings
+from warpwatch.judge.pairs.commits import judge_commits
 from warpwatch.report.builder import load
 
 _CODES = {"success": 0, "failure": 1, "neutral": 3, "action_required": 3}

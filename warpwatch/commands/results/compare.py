@@ -9,14 +9,8 @@ from pathlib import Path
 from warpwatch.judge.evidence.lookup import Evidence
 from warpwatch.judge.model import thresholds
 from warpwatch.judge.model.commits import head
-from warpwatch.judge.pairs.commits import (
-    ORDER,
-    Compared,
-    Comparison,
-    judge_commits,
-    subject,
-    with_findings,
-)
+from warpwatch.judge.pairs.accepted import with_findings
+from warpwatch.judge.pairs.commits import ORDER, Compared, Comparison, judge_commits, subject
 from warpwatch.judge.pairs.run_verdict import LOOKS_LIKE_NOISE
 from warpwatch.report.builder import load
 from warpwatch.report.words import SHAPES, quantity

@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpwatch.judge.evidence.lookup import Evidence
-from warpwatch.judge.findings import triage
-from warpwatch.judge.findings.judgement import judge
 from warpwatch.judge.model import search_space, thresholds
-from warpwatch.judge.model.core import SeriesKey, Verdict
+from warpwatch.judge.model.core import Verdict
 from warpwatch.judge.model.names import home, params
 from warpwatch.judge.model.thresholds import Thresholds
 from warpwatch.judge.predicted import verdict as predicted
@@ -30,7 +28,7 @@ from .stored_runs import judge_stored
 Floats = NDArray[np.float64]
 
 _WANDER_POINTS = 8
-_WORSE = ("regressed", "missing")
+WORSE: tuple[Verdict, ...] = ("regressed", "missing")
 _KNOWN = ("unchanged", "improved", "regressed", "mixed", "missing")
 ORDER: tuple[Verdict, ...] = (
     "missing",
@@ -55,8 +53,10 @@ class Comparison:
     # The findings of the history that made it worse, and who accepted them and why.
     findings: tuple[str, ...] = ()
     accepted: str = ""
-    # As many more measurements of both like these would decide it; 0 where nobody can tell.
+    # As many more measurements of both like these would decide it, and would take so long. 0 where
+    # nobody can tell; the time is that of the one that needs most.
     more: int = 0
+    more_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Compared:
     def exit_code(self) -> int:
         """0 clean, 1 where something is worse that nobody accepted, 3 where it cannot be told."""
         verdicts = {c.verdict for c in self._asked}
-        if any(c.verdict in _WORSE and not c.accepted for c in self._asked):
+        if any(c.verdict in WORSE and not c.accepted for c in self._asked):
             return 1
         open_ = verdicts & {"inconclusive", "mixed"}
         return 0 if self.judged and not open_ and self._enough else 3
@@ -154,7 +154,16 @@ def judge_commits(
         for (info, _), one in zip(found, run.judged, strict=True)
     ]
     comparisons.sort(key=lambda c: (ORDER.index(c.verdict), -_weight(c), c.series.key.label))
+    most = max(comparisons, key=needs, default=None)
+    if most and needs(most):
+        each = sum(history.seconds(most.series.key, commit) for commit in (base, newer))
+        comparisons[comparisons.index(most)] = replace(most, more_s=most.more * each)
     return Compared(tuple(comparisons), run)
+
+
+def needs(comparison: Comparison) -> int:
+    """How many more measurements would decide it, where an alarm may come of it."""
+    return comparison.more if comparison.series.meaning.role == "verdict" else 0
 
 
 def _judged(info: SeriesInfo, base: float, newer: float, judgement: Judgement) -> Judged:
@@ -287,43 +296,6 @@ def spread_of_lone(values: Floats) -> float:
 
 def _apart(values: Floats) -> Floats:
     found: Floats = np.abs(np.diff(np.log(values))) / math.sqrt(2.0)
-    return found
-
-
-def with_findings(history: History, base: str, newer: str, compared: Compared) -> Compared:
-    """The same comparisons; what got worse names the finding of the history that holds it, and who
-    accepted that."""
-    if compared.exit_code != 1:
-        return compared
-    holding = _findings_of(history, base, newer)
-    acceptances = triage.holding()
-    of_call: dict[str, list[str]] = {}
-    for one in compared.comparisons:
-        if one.series.meaning.instrument == "compiled":
-            of_call.setdefault(subject(one.series), []).extend(holding.get(one.series.key, []))
-    comparisons = []
-    for one in compared.comparisons:
-        names = holding.get(one.series.key, []) if one.verdict in _WORSE else []
-        if one.series.meaning.metric == PREDICTED and one.verdict in _WORSE:
-            names = list(dict.fromkeys(of_call[subject(one.series)]))
-        # A series with another finding in the range, that nobody accepted, stays a regression.
-        accepted = all(name in acceptances for name in names)
-        word = triage.word(acceptances[names[0]]) if names and accepted else ""
-        comparisons.append(replace(one, findings=tuple(names), accepted=word))
-    return replace(compared, comparisons=tuple(comparisons))
-
-
-def _findings_of(history: History, base: str, newer: str) -> dict[SeriesKey, list[str]]:
-    """By series, the findings between the two commits that made it worse."""
-    judgement = judge(history)
-    positions = history.positions
-    found: dict[SeriesKey, list[str]] = {}
-    for finding in judgement.findings:
-        if judgement.status(finding) == "improved":
-            continue
-        for change in finding.changes:
-            if positions[base] < positions[change.first_commit] <= positions[newer]:
-                found.setdefault(change.series, []).append(finding.identity)
     return found
 
 

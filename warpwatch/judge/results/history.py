@@ -24,7 +24,7 @@ from warpwatch.judge.model.directions import Meaning
 from warpwatch.judge.model.work_done import Work
 from warpwatch.judge.results.result_file import ABSENT, FAILED, Floats
 
-from .samples import read_samples
+from .samples import read_samples, read_seconds
 
 Cell = Literal["measured", "failed", "not applicable", "absent"]
 
@@ -282,6 +282,16 @@ class History:
     @cached_property
     def positions(self) -> dict[str, int]:
         return {commit.hash: commit.position for commit in self.commits}
+
+    def seconds(self, key: SeriesKey, commit: str) -> float:
+        """How long one value of a series took to measure; 0 where no file says it."""
+        files = (
+            path
+            for table in self.tables
+            if (table.machine, table.environment) == (key.machine, key.environment)
+            for path in reversed(table.files.get(commit, ()))
+        )
+        return next(filter(None, (read_seconds(path, key.benchmark) for path in files)), 0.0)
 
     @cached_property
     def measured(self) -> tuple[Commit, ...]:

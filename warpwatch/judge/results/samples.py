@@ -16,6 +16,7 @@ from .asv_results import MAX_POINTS_PER_ROW, as_floats, combinations, is_numbers
 from .strict_json import RejectedError, parse, parse_first, read_bytes
 
 _MOSTLY_BYTES = 16_384  # hold one row of a file, which holds hundreds
+_LONGEST_S = 1e7  # no benchmark takes months
 _LIST = re.compile(rb"\s*:\s*(?=\[)")
 
 
@@ -34,6 +35,19 @@ def read_samples(path: Path, benchmark: str, values: tuple[str, ...]) -> tuple[f
         return ()
     array = as_floats(samples)
     return tuple(array[np.isfinite(array)].tolist())
+
+
+def read_seconds(path: Path, benchmark: str) -> float:
+    """How long one value of a benchmark took to measure, on average; 0 where nobody can tell."""
+    try:
+        columns, row = _row(path, benchmark)
+        cells = dict(zip(columns, row, strict=False))
+        took, params = cells["duration"], taken_params(cells["params"] or [])
+    except (RejectedError, KeyError, IndexError, TypeError, ValueError):
+        return 0.0
+    if params is None or type(took) not in (int, float) or not 0 < took < _LONGEST_S:
+        return 0.0
+    return float(took) / max(prod(map(len, params)), 1)
 
 
 def _row(path: Path, benchmark: str) -> tuple[Any, Any]:
