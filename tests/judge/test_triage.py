@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from tests.reports import trees
 from warpwatch.__main__ import main
+from warpwatch.commands.results import accept
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.judgement import judge_folders
 from warpwatch.judge.model.core import Finding
+from warpwatch.judge.series.addresses import finding_path
 
 TODAY = datetime.date.today()
 ID = "0123456789ab"
@@ -31,6 +33,13 @@ def test_the_shipped_file_is_read() -> None:
     triage.load()
 
 
+@pytest.fixture
+def no_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command has no results that a name could be held against."""
+    monkeypatch.setattr(accept, "default_results", lambda: (tmp_path / "nothing",))
+
+
+@pytest.mark.usefixtures("no_results")
 def test_an_accepted_finding_counts_again_when_it_expires(file: Path) -> None:
     command = ["accept", ID, "--owner", "ada", "--reason", "traded for memory", "--days", "30"]
     assert main([*command, "--file", str(file)]) == 0
@@ -44,6 +53,7 @@ def test_an_accepted_finding_counts_again_when_it_expires(file: Path) -> None:
     assert main([*command, "--file", str(file)]) == 2  # twice
 
 
+@pytest.mark.usefixtures("no_results")
 def test_the_first_acceptance_makes_the_file(tmp_path: Path) -> None:
     file = tmp_path / "reports" / "triage.toml"
     command = ["accept", "--owner", "ada", "--reason", "meant", "--file", str(file)]
@@ -53,6 +63,7 @@ def test_the_first_acceptance_makes_the_file(tmp_path: Path) -> None:
     assert file.read_text().startswith("# Findings that were looked at")
 
 
+@pytest.mark.usefixtures("no_results")
 def test_a_reason_is_required(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = file.read_text()
     arguments = ["accept", ID, "--owner", "ada", "--reason", " ", "--file", str(file)]
@@ -95,6 +106,23 @@ def test_any_text_is_written_so_that_it_reads_back(
         assert triage.load(file) == ()
     else:
         assert triage.load(file) == (acceptance,)
+
+
+def test_only_a_finding_of_the_results_is_accepted_by_its_identity_or_its_page(
+    tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = trees.compiled_tree(tmp_path / "t", {"launches": [1, 2]})
+    (finding,) = judge_folders([tree.results], tree.repo).findings
+    given = ["--results", str(tree.results), "--repo", str(tree.repo), "--file", str(file)]
+    command = ["accept", "--owner", "ada", "--reason", "meant", *given]
+    assert main([*command, ID]) == 2
+    said = capsys.readouterr().err
+    assert f"none that is called '{ID}', but 1 other, such as {finding.identity}" in said
+    assert triage.load(file) == ()
+    assert main([*command, f"reports/html/{finding_path(finding.identity)}"]) == 0
+    assert [one.finding for one in triage.load(file)] == [finding.identity]
+    assert f"{finding.identity} is accepted" in capsys.readouterr().out
+    assert main([*command, finding.identity]) == 2  # twice
 
 
 def test_what_is_open_before_a_day_is_accepted_in_one_command(

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import datetime
-from pathlib import Path
+import sys
+from pathlib import Path, PurePosixPath
 
 from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.judgement import judge
+from warpwatch.judge.series.addresses import finding_path
 from warpwatch.report.builder import load
 from warpwatch.report.view import many
 
-from .report import add_source_arguments, sources_of
+from .report import add_source_arguments, default_results, sources_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("finding", nargs="?", help="its identity, as the report shows it")
+    which.add_argument("finding", nargs="?",
+                       help="its identity, or the name of its page in the report")  # fmt: skip
     which.add_argument("--before", type=_date, metavar="DATE",
                        help="instead: every open finding of commits before that day, as a "
                             "baseline (YYYY-MM-DD)")  # fmt: skip
@@ -34,15 +37,32 @@ def main(args: argparse.Namespace) -> int:
     if not 1 <= args.days <= triage.LONGEST_DAYS:
         raise ValueError(f"--days: expected 1 to {triage.LONGEST_DAYS}, got {args.days}")
     expires = today + datetime.timedelta(days=args.days)
-    names = _open_before(args) if args.before else [args.finding]
+    names = _open_before(args) if args.before else [_identity(args)]
     triage.accept(
         args.file,
         *(triage.Acceptance(name, args.owner, args.reason, today, expires) for name in names),
     )
-    said = many(len(names), "finding") if args.before else args.finding
+    said = many(len(names), "finding") if args.before else names[0]
     verb = "is" if len(names) == 1 else "are"
     print(f"{said} {verb} accepted until {expires}; commit {args.file}")
     return 0
+
+
+def _identity(args: argparse.Namespace) -> str:
+    """That of the finding which is named. Without any results a name is taken as it is."""
+    name = str(args.finding).rpartition("/")[2].removesuffix(".html")
+    if not args.results and not any(folder.is_dir() for folder in default_results()):
+        print("no results here: nobody checked that there is such a finding", file=sys.stderr)
+        return name
+    findings = judge(load(sources_of(args))).findings
+    for one in findings:
+        if name in (one.identity, PurePosixPath(finding_path(one.identity)).stem):
+            return one.identity
+    first = f", such as {findings[0].identity}" if findings else ""
+    raise ValueError(
+        f"finding: the results hold none that is called {name!r}, but "
+        f"{many(len(findings), 'other')}{first}; --results DIR names the results it was found in"
+    )
 
 
 def _open_before(args: argparse.Namespace) -> list[str]:
