@@ -42,6 +42,9 @@ def code(text: str, *before: str) -> str:
         pytest.param(code(BROKEN, "UMOV UR42, UR53"), ["UR43"], id="half-a-pair"),
         pytest.param(code(BROKEN, "@UP0 UMOV UR42, URZ", "R2UR UR43, R3"), [], id="conditional"),
         pytest.param(code(BROKEN, "CALL.REL.NOINC `(f)"), [], id="a-call-writes-anything"),
+        pytest.param(
+            code(BROKEN, "MOV.SPILL R7, UR42", "R2UR.FILL UR42, R7"), ["UR43"], id="put-aside"
+        ),
         pytest.param(code(LOOP), ["UR4"], id="written-behind-its-first-read"),
         pytest.param(code(LOOP, "UMOV UR4, URZ"), [], id="written-ahead-of-the-loop"),
         pytest.param(

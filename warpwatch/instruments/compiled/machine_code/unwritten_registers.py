@@ -117,7 +117,8 @@ def _touched(one: Instruction) -> tuple[int, int]:
     base, *modifiers = one.opcode.split(".")
     if base == "CALL":
         return 0, _ALL
-    if "UR" not in one.operands:
+    # To put a register aside is no use of it: only some of those that are put aside were written.
+    if "UR" not in one.operands or "SPILL" in modifiers:
         return 0, 0
     reads = writes = 0
     first = base not in _READS_FIRST
