@@ -149,10 +149,43 @@ def test_specialised_warps_are_told_apart() -> None:
     feed = [part for part in parts_played if part not in multiply]
     assert [part.warps for part in multiply] == [4, 4]
     assert [part.warps for part in feed] == [1]
+    # Each goes to its own code, and back to the table: nobody runs that of another.
+    ways = [set(before), *(set(part.once) for part in parts_played)]
+    assert sum(map(len, ways)) == len(set().union(*ways))
     for part in multiply:
         inner = [loop for loop in part.loops if loop.is_inner and loop.products]
         # 4096 cubed in tiles of 128 x 256 and steps of 64; each part has half the rows of a tile.
         assert sum(loop.runs.total for loop in inner) == 4096**3 / (128 * 256 * 64)
+
+
+@triton.jit
+def over_tiles(x, out, tiles, rounds, N: tl.constexpr):  # type: ignore[no-untyped-def]  # Triton's
+    for i in range(rounds):
+        tile = tl.program_id(0) + i * tl.num_programs(0)
+        if tile < tiles:
+            at = tile * N + tl.arange(0, N)
+            value = tl.load(x + at)
+            for _ in tl.static_range(16):
+                value = tl.exp2(value * 0.5)
+            for _ in range(rounds):
+                value = tl.sqrt(value)
+            tl.store(out + at, value)
+
+
+def test_a_round_without_a_tile_takes_no_time() -> None:
+    def clocks_of(tiles: int) -> float:
+        def call() -> None:
+            x = torch.empty(8 * 132 * 1024, device="cuda")
+            over_tiles[(132,)](x, torch.empty_like(x), tiles, 8, 1024)
+
+        (found,) = reading.read(record(call, HOPPER).launches)
+        assert found.prediction is not None
+        (part,), _ = played(found)
+        outer = max(part.loops, key=lambda loop: len(loop.way))
+        assert (outer.runs.total, outer.whole_runs) == (8 * 132, tiles)
+        return sum(found.prediction.parts.values()) - found.prediction.parts["ends"]
+
+    assert clocks_of(528) == pytest.approx(clocks_of(1056) / 2, rel=0.1)
 
 
 def test_controls_are_read_from_every_instruction() -> None:

@@ -15,13 +15,16 @@ from . import trip_counts
 class Runs:
     """How often a piece of code runs: over the launch, and in the program that runs it most.
     ``seldom``: the share of them in which what its rarest branch holds runs, too. ``multiplied``:
-    the share of its products that they execute, which code of a branch not taken does not."""
+    the share of its products that they execute, which code of a branch not taken does not.
+    ``whole``: the share of them in which the region with most operations runs: a loop over tiles
+    may go round once more than there are tiles."""
 
     total: float
     most: float
     warps: int
     seldom: float = 1.0
     multiplied: float = 1.0
+    whole: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ def source_loops(
                     total = [works[one] for one in regions_of(inner) if one in works]
                     times = visited.total.get(inner, 0.0)
                     rarest = min(visited.total.get(one, 0.0) for one in regions_of(inner))
+                    largest = max(regions_of(inner), key=lambda one: len(one.ops))
                     flops = sum(one.flops.total() for one in total)
                     asked = sum(
                         works[one].flops.total() * visited.total.get(one, 0.0)
@@ -65,6 +69,7 @@ def source_loops(
                                 inside,
                                 rarest / times if times else 1.0,
                                 asked / (flops * times) if flops * times else 1.0,
+                                visited.total.get(largest, 0.0) / times if times else 1.0,
                             ),
                             flops=flops,
                             special=sum(one.special for one in total),

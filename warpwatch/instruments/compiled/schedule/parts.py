@@ -18,6 +18,9 @@ from warpwatch.instruments.compiled.formats.recording import Launch
 
 from . import paths
 
+# Of the code of a loop, what stands for the largest branch in it.
+_MUCH = 1 / 3
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -29,6 +32,13 @@ class Piece:
     runs: Runs
     is_inner: bool
     products: int
+
+    @property
+    def whole_runs(self) -> float:
+        """How often it runs, without the rounds in which the most of it is jumped over. Where the
+        way leaves out that much already, nothing is to be taken off for it."""
+        is_off = len(self.more) - len(self.way) > _MUCH * len(self.more)
+        return self.runs.total * (1.0 if is_off else self.runs.whole)
 
 
 @dataclass(frozen=True)
@@ -71,11 +81,16 @@ def of_launch(
         loops[start].append(Piece(usual, more, runs, not inner, products))
     outermost = _directly(program.loops, None)
 
-    def once(start: int) -> tuple[int, ...]:
-        return tuple(paths.way(program, start, outside, outermost, labels, is_loop=False))
+    def once(start: int, end: int) -> tuple[int, ...]:
+        own = {at for at in outside if start <= at < end}
+        within = [loop for loop in outermost if start <= loop.header < end]
+        return tuple(paths.way(program, start, own, within, labels, is_loop=False))
 
+    last = len(program.instructions)
     if not starts:
-        return [Part(function.warps, once(0), tuple(loops[0]))], ()
+        return [Part(function.warps, once(0, last), tuple(loops[0]))], ()
+    # Warps that have played their part go back to the table, where the block ends.
+    ends = dict(zip(starts, [*starts[1:], last], strict=True))
     partitions = _partitions(source)
     parts = []
     for start, pieces in loops.items():
@@ -84,8 +99,8 @@ def of_launch(
             made = [
                 replace(piece, runs=runs) for piece, runs in zip(pieces, runs_of, strict=False)
             ] or pieces
-            parts.append(Part(warps or pieces[0].runs.warps, once(start), tuple(made)))
-    return parts, once(0)
+            parts.append(Part(warps or pieces[0].runs.warps, once(start, ends[start]), tuple(made)))
+    return parts, once(0, starts[0])
 
 
 def _directly(loops: Sequence[Loop], outer: Loop | None) -> list[Loop]:

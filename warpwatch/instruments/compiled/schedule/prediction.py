@@ -216,7 +216,7 @@ def _loops(played: Sequence[Part], steps: _Steps, resident: int, sms: int) -> Ma
         limits = _limit(who, ways, steps, resident, max(usual, default=0.0))
         for (number, _, piece), few, many in zip(group, usual, seldom, strict=True):
             each = few + piece.runs.seldom * (many - few)
-            found[number].parts[limits] += each * piece.runs.total / resident / sms
+            found[number].parts[limits] += each * piece.whole_runs / resident / sms
             # Once the others are done, the last block has the busy unit to itself.
             shared = 1 if limits == "latency" else resident
             found[number].longest += each * piece.runs.most / shared
