@@ -26,7 +26,7 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.docs.figures.prediction import times
+from tools.docs.figures.prediction import calibration, times
 from tools.root import ROOT
 from warpwatch.commands.gpu.bounds import Row, lines, scatter
 from warpwatch.config import metrics
@@ -120,8 +120,8 @@ def predicted(result: Measurement) -> tuple[str, dict[str, object]]:
 def counted(file: Path) -> list[str]:
     """The verdicts of predictions, as the page of predictions counts them, and how wide the
     interval must be."""
-    said = [times.verdicts(file), times.unsure(file), times.quiet(file), times.held(file)]
-    return ["", *said, f"calibrated width of the interval: {times.calibrated(file):.4f}"]
+    said = [times.verdicts(file), times.unsure(file), times.quiet(file), calibration.held(file)]
+    return ["", *said, f"calibrated width of the interval: {calibration.calibrated(file):.4f}"]
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ from tools.docs.figures import (
     scorecard,
     standing,
 )
-from tools.docs.figures.prediction import bound, constants, times
+from tools.docs.figures.prediction import bound, calibration, constants, times
 from tools.docs.reference import commands, feed, programs, settings
 from tools.gallery import pages as gallery
 
@@ -53,8 +53,10 @@ FIGURES: Mapping[str, Callable[[], str]] = {
     "measured-constants-table": constants.every,
     "predicted-changes": times.verdicts,
     "predicted-error": times.error,
+    "predicted-held": calibration.held_by_group,
     "predicted-groups": times.by_group,
-    "predicted-interval": times.held,
+    "predicted-interval": calibration.held,
+    "predicted-narrower": calibration.narrower,
     "predicted-quiet": times.quiet,
     "predicted-summary": times.summary,
     "predicted-unsure": times.unsure,

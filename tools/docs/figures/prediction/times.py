@@ -11,7 +11,7 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -194,23 +194,6 @@ def halves(data: Path = DATA) -> tuple[list[Change], list[Change]]:
     return [one for one in every if one.at < middle], [one for one in every if one.at >= middle]
 
 
-def calibrated(data: Path = DATA) -> float:
-    """Calibrate the interval on the changes of the first half (split conformal prediction).
-
-    Args:
-        data: The predictions.
-
-    Returns:
-        The width of an interval of 90 % by the measure of :mod:`.interval`.
-    """
-    earlier = [one for one in halves(data)[0] if one.sure]
-    scores = sorted(
-        abs(one.predicted - one.truth) / interval.scale(math.exp(one.predicted)) for one in earlier
-    )
-    place = math.ceil(interval.CONFIDENCE * (len(scores) + 1)) - 1
-    return scores[min(place, len(scores) - 1)]
-
-
 def summary() -> str:
     """Say how near predictions are.
 
@@ -301,7 +284,7 @@ def verdicts(data: Path = DATA) -> str:
 
 
 def unsure(data: Path = DATA) -> str:
-    """Say how many changes that are not sure are no change of what the kernels do.
+    """Say why changes are not sure, and how many of them could be.
 
     Args:
         data: The predictions.
@@ -311,14 +294,21 @@ def unsure(data: Path = DATA) -> str:
     """
     moved = [one for one in changes(data) if abs(one.truth) >= math.log1p(MOVED)]
     open_ = [one for one in moved if one.verdict == 0]
-    still = sum(abs(one.counted) < math.log1p(QUIET) for one in open_)
+    kernels = [one for one in open_ if abs(one.counted) >= math.log1p(QUIET)]
+    known = [one for one in kernels if one.sure]
+    seen = [one for one in known if abs(one.predicted) >= math.log1p(QUIET)]
+    near = sum(one.predicted * one.truth > 0 for one in seen)
     agreed = [one for one in moved if one.counted * one.truth > 0]
     agreed = [one for one in agreed if abs(one.counted) >= math.log1p(MOVED)]
     right = sum(one.verdict * one.truth > 0 for one in agreed)
     return (
-        f"Of the {len(open_)} changes that are not sure, {still} have clocks that moved by less "
-        f"than 1.5 %.\nOf the {len(agreed)} changes of 3 % that both instruments agree on, "
-        f"{right} are right."
+        f"Of the {len(open_)} changes that are not sure, {len(open_) - len(kernels)} have clocks "
+        "that moved by less than 1.5 %. No clocks can win those.\n"
+        f"Of the other {len(kernels)}, {len(kernels) - len(known)} depend on data. "
+        f"In {len(known) - len(seen)} the prediction moves by less than 1.5 %.\n"
+        f"In {near} it moves the right way, and in {len(seen) - near} the wrong way, but not by "
+        "enough for a verdict.\n"
+        f"Of the {len(agreed)} changes of 3 % that both instruments agree on, {right} are right."
     )
 
 
@@ -339,25 +329,4 @@ def quiet(data: Path = DATA) -> str:
         f"In {len(still)} pairs the code changed and the time moved by less than 1.5 %. "
         f"{by_time} of them have a verdict by their predicted time.\n"
         f"{others} others have one by their other metrics, and {asked} are mixed or inconclusive."
-    )
-
-
-def held(data: Path = DATA) -> str:
-    """Say how honest the interval is.
-
-    Args:
-        data: The predictions.
-
-    Returns:
-        Some sentences.
-    """
-    later: Sequence[Change] = [one for one in halves(data)[1] if one.sure]
-    share = statistics.fmean(one.is_covered for one in later)
-    widths = [interval.of_ratio(math.exp(one.predicted)) for one in later]
-    half = statistics.median((high / low) ** 0.5 - 1 for low, high in widths)
-    return (
-        "The interval is calibrated on the first half of the history, "
-        f"for {100 * interval.CONFIDENCE:.0f} %.\n"
-        f"In the second half it holds {100 * share:.0f} % of the changes. "
-        f"Its half-width is {100 * half:.1f} % in the median."
     )
