@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -51,6 +51,35 @@ def test_loop_bounds_are_read_from_small_tables_in_memory() -> None:
         sum_rows[(5,)](x, lengths, torch.empty(5), 1024, N=128)
 
     assert sum(loop_runs(call)) == 0 + 1 + 1 + 2 + 8
+
+
+class Table(NamedTuple):
+    """A tensor, perhaps, with its strides and the sequences that it is for."""
+
+    scales: torch.Tensor | None
+    lengths: torch.Tensor
+    strides: tuple[int, int]
+    sequences: int
+
+
+@triton.jit
+def sum_rows_of_tuple(x, table, out, N: tl.constexpr):
+    total = tl.zeros([N], tl.float32)
+    for row in range(tl.program_id(0), table.sequences, tl.num_programs(0)):
+        for i in range(0, tl.load(table.lengths + row * table.strides[0]), N):
+            total += tl.load(x + i * table.strides[1] + tl.arange(0, N))
+    tl.store(out + tl.program_id(0), tl.sum(total, 0))
+
+
+def test_members_of_a_tuple_are_read_as_other_arguments_are() -> None:
+    lengths = torch.tensor([0, 1, 128, 129, 1000, 7], dtype=torch.int32)
+
+    def call() -> None:
+        x = torch.empty(5, 1024)
+        table = Table(None, lengths[::2], (2, 1), 3)  # None and 1 are constants to Triton
+        sum_rows_of_tuple[(3,)](x, table, torch.empty(5), N=128)
+
+    assert loop_runs(call) == [3, 0 + 1 + 8]
 
 
 @triton.jit

@@ -147,7 +147,7 @@ def bound(
     average = {unit: total / device.kernel_sms / per_us for unit, (total, _) in clocks.items()}
     units = (*UNITS, _SPILLS) if clocks[_SPILLS][0] else UNITS
     units_us = {unit: max(average[unit], clocks[unit][1] / per_us) for unit in units}
-    traffic = work.dram_bytes(works, visited.total, launch)
+    traffic = work.dram_bytes(works, visited.total, source.arguments)
     units_us["memory"] = traffic / (device.kernel_bandwidth_gbps * 1e3)
     average["memory"] = units_us["memory"] * min(1.0, launch.programs / device.kernel_sms)
     active = max(average[unit] for unit in units)

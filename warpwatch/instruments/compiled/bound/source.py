@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from warpwatch.instruments.compiled.formats import ir, work
-from warpwatch.instruments.compiled.formats.recording import Launch
+from warpwatch.instruments.compiled.formats.recording import Argument, Launch, by_compiled_names
 
 from . import trip_counts
 
 
 @dataclass(frozen=True)
 class Source:
-    """A kernel in Triton's GPU dialect: what one run of each region does, and how often it runs."""
+    """A kernel in Triton's GPU dialect: what one run of each region does, and how often it runs.
+    Arguments are by the names that they have there."""
 
     function: ir.Function
+    arguments: Mapping[str, Argument]
     visited: trip_counts.Visits
     works: Mapping[ir.Region, work.RegionWork]
 
@@ -28,4 +30,6 @@ class Source:
 def of_launch(launch: Launch) -> Source:
     """Read the source of ``launch`` and run its control flow."""
     function = ir.parse(launch.kernel.texts["ttgir"])
-    return Source(function, trip_counts.evaluate(function, launch), work.of_function(function))
+    arguments = by_compiled_names(function.arguments, launch.arguments)
+    visited = trip_counts.evaluate(function, launch)
+    return Source(function, arguments, visited, work.of_function(function))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from warpwatch.instruments.compiled.formats.ir import Function, Op, Region
-from warpwatch.instruments.compiled.formats.recording import Launch
+from warpwatch.instruments.compiled.formats.recording import Launch, by_compiled_names
 from warpwatch.instruments.compiled.formats.work import stored_arguments
 
 from .scalars import (
@@ -92,7 +92,8 @@ class _Evaluator:
         self._size = len(chosen)
         self._visits = Visits()
         self._runs: dict[Region, np.ndarray] = {}
-        self._arguments = {f"%{name}": argument(value) for name, value in launch.arguments.items()}
+        given = by_compiled_names(function.arguments, launch.arguments)
+        self._arguments = {f"%{name}": argument(value) for name, value in given.items()}
         stored = stored_arguments(function)
         for name, value in self._arguments.items():
             # What the kernel itself writes may have changed before it is read.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -43,6 +44,48 @@ class DescriptorArgument:
 
 Scalar = int | float | bool | None
 Argument = TensorArgument | DescriptorArgument | Scalar | str | tuple["Argument", ...]
+
+
+def by_compiled_names(names: Sequence[str], given: Mapping[str, Argument]) -> dict[str, Argument]:
+    """Arguments by the names of a compiled kernel, which has each member of a tuple by itself.
+
+    Args:
+        names: Those of the kernel in their order, as ``%lengths`` and then ``%lengths_0``.
+        given: A launch's arguments by name.
+
+    Returns:
+        What is no tuple by its own name, and members by theirs. Those that Triton makes constants,
+        ``None`` and 1, have no name. A tuple whose members are not as many as its names is left
+        out.
+
+    Example:
+        >>> by_compiled_names(["%a", "%b", "%b_0"], {"a": 7, "b": (5, None, (1, 6))})
+        {'a': 7, 'b': 5, 'b_0': 6}
+    """
+    found: dict[str, Argument] = {}
+    for name, value in given.items():
+        if not isinstance(value, tuple):
+            found[name] = value
+            continue
+        numbered = re.compile(rf"%({re.escape(name)}(?:_\d+)?)$")
+        matches = [match[1] for one in names if (match := numbered.match(one))]
+        members = [one for one in matches if one == name or one not in given]
+        passed = [one for one in _leaves(value) if one is not None and not _is_one(one)]
+        if len(members) == len(passed):
+            found |= zip(members, passed, strict=True)
+    return found
+
+
+def _leaves(value: Argument) -> Iterator[Argument]:
+    if isinstance(value, tuple):
+        for one in value:
+            yield from _leaves(one)
+    else:
+        yield value
+
+
+def _is_one(value: Argument) -> bool:
+    return type(value) is int and value == 1
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .ir import Function, Op, Region, Shaped, shaped
-from .recording import DescriptorArgument, Launch, TensorArgument
+from .recording import Argument, DescriptorArgument, TensorArgument
 
 _DOTS = {"tt.dot", "ttng.warp_group_dot", "ttng.tc_gen5_mma"}
 _SCALED = {"tt.dot_scaled", "ttng.tc_gen5_mma_scaled"}
@@ -221,7 +221,9 @@ def _dtype(operand: Shaped) -> str:
 
 
 def dram_bytes(
-    works: Mapping[Region, RegionWork], runs: Mapping[Region, float], launch: Launch
+    works: Mapping[Region, RegionWork],
+    runs: Mapping[Region, float],
+    arguments: Mapping[str, Argument],
 ) -> float:
     """Least traffic with device memory: what is loaded and stored of each argument, but no byte
     of it more than once in each direction."""
@@ -234,7 +236,7 @@ def dram_bytes(
     traffic = 0.0
     for one in (loads, stores):
         for name, nbytes in one.items():
-            limit = _extent(launch.arguments.get(name))
+            limit = _extent(arguments.get(name))
             traffic += nbytes if limit is None else min(nbytes, limit)
     return traffic
 

@@ -116,9 +116,9 @@ def predict(
     # The first block finds nothing in L2: of a kernel that copies tiles not even descriptors.
     first = (machine.first_clocks if copies or not machine.checked else 0) * filled
     run = max(loops.values(), key=lambda one: one.clocks, default=_Run())
-    traffic = work.dram_bytes(works, visited.total, launch)
+    traffic = work.dram_bytes(works, visited.total, source.arguments)
     fetched = sum(
-        one.fetched * _lines(one.loads, launch.arguments) * visited.total.get(region, 0.0)
+        one.fetched * _lines(one.loads, source.arguments) * visited.total.get(region, 0.0)
         for region, one in works.items()
     )
     clocks = {
