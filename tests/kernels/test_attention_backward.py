@@ -171,9 +171,8 @@ def run_sums(draw: int) -> tuple[torch.Tensor, ...]:
 
     class Seen:
         def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-            def launch(*arguments: Any, **options: Any) -> None:
-                plain[grid](*arguments, **options)
-                named = dict(zip(plain.arg_names, arguments, strict=False))
+            def launch(**named: Any) -> None:
+                plain[grid](**named)
                 seen.append((named["shift"], named["total"]))
 
             return launch

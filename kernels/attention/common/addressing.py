@@ -31,6 +31,31 @@ class HeadStrides(NamedTuple):
     column: Any = None
 
 
+class Layout(NamedTuple):
+    """The ``Strides`` of every tensor that a kernel takes, as one argument of it.
+
+    Triton 3.6 forgets constants of a tuple within a tuple, such as a stride of 1, where a kernel
+    hands the outer one on, unless a constant of the outer one comes after them: ``end`` is that.
+    """
+
+    q: Any = None
+    qv: Any = None
+    k: Any = None
+    v: Any = None
+    dout: Any = None
+    out: Any = None
+    end: Any = None
+
+    @classmethod
+    def of(cls, **tensors: torch.Tensor | None) -> Layout:
+        """Those of ``tensors``, by name; of three axes without a batch."""
+        found = {}
+        for name, one in tensors.items():
+            if one is not None:
+                found[name] = Strides(*(None,) * (4 - one.dim()), *one.stride())
+        return cls(**found)
+
+
 @triton.jit
 def wide_columns(strides):
     """With a stride of columns whose products with offsets have 64 bits."""

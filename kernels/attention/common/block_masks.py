@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -11,6 +11,16 @@ import triton.language as tl
 from kernels.runtime.launch import noted
 
 from .addressing import HeadStrides
+
+
+class Blocks(NamedTuple):
+    """What programs walk of a block-sparse mask, as one argument of a kernel: ``listed`` by blocks
+    of ``span_own`` rows that programs own, each list of blocks of ``span``. None without a mask."""
+
+    listed: Any = None
+    strides: Any = HeadStrides(None, None)
+    span_own: Any = None
+    span: Any = None
 
 
 @triton.jit
@@ -65,9 +75,9 @@ def listed(
     left_offset: int | None,
     *,
     owns_keys: bool,
-) -> tuple[Any, ...]:
-    """Of every kernel, from ``blocks`` on, for (batch or 1, heads or 1, blocks of ``rows`` queries,
-    blocks of ``columns`` keys); an axis that broadcasts has stride 0."""
+) -> Blocks:
+    """What kernels walk of a mask (batch or 1, heads or 1, blocks of ``rows`` queries, blocks of
+    ``columns`` keys); an axis that broadcasts has stride 0."""
     strides = mask.stride()
     owned, walked, own, span = mask.shape[2], mask.shape[3], rows, columns
     if owns_keys:
@@ -91,4 +101,4 @@ def listed(
             num_warps=1,
         )
     by_batch, by_head = (0 if found.shape[axis] == 1 else found.stride(axis) for axis in (0, 1))
-    return found, HeadStrides(by_batch, by_head, found.stride(2)), own, span
+    return Blocks(found, HeadStrides(by_batch, by_head, found.stride(2)), own, span)

@@ -12,7 +12,8 @@ from kernels.runtime import checks
 from kernels.runtime.addressing import near
 
 from .addressing import HeadStrides, near_bias
-from .block_masks import listed
+from .block_masks import Blocks, listed
+from .scores import ScoreOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,18 +84,18 @@ class Options:
             return "bias_uneven"
         return "bias_fp32" if self.bias.dtype == torch.float32 else "bias"
 
-    def arguments(self, scale: float, scores: tuple[int, int, int, int]) -> tuple[Any, ...]:
-        """Of every kernel, from ``factor`` on, for ``scores`` of this shape."""
+    def arguments(self, scale: float, scores: tuple[int, int, int, int]) -> ScoreOptions:
+        """As every kernel takes them, for ``scores`` of this shape."""
         slopes = near(self.slopes)
         strides = HeadStrides(*((None, None) if slopes is None else slopes.stride()))
         bias = None if self.bias is None else near_bias(self.bias, scores)
         bias_strides = (None,) * 4 if bias is None else bias.expand(scores).stride()
         hides = bias is not None and bias.dtype == torch.bool
-        chances: tuple[Any, ...] = (None, None, None)
+        chances: tuple[Any, Any, Any] = (None, None, None)
         if self.dropout is not None:
             keep = 0.0 if self.dropout == 1.0 else 1.0 / (1.0 - self.dropout)
             chances = (self.seed, min(round(self.dropout * 2**32), 2**32 - 1) - 2**31, keep)
-        return (
+        return ScoreOptions(
             scale if self.modifies else None,
             self.softcap,
             slopes,
@@ -108,11 +109,11 @@ class Options:
 
     def listed(
         self, causal_offset: int | None, left_offset: int | None, *, owns_keys: bool = False
-    ) -> tuple[Any, ...]:
-        """Of every kernel, from ``blocks`` on: for one that owns queries, or keys."""
+    ) -> Blocks:
+        """As every kernel takes its mask of blocks: one that owns queries, or keys."""
         mask, rows, columns = self.block_mask, self.block_rows, self.block_columns
         if mask is None or rows is None or columns is None:
-            return None, HeadStrides(None, None), None, None
+            return Blocks()
         return listed(mask, rows, columns, causal_offset, left_offset, owns_keys=owns_keys)
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from kernels.runtime.targets import Target
+
 from .addressing import near
+from .block_masks import Blocks
+from .columns import columns
 from .numerics import exactness
 from .options import PLAIN, Options
-from .packed.sequences import Begins, Packed
+from .packed.sequences import Packed, Sequences
 
 
 class Mask(NamedTuple):
@@ -68,8 +72,45 @@ class Problem:
         return None if self.packed is None else self.q.shape[1]
 
     @property
-    def sequences(self) -> tuple[Begins | None, Begins | None]:
-        return (None, None) if self.packed is None else (self.packed.queries, self.packed.keys)
+    def sequences(self) -> Sequences:
+        if self.packed is None:
+            return Sequences()
+        return Sequences(self.packed.queries, self.packed.keys)
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """As kernels take them, but for the number of heads, of which some count those of keys."""
+        return {
+            "heads_per_kv": self.heads // self.kv_heads,
+            "seqlen_q": self.lengths[0],
+            "seqlen_k": self.lengths[1],
+            "tokens": self.tokens,
+        }
+
+    @property
+    def sight(self) -> dict[str, Any]:
+        """Which keys a row sees and what a score is made of, as kernels take it."""
+        return {
+            "causal_offset": self.mask.offset,
+            "left_offset": self.mask.left,
+            "asked": self.options.arguments(self.scale, self.scores),
+        }
+
+    def tiles(self, target: Target) -> dict[str, Any]:
+        """Constants of kernels whose tiles hold all columns of a head."""
+        (head_dim, head_dim_v), dtype = self.head_dims, self.q.dtype
+        block_d, block_dv = columns(target, dtype, head_dim, head_dim_v)
+        return {
+            "HEAD_DIM": head_dim,
+            "HEAD_DIM_V": head_dim_v,
+            "BLOCK_D": block_d,
+            "BLOCK_DV": block_dv,
+            "CAUSAL": self.mask.causal,
+        }
+
+    def walked(self, *, owns_keys: bool = False) -> Blocks:
+        """Blocks of its mask that programs walk, which own rows of queries or of keys."""
+        return self.options.listed(self.mask.until, self.mask.left, owns_keys=owns_keys)
 
     @property
     def scores(self) -> tuple[int, int, int, int]:

@@ -16,33 +16,48 @@ from triton.language.extra import libdevice
 from kernels.device.products import apart, loaded_as_fp32
 
 
-class Scores(NamedTuple):
-    """What one program, of one head, does with its scores.
+class ScoreOptions(NamedTuple):
+    """What a call asks of its scores, as one argument of a kernel; None where it asks nothing.
 
     ``factor`` is what the product of a query and a key is multiplied by first, None where scores
     stay products and the kernel scales them where it is cheapest. The rest in the order of its
-    use: ``softcap`` s becomes softcap * tanh(s / softcap); ``slope`` of ALiBi, with ``diagonal``
-    the key that lies under query 0, bottom-right; ``bias`` points at the head's (rows, columns),
-    to be added or, of uint8, hiding where it is 0; its gradient goes to ``dbias``, contiguous.
-    Weights whose signed 32 bits, drawn from ``seed`` for this ``head`` of the batch, are less than
-    ``drop_below`` are dropped, the others are multiplied by ``keep_scale``.
-    Of block-sparse masks ``blocks`` points at how many blocks of ``span`` keys (where a program
-    owns keys: queries) are seen, and which.
+    use: ``softcap`` s becomes softcap * tanh(s / softcap). ``slopes`` are those of ALiBi. ``sinks``
+    are scores without a value. Weights whose signed 32 bits, drawn from ``seed``, are less than
+    ``drop_below`` are dropped, the others are multiplied by ``keep_scale``. The ``bias`` is added
+    or, of uint8, hides where it is 0. ``end`` as ``Layout`` has it.
     """
 
     factor: Any
     softcap: Any
+    slopes: Any
+    slope_strides: Any
+    sinks: Any
+    seed: Any
+    drop_below: Any
+    keep_scale: Any
+    bias: Any
+    bias_strides: Any
+    end: Any = None
+
+
+class Scores(NamedTuple):
+    """What one program, of one head, does with its scores.
+
+    ``asked`` is of the call. ``slope`` is the head's, with ``diagonal`` the key that lies
+    under query 0, bottom-right. ``bias`` points at the head's (rows, columns); its gradient goes to
+    ``dbias``, contiguous. ``seed`` is the number itself, for this ``head`` of the batch. Of
+    block-sparse masks ``blocks`` points at how many blocks of ``span`` keys (where a program owns
+    keys: queries) are seen, and which.
+    """
+
+    asked: Any
     slope: Any
     diagonal: Any
     bias: Any
-    stride_bs: Any
-    stride_bk: Any
     rows: Any
     columns: Any
     dbias: Any
     seed: Any
-    drop_below: Any
-    keep_scale: Any
     head: Any
     blocks: Any
     span: Any
@@ -51,21 +66,24 @@ class Scores(NamedTuple):
 # Parts of it for a program of head ``i_h`` of entry ``i_b``, each of what is not None: Triton 3.6
 # returns no tuple that holds None.
 @triton.jit
-def slope_of(slopes, strides, i_b, i_h):
-    return tl.load(slopes + i_b * strides.batch + i_h * strides.head)
+def slope_of(asked, i_b, i_h):
+    strides = asked.slope_strides
+    return tl.load(asked.slopes + i_b * strides.batch + i_h * strides.head)
 
 
 @triton.jit
-def bias_of(bias, strides, i_b, i_h):
-    return bias + i_b.to(tl.int64) * strides.batch + tl.cast(i_h, tl.int64) * strides.head
+def bias_of(asked, i_b, i_h):
+    strides = asked.bias_strides
+    bias = asked.bias + i_b.to(tl.int64) * strides.batch
+    return bias + tl.cast(i_h, tl.int64) * strides.head
 
 
 @triton.jit
-def blocks_of(blocks, strides, span_own, i_b, i_h, i_own):
+def blocks_of(blocks, i_b, i_h, i_own):
     """Of the block that begins with row, or column, ``i_own``."""
-    i_list = i_b.to(tl.int64) * strides.batch
-    blocks += i_list + tl.cast(i_h, tl.int64) * strides.head
-    return blocks + i_own // span_own * strides.row
+    i_list = i_b.to(tl.int64) * blocks.strides.batch
+    listed = blocks.listed + (i_list + tl.cast(i_h, tl.int64) * blocks.strides.head)
+    return listed + i_own // blocks.span_own * blocks.strides.row
 
 
 # The largest number of fp32.
@@ -100,23 +118,24 @@ def modified(b_s, scores, i_row, o_r, i_col, o_c, PRECISE: tl.constexpr):
     the tile, whichever of its axes is which. PRECISE asks for the last places of fp32.
     """
     b_slope = 1.0
-    if scores.softcap is not None:
+    if scores.asked.softcap is not None:
         # Rounded to fp32 the quotient moves all scores alike, which a sum over rows keeps.
         WIDE: tl.constexpr = tl.float64 if b_s.dtype == tl.float64 else tl.float32
-        b_ratio = tl.cast(scores.factor, WIDE) / tl.cast(scores.softcap, WIDE)
+        b_ratio = tl.cast(scores.asked.factor, WIDE) / tl.cast(scores.asked.softcap, WIDE)
         b_tanh = tanh(b_s.to(WIDE), b_ratio, PRECISE)
-        b_s = b_tanh * scores.softcap
+        b_s = b_tanh * scores.asked.softcap
         b_slope = 1.0 - b_tanh * b_tanh
-    elif scores.factor is not None:
-        b_s *= scores.factor
+    elif scores.asked.factor is not None:
+        b_s *= scores.asked.factor
     if scores.slope is not None:
         b_s -= scores.slope * tl.abs(o_r - o_c + (i_row - i_col + scores.diagonal)).to(tl.float32)
     if scores.bias is not None:
         # The 64-bit part of the address is one scalar.
-        i_bias = tl.cast(i_row, tl.int64) * scores.stride_bs
-        i_bias += tl.cast(i_col, tl.int64) * scores.stride_bk
+        strides = scores.asked.bias_strides
+        i_bias = tl.cast(i_row, tl.int64) * strides.row
+        i_bias += tl.cast(i_col, tl.int64) * strides.column
         b_bias = tl.load(
-            scores.bias + i_bias + (o_r * scores.stride_bs + o_c * scores.stride_bk),
+            scores.bias + i_bias + (o_r * strides.row + o_c * strides.column),
             mask=(o_r < scores.rows - i_row) & (o_c < scores.columns - i_col),
             other=0,
         )
@@ -174,8 +193,9 @@ def kept(
     o_r = (i_row + o_r // 8 * 16 + o_r % 8)[:, None]
     o_c = (i_col + o_c // 8 * 16 + o_c % 8)[None, :]
     w_0, w_1, w_2, w_3 = philox(scores.seed, o_r, o_c, scores.head)
-    b_low = tl.join(w_0 >= scores.drop_below, w_1 >= scores.drop_below)
-    b_high = tl.join(w_2 >= scores.drop_below, w_3 >= scores.drop_below)
+    below = scores.asked.drop_below
+    b_low = tl.join(w_0 >= below, w_1 >= below)
+    b_high = tl.join(w_2 >= below, w_3 >= below)
     # [query // 16, query % 8, key // 16, key % 8, bit 3 of key, bit 3 of query]
     b_keep = tl.reshape(tl.join(b_low, b_high), [ROWS // 16, 8, COLUMNS // 16, 8, 2, 2])
     b_keep = tl.reshape(tl.permute(b_keep, [0, 5, 1, 2, 4, 3]), [ROWS, COLUMNS])
@@ -221,9 +241,9 @@ def dropped(b_values, b_keep, scores, ROUNDED: tl.constexpr = False):
     In fp64 that rounding is beyond every bar."""
     b_left = tl.where(b_keep, b_values, 0.0)
     if ROUNDED and b_left.dtype == tl.float32:
-        return tl.fma(b_left, scores.keep_scale, 0.0)
+        return tl.fma(b_left, scores.asked.keep_scale, 0.0)
     else:
-        return b_left * scores.keep_scale
+        return b_left * scores.asked.keep_scale
 
 
 @triton.jit

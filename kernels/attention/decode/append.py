@@ -7,15 +7,16 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents
 
-from kernels.attention.common.addressing import Strides, spans, wide_columns
+from kernels.attention.common.addressing import spans, wide_columns
 from kernels.attention.common.columns import padded
 from kernels.attention.common.numerics import e4m3
 from kernels.attention.common.numerics.e4m3 import narrowed
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
+from .arguments import given, strides_of
 from .cache import Cache, head_scale, keys_in_cache, owners, row_in_cache
-from .rotary import AngleStrides, Rotary, load_rotated
+from .rotary import Rotary, load_rotated
 
 ROWS = 16
 # Entries of packed sequences' bounds that are read at a time.
@@ -28,26 +29,9 @@ def kvcache_append(
     v,
     k_cache,
     v_cache,
-    k_scale,
-    v_scale,
-    cos,
-    sin,
-    turned_from,
-    seqlens,
-    batch_idx,
-    table,
-    cu_new,
+    given,
     length,
-    k_strides,
-    v_strides,
-    k_cache_strides,
-    v_cache_strides,
-    stride_l,
-    stride_i,
-    table_strides,
-    k_scale_strides,
-    v_scale_strides,
-    angle_strides,
+    strides,
     positions,
     kv_heads,
     tokens,
@@ -67,10 +51,12 @@ def kvcache_append(
     FAR: tl.constexpr,
 ):
     """Row r of a sequence is new token r // kv_heads of head r % kv_heads; token i becomes key
-    ``length`` + i, unless the cache has no room for it. With ``cu_new`` the tokens of ``batch``
-    sequences are packed one behind the other, and i counts those of a sequence. With FP8 the caches
+    ``length`` + i, unless the cache has no room for it. With cu_new the tokens of ``batch``
+    sequences are packed one after the other, and i counts those of a sequence. With FP8 the caches
     are bytes of e4m3 (of flavour fn or fnuz), and hold what comes divided by its scale. FAR:
     columns may lie so far apart that 32 bits do not count them."""
+    k_strides, v_strides = strides.k, strides.v
+    k_cache_strides, v_cache_strides = strides.k_cache, strides.v_cache
     if FAR:
         k_strides, k_cache_strides = wide_columns(k_strides), wide_columns(k_cache_strides)
         v_strides, v_cache_strides = wide_columns(v_strides), wide_columns(v_cache_strides)
@@ -85,21 +71,21 @@ def kvcache_append(
     in_rows = o_row < n_rows
     i_owner = i_b
     o_new = o_token
-    if cu_new is not None:
-        i_owner = owners(cu_new, batch, o_token, BLOCK_B)
+    if given.cu_new is not None:
+        i_owner = owners(given.cu_new, batch, o_token, BLOCK_B)
         in_rows = in_rows & (i_owner < batch)
         i_owner = tl.minimum(i_owner, batch - 1)
-        o_new -= tl.load(cu_new + i_owner)
+        o_new -= tl.load(given.cu_new + i_owner)
         in_rows = in_rows & (o_new >= 0)
-    o_key = keys_in_cache(seqlens, length, stride_l, i_owner, capacity) + o_new
+    o_key = keys_in_cache(given.seqlens, length, strides.seqlens, i_owner, capacity) + o_new
     in_rows = in_rows & (o_key < capacity)
 
-    i_cache = row_in_cache(batch_idx, stride_i, i_owner)
-    if table is not None:
+    i_cache = row_in_cache(given.batch_idx, strides.batch_idx, i_owner)
+    if given.table is not None:
         p_page = (
-            table
-            + i_cache.to(tl.int64) * table_strides.row
-            + o_key // page_size * table_strides.column
+            given.table
+            + i_cache.to(tl.int64) * strides.table.row
+            + o_key // page_size * strides.table.column
         )
         o_block = tl.load(p_page, mask=in_rows, other=0).to(tl.int64)
         o_place = o_key % page_size
@@ -114,12 +100,12 @@ def kvcache_append(
     mask = in_rows[:, None] & (o_d < HEAD_DIM)[None, :]
     if ROTARY:
         o_position = o_key
-        if turned_from is not None:
-            o_position = tl.maximum(tl.load(turned_from + i_owner), 0) + o_new
+        if given.turned_from is not None:
+            o_position = tl.maximum(tl.load(given.turned_from + i_owner), 0) + o_new
             o_position = tl.minimum(o_position, positions - 1)
         b_k = load_rotated(
-            rows, o_position, in_rows, cos, sin, k_strides.column, angle_strides, HEAD_DIM, BLOCK_D,
-            ROTARY, INTERLEAVED,
+            rows, o_position, in_rows, given, strides, k_strides.column, HEAD_DIM, BLOCK_D, ROTARY,
+            INTERLEAVED,
         )  # fmt: skip
     else:
         b_k = tl.load(rows[:, None] + o_d[None, :] * k_strides.column, mask=mask, other=0.0)
@@ -127,7 +113,7 @@ def kvcache_append(
     p_k += o_head * k_cache_strides.head
     p_k = p_k[:, None] + o_d[None, :] * k_cache_strides.column
     if FP8 != "":
-        b_k = quantised(b_k, k_scale, i_owner, o_head, k_scale_strides, FP8)
+        b_k = quantised(b_k, given.k_scale, i_owner, o_head, strides.k_scale, FP8)
     tl.store(p_k, b_k.to(k_cache.dtype.element_ty), mask=mask)
 
     o_dv = tl.arange(0, BLOCK_DV)
@@ -138,7 +124,7 @@ def kvcache_append(
     p_v = v_cache + o_block * v_cache_strides.batch + o_place * v_cache_strides.row
     p_v += o_head * v_cache_strides.head
     if FP8 != "":
-        b_v = quantised(b_v, v_scale, i_owner, o_head, v_scale_strides, FP8)
+        b_v = quantised(b_v, given.v_scale, i_owner, o_head, strides.v_scale, FP8)
     tl.store(p_v[:, None] + o_dv[None, :] * v_cache_strides.column, b_v, mask=mask)
 
 
@@ -166,33 +152,23 @@ def launch(
     head_dim_v = v.shape[3]
     # By the bits on every target: few values are written.
     way = e4m3.way(cache.k.dtype, targets.INTERPRETER)
+    k_cache, v_cache = cache.bits if way else (cache.k, cache.v)
+    more = given(cache, rotary, cu_new=cu_new)
     with targets.on_device_of(k, "k"):
         noted(kvcache_append, (triton.cdiv(tokens * kv_heads, ROWS) * batch,))(
-            k,
-            v,
-            *(cache.bits if way else (cache.k, cache.v)),
-            cache.k_scale,
-            cache.v_scale,
-            *(rotary.tables if rotary else (None, None)),
-            rotary.first if rotary else None,
-            cache.seqlens,
-            cache.batch_idx,
-            cache.table,
-            cu_new,
-            cache.length,
-            Strides(*k.stride()),
-            Strides(*v.stride()),
-            Strides(*cache.k.stride()),
-            Strides(*cache.v.stride()),
-            *cache.strides,
-            *cache.scale_strides,
-            rotary.strides if rotary else AngleStrides(),
-            None if rotary is None or rotary.first is None else rotary.positions,
-            kv_heads,
-            tokens,
-            None if cu_new is None else cu_new.numel() - 1,
-            cache.capacity,
-            cache.page_size,
+            k=k,
+            v=v,
+            k_cache=k_cache,
+            v_cache=v_cache,
+            given=more,
+            length=cache.length,
+            strides=strides_of(more, k=k, v=v, k_cache=cache.k, v_cache=cache.v),
+            positions=None if rotary is None or rotary.first is None else rotary.positions,
+            kv_heads=kv_heads,
+            tokens=tokens,
+            batch=None if cu_new is None else cu_new.numel() - 1,
+            capacity=cache.capacity,
+            page_size=cache.page_size,
             HEAD_DIM=head_dim,
             HEAD_DIM_V=head_dim_v,
             BLOCK_R=ROWS,

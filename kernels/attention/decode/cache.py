@@ -4,20 +4,10 @@ queries are."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
-
-from kernels.attention.common.addressing import HeadStrides
-
-
-class TableStrides(NamedTuple):
-    """Of the table of pages: from a sequence to the next, and from a page."""
-
-    row: Any = None
-    column: Any = None
 
 
 @dataclass(frozen=True)
@@ -47,15 +37,6 @@ class Cache:
         return self.k.shape[1] * (1 if self.table is None else self.table.shape[1])
 
     @property
-    def strides(self) -> tuple[int | None, int | None, TableStrides]:
-        """Of seqlens, of batch_idx and of table."""
-        return (
-            None if self.seqlens is None else self.seqlens.stride(0),
-            None if self.batch_idx is None else self.batch_idx.stride(0),
-            TableStrides() if self.table is None else TableStrides(*self.table.stride()),
-        )
-
-    @property
     def bits(self) -> tuple[torch.Tensor, torch.Tensor]:
         """An fp8 cache as bytes."""
         return self.k.view(torch.uint8), self.v.view(torch.uint8)
@@ -77,22 +58,6 @@ class Cache:
         """An fp8 cache as integers of 16 bits."""
         return self.k.view(torch.int16), self.v.view(torch.int16)
 
-    @property
-    def pad_stride(self) -> int | None:
-        return None if self.leftpad is None else self.leftpad.stride(0)
-
-    @property
-    def scale_strides(self) -> tuple[HeadStrides, HeadStrides]:
-        """Of keys and of values; no stride of the batch where all sequences share them."""
-        return _scale_strides(self.k_scale), _scale_strides(self.v_scale)
-
-
-def _scale_strides(scale: torch.Tensor | None) -> HeadStrides:
-    if scale is None:
-        return HeadStrides(None, None)
-    by_batch = scale.stride(0) if scale.dim() == 2 else None
-    return HeadStrides(by_batch, scale.stride(-1) if scale.numel() > 1 else 0)
-
 
 @triton.jit
 def keys_in_cache(seqlens, length, stride_l, i_b, capacity):
@@ -113,8 +78,8 @@ def row_in_cache(batch_idx, stride_i, i_b):
 
 @triton.jit
 def head_scale(scale, i_b, i_kv, strides):
-    """Of one key head of sequence ``i_b``, which may be a block of both; strides as ``Cache`` has
-    them."""
+    """Of one key head of sequence ``i_b``, which may be a block of both; strides as
+    ``strides_of`` gives them."""
     if strides.batch is not None:
         scale += tl.cast(i_b, tl.int64) * strides.batch
     return tl.load(scale + i_kv * strides.head)

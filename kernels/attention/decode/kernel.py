@@ -6,6 +6,8 @@ keys: every key is read once. The combine step (decode/combine.py) adds the part
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
@@ -35,6 +37,15 @@ from .combine import finished
 from .rotary import load_rotated
 
 
+class Sight(NamedTuple):
+    """How far a token sees, as one argument: ``right`` and ``left`` of the key under it, and of
+    which ``chunk``; None where nothing is hidden."""
+
+    right: Any
+    left: Any
+    chunk: Any
+
+
 @triton.jit(do_not_specialize=["length", "added"])
 def attention_kvcache(
     q,
@@ -45,43 +56,17 @@ def attention_kvcache(
     lse,
     part,
     stats,
-    k_scale,
-    v_scale,
-    slopes,
-    sinks,
-    cos,
-    sin,
-    turned_from,
-    seqlens,
-    leftpad,
-    batch_idx,
-    table,
-    cu_q,
-    cu_new,
+    given,
     length,
     added,
-    q_strides,
-    qv_strides,
-    k_strides,
-    v_strides,
-    out_strides,
-    stride_l,
-    stride_i,
-    table_strides,
-    k_scale_strides,
-    v_scale_strides,
-    stride_pad,
-    slope_strides,
-    angle_strides,
+    strides,
     positions,
     kv_heads,
     splits,
     seqlen_q,
     tokens,
     capacity,
-    right,
-    left,
-    chunk,
+    sight,
     scale,
     softcap,
     GROUP: tl.constexpr,
@@ -105,26 +90,28 @@ def attention_kvcache(
 ):
     """Row r of a tile is query token r // GROUP of head r % GROUP of those that share a key head.
 
-    Token i of ``seqlen_q`` sees key j of n when, with d = n - seqlen_q, j <= i + d + ``right``
-    (CAUSAL) and j >= i + d + ``left`` (unless that is None), of ``chunk`` keys if given that of
-    key i + d alone. With ``cu_q`` a sequence has queries
-    of its own number, packed one behind the other: ``tokens`` in all. Of each sequence the first
-    ``seqlen_q`` are answered then, and d counts all that it has. With ``table`` key j is row
-    j % PAGE_SIZE of page ``table[sequence, j // PAGE_SIZE]``. With ``part`` this program's share of
-    the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then sum), else to out and lse.
-    NATURAL: powers of e, else of 2, with log2(e) in ``scale`` and ``softcap``. ``added`` of the
-    keys came with this call, or with ``cu_new`` a number of each sequence's own, behind the
-    ``length`` others: queries are turned to the positions from there on, or from ``turned_from`` of
-    the sequence. With ``qv`` a score is q k + qv v. With ``leftpad`` the first
-    so many keys of a sequence are not its own, and are counted all the same. ``softcap`` and
-    ``slopes`` as in common/scores.py, or None; the sink of a head is with the first part of its
-    keys. FP8 says how the cache is read (e4m3.way); it holds keys and values divided by their
-    scales. TURNED: keys, or columns of values, are the rows of products, queries their columns; so
-    a matrix unit of 64 rows at least is full without padding queries. PAIRS, if TURNED: an element
-    of an fp8 cache is two columns.
-    EARLY lets the kernel behind this one start, AFTER waits for what the one before it wrote. FAR:
-    offsets within a block of keys, or among columns, need 64 bits.
+    Token i of ``seqlen_q`` sees key j of n when, with d = n - seqlen_q, j <= i + d + right (CAUSAL)
+    and j >= i + d + left (unless that is None), of chunks of keys if given that of key i + d only.
+    With cu_q a sequence has queries of its own number, packed one after the other: ``tokens`` in
+    all. Of each sequence the first ``seqlen_q`` are answered then, and d counts all that it has.
+    With a table key j is row j % PAGE_SIZE of page table[sequence, j // PAGE_SIZE]. With ``part``
+    this program's share of the keys goes to ``part`` (unnormalised) and ``stats`` (maximum, then
+    sum), else to out and lse. NATURAL: powers of e, else of 2, with log2(e) in ``scale`` and
+    ``softcap``. ``added`` of the keys came with this call, or with cu_new a number of each
+    sequence's own, after the ``length`` others: queries are turned to the positions from there on,
+    or from turned_from of the sequence. With ``qv`` a score is q k + qv v. With leftpad the first
+    so many keys of a sequence are not its own, and are counted all the same. ``softcap`` and slopes
+    as in common/scores.py, or None; the sink of a head is with the first part of its keys. FP8 says
+    how the cache is read (e4m3.way); it holds keys and values divided by their scales. TURNED:
+    keys, or columns of values, are the rows of products, queries their columns; so a matrix unit of
+    64 rows at least is full without padding queries. PAIRS, if TURNED: an element of an fp8 cache
+    is two columns. EARLY lets the kernel after this one start, AFTER waits for what the one before
+    it wrote. FAR: offsets within a block of keys, or among columns, need 64 bits.
     """
+    right, left, chunk = sight
+    cu_q = given.cu_q
+    q_strides, qv_strides = strides.q, strides.qv
+    k_strides, v_strides = strides.k, strides.v
     if FAR:
         q_strides = wide_columns(q_strides)
         if qv is not None:
@@ -143,9 +130,9 @@ def attention_kvcache(
     i_kv = i_tile % kv_heads
 
     o_first_q, n_all, n_q = queries_of(cu_q, i_b, seqlen_q)
-    n_before = keys_in_cache(seqlens, length, stride_l, i_b, capacity)
-    if cu_new is not None:
-        added = added_to(cu_new, i_b)
+    n_before = keys_in_cache(given.seqlens, length, strides.seqlens, i_b, capacity)
+    if given.cu_new is not None:
+        added = added_to(given.cu_new, i_b)
     seqlen_k = tl.minimum(n_before + added, capacity)
     diagonal = seqlen_k - n_all
 
@@ -158,8 +145,8 @@ def attention_kvcache(
     if left is not None:
         o_first = tl.maximum(i_m * BLOCK_M // GROUP + diagonal + left, 0) // BLOCK_N * BLOCK_N
     n_pad = 0
-    if leftpad is not None:
-        n_pad = keys_before(leftpad, stride_pad, i_b)
+    if given.leftpad is not None:
+        n_pad = keys_before(given.leftpad, strides.leftpad, i_b)
         o_first = tl.maximum(n_pad // BLOCK_N * BLOCK_N, o_first)
     if chunk is not None:
         i_early = tl.maximum(i_m * BLOCK_M // GROUP + diagonal, n_pad)
@@ -188,14 +175,16 @@ def attention_kvcache(
     q += row_of(cu_q, i_b, o_first_q, q_strides)
     o_q = o_token.to(tl.int64) * q_strides.row + o_head.to(tl.int64) * q_strides.head
     if ROTARY:
-        first = n_before if turned_from is None else tl.maximum(tl.load(turned_from + i_b), 0)
+        first = n_before
+        if given.turned_from is not None:
+            first = tl.maximum(tl.load(given.turned_from + i_b), 0)
         o_position = first + tl.zeros([BLOCK_M], dtype=tl.int32)
         if CAUSAL or left is not None or chunk is not None:
             o_position += o_token
         o_position = tl.minimum(o_position, positions - 1).to(tl.int64)
         b_q = load_rotated(
-            q + o_q, o_position, in_m, cos, sin, q_strides.column, angle_strides, HEAD_DIM, BLOCK_D,
-            ROTARY, INTERLEAVED,
+            q + o_q, o_position, in_m, given, strides, q_strides.column, HEAD_DIM, BLOCK_D, ROTARY,
+            INTERLEAVED,
         ).to(q.dtype.element_ty)  # fmt: skip
     else:
         b_q = tl.load(
@@ -215,15 +204,15 @@ def attention_kvcache(
         )
     k += i_kv.to(tl.int64) * k_strides.head
     v += i_kv.to(tl.int64) * v_strides.head
-    i_cache = row_in_cache(batch_idx, stride_i, i_b)
-    if table is not None:
-        table += i_cache.to(tl.int64) * table_strides.row
+    i_cache = row_in_cache(given.batch_idx, strides.batch_idx, i_b)
+    if given.table is not None:
+        table = given.table + i_cache.to(tl.int64) * strides.table.row
     else:
         k += i_cache.to(tl.int64) * k_strides.batch
         v += i_cache.to(tl.int64) * v_strides.batch
 
-    if k_scale is not None:
-        scale *= head_scale(k_scale, i_b, i_kv, k_scale_strides)
+    if given.k_scale is not None:
+        scale *= head_scale(given.k_scale, i_b, i_kv, strides.k_scale)
     if FP8 != "" and b_q.dtype == tl.bfloat16:
         # e4m3 is widened to fp16 by one instruction for two values, to bf16 by many.
         b_q, b_size = in_fp16(b_q)
@@ -242,21 +231,21 @@ def attention_kvcache(
     if chunk is not None:
         b_chunk = chunk_of(o_token + diagonal, n_pad, chunk)
     UNIT: tl.constexpr = 1.0 if NATURAL else TO_BASE_2
-    if slopes is not None:
-        slopes += i_b.to(tl.int64) * slope_strides.batch
-        b_slope = tl.load(slopes + o_head * slope_strides.head, mask=in_m, other=0.0) * UNIT
+    if given.slopes is not None:
+        slopes = given.slopes + i_b.to(tl.int64) * strides.slopes.batch
+        b_slope = tl.load(slopes + o_head * strides.slopes.head, mask=in_m, other=0.0) * UNIT
 
     b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     # In fp32 the roundings of a long sum would show in the log-sum-exp.
     b_sum = tl.zeros([BLOCK_M], dtype=tl.float64 if NATURAL and not TURNED else tl.float32)
-    b_sink = None if sinks is None else tl.load(sinks + o_head, mask=in_m, other=0.0)
-    if sinks is not None:
+    b_sink = None if given.sinks is None else tl.load(given.sinks + o_head, mask=in_m, other=0.0)
+    if given.sinks is not None:
         b_max = tl.where(i_s == 0, b_sink * UNIT, b_max)
         b_sum = tl.where(i_s == 0, 1.0, b_sum)
     if TURNED:
         # Keys lie in different warps: their weights are added up behind the loop.
         on_top = (o_n == 0)[:, None]
-        if sinks is not None:
+        if given.sinks is not None:
             # The loop multiplies what a sink of +inf has by infinity: 0 would become NaN.
             on_top = on_top | (b_max == float("inf"))[None, :]
         b_sums = tl.where(on_top, b_sum[None, :], 0.0)
@@ -265,14 +254,14 @@ def attention_kvcache(
     else:
         b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
     # Numbers of pages are loaded a block ahead: no load of keys waits for another load.
-    if table is not None:
-        b_page = pages(table, table_strides.column, o_first, o_end, o_n, PAGE_SIZE, BLOCK_N)
+    if given.table is not None:
+        b_page = pages(table, strides.table.column, o_first, o_end, o_n, PAGE_SIZE, BLOCK_N)
     for i_n in range(o_first, o_end, BLOCK_N):
         in_n = o_n < o_end - i_n
-        if leftpad is not None:
+        if given.leftpad is not None:
             in_n = in_n & (o_n >= n_pad - i_n)
         # Where one scalar leads to the whole block, the offsets within it fit 32 bits, unless FAR.
-        if table is None:
+        if given.table is None:
             k_block = k + tl.cast(i_n, tl.int64) * k_strides.row
             v_block = v + tl.cast(i_n, tl.int64) * v_strides.row
             o_k = o_n * k_strides.row
@@ -280,7 +269,7 @@ def attention_kvcache(
         else:
             b_block = b_page.to(tl.int64)
             b_page = pages(
-                table, table_strides.column, i_n + BLOCK_N, o_end, o_n, PAGE_SIZE, BLOCK_N
+                table, strides.table.column, i_n + BLOCK_N, o_end, o_n, PAGE_SIZE, BLOCK_N
             )
             if PAGE_SIZE % BLOCK_N == 0:
                 k_block = k + b_block * k_strides.batch
@@ -326,7 +315,7 @@ def attention_kvcache(
             b_s *= b_scale
         r_token = lead(o_token, TURNED)
         o_key = i_n + trail(o_n, TURNED)
-        if slopes is not None:
+        if given.slopes is not None:
             b_away = tl.abs(r_token + diagonal - o_key)
             b_s -= lead(b_slope, TURNED) * b_away.to(tl.float32)
         seen = trail(in_n, TURNED)
@@ -380,8 +369,8 @@ def attention_kvcache(
     if PAIRS:
         b_out = tl.permute(tl.join(b_out, b_out_odd), 0, 2, 1)  # [BLOCK_DV / 2, 2, BLOCK_M]
         b_out = tl.reshape(b_out, [BLOCK_DV, BLOCK_M])
-    if v_scale is not None:
-        b_out *= head_scale(v_scale, i_b, i_kv, v_scale_strides)
+    if given.v_scale is not None:
+        b_out *= head_scale(given.v_scale, i_b, i_kv, strides.v_scale)
     mask = lead(in_m, TURNED) & trail(in_dv, TURNED)
     if part is not None:
         if cu_q is not None:
@@ -402,7 +391,7 @@ def attention_kvcache(
     else:
         o_lse = (i_b * kv_heads * GROUP + o_head).to(tl.int64) * seqlen_q + o_token
     tl.store(lse + o_lse, b_lse, mask=in_m)
-    out += row_of(cu_q, i_b, o_first_q, out_strides)
-    o_out = o_token.to(tl.int64) * out_strides.row + o_head.to(tl.int64) * out_strides.head
-    p_out = out + lead(o_out, TURNED) + trail(o_dv, TURNED) * out_strides.column
+    out += row_of(cu_q, i_b, o_first_q, strides.out)
+    o_out = o_token.to(tl.int64) * strides.out.row + o_head.to(tl.int64) * strides.out.head
+    p_out = out + lead(o_out, TURNED) + trail(o_dv, TURNED) * strides.out.column
     tl.store(p_out, b_out.to(out.dtype.element_ty), mask=mask)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from kernels.attention.common.addressing import HeadStrides, Strides, spans
+from kernels.attention.common.addressing import spans
 from kernels.attention.common.columns import columns
 from kernels.attention.common.numerics import e4m3
 from kernels.attention.common.numerics.constants import LOG2_E
@@ -15,9 +15,10 @@ from kernels.runtime.launch import noted
 from kernels.runtime.targets import Target
 
 from . import combine as kvcache_combine
+from .arguments import given, strides_of
 from .cache import Cache
-from .kernel import attention_kvcache
-from .rotary import AngleStrides, Rotary
+from .kernel import Sight, attention_kvcache
+from .rotary import Rotary
 from .tuning import KvcacheConfig, alone, choose, choose_splits
 
 
@@ -156,7 +157,16 @@ def _attend(
 ) -> None:
     heads, head_dim = q.shape[2:]
     head_dim_v, target = cache.v.shape[3], targets.current()
-    rotary, config, slopes, qv = asked.rotary, cut.config, asked.slopes, asked.qv
+    rotary, config, qv = asked.rotary, cut.config, asked.qv
+    more = given(
+        cache,
+        rotary,
+        slopes=asked.slopes,
+        sinks=asked.sinks,
+        leftpad=cache.leftpad,
+        cu_q=asked.cu_q,
+        cu_new=asked.cu_new,
+    )
     natural = q.dtype == torch.float32
     unit = 1.0 if natural else LOG2_E
     k, v = cache.bits if cut.way in ("fn", "fnuz") else (cache.k, cache.v)
@@ -166,41 +176,27 @@ def _attend(
     far = far or any(spans(one, 0) for one in (q, qv) if one is not None)
     after = bool(asked.added) and target.overlaps_launches
     noted(attention_kvcache, (cut.blocks * cut.num_splits * cut.tiles,))(
-        q,
-        qv,
-        k,
-        v,
-        out,
-        lse,
-        part,
-        stats,
-        cache.k_scale,
-        cache.v_scale,
-        slopes,
-        asked.sinks,
-        *((*rotary.tables, rotary.first) if rotary else (None, None, None)),
-        cache.seqlens,
-        cache.leftpad,
-        cache.batch_idx,
-        cache.table,
-        asked.cu_q,
-        asked.cu_new,
-        cache.length,
-        asked.added,
-        *(Strides() if one is None else Strides(*one.stride()) for one in (q, qv, k, v, out)),
-        *(*cache.strides, *cache.scale_strides, cache.pad_stride),
-        HeadStrides(*((None, None) if slopes is None else slopes.stride())),
-        *((rotary.strides, rotary.positions) if rotary else (AngleStrides(), None)),
-        cut.kv_heads,
-        cut.num_splits,
-        cut.seqlen_q,
-        cut.tokens,
-        cache.capacity,
-        asked.right,
-        asked.left,
-        asked.chunk,
-        asked.scale * unit,
-        None if asked.softcap is None else asked.softcap * unit,
+        q=q,
+        qv=qv,
+        k=k,
+        v=v,
+        out=out,
+        lse=lse,
+        part=part,
+        stats=stats,
+        given=more,
+        length=cache.length,
+        added=asked.added,
+        strides=strides_of(more, q=q, qv=qv, k=k, v=v, out=out),
+        positions=rotary.positions if rotary else None,
+        kv_heads=cut.kv_heads,
+        splits=cut.num_splits,
+        seqlen_q=cut.seqlen_q,
+        tokens=cut.tokens,
+        capacity=cache.capacity,
+        sight=Sight(asked.right, asked.left, asked.chunk),
+        scale=asked.scale * unit,
+        softcap=None if asked.softcap is None else asked.softcap * unit,
         GROUP=heads // cut.kv_heads,
         HEAD_DIM=head_dim,
         HEAD_DIM_V=head_dim_v,

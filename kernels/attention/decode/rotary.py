@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
-
-
-class AngleStrides(NamedTuple):
-    """Of the tables of cosines and sines, from a position to the next, and from a pair."""
-
-    cos_row: Any = None
-    cos_column: Any = None
-    sin_row: Any = None
-    sin_column: Any = None
 
 
 @dataclass(frozen=True)
@@ -39,24 +29,15 @@ class Rotary:
     def positions(self) -> int:
         return min(self.cos.shape[0], self.sin.shape[0])
 
-    @property
-    def tables(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.cos, self.sin
-
-    @property
-    def strides(self) -> AngleStrides:
-        return AngleStrides(*self.cos.stride(), *self.sin.stride())
-
 
 @triton.jit
 def load_rotated(
     rows,
     o_position,
     in_rows,
-    cos,
-    sin,
+    given,
+    strides,
     stride_d,
-    angle_strides,
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     ROTARY: tl.constexpr,
@@ -83,10 +64,10 @@ def load_rotated(
         o_pair = tl.where(first, o_d + HALF, o_d - HALF)
     mask = in_rows[:, None] & turned[None, :]
     b_y = tl.load(rows[:, None] + o_pair[None, :] * stride_d, mask=mask, other=0.0)
-    p_cos = cos + o_position[:, None] * angle_strides.cos_row
-    p_cos += o_angle[None, :] * angle_strides.cos_column
-    p_sin = sin + o_position[:, None] * angle_strides.sin_row
-    p_sin += o_angle[None, :] * angle_strides.sin_column
+    p_cos = given.cos + o_position[:, None] * strides.cos.row
+    p_cos += o_angle[None, :] * strides.cos.column
+    p_sin = given.sin + o_position[:, None] * strides.sin.row
+    p_sin += o_angle[None, :] * strides.sin.column
     b_cos = tl.load(p_cos, mask=mask, other=1.0).to(tl.float32)
     b_sin = tl.load(p_sin, mask=mask, other=0.0).to(tl.float32)
     return b_x * b_cos + b_y.to(tl.float32) * tl.where(first[None, :], -b_sin, b_sin)

@@ -19,6 +19,15 @@ NEXT_TO_NOTHING = tl.constexpr(2.0**-100)
 OFFSET = {torch.float8_e4m3fn: 8, torch.float8_e4m3fnuz: 7}
 
 
+class ScaleStrides(NamedTuple):
+    """Of ``Scales``: from one sequence's to the next, None where sequences share them, and from one
+    head's, 0 where one value serves all."""
+
+    q: HeadStrides
+    k: HeadStrides
+    v: HeadStrides
+
+
 class Scales(NamedTuple):
     """What q, k and v are multiplied by: fp32, one value, one a head or one a sequence and head, or
     None."""
@@ -35,16 +44,15 @@ class Scales(NamedTuple):
         """Those of some sequences."""
         return Scales(*(x[some] if x is not None and x.dim() == 2 else x for x in self))
 
-    def strides(self) -> list[HeadStrides]:
-        """Of each from one sequence's to the next, None where sequences share them, and from one
-        head's, 0 where one value serves all."""
-        return [
+    def strides(self) -> ScaleStrides:
+        found = (
             HeadStrides(
                 one.stride(0) if one is not None and one.dim() == 2 else None,
                 0 if one is None or one.numel() == 1 else one.stride(-1),
             )
             for one in self
-        ]
+        )
+        return ScaleStrides(*found)
 
 
 @triton.jit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 import triton
@@ -19,6 +19,13 @@ from kernels.runtime.descriptors import (
 # What ``bounds`` takes: where sequences begin, or a pair of this and of how many rows of each are
 # used. A pair is an argument of its own type, so that kernels of all rows stay what they are.
 Begins: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
+
+
+class Sequences(NamedTuple):
+    """Packed queries and keys as one argument of a kernel; None of both where a batch has them."""
+
+    queries: Begins | None = None
+    keys: Begins | None = None
 
 
 @dataclass(frozen=True)

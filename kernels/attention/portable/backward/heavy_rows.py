@@ -14,8 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention.common.addressing import Strides, near
-from kernels.attention.common.columns import columns
+from kernels.attention.common.addressing import Layout, near
 from kernels.attention.common.masks import since, up_to
 from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked
@@ -60,8 +59,7 @@ def add_keys(
     o_first,
     o_end,
     o_row,
-    k_strides,
-    v_strides,
+    strides,
     seqlen_k,
     causal_offset,
     left_offset,
@@ -88,10 +86,10 @@ def add_keys(
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
         b_k = load_rows(
-            k, i_b, i_n, i_kv, seqlen_k, k_strides, HEAD_DIM, BLOCK_N, BLOCK_D, False,
+            k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D, False,
         )  # fmt: skip
         b_v = load_rows(
-            v, i_b, i_n, i_kv, seqlen_k, v_strides, HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
+            v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
         )  # fmt: skip
         # [BLOCK_M, BLOCK_N]
         b_s = head_product(b_q, b_k, WIDE=True)
@@ -121,13 +119,8 @@ def attention_backward_marked(
     dlse,
     lse,
     corrected,
-    cu_q,
-    cu_k,
-    q_strides,
-    k_strides,
-    v_strides,
-    dout_strides,
-    out_strides,
+    sequences,
+    strides,
     n_blocks,
     n_all,
     heads,
@@ -138,20 +131,8 @@ def attention_backward_marked(
     causal_offset,
     left_offset,
     scale,
-    factor,
-    softcap,
-    slopes,
-    slope_strides,
-    sinks,
-    seed,
-    drop_below,
-    keep_scale,
-    bias,
-    bias_strides,
+    asked,
     blocks,
-    block_strides,
-    span_own,
-    span,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -163,6 +144,7 @@ def attention_backward_marked(
 ):
     """What takes dlse's place: the negative of delta (``attention_backward_rows``) in rows that
     ``lse`` marks, in others dlse, or 0. A head has ``n_blocks`` of rows, all have ``n_all``."""
+    cu_q, cu_k = sequences
     n_programs = tl.num_programs(0)
     o_m = tl.arange(0, BLOCK_M)
     o_some = tl.arange(0, SOME)
@@ -197,36 +179,35 @@ def attention_backward_marked(
                 if cu_q is not None:
                     o_q, own_q = bounds(cu_q, i_b)
                     o_k, own_k = bounds(cu_k, i_b)
-                    at_q = q + o_q.to(tl.int64) * q_strides.row
-                    at_k = k + o_k.to(tl.int64) * k_strides.row
-                    at_v = v + o_k.to(tl.int64) * v_strides.row
-                    at_g = dout + o_q.to(tl.int64) * dout_strides.row
-                    at_o = out + o_q.to(tl.int64) * out_strides.row
+                    at_q = q + o_q.to(tl.int64) * strides.q.row
+                    at_k = k + o_k.to(tl.int64) * strides.k.row
+                    at_v = v + o_k.to(tl.int64) * strides.v.row
+                    at_g = dout + o_q.to(tl.int64) * strides.dout.row
+                    at_o = out + o_q.to(tl.int64) * strides.out.row
                     o_row = i_h.to(tl.int64) * tokens + o_q + i_row
                     own_offset = causal_offset + own_k - own_q
                     if left_offset is not None:
                         own_left = left_offset + own_k - own_q
-                b_slope = None if slopes is None else slope_of(slopes, slope_strides, i_b, i_h)
-                b_seed = None if seed is None else tl.load(seed)
-                b_bias = None if bias is None else bias_of(bias, bias_strides, i_b, i_h)
+                b_slope = None if asked.slopes is None else slope_of(asked, i_b, i_h)
+                b_seed = None if asked.seed is None else tl.load(asked.seed)
+                b_bias = None if asked.bias is None else bias_of(asked, i_b, i_h)
                 b_blocks = None
-                if blocks is not None:
-                    b_blocks = blocks_of(blocks, block_strides, span_own, i_b, i_h, i_row)
+                if blocks.listed is not None:
+                    b_blocks = blocks_of(blocks, i_b, i_h, i_row)
                 scores = Scores(
-                    factor, softcap, b_slope, own_k - own_q,
-                    b_bias, bias_strides.row, bias_strides.column, own_q, own_k, None,
-                    b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
+                    asked, b_slope, own_k - own_q, b_bias, own_q, own_k, None, b_seed, i_bh,
+                    b_blocks, blocks.span,
                 )  # fmt: skip
                 # [BLOCK_M, BLOCK_D]
                 b_q = load_rows(
-                    at_q, i_b, i_row, i_h, own_q, q_strides, HEAD_DIM, BLOCK_M, BLOCK_D, False,
+                    at_q, i_b, i_row, i_h, own_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D, False,
                 )  # fmt: skip
                 b_dout = load_rows(
-                    at_g, i_b, i_row, i_h, own_q, dout_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV,
+                    at_g, i_b, i_row, i_h, own_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV,
                     False,
                 )  # fmt: skip
                 b_out = load_rows(
-                    at_o, i_b, i_row, i_h, own_q, out_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+                    at_o, i_b, i_row, i_h, own_q, strides.out, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
                 )  # fmt: skip
                 # The start, to which the weighted mean of what dp differs by is added.
                 b_start = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
@@ -235,10 +216,10 @@ def attention_backward_marked(
                 b_exponent = b_lse * TO_BASE_2
                 b_total = tl.zeros([BLOCK_M], dtype=tl.float32)
                 b_more = tl.zeros([BLOCK_M], dtype=tl.float32)
-                if sinks is not None:  # a score of its own, whose dp is 0
-                    b_total += tl.exp2(tl.load(sinks + i_h) * TO_BASE_2 - b_exponent)
+                if asked.sinks is not None:  # a score of its own, whose dp is 0
+                    b_total += tl.exp2(tl.load(asked.sinks + i_h) * TO_BASE_2 - b_exponent)
                     b_more -= b_total * b_start
-                unit = scale if factor is None else 1.0
+                unit = scale if asked.factor is None else 1.0
                 o_end = own_k
                 o_full = own_k // BLOCK_N * BLOCK_N
                 o_first = 0
@@ -248,23 +229,23 @@ def attention_backward_marked(
                     o_full = tl.maximum(o_full, 0)
                 if left_offset is not None:
                     o_first = tl.maximum(i_row + own_left, 0) // BLOCK_N * BLOCK_N
-                if blocks is not None:
+                if blocks.listed is not None:
                     o_first = 0
-                    o_end = tl.load(scores.blocks) * span
-                if left_offset is not None or blocks is not None:
+                    o_end = tl.load(scores.blocks) * blocks.span
+                if left_offset is not None or blocks.listed is not None:
                     o_full = o_first
                 else:
                     b_total, b_more = add_keys(
                         b_q, b_dout, b_exponent, b_start, b_total, b_more, at_k, at_v, i_b,
-                        i_h // heads_per_kv, o_first, o_full, i_row, k_strides, v_strides, own_k,
-                        own_offset, own_left, unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
-                        BLOCK_D, BLOCK_DV, CAUSAL, False,
+                        i_h // heads_per_kv, o_first, o_full, i_row, strides, own_k, own_offset,
+                        own_left, unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D,
+                        BLOCK_DV, CAUSAL, False,
                     )  # fmt: skip
                 b_total, b_more = add_keys(
                     b_q, b_dout, b_exponent, b_start, b_total, b_more, at_k, at_v, i_b,
-                    i_h // heads_per_kv, o_full, o_end, i_row, k_strides, v_strides, own_k,
-                    own_offset, own_left, unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
-                    BLOCK_D, BLOCK_DV, CAUSAL, True,
+                    i_h // heads_per_kv, o_full, o_end, i_row, strides, own_k, own_offset, own_left,
+                    unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL,
+                    True,
                 )  # fmt: skip
                 b_total = tl.where(b_total == 0.0, 1.0, b_total)
                 b_delta = b_start + b_more / b_total
@@ -280,53 +261,43 @@ def launch(problem: Problem, given: Given) -> torch.Tensor | None:
     no packed sequence. None where there is nothing to correct."""
     if not given.out.numel() or not problem.k.numel():
         return None
-    problem, mask, options = problem.near(), problem.mask, problem.options
+    problem = problem.near()
     q, k, v = problem.q, problem.k, problem.v
     out, dout = near(given.out), near(given.dout)
-    seqlen_q, seqlen_k = problem.lengths
     corrected = torch.empty_like(given.lse)
     with targets.on_device_of(q, "q"):
         target = targets.current()
-        block_d, block_dv = columns(target, q.dtype, *problem.head_dims)
+        tiles = problem.tiles(target)
         config = choose_rows(
             target,
-            max(block_d, block_dv),
-            scored=not options.plain,
+            max(tiles["BLOCK_D"], tiles["BLOCK_DV"]),
+            scored=not problem.options.plain,
             describable=describable_as(problem.packed, q, k, v, dout),
         )
-        blocks = triton.cdiv(seqlen_q, config.block_m)
-        count = blocks * problem.batch * problem.heads
+        n_blocks = triton.cdiv(problem.lengths[0], config.block_m)
+        count = n_blocks * problem.batch * problem.heads
         programs = min(count, WARPS // config.num_warps * targets.multiprocessors())
         noted(attention_backward_marked, (programs,))(
-            q,
-            k,
-            v,
-            out,
-            dout,
-            given.dlse,
-            given.lse,
-            corrected,
-            *problem.sequences,
-            *(Strides(*one.stride()) for one in (q, k, v, dout, out)),
-            blocks,
-            count,
-            problem.heads,
-            problem.heads // problem.kv_heads,
-            seqlen_q,
-            seqlen_k,
-            problem.tokens,
-            mask.offset,
-            mask.left,
-            problem.scale,
-            *options.arguments(problem.scale, problem.scores),
-            *options.listed(mask.until, mask.left),
-            HEAD_DIM=problem.head_dims[0],
-            HEAD_DIM_V=problem.head_dims[1],
+            q=q,
+            k=k,
+            v=v,
+            out=out,
+            dout=dout,
+            dlse=given.dlse,
+            lse=given.lse,
+            corrected=corrected,
+            sequences=problem.sequences,
+            strides=Layout.of(q=q, k=k, v=v, dout=dout, out=out),
+            n_blocks=n_blocks,
+            n_all=count,
+            heads=problem.heads,
+            **problem.sizes,
+            **problem.sight,
+            scale=problem.scale,
+            blocks=problem.walked(),
             BLOCK_M=config.block_m,
             BLOCK_N=config.block_n,
-            BLOCK_D=block_d,
-            BLOCK_DV=block_dv,
-            CAUSAL=mask.causal,
+            **tiles,
             SOME=SOME,
             **config.options(),
         )

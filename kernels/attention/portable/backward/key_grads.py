@@ -55,8 +55,7 @@ def accumulate_kv(
     o_first,
     o_end,
     o_column,
-    q_strides,
-    dout_strides,
+    strides,
     seqlen_q,
     causal_offset,
     left_offset,
@@ -99,10 +98,10 @@ def accumulate_kv(
         i_m = place(scores, i) if n_heads is None else i_walked
         # [BLOCK_M, BLOCK_D]
         b_q = load_rows(
-            q, i_b, i_m, i_h, seqlen_q, q_strides, HEAD_DIM, BLOCK_M, BLOCK_D, TMA,
+            q, i_b, i_m, i_h, seqlen_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D, TMA,
         )  # fmt: skip
         b_dout = load_rows(
-            dout, i_b, i_m, i_h, seqlen_q, dout_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, TMA,
+            dout, i_b, i_m, i_h, seqlen_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV, TMA,
         )  # fmt: skip
         in_m = i_m + o_m < seqlen_q
         b_lse = load_of_rows(lse + (o_head + i_m) + o_m, in_m, LARGEST, WHOLE)
@@ -196,12 +195,8 @@ def attention_backward_kv(
     dk,
     dv,
     far,
-    cu_q,
-    cu_k,
-    q_strides,
-    k_strides,
-    v_strides,
-    dout_strides,
+    sequences,
+    strides,
     kv_heads,
     heads_per_kv,
     seqlen_q,
@@ -210,20 +205,8 @@ def attention_backward_kv(
     causal_offset,
     left_offset,
     scale,
-    factor,
-    softcap,
-    slopes,
-    slope_strides,
-    sinks,
-    seed,
-    drop_below,
-    keep_scale,
-    bias,
-    bias_strides,
+    asked,
     blocks,
-    block_strides,
-    span_own,
-    span,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -246,6 +229,7 @@ def attention_backward_kv(
     beyond the last with weights of 0: no masks, and whole vectors. A head has ``tokens`` rows in
     them. With far (portable/backward/far_rows.py) what those rows give is added to what is there.
     """
+    cu_q, cu_k = sequences
     n_blocks = tl.cdiv(seqlen_k, BLOCK_N)
     i_n, i_bk = taken(tl.program_id(0), n_blocks, TOGETHER)
     i_n *= BLOCK_N
@@ -267,22 +251,22 @@ def attention_backward_kv(
         o_k, seqlen_k = bounds(cu_k, i_b)
         if i_n >= seqlen_k:
             return
-        k += o_k.to(tl.int64) * k_strides.row
-        v += o_k.to(tl.int64) * v_strides.row
+        k += o_k.to(tl.int64) * strides.k.row
+        v += o_k.to(tl.int64) * strides.v.row
         if TMA:
             i_at = o_q
         else:
-            q += o_q.to(tl.int64) * q_strides.row
-            dout += o_q.to(tl.int64) * dout_strides.row
+            q += o_q.to(tl.int64) * strides.q.row
+            dout += o_q.to(tl.int64) * strides.dout.row
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
     # [BLOCK_N, BLOCK_D]
     b_k = load_rows(
-        k, i_b, i_n, i_kv, seqlen_k, k_strides, HEAD_DIM, BLOCK_N, BLOCK_D, False,
+        k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D, False,
     )  # fmt: skip
     b_v = load_rows(
-        v, i_b, i_n, i_kv, seqlen_k, v_strides, HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
+        v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
     )  # fmt: skip
     b_dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=sum_type(b_k.dtype))
     b_dv = tl.zeros([BLOCK_N, BLOCK_DV], dtype=sum_type(b_k.dtype))
@@ -294,49 +278,48 @@ def attention_backward_kv(
     if left_offset is not None:
         o_end = tl.minimum(seqlen_q, i_n + BLOCK_N - left_offset)
     first_head = i_kv * heads_per_kv
+    unit = scale if asked.factor is None else 1.0
     if FLAT:
         i_h = first_head
         o_bh = (before + i_h).to(tl.int64) * tokens + o_row
         scores = Scores(
-            factor, softcap, None, seqlen_k - seqlen_q, None, bias_strides.row, bias_strides.column,
-            seqlen_q, seqlen_k, None, None, drop_below, keep_scale, i_h, None, span,
+            asked, None, seqlen_k - seqlen_q, None, seqlen_q, seqlen_k, None, None, i_h, None,
+            blocks.span,
         )  # fmt: skip
         b_dk, b_dv = accumulate_kv(
             b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_at, i_h, o_bh,
-            o_first, o_end, i_n, q_strides, dout_strides, seqlen_q, causal_offset, left_offset,
-            scale if factor is None else 1.0, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
-            BLOCK_D, BLOCK_DV, CAUSAL, EVEN, ROWS, TMA, BRANCH, heads_per_kv, tokens,
+            o_first, o_end, i_n, strides, seqlen_q, causal_offset, left_offset, unit, scores,
+            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, ROWS, TMA,
+            BRANCH, heads_per_kv, tokens,
         )  # fmt: skip
     for i_h in range(first_head, first_head + (0 if FLAT else heads_per_kv)):
         o_bh = (before + i_h).to(tl.int64) * tokens + o_row
         # Anew for each head: else masks of the first queries, one a column, stay in registers.
         rows = seqlen_q if cu_q is None else length(cu_q, i_b, o_q, VOLATILE=True)
         i_score = i_b * kv_heads * heads_per_kv + i_h
-        b_slope = None if slopes is None else slope_of(slopes, slope_strides, i_b, i_h)
-        b_seed = None if seed is None else tl.load(seed)
-        b_bias = None if bias is None else bias_of(bias, bias_strides, i_b, i_h)
+        b_slope = None if asked.slopes is None else slope_of(asked, i_b, i_h)
+        b_seed = None if asked.seed is None else tl.load(asked.seed)
+        b_bias = None if asked.bias is None else bias_of(asked, i_b, i_h)
         b_blocks = None
-        if blocks is not None:
-            b_blocks = blocks_of(blocks, block_strides, span_own, i_b, i_h, i_n)
+        if blocks.listed is not None:
+            b_blocks = blocks_of(blocks, i_b, i_h, i_n)
         scores = Scores(
-            factor, softcap, b_slope, seqlen_k - seqlen_q,
-            b_bias, bias_strides.row, bias_strides.column, seqlen_q, seqlen_k, None,
-            b_seed, drop_below, keep_scale, i_score, b_blocks, span,
+            asked, b_slope, seqlen_k - seqlen_q, b_bias, seqlen_q, seqlen_k, None, b_seed, i_score,
+            b_blocks, blocks.span,
         )  # fmt: skip
-        if blocks is not None:
+        if blocks.listed is not None:
             o_first = 0
-            o_end = tl.load(scores.blocks) * span
+            o_end = tl.load(scores.blocks) * blocks.span
         o_start = o_first
         o_stop = o_end
-        if far is not None and blocks is None:
+        if far is not None and blocks.listed is None:
             o_far = tl.load(far + 2 * (before + i_h)) // BLOCK_M * BLOCK_M
             o_start = tl.maximum(o_first, o_far)
             o_stop = tl.minimum(o_end, tl.load(far + 2 * (before + i_h) + 1))
         b_dk, b_dv = accumulate_kv(
             b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_at, i_h, o_bh,
-            o_start, o_stop, i_n, q_strides, dout_strides, rows, causal_offset, left_offset,
-            scale if factor is None else 1.0, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
-            BLOCK_D, BLOCK_DV, CAUSAL, EVEN, ROWS, TMA, BRANCH,
+            o_start, o_stop, i_n, strides, rows, causal_offset, left_offset, unit, scores, HEAD_DIM,
+            HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, EVEN, ROWS, TMA, BRANCH,
         )  # fmt: skip
 
     # Found again, by way of what is 0 though no compiler knows (the grid has one axis): kept from

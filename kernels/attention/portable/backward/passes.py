@@ -9,8 +9,8 @@ from typing import Any
 import torch
 import triton
 
-from kernels.attention.common.addressing import Strides
-from kernels.attention.common.columns import columns
+from kernels.attention.common.addressing import Layout, Strides
+from kernels.attention.common.block_masks import Blocks
 from kernels.attention.common.packed.sequences import described
 from kernels.attention.common.problem import Given, Problem
 from kernels.attention.common.program_order import together
@@ -42,10 +42,10 @@ class Pass:
     total: torch.Tensor | None
     exponent: torch.Tensor | None
     per_head: int | None
-    columns: tuple[int, int]
-    limits: tuple[Any, ...]
-    own_queries: tuple[Any, ...]
-    own_keys: tuple[Any, ...]
+    tiles: dict[str, Any]
+    sight: dict[str, Any]
+    own_queries: Blocks
+    own_keys: Blocks
     dots: torch.Tensor | None = None
     far: FarRows | None = None
 
@@ -54,32 +54,24 @@ class Pass:
         return None if self.far is None else self.far.ends
 
     @property
-    def strides(self) -> tuple[Strides, ...]:
-        tensors = (self.problem.q, self.problem.k, self.problem.v, self.given.dout)
-        return tuple(Strides(*one.stride()) for one in tensors)
-
-    @property
-    def lengths(self) -> tuple[Any, ...]:
-        """Heads, those that share keys, and lengths."""
+    def tensors(self) -> dict[str, Any]:
+        """What every kernel but delta's takes by these names."""
         one = self.problem
-        return one.heads, one.heads // one.kv_heads, *one.lengths, one.tokens
+        return {"q": one.q, "k": one.k, "v": one.v, "dout": self.given.dout}
 
     @property
     def values(self) -> dict[str, Any]:
-        return {"HEAD_DIM_V": self.problem.head_dims[1], "BLOCK_DV": self.columns[1]}
-
-    @property
-    def shape(self) -> dict[str, Any]:
-        own = {"HEAD_DIM": self.problem.head_dims[0], "BLOCK_D": self.columns[0]}
-        return own | self.values | {"CAUSAL": self.problem.mask.causal}
+        return {name: self.tiles[name] for name in ("HEAD_DIM_V", "BLOCK_DV")}
 
     def walked(
-        self, tensor: torch.Tensor, rows: int, block: int
+        self, tensor: torch.Tensor, rows: int, block: str
     ) -> torch.Tensor | TensorDescriptor:
-        """What a program walks. What it owns comes through pointers: wgmma then reads it from
-        shared memory, where a tile out of a rank-4 descriptor would occupy registers for the whole
-        loop."""
-        return described(self.problem.packed, tensor, rows, block) if self.plan.tma else tensor
+        """What a program walks, in tiles of the columns that ``block`` names. What it owns comes
+        through pointers: wgmma then reads it from shared memory, where a tile out of a rank-4
+        descriptor would occupy registers for the whole loop."""
+        if not self.plan.tma:
+            return tensor
+        return described(self.problem.packed, tensor, rows, self.tiles[block])
 
 
 def with_workspaces(
@@ -91,10 +83,8 @@ def with_workspaces(
     less: torch.Tensor | None,
 ) -> Pass:
     """With its workspaces."""
-    options, mask = problem.options, problem.mask
-    asked = options.arguments(problem.scale, problem.scores)
-    own_queries = options.listed(mask.until, mask.left)
-    own_keys = options.listed(mask.until, mask.left, owns_keys=True)
+    sight = problem.sight | {"scale": problem.scale}
+    own_queries, own_keys = problem.walked(), problem.walked(owns_keys=True)
     exponent, per_head = None, problem.tokens
     if problem.packed is None:
         per_head = problem.lengths[0]
@@ -124,8 +114,8 @@ def with_workspaces(
         total,
         exponent,
         per_head,
-        columns(targets.current(), problem.q.dtype, *problem.head_dims),
-        (mask.offset, mask.left, problem.scale, *asked),
+        problem.tiles(targets.current()),
+        sight,
         own_queries,
         own_keys,
     )
@@ -144,15 +134,15 @@ def _delta(one: Pass) -> None:
     count = problem.batch if problem.packed is None else 1
     grid = (triton.cdiv(length, config.delta_rows) * count * problem.heads,)
     noted(attention_backward_delta, grid)(
-        one.given.out,
-        one.given.dout,
-        one.given.lse,
-        one.less,
-        one.delta,
-        Strides(*one.given.out.stride()),
-        Strides(*one.given.dout.stride()),
-        problem.heads,
-        length,
+        out=one.given.out,
+        dout=one.given.dout,
+        lse=one.given.lse,
+        dlse=one.less,
+        delta=one.delta,
+        out_strides=Strides(*one.given.out.stride()),
+        dout_strides=Strides(*one.given.dout.stride()),
+        heads=problem.heads,
+        seqlen_q=length,
         BLOCK_M=config.delta_rows,
         MARKED=one.plan.marked,
         **one.values,
@@ -163,27 +153,24 @@ def _rows(one: Pass) -> None:
     problem, given, config = one.problem, one.given, one.plan.config.q
     exact, blocks = one.plan.exact, one.plan.row_blocks
     noted(attention_backward_rows, (blocks * problem.batch * problem.heads,))(
-        problem.q,
-        problem.k,
-        problem.v,
-        given.out,
-        given.dout,
-        None if exact else given.dlse,
-        one.lse,
-        one.ends,
-        one.shift if exact else None,
-        one.delta,
-        one.total,
-        *problem.sequences,
-        *one.strides,
-        Strides(*given.out.stride()),
-        blocks,
-        *one.lengths,
-        *one.limits,
-        *one.own_queries,
+        **one.tensors,
+        out=given.out,
+        dlse=None if exact else given.dlse,
+        lse=one.lse,
+        far=one.ends,
+        shift=one.shift if exact else None,
+        delta=one.delta,
+        total=one.total,
+        sequences=problem.sequences,
+        strides=Layout.of(**one.tensors, out=given.out),
+        n_blocks=blocks,
+        heads=problem.heads,
+        **problem.sizes,
+        **one.sight,
+        blocks=one.own_queries,
         BLOCK_M=config.block_m,
         BLOCK_N=config.block_n,
-        **one.shape,
+        **one.tiles,
         **config.options(),
     )
 
@@ -195,33 +182,33 @@ def _queries(one: Pass) -> None:
     alone = problem.packed is None
     dq, _, _, dbias = one.found
     noted(attention_backward_q, (triton.cdiv(seqlen_q, config.block_m) * heads,))(
-        problem.q,
-        one.walked(problem.k, config.block_n, one.columns[0]),
-        one.walked(problem.v, config.block_n, one.columns[1]),
-        given.dout,
-        one.shift,
-        one.delta,
-        one.total,
-        one.less if planned.exact or with_delta else None,
-        one.dots,
-        dq,
-        dbias,
-        given.out if with_delta else None,
-        one.exponent,
-        one.ends,
-        *problem.sequences,
-        *one.strides,
-        Strides(*given.out.stride()),
-        *one.lengths,
-        one.per_head,
-        *one.limits,
-        *one.own_queries,
+        q=problem.q,
+        k=one.walked(problem.k, config.block_n, "BLOCK_D"),
+        v=one.walked(problem.v, config.block_n, "BLOCK_DV"),
+        dout=given.dout,
+        lse=one.shift,
+        delta=one.delta,
+        total=one.total,
+        dlse=one.less if planned.exact or with_delta else None,
+        dots=one.dots,
+        dq=dq,
+        dbias=dbias,
+        out=given.out if with_delta else None,
+        exponent=one.exponent,
+        far=one.ends,
+        sequences=problem.sequences,
+        strides=Layout.of(**one.tensors, out=given.out),
+        heads=problem.heads,
+        **problem.sizes,
+        rows=one.per_head,
+        **one.sight,
+        blocks=one.own_queries,
         BLOCK_M=config.block_m,
         BLOCK_N=config.block_n,
         EVEN=alone and seqlen_k % config.block_n == 0,
         ROWS=planned.padded,
         TMA=planned.tma,
-        **one.shape,
+        **one.tiles,
         BRANCH=planned.branch and config.branch,
         MARKED=planned.marked and with_delta,
         TOGETHER=together(heads) if planned.ordered and alone else 0,
@@ -237,30 +224,29 @@ def _keys(one: Pass) -> None:
     flat = config.flat and options.plain and problem.heads > problem.kv_heads
     _, dk, dv, _ = one.found
     noted(attention_backward_kv, (triton.cdiv(seqlen_k, config.block_n) * heads,))(
-        one.walked(problem.q, config.block_m, one.columns[0]),
-        problem.k,
-        problem.v,
-        one.walked(one.given.dout, config.block_m, one.columns[1]),
-        one.exponent if planned.padded else one.shift,
-        one.delta,
-        one.total,
-        one.given.dlse if planned.exact else None,
-        dk,
-        dv,
-        one.ends,
-        *problem.sequences,
-        *one.strides,
-        problem.kv_heads,
-        *one.lengths[1:-1],
-        one.per_head,
-        *one.limits,
-        *one.own_keys,
+        q=one.walked(problem.q, config.block_m, "BLOCK_D"),
+        k=problem.k,
+        v=problem.v,
+        dout=one.walked(one.given.dout, config.block_m, "BLOCK_DV"),
+        lse=one.exponent if planned.padded else one.shift,
+        delta=one.delta,
+        total=one.total,
+        dlse=one.given.dlse if planned.exact else None,
+        dk=dk,
+        dv=dv,
+        far=one.ends,
+        sequences=problem.sequences,
+        strides=Layout.of(**one.tensors),
+        kv_heads=problem.kv_heads,
+        **(problem.sizes | {"tokens": one.per_head}),
+        **one.sight,
+        blocks=one.own_keys,
         BLOCK_M=config.block_m,
         BLOCK_N=config.block_n,
         EVEN=alone and unlisted and seqlen_q % config.block_m == 0,
         ROWS=planned.padded,
         TMA=planned.tma,
-        **one.shape,
+        **one.tiles,
         BRANCH=config.branch and unlisted,
         FLAT=flat,
         # Packed sequences' kernel has no registers for the order where the loops are nested.

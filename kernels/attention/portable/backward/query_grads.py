@@ -50,8 +50,7 @@ def accumulate_q(
     o_full,
     o_end,
     o_row,
-    k_strides,
-    v_strides,
+    strides,
     seqlen_k,
     causal_offset,
     left_offset,
@@ -80,10 +79,10 @@ def accumulate_q(
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
         b_k = load_rows(
-            k, i_b, i_n, i_kv, seqlen_k, k_strides, HEAD_DIM, BLOCK_N, BLOCK_D, TMA,
+            k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D, TMA,
         )  # fmt: skip
         b_v = load_rows(
-            v, i_b, i_n, i_kv, seqlen_k, v_strides, HEAD_DIM_V, BLOCK_N, BLOCK_DV, TMA,
+            v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV, TMA,
         )  # fmt: skip
         # [BLOCK_M, BLOCK_N]
         b_s = head_product(b_q, b_k, WIDE=True)
@@ -137,13 +136,8 @@ def attention_backward_q(
     out,
     exponent,
     far,
-    cu_q,
-    cu_k,
-    q_strides,
-    k_strides,
-    v_strides,
-    dout_strides,
-    out_strides,
+    sequences,
+    strides,
     heads,
     heads_per_kv,
     seqlen_q,
@@ -153,20 +147,8 @@ def attention_backward_q(
     causal_offset,
     left_offset,
     scale,
-    factor,
-    softcap,
-    slopes,
-    slope_strides,
-    sinks,
-    seed,
-    drop_below,
-    keep_scale,
-    bias,
-    bias_strides,
+    asked,
     blocks,
-    block_strides,
-    span_own,
-    span,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -188,6 +170,7 @@ def attention_backward_q(
     exponent it writes that and delta as portable/backward/key_grads.py reads them, in blocks of
     ROWS, and has the number of a head's rows there in ``rows``. With far
     (portable/backward/far_rows.py) those rows alone are written."""
+    cu_q, cu_k = sequences
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_m, i_bh = taken(tl.program_id(0), n_blocks, TOGETHER)
     if TOGETHER > 0:  # causal: the longest first
@@ -207,45 +190,44 @@ def attention_backward_q(
         o_k, seqlen_k = bounds(cu_k, i_b)
         if i_m >= seqlen_q:
             return
-        q += o_q.to(tl.int64) * q_strides.row
-        dout += o_q.to(tl.int64) * dout_strides.row
+        q += o_q.to(tl.int64) * strides.q.row
+        dout += o_q.to(tl.int64) * strides.dout.row
         if out is not None:
-            out += o_q.to(tl.int64) * out_strides.row
+            out += o_q.to(tl.int64) * strides.out.row
         if TMA:
             i_at = o_k
         else:
-            k += o_k.to(tl.int64) * k_strides.row
-            v += o_k.to(tl.int64) * v_strides.row
+            k += o_k.to(tl.int64) * strides.k.row
+            v += o_k.to(tl.int64) * strides.v.row
         o_row = o_q.to(tl.int64) + i_m
         o_bh = i_h.to(tl.int64) * tokens + o_row
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
-    b_slope = None if slopes is None else slope_of(slopes, slope_strides, i_b, i_h)
-    b_seed = None if seed is None else tl.load(seed)
-    b_bias = None if bias is None else bias_of(bias, bias_strides, i_b, i_h)
+    b_slope = None if asked.slopes is None else slope_of(asked, i_b, i_h)
+    b_seed = None if asked.seed is None else tl.load(asked.seed)
+    b_bias = None if asked.bias is None else bias_of(asked, i_b, i_h)
     b_dbias = None if dbias is None else dbias + i_bh.to(tl.int64) * seqlen_q * seqlen_k
     b_blocks = None
-    if blocks is not None:
-        b_blocks = blocks_of(blocks, block_strides, span_own, i_b, i_h, i_m)
+    if blocks.listed is not None:
+        b_blocks = blocks_of(blocks, i_b, i_h, i_m)
     scores = Scores(
-        factor, softcap, b_slope, seqlen_k - seqlen_q,
-        b_bias, bias_strides.row, bias_strides.column, seqlen_q, seqlen_k, b_dbias,
-        b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
+        asked, b_slope, seqlen_k - seqlen_q, b_bias, seqlen_q, seqlen_k, b_dbias, b_seed, i_bh,
+        b_blocks, blocks.span,
     )  # fmt: skip
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(
-        q, i_b, i_m, i_h, seqlen_q, q_strides, HEAD_DIM, BLOCK_M, BLOCK_D, False,
+        q, i_b, i_m, i_h, seqlen_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D, False,
     )  # fmt: skip
     b_dout = load_rows(
-        dout, i_b, i_m, i_h, seqlen_q, dout_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+        dout, i_b, i_m, i_h, seqlen_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
     )  # fmt: skip
     o_m = tl.arange(0, BLOCK_M)
     in_m = i_m + o_m < seqlen_q
     b_lse = tl.load(lse + o_bh + o_m, mask=in_m, other=float("inf"))
     if out is not None:
         b_out = load_rows(
-            out, i_b, i_m, i_h, seqlen_q, out_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+            out, i_b, i_m, i_h, seqlen_q, strides.out, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
         )  # fmt: skip
         b_delta = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
         if MARKED:
@@ -288,43 +270,44 @@ def attention_backward_q(
         o_end = tl.maximum(tl.minimum(seqlen_k, i_m + BLOCK_M + causal_offset), 0)
         o_full = tl.minimum(seqlen_k, i_m + causal_offset + 1) // BLOCK_N * BLOCK_N
         o_full = tl.maximum(o_full, 0)
-    if blocks is not None:
-        o_end = tl.load(scores.blocks) * span
+    if blocks.listed is not None:
+        o_end = tl.load(scores.blocks) * blocks.span
         o_full = 0
     o_first = 0
     o_inner = 0
-    if left_offset is not None and blocks is None:
+    unit = scale if asked.factor is None else 1.0
+    if left_offset is not None and blocks.listed is None:
         # Before the whole blocks, those whose first keys some queries no longer see.
         o_first = tl.maximum(i_m + left_offset, 0) // BLOCK_N * BLOCK_N
         o_inner = tl.cdiv(tl.maximum(i_m + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
     if BRANCH:
         b_dq, b_dots = accumulate_q(
             b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows, k, v, i_at,
-            i_kv, o_first, o_inner, o_full, o_end, i_m, k_strides, v_strides, seqlen_k,
-            causal_offset, left_offset, scale if factor is None else 1.0, scores, HEAD_DIM,
-            HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
+            i_kv, o_first, o_inner, o_full, o_end, i_m, strides, seqlen_k, causal_offset,
+            left_offset, unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV,
+            CAUSAL, True, TMA,
         )  # fmt: skip
-    if left_offset is not None and blocks is None and not BRANCH:
+    if left_offset is not None and blocks.listed is None and not BRANCH:
         o_full = tl.maximum(o_full, o_inner)
         b_dq, b_dots = accumulate_q(
             b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows, k, v, i_at,
-            i_kv, o_first, None, None, tl.minimum(o_inner, o_end), i_m, k_strides, v_strides,
-            seqlen_k, causal_offset, left_offset, scale if factor is None else 1.0, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
+            i_kv, o_first, None, None, tl.minimum(o_inner, o_end), i_m, strides, seqlen_k,
+            causal_offset, left_offset, unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
+            BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
         )  # fmt: skip
-    if blocks is None and not BRANCH:
+    if blocks.listed is None and not BRANCH:
         b_dq, b_dots = accumulate_q(
             b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows, k, v, i_at,
-            i_kv, o_inner, None, None, o_full, i_m, k_strides, v_strides, seqlen_k, causal_offset,
-            left_offset, scale if factor is None else 1.0, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M,
-            BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, TMA,
+            i_kv, o_inner, None, None, o_full, i_m, strides, seqlen_k, causal_offset, left_offset,
+            unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False,
+            TMA,
         )  # fmt: skip
-    if (CAUSAL or not EVEN or blocks is not None) and not BRANCH:
+    if (CAUSAL or not EVEN or blocks.listed is not None) and not BRANCH:
         b_dq, b_dots = accumulate_q(
             b_q, b_dout, b_dq, b_lse, b_delta, b_total, b_dlse, b_dots, dots, own_rows, k, v, i_at,
-            i_kv, o_full, None, None, o_end, i_m, k_strides, v_strides, seqlen_k, causal_offset,
-            left_offset, scale if factor is None else 1.0, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M,
-            BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, TMA,
+            i_kv, o_full, None, None, o_end, i_m, strides, seqlen_k, causal_offset, left_offset,
+            unit, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True,
+            TMA,
         )  # fmt: skip
 
     if dots is not None:

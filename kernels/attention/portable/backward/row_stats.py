@@ -89,13 +89,8 @@ def attention_backward_rows(
     shift,
     delta,
     total,
-    cu_q,
-    cu_k,
-    q_strides,
-    k_strides,
-    v_strides,
-    dout_strides,
-    out_strides,
+    sequences,
+    strides,
     n_blocks,
     heads,
     heads_per_kv,
@@ -105,20 +100,8 @@ def attention_backward_rows(
     causal_offset,
     left_offset,
     scale,
-    factor,
-    softcap,
-    slopes,
-    slope_strides,
-    sinks,
-    seed,
-    drop_below,
-    keep_scale,
-    bias,
-    bias_strides,
+    asked,
     blocks,
-    block_strides,
-    span_own,
-    span,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -145,6 +128,7 @@ def attention_backward_rows(
 
     Where scores may lie far from 0 the shift is the maximum itself, not an exponent of 2.
     """
+    cu_q, cu_k = sequences
     i_row = tl.program_id(0) % n_blocks * BLOCK_M
     i_bh = tl.program_id(0) // n_blocks
     i_b = i_bh // heads
@@ -159,35 +143,34 @@ def attention_backward_rows(
         o_k, seqlen_k = bounds(cu_k, i_b)
         if i_row >= seqlen_q:
             return
-        q += o_q.to(tl.int64) * q_strides.row
-        k += o_k.to(tl.int64) * k_strides.row
-        v += o_k.to(tl.int64) * v_strides.row
-        dout += o_q.to(tl.int64) * dout_strides.row
-        out += o_q.to(tl.int64) * out_strides.row
+        q += o_q.to(tl.int64) * strides.q.row
+        k += o_k.to(tl.int64) * strides.k.row
+        v += o_k.to(tl.int64) * strides.v.row
+        dout += o_q.to(tl.int64) * strides.dout.row
+        out += o_q.to(tl.int64) * strides.out.row
         o_bh = i_h.to(tl.int64) * tokens + o_q + i_row
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
-    b_slope = None if slopes is None else slope_of(slopes, slope_strides, i_b, i_h)
-    b_seed = None if seed is None else tl.load(seed)
-    b_bias = None if bias is None else bias_of(bias, bias_strides, i_b, i_h)
+    b_slope = None if asked.slopes is None else slope_of(asked, i_b, i_h)
+    b_seed = None if asked.seed is None else tl.load(asked.seed)
+    b_bias = None if asked.bias is None else bias_of(asked, i_b, i_h)
     b_blocks = None
-    if blocks is not None:
-        b_blocks = blocks_of(blocks, block_strides, span_own, i_b, i_h, i_row)
+    if blocks.listed is not None:
+        b_blocks = blocks_of(blocks, i_b, i_h, i_row)
     scores = Scores(
-        factor, softcap, b_slope, seqlen_k - seqlen_q,
-        b_bias, bias_strides.row, bias_strides.column, seqlen_q, seqlen_k, None,
-        b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
+        asked, b_slope, seqlen_k - seqlen_q, b_bias, seqlen_q, seqlen_k, None, b_seed, i_bh,
+        b_blocks, blocks.span,
     )  # fmt: skip
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(
-        q, i_b, i_row, i_h, seqlen_q, q_strides, HEAD_DIM, BLOCK_M, BLOCK_D, False,
+        q, i_b, i_row, i_h, seqlen_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D, False,
     )  # fmt: skip
     b_dout = load_rows(
-        dout, i_b, i_row, i_h, seqlen_q, dout_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+        dout, i_b, i_row, i_h, seqlen_q, strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
     )  # fmt: skip
     b_out = load_rows(
-        out, i_b, i_row, i_h, seqlen_q, out_strides, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
+        out, i_b, i_row, i_h, seqlen_q, strides.out, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
     )  # fmt: skip
     b_start = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
     o_m = tl.arange(0, BLOCK_M)
@@ -196,16 +179,16 @@ def attention_backward_rows(
     b_shift = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     # Sums of sums of tiles, which one after the other would round once a tile.
     FP32: tl.constexpr = b_q.dtype == tl.float32
-    FAR: tl.constexpr = is_far(None if bias is None else bias.dtype)
+    FAR: tl.constexpr = is_far(None if asked.bias is None else asked.bias.dtype)
     # What a score is in, and what that is in exponents of 2.
     UNIT: tl.constexpr = 1.0 if FAR else TO_BASE_2
     EXPONENT: tl.constexpr = TO_BASE_2 if FAR else 1.0
     VALUE: tl.constexpr = sum_type(b_q.dtype)
     b_total = tl.zeros([BLOCK_M], dtype=tl.float64)
     b_more = tl.zeros([BLOCK_M], dtype=tl.float64)
-    if sinks is not None:
+    if asked.sinks is not None:
         # A score of its own, whose dp is 0; the same in every row, where a rounding would add up.
-        b_sink = tl.load(sinks + i_h).to(tl.float64) * UNIT
+        b_sink = tl.load(asked.sinks + i_h).to(tl.float64) * UNIT
         b_whole = b_sink if FAR else beside(b_sink, FP32)
         b_shift = tl.maximum(b_shift, b_whole.to(tl.float32))
         b_total += tl.where(b_sink == float("-inf"), 0.0, tl.exp2(b_sink - b_whole))
@@ -216,18 +199,18 @@ def attention_backward_rows(
     o_first = 0
     if left_offset is not None:
         o_first = tl.maximum(i_row + left_offset, 0) // BLOCK_N * BLOCK_N
-    if blocks is not None:
+    if blocks.listed is not None:
         o_first = 0
-        o_end = tl.load(scores.blocks) * span
-    unit = scale if factor is None else 1.0
+        o_end = tl.load(scores.blocks) * blocks.span
+    unit = scale if asked.factor is None else 1.0
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         # [BLOCK_N, BLOCK_D]
         b_k = load_rows(
-            k, i_b, i_n, i_kv, seqlen_k, k_strides, HEAD_DIM, BLOCK_N, BLOCK_D, False,
+            k, i_b, i_n, i_kv, seqlen_k, strides.k, HEAD_DIM, BLOCK_N, BLOCK_D, False,
         )  # fmt: skip
         b_v = load_rows(
-            v, i_b, i_n, i_kv, seqlen_k, v_strides, HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
+            v, i_b, i_n, i_kv, seqlen_k, strides.v, HEAD_DIM_V, BLOCK_N, BLOCK_DV, False,
         )  # fmt: skip
         b_s = head_product(b_q, b_k, WIDE=True)
         b_s, _ = modified(

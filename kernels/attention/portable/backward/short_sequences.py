@@ -14,14 +14,13 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention.common.addressing import Strides
-from kernels.attention.common.columns import columns
+from kernels.attention.common.addressing import Layout
 from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.packed.tail import AT_ONCE, clear_behind, programs_for
 from kernels.attention.common.problem import Given, Problem
-from kernels.attention.common.scores import Scores, dropped, kept, modified
+from kernels.attention.common.scores import Scores, dropped, kept, modified, slope_of
 from kernels.device.products import add_product
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
@@ -113,12 +112,8 @@ def attention_backward_few(
     dq,
     dk,
     dv,
-    cu_q,
-    cu_k,
-    q_strides,
-    k_strides,
-    v_strides,
-    dout_strides,
+    sequences,
+    strides,
     batch,
     heads,
     heads_per_kv,
@@ -127,14 +122,7 @@ def attention_backward_few(
     causal_offset,
     left_offset,
     scale,
-    factor,
-    softcap,
-    slopes,
-    slope_strides,
-    sinks,
-    seed,
-    drop_below,
-    keep_scale,
+    asked,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -148,6 +136,7 @@ def attention_backward_few(
     """dq, dk and dv, contiguous, of sequences whose rows see at most FEW keys, where they stand;
     and what ``clear_behind`` does. A program walks all rows of a head of keys of a sequence, and
     then its next one. The rest is as portable/backward/key_grads.py takes it."""
+    cu_q, cu_k = sequences
     kv_heads = heads // heads_per_kv
     clear_behind(
         dq, dk, dv, None, cu_q, cu_k, batch, heads, tokens_q, tokens_k, heads * HEAD_DIM,
@@ -170,16 +159,16 @@ def attention_backward_few(
         if few:
             # [BLOCK_N, BLOCK_D]
             b_k = load_far(
-                k + o_own * k_strides.row + o_kv * k_strides.head, i_n, seqlen_k, k_strides,
+                k + o_own * strides.k.row + o_kv * strides.k.head, i_n, seqlen_k, strides.k,
                 HEAD_DIM, BLOCK_N, BLOCK_D,
             )  # fmt: skip
             b_v = load_far(
-                v + o_own * v_strides.row + o_kv * v_strides.head, i_n, seqlen_k, v_strides,
+                v + o_own * strides.v.row + o_kv * strides.v.head, i_n, seqlen_k, strides.v,
                 HEAD_DIM_V, BLOCK_N, BLOCK_DV,
             )  # fmt: skip
             b_dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
             b_dv = tl.zeros([BLOCK_N, BLOCK_DV], dtype=tl.float32)
-            b_seed = None if seed is None else tl.load(seed)
+            b_seed = None if asked.seed is None else tl.load(asked.seed)
             # Of rows before the first that sees a key the pass before left zeros.
             i_first = 0
             if CAUSAL:
@@ -191,20 +180,17 @@ def attention_backward_few(
                 o_h = i_h.to(tl.int64)
                 # [BLOCK_M, BLOCK_D]
                 b_q = load_far(
-                    q + o_row * q_strides.row + o_h * q_strides.head, i_m, seqlen_q, q_strides,
+                    q + o_row * strides.q.row + o_h * strides.q.head, i_m, seqlen_q, strides.q,
                     HEAD_DIM, BLOCK_M, BLOCK_D,
                 )  # fmt: skip
                 b_dout = load_far(
-                    dout + o_row * dout_strides.row + o_h * dout_strides.head, i_m, seqlen_q,
-                    dout_strides,
-                HEAD_DIM_V, BLOCK_M, BLOCK_DV,
+                    dout + o_row * strides.dout.row + o_h * strides.dout.head, i_m, seqlen_q,
+                    strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV,
                 )  # fmt: skip
-                b_slope = None
-                if slopes is not None:
-                    b_slope = tl.load(slopes + i_b * slope_strides.batch + i_h * slope_strides.head)
+                b_slope = None if asked.slopes is None else slope_of(asked, i_b, i_h)
                 scores = Scores(
-                    factor, softcap, b_slope, more, None, None, None, seqlen_q, seqlen_k, None,
-                    b_seed, drop_below, keep_scale, i_b * heads + i_h, None, None,
+                    asked, b_slope, more, None, seqlen_q, seqlen_k, None, b_seed, i_b * heads + i_h,
+                    None, None,
                 )  # fmt: skip
                 # [BLOCK_M, BLOCK_N]
                 b_s, b_by = modified(
@@ -215,23 +201,23 @@ def attention_backward_few(
                     seen = seen & (i_n + o_n[None, :] <= i_m + o_m[:, None] + last)
                 if left_offset is not None:
                     seen = seen & (i_n + o_n[None, :] >= i_m + o_m[:, None] + first)
-                unit = scale if factor is None else 1.0
+                unit = scale if asked.factor is None else 1.0
                 b_s = tl.where(seen, b_s * (unit * TO_BASE_2), float("-inf"))
                 b_most = tl.max(b_s, 1)
-                if sinks is not None:
-                    b_sink = tl.load(sinks + i_h) * TO_BASE_2
+                if asked.sinks is not None:
+                    b_sink = tl.load(asked.sinks + i_h) * TO_BASE_2
                     b_most = tl.maximum(b_most, b_sink)
                 # A row without a key has weights of 0, not NaN.
                 b_most = tl.where(b_most == float("-inf"), 0.0, b_most)
                 b_p = tl.exp2(b_s - b_most[:, None])
                 b_total = tl.sum(b_p, 1)
-                if sinks is not None:
+                if asked.sinks is not None:
                     b_total += tl.exp2(b_sink - b_most)
                 b_p = divided(b_p, tl.where(b_total == 0.0, 1.0, b_total)[:, None])
                 # Of one key the weight is 1 and delta this very product: their difference is 0.
                 b_dp = head_product(b_dout, b_v)
                 b_kept = b_p
-                if seed is not None:
+                if asked.seed is not None:
                     b_keep = kept(scores, i_m, i_n, BLOCK_M, BLOCK_N)
                     b_dp = dropped(b_dp, b_keep, scores, True)
                     b_kept = dropped(b_p, b_keep, scores)
@@ -272,37 +258,32 @@ def launch(problem: Problem, given: Given, gradients: list[torch.Tensor], *, few
     mask, batch = problem.mask, problem.batch
     q, k, v, dout = (one[0] for one in (problem.q, problem.k, problem.v, given.dout))
     block_n = MASKED_BLOCK_N if mask.causal or mask.left is not None else BLOCK_N
-    asked = problem.options.arguments(problem.scale, problem.scores)
     with targets.on_device_of(q):
         target = targets.current()
-        block_d, block_dv = columns(target, q.dtype, *problem.head_dims)
-        block_m, num_warps = cut(target, block_n, max(block_d, block_dv))
+        tiles = problem.tiles(target)
+        block_m, num_warps = cut(target, block_n, max(tiles["BLOCK_D"], tiles["BLOCK_DV"]))
         programs = min(MOST_PROGRAMS, batch * problem.kv_heads)
         noted(attention_backward_few, (max(programs, programs_for(*gradients)),))(
-            q,
-            k,
-            v,
-            dout,
-            given.dlse,
-            *gradients,
-            *problem.sequences,
-            *(Strides(None, *one.stride()) for one in (q, k, v, dout)),
-            batch,
-            problem.heads,
-            problem.heads // problem.kv_heads,
-            q.shape[0],
-            k.shape[0],
-            mask.offset,
-            mask.left,
-            problem.scale,
-            *asked[:8],  # a bias is none of packed sequences
-            HEAD_DIM=problem.head_dims[0],
-            HEAD_DIM_V=problem.head_dims[1],
+            q=q,
+            k=k,
+            v=v,
+            dout=dout,
+            dlse=given.dlse,
+            dq=gradients[0],
+            dk=gradients[1],
+            dv=gradients[2],
+            sequences=problem.sequences,
+            strides=Layout.of(q=q, k=k, v=v, dout=dout),
+            batch=batch,
+            heads=problem.heads,
+            heads_per_kv=problem.heads // problem.kv_heads,
+            tokens_q=q.shape[0],
+            tokens_k=k.shape[0],
+            **problem.sight,
+            scale=problem.scale,
             BLOCK_M=block_m,
             BLOCK_N=block_n,
-            BLOCK_D=block_d,
-            BLOCK_DV=block_dv,
-            CAUSAL=mask.causal,
+            **tiles,
             FEW=few,
             CLEARED=AT_ONCE,
             num_warps=num_warps,

@@ -6,8 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention.common.addressing import Strides
-from kernels.attention.common.columns import columns
+from kernels.attention.common.addressing import Layout
 from kernels.attention.common.numerics.constants import LOG2_E, TO_BASE_2, TO_BASE_E
 from kernels.attention.common.numerics.heavy_rows import HEAVY, marked
 from kernels.attention.common.options import PLAIN, Options
@@ -32,12 +31,8 @@ def attention_forward(
     out,
     lse,
     rows,
-    cu_q,
-    cu_k,
-    q_strides,
-    k_strides,
-    v_strides,
-    out_strides,
+    sequences,
+    strides,
     heads,
     heads_per_kv,
     seqlen_q,
@@ -46,20 +41,8 @@ def attention_forward(
     causal_offset,
     left_offset,
     scale_log,
-    factor,
-    softcap,
-    slopes,
-    slope_strides,
-    sinks,
-    seed,
-    drop_below,
-    keep_scale,
-    bias,
-    bias_strides,
+    asked,
     blocks,
-    block_strides,
-    span_own,
-    span,
     HEAD_DIM: tl.constexpr,
     HEAD_DIM_V: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -82,12 +65,11 @@ def attention_forward(
     Powers of 2 serve and ``scale_log`` holds log2(e); with NATURAL, for fp32, it does not, and
     powers of e serve: a rounding less in the log-sum-exp.
 
-    From ``factor`` on follows what common/options.py hands over, None where nothing is asked of
-    scores. ``rows`` gets what lse does, with marks (common/numerics/heavy_rows.py), for the
-    gradients; either may be None. With ``cu_q`` and ``cu_k`` the sequences are packed
-    (common/packed/sequences.py): the lengths are then those of the longest, both offsets count from
-    the bottom-right corner, lse is (heads, tokens).
+    ``rows`` gets what lse does, with marks (common/numerics/heavy_rows.py), for the gradients;
+    either may be None. With ``sequences`` that are packed the lengths are those of the longest,
+    both offsets count from the bottom-right corner, lse is (heads, tokens).
     """
+    cu_q, cu_k = sequences
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_m, i_bh = taken(tl.program_id(0), n_blocks, TOGETHER)
     if TOGETHER > 0:  # causal: the longest first
@@ -103,35 +85,34 @@ def attention_forward(
         o_k, seqlen_k = bounds(cu_k, i_b)
         if i_m * BLOCK_M >= seqlen_q:
             return
-        q += o_q.to(tl.int64) * q_strides.row
-        out += o_q.to(tl.int64) * out_strides.row
+        q += o_q.to(tl.int64) * strides.q.row
+        out += o_q.to(tl.int64) * strides.out.row
         if TMA:
             i_at = o_k
         else:
-            k += o_k.to(tl.int64) * k_strides.row
-            v += o_k.to(tl.int64) * v_strides.row
+            k += o_k.to(tl.int64) * strides.k.row
+            v += o_k.to(tl.int64) * strides.v.row
         o_lse = i_h.to(tl.int64) * tokens + o_q
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
-    b_slope = None if slopes is None else slope_of(slopes, slope_strides, i_b, i_h)
-    b_seed = None if seed is None else tl.load(seed)
-    b_bias = None if bias is None else bias_of(bias, bias_strides, i_b, i_h)
+    b_slope = None if asked.slopes is None else slope_of(asked, i_b, i_h)
+    b_seed = None if asked.seed is None else tl.load(asked.seed)
+    b_bias = None if asked.bias is None else bias_of(asked, i_b, i_h)
     b_blocks = None
-    if blocks is not None:
-        b_blocks = blocks_of(blocks, block_strides, span_own, i_b, i_h, (i_m * BLOCK_M))
+    if blocks.listed is not None:
+        b_blocks = blocks_of(blocks, i_b, i_h, i_m * BLOCK_M)
     scores = Scores(
-        factor, softcap, b_slope, seqlen_k - seqlen_q,
-        b_bias, bias_strides.row, bias_strides.column, seqlen_q, seqlen_k, None,
-        b_seed, drop_below, keep_scale, i_bh, b_blocks, span,
+        asked, b_slope, seqlen_k - seqlen_q, b_bias, seqlen_q, seqlen_k, None, b_seed, i_bh,
+        b_blocks, blocks.span,
     )  # fmt: skip
 
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
     i_row = (i_m * BLOCK_M).to(tl.int64)
     out += (
-        i_b.to(tl.int64) * out_strides.batch
-        + i_h.to(tl.int64) * out_strides.head
-        + i_row * out_strides.row
+        i_b.to(tl.int64) * strides.out.batch
+        + i_h.to(tl.int64) * strides.out.head
+        + i_row * strides.out.row
     )
     if lse is not None:
         lse += o_lse + i_row
@@ -146,28 +127,28 @@ def attention_forward(
     in_dv = o_dv < HEAD_DIM_V
 
     if not TMA:
-        k += i_b.to(tl.int64) * k_strides.batch + i_kv.to(tl.int64) * k_strides.head
-        v += i_b.to(tl.int64) * v_strides.batch + i_kv.to(tl.int64) * v_strides.head
+        k += i_b.to(tl.int64) * strides.k.batch + i_kv.to(tl.int64) * strides.k.head
+        v += i_b.to(tl.int64) * strides.v.batch + i_kv.to(tl.int64) * strides.v.head
     # [BLOCK_M, BLOCK_D]; through pointers even with TMA: wgmma then reads it from shared memory,
     # where a tile out of a rank-4 descriptor would occupy registers for the whole loop.
     q += (
-        i_b.to(tl.int64) * q_strides.batch
-        + i_h.to(tl.int64) * q_strides.head
-        + i_row * q_strides.row
+        i_b.to(tl.int64) * strides.q.batch
+        + i_h.to(tl.int64) * strides.q.head
+        + i_row * strides.q.row
     )
     b_q = tl.load(
-        q + (o_m[:, None] * q_strides.row + o_d[None, :] * q_strides.column),
+        q + (o_m[:, None] * strides.q.row + o_d[None, :] * strides.q.column),
         mask=in_m[:, None] & in_d[None, :],
         other=0.0,
     )
 
     b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
-    FAR: tl.constexpr = is_far(None if bias is None else bias.dtype)
+    FAR: tl.constexpr = is_far(None if asked.bias is None else asked.bias.dtype)
     # In fp32 a rounding a tile is as much as the log-sum-exp may lose.
     b_sum = tl.zeros([BLOCK_M], dtype=tl.float64 if NATURAL else tl.float32)
-    if sinks is not None:
+    if asked.sinks is not None:
         # One more score, without a value.
-        b_sink = tl.load(sinks + i_h) * (1.0 if NATURAL or FAR else TO_BASE_2)
+        b_sink = tl.load(asked.sinks + i_h) * (1.0 if NATURAL or FAR else TO_BASE_2)
         b_max = tl.zeros([BLOCK_M], dtype=tl.float32) + b_sink
         b_sum += tl.where(b_sink == float("-inf"), 0.0, 1.0)
     b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
@@ -180,9 +161,9 @@ def attention_forward(
         o_end = tl.maximum(tl.minimum(seqlen_k, o_row + BLOCK_M + causal_offset), 0)
         o_full = tl.minimum(seqlen_k, o_row + causal_offset + 1) // BLOCK_N * BLOCK_N
         o_full = tl.maximum(o_full, 0)
-    if blocks is not None:
+    if blocks.listed is not None:
         # Only what is listed; without branches none of it counts as seen by every row.
-        o_end = tl.load(scores.blocks) * span
+        o_end = tl.load(scores.blocks) * blocks.span
         o_full = o_full if BRANCH else 0
     o_first = 0
     o_inner = 0
@@ -190,51 +171,49 @@ def attention_forward(
     v_first = v
     k_inner = k
     v_inner = v
-    if left_offset is not None and (blocks is None or BRANCH):
+    if left_offset is not None and (blocks.listed is None or BRANCH):
         # Before the whole blocks, those whose first keys some rows no longer see.
         o_inner = tl.cdiv(tl.maximum(o_row + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
-        if blocks is None:
+        if blocks.listed is None:
             o_first = tl.maximum(o_row + left_offset, 0) // BLOCK_N * BLOCK_N
             if not TMA:
-                k_first += o_first.to(tl.int64) * k_strides.row
-                v_first += o_first.to(tl.int64) * v_strides.row
-                k_inner += o_inner.to(tl.int64) * k_strides.row
-                v_inner += o_inner.to(tl.int64) * v_strides.row
+                k_first += o_first.to(tl.int64) * strides.k.row
+                v_first += o_first.to(tl.int64) * strides.v.row
+                k_inner += o_inner.to(tl.int64) * strides.k.row
+                v_inner += o_inner.to(tl.int64) * strides.v.row
     if BRANCH:
         b_out, b_max, b_sum = attend(
             b_q, b_out, b_max, b_sum, k_first, v_first, i_at, i_kv, o_first, o_inner, o_full, o_end,
-            o_row, k_strides, v_strides, seqlen_k, causal_offset, left_offset, scale_log, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE,
-            NATURAL, TMA,
+            o_row, strides, seqlen_k, causal_offset, left_offset, scale_log, scores, HEAD_DIM,
+            HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
-    if left_offset is not None and blocks is None and not BRANCH:
+    if left_offset is not None and blocks.listed is None and not BRANCH:
         o_full = tl.maximum(o_full, o_inner)
         b_out, b_max, b_sum = attend(
             b_q, b_out, b_max, b_sum, k_first, v_first, i_at, i_kv, o_first, None, None,
-            tl.minimum(o_inner, o_end), o_row, k_strides, v_strides, seqlen_k, causal_offset,
-            left_offset, scale_log, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D,
-            BLOCK_DV, CAUSAL, True, PRESCALE, NATURAL, TMA,
+            tl.minimum(o_inner, o_end), o_row, strides, seqlen_k, causal_offset, left_offset,
+            scale_log, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL,
+            True, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
-    if blocks is None and not BRANCH:
+    if blocks.listed is None and not BRANCH:
         b_out, b_max, b_sum = attend(
             b_q, b_out, b_max, b_sum, k_inner, v_inner, i_at, i_kv, o_inner, None, None, o_full,
-            o_row, k_strides, v_strides, seqlen_k, causal_offset, left_offset, scale_log, scores,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, PRESCALE,
-            NATURAL, TMA,
+            o_row, strides, seqlen_k, causal_offset, left_offset, scale_log, scores, HEAD_DIM,
+            HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
-    if (CAUSAL or not EVEN or blocks is not None) and not BRANCH:
-        if not TMA and blocks is None:
-            k += o_full.to(tl.int64) * k_strides.row
-            v += o_full.to(tl.int64) * v_strides.row
+    if (CAUSAL or not EVEN or blocks.listed is not None) and not BRANCH:
+        if not TMA and blocks.listed is None:
+            k += o_full.to(tl.int64) * strides.k.row
+            v += o_full.to(tl.int64) * strides.v.row
         b_out, b_max, b_sum = attend(
-            b_q, b_out, b_max, b_sum, k, v, i_at, i_kv, o_full, None, None, o_end, o_row, k_strides,
-            v_strides, seqlen_k, causal_offset, left_offset, scale_log, scores, HEAD_DIM,
-            HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE, NATURAL, TMA,
+            b_q, b_out, b_max, b_sum, k, v, i_at, i_kv, o_full, None, None, o_end, o_row, strides,
+            seqlen_k, causal_offset, left_offset, scale_log, scores, HEAD_DIM, HEAD_DIM_V, BLOCK_M,
+            BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
 
     # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
     b_divisor = tl.where(b_sum == 0.0, 1.0, b_sum)
-    if seed is not None:
+    if asked.seed is not None:
         # Weights of a row with a score of +inf are NaN, also where dropout left finite numbers.
         b_divisor = tl.where(b_sum == float("inf"), float("nan"), b_divisor)
     if NATURAL and b_out.dtype == tl.float32:
@@ -250,14 +229,14 @@ def attention_forward(
     else:
         b_lse = (b_max + tl.log2(b_sum)) * TO_BASE_E
     b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)
-    if sinks is not None and not NATURAL:
+    if asked.sinks is not None and not NATURAL:
         # Where no score adds to it the sink itself, which log2(e) and back may round.
-        b_lse = tl.where((b_max == b_sink) & (b_sum == 1.0), tl.load(sinks + i_h), b_lse)
+        b_lse = tl.where((b_max == b_sink) & (b_sum == 1.0), tl.load(asked.sinks + i_h), b_lse)
     if lse is not None:
         tl.store(lse + o_m, b_lse, mask=in_m)
     if rows is not None:
         b_heavy = b_sum < 1.0 / HEAVY
-        if sinks is not None:
+        if asked.sinks is not None:
             # A heavy sink leaves the others nothing: it has no value, so its dp is exactly 0.
             b_others = b_sum - tl.exp2((b_sink - b_max) * (TO_BASE_2 if FAR else 1.0))
             b_heavy = b_heavy & (b_others > b_sum * HEAVY)
@@ -265,7 +244,7 @@ def attention_forward(
             b_heavy = b_heavy & (tl.abs(b_lse) <= FAR_FROM)
         tl.store(rows + o_m, marked(b_lse, b_heavy), mask=in_m)
     tl.store(
-        out + o_m[:, None] * out_strides.row + o_dv[None, :] * out_strides.column,
+        out + o_m[:, None] * strides.out.row + o_dv[None, :] * strides.out.column,
         b_out.to(out.dtype.element_ty),
         mask=in_m[:, None] & in_dv[None, :],
     )
@@ -338,7 +317,7 @@ def _launch(
     q, k, v, mask, packed = problem.q, problem.k, problem.v, problem.mask, problem.packed
     (seqlen_q, seqlen_k), options, target = problem.lengths, problem.options, targets.current()
     natural, heads = q.dtype == torch.float32, problem.batch * problem.heads
-    block_d, block_dv = columns(target, q.dtype, *problem.head_dims)
+    tiles = problem.tiles(target)
     describable = describable_as(packed, k, v)
     config = _choose(problem, target, describable)
     other = not measured(target, *problem.head_dims)
@@ -349,31 +328,22 @@ def _launch(
     few = seqlen_k == 1 or (mask.causal and seqlen_q == mask.offset == 1)
     kernel = attention_forward_few_keys if few else attention_forward
     noted(kernel, (triton.cdiv(seqlen_q, config.block_m) * heads,))(
-        q,
-        described(packed, k, config.block_n, block_d) if tma else k,
-        described(packed, v, config.block_n, block_dv) if tma else v,
-        out,
-        lse,
-        rows,
-        *problem.sequences,
-        *(Strides(*one.stride()) for one in (q, k, v, out)),
-        problem.heads,
-        problem.heads // problem.kv_heads,
-        seqlen_q,
-        seqlen_k,
-        problem.tokens,
-        mask.offset,
-        mask.left,
-        (1.0 if options.modifies else problem.scale) * (1.0 if natural else LOG2_E),
-        *options.arguments(problem.scale, problem.scores),
-        *options.listed(mask.until, mask.left),
-        HEAD_DIM=problem.head_dims[0],
-        HEAD_DIM_V=problem.head_dims[1],
+        q=q,
+        k=described(packed, k, config.block_n, tiles["BLOCK_D"]) if tma else k,
+        v=described(packed, v, config.block_n, tiles["BLOCK_DV"]) if tma else v,
+        out=out,
+        lse=lse,
+        rows=rows,
+        sequences=problem.sequences,
+        strides=Layout.of(q=q, k=k, v=v, out=out),
+        heads=problem.heads,
+        **problem.sizes,
+        **problem.sight,
+        scale_log=(1.0 if options.modifies else problem.scale) * (1.0 if natural else LOG2_E),
+        blocks=problem.walked(),
         BLOCK_M=config.block_m,
         BLOCK_N=config.block_n,
-        BLOCK_D=block_d,
-        BLOCK_DV=block_dv,
-        CAUSAL=mask.causal,
+        **tiles,
         EVEN=packed is None and seqlen_k % config.block_n == 0,
         PRESCALE=not (problem.scale > 0.0 or options.modifies),
         NATURAL=natural,

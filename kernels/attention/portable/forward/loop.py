@@ -27,8 +27,7 @@ def attend(
     o_full,
     o_end,
     o_row,
-    k_strides,
-    v_strides,
+    strides,
     seqlen_k,
     causal_offset,
     left_offset,
@@ -62,15 +61,15 @@ def attend(
     in_dv = o_dv < HEAD_DIM_V
     FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype)
     # Only the scalar base advances: a tile of offsets costs half the registers of one of pointers.
-    o_k = o_d[:, None] * k_strides.column + o_n[None, :] * k_strides.row
-    o_v = o_n[:, None] * v_strides.row + o_dv[None, :] * v_strides.column
+    o_k = o_d[:, None] * strides.k.column + o_n[None, :] * strides.k.row
+    o_v = o_n[:, None] * strides.v.row + o_dv[None, :] * strides.v.column
     if CAUSAL:
         b_last = tl.minimum(o_row + o_m + causal_offset, seqlen_k - 1)
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
         if scores.blocks is not None and not TMA:
-            k_at = k + i_n.to(tl.int64) * k_strides.row
-            v_at = v + i_n.to(tl.int64) * v_strides.row
+            k_at = k + i_n.to(tl.int64) * strides.k.row
+            v_at = v + i_n.to(tl.int64) * strides.v.row
         else:
             k_at = k
             v_at = v
@@ -141,6 +140,6 @@ def attend(
             b_v = tl.load(v_at + o_v, mask=in_dv[None, :], other=0.0)
         b_out = add_product(b_out, b_p.to(b_v.dtype), b_v)
         if not TMA and scores.blocks is None:
-            k += BLOCK_N * k_strides.row
-            v += BLOCK_N * v_strides.row
+            k += BLOCK_N * strides.k.row
+            v += BLOCK_N * strides.v.row
     return b_out, b_max, b_sum

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention.common.addressing import Strides, near
+from kernels.attention.common.addressing import Layout, near
 from kernels.attention.common.columns import padded
 from kernels.attention.common.numerics.constants import LOG2_E, TO_BASE_E
 from kernels.attention.common.numerics.fp8_scales import (
@@ -22,7 +22,7 @@ from kernels.attention.common.numerics.fp8_scales import (
     scale_of,
     with_sign,
 )
-from kernels.attention.common.packed.sequences import Packed, bounds
+from kernels.attention.common.packed.sequences import Packed, Sequences, bounds
 from kernels.attention.portable.tuning.fp8 import choose_fp8
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
@@ -37,18 +37,10 @@ def attention_forward_fp8(
     v,
     out,
     lse,
-    cu_q,
-    cu_k,
-    q_scale,
-    k_scale,
-    v_scale,
-    q_scale_strides,
-    k_scale_strides,
-    v_scale_strides,
-    q_strides,
-    k_strides,
-    v_strides,
-    out_strides,
+    sequences,
+    scales,
+    scale_strides,
+    strides,
     heads,
     heads_per_kv,
     seqlen_q,
@@ -71,10 +63,10 @@ def attention_forward_fp8(
 ):
     """Masks, blocks and packed sequences as ``forward.attention_forward`` has them.
 
-    A scale is None or a pointer to fp32, with strides of ``Scales``. They are read here, never on
-    the host: a launch does not wait for what computed them. ``softcap`` as the loop takes it, or
-    None.
+    ``scales`` are read here, never on the host: a launch does not wait for what computed them.
+    ``softcap`` as the loop takes it, or None.
     """
+    cu_q, cu_k = sequences
     n_blocks = tl.cdiv(seqlen_q, BLOCK_M)
     i_m = tl.program_id(0) % n_blocks
     i_bh = tl.program_id(0) // n_blocks
@@ -88,24 +80,24 @@ def attention_forward_fp8(
         o_k, seqlen_k = bounds(cu_k, i_b)
         if i_m * BLOCK_M >= seqlen_q:
             return
-        q += o_q.to(tl.int64) * q_strides.row
-        k += o_k.to(tl.int64) * k_strides.row
-        v += o_k.to(tl.int64) * v_strides.row
-        out += o_q.to(tl.int64) * out_strides.row
+        q += o_q.to(tl.int64) * strides.q.row
+        k += o_k.to(tl.int64) * strides.k.row
+        v += o_k.to(tl.int64) * strides.v.row
+        out += o_q.to(tl.int64) * strides.out.row
         o_lse = i_h.to(tl.int64) * tokens + o_q
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
-    if q_scale is not None:
-        scale_log *= scale_of(q_scale, i_b, i_h, q_scale_strides)
-    if k_scale is not None:
-        scale_log *= scale_of(k_scale, i_b, i_kv, k_scale_strides)
+    if scales.q is not None:
+        scale_log *= scale_of(scales.q, i_b, i_h, scale_strides.q)
+    if scales.k is not None:
+        scale_log *= scale_of(scales.k, i_b, i_kv, scale_strides.k)
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
     i_row = (i_m * BLOCK_M).to(tl.int64)
     out += (
-        i_b.to(tl.int64) * out_strides.batch
-        + i_h.to(tl.int64) * out_strides.head
-        + i_row * out_strides.row
+        i_b.to(tl.int64) * strides.out.batch
+        + i_h.to(tl.int64) * strides.out.head
+        + i_row * strides.out.row
     )
     lse += o_lse + i_row
 
@@ -116,20 +108,20 @@ def attention_forward_fp8(
     in_d = o_d < HEAD_DIM
     in_dv = o_dv < HEAD_DIM_V
 
-    k += i_b.to(tl.int64) * k_strides.batch + i_kv.to(tl.int64) * k_strides.head
-    v += i_b.to(tl.int64) * v_strides.batch + i_kv.to(tl.int64) * v_strides.head
+    k += i_b.to(tl.int64) * strides.k.batch + i_kv.to(tl.int64) * strides.k.head
+    v += i_b.to(tl.int64) * strides.v.batch + i_kv.to(tl.int64) * strides.v.head
     # [BLOCK_M, BLOCK_D]
     q += (
-        i_b.to(tl.int64) * q_strides.batch
-        + i_h.to(tl.int64) * q_strides.head
-        + i_row * q_strides.row
+        i_b.to(tl.int64) * strides.q.batch
+        + i_h.to(tl.int64) * strides.q.head
+        + i_row * strides.q.row
     )
     b_q = tl.load(
-        q + (o_m[:, None] * q_strides.row + o_d[None, :] * q_strides.column),
+        q + (o_m[:, None] * strides.q.row + o_d[None, :] * strides.q.column),
         mask=in_m[:, None] & in_d[None, :],
         other=0.0,
     )
-    if not PRESCALE and (q_scale is not None or k_scale is not None):
+    if not PRESCALE and (scales.q is not None or scales.k is not None):
         b_q = with_sign(b_q, scale_log)
         scale_log = no_zero(tl.abs(scale_log))
 
@@ -153,40 +145,39 @@ def attention_forward_fp8(
         o_first = tl.maximum(o_row + left_offset, 0) // BLOCK_N * BLOCK_N
         o_inner = tl.cdiv(tl.maximum(o_row + BLOCK_M - 1 + left_offset, 0), BLOCK_N) * BLOCK_N
         o_full = tl.maximum(o_full, o_inner)
-        k_first = k + o_first.to(tl.int64) * k_strides.row
-        v_first = v + o_first.to(tl.int64) * v_strides.row
-        k_inner += o_inner.to(tl.int64) * k_strides.row
-        v_inner += o_inner.to(tl.int64) * v_strides.row
+        k_first = k + o_first.to(tl.int64) * strides.k.row
+        v_first = v + o_first.to(tl.int64) * strides.v.row
+        k_inner += o_inner.to(tl.int64) * strides.k.row
+        v_inner += o_inner.to(tl.int64) * strides.v.row
         b_out, b_max, b_sum = attend_fp8(
             b_q, b_out, b_max, b_sum, k_first, v_first, o_first, tl.minimum(o_inner, o_end), o_row,
-            k_strides, v_strides, seqlen_k, causal_offset, left_offset, scale_log, softcap,
-            HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE,
-            OFFSET,
+            strides, seqlen_k, causal_offset, left_offset, scale_log, softcap, HEAD_DIM, HEAD_DIM_V,
+            BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE, OFFSET,
         )  # fmt: skip
     b_out, b_max, b_sum = attend_fp8(
-        b_q, b_out, b_max, b_sum, k_inner, v_inner, o_inner, o_full, o_row, k_strides, v_strides,
-        seqlen_k, causal_offset, left_offset, scale_log, softcap, HEAD_DIM, HEAD_DIM_V, BLOCK_M,
-        BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, False, PRESCALE, OFFSET,
+        b_q, b_out, b_max, b_sum, k_inner, v_inner, o_inner, o_full, o_row, strides, seqlen_k,
+        causal_offset, left_offset, scale_log, softcap, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
+        BLOCK_D, BLOCK_DV, CAUSAL, False, PRESCALE, OFFSET,
     )  # fmt: skip
     if CAUSAL or not EVEN:
-        k += o_full.to(tl.int64) * k_strides.row
-        v += o_full.to(tl.int64) * v_strides.row
+        k += o_full.to(tl.int64) * strides.k.row
+        v += o_full.to(tl.int64) * strides.v.row
         b_out, b_max, b_sum = attend_fp8(
-            b_q, b_out, b_max, b_sum, k, v, o_full, o_end, o_row, k_strides, v_strides, seqlen_k,
-            causal_offset, left_offset, scale_log, softcap, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N,
-            BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE, OFFSET,
+            b_q, b_out, b_max, b_sum, k, v, o_full, o_end, o_row, strides, seqlen_k, causal_offset,
+            left_offset, scale_log, softcap, HEAD_DIM, HEAD_DIM_V, BLOCK_M, BLOCK_N, BLOCK_D,
+            BLOCK_DV, CAUSAL, True, PRESCALE, OFFSET,
         )  # fmt: skip
 
     # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
     b_factor = 1.0 / tl.where(b_sum == 0.0, 1.0, b_sum)
-    if v_scale is not None:
-        b_factor *= scale_of(v_scale, i_b, i_kv, v_scale_strides)
+    if scales.v is not None:
+        b_factor *= scale_of(scales.v, i_b, i_kv, scale_strides.v)
     b_out = b_out * b_factor[:, None]
     b_lse = (b_max + (tl.log2(b_sum) - OFFSET)) * TO_BASE_E
     b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)
     tl.store(lse + o_m, b_lse, mask=in_m)
     tl.store(
-        out + o_m[:, None] * out_strides.row + o_dv[None, :] * out_strides.column,
+        out + o_m[:, None] * strides.out.row + o_dv[None, :] * strides.out.column,
         b_out.to(out.dtype.element_ty),
         mask=in_m[:, None] & in_dv[None, :],
     )
@@ -225,28 +216,24 @@ def launch(
         config = choose_fp8(target, max(head_dim, head_dim_v))
         grid = (triton.cdiv(seqlen_q, config.block_m) * batch * heads,)
         noted(attention_forward_fp8, grid)(
-            q,
-            k,
-            v,
-            out,
-            lse,
-            packed.queries if packed else None,
-            packed.keys if packed else None,
-            *scales,
-            *scales.strides(),
-            Strides(*q.stride()),
-            Strides(*k.stride()),
-            Strides(*v.stride()),
-            Strides(*out.stride()),
-            heads,
-            heads // k.shape[2],
-            seqlen_q,
-            seqlen_k,
-            q.shape[1] if packed else None,
-            causal_offset,
-            left_offset,
-            scale * LOG2_E,
-            None if softcap is None else softcap * LOG2_E,
+            q=q,
+            k=k,
+            v=v,
+            out=out,
+            lse=lse,
+            sequences=Sequences(packed.queries, packed.keys) if packed else Sequences(),
+            scales=scales,
+            scale_strides=scales.strides(),
+            strides=Layout.of(q=q, k=k, v=v, out=out),
+            heads=heads,
+            heads_per_kv=heads // k.shape[2],
+            seqlen_q=seqlen_q,
+            seqlen_k=seqlen_k,
+            tokens=q.shape[1] if packed else None,
+            causal_offset=causal_offset,
+            left_offset=left_offset,
+            scale_log=scale * LOG2_E,
+            softcap=None if softcap is None else softcap * LOG2_E,
             HEAD_DIM=head_dim,
             HEAD_DIM_V=head_dim_v,
             BLOCK_M=config.block_m,

@@ -19,8 +19,7 @@ def attend_fp8(
     o_first,
     o_end,
     o_row,
-    k_strides,
-    v_strides,
+    strides,
     seqlen_k,
     causal_offset,
     left_offset,
@@ -48,8 +47,8 @@ def attend_fp8(
     o_dv = tl.arange(0, BLOCK_DV)
     in_d = o_d < HEAD_DIM
     in_dv = o_dv < HEAD_DIM_V
-    o_k = o_d[:, None] * k_strides.column + o_n[None, :] * k_strides.row
-    o_v = o_n[:, None] * v_strides.row + o_dv[None, :] * v_strides.column
+    o_k = o_d[:, None] * strides.k.column + o_n[None, :] * strides.k.row
+    o_v = o_n[:, None] * strides.v.row + o_dv[None, :] * strides.v.column
     for i_n in range(o_first, o_end, BLOCK_N):
         in_n = o_n < seqlen_k - i_n
         # [BLOCK_D, BLOCK_N]
@@ -94,6 +93,6 @@ def attend_fp8(
         # Not as the product's accumulator: while Hopper's fp8 products add, they keep 14 bits. So
         # the keys of a block are added there, and the blocks in fp32.
         b_out += tl.dot(b_p.to(b_v.dtype), b_v)
-        k += BLOCK_N * k_strides.row
-        v += BLOCK_N * v_strides.row
+        k += BLOCK_N * strides.k.row
+        v += BLOCK_N * strides.v.row
     return b_out, b_max, b_sum
