@@ -12,6 +12,21 @@ import triton.language as tl
 
 
 @triton.jit
+def keys_of_rows(
+    o_row, seqlen_k, causal_offset, CAUSAL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """The key after the last that any of ROWS rows from ``o_row`` on sees, and after the whole
+    blocks of keys that every one of them sees."""
+    o_end = seqlen_k
+    o_full = seqlen_k // BLOCK * BLOCK
+    if CAUSAL:
+        o_end = tl.maximum(tl.minimum(seqlen_k, o_row + ROWS + causal_offset), 0)
+        o_full = tl.minimum(seqlen_k, o_row + causal_offset + 1) // BLOCK * BLOCK
+        o_full = tl.maximum(o_full, 0)
+    return o_end, o_full
+
+
+@triton.jit
 def up_to(b_last, COLUMNS: tl.constexpr):
     """(rows, COLUMNS): the columns from 0 up to ``b_last`` of each row, and it."""
     o_low = tl.arange(0, 8)

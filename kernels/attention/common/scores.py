@@ -40,31 +40,35 @@ class ScoreOptions(NamedTuple):
     end: Any = None
 
 
+class OfHead(NamedTuple):
+    """What ``of_head`` finds for a program of one head; 0 where nothing is asked, since Triton 3.6
+    returns no tuple that holds None."""
+
+    slope: Any
+    seed: Any
+    bias: Any
+    blocks: Any
+
+
 class Scores(NamedTuple):
     """What one program, of one head, does with its scores.
 
-    ``asked`` is of the call. ``slope`` is the head's, with ``diagonal`` the key that lies
-    under query 0, bottom-right. ``bias`` points at the head's (rows, columns); its gradient goes to
-    ``dbias``, contiguous. ``seed`` is the number itself, for this ``head`` of the batch. Of
-    block-sparse masks ``blocks`` points at how many blocks of ``span`` keys (where a program owns
-    keys: queries) are seen, and which.
+    ``asked`` and ``blocks`` are those of the call, ``own`` is the head's: its slope, the seed
+    itself, pointers to its bias (rows, columns) and to how many blocks are seen, and which.
+    ``diagonal`` is the key that lies under query 0, bottom-right. The gradient of the bias goes to
+    ``dbias``, contiguous, or None. ``head`` is its number in the batch.
     """
 
     asked: Any
-    slope: Any
+    blocks: Any
+    own: Any
     diagonal: Any
-    bias: Any
     rows: Any
     columns: Any
     dbias: Any
-    seed: Any
     head: Any
-    blocks: Any
-    span: Any
 
 
-# Parts of it for a program of head ``i_h`` of entry ``i_b``, each of what is not None: Triton 3.6
-# returns no tuple that holds None.
 @triton.jit
 def slope_of(asked, i_b, i_h):
     strides = asked.slope_strides
@@ -72,18 +76,22 @@ def slope_of(asked, i_b, i_h):
 
 
 @triton.jit
-def bias_of(asked, i_b, i_h):
-    strides = asked.bias_strides
-    bias = asked.bias + i_b.to(tl.int64) * strides.batch
-    return bias + tl.cast(i_h, tl.int64) * strides.head
-
-
-@triton.jit
-def blocks_of(blocks, i_b, i_h, i_own):
-    """Of the block that begins with row, or column, ``i_own``."""
-    i_list = i_b.to(tl.int64) * blocks.strides.batch
-    listed = blocks.listed + (i_list + tl.cast(i_h, tl.int64) * blocks.strides.head)
-    return listed + i_own // blocks.span_own * blocks.strides.row
+def of_head(asked, blocks, i_b, i_h, i_own):
+    """Of head ``i_h`` of entry ``i_b``, for a program whose rows, or columns, begin with
+    ``i_own``."""
+    slope, seed, bias, listed = 0, 0, 0, 0
+    if asked.slopes is not None:
+        slope = slope_of(asked, i_b, i_h)
+    if asked.seed is not None:
+        seed = tl.load(asked.seed)
+    if asked.bias is not None:
+        by = asked.bias_strides
+        bias = asked.bias + i_b.to(tl.int64) * by.batch + tl.cast(i_h, tl.int64) * by.head
+    if blocks.listed is not None:
+        by = blocks.strides
+        i_list = i_b.to(tl.int64) * by.batch + tl.cast(i_h, tl.int64) * by.head
+        listed = blocks.listed + i_list + i_own // blocks.span_own * by.row
+    return OfHead(slope, seed, bias, listed)
 
 
 # The largest number of fp32.
@@ -127,15 +135,16 @@ def modified(b_s, scores, i_row, o_r, i_col, o_c, PRECISE: tl.constexpr):
         b_slope = 1.0 - b_tanh * b_tanh
     elif scores.asked.factor is not None:
         b_s *= scores.asked.factor
-    if scores.slope is not None:
-        b_s -= scores.slope * tl.abs(o_r - o_c + (i_row - i_col + scores.diagonal)).to(tl.float32)
-    if scores.bias is not None:
+    if scores.asked.slopes is not None:
+        b_away = tl.abs(o_r - o_c + (i_row - i_col + scores.diagonal))
+        b_s -= scores.own.slope * b_away.to(tl.float32)
+    if scores.asked.bias is not None:
         # The 64-bit part of the address is one scalar.
         strides = scores.asked.bias_strides
         i_bias = tl.cast(i_row, tl.int64) * strides.row
         i_bias += tl.cast(i_col, tl.int64) * strides.column
         b_bias = tl.load(
-            scores.bias + i_bias + (o_r * strides.row + o_c * strides.column),
+            scores.own.bias + i_bias + (o_r * strides.row + o_c * strides.column),
             mask=(o_r < scores.rows - i_row) & (o_c < scores.columns - i_col),
             other=0,
         )
@@ -168,8 +177,9 @@ def store_bias_gradient(b_ds, scores, own, i_row, o_r, i_col, o_c):
 @triton.jit
 def place(scores, i):
     """Where step ``i`` of a walk lies: there, or in the block that is listed for it."""
-    if scores.blocks is not None:
-        return tl.load(scores.blocks + 1 + i // scores.span) * scores.span + i % scores.span
+    if scores.blocks.listed is not None:
+        span = scores.blocks.span
+        return tl.load(scores.own.blocks + 1 + i // span) * span + i % span
     else:
         return i
 
@@ -192,7 +202,7 @@ def kept(
     o_c = tl.arange(0, COLUMNS // 2)
     o_r = (i_row + o_r // 8 * 16 + o_r % 8)[:, None]
     o_c = (i_col + o_c // 8 * 16 + o_c % 8)[None, :]
-    w_0, w_1, w_2, w_3 = philox(scores.seed, o_r, o_c, scores.head)
+    w_0, w_1, w_2, w_3 = philox(scores.own.seed, o_r, o_c, scores.head)
     below = scores.asked.drop_below
     b_low = tl.join(w_0 >= below, w_1 >= below)
     b_high = tl.join(w_2 >= below, w_3 >= below)

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention.common.addressing import Layout, near
-from kernels.attention.common.masks import since, up_to
+from kernels.attention.common.masks import keys_of_rows, since, up_to
 from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked
 from kernels.attention.common.numerics.products import head_product
@@ -24,13 +24,11 @@ from kernels.attention.common.problem import Given, Problem
 from kernels.attention.common.program_order import block_of
 from kernels.attention.common.scores import (
     Scores,
-    bias_of,
-    blocks_of,
     dropped,
     kept,
     modified,
+    of_head,
     place,
-    slope_of,
 )
 from kernels.attention.portable.tuning.choose import choose_rows
 from kernels.runtime import targets
@@ -95,7 +93,7 @@ def add_keys(
         b_s = head_product(b_q, b_k, WIDE=True)
         b_s, _ = modified(b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], False)
         b_dp = head_product(b_dout, b_v, WIDE=True)
-        if scores.seed is not None:
+        if scores.asked.seed is not None:
             b_keep = kept(scores, o_row, i_n, BLOCK_M, BLOCK_N)
             b_dp = dropped(b_dp, b_keep, scores, True)
         seen = None
@@ -188,16 +186,8 @@ def attention_backward_marked(
                     own_offset = causal_offset + own_k - own_q
                     if left_offset is not None:
                         own_left = left_offset + own_k - own_q
-                b_slope = None if asked.slopes is None else slope_of(asked, i_b, i_h)
-                b_seed = None if asked.seed is None else tl.load(asked.seed)
-                b_bias = None if asked.bias is None else bias_of(asked, i_b, i_h)
-                b_blocks = None
-                if blocks.listed is not None:
-                    b_blocks = blocks_of(blocks, i_b, i_h, i_row)
-                scores = Scores(
-                    asked, b_slope, own_k - own_q, b_bias, own_q, own_k, None, b_seed, i_bh,
-                    b_blocks, blocks.span,
-                )  # fmt: skip
+                own = of_head(asked, blocks, i_b, i_h, i_row)
+                scores = Scores(asked, blocks, own, own_k - own_q, own_q, own_k, None, i_bh)
                 # [BLOCK_M, BLOCK_D]
                 b_q = load_rows(
                     at_q, i_b, i_row, i_h, own_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D, False,
@@ -220,18 +210,13 @@ def attention_backward_marked(
                     b_total += tl.exp2(tl.load(asked.sinks + i_h) * TO_BASE_2 - b_exponent)
                     b_more -= b_total * b_start
                 unit = scale if asked.factor is None else 1.0
-                o_end = own_k
-                o_full = own_k // BLOCK_N * BLOCK_N
+                o_end, o_full = keys_of_rows(i_row, own_k, own_offset, CAUSAL, BLOCK_M, BLOCK_N)
                 o_first = 0
-                if CAUSAL:
-                    o_end = tl.maximum(tl.minimum(own_k, i_row + BLOCK_M + own_offset), 0)
-                    o_full = tl.minimum(own_k, i_row + own_offset + 1) // BLOCK_N * BLOCK_N
-                    o_full = tl.maximum(o_full, 0)
                 if left_offset is not None:
                     o_first = tl.maximum(i_row + own_left, 0) // BLOCK_N * BLOCK_N
                 if blocks.listed is not None:
                     o_first = 0
-                    o_end = tl.load(scores.blocks) * blocks.span
+                    o_end = tl.load(scores.own.blocks) * blocks.span
                 if left_offset is not None or blocks.listed is not None:
                     o_full = o_first
                 else:

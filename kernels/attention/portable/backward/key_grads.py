@@ -11,17 +11,16 @@ from kernels.attention.common.packed.sequences import bounds, length
 from kernels.attention.common.program_order import taken
 from kernels.attention.common.scores import (
     LARGEST,
+    OfHead,
     Scores,
-    bias_of,
-    blocks_of,
     dropped,
     is_far,
     is_kept,
     kept,
     marked,
     modified,
+    of_head,
     place,
-    slope_of,
 )
 from kernels.device.products import add_product, sum_type
 
@@ -35,6 +34,67 @@ def load_of_rows(at, in_m, other, WHOLE: tl.constexpr):
         return tl.load(at)
     else:
         return tl.load(at, mask=in_m, other=other)
+
+
+@triton.jit
+def queries_that_see(
+    b_first,
+    b_last,
+    i_m,
+    o_m,
+    o_column,
+    o_n,
+    causal_offset,
+    left_offset,
+    MASKED: tl.constexpr,
+    ROWS: tl.constexpr,
+    BRANCH: tl.constexpr,
+):
+    """(keys, queries): from ``b_first`` of each key on and, in a window, up to ``b_last``. With
+    BRANCH only the first of both."""
+    if BRANCH or ROWS > 0:
+        seen = since(b_first - i_m, o_m.shape[0])
+    else:  # found with the compiler: unlike head dims spill 4 bytes on sm_100 by the other form
+        seen = o_column + o_n[:, None] <= i_m + o_m[None, :] + causal_offset
+    if left_offset is not None and not BRANCH:
+        if ROWS > 0:
+            within = up_to(b_last - i_m, o_m.shape[0])
+        else:
+            within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
+        seen = seen & within if MASKED else within
+    return seen
+
+
+@triton.jit
+def weights_of_queries(
+    b_s,
+    b_exponent,
+    seen,
+    b_last,
+    i_m,
+    o_column,
+    causal_offset,
+    left_offset,
+    scale,
+    MASKED: tl.constexpr,
+    BRANCH: tl.constexpr,
+):
+    """``weights``, with BRANCH masked only where a tile meets an end of what is seen."""
+    KEYS: tl.constexpr = b_s.shape[0]
+    QUERIES: tl.constexpr = b_s.shape[1]
+    if BRANCH:
+        b_p = weights(b_s, b_exponent, seen, scale, False)
+        # One condition of constants and values would be a value.
+        if MASKED:  # noqa: SIM102
+            if i_m < o_column - causal_offset + KEYS - 1:
+                b_p = tl.where(seen, b_p, 0.0)
+        if left_offset is not None:  # noqa: SIM102
+            if i_m + QUERIES - 1 > o_column - left_offset:
+                within = up_to(b_last - i_m, QUERIES)
+                b_p = tl.where(within, b_p, 0.0)
+    else:
+        b_p = weights(b_s, b_exponent, seen, scale, MASKED or left_offset is not None)
+    return b_p
 
 
 @triton.jit
@@ -81,14 +141,13 @@ def accumulate_kv(
     o_n = tl.arange(0, BLOCK_N)
     EXACT: tl.constexpr = total is not None
     WHOLE: tl.constexpr = EVEN or ROWS > 0
-    FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype)
+    FAR: tl.constexpr = is_far(None if scores.asked.bias is None else scores.asked.bias.dtype)
     # Behind the product delta has the registers of the exponents. Measured on sm_90: at head dim
     # 128 waiting for it there costs 2 %, at 64 a third program fits a multiprocessor.
     LATE: tl.constexpr = ROWS > 0 and BLOCK_D != 128
     # The queries that see these keys: the first ones and, in a window, the last.
     b_first = o_column - causal_offset + o_n
-    if left_offset is not None:
-        b_last = o_column - left_offset + o_n
+    b_last = None if left_offset is None else o_column - left_offset + o_n
     o_stop = o_end
     i_walked = o_first
     o_head = 0  # 32 bits: of more rows a group of heads holds more than a device
@@ -116,37 +175,23 @@ def accumulate_kv(
         b_s, b_slope = modified(
             b_s, scores, i_m, o_m[None, :], o_column, o_n[:, None], b_k.dtype == tl.float32
         )
-        if BRANCH or ROWS > 0:
-            seen = since(b_first - i_m, BLOCK_M)
-        else:  # found with the compiler: unlike head dims spill 4 bytes on sm_100 by the other form
-            seen = o_column + o_n[:, None] <= i_m + o_m[None, :] + causal_offset
-        if left_offset is not None and not BRANCH:
-            if ROWS > 0:
-                within = up_to(b_last - i_m, BLOCK_M)
-            else:
-                within = o_column + o_n[:, None] >= i_m + o_m[None, :] + left_offset
-            seen = seen & within if MASKED else within
+        seen = queries_that_see(
+            b_first, b_last, i_m, o_m, o_column, o_n, causal_offset, left_offset, MASKED, ROWS,
+            BRANCH,
+        )  # fmt: skip
         if EXACT:
             b_s = b_s.to(sum_type(b_k.dtype))
             HIDES: tl.constexpr = MASKED or left_offset is not None
             b_p = shifted(b_s, b_lse[None, :], seen, scale, HIDES, b_k.dtype == tl.float32, FAR)
             b_total = tl.load(total + o_bh + i_m + o_m, mask=in_m, other=1.0)
             b_p = divided(b_p, b_total[None, :])
-        elif BRANCH:
-            b_exponent = b_lse if ROWS > 0 else exponents(b_lse)
-            b_p = weights(b_s, b_exponent[None, :], seen, scale, False)
-            # One condition of constants and values would be a value.
-            if MASKED:  # noqa: SIM102
-                if i_m < o_column - causal_offset + BLOCK_N - 1:
-                    b_p = tl.where(seen, b_p, 0.0)
-            if left_offset is not None:  # noqa: SIM102
-                if i_m + BLOCK_M - 1 > o_column - left_offset:
-                    within = up_to(b_last - i_m, BLOCK_M)
-                    b_p = tl.where(within, b_p, 0.0)
         else:
             b_exponent = b_lse if ROWS > 0 else exponents(b_lse)
-            b_p = weights(b_s, b_exponent[None, :], seen, scale, MASKED or left_offset is not None)
-        if scores.seed is not None:
+            b_p = weights_of_queries(
+                b_s, b_exponent[None, :], seen, b_last, i_m, o_column, causal_offset, left_offset,
+                scale, MASKED, BRANCH,
+            )  # fmt: skip
+        if scores.asked.seed is not None:
             b_keep = kept(scores, i_m, o_column, BLOCK_M, BLOCK_N, sum_type(b_q.dtype)).T
             b_kept = dropped(b_p, b_keep, scores)
             if not EXACT:
@@ -159,7 +204,7 @@ def accumulate_kv(
         b_dv = add_product(b_dv, b_kept, b_dout)
         if EXACT:
             b_dp = head_product(b_dout, b_v, WIDE=True).T
-            if scores.seed is not None:
+            if scores.asked.seed is not None:
                 b_dp = dropped(b_dp, b_keep, scores, True)
             b_ds = b_dp - b_delta[None, :]
             if dlse is not None:
@@ -169,7 +214,7 @@ def accumulate_kv(
             b_dp = tl.dot(b_v, b_dout.T, input_precision="ieee")
             if LATE:
                 b_delta = load_of_rows(delta + (o_head + i_m) + o_m, in_m, 0.0, WHOLE)
-            if scores.seed is not None:
+            if scores.asked.seed is not None:
                 b_dp = dropped(b_dp, is_kept(b_p), scores)
                 b_p = tl.abs(b_p)
             b_ds = b_p * (b_dp - b_delta[None, :])
@@ -283,9 +328,8 @@ def attention_backward_kv(
         i_h = first_head
         o_bh = (before + i_h).to(tl.int64) * tokens + o_row
         scores = Scores(
-            asked, None, seqlen_k - seqlen_q, None, seqlen_q, seqlen_k, None, None, i_h, None,
-            blocks.span,
-        )  # fmt: skip
+            asked, blocks, OfHead(0, 0, 0, 0), seqlen_k - seqlen_q, seqlen_q, seqlen_k, None, i_h
+        )
         b_dk, b_dv = accumulate_kv(
             b_k, b_v, b_dk, b_dv, q, dout, lse + o_bh, delta + o_bh, total, dlse, i_at, i_h, o_bh,
             o_first, o_end, i_n, strides, seqlen_q, causal_offset, left_offset, unit, scores,
@@ -297,19 +341,11 @@ def attention_backward_kv(
         # Anew for each head: else masks of the first queries, one a column, stay in registers.
         rows = seqlen_q if cu_q is None else length(cu_q, i_b, o_q, VOLATILE=True)
         i_score = i_b * kv_heads * heads_per_kv + i_h
-        b_slope = None if asked.slopes is None else slope_of(asked, i_b, i_h)
-        b_seed = None if asked.seed is None else tl.load(asked.seed)
-        b_bias = None if asked.bias is None else bias_of(asked, i_b, i_h)
-        b_blocks = None
-        if blocks.listed is not None:
-            b_blocks = blocks_of(blocks, i_b, i_h, i_n)
-        scores = Scores(
-            asked, b_slope, seqlen_k - seqlen_q, b_bias, seqlen_q, seqlen_k, None, b_seed, i_score,
-            b_blocks, blocks.span,
-        )  # fmt: skip
+        own = of_head(asked, blocks, i_b, i_h, i_n)
+        scores = Scores(asked, blocks, own, seqlen_k - seqlen_q, seqlen_q, seqlen_k, None, i_score)
         if blocks.listed is not None:
             o_first = 0
-            o_end = tl.load(scores.blocks) * blocks.span
+            o_end = tl.load(scores.own.blocks) * blocks.span
         o_start = o_first
         o_stop = o_end
         if far is not None and blocks.listed is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.attention.common.masks import since, up_to
+from kernels.attention.common.masks import keys_of_rows, since, up_to
 from kernels.attention.common.numerics.constants import TO_BASE_2
 from kernels.attention.common.numerics.heavy_rows import is_marked
 from kernels.attention.common.numerics.products import head_product
@@ -14,14 +14,12 @@ from kernels.attention.common.program_order import taken
 from kernels.attention.common.scores import (
     LARGEST,
     Scores,
-    bias_of,
-    blocks_of,
     dropped,
     is_far,
     kept,
     modified,
+    of_head,
     place,
-    slope_of,
     store_bias_gradient,
 )
 from kernels.device.products import add_product, sum_type
@@ -70,7 +68,7 @@ def accumulate_q(
     ``o_full`` is None, but from ``o_inner`` up to there."""
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
-    FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype)
+    FAR: tl.constexpr = is_far(None if scores.asked.bias is None else scores.asked.bias.dtype)
     if CAUSAL:
         b_last = tl.minimum(o_row + o_m + causal_offset, seqlen_k - 1)
     if left_offset is not None:
@@ -90,7 +88,7 @@ def accumulate_q(
             b_s, scores, o_row, o_m[:, None], i_n, o_n[None, :], b_k.dtype == tl.float32
         )
         b_dp = head_product(b_dout, b_v, WIDE=True)
-        if scores.seed is not None:
+        if scores.asked.seed is not None:
             b_keep = kept(scores, o_row, i_n, BLOCK_M, BLOCK_N, sum_type(b_k.dtype))
             b_dp = dropped(b_dp, b_keep, scores, b_total is not None)
         seen = up_to(b_last - i_n, BLOCK_N) if CAUSAL else i_n + o_n[None, :] < seqlen_k
@@ -118,6 +116,17 @@ def accumulate_q(
         store_bias_gradient(b_ds, scores, own, o_row, o_m[:, None], i_n, o_n[None, :])
         b_dq = add_product(b_dq, b_ds * b_slope, b_k)
     return b_dq, b_dots
+
+
+@triton.jit
+def sum_delta(b_out, b_dout, b_lse, dlse, o_bh, o_m, in_m, MARKED: tl.constexpr):
+    """delta of rows, as ``attention_backward_delta`` has it."""
+    b_delta = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
+    if MARKED:
+        b_delta = tl.where(is_marked(b_lse), 0.0, b_delta)
+    if dlse is not None:
+        b_delta -= tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
+    return b_delta
 
 
 @triton.jit
@@ -204,17 +213,9 @@ def attention_backward_q(
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
-    b_slope = None if asked.slopes is None else slope_of(asked, i_b, i_h)
-    b_seed = None if asked.seed is None else tl.load(asked.seed)
-    b_bias = None if asked.bias is None else bias_of(asked, i_b, i_h)
+    own = of_head(asked, blocks, i_b, i_h, i_m)
     b_dbias = None if dbias is None else dbias + i_bh.to(tl.int64) * seqlen_q * seqlen_k
-    b_blocks = None
-    if blocks.listed is not None:
-        b_blocks = blocks_of(blocks, i_b, i_h, i_m)
-    scores = Scores(
-        asked, b_slope, seqlen_k - seqlen_q, b_bias, seqlen_q, seqlen_k, b_dbias, b_seed, i_bh,
-        b_blocks, blocks.span,
-    )  # fmt: skip
+    scores = Scores(asked, blocks, own, seqlen_k - seqlen_q, seqlen_q, seqlen_k, b_dbias, i_bh)
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(
         q, i_b, i_m, i_h, seqlen_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D, False,
@@ -229,11 +230,7 @@ def attention_backward_q(
         b_out = load_rows(
             out, i_b, i_m, i_h, seqlen_q, strides.out, HEAD_DIM_V, BLOCK_M, BLOCK_DV, False,
         )  # fmt: skip
-        b_delta = tl.sum(b_out.to(tl.float32) * b_dout.to(tl.float32), 1)
-        if MARKED:
-            b_delta = tl.where(is_marked(b_lse), 0.0, b_delta)
-        if dlse is not None:
-            b_delta -= tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
+        b_delta = sum_delta(b_out, b_dout, b_lse, dlse, o_bh, o_m, in_m, MARKED)
         if exponent is None:
             if MARKED:
                 tl.debug_barrier()  # delta is dlse's memory, threads share rows
@@ -249,29 +246,19 @@ def attention_backward_q(
     else:
         b_delta = tl.load(delta + o_bh + o_m, mask=in_m, other=0.0)
     b_dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=sum_type(b_q.dtype))
-    b_total = None
-    b_dlse = None
-    if total is not None:
-        b_total = tl.load(total + o_bh + o_m, mask=in_m, other=1.0)
-        if dlse is not None:
-            b_dlse = tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
+    b_total = None if total is None else tl.load(total + o_bh + o_m, mask=in_m, other=1.0)
+    NONE: tl.constexpr = total is None or dlse is None
+    b_dlse = None if NONE else tl.load(dlse + o_bh + o_m, mask=in_m, other=0.0)
     # Without dots it goes through unused: triton 3.6 compiles no None among returned values.
     b_dots = tl.zeros([BLOCK_M], dtype=tl.float32)
 
     # Others have no weight.
-    own = in_m & (b_lse != float("inf"))
-    own_rows = None
-    if far is not None:
-        own_rows = own[:, None]
+    weighed = in_m & (b_lse != float("inf"))
+    own_rows = None if far is None else weighed[:, None]
     # Keys any of these queries sees, and of those the whole blocks all of them see.
-    o_end = seqlen_k
-    o_full = seqlen_k // BLOCK_N * BLOCK_N
-    if CAUSAL:
-        o_end = tl.maximum(tl.minimum(seqlen_k, i_m + BLOCK_M + causal_offset), 0)
-        o_full = tl.minimum(seqlen_k, i_m + causal_offset + 1) // BLOCK_N * BLOCK_N
-        o_full = tl.maximum(o_full, 0)
+    o_end, o_full = keys_of_rows(i_m, seqlen_k, causal_offset, CAUSAL, BLOCK_M, BLOCK_N)
     if blocks.listed is not None:
-        o_end = tl.load(scores.blocks) * blocks.span
+        o_end = tl.load(scores.own.blocks) * blocks.span
         o_full = 0
     o_first = 0
     o_inner = 0
@@ -311,11 +298,11 @@ def attention_backward_q(
         )  # fmt: skip
 
     if dots is not None:
-        tl.store(dots + o_bh + o_m, b_dots, mask=in_m if far is None else own)
+        tl.store(dots + o_bh + o_m, b_dots, mask=in_m if far is None else weighed)
     o_d = tl.arange(0, BLOCK_D)
     o_row = o_row * heads + i_h
     tl.store(
         dq + o_row * HEAD_DIM + (o_m[:, None] * heads * HEAD_DIM + o_d[None, :]),
         (b_dq.to(tl.float32) * scale).to(dq.dtype.element_ty),
-        mask=(in_m if far is None else own)[:, None] & (o_d[None, :] < HEAD_DIM),
+        mask=(in_m if far is None else weighed)[:, None] & (o_d[None, :] < HEAD_DIM),
     )

@@ -12,14 +12,12 @@ from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.scores import (
     LARGEST,
     Scores,
-    bias_of,
-    blocks_of,
     dropped,
     is_far,
     kept,
     modified,
+    of_head,
     place,
-    slope_of,
 )
 from kernels.device.products import sum_type
 
@@ -152,16 +150,8 @@ def attention_backward_rows(
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
-    b_slope = None if asked.slopes is None else slope_of(asked, i_b, i_h)
-    b_seed = None if asked.seed is None else tl.load(asked.seed)
-    b_bias = None if asked.bias is None else bias_of(asked, i_b, i_h)
-    b_blocks = None
-    if blocks.listed is not None:
-        b_blocks = blocks_of(blocks, i_b, i_h, i_row)
-    scores = Scores(
-        asked, b_slope, seqlen_k - seqlen_q, b_bias, seqlen_q, seqlen_k, None, b_seed, i_bh,
-        b_blocks, blocks.span,
-    )  # fmt: skip
+    own = of_head(asked, blocks, i_b, i_h, i_row)
+    scores = Scores(asked, blocks, own, seqlen_k - seqlen_q, seqlen_q, seqlen_k, None, i_bh)
     # [BLOCK_M, BLOCK_D]
     b_q = load_rows(
         q, i_b, i_row, i_h, seqlen_q, strides.q, HEAD_DIM, BLOCK_M, BLOCK_D, False,
@@ -201,7 +191,7 @@ def attention_backward_rows(
         o_first = tl.maximum(i_row + left_offset, 0) // BLOCK_N * BLOCK_N
     if blocks.listed is not None:
         o_first = 0
-        o_end = tl.load(scores.blocks) * blocks.span
+        o_end = tl.load(scores.own.blocks) * blocks.span
     unit = scale if asked.factor is None else 1.0
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
@@ -218,7 +208,7 @@ def attention_backward_rows(
         )
         b_s = b_s.to(VALUE)
         b_dp = head_product(b_dout, b_v, WIDE=True)
-        if scores.seed is not None:
+        if scores.asked.seed is not None:
             b_keep = kept(scores, i_row, i_n, BLOCK_M, BLOCK_N)
             b_dp = dropped(b_dp, b_keep, scores, True)
         seen = i_n + o_n[None, :] < seqlen_k

@@ -20,7 +20,7 @@ from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.packed.sequences import bounds
 from kernels.attention.common.packed.tail import AT_ONCE, clear_behind, programs_for
 from kernels.attention.common.problem import Given, Problem
-from kernels.attention.common.scores import Scores, dropped, kept, modified, slope_of
+from kernels.attention.common.scores import OfHead, Scores, dropped, kept, modified, slope_of
 from kernels.device.products import add_product
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
@@ -188,10 +188,9 @@ def attention_backward_few(
                     strides.dout, HEAD_DIM_V, BLOCK_M, BLOCK_DV,
                 )  # fmt: skip
                 b_slope = None if asked.slopes is None else slope_of(asked, i_b, i_h)
-                scores = Scores(
-                    asked, b_slope, more, None, seqlen_q, seqlen_k, None, b_seed, i_b * heads + i_h,
-                    None, None,
-                )  # fmt: skip
+                own = OfHead(b_slope, b_seed, None, None)
+                i_score = i_b * heads + i_h
+                scores = Scores(asked, None, own, more, seqlen_q, seqlen_k, None, i_score)
                 # [BLOCK_M, BLOCK_N]
                 b_s, b_by = modified(
                     head_product(b_q, b_k), scores, i_m, o_m[:, None], i_n, o_n[None, :], False

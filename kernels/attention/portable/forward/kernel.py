@@ -7,13 +7,14 @@ import triton
 import triton.language as tl
 
 from kernels.attention.common.addressing import Layout
-from kernels.attention.common.numerics.constants import LOG2_E, TO_BASE_2, TO_BASE_E
-from kernels.attention.common.numerics.heavy_rows import HEAVY, marked
+from kernels.attention.common.masks import keys_of_rows
+from kernels.attention.common.numerics.constants import LOG2_E
+from kernels.attention.common.numerics.heavy_rows import marked
 from kernels.attention.common.options import PLAIN, Options
 from kernels.attention.common.packed.sequences import Packed, bounds, describable_as, described
 from kernels.attention.common.problem import Mask, Problem
 from kernels.attention.common.program_order import taken, together
-from kernels.attention.common.scores import FAR_FROM, Scores, bias_of, blocks_of, is_far, slope_of
+from kernels.attention.common.scores import Scores, is_far, of_head
 from kernels.attention.portable.tuning.choose import choose_forward, measured, most_seen
 from kernels.attention.portable.tuning.plain import NARROW, RAGGED_FORWARD, ForwardConfig
 from kernels.device.products import sum_type
@@ -21,6 +22,7 @@ from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
 from .loop import attend
+from .row_sums import begun, finished, is_heavy
 
 
 @triton.jit
@@ -96,16 +98,8 @@ def attention_forward(
         causal_offset += seqlen_k - seqlen_q
         if left_offset is not None:
             left_offset += seqlen_k - seqlen_q
-    b_slope = None if asked.slopes is None else slope_of(asked, i_b, i_h)
-    b_seed = None if asked.seed is None else tl.load(asked.seed)
-    b_bias = None if asked.bias is None else bias_of(asked, i_b, i_h)
-    b_blocks = None
-    if blocks.listed is not None:
-        b_blocks = blocks_of(blocks, i_b, i_h, i_m * BLOCK_M)
-    scores = Scores(
-        asked, b_slope, seqlen_k - seqlen_q, b_bias, seqlen_q, seqlen_k, None, b_seed, i_bh,
-        b_blocks, blocks.span,
-    )  # fmt: skip
+    own = of_head(asked, blocks, i_b, i_h, i_m * BLOCK_M)
+    scores = Scores(asked, blocks, own, seqlen_k - seqlen_q, seqlen_q, seqlen_k, None, i_bh)
 
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits.
     i_row = (i_m * BLOCK_M).to(tl.int64)
@@ -142,28 +136,16 @@ def attention_forward(
         other=0.0,
     )
 
-    b_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     FAR: tl.constexpr = is_far(None if asked.bias is None else asked.bias.dtype)
-    # In fp32 a rounding a tile is as much as the log-sum-exp may lose.
-    b_sum = tl.zeros([BLOCK_M], dtype=tl.float64 if NATURAL else tl.float32)
-    if asked.sinks is not None:
-        # One more score, without a value.
-        b_sink = tl.load(asked.sinks + i_h) * (1.0 if NATURAL or FAR else TO_BASE_2)
-        b_max = tl.zeros([BLOCK_M], dtype=tl.float32) + b_sink
-        b_sum += tl.where(b_sink == float("-inf"), 0.0, 1.0)
+    b_max, b_sum, b_sink = begun(asked, i_h, BLOCK_M, NATURAL, FAR)
     b_out = tl.zeros([BLOCK_M, BLOCK_DV], dtype=sum_type(b_q.dtype))
 
     # Keys any row of this block sees, and of those the whole blocks every row sees.
     o_row = i_m * BLOCK_M
-    o_end = seqlen_k
-    o_full = seqlen_k // BLOCK_N * BLOCK_N
-    if CAUSAL:
-        o_end = tl.maximum(tl.minimum(seqlen_k, o_row + BLOCK_M + causal_offset), 0)
-        o_full = tl.minimum(seqlen_k, o_row + causal_offset + 1) // BLOCK_N * BLOCK_N
-        o_full = tl.maximum(o_full, 0)
+    o_end, o_full = keys_of_rows(o_row, seqlen_k, causal_offset, CAUSAL, BLOCK_M, BLOCK_N)
     if blocks.listed is not None:
         # Only what is listed; without branches none of it counts as seen by every row.
-        o_end = tl.load(scores.blocks) * blocks.span
+        o_end = tl.load(scores.own.blocks) * blocks.span
         o_full = o_full if BRANCH else 0
     o_first = 0
     o_inner = 0
@@ -211,37 +193,11 @@ def attention_forward(
             BLOCK_N, BLOCK_D, BLOCK_DV, CAUSAL, True, PRESCALE, NATURAL, TMA,
         )  # fmt: skip
 
-    # A fully masked row has sum 0: its output is 0 and its log-sum-exp -inf.
-    b_divisor = tl.where(b_sum == 0.0, 1.0, b_sum)
-    if asked.seed is not None:
-        # Weights of a row with a score of +inf are NaN, also where dropout left finite numbers.
-        b_divisor = tl.where(b_sum == float("inf"), float("nan"), b_divisor)
-    if NATURAL and b_out.dtype == tl.float32:
-        # "/" of fp32 errs by up to 2 units in the last place.
-        b_divisor = b_divisor.to(tl.float32)
-        b_out = tl.div_rn(b_out, b_divisor[:, None].broadcast_to(b_out.shape))
-    else:
-        b_out = b_out * (1.0 / b_divisor)[:, None]
-    if NATURAL:  # a logarithm rounded to fp32 would err as much as the result's own rounding
-        b_lse = (b_max.to(tl.float64) + tl.log(b_sum)).to(tl.float32)
-    elif FAR:
-        b_lse = b_max + tl.log2(b_sum) * TO_BASE_E
-    else:
-        b_lse = (b_max + tl.log2(b_sum)) * TO_BASE_E
-    b_lse = tl.where(b_sum == 0.0, float("-inf"), b_lse)
-    if asked.sinks is not None and not NATURAL:
-        # Where no score adds to it the sink itself, which log2(e) and back may round.
-        b_lse = tl.where((b_max == b_sink) & (b_sum == 1.0), tl.load(asked.sinks + i_h), b_lse)
+    b_out, b_lse = finished(b_out, b_max, b_sum, b_sink, asked, i_h, NATURAL, FAR)
     if lse is not None:
         tl.store(lse + o_m, b_lse, mask=in_m)
     if rows is not None:
-        b_heavy = b_sum < 1.0 / HEAVY
-        if asked.sinks is not None:
-            # A heavy sink leaves the others nothing: it has no value, so its dp is exactly 0.
-            b_others = b_sum - tl.exp2((b_sink - b_max) * (TO_BASE_2 if FAR else 1.0))
-            b_heavy = b_heavy & (b_others > b_sum * HEAVY)
-        if FAR:  # where backward/far_rows.py serves; the log-sum-exp tells no weights there
-            b_heavy = b_heavy & (tl.abs(b_lse) <= FAR_FROM)
+        b_heavy = is_heavy(b_max, b_sum, b_sink, b_lse, asked, FAR)
         tl.store(rows + o_m, marked(b_lse, b_heavy), mask=in_m)
     tl.store(
         out + o_m[:, None] * strides.out.row + o_dv[None, :] * strides.out.column,

@@ -9,6 +9,7 @@ from kernels.attention.common.masks import up_to
 from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.packed.sequences import load_tile
 from kernels.attention.common.scores import dropped, finite, is_far, kept, modified, place
+from kernels.attention.portable.loads import load_keys
 from kernels.device.products import add_product
 
 
@@ -59,7 +60,7 @@ def attend(
     o_dv = tl.arange(0, BLOCK_DV)
     in_d = o_d < HEAD_DIM
     in_dv = o_dv < HEAD_DIM_V
-    FAR: tl.constexpr = is_far(None if scores.bias is None else scores.bias.dtype)
+    FAR: tl.constexpr = is_far(None if scores.asked.bias is None else scores.asked.bias.dtype)
     # Only the scalar base advances: a tile of offsets costs half the registers of one of pointers.
     o_k = o_d[:, None] * strides.k.column + o_n[None, :] * strides.k.row
     o_v = o_n[:, None] * strides.v.row + o_dv[None, :] * strides.v.column
@@ -67,7 +68,7 @@ def attend(
         b_last = tl.minimum(o_row + o_m + causal_offset, seqlen_k - 1)
     for i in range(o_first, o_end, BLOCK_N):
         i_n = place(scores, i)
-        if scores.blocks is not None and not TMA:
+        if scores.blocks.listed is not None and not TMA:
             k_at = k + i_n.to(tl.int64) * strides.k.row
             v_at = v + i_n.to(tl.int64) * strides.v.row
         else:
@@ -77,12 +78,8 @@ def attend(
         # [BLOCK_D, BLOCK_N]
         if TMA:
             b_k = load_tile(k, i_b, i_n, i_kv, seqlen_k, BLOCK_N, BLOCK_D).T
-        elif MASKED:
-            b_k = tl.load(k_at + o_k, mask=in_d[:, None] & in_n[None, :], other=0.0)
-        elif BLOCK_D == HEAD_DIM:
-            b_k = tl.load(k_at + o_k)
         else:
-            b_k = tl.load(k_at + o_k, mask=in_d[:, None], other=0.0)
+            b_k = load_keys(k_at + o_k, in_d[:, None], in_n[None, :], MASKED, BLOCK_D == HEAD_DIM)
         b_s = head_product(b_q, b_k.T) if NATURAL else tl.dot(b_q, b_k, input_precision="ieee")
         if PRESCALE:
             b_s *= scale_log
@@ -113,7 +110,7 @@ def attend(
             b_s = tl.fma(b_s, scale, 0.0)
             scale = 1.0
         b_max_new = tl.maximum(b_max, tl.max(b_s, 1) * scale)
-        b_max_new = finite(b_max_new, MASKED or scores.bias is not None)
+        b_max_new = finite(b_max_new, MASKED or scores.asked.bias is not None)
         if NATURAL:
             b_p = tl.exp(b_s - b_max_new[:, None])
             b_alpha = tl.exp(b_max - b_max_new)
@@ -125,21 +122,18 @@ def attend(
             b_alpha = tl.exp2(b_max - b_max_new)
         b_sum = b_sum * b_alpha.to(b_sum.dtype) + tl.sum(b_p, 1)
         b_out = b_out * b_alpha.to(b_out.dtype)[:, None]
-        if scores.seed is not None:
+        if scores.asked.seed is not None:
             b_keep = kept(scores, o_row, i_n, BLOCK_M, BLOCK_N, b_out.dtype)
             b_p = dropped(b_p, b_keep, scores)
         b_max = b_max_new
         # [BLOCK_N, BLOCK_DV]
         if TMA:
             b_v = load_tile(v, i_b, i_n, i_kv, seqlen_k, BLOCK_N, BLOCK_DV)
-        elif MASKED:
-            b_v = tl.load(v_at + o_v, mask=in_n[:, None] & in_dv[None, :], other=0.0)
-        elif BLOCK_DV == HEAD_DIM_V:
-            b_v = tl.load(v_at + o_v)
         else:
-            b_v = tl.load(v_at + o_v, mask=in_dv[None, :], other=0.0)
+            WHOLE: tl.constexpr = BLOCK_DV == HEAD_DIM_V
+            b_v = load_keys(v_at + o_v, in_dv[None, :], in_n[:, None], MASKED, WHOLE)
         b_out = add_product(b_out, b_p.to(b_v.dtype), b_v)
-        if not TMA and scores.blocks is None:
+        if not TMA and scores.blocks.listed is None:
             k += BLOCK_N * strides.k.row
             v += BLOCK_N * strides.v.row
     return b_out, b_max, b_sum

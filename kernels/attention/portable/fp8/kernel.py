@@ -14,6 +14,7 @@ import triton.language as tl
 
 from kernels.attention.common.addressing import Layout, near
 from kernels.attention.common.columns import padded
+from kernels.attention.common.masks import keys_of_rows
 from kernels.attention.common.numerics.constants import LOG2_E, TO_BASE_E
 from kernels.attention.common.numerics.fp8_scales import (
     OFFSET,
@@ -131,12 +132,7 @@ def attention_forward_fp8(
 
     # Keys any row of this block sees, and of those the whole blocks every row sees.
     o_row = i_m * BLOCK_M
-    o_end = seqlen_k
-    o_full = seqlen_k // BLOCK_N * BLOCK_N
-    if CAUSAL:
-        o_end = tl.maximum(tl.minimum(seqlen_k, o_row + BLOCK_M + causal_offset), 0)
-        o_full = tl.minimum(seqlen_k, o_row + causal_offset + 1) // BLOCK_N * BLOCK_N
-        o_full = tl.maximum(o_full, 0)
+    o_end, o_full = keys_of_rows(o_row, seqlen_k, causal_offset, CAUSAL, BLOCK_M, BLOCK_N)
     o_inner = 0
     k_inner = k
     v_inner = v

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from kernels.attention.common.scores import tanh
+from kernels.attention.portable.loads import load_keys
 
 
 @triton.jit
@@ -52,12 +53,7 @@ def attend_fp8(
     for i_n in range(o_first, o_end, BLOCK_N):
         in_n = o_n < seqlen_k - i_n
         # [BLOCK_D, BLOCK_N]
-        if MASKED:
-            b_k = tl.load(k + o_k, mask=in_d[:, None] & in_n[None, :], other=0.0)
-        elif BLOCK_D == HEAD_DIM:
-            b_k = tl.load(k + o_k)
-        else:
-            b_k = tl.load(k + o_k, mask=in_d[:, None], other=0.0)
+        b_k = load_keys(k + o_k, in_d[:, None], in_n[None, :], MASKED, BLOCK_D == HEAD_DIM)
         b_s = tl.dot(b_q, b_k)
         if softcap is not None:
             b_s = tanh(b_s, scale_log / softcap, False) * softcap
@@ -84,12 +80,7 @@ def attend_fp8(
         b_out = b_out * b_alpha[:, None]
         b_max = b_max_new
         # [BLOCK_N, BLOCK_DV]
-        if MASKED:
-            b_v = tl.load(v + o_v, mask=in_n[:, None] & in_dv[None, :], other=0.0)
-        elif BLOCK_DV == HEAD_DIM_V:
-            b_v = tl.load(v + o_v)
-        else:
-            b_v = tl.load(v + o_v, mask=in_dv[None, :], other=0.0)
+        b_v = load_keys(v + o_v, in_dv[None, :], in_n[:, None], MASKED, BLOCK_DV == HEAD_DIM_V)
         # Not as the product's accumulator: while Hopper's fp8 products add, they keep 14 bits. So
         # the keys of a block are added there, and the blocks in fp32.
         b_out += tl.dot(b_p.to(b_v.dtype), b_v)
