@@ -24,6 +24,7 @@ from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
 from .kernel import tiled
+from .operands import load_described, pointers_to
 
 
 @triton.jit
@@ -95,14 +96,7 @@ def matmul_fp8(
     if residual is not None:
         residual += (i_m * BLOCK_M).to(tl.int64) * residual_pitch.row
     if not TMA:
-        a += (i_m * BLOCK_M).to(tl.int64) * a_pitch.row
-        b += (i_n * BLOCK_N).to(tl.int64) * b_pitch.column
-        # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
-        p_a = a + (o_m[:, None] * a_pitch.row + o_k[None, :] * a_pitch.column)
-        p_b = b + (o_k[:, None] * b_pitch.row + o_n[None, :] * b_pitch.column)
-        if SPLIT:
-            p_a += (first_k * BLOCK_K).to(tl.int64) * a_pitch.column
-            p_b += (first_k * BLOCK_K).to(tl.int64) * b_pitch.row
+        p_a, p_b = pointers_to(a, b, i_m, i_n, first_k, o_m, o_n, o_k, a_pitch, b_pitch, SPLIT)
     if A_SCALE != "none":
         p_sa = a_scale + (i_m * BLOCK_M).to(tl.int64) * a_scale_pitch.row + o_m * a_scale_pitch.row
     if B_SCALE == "outer":
@@ -119,14 +113,9 @@ def matmul_fp8(
     # At least one pass: see portable/kernel.py.
     for i_k in range(first_k, first_k + tl.maximum(steps, 1)):
         if TMA:
-            if A_TRANSPOSED:
-                b_a = a.load([i_k * BLOCK_K, i_m * BLOCK_M]).T
-            else:
-                b_a = a.load([i_m * BLOCK_M, i_k * BLOCK_K])
-            if B_TRANSPOSED:
-                b_b = b.load([i_n * BLOCK_N, i_k * BLOCK_K]).T
-            else:
-                b_b = b.load([i_k * BLOCK_K, i_n * BLOCK_N])
+            b_a, b_b = load_described(
+                a, b, i_m * BLOCK_M, i_n * BLOCK_N, i_k * BLOCK_K, A_TRANSPOSED, B_TRANSPOSED
+            )
         else:
             in_k = o_k < K - i_k * BLOCK_K
             b_a = tl.load(p_a, mask=in_m[:, None] & in_k[None, :], other=0 if DECODE else 0.0)

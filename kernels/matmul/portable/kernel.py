@@ -24,6 +24,8 @@ from kernels.runtime.addressing import far
 from kernels.runtime.descriptors import TensorDescriptor, describable
 from kernels.runtime.launch import noted
 
+from .operands import load_described, pointers_to
+
 
 @triton.jit
 def matmul_kernel(
@@ -66,6 +68,7 @@ def matmul_kernel(
             residual_pitch = wide_pitch(residual_pitch)
     i_m, i_n = tile_of_program(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
     # The 64-bit part of every address is one scalar; offsets within a tile fit 32 bits, unless FAR.
+    first_k = 0
     if SPLIT:
         steps = tl.cdiv(tl.cdiv(K, BLOCK_K), tl.num_programs(1))
         first_k = tl.program_id(1) * steps
@@ -79,14 +82,7 @@ def matmul_kernel(
     in_m = o_m < M - i_m * BLOCK_M
     in_n = o_n < N - i_n * BLOCK_N
     if not TMA:
-        a += (i_m * BLOCK_M).to(tl.int64) * a_pitch.row
-        b += (i_n * BLOCK_N).to(tl.int64) * b_pitch.column
-        # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
-        p_a = a + (o_m[:, None] * a_pitch.row + o_k[None, :] * a_pitch.column)
-        p_b = b + (o_k[:, None] * b_pitch.row + o_n[None, :] * b_pitch.column)
-        if SPLIT:
-            p_a += (first_k * BLOCK_K).to(tl.int64) * a_pitch.column
-            p_b += (first_k * BLOCK_K).to(tl.int64) * b_pitch.row
+        p_a, p_b = pointers_to(a, b, i_m, i_n, first_k, o_m, o_n, o_k, a_pitch, b_pitch, SPLIT)
 
     if TMA or PRECISION == "tf32":
         b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
@@ -94,21 +90,12 @@ def matmul_kernel(
         b_c = tl.zeros([BLOCK_M, BLOCK_N], dtype=sum_type(a.dtype.element_ty))
     # At least one pass, which the compiler must know: where the loop may not run at all, ptxas
     # serialises wgmma around the accumulator (advisory C7515). Masks make the pass harmless.
-    if SPLIT:
-        last_k = first_k + tl.maximum(steps, 1)
-    else:
-        first_k = 0
-        last_k = tl.maximum(tl.cdiv(K, BLOCK_K), 1)
+    last_k = first_k + tl.maximum(steps, 1) if SPLIT else tl.maximum(tl.cdiv(K, BLOCK_K), 1)
     for i_k in range(first_k, last_k):
         if TMA:
-            if A_TRANSPOSED:
-                b_a = a.load([i_k * BLOCK_K, i_m * BLOCK_M]).T
-            else:
-                b_a = a.load([i_m * BLOCK_M, i_k * BLOCK_K])
-            if B_TRANSPOSED:
-                b_b = b.load([i_n * BLOCK_N, i_k * BLOCK_K]).T
-            else:
-                b_b = b.load([i_k * BLOCK_K, i_n * BLOCK_N])
+            b_a, b_b = load_described(
+                a, b, i_m * BLOCK_M, i_n * BLOCK_N, i_k * BLOCK_K, A_TRANSPOSED, B_TRANSPOSED
+            )
         else:
             in_k = o_k < K - i_k * BLOCK_K
             b_a = tl.load(p_a, mask=in_m[:, None] & in_k[None, :], other=0.0)
