@@ -14,7 +14,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.attention.common.addressing import wide_columns, wide_rows
 from kernels.attention.common.numerics.constants import TO_BASE_2
-from kernels.attention.common.numerics.e4m3 import both_widened, in_fp16, widened
+from kernels.attention.common.numerics.e4m3 import both_widened, in_fp16
 from kernels.attention.common.numerics.products import head_product
 from kernels.attention.common.scores import finite, tanh
 from kernels.device.products import add_product, loaded_as_fp32, sum_type
@@ -23,7 +23,6 @@ from .cache import (
     added_to,
     chunk_of,
     head_scale,
-    keys_before,
     keys_in_cache,
     lead,
     pages,
@@ -34,7 +33,15 @@ from .cache import (
     trail,
 )
 from .combine import finished
-from .rotary import load_rotated
+from .tiles import (
+    as_operand,
+    block_at,
+    keys_of_tile,
+    load_tokens,
+    load_turned,
+    powers,
+    seen_keys,
+)
 
 
 class Sight(NamedTuple):
@@ -108,7 +115,7 @@ def attention_kvcache(
     is two columns. EARLY lets the kernel after this one start, AFTER waits for what the one before
     it wrote. FAR: offsets within a block of keys, or among columns, need 64 bits.
     """
-    right, left, chunk = sight
+    _, left, chunk = sight
     cu_q = given.cu_q
     q_strides, qv_strides = strides.q, strides.qv
     k_strides, v_strides = strides.k, strides.v
@@ -136,23 +143,11 @@ def attention_kvcache(
     seqlen_k = tl.minimum(n_before + added, capacity)
     diagonal = seqlen_k - n_all
 
-    # Keys any row of this block sees, in whole blocks, and this program's share of them.
-    o_end = seqlen_k
-    o_first = 0
-    if CAUSAL:
-        i_last = tl.minimum(i_m * BLOCK_M + BLOCK_M - 1, n_rows - 1) // GROUP
-        o_end = tl.maximum(tl.minimum(o_end, i_last + diagonal + right + 1), 0)
-    if left is not None:
-        o_first = tl.maximum(i_m * BLOCK_M // GROUP + diagonal + left, 0) // BLOCK_N * BLOCK_N
-    n_pad = 0
-    if given.leftpad is not None:
-        n_pad = keys_before(given.leftpad, strides.leftpad, i_b)
-        o_first = tl.maximum(n_pad // BLOCK_N * BLOCK_N, o_first)
-    if chunk is not None:
-        i_early = tl.maximum(i_m * BLOCK_M // GROUP + diagonal, n_pad)
-        o_first = tl.maximum(chunk_of(i_early, n_pad, chunk) // BLOCK_N * BLOCK_N, o_first)
-        i_late = tl.minimum(i_m * BLOCK_M + BLOCK_M - 1, n_rows - 1) // GROUP + diagonal
-        o_end = tl.minimum(o_end, chunk_of(i_late, n_pad, chunk) + chunk)
+    # Of the keys that any row of this tile sees this program has a share.
+    o_first, o_end, n_pad = keys_of_tile(
+        given, strides, sight, i_b, i_m, n_rows, diagonal, seqlen_k, GROUP, BLOCK_M, BLOCK_N,
+        CAUSAL,
+    )  # fmt: skip
     share = tl.cdiv(tl.cdiv(tl.maximum(o_end - o_first, 0), BLOCK_N), splits) * BLOCK_N
     o_first += i_s * share
     o_end = tl.minimum(o_end, o_first + share)
@@ -162,9 +157,7 @@ def attention_kvcache(
 
     o_m = tl.arange(0, BLOCK_M)
     o_n = tl.arange(0, BLOCK_N)
-    o_d = tl.arange(0, BLOCK_D)
     o_dv = tl.arange(0, BLOCK_DV)
-    in_d = o_d < HEAD_DIM
     in_dv = o_dv < HEAD_DIM_V
     o_row = i_m * BLOCK_M + o_m
     in_m = o_row < n_q * GROUP
@@ -173,35 +166,18 @@ def attention_kvcache(
 
     # [BLOCK_M, BLOCK_D]
     q += row_of(cu_q, i_b, o_first_q, q_strides)
-    o_q = o_token.to(tl.int64) * q_strides.row + o_head.to(tl.int64) * q_strides.head
     if ROTARY:
-        first = n_before
-        if given.turned_from is not None:
-            first = tl.maximum(tl.load(given.turned_from + i_b), 0)
-        o_position = first + tl.zeros([BLOCK_M], dtype=tl.int32)
-        if CAUSAL or left is not None or chunk is not None:
-            o_position += o_token
-        o_position = tl.minimum(o_position, positions - 1).to(tl.int64)
-        b_q = load_rotated(
-            q + o_q, o_position, in_m, given, strides, q_strides.column, HEAD_DIM, BLOCK_D, ROTARY,
-            INTERLEAVED,
-        ).to(q.dtype.element_ty)  # fmt: skip
+        ORDERED: tl.constexpr = CAUSAL or left is not None or chunk is not None
+        b_q = load_turned(
+            q, q_strides, given, strides, positions, i_b, n_before, o_token, o_head, in_m, ORDERED,
+            HEAD_DIM, BLOCK_D, ROTARY, INTERLEAVED,
+        )  # fmt: skip
     else:
-        b_q = tl.load(
-            q + o_q[:, None] + o_d[None, :] * q_strides.column,
-            mask=in_m[:, None] & in_d[None, :],
-            other=0.0,
-        )
-
+        b_q = load_tokens(q, q_strides, o_token, o_head, in_m, HEAD_DIM, BLOCK_D)
     if qv is not None:
         qv += row_of(cu_q, i_b, o_first_q, qv_strides)
-        o_qv = o_token.to(tl.int64) * qv_strides.row + o_head.to(tl.int64) * qv_strides.head
         # [BLOCK_M, BLOCK_DV]
-        b_qv = tl.load(
-            qv + o_qv[:, None] + o_dv[None, :] * qv_strides.column,
-            mask=in_m[:, None] & in_dv[None, :],
-            other=0.0,
-        )
+        b_qv = load_tokens(qv, qv_strides, o_token, o_head, in_m, HEAD_DIM_V, BLOCK_DV)
     k += i_kv.to(tl.int64) * k_strides.head
     v += i_kv.to(tl.int64) * v_strides.head
     i_cache = row_in_cache(given.batch_idx, strides.batch_idx, i_b)
@@ -228,8 +204,7 @@ def attention_kvcache(
     if PAIRS:
         b_q, b_q_odd = tl.split(tl.reshape(b_q, [BLOCK_M, BLOCK_D // 2, 2]))
 
-    if chunk is not None:
-        b_chunk = chunk_of(o_token + diagonal, n_pad, chunk)
+    b_chunk = None if chunk is None else chunk_of(o_token + diagonal, n_pad, chunk)
     UNIT: tl.constexpr = 1.0 if NATURAL else TO_BASE_2
     if given.slopes is not None:
         slopes = given.slopes + i_b.to(tl.int64) * strides.slopes.batch
@@ -260,29 +235,14 @@ def attention_kvcache(
         in_n = o_n < o_end - i_n
         if given.leftpad is not None:
             in_n = in_n & (o_n >= n_pad - i_n)
-        # Where one scalar leads to the whole block, the offsets within it fit 32 bits, unless FAR.
-        if given.table is None:
-            k_block = k + tl.cast(i_n, tl.int64) * k_strides.row
-            v_block = v + tl.cast(i_n, tl.int64) * v_strides.row
-            o_k = o_n * k_strides.row
-            o_v = o_n * v_strides.row
-        else:
+        b_block = None
+        if given.table is not None:
             b_block = b_page.to(tl.int64)
             b_page = pages(
                 table, strides.table.column, i_n + BLOCK_N, o_end, o_n, PAGE_SIZE, BLOCK_N
             )
-            if PAGE_SIZE % BLOCK_N == 0:
-                k_block = k + b_block * k_strides.batch
-                k_block += tl.cast(i_n % PAGE_SIZE, tl.int64) * k_strides.row
-                v_block = v + b_block * v_strides.batch
-                v_block += tl.cast(i_n % PAGE_SIZE, tl.int64) * v_strides.row
-                o_k = o_n * k_strides.row
-                o_v = o_n * v_strides.row
-            else:
-                k_block = k
-                v_block = v
-                o_k = b_block * k_strides.batch + (i_n + o_n) % PAGE_SIZE * k_strides.row
-                o_v = b_block * v_strides.batch + (i_n + o_n) % PAGE_SIZE * v_strides.row
+        k_block, o_k = block_at(k, k_strides, b_block, i_n, o_n, PAGE_SIZE, BLOCK_N)
+        v_block, o_v = block_at(v, v_strides, b_block, i_n, o_n, PAGE_SIZE, BLOCK_N)
         # [BLOCK_N, BLOCK_D]
         b_k = tl.load(
             k_block + (o_k[:, None] + o_kd[None, :] * k_strides.column),
@@ -291,10 +251,8 @@ def attention_kvcache(
         )
         if PAIRS:
             b_k, b_k_odd = both_widened(b_k, FP8)
-        elif FP8 == "native":
-            b_k = b_k.to(b_q.dtype)
-        elif FP8 != "":
-            b_k = widened(b_k, FP8 == "fnuz").to(b_q.dtype)
+        else:
+            b_k = as_operand(b_k, b_q.dtype, FP8)
         if FP8 != "" and b_q.dtype == tl.float32:
             b_k = loaded_as_fp32(b_k)
         # [BLOCK_M, BLOCK_N], or TURNED
@@ -318,22 +276,10 @@ def attention_kvcache(
         if given.slopes is not None:
             b_away = tl.abs(r_token + diagonal - o_key)
             b_s -= lead(b_slope, TURNED) * b_away.to(tl.float32)
-        seen = trail(in_n, TURNED)
-        if CAUSAL:
-            seen = seen & (o_key <= r_token + (diagonal + right))
-        if left is not None:
-            seen = seen & (o_key >= r_token + (diagonal + left))
-        if chunk is not None:
-            r_chunk = lead(b_chunk, TURNED)
-            seen = seen & (o_key >= r_chunk) & (o_key < r_chunk + chunk)
+        seen = seen_keys(in_n, o_key, r_token, b_chunk, diagonal, sight, CAUSAL, TURNED)
         b_s = tl.where(seen, b_s, float("-inf"))
         b_max_new = finite(tl.maximum(b_max, tl.max(b_s, 0 if TURNED else 1)), True)
-        if NATURAL:
-            b_p = tl.exp(b_s - lead(b_max_new, TURNED))
-            b_alpha = tl.exp(b_max - b_max_new)
-        else:
-            b_p = tl.exp2(b_s - lead(b_max_new, TURNED))
-            b_alpha = tl.exp2(b_max - b_max_new)
+        b_p, b_alpha = powers(b_s, b_max, b_max_new, NATURAL, TURNED)
         if TURNED:
             b_sums = b_sums * b_alpha[None, :] + b_p
         else:
@@ -351,10 +297,8 @@ def attention_kvcache(
             b_v, b_v_odd = both_widened(b_v, FP8)
             b_out_odd = b_out_odd * b_alpha[None, :]
             b_out_odd = add_product(b_out_odd, b_v_odd, b_p.to(b_v.dtype))
-        elif FP8 == "native":
-            b_v = b_v.to(b_q.dtype)
-        elif FP8 != "":
-            b_v = widened(b_v, FP8 == "fnuz").to(b_q.dtype)
+        else:
+            b_v = as_operand(b_v, b_q.dtype, FP8)
         if FP8 != "" and b_q.dtype == tl.float32:
             b_v = loaded_as_fp32(b_v)
         if TURNED:
