@@ -114,11 +114,82 @@ def _steps(
 
 
 @gluon.jit
+def _pass_over(k_ring, v_ring, k_at, v_at, count, problem, I_CONSUMER: gl.constexpr):
+    """Take part in the turns of ``count`` blocks that this consumer's rows do not see."""
+    for _ in range(count):
+        k_ring.wait(k_at)
+        if problem.IN_TURNS:
+            _turn("sync", I_CONSUMER, problem.CONSUMERS)
+            _turn("arrive", I_CONSUMER + 1, problem.CONSUMERS)
+        k_ring.release(k_at.stage)
+        k_at = k_at.next()
+        v_ring.wait(v_at)
+        v_ring.release(v_at.stage)
+        v_at = v_at.next()
+    return k_at, v_at
+
+
+@gluon.jit
+def _first_step(
+    q, k_ring, k_at, n_blocks, row, own, problem, I_CONSUMER: gl.constexpr, S_ROWS: gl.constexpr
+):
+    """Weights, maximum and sum of the first block that a tile walks."""
+    k_ring.wait(k_at)
+    if problem.IN_TURNS:
+        _turn("sync", I_CONSUMER, problem.CONSUMERS)
+    s = scores(q, k_ring, k_at, problem, problem.REST)
+    if problem.IN_TURNS:
+        _turn("arrive", I_CONSUMER + 1, problem.CONSUMERS)
+    s = warpgroup_mma_wait(0, deps=[s])
+    k_ring.release(k_at.stage)
+    k_at = k_at.next()
+    if not problem.EVEN:
+        s = _mask(s, row, n_blocks - 1, own, problem, False)
+    maximum = gl.full([ROWS], float("-inf"), gl.float32, S_ROWS)
+    total = gl.zeros([ROWS], gl.float32, S_ROWS)
+    b_p, maximum, total, _ = _softmax(s, maximum, total, problem.scale_log2, not problem.EVEN)
+    return pack(b_p, k_ring.memory.dtype), maximum, total, k_at
+
+
+@gluon.jit
+def _store_lse(
+    lse, rows, maximum, total, empty, row, i_h, own, problem, HELD: gl.constexpr,
+    S_ROWS: gl.constexpr,
+):  # fmt: skip
+    """Log-sum-exps, and the same with marks, to where either goes."""
+    b_lse = (maximum * problem.scale_log2 + gl.log2(total)) * TO_BASE_E
+    b_lse = gl.where(empty, float("-inf"), b_lse)
+    # The weights of a score of +inf are NaN, the formula's log-sum-exp is +inf. All others are not
+    # below their maximum, of which ptxas makes a faster loop.
+    if HELD:
+        b_lse = gl.maximum(b_lse, maximum * problem.scale_log2 * TO_BASE_E)
+    else:
+        b_lse = gl.where(maximum == float("inf"), float("inf"), b_lse)
+    o_m = row + gl.arange(0, ROWS, S_ROWS)
+    in_m = o_m < own.seqlen_q
+    if lse is not None:
+        gl.store(lse + problem.first_lse(own, i_h) + o_m, b_lse, mask=in_m)
+    if rows is not None:
+        b_lse = marked(b_lse, total < 1.0 / HEAVY)
+        gl.store(rows + problem.first_lse(own, i_h) + o_m, b_lse, mask=in_m)
+
+
+@gluon.jit
+def _send(out, staging, row, i_h, own, problem):
+    """Copy the output of a consumer's rows to global memory."""
+    if problem.TAILS:
+        # Rows behind the tile's are another tile's.
+        if row < own.seqlen_q:
+            tma.async_copy_shared_to_global(out, own.q_box(i_h, row), staging)
+    else:
+        tma.async_copy_shared_to_global(out, own.q_box(i_h, row), staging)
+
+
+@gluon.jit
 def _consume(out, lse, rows, tiles, memory, problem, I_CONSUMER: gl.constexpr, AHEAD: gl.constexpr):
     q_ring = memory.q
     k_ring = memory.k
     v_ring = memory.v
-    scale_log2 = problem.scale_log2
     IN_TURNS: gl.constexpr = problem.IN_TURNS
     OUT_IN_Q: gl.constexpr = problem.OUT_IN_Q
     HEAD_DIM: gl.constexpr = problem.HEAD_DIM
@@ -143,43 +214,25 @@ def _consume(out, lse, rows, tiles, memory, problem, I_CONSUMER: gl.constexpr, A
         if exists:
             row = first_row + I_CONSUMER * ROWS
             n_loaded, _ = problem.blocks(own, first_row, problem.BLOCK_M)
-            if problem.SKIP:
-                n_blocks, n_whole = problem.blocks(own, row, ROWS)
-            else:
-                n_blocks, n_whole = problem.blocks(own, first_row, problem.BLOCK_M)
+            n_blocks, n_whole = (
+                problem.blocks(own, row, ROWS)
+                if problem.SKIP
+                else problem.blocks(own, first_row, problem.BLOCK_M)
+            )
             i_first, i_uncut = problem.left_blocks(own, first_row, n_blocks, problem.BLOCK_M)
             # Blocks that only the rows of later consumers see.
             if problem.SKIP:
-                for _ in range(n_loaded - n_blocks):
-                    k_ring.wait(k_at)
-                    if IN_TURNS:
-                        _turn("sync", I_CONSUMER, CONSUMERS)
-                        _turn("arrive", I_CONSUMER + 1, CONSUMERS)
-                    k_ring.release(k_at.stage)
-                    k_at = k_at.next()
-                    v_ring.wait(v_at)
-                    v_ring.release(v_at.stage)
-                    v_at = v_at.next()
+                k_at, v_at = _pass_over(
+                    k_ring, v_ring, k_at, v_at, n_loaded - n_blocks, problem, I_CONSUMER
+                )
 
             q_ring.wait(q_at)
             q = q_ring.memory.index(q_at.stage).reshape([ROWS, HEAD_DIM])
             if HELD:
                 q = q.load(gl.DotOperandLayout(0, S_LAYOUT, 2))
-            k_ring.wait(k_at)
-            if IN_TURNS:
-                _turn("sync", I_CONSUMER, CONSUMERS)
-            s = scores(q, k_ring, k_at, problem, problem.REST)
-            if IN_TURNS:
-                _turn("arrive", I_CONSUMER + 1, CONSUMERS)
-            s = warpgroup_mma_wait(0, deps=[s])
-            k_ring.release(k_at.stage)
-            k_at = k_at.next()
-            if not problem.EVEN:
-                s = _mask(s, row, n_blocks - 1, own, problem, False)
-            maximum = gl.full([ROWS], float("-inf"), gl.float32, S_ROWS)
-            total = gl.zeros([ROWS], gl.float32, S_ROWS)
-            b_p, maximum, total, _ = _softmax(s, maximum, total, scale_log2, not problem.EVEN)
-            p = pack(b_p, k_ring.memory.dtype)
+            p, maximum, total, k_at = _first_step(
+                q, k_ring, k_at, n_blocks, row, own, problem, I_CONSUMER, S_ROWS
+            )
             acc = no_output(problem)
 
             # The masked blocks, then those that every row sees in full, then those a window cuts.
@@ -212,21 +265,7 @@ def _consume(out, lse, rows, tiles, memory, problem, I_CONSUMER: gl.constexpr, A
                 next_row, next_h, next_own, next_exists = problem.tile(i_turn + 1, tiles)
             # A row that saw no key: its output is 0 and its log-sum-exp -inf.
             empty = total == 0.0
-            b_lse = (maximum * scale_log2 + gl.log2(total)) * TO_BASE_E
-            b_lse = gl.where(empty, float("-inf"), b_lse)
-            # The weights of a score of +inf are NaN, the formula's log-sum-exp is +inf. All others
-            # are not below their maximum, of which ptxas makes a faster loop.
-            if HELD:
-                b_lse = gl.maximum(b_lse, maximum * scale_log2 * TO_BASE_E)
-            else:
-                b_lse = gl.where(maximum == float("inf"), float("inf"), b_lse)
-            o_m = row + gl.arange(0, ROWS, S_ROWS)
-            in_m = o_m < own.seqlen_q
-            if lse is not None:
-                gl.store(lse + problem.first_lse(own, i_h) + o_m, b_lse, mask=in_m)
-            if rows is not None:
-                b_lse = marked(b_lse, total < 1.0 / HEAVY)
-                gl.store(rows + problem.first_lse(own, i_h) + o_m, b_lse, mask=in_m)
+            _store_lse(lse, rows, maximum, total, empty, row, i_h, own, problem, HELD, S_ROWS)
             inverse = 1.0 / gl.where(empty, 1.0, total)
             acc = wait_for_values(acc, problem)
             v_ring.release(v_at.stage)
@@ -235,12 +274,7 @@ def _consume(out, lse, rows, tiles, memory, problem, I_CONSUMER: gl.constexpr, A
             tma.store_wait(0)
             leave(staging, times(acc, inverse, problem), problem)
             fence_async_shared()
-            if problem.TAILS:
-                # Rows behind the tile's are another tile's.
-                if row < own.seqlen_q:
-                    tma.async_copy_shared_to_global(out, own.q_box(i_h, row), staging)
-            else:
-                tma.async_copy_shared_to_global(out, own.q_box(i_h, row), staging)
+            _send(out, staging, row, i_h, own, problem)
             if OUT_IN_Q:
                 tma.store_wait(0)
                 q_ring.release(q_at.stage)
