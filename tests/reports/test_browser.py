@@ -273,7 +273,8 @@ def test_the_page_data_is_no_markup_and_holds_no_history_twice(site: Path) -> No
         text = (site / script).read_text()
         histories = json.loads(text.partition(").")[2].partition("=")[2][:-2])["histories"]
         for one in each:
-            at, values = histories[one["of"]]
+            page_id, _, anchor = one["of"].partition("#")
+            at, values = histories[page_id]["series"][anchor]
             assert at and values
 
 

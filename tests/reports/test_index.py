@@ -17,7 +17,8 @@ from warpwatch.judge.evidence.roofs import ceilings_of
 from warpwatch.judge.findings import triage
 from warpwatch.judge.results.strict_json import RejectedError
 from warpwatch.report.charts import roofline
-from warpwatch.report.view import _benchmarks, many
+from warpwatch.report.charts.series import _benchmarks
+from warpwatch.report.view import many
 
 ATTENTION, MATMUL = "attention-fp16-B1", "matmul-fp16-64"
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.reports import keeping, trees
 from warpwatch.judge.results import history
-from warpwatch.report import draw_all
 from warpwatch.report.charts import series
+from warpwatch.report.pages import workload_grid
 
 COMMITS, STEP, LATE = 16, 9, 5
 SITE = "html"
@@ -151,7 +151,31 @@ def test_so_is_a_large_one_whose_charts_the_script_draws(
         grown = [
             name for name in before if name.startswith("data/h") and before[name] != after[name]
         ]
-        assert len(grown) == 3 and len(pages) == 4
+        assert len(grown) == 3
+        assert len(pages) == len([name for name in before if name.startswith("s/")]) == 6
+
+
+def test_a_new_point_leaves_the_rows_of_a_large_report_as_they_are(
+    tree: trees.Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages of commits, findings and workloads name the series that got one."""
+    newest: dict[str, list[float | None]] = {"bench.time_it": [1.6, 1.0]}
+    tree.write_result(COMMITS - 1, newest, machine="other", cells=samples_of)
+    monkeypatch.setattr(series, "_MANY_POINTS", 0)
+    site = trees.build_site(tree, tmp_path / "large")
+    before, places = contents(site), inodes(site)
+    rows = [
+        name for name in before if name[:2] in ("c/", "f/", "w/") and b"data-of" in before[name]
+    ]
+    assert {name[0] for name in rows} == {"c", "f", "w"}
+    newest["bench.track_size"] = [3.0]
+    tree.write_result(COMMITS - 1, newest, machine="other", cells=samples_of)
+    after = contents(trees.build_site(tree, site))
+    assert after == contents(trees.build_site(tree, tmp_path / "fresh"))
+    assert [name for name in rows if inodes(site)[name] == places[name]] == rows
+    grown = {name for name in before if before[name] != after[name]} - {"index.html"}
+    assert all(name.startswith(("data/", "m/")) for name in grown)
+    assert any(name.startswith("data/h") for name in grown)
 
 
 def inodes(site: Path) -> dict[str, int]:
@@ -179,8 +203,8 @@ def test_a_page_keeps_the_tables_of_machines_without_news(
         drawn.append(home[0])
         return original(view, home, members)
 
-    original = draw_all.workload_grid
-    monkeypatch.setattr(draw_all, "workload_grid", grid)
+    original = workload_grid.workload_grid
+    monkeypatch.setattr(workload_grid, "workload_grid", grid)
     places = {path: path.stat().st_ino for path in (tmp_path / SITE / "c").iterdir()}
     suspected = {path for path in places if "range holds this commit" in path.read_text()}
     one_more(tree)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
@@ -17,13 +17,12 @@ from warpwatch.judge.series.addresses import finding_path
 from warpwatch.report.pages.finding import SHOWN_CHANGES, finding_page, other_metrics, samples_part
 from warpwatch.report.pages.series import series_page
 from warpwatch.report.pages.site import ALONE, MOST_FINDING_PAGES, Site
-from warpwatch.report.pages.workload_grid import OWN, side_by_side, workload_grid
+from warpwatch.report.pages.workload_grid import grid_of, side_by_side
 
-from .pages import peers
 from .pages.change_groups import parts_of
 from .rendering import commit_path, render, workload_path
-from .site_data import histories, newest_words
-from .view import View
+from .reuse import Part
+from .site_data import histories, newest_words, page_histories
 
 # Pages a task; those of findings read files, those of commits are mostly empty.
 _SERIES, _FINDINGS, _WORKLOADS, _COMMITS, _HISTORIES = 16, 8, 12, 60, 16
@@ -97,10 +96,12 @@ def _write(site: Site, task: Task) -> Done:
     elif kind == "histories":
         some = site.histories[start:end]
         newest = cache(partial(newest_words, site.view, [one for _, of in some for one in of]))
-        for name, shown in some:
-            inputs = [pages.state(one.table.series[row].key) for one in shown for row in one.rows]
-            script = partial(histories, site.view, name, shown, newest)
-            pages.draw(f"data/{name}.js", inputs, script)
+        for name, of in some:
+            parts = [
+                (pages.histories(one), partial(page_histories, site.view, one, newest))
+                for one in of
+            ]
+            pages.draw_parts(f"data/{name}.js", parts, partial(histories, name))
     else:
         for number in range(start, end):
             _commit(site, number)
@@ -109,7 +110,7 @@ def _write(site: Site, task: Task) -> Done:
 
 def _finding(site: Site, finding: Finding, sourced: bool) -> None:
     evidence = other_metrics(site.view, finding)
-    inputs = site.pages.finding(finding, SHOWN_CHANGES, evidence)
+    inputs = site.pages.finding(finding, evidence)
     path, draw_samples = finding_path(finding.identity), partial(samples_part, site.view, finding)
 
     def page(samples: str) -> str:
@@ -121,7 +122,7 @@ def _finding(site: Site, finding: Finding, sourced: bool) -> None:
         return
     # Samples lie in result files, which take longer to open than the rest takes to draw: a new
     # point of a series that changed long ago leaves them as they were.
-    parts: list[tuple[object, Callable[[], str]]] = [
+    parts: list[Part] = [
         (site.pages.samples(finding), draw_samples),
         ((inputs, sourced), lambda: ""),
     ]
@@ -146,22 +147,18 @@ def _workload(site: Site, name: str) -> None:
             together=[one for found in homes.values() for one in side_by_side(view, found)],
         )
 
-    parts = [
-        (pages.workload(found), partial(_grid, view, home, found)) for home, found in homes.items()
-    ]
+    parts = [_grid(site, home, found) for home, found in homes.items()]
     pages.draw_parts(workload_path(name), parts, page)
 
 
-def _grid(view: View, home: tuple[str, str], members: list[tuple[Table, int]]) -> str:
-    return render(
-        "grid.html",
-        root="../",
-        home=workload_grid(view, home, members),
-        rates=peers.rates(members),
-        race=peers.race(view, members),
-        memory=peers.memory(members),
-        ours=OWN,
-    )
+def _grid(site: Site, home: tuple[str, str], members: list[tuple[Table, int]]) -> Part:
+    """The part of a workload's page that shows one machine and environment."""
+    view = site.view
+    if view.detail.scripted:
+        # The script adds what each new point moves: all that is left is written here, and is few.
+        shown = grid_of(view, home, members)
+        return (shown, side_by_side(view, members)), lambda: render("grid.html", **shown)
+    return site.pages.workload(members), lambda: render("grid.html", **grid_of(view, home, members))
 
 
 def _commit(site: Site, number: int) -> None:

@@ -27,11 +27,14 @@ from warpwatch.judge.series.changes import ends
 from . import sentences, words
 from .atomic_site import FreshSite, encoded
 from .pages import sampling
-from .pages.series import changes_of, data_of, is_scripted
+from .pages.series import data_of, is_scripted, last_kind
+from .site_data import table_name
 from .view import View
 
 Stamps = Mapping[str, tuple[int, int]]
-Part = tuple[str, int, int]
+# What a part of a page is drawn from, and what draws it; where it lies in a page.
+Part = tuple[object, Callable[[], str]]
+_Place = tuple[str, int, int]
 
 
 @dataclass
@@ -50,6 +53,7 @@ class Pages:
     stamps: Stamps
     identities: dict[str, Any] = field(default_factory=dict)
     _states: dict[SeriesKey, str] = field(default_factory=dict)
+    _rows: dict[SeriesKey, str] = field(default_factory=dict)
     _places: dict[Table, str] = field(default_factory=dict)
 
     def draw(self, path: str, inputs: object, make: Callable[[], str | bytes]) -> None:
@@ -64,13 +68,13 @@ class Pages:
     def draw_parts(
         self,
         path: str,
-        parts: Sequence[tuple[object, Callable[[], str]]],
+        parts: Sequence[Part],
         make: Callable[[list[Markup]], str],
     ) -> None:
         """One page of which parts are taken over where it cannot be as a whole: each part is its
         inputs and what draws it. Nothing but the parts' inputs and ``path`` may decide the page."""
         names = [self._identity(path, inputs) for inputs, _ in parts]
-        known: list[Part] = self.remembered.get(path, [])
+        known: list[_Place] = self.remembered.get(path, [])
         if [name for name, _, _ in known] == names and self.fresh.keep(path):
             self.identities[path] = known
             return
@@ -104,6 +108,23 @@ class Pages:
             self._states[key] = state
         return state
 
+    def row(self, key: SeriesKey) -> str:
+        """Equal where a row would show the same of a series. Of a large site its line and its
+        newest value are drawn from its history."""
+        if not self.view.detail.scripted:
+            return self.state(key)
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = f"{self.view.info(key)} {self.view.address(key)}"
+        return row
+
+    def histories(self, page: SeriesPage) -> object:
+        """Of the series of a page as scripts look them up."""
+        table, by_series = page.table, self.view.judgement.by_series
+        keys = [table.series[row].key for row in page.rows]
+        changes = [by_series.get(key) for key in keys] if self.view.detail.scripted else ()
+        return table_name(table), [self.state(key) for key in keys], changes
+
     def _place(self, table: Table, present: NDArray[np.intp]) -> str:
         """Where a series lies; mostly all of a table lie alike."""
         whole = len(present) == len(table.commits)
@@ -126,9 +147,8 @@ class Pages:
             ]
         return instrument, [
             (
-                table.series[row],
-                data_of(view, table, row),
-                changes_of(view, table, row),
+                self.row(table.series[row].key),
+                last_kind(view, table, row),
                 table.border_commits(row),
                 len(table.present(row)) > 1,
             )
@@ -179,12 +199,10 @@ class Pages:
             (view.judgement.status(finding), view.owner(finding)),
             triage.word(view.acceptances.get(finding.identity)),
             (likeliest, likeliest.hash in view.measured),
-            self.state(first.series),
+            self.row(first.series),
         )
 
-    def finding(
-        self, finding: Finding, shown: int, evidence: Sequence[Mapping[str, Any]]
-    ) -> object:
+    def finding(self, finding: Finding, evidence: Sequence[Mapping[str, Any]]) -> object:
         """``evidence`` is what the page says of other metrics."""
         view, judgement = self.view, self.view.judgement
         if self._kept_evidence:
@@ -199,10 +217,10 @@ class Pages:
             judgement.status(finding),
             triage.word(view.acceptances.get(finding.identity)),
             [(one, one.hash in view.measured) for one in commits],
-            self._changes(finding.changes[:shown]),
-            [view.info(change.series) for change in finding.changes[shown:]],
+            [self.row(change.series) for change in finding.changes],
             sides,
             [(item, view.address(item["key"])) for item in evidence],
+            data_of(view, *judgement.places[finding.changes[0].series]),
         )
 
     def samples(self, finding: Finding) -> object:
@@ -229,7 +247,7 @@ class Pages:
         return sides
 
     def _changes(self, changes: Sequence[Any]) -> object:
-        return [(change, self.state(change.series)) for change in changes]
+        return [(change, self.row(change.series)) for change in changes]
 
     @cached_property
     def _kept_evidence(self) -> bool:

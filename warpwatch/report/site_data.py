@@ -18,9 +18,12 @@ from warpwatch.judge.series.withheld import withheld_at
 
 from . import words
 from .charts.data import spans
-from .charts.series import history_data, noises
+from .charts.series import history_data, noises, scripted_data
 from .rendering import machine_path, workload_path
 from .view import View
+
+_BEGIN = '"use strict";(globalThis.WW??={}).'
+_written = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def values_at(name: str, columns: Sequence[tuple[Table, int | None]]) -> str:
@@ -49,9 +52,7 @@ def commits(judgement: Judgement) -> dict[str, Any]:
             for c in judgement.history.measured
         ],
         "tables": {
-            machine_path(t.machine, t.environment)[2:-5]: spans(
-                [column_of[c.hash] for c in t.commits]
-            )
+            table_name(t): spans([column_of[c.hash] for c in t.commits])
             for t in judgement.history.tables
         },
     }
@@ -87,40 +88,49 @@ def search(judgement: Judgement, view: View) -> dict[str, Any]:
 
 def script(name: str, content: dict[str, Any]) -> str:
     """Data as a script, because a page opened from a file may not fetch. ASCII only."""
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    return f'"use strict";(globalThis.WW??={{}}).{name}={text};\n'
+    return f"{_BEGIN}{name}={_written(content)};\n"
 
 
-def histories(
-    view: View,
-    name: str,
-    pages: Sequence[SeriesPage],
-    newest: Callable[[], Mapping[SeriesKey, Sequence[str]]],
+def histories(name: str, pages: Sequence[str]) -> str:
+    """The script with the ``page_histories`` of some pages."""
+    return f'{_BEGIN}{name}={{"histories":{{{",".join(pages)}}}}};\n'
+
+
+def page_histories(
+    view: View, page: SeriesPage, newest: Callable[[Table], Mapping[SeriesKey, Sequence[str]]]
 ) -> str:
-    """The histories of all series on some pages, by their short addresses; of a site that leaves
-    their pages to the script also the ``newest`` words of each."""
-    words_of = newest() if view.detail.scripted else {}
-    found: dict[str, Sequence[Any]] = {}
-    for page in pages:
-        table = page.table
-        for row in page.rows:
+    """The histories of the series on one page, by their anchors.
+
+    Of a site that leaves its pages to the script also the ``newest`` words of each, and all else
+    that is drawn or listed of it.
+    """
+    table, found = page.table, {}
+    for row, anchor in zip(page.rows, page.anchors, strict=True):
+        history = history_data(table, row, view.columns(table))
+        if view.detail.scripted:
             key = table.series[row].key
-            history = history_data(table, row, view.columns(table))
-            found[short_address(view.address(key))] = (*history, *words_of.get(key, ()))
-    return script(name, {"histories": found})
+            changes = view.judgement.by_series.get(key, ())
+            history = (*history, *newest(table)[key], *scripted_data(table, row, changes))
+        found[anchor] = history
+    content = _written({"table": table_name(table), "series": found})
+    return f"{_written(short_address(page.path))}:{content}"
 
 
-def newest_words(view: View, pages: Iterable[SeriesPage]) -> dict[SeriesKey, tuple[str, str]]:
-    """Words for the newest value and for the noise of every series on some pages: to look at those
-    of a table together takes a fraction of the time."""
-    rows_of: dict[Table, list[int]] = {}
-    for page in pages:
-        rows_of.setdefault(page.table, []).extend(page.rows)
+def table_name(table: Table) -> str:
+    """What scripts know a table by."""
+    return machine_path(table.machine, table.environment)[2:-5]
+
+
+def newest_words(
+    view: View, pages: Iterable[SeriesPage], table: Table
+) -> dict[SeriesKey, tuple[str, str]]:
+    """Words for the newest value and for the noise of the series of a table on some pages: to look
+    at them together takes a fraction of the time."""
+    rows = [row for page in pages if page.table is table for row in page.rows]
     return {
         table.series[row].key: (
             words.quantity(table.latest(row), table.series[row].meaning.unit),
             words.noise(noise, not view.detail.intervals) if noise else "",
         )
-        for table, rows in rows_of.items()
         for row, noise in zip(rows, noises(table, rows, view.judgement.by_series), strict=True)
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -15,9 +15,11 @@ from warpwatch.judge.findings import triage
 from warpwatch.judge.findings.judgement import ATTENTION, Judgement
 from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey
 from warpwatch.judge.results.history import SeriesInfo, Table
+from warpwatch.judge.series.addresses import short_address
 from warpwatch.judge.series.changes import Kind, kind
 from warpwatch.report.charts.roofs import SECONDS
-from warpwatch.report.charts.series import detail_for, spark_of, title_of
+from warpwatch.report.charts.series import detail_for, headline_of, spark_of, title_of
+from warpwatch.report.charts.svg import EMPTY_SPARK
 
 Groups = dict[Kind, list[Change]]
 LATELY_S = 365 * 86_400
@@ -53,6 +55,9 @@ class View:
         return title_of(info)
 
     def spark(self, key: SeriesKey) -> Markup:
+        """The line of a series in a row of text; of a large report the script draws it."""
+        if self.detail.scripted:
+            return EMPTY_SPARK.format(short_address(self.address(key)))
         if key not in self._sparks:
             place, changes = self.judgement.places[key], self.judgement.by_series.get(key, ())
             self._sparks[key] = spark_of(*place, changes, self.detail.spark)
@@ -63,7 +68,7 @@ class View:
         if finding.identity not in self._headlines:
             changes = self._standing(finding)
             back = len(finding.changes) - len(changes)
-            said = _headline([self.info(change.series) for change in changes])
+            said = headline_of([self.info(change.series) for change in changes])
             self._headlines[finding.identity] = f"{said}, {back} more recovered" if back else said
         return self._headlines[finding.identity]
 
@@ -288,50 +293,6 @@ class View:
 def _said(table: Table) -> list[int]:
     """The rows of a table whose values are measured: that nothing compiled is a number, too."""
     return [r for r, info in enumerate(table.series) if info.meaning.metric != _FAILURES]
-
-
-def _headline(infos: Sequence[SeriesInfo]) -> str:
-    if len(infos) == 1:
-        return title_of(infos[0])
-    metrics = list(dict.fromkeys(info.meaning.metric or info.key.benchmark for info in infos))
-    what = _listed(metrics) if infos[0].meaning.metric else _benchmarks(metrics)
-    of = _shared(info.workload for info in infos if info.workload != info.key.benchmark)
-    targets = _shared(info.target for info in infos if info.target)
-    parts = [what]
-    if of or any(info.workload != info.key.benchmark for info in infos):
-        count = len({info.workload for info in infos})
-        parts.append(f"of {of or f'{count} workloads'}")
-    if any(info.target for info in infos):
-        count = len({info.target for info in infos})
-        parts.append(f"on {targets or f'{count} targets'}")
-    return f"{' '.join(parts)} ({len(infos)} series)"
-
-
-def _benchmarks(names: Sequence[str]) -> str:
-    """Benchmarks in few words: what their dotted names share is said once."""
-    parts = [name.split(".") for name in names]
-    homes = [part[:-1] for part in parts]
-    if len(names) > 1 and all(homes):
-        if len({part[-1] for part in parts}) == 1:
-            columns = enumerate(zip(*homes, strict=False))
-            shared = next((place for place, of in columns if len({*of}) > 1), 0)
-            own = [".".join(home[min(shared, len(home) - 1) :]) for home in homes]
-            return f"{parts[0][-1]} of {_listed(own)}"
-        if all(home == homes[0] for home in homes):
-            return f"{'.'.join(homes[0])}: {_listed([part[-1] for part in parts])}"
-    return _listed(names, most=2)
-
-
-def _listed(names: Sequence[str], most: int = 3) -> str:
-    """The first of some names, and how many are left."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def _shared(names: Iterable[str]) -> str:
-    """The name all have, or "" where they differ or there is none."""
-    found = set(names)
-    return found.pop() if len(found) == 1 else ""
 
 
 def many(count: int, noun: str) -> str:

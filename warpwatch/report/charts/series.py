@@ -28,9 +28,9 @@ from .data import encode, spans
 class Detail:
     """How much is written; a large site shows less, to stay small.
 
-    Newest ``values`` listed, points ``drawn`` in charts and in ``spark`` lines without scripts,
-    commits that can be ``compared`` in the browser, whether charts have ``intervals``, and whether
-    pages of series leave what each new point moves to the script (``scripted``).
+    Newest ``values`` listed, points ``drawn`` in charts and in ``spark`` lines, commits that can be
+    ``compared`` in the browser, whether charts have ``intervals``, and whether pages leave what
+    each new point moves to the script (``scripted``).
     """
 
     values: int
@@ -60,6 +60,51 @@ def title_of(info: SeriesInfo) -> str:
         return f"{info.meaning.metric} of {info.workload}{place}"
     key = info.key
     return f"{key.benchmark} ({names.params(key)})" if key.params else key.benchmark
+
+
+def headline_of(infos: Sequence[SeriesInfo]) -> str:
+    """Several series in the fewest words: what metrics, workloads and targets they share."""
+    if len(infos) == 1:
+        return title_of(infos[0])
+    metrics = list(dict.fromkeys(info.meaning.metric or info.key.benchmark for info in infos))
+    what = _listed(metrics) if infos[0].meaning.metric else _benchmarks(metrics)
+    of = _shared(info.workload for info in infos if info.workload != info.key.benchmark)
+    targets = _shared(info.target for info in infos if info.target)
+    parts = [what]
+    if of or any(info.workload != info.key.benchmark for info in infos):
+        count = len({info.workload for info in infos})
+        parts.append(f"of {of or f'{count} workloads'}")
+    if any(info.target for info in infos):
+        count = len({info.target for info in infos})
+        parts.append(f"on {targets or f'{count} targets'}")
+    return f"{' '.join(parts)} ({len(infos)} series)"
+
+
+def _benchmarks(names: Sequence[str]) -> str:
+    """Benchmarks in few words: what their dotted names share is said once."""
+    parts = [name.split(".") for name in names]
+    homes = [part[:-1] for part in parts]
+    if len(names) > 1 and all(homes):
+        if len({part[-1] for part in parts}) == 1:
+            columns = enumerate(zip(*homes, strict=False))
+            shared = next((place for place, of in columns if len({*of}) > 1), 0)
+            own = [".".join(home[min(shared, len(home) - 1) :]) for home in homes]
+            return f"{parts[0][-1]} of {_listed(own)}"
+        if all(home == homes[0] for home in homes):
+            return f"{'.'.join(homes[0])}: {_listed([part[-1] for part in parts])}"
+    return _listed(names, most=2)
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    """The first of some names, and how many are left."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _shared(names: Iterable[str]) -> str:
+    """The name all have, or "" where they differ or there is none."""
+    found = set(names)
+    return found.pop() if len(found) == 1 else ""
 
 
 def marks_of(changes: Iterable[Change]) -> list[charts.Mark]:
@@ -125,23 +170,21 @@ def _all_strokes(table: Table, drawn: int, line: tuple[int, int]) -> Lines:
 
 
 def chart_data(
-    table: Table, row: int, address: str, changes: Iterable[Change], intervals: bool
+    table: Table, row: int, address: str, changes: Iterable[Change], detail: Detail
 ) -> dict[str, Any]:
-    """The same for the chart script, which looks up every point at ``address``."""
+    """The same for the chart script, which looks up every point at ``address``, and there the steps
+    of a page that is left to it."""
     meaning = table.series[row].meaning
     data: dict[str, Any] = {
         "of": short_address(address),
         "unit": meaning.unit,
         "better": meaning.better or "",
         "stairs": meaning.exact,
-        "steps": [
-            [c.step.index, c.step.interval, c.verdict, words.word(c), words.size(c)]
-            for c in changes
-            if _is_event(c)
-        ],
-        "borders": table.borders(row),
     }
-    if not intervals:
+    if not detail.scripted:
+        data["steps"] = [_step(change) for change in changes if _is_event(change)]
+        data["borders"] = table.borders(row)
+    if not detail.intervals:
         return data
     present = table.present(row)
     values, low, high = (part[row, present] for part in (table.values, table.low, table.high))
@@ -149,6 +192,22 @@ def chart_data(
         data["low"] = encode(_bounded(low, values))
         data["high"] = encode(_bounded(high, values))
     return data
+
+
+def _step(change: Change) -> list[Any]:
+    step = change.step
+    return [step.index, step.interval, change.verdict, words.word(change), words.size(change)]
+
+
+def scripted_data(table: Table, row: int, changes: Iterable[Change]) -> tuple[int, Any, Any]:
+    """What the script draws and lists of a series but for its points: whether it has levels, its
+    changes with the values before and after, and its borders."""
+    meaning = table.series[row].meaning
+    steps = [
+        [*_step(one), *(words.quantity(v, meaning.unit) for v in (one.step.before, one.step.after))]
+        for one in changes
+    ]
+    return int(meaning.exact), steps, table.borders(row)
 
 
 def history_data(table: Table, row: int, columns: NDArray[np.intp]) -> tuple[Any, Any]:

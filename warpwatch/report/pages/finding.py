@@ -16,12 +16,14 @@ from warpwatch.judge.results.result_file import ABSENT
 from warpwatch.judge.series.changes import ends
 from warpwatch.report import sentences, words
 from warpwatch.report.charts.data import inline
-from warpwatch.report.charts.series import chart_data, chart_of, title_of
+from warpwatch.report.charts.series import chart_of, title_of
+from warpwatch.report.charts.svg import EMPTY
 from warpwatch.report.rendering import render
 from warpwatch.report.source_changes import source_changes
 from warpwatch.report.view import View
 
 from . import change_groups, evidence_blocks, machine_code
+from .series import data_of
 
 SHOWN_CHANGES, _SHOWN_COMMITS = 60, 100
 _READ_COMMITS = 10  # whose whole source is read where nobody says which folder is measured
@@ -62,10 +64,8 @@ def finding_page(
         moved=sentences.moved(view, finding),
         certainty=sentences.certainty(finding),
         stake=sentences.stake(view, finding),
-        chart=chart_of(table, row, changes, view.detail.drawn),
-        data=inline(
-            chart_data(table, row, view.address(first.series), changes, view.detail.intervals)
-        ),
+        chart=EMPTY if view.detail.scripted else chart_of(table, row, changes, view.detail.drawn),
+        data=inline(data_of(view, table, row)),
         samples=samples,
         status=judgement.status(finding),
         accepted=view.acceptances.get(finding.identity),

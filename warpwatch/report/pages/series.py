@@ -40,7 +40,7 @@ class ChangeRow:
 @dataclass(frozen=True)
 class Section:
     """One series of a page. Where it is ``scripted`` the script draws its chart and writes its
-    newest value and noise, which it finds under ``of``."""
+    newest value, noise and changes, which it finds under ``of``."""
 
     info: SeriesInfo
     anchor: str
@@ -52,6 +52,7 @@ class Section:
     chart: str
     data: Markup
     noise: str
+    last: Kind | None
     changes: tuple[ChangeRow, ...]
     borders: tuple[Commit, ...]
     points: tuple[tuple[Markup, str, str], ...]
@@ -68,6 +69,8 @@ def series_page(view: View, page: SeriesPage, common: Mapping[str, Any]) -> str:
         "stairs": first.meaning.exact,
     }
     scripted = is_scripted(view, page)
+    if view.detail.scripted:
+        shared["scripted"] = scripted
     noise: list[Noise | None] = [None] * len(page.rows)
     if not scripted:
         noise = noises(table, page.rows, view.judgement.by_series)
@@ -103,7 +106,13 @@ def is_scripted(view: View, page: SeriesPage) -> bool:
     )
 
 
-def changes_of(view: View, table: Table, row: int) -> tuple[ChangeRow, ...]:
+def last_kind(view: View, table: Table, row: int) -> Kind | None:
+    """Of which kind the newest change of a series is."""
+    changes = view.judgement.by_series.get(table.series[row].key)
+    return kind(changes[-1]) if changes else None
+
+
+def _changes_of(view: View, table: Table, row: int) -> tuple[ChangeRow, ...]:
     """The rows of the table of a series' changes, the newest first."""
     unit = table.series[row].meaning.unit
     return tuple(
@@ -123,7 +132,7 @@ def data_of(view: View, table: Table, row: int) -> dict[str, Any]:
     """The words of a series' chart that the script gets with its history."""
     key = table.series[row].key
     changes = view.judgement.by_series.get(key, ())
-    return chart_data(table, row, view.address(key), changes, view.detail.intervals)
+    return chart_data(table, row, view.address(key), changes, view.detail)
 
 
 def _section(
@@ -154,7 +163,8 @@ def _section(
         EMPTY if scripted else chart_of(table, row, changes, view.detail.drawn),
         inline({name: value for name, value in data.items() if shared.get(name) != value}),
         words.noise(noise, not view.detail.intervals) if noise else "",
-        changes_of(view, table, row),
+        last_kind(view, table, row),
+        () if scripted else _changes_of(view, table, row),
         tuple(table.commits[present[index]] for index in table.borders(row)),
         tuple(
             (

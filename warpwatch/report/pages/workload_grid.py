@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
 from warpwatch.judge.model import names
-from warpwatch.judge.model.core import Change
 from warpwatch.judge.results.history import Table
+from warpwatch.judge.series.addresses import short_address
+from warpwatch.judge.series.changes import Kind, kind
 from warpwatch.report import words
 from warpwatch.report.charts.data import inline
-from warpwatch.report.charts.series import chart_data, chart_of, is_flat, spark_of
+from warpwatch.report.charts.series import chart_of, is_flat
+from warpwatch.report.charts.svg import EMPTY
 from warpwatch.report.rendering import machine_path
 from warpwatch.report.view import View
+
+from . import peers
+from .series import data_of
 
 OWN = "this package"  # the column beside those of peers
 # What is read together: caches clear and warm, cycles that know no clock, what the cores did.
@@ -39,7 +45,7 @@ def side_by_side(view: View, members: list[tuple[Table, int]]) -> list[Drawn]:
             found.setdefault(info.meaning.metric, (table, row))
     if len(found) < 2:
         return []
-    drawn = []
+    drawn, scripted = [], view.detail.scripted
     for metric in sorted(found, key=TOGETHER.index):
         table, row = found[metric]
         key = table.series[row].key
@@ -48,8 +54,8 @@ def side_by_side(view: View, members: list[tuple[Table, int]]) -> list[Drawn]:
             Drawn(
                 f"{metric}, {key.machine}",
                 view.address(key),
-                chart_of(table, row, changes, view.detail.drawn),
-                inline(chart_data(table, row, view.address(key), changes, view.detail.intervals)),
+                EMPTY if scripted else chart_of(table, row, changes, view.detail.drawn),
+                inline(data_of(view, table, row)),
             )
         )
     return drawn
@@ -57,11 +63,13 @@ def side_by_side(view: View, members: list[tuple[Table, int]]) -> list[Drawn]:
 
 @dataclass(frozen=True)
 class Cell:
-    """One series in a table: its newest value, its last change, and a line."""
+    """One series in a table: its newest value, its last change (kind, size and commit), and a line.
+    The script writes the value where the cell is ``scripted``."""
 
     path: str
+    scripted: str
     now: str
-    last: Change | None
+    last: tuple[Kind, str, str] | None
     spark: Markup
 
 
@@ -105,13 +113,28 @@ def workload_grid(view: View, home: tuple[str, str], members: list[tuple[Table, 
     )
 
 
+def grid_of(view: View, home: tuple[str, str], members: list[tuple[Table, int]]) -> dict[str, Any]:
+    """All that ``grid.html`` shows of the series of one machine and environment."""
+    return {
+        "root": "../",
+        "home": workload_grid(view, home, members),
+        "rates": peers.rates(members),
+        "race": peers.race(view, members),
+        "memory": peers.memory(members),
+        "ours": OWN,
+    }
+
+
 def _cell(view: View, table: Table, row: int) -> Cell:
     info = table.series[row]
     changes = view.judgement.by_series.get(info.key, ())
+    last = changes[-1] if changes else None
+    path, scripted = view.address(info.key), view.detail.scripted
     return Cell(
-        view.address(info.key),
-        words.quantity(table.latest(row), info.meaning.unit),
-        changes[-1] if changes else None,
+        path,
+        short_address(path) if scripted else "",
+        "…" if scripted else words.quantity(table.latest(row), info.meaning.unit),
+        (kind(last), words.size(last), last.first_commit[:10]) if last else None,
         # What never moved needs no picture.
-        Markup("") if is_flat(table, row) else spark_of(table, row, changes, view.detail.spark),
+        Markup("") if is_flat(table, row) else view.spark(info.key),
     )

@@ -1,10 +1,11 @@
-// Charts, linked cursors and search. Pages are complete without this script, but for the charts
-// and newest values of series in large reports. It runs from a file too, so it never fetches: data
+// Charts, linked cursors and search. Pages are complete without this script, but for charts, lines
+// in rows and newest values in large reports. It runs from a file too, so it never fetches: data
 // comes as scripts of the site. Text is only ever set as text.
 "use strict";
 (() => {
   const ROOT = new URL(".", document.currentScript.src);
   const SVG = "http://www.w3.org/2000/svg";
+  const SHAPES = { HURT: "▼", LOST: "✕", helped: "▲", GAINED: "✚", "other space": "◇" };
   const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
   const CODE = new Int8Array(128);
   for (let i = 0; i < 64; i++) CODE[LETTERS.charCodeAt(i)] = i;
@@ -21,8 +22,10 @@
       document.head.append(script);
     }));
 
-  // At which commits a series was measured, and its values: "1a2b" or "1a2b#s3c4d" names it.
-  const historyOf = async (id) => (await load(`h${id.slice(0, 2)}`)).histories[id];
+  // At which commits a series was measured, and its values: "1a2b" or "1a2b#s3c4d" names it. In large
+  // reports also words of its newest value and noise, whether it has levels, changes and borders.
+  const pageOf = async (id) => (await load(`h${id.slice(0, 2)}`)).histories[id.split("#")[0]];
+  const historyOf = async (id) => (await pageOf(id)).series[id.split("#")[1] ?? ""];
 
   const make = (name, attributes = {}, text = "") => {
     const element = document.createElementNS(SVG, name);
@@ -35,6 +38,20 @@
     element.append(...children);
     return element;
   };
+
+  const verdictCell = (name, text) => {
+    const className = `verdict v-${name.toLowerCase().replace(" ", "-")}`;
+    return html("td", {}, html("b", { className, textContent: text }));
+  };
+  const labelled = (label, value) => {
+    const cell = html("td", { className: "num", textContent: value });
+    cell.dataset.label = label;
+    return cell;
+  };
+  const heads = (...names) => html("thead", {}, html("tr", {}, ...names.map((name) => {
+    const isNumber = /^(base|head|before|after|change)$/.test(name);
+    return html("th", { textContent: name, className: isNumber ? "num" : "" });
+  })));
 
   // ---- values as the site stores them -------------------------------------------------------
   const decode = (stored) => {
@@ -111,10 +128,11 @@
   // ---- one chart ---------------------------------------------------------------------------
   const charts = [];
   class Chart {
-    constructor(figure, data, [at, values]) {
+    constructor(figure, data, [at, values, , , , steps, borders]) {
       this.figure = figure;
       this.section = figure.closest("section[id]")?.id;
-      this.data = data;
+      // That a series begins is seen anyway.
+      this.data = { steps: steps?.filter(([, , verdict]) => verdict !== "unchanged"), borders, ...data };
       this.values = decode(values);
       this.low = data.low && decode(data.low);
       this.high = data.high && decode(data.high);
@@ -390,6 +408,18 @@
   // may hold dozens.
   const shared = JSON.parse(document.getElementById("shared")?.textContent ?? "{}");
   const asked = /^#(?:(s[0-9a-f]+)&)?c=([0-9a-f]{12})$/.exec(location.hash);
+  const changesOf = async ([at, , , , , steps]) => {
+    const { commits } = await load("commits");
+    const places = expand(at);
+    const rows = [...steps].reverse().map(([index, , , word, size, before, after]) => {
+      const [hash, , subject] = commits[places[index]];
+      const link = html("a", { href: new URL(`c/${hash}.html`, ROOT), textContent: hash.slice(0, 10) });
+      return html("tr", {}, verdictCell(word, `${SHAPES[word]} ${word}`), html("td", { className: "whole" }, link, ` ${subject}`),
+        labelled("before", before), labelled("after", after), html("td", { className: "num", textContent: size }));
+    });
+    return html("div", { className: "scroll" }, html("table", { className: "cards" }, html("caption", { textContent: "Changes" }),
+      heads("verdict", "commit", "before", "after", "change"), html("tbody", {}, ...rows)));
+  };
   const start = async (figure) => {
     near.unobserve(figure);
     const block = figure.querySelector("script[type='application/json']");
@@ -398,11 +428,14 @@
     const history = await historyOf(data.of);
     if (!figure.querySelector("svg.history:not(.live)")) return;
     const chart = new Chart(figure, data, history);
-    if (history[3]) figure.insertAdjacentElement("afterend", html("p", { textContent: history[3] }));
+    const beside = (element) => figure.insertAdjacentElement("afterend", element);
+    if (shared.scripted && history[5].length) beside(await changesOf(history));
+    if (history[3] && shared.scripted !== false) beside(html("p", { textContent: history[3] }));
     if (asked && (asked[1] ?? chart.section) === chart.section) chart.follow(asked[2]);
   };
   const near = new IntersectionObserver(
-    (seen) => seen.forEach((one) => one.isIntersecting && start(one.target)), { rootMargin: "50%" });
+    (seen) => seen.forEach((one) => one.isIntersecting && (one.target.dataset.of ? line : start)(one.target)),
+    { rootMargin: "50%" });
   const AT_ONCE = 4;
   [...document.querySelectorAll("figure.chart")].forEach((figure, i) =>
     i < AT_ONCE ? start(figure) : near.observe(figure));
@@ -413,6 +446,72 @@
   for (const place of document.querySelectorAll("[data-now]")) {
     historyOf(place.dataset.now).then((history) => (place.textContent = history[2]));
   }
+
+  // ---- lines in rows, as svg.py draws those of smaller reports: to the same pixel ---------------
+  const [ROW_WIDTH, ROW_HEIGHT, INNER, EDGE, DRAWN] = [140, 26, 22, 2, 32];
+  // To the even neighbour where two are as near, as Python rounds.
+  const whole = (v) => {
+    const up = Math.round(v);
+    return up - v === 0.5 && up % 2 ? up - 1 : up;
+  };
+  const line = async (svg) => {
+    near.unobserve(svg);
+    const [{ tables }, { table }, [at, stored, , , stairs, steps]] =
+      await Promise.all([load("commits"), pageOf(svg.dataset.of), historyOf(svg.dataset.of)]);
+    const columns = new Map(expand(tables[table]).map((commit, i) => [commit, i]));
+    const places = expand(at).map((commit) => columns.get(commit));
+    const count = columns.size;
+    const values = new Array(count).fill(NaN);
+    decode(stored).forEach((v, i) => (values[places[i]] = typeof v === "number" ? v : NaN));
+    const measured = values.filter((v) => !isNaN(v));
+    if (measured.length < 2) return svg.remove();
+    // Commits at which nobody requested a value lie between two that have one.
+    places.slice(1).forEach((right, i) => {
+      const left = places[i];
+      const end = stairs && !isNaN(values[right]) ? values[left] : values[right];
+      const rise = (end - values[left]) / (right - left);
+      for (let k = 1; k < right - left; k++) values[left + k] = values[left] + k * rise;
+    });
+    let low = Infinity, high = -Infinity;
+    for (const v of measured) [low, high] = [Math.min(low, v), Math.max(high, v)];
+    const room = Math.max(0.01 * Math.max(Math.abs(low), Math.abs(high)) - (high - low), 0) / 2 ||
+      (high - low) * 0.04 || 0.5;
+    [low, high] = [low - room, high + room];
+    const width = ROW_WIDTH - 2 * EDGE;
+    const step = width / Math.max(stairs ? count : count - 1, 1);
+    const tread = stairs ? step / 2 : 0;
+    const x = (i) => i * step + (tread + EDGE);
+    const y = (v) => whole((1 - (v / 2 - low / 2) / (high / 2 - low / 2)) * INNER + EDGE);
+    // Of many points the lowest and highest of each bucket.
+    let points = values.map((v, i) => [i, v]);
+    if (count > DRAWN) {
+      const edges = Array.from({ length: DRAWN / 2 + 1 }, (_, i) => Math.floor(i * (count / (DRAWN / 2))));
+      points = edges.slice(0, -1).flatMap((from, i) => {
+        const some = values.slice(from, edges[i + 1]).filter((v) => !isNaN(v));
+        return [[from, some.length ? Math.min(...some) : NaN], [from, some.length ? Math.max(...some) : NaN]];
+      });
+    }
+    let path = "", pen = false, last = null;
+    for (const [i, v] of points) {
+      const [left, right, height] = [whole(x(i) - tread), whole(x(i) + tread), y(v)];
+      if (isFinite(height)) {
+        path += pen && left === last ? `V${height}` : `${pen ? "L" : "M"}${left} ${height}`;
+        if (stairs) path += `H${right}`;
+        last = right;
+      }
+      pen = isFinite(height);
+    }
+    const attributes = { viewBox: `0 0 ${ROW_WIDTH} ${ROW_HEIGHT}`, width: ROW_WIDTH, height: ROW_HEIGHT, "aria-hidden": true };
+    for (const [name, value] of Object.entries(attributes)) svg.setAttribute(name, value);
+    svg.classList.toggle("stairs", stairs);
+    const marks = steps.filter(([, , verdict]) => verdict !== "unchanged");
+    svg.append(make("path", { d: path }), ...marks.map(([index, , verdict]) => {
+      const v = values[places[index]];
+      const cy = isNaN(v) ? INNER + EDGE : y(v);
+      return make("circle", { class: `v-${verdict.replace(" ", "-")}`, r: 2.5, cx: whole(x(places[index])), cy });
+    }));
+  };
+  for (const svg of document.querySelectorAll("svg[data-of]")) near.observe(svg);
 
   // ---- small charts of one table share a cursor ----------------------------------------------
   for (const table of document.querySelectorAll("table.linked")) {
@@ -431,7 +530,7 @@
       const at = mine[Math.min(Math.max(index, 0), mine.length - 1)];
       if (at === undefined) return;
       readout.textContent = `${commits[at][0].slice(0, 10)} ${commits[at][1]} ${commits[at][2]}`;
-      for (const other of table.querySelectorAll("svg.spark")) {
+      for (const other of table.querySelectorAll("svg.spark[viewBox]")) {
         const theirs = columns(other.closest("tr"));
         const index = theirs.indexOf(at);
         const tread = other.classList.contains("stairs") ? 0.5 : 0;
@@ -508,16 +607,11 @@
       });
       const size = ([, , a, b]) => typeof a === "number" && typeof b === "number" && a > 0 && b > 0 ? Math.abs(Math.log(b / a)) : 1e9;
       rows.sort((a, b) => ORDER.indexOf(a[0]) - ORDER.indexOf(b[0]) || size(b) - size(a));
-      const labelled = (label, value) => {
-        const cell = html("td", { className: "num", textContent: value });
-        cell.dataset.label = label;
-        return cell;
-      };
       const text = (v, unit) => (v === null ? "—" : quantity(v, unit));
       const change = (a, b) => b / a >= 3 ? `${+(b / a).toPrecision(3)}x` : `${b > a ? "+" : ""}${(100 * (b / a - 1)).toPrecision(3)} %`;
       const body = rows.slice(0, 300).map(([verdict, one, a, b]) =>
         html("tr", {},
-          html("td", {}, html("b", { className: `verdict v-${verdict.replace(" ", "-")}`, textContent: `${SHAPE[verdict]} ${verdict}` })),
+          verdictCell(verdict, `${SHAPE[verdict]} ${verdict}`),
           html("td", { className: "whole" }, html("a", { href: new URL(seriesPath(one[2]), ROOT), textContent: one[0] })),
           html("td", { className: "whole", textContent: one[1] }),
           labelled("base", text(a, one[3])),
@@ -525,10 +619,9 @@
           html("td", { className: "num", textContent: typeof a === "number" && typeof b === "number" && a ? change(a, b) : "" })));
       const summary = ORDER.filter((word) => counts[word]).map((word) => `${counts[word]} ${word}`);
       if (alone) summary.push(`${alone} measured at one of the two alone`);
-      const heads = ["verdict", "what", "where", "base", "head", "change"].map((word, i) => html("th", { textContent: word, className: i > 2 ? "num" : "" }));
       shown.replaceChildren(
         html("p", { className: "lead", textContent: summary.join(", ") || "nothing was measured at either commit" }),
-        html("div", { className: "scroll", hidden: !rows.length }, html("table", { className: "cards" }, html("thead", {}, html("tr", {}, ...heads)), html("tbody", {}, ...body))),
+        html("div", { className: "scroll", hidden: !rows.length }, html("table", { className: "cards" }, heads("verdict", "what", "where", "base", "head", "change"), html("tbody", {}, ...body))),
         html("p", { hidden: !counts.inconclusive, textContent: "Inconclusive: the method or the platform changed between the two." }),
         html("p", { className: "quiet", textContent: rows.length > 300 ? `and ${rows.length - 300} more: narrow them down` : rows.length ? "" : "Nothing that can be compared changed; words in the name list all the rest." }));
       const only = narrow.value && `&q=${encodeURIComponent(narrow.value)}`;
