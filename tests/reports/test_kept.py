@@ -165,7 +165,9 @@ def test_a_new_point_leaves_the_rows_of_a_large_report_as_they_are(
     site = trees.build_site(tree, tmp_path / "large")
     before, places = contents(site), inodes(site)
     rows = [
-        name for name in before if name[:2] in ("c/", "f/", "w/") and b"data-of" in before[name]
+        name
+        for name in before
+        if name[:2] in ("c/", "f/", "w/") and b'class="spark"' in before[name]
     ]
     assert {name[0] for name in rows} == {"c", "f", "w"}
     newest["bench.track_size"] = [3.0]

@@ -19,7 +19,6 @@ from warpwatch.judge.series.addresses import short_address
 from warpwatch.judge.series.changes import Kind, kind
 from warpwatch.report.charts.roofs import SECONDS
 from warpwatch.report.charts.series import detail_for, headline_of, spark_of, title_of
-from warpwatch.report.charts.svg import EMPTY_SPARK
 
 Groups = dict[Kind, list[Change]]
 LATELY_S = 365 * 86_400
@@ -57,7 +56,7 @@ class View:
     def spark(self, key: SeriesKey) -> Markup:
         """The line of a series in a row of text; of a large report the script draws it."""
         if self.detail.scripted:
-            return EMPTY_SPARK.format(short_address(self.address(key)))
+            return Markup(f'<svg class="spark" data-of="{short_address(self.address(key))}"></svg>')
         if key not in self._sparks:
             place, changes = self.judgement.places[key], self.judgement.by_series.get(key, ())
             self._sparks[key] = spark_of(*place, changes, self.detail.spark)

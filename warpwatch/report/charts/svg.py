@@ -17,7 +17,7 @@ from warpwatch.judge.results.result_file import Floats
 CHART, SPARK = (220, 14), (22, 2)
 # Where the script draws a chart, as large, and where it draws the line of a series.
 EMPTY = Markup('<svg class="history" viewBox="0 0 880 260" role="img" aria-label="History"></svg>')
-EMPTY_SPARK = Markup('<svg class="spark" data-of="{}"></svg>')
+EMPTY_SPARK = Markup('<svg class="spark"></svg>')
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from warpwatch.judge.series.noise import Noise
 from warpwatch.report import words
 from warpwatch.report.charts.data import inline
 from warpwatch.report.charts.series import chart_data, chart_of, noises, title_of
-from warpwatch.report.charts.svg import EMPTY
 from warpwatch.report.rendering import commit_path, render
 from warpwatch.report.view import View
 
@@ -160,7 +159,7 @@ def _section(
         data["of"],
         len(present) > 1,
         "…" if scripted else words.quantity(table.latest(row), unit),
-        EMPTY if scripted else chart_of(table, row, changes, view.detail.drawn),
+        "" if scripted else chart_of(table, row, changes, view.detail.drawn),
         inline({name: value for name, value in data.items() if shared.get(name) != value}),
         words.noise(noise, not view.detail.intervals) if noise else "",
         last_kind(view, table, row),

@@ -14,7 +14,7 @@ from warpwatch.judge.series.changes import Kind, kind
 from warpwatch.report import words
 from warpwatch.report.charts.data import inline
 from warpwatch.report.charts.series import chart_of, is_flat
-from warpwatch.report.charts.svg import EMPTY
+from warpwatch.report.charts.svg import EMPTY, EMPTY_SPARK
 from warpwatch.report.rendering import machine_path
 from warpwatch.report.view import View
 
@@ -64,7 +64,7 @@ def side_by_side(view: View, members: list[tuple[Table, int]]) -> list[Drawn]:
 @dataclass(frozen=True)
 class Cell:
     """One series in a table: its newest value, its last change (kind, size and commit), and a line.
-    The script writes the value where the cell is ``scripted``."""
+    The script writes value and size where the cell is ``scripted``."""
 
     path: str
     scripted: str
@@ -134,7 +134,9 @@ def _cell(view: View, table: Table, row: int) -> Cell:
         path,
         short_address(path) if scripted else "",
         "…" if scripted else words.quantity(table.latest(row), info.meaning.unit),
-        (kind(last), words.size(last), last.first_commit[:10]) if last else None,
+        (kind(last), "" if scripted else words.size(last), last.first_commit[:10])
+        if last
+        else None,
         # What never moved needs no picture.
-        Markup("") if is_flat(table, row) else view.spark(info.key),
+        Markup("") if is_flat(table, row) else EMPTY_SPARK if scripted else view.spark(info.key),
     )

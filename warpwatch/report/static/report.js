@@ -422,9 +422,15 @@
   };
   const start = async (figure) => {
     near.unobserve(figure);
+    const { of } = figure.dataset;
+    if (of && !figure.firstChild) {
+      const href = new URL(`overlay.html#s=${of.replace("#", ".")}`, ROOT);
+      const link = html("a", { href, textContent: "overlay it with other series" });
+      figure.append(make("svg", { class: "history", "aria-label": "History" }), html("figcaption", {}, link));
+    }
     const block = figure.querySelector("script[type='application/json']");
-    if (!block) return;
-    const data = { ...shared, ...JSON.parse(block.textContent) };
+    if (!block && !of) return;
+    const data = { ...shared, ...(block ? JSON.parse(block.textContent) : { of }) };
     const history = await historyOf(data.of);
     if (!figure.querySelector("svg.history:not(.live)")) return;
     const chart = new Chart(figure, data, history);
@@ -434,7 +440,7 @@
     if (asked && (asked[1] ?? chart.section) === chart.section) chart.follow(asked[2]);
   };
   const near = new IntersectionObserver(
-    (seen) => seen.forEach((one) => one.isIntersecting && (one.target.dataset.of ? line : start)(one.target)),
+    (seen) => seen.forEach((one) => one.isIntersecting && (one.target.tagName === "FIGURE" ? start : line)(one.target)),
     { rootMargin: "50%" });
   const AT_ONCE = 4;
   [...document.querySelectorAll("figure.chart")].forEach((figure, i) =>
@@ -446,6 +452,13 @@
   for (const place of document.querySelectorAll("[data-now]")) {
     historyOf(place.dataset.now).then((history) => (place.textContent = history[2]));
   }
+  for (const cell of document.querySelectorAll("td[data-of]")) {
+    const [newest, size] = cell.querySelectorAll("a, span");
+    historyOf(cell.dataset.of).then(([, , text, , , steps]) => {
+      newest.textContent = text;
+      if (size) size.textContent = steps.at(-1)[4];
+    });
+  }
 
   // ---- lines in rows, as svg.py draws those of smaller reports: to the same pixel ---------------
   const [ROW_WIDTH, ROW_HEIGHT, INNER, EDGE, DRAWN] = [140, 26, 22, 2, 32];
@@ -456,8 +469,9 @@
   };
   const line = async (svg) => {
     near.unobserve(svg);
+    const { of } = svg.closest("[data-of]").dataset;
     const [{ tables }, { table }, [at, stored, , , stairs, steps]] =
-      await Promise.all([load("commits"), pageOf(svg.dataset.of), historyOf(svg.dataset.of)]);
+      await Promise.all([load("commits"), pageOf(of), historyOf(of)]);
     const columns = new Map(expand(tables[table]).map((commit, i) => [commit, i]));
     const places = expand(at).map((commit) => columns.get(commit));
     const count = columns.size;
@@ -511,7 +525,7 @@
       return make("circle", { class: `v-${verdict.replace(" ", "-")}`, r: 2.5, cx: whole(x(places[index])), cy });
     }));
   };
-  for (const svg of document.querySelectorAll("svg[data-of]")) near.observe(svg);
+  for (const svg of document.querySelectorAll("svg.spark:empty")) near.observe(svg);
 
   // ---- small charts of one table share a cursor ----------------------------------------------
   for (const table of document.querySelectorAll("table.linked")) {
