@@ -14,7 +14,7 @@ from warpwatch.judge.model.core import Finding
 from warpwatch.judge.results.history import Table
 from warpwatch.judge.results.processes import Workers
 from warpwatch.judge.series.addresses import finding_path
-from warpwatch.report.pages.finding import SHOWN_CHANGES, finding_page, other_metrics, samples_part
+from warpwatch.report.pages.finding import finding_page, other_metrics, samples_part
 from warpwatch.report.pages.series import series_page
 from warpwatch.report.pages.site import ALONE, MOST_FINDING_PAGES, Site
 from warpwatch.report.pages.workload_grid import grid_of, side_by_side
@@ -183,7 +183,6 @@ def _commit(site: Site, number: int) -> None:
             within=view.may_begin_at.get(commit.hash, [])[:_ON_COMMIT],
             groups=groups,
             parts={name: parts_of(view, found[:_MOST_CHANGES]) for name, found in groups.items()},
-            shown=SHOWN_CHANGES,
             most=_MOST_CHANGES,
         )
 

@@ -28,12 +28,14 @@ from .data import encode, spans
 class Detail:
     """How much is written; a large site shows less, to stay small.
 
-    Newest ``values`` listed, points ``drawn`` in charts and in ``spark`` lines, commits that can be
-    ``compared`` in the browser, whether charts have ``intervals``, and whether pages leave what
-    each new point moves to the script (``scripted``).
+    Newest ``values`` listed, series ``listed`` that moved alike or differ with a finding, points
+    ``drawn`` in charts and in ``spark`` lines, commits that can be ``compared`` in the browser,
+    whether charts have ``intervals``, and whether pages leave what each new point moves to the
+    script (``scripted``).
     """
 
     values: int
+    listed: int
     drawn: int
     spark: int
     compared: int
@@ -41,8 +43,10 @@ class Detail:
     scripted: bool
 
 
-FULL = Detail(values=12, drawn=400, spark=70, compared=400, intervals=True, scripted=False)
-LEAN = Detail(values=2, drawn=50, spark=32, compared=8, intervals=False, scripted=True)
+FULL = Detail(
+    values=12, listed=60, drawn=400, spark=70, compared=400, intervals=True, scripted=False
+)
+LEAN = Detail(values=2, listed=20, drawn=50, spark=32, compared=8, intervals=False, scripted=True)
 _MANY_POINTS = 300_000
 Lines = tuple[dict[int, int], NDArray[np.int16]]
 _lines: WeakKeyDictionary[Table, dict[tuple[int, tuple[int, int]], Lines]] = WeakKeyDictionary()

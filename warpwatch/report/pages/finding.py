@@ -25,7 +25,7 @@ from warpwatch.report.view import View
 from . import change_groups, evidence_blocks, machine_code
 from .series import data_of
 
-SHOWN_CHANGES, _SHOWN_COMMITS = 60, 100
+_SHOWN_COMMITS = 100
 _READ_COMMITS = 10  # whose whole source is read where nobody says which folder is measured
 _NOTABLE = 0.03
 
@@ -74,7 +74,7 @@ def finding_page(
         patches={one.commit: one for one in patches},
         sources=sources,
         measured=view.measured,
-        shown=SHOWN_CHANGES,
+        listed=len(evidence),
         parts=change_groups.parts_of(view, finding.changes),
         ends=ends(table, row, first),
         alike=alike,
@@ -121,7 +121,7 @@ def other_metrics(view: View, finding: Finding) -> list[dict[str, Any]]:
                     "after": after,
                 }
             )
-            if len(shown) == SHOWN_CHANGES:
+            if len(shown) == view.detail.listed:
                 return shown
     return shown
 
