@@ -95,6 +95,7 @@ def test_the_script_draws_the_series_of_a_large_report(
     words = {
         "newest": "section > .lead b",
         "listed": "ul.columns span",
+        "changes": "table.cards tr",
     }
     browser.view()
     shown = {}
@@ -112,7 +113,8 @@ def test_the_script_draws_the_series_of_a_large_report(
         }
         said = browser.run("[...document.querySelectorAll('p')].map(e => e.textContent)")
         assert sum(text.startswith("Noise: ") for text in said) == 4
-    assert shown[large] == {"newest": shown[small]["newest"], "listed": shown[small]["newest"]}
+    assert shown[large] == {**shown[small], "listed": shown[small]["newest"]}
+    assert len(shown[large]["changes"]) == 2 * 4
     assert all(text.endswith(" s") for text in shown[large]["newest"])
     assert page.stat().st_size < 0.7 * (small / "s" / page.name).stat().st_size
     browser.view(width=400)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.reports import trees
 from tests.reports.chromium import Browser, installed
-from tests.reports.test_browser import HOSTILE
+from tests.reports.test_browser import AXE, HOSTILE, serious
 from warpwatch.report.charts import series
 
 pytestmark = [
@@ -68,16 +68,24 @@ def test_the_script_draws_the_line_that_python_draws(
     for page in sorted(drawn.rglob("*.html")):
         if '<svg class="spark' not in page.read_text():
             continue
-        lines = []
+        lines, tables = [], []
         for site in (drawn, large):
             browser.open((site / page.relative_to(drawn)).as_uri())
             browser.run("document.querySelectorAll('details').forEach(e => (e.open = true))")
             browser.until("document.querySelectorAll('svg.spark:empty').length === 0")
+            browser.until(
+                "[...document.querySelectorAll('td[data-of] a')].every(e => e.textContent !== '…')"
+            )
             assert browser.seen.console == []
             assert browser.run("window.pwned === undefined")
+            tables.append(
+                browser.run("[...document.querySelectorAll('table')].map(e => e.innerText)")
+            )
             lines.append(
                 browser.run("[...document.querySelectorAll('svg.spark')].map(e => e.outerHTML)")
             )
+        assert tables[0] == tables[1]
+        assert page.parent.name != "w" or not any("…" in text for text in tables[1])
         for by_python, by_script in zip(*lines, strict=True):
             same = re.sub(r' data-of="[0-9a-f#s]+"', "", by_script)
             # Scripts have values to four digits, which may lie on the other side of half a pixel.
@@ -88,6 +96,10 @@ def test_the_script_draws_the_line_that_python_draws(
             assert max(abs(a - b) for a, b in places) <= 1
             exact += same == by_python
             seen += 1
+        assert AXE is None or serious(browser) == [], page
+        browser.view(width=400, height=20_000, dark=True)
+        assert browser.run("document.documentElement.scrollWidth") <= 400, page
+        browser.view(height=20_000)
     assert seen > 40
     assert exact >= (seen if commits < 40 else 0.9 * seen)
 
