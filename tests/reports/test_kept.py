@@ -13,7 +13,7 @@ import pytest
 from tests.reports import keeping, trees
 from warpwatch.judge.results import history
 from warpwatch.report.charts import series
-from warpwatch.report.pages import workload_grid
+from warpwatch.report.pages import finding, workload_grid
 
 COMMITS, STEP, LATE = 16, 9, 5
 SITE = "html"
@@ -222,28 +222,44 @@ def test_a_page_keeps_the_tables_of_machines_without_news(
     assert len(news) < 5
 
 
-def test_a_finding_keeps_its_samples_when_a_point_is_added(
+def test_a_finding_keeps_samples_and_sources_when_a_point_is_added(
     tree: trees.Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_more(tree)  # of `other`: its change is the smaller one now, so `rig` shows its samples
     trees.build_site(tree, tmp_path / SITE)
-    opened = []
+    opened, asked = [], []
 
     def read(path: Path, *what: Any) -> tuple[float, ...]:
         opened.append(path.name)
         return original(path, *what)
 
-    original = history.read_samples
+    def ask(*what: Any) -> Any:
+        asked.append(what)
+        return sources(*what)
+
+    original, sources = history.read_samples, finding.source_changes
     monkeypatch.setattr(history, "read_samples", read)
+    monkeypatch.setattr(finding, "source_changes", ask)
     pages = {page: page.read_text() for page in (tmp_path / SITE / "f").iterdir()}
     write(tree, COMMITS - 1, "other", 1.001)
     trees.build_site(tree, tmp_path / SITE)
     assert opened == []
     drawn = [page for page, before in pages.items() if page.read_text() != before]
+    assert len(asked) == sum(in_range(page.read_text()) != in_range(pages[page]) for page in drawn)
+    assert len(asked) < len(drawn)
+    asked.clear()
     assert any("Before and after" in page.read_text() for page in drawn)
     other_samples(tree)
     trees.build_site(tree, tmp_path / SITE)
-    assert opened
+    assert opened and not asked
+    trees.git(tree.repo, "tag", "v1.0", tree.commits[STEP])  # a page names it with the commit
+    trees.build_site(tree, tmp_path / SITE)
+    assert asked
+
+
+def in_range(page: str) -> str:
+    """What a finding's page says of the commits that may hold its cause."""
+    return page.partition("Commits in range")[2].partition("<h2>")[0]
 
 
 def contents(site: Path) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ from warpwatch.judge.model.core import Finding
 from warpwatch.judge.results.history import Table
 from warpwatch.judge.results.processes import Workers
 from warpwatch.judge.series.addresses import finding_path
-from warpwatch.report.pages.finding import finding_page, other_metrics, samples_part
+from warpwatch.report.pages.finding import finding_page, other_metrics, range_part, samples_part
 from warpwatch.report.pages.series import series_page
 from warpwatch.report.pages.site import ALONE, MOST_FINDING_PAGES, Site
 from warpwatch.report.pages.workload_grid import grid_of, side_by_side
@@ -111,22 +111,21 @@ def _write(site: Site, task: Task) -> Done:
 def _finding(site: Site, finding: Finding, sourced: bool) -> None:
     evidence = other_metrics(site.view, finding)
     inputs = site.pages.finding(finding, evidence)
-    path, draw_samples = finding_path(finding.identity), partial(samples_part, site.view, finding)
-
-    def page(samples: str) -> str:
-        common = {**site.common, "sourced": sourced}
-        return finding_page(site.view, finding, evidence, common, Markup(samples))
-
+    path, url = finding_path(finding.identity), site.common["url"]
+    draw_samples = partial(samples_part, site.view, finding)
+    draw_range = partial(range_part, site.view, finding, url, sourced)
+    page = partial(finding_page, site.view, finding, evidence, site.common)
     if inputs is None:
-        site.pages.draw(path, None, lambda: page(draw_samples()))
+        site.pages.draw(path, None, lambda: page([draw_samples(), draw_range()]))
         return
-    # Samples lie in result files, which take longer to open than the rest takes to draw: a new
-    # point of a series that changed long ago leaves them as they were.
+    # Samples lie in result files and sources in git, which take longer to open than the rest takes
+    # to draw: a new point of a series that changed long ago leaves them as they were.
     parts: list[Part] = [
         (site.pages.samples(finding), draw_samples),
-        ((inputs, sourced), lambda: ""),
+        ((site.pages.commits_of(finding), sourced), draw_range),
+        (inputs, lambda: ""),
     ]
-    site.pages.draw_parts(path, parts, lambda drawn: page(drawn[0]))
+    site.pages.draw_parts(path, parts, page)
 
 
 def _workload(site: Site, name: str) -> None:

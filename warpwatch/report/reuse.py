@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from warpwatch.judge.findings import triage
 from warpwatch.judge.model.core import Change, Commit, Finding, SeriesKey
+from warpwatch.judge.model.directions import Meaning
 from warpwatch.judge.results.history import Table
 from warpwatch.judge.series.addresses import SeriesPage
 from warpwatch.judge.series.changes import ends
@@ -115,7 +116,9 @@ class Pages:
             return self.state(key)
         row = self._rows.get(key)
         if row is None:
-            row = self._rows[key] = f"{self.view.info(key)} {self.view.address(key)}"
+            info = self.view.info(key)
+            words = (key, info.workload, info.target, info.work, info.weight)
+            row = self._rows[key] = f"{words} {_said(info.meaning)} {self.view.address(key)}"
         return row
 
     def histories(self, page: SeriesPage) -> object:
@@ -210,17 +213,25 @@ class Pages:
             return None
         changes = (finding.changes[0], *islice(self._noisy(finding), 1))
         sides = [self._sides(change) for change in changes]
-        commits = [judgement.commit(name) for name in finding.commits]
         return (
             finding,
             (view.headline(finding), sentences.stake(view, finding)),
             judgement.status(finding),
             triage.word(view.acceptances.get(finding.identity)),
-            [(one, one.hash in view.measured) for one in commits],
             [self.row(change.series) for change in finding.changes],
             sides,
             [(item, view.address(item["key"])) for item in evidence],
             data_of(view, *judgement.places[finding.changes[0].series]),
+        )
+
+    def commits_of(self, finding: Finding) -> object:
+        """Of what a page shows of the commits that may hold the cause."""
+        view, first = self.view, finding.changes[0]
+        commits = [view.commit(name) for name in finding.commits]
+        return (
+            [(one, one.hash in view.measured) for one in commits],
+            (finding.suspects, view.info(first.series).meaning.sources),
+            (first.last_good, first.first_commit),
         )
 
     def samples(self, finding: Finding) -> object:
@@ -252,3 +263,9 @@ class Pages:
     @cached_property
     def _kept_evidence(self) -> bool:
         return bool(self.view.judgement.evidence.listing())
+
+
+@lru_cache(maxsize=1024)
+def _said(meaning: Meaning) -> str:
+    """All series of a benchmark share one, which takes longer to write than the rest of a row."""
+    return repr(meaning)

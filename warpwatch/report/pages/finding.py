@@ -36,25 +36,40 @@ def samples_part(view: View, finding: Finding) -> str:
     return render("samples.html", samples=found) if found else ""
 
 
+def range_part(view: View, finding: Finding, url: str, sourced: bool) -> str:
+    """The commits that may hold the cause; with what they changed, where it is ``sourced``."""
+    ordered = finding.suspects or finding.commits[::-1]
+    commits = [view.commit(name) for name in ordered]
+    shown = commits[:_SHOWN_COMMITS]
+    sources = view.info(finding.changes[0].series).meaning.sources
+    read = ordered[: _SHOWN_COMMITS if sources else _READ_COMMITS]
+    patches = source_changes(view.repo if sourced else None, read, sources)
+    return render(
+        "range.html",
+        root="../",
+        url=url,
+        finding=finding,
+        commits=shown,
+        more_commits=len(commits) - len(shown),
+        patches={one.commit: one for one in patches},
+        sources=sources,
+        measured=view.measured,
+    )
+
+
 def finding_page(
     view: View,
     finding: Finding,
     evidence: Sequence[dict[str, Any]],
     common: dict[str, Any],
-    samples: Markup,
+    parts: Sequence[str],
 ) -> str:
-    """``evidence`` are its ``other_metrics``, ``samples`` its ``samples_part``."""
+    """``evidence`` are its ``other_metrics``, ``parts`` its ``samples_part`` and ``range_part``."""
     judgement = view.judgement
     first = finding.changes[0]
     table, row = judgement.places[first.series]
     changes = judgement.by_series[first.series]
-    ordered = finding.suspects or finding.commits[::-1]
-    commits = [judgement.commit(name) for name in ordered]
-    shown = commits[:_SHOWN_COMMITS]
-    sources = view.info(first.series).meaning.sources
     alike, single = change_groups.differences(evidence)
-    read = ordered[: _SHOWN_COMMITS if sources else _READ_COMMITS]
-    patches = source_changes(view.repo if common["sourced"] else None, read, sources)
     return render(
         "finding.html",
         **common,
@@ -66,14 +81,10 @@ def finding_page(
         stake=sentences.stake(view, finding),
         chart=EMPTY if view.detail.scripted else chart_of(table, row, changes, view.detail.drawn),
         data=inline(data_of(view, table, row)),
-        samples=samples,
+        samples=Markup(parts[0]),
+        range=Markup(parts[1]),
         status=judgement.status(finding),
         accepted=view.acceptances.get(finding.identity),
-        commits=shown,
-        more_commits=len(commits) - len(shown),
-        patches={one.commit: one for one in patches},
-        sources=sources,
-        measured=view.measured,
         listed=len(evidence),
         parts=change_groups.parts_of(view, finding.changes),
         ends=ends(table, row, first),
