@@ -105,14 +105,17 @@ def page_histories(
     that is drawn or listed of it.
     """
     table, found = page.table, {}
+    at: Any = None  # most series of a page were measured at the same commits
     for row, anchor in zip(page.rows, page.anchors, strict=True):
-        history = history_data(table, row, view.columns(table))
+        history: Any = history_data(table, row, view.columns(table))
+        at = history[0] if at is None else at
+        history = (0 if history[0] == at else history[0], history[1])
         if view.detail.scripted:
             key = table.series[row].key
             changes = view.judgement.by_series.get(key, ())
             history = (*history, *newest(table)[key], *scripted_data(table, row, changes))
         found[anchor] = history
-    content = _written({"table": table_name(table), "series": found})
+    content = _written({"table": table_name(table), "at": at, "series": found})
     return f"{_written(short_address(page.path))}:{content}"
 
 

@@ -25,7 +25,11 @@
   // At which commits a series was measured, and its values: "1a2b" or "1a2b#s3c4d" names it. In large
   // reports also words of its newest value and noise, whether it has levels, changes and borders.
   const pageOf = async (id) => (await load(`h${id.slice(0, 2)}`)).histories[id.split("#")[0]];
-  const historyOf = async (id) => (await pageOf(id)).series[id.split("#")[1] ?? ""];
+  const historyOf = async (id) => {
+    const page = await pageOf(id);
+    const [at, ...rest] = page.series[id.split("#")[1] ?? ""];
+    return [at || page.at, ...rest]; // most series of a page were measured at the same commits
+  };
 
   const make = (name, attributes = {}, text = "") => {
     const element = document.createElementNS(SVG, name);
