@@ -195,6 +195,10 @@ def test_the_verdict_file_and_the_feed_say_the_same(tmp_path: Path) -> None:
         if change["kind"] == "hurt"
     }
     assert worse == {tree.commits[8], tree.commits[12], tree.commits[16]}
+    changes = [change for finding in document["findings"] for change in finding["changes"]]
+    levels = {value for change in changes for value in (change["before"], change["after"]) if value}
+    assert any(not level.is_integer() for level in levels)
+    assert all(level == float(f"{level:.8g}") for level in levels if not level.is_integer())
     feed = ElementTree.parse(tmp_path / "html/feed.atom").getroot()
     space = {"a": "http://www.w3.org/2005/Atom"}
     assert 'type="application/atom+xml"' in (tmp_path / "html/index.html").read_text()

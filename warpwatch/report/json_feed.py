@@ -106,7 +106,7 @@ def _change(judgement: Judgement, change: Change) -> dict[str, Any]:
         "after": _number(change.step.after),
         "last_good": change.last_good,
         "first_commit": change.first_commit,
-        "confidence": change.step.confidence,
+        "confidence": _number(change.step.confidence),
         "page": judgement.addresses.of(change.series),
     }
 
@@ -155,4 +155,7 @@ def _clean(text: str) -> str:
 
 
 def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    """A value to eight digits, which is more than one is known to; whole numbers in full."""
+    if not math.isfinite(value):
+        return None
+    return value if value.is_integer() else float(f"{value:.8g}")
