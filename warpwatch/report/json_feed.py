@@ -22,16 +22,20 @@ _FEED_ENTRIES = 50
 def regressions(judgement: Judgement) -> str:
     """The document ``docs/reference/regressions-json.md`` describes."""
     accepted = triage.holding()
+
+    def written(finding: Finding) -> _Written:
+        # Of one finding after another: changes as objects take far more memory than as text.
+        word = triage.word(accepted.get(finding.identity))
+        one = finding_document(judgement, finding, word)
+        return _on_lines(one | {"changes": _listed(map(_compact, one["changes"]))})
+
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "commits_measured": len(judgement.history.measured),
         "newest_commit": judgement.history.measured[-1].hash
         if judgement.history.measured
         else None,
-        "findings": [
-            finding_document(judgement, one, triage.word(accepted.get(one.identity)))
-            for one in judgement.findings
-        ],
+        "findings": _listed(map(written, judgement.findings)),
         "coverage": {
             "series": judgement.coverage.series,
             "judged": judgement.coverage.judged,
@@ -40,11 +44,7 @@ def regressions(judgement: Judgement) -> str:
         },
         "notices": list(judgement.history.notices),
     }
-    findings = (
-        _on_lines(one | {"changes": _listed(map(_compact, one["changes"]))})
-        for one in document["findings"]
-    )
-    return _on_lines(document | {"findings": _listed(findings)})
+    return _on_lines(document)
 
 
 class _Written(str):
