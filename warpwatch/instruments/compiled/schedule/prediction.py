@@ -166,11 +166,17 @@ def _steps(binary: bytes, program: Program, device: Device, machine: Machine) ->
 
 @dataclass
 class _Run:
-    """What one part does in its loops: the clocks of each limit, on the average of all SMs and in
-    the program that runs longest."""
+    """What one part does in its loops: the clocks of each limit, on the average of all SMs; those
+    of the program that runs longest, with an SM to itself; and how much sooner it is done there."""
 
     parts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     longest: float = 0.0
+    together: float = 0.0
+
+    @property
+    def alone(self) -> float:
+        """Clocks of a block with an SM to itself, in those that it takes next to others."""
+        return self.longest / self.together if self.together else 1.0
 
     @property
     def clocks(self) -> float:
@@ -187,14 +193,13 @@ def _last_block(programs: int, sms: int, resident: int, run: _Run, begins: float
     for the longest."""
     slots = sms * resident
     mean = run.clocks * slots / programs + begins
-    # Fewer blocks on an SM are sooner done, where they wait for each other's unit.
-    shared = 1 if run.limited_by == "latency" else resident
     longest = run.longest + begins
-    if longest > _ALIKE * mean / shared:
+    if run.together + begins > _ALIKE * mean:
         return max(longest, mean * programs / slots)
     waves, rest = divmod(programs, slots)
-    share = 1.0 if shared == 1 else -(-rest // sms) / resident
-    return mean * (waves + (share if rest else 0.0))
+    # Fewer blocks on an SM are sooner done, where they wait for each other's unit.
+    fewer = (-(-rest // sms) - 1) / (resident - 1) if resident > 1 else 1.0
+    return mean * (waves + (run.alone + (1 - run.alone) * fewer if rest else 0.0))
 
 
 def _loops(played: Sequence[Part], steps: _Steps, resident: int, sms: int) -> Mapping[int, _Run]:
@@ -213,13 +218,14 @@ def _loops(played: Sequence[Part], steps: _Steps, resident: int, sms: int) -> Ma
         more = tuple(piece.more for *_, piece in group)
         usual = _clocks(who, ways, steps, resident)
         seldom = usual if ways == more else _clocks(who, more, steps, resident)
+        # Once the others are done, the last block has the units to itself.
+        alone = usual if resident == 1 else _clocks(who, ways, steps, 1)
         limits = _limit(who, ways, steps, resident, max(usual, default=0.0))
-        for (number, _, piece), few, many in zip(group, usual, seldom, strict=True):
+        for (number, _, piece), few, many, own in zip(group, usual, seldom, alone, strict=True):
             each = few + piece.runs.seldom * (many - few)
             found[number].parts[limits] += each * piece.whole_runs / resident / sms
-            # Once the others are done, the last block has the busy unit to itself.
-            shared = 1 if limits == "latency" else resident
-            found[number].longest += each * piece.runs.most / shared
+            found[number].together += each * piece.runs.most
+            found[number].longest += each * piece.runs.most * min(1.0, own / few if few else 1.0)
     return found
 
 
