@@ -6,7 +6,6 @@ import dataclasses
 import datetime
 import json
 import math
-import re
 from pathlib import Path
 
 import pytest
@@ -256,23 +255,6 @@ def test_commits_come_from_the_project_where_no_repository_is_named(
     monkeypatch.delenv(project.FILE_VARIABLE, raising=False)
     monkeypatch.chdir(tree.repo)
     assert main([*command, "--results", str(tree.results), "HEAD~1", "HEAD"]) == 1
-
-
-def test_a_comment_says_how_long_it_would_take_to_tell_two_commits_apart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tree = trees.make_repository(tmp_path, 2)
-    tree.add_benchmark("bench.time_it", [["'a'", "'b'", "'c'"]])
-    tree.write_benchmarks()
-    tree.write_machine("rig")
-    for commit, value in enumerate((1.0, 1.04)):
-        tree.write_result(commit, {"bench.time_it": [1.0, value, 1.0]}, intervals=0.05)
-    assert run(tree, "ci", "comment", *tree.commits) == 3
-    found = re.search(r"about ([\d,]+) s of measuring, ([\d,]+) more", capsys.readouterr().out)
-    assert found is not None
-    seconds, times = (int(one.replace(",", "")) for one in found.groups())
-    # A row of three values took 1.5 s at each of both commits.
-    assert seconds == times > 1
 
 
 def test_the_quick_look_hides_no_step(tmp_path: Path) -> None:

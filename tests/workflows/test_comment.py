@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.reports import trees
+from warpwatch.__main__ import main
 from warpwatch.ci import message
 from warpwatch.ci.pull_request import Judgement
 from warpwatch.judge.model.core import SeriesKey, Verdict
@@ -113,3 +116,21 @@ def test_many_changes_leave_the_comment_within_what_github_takes() -> None:
 def test_a_bar_above_the_chart_is_cut_and_none_makes_no_chart() -> None:
     assert "bar [1000, 100]" in mermaid.shares([50.0, 1.0])
     assert mermaid.shares([]) == [] == mermaid.shares([float("nan")])
+
+
+def test_a_comment_says_how_long_it_would_take_to_tell_two_commits_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = trees.make_repository(tmp_path, 2)
+    tree.add_benchmark("bench.time_it", [["'a'", "'b'", "'c'"]])
+    tree.write_benchmarks()
+    tree.write_machine("rig")
+    for commit, value in enumerate((1.0, 1.04)):
+        tree.write_result(commit, {"bench.time_it": [1.0, value, 1.0]}, intervals=0.05)
+    given = ("--results", str(tree.results), "--repo", str(tree.repo))
+    assert main(["ci", "comment", *given, *tree.commits]) == 3
+    found = re.search(r"about ([\d,]+) s of measuring, ([\d,]+) more", capsys.readouterr().out)
+    assert found is not None
+    seconds, times = (int(one.replace(",", "")) for one in found.groups())
+    # A row of three values took 1.5 s at each of both commits.
+    assert seconds == times > 1
