@@ -128,15 +128,15 @@ def test_the_last_blocks_leave_other_multiprocessors_without_work() -> None:
     assert one_more.us > one_more.clocks / 1.83e3
 
 
-@pytest.mark.parametrize("alone", [0.25, 0.5, 1.0])
-def test_the_longest_block_ends_as_fast_as_it_runs_without_neighbours(alone: float) -> None:
+@pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
+def test_the_longest_block_ends_as_fast_as_it_runs_by_itself(share: float) -> None:
     # Four blocks at once on each of 100 SMs; the longest runs twice as often as the mean.
-    run = prediction._Run({"issue": 4000.0}, longest=8000.0 * alone, together=8000.0)
-    assert prediction._last_block(400, 100, 4, run, 0.0) == pytest.approx(max(8000.0 * alone, 4e3))
+    run = prediction._Run({"issue": 4000.0}, 8000.0, 8000.0 * share)
+    assert prediction._last_block(400, 100, 4, run, 0.0) == pytest.approx(max(8000.0 * share, 4e3))
     # Of blocks that are alike one is left over: it has an SM to itself.
-    run = prediction._Run({"issue": 4010.0}, longest=4000.0 * alone, together=4000.0)
+    run = prediction._Run({"issue": 4010.0}, 4000.0, 4000.0 * share)
     whole = prediction._last_block(401, 100, 4, run, 0.0)
-    assert whole == pytest.approx(4000.0 * (1.0 + alone), rel=0.01)
+    assert whole == pytest.approx(4000.0 * (1.0 + share), rel=0.01)
 
 
 def played(found: reading.Reading) -> tuple[list[parts.Part], tuple[int, ...]]:

@@ -166,17 +166,17 @@ def _steps(binary: bytes, program: Program, device: Device, machine: Machine) ->
 
 @dataclass
 class _Run:
-    """What one part does in its loops: the clocks of each limit, on the average of all SMs; those
-    of the program that runs longest, with an SM to itself; and how much sooner it is done there."""
+    """What one part does in its loops: the clocks of each limit, on the average of all SMs; and
+    those of the program that runs longest, next to other blocks and with an SM to itself."""
 
     parts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     longest: float = 0.0
-    together: float = 0.0
+    longest_by_itself: float = 0.0
 
     @property
-    def alone(self) -> float:
-        """Clocks of a block with an SM to itself, in those that it takes next to others."""
-        return self.longest / self.together if self.together else 1.0
+    def share_by_itself(self) -> float:
+        """The share of its clocks that a block takes with an SM to itself."""
+        return self.longest_by_itself / self.longest if self.longest else 1.0
 
     @property
     def clocks(self) -> float:
@@ -193,13 +193,14 @@ def _last_block(programs: int, sms: int, resident: int, run: _Run, begins: float
     for the longest."""
     slots = sms * resident
     mean = run.clocks * slots / programs + begins
-    longest = run.longest + begins
-    if run.together + begins > _ALIKE * mean:
-        return max(longest, mean * programs / slots)
+    if run.longest + begins > _ALIKE * mean:
+        return max(run.longest_by_itself + begins, mean * programs / slots)
     waves, rest = divmod(programs, slots)
     # Fewer blocks on an SM are sooner done, where they wait for each other's unit.
     fewer = (-(-rest // sms) - 1) / (resident - 1) if resident > 1 else 1.0
-    return mean * (waves + (run.alone + (1 - run.alone) * fewer if rest else 0.0))
+    return mean * (
+        waves + (run.share_by_itself + (1 - run.share_by_itself) * fewer if rest else 0.0)
+    )
 
 
 def _loops(played: Sequence[Part], steps: _Steps, resident: int, sms: int) -> Mapping[int, _Run]:
@@ -219,13 +220,14 @@ def _loops(played: Sequence[Part], steps: _Steps, resident: int, sms: int) -> Ma
         usual = _clocks(who, ways, steps, resident)
         seldom = usual if ways == more else _clocks(who, more, steps, resident)
         # Once the others are done, the last block has the units to itself.
-        alone = usual if resident == 1 else _clocks(who, ways, steps, 1)
+        lonely = usual if resident == 1 else _clocks(who, ways, steps, 1)
         limits = _limit(who, ways, steps, resident, max(usual, default=0.0))
-        for (number, _, piece), few, many, own in zip(group, usual, seldom, alone, strict=True):
+        for (number, _, piece), few, many, own in zip(group, usual, seldom, lonely, strict=True):
             each = few + piece.runs.seldom * (many - few)
             found[number].parts[limits] += each * piece.whole_runs / resident / sms
-            found[number].together += each * piece.runs.most
-            found[number].longest += each * piece.runs.most * min(1.0, own / few if few else 1.0)
+            longest = each * piece.runs.most
+            found[number].longest += longest
+            found[number].longest_by_itself += longest * min(1.0, own / few if few else 1.0)
     return found
 
 
