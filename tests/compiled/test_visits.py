@@ -10,18 +10,17 @@ import triton
 import triton.language as tl
 
 from warpwatch.config import targets
-from warpwatch.instruments.compiled.bound import trip_counts
-from warpwatch.instruments.compiled.formats import ir
+from warpwatch.instruments.compiled.bound import source, trip_counts
 from warpwatch.instruments.compiled.record.call import record
 
 
 def evaluated(call: Any, target: str = "sm_90") -> tuple[list[float], list[str]]:
     """Runs of each loop of the last launch, and what the evaluation notes."""
     launch = record(call, targets.get(target)).launches[-1]
-    function = ir.parse(launch.kernel.texts["ttgir"])
-    found = trip_counts.evaluate(function, launch)
-    loops = [op.regions[-1] for op in function.body.walk() if op.name in ("scf.for", "scf.while")]
-    return [found.total[region] for region in loops], found.notes
+    found = source.of_launch(launch)
+    body, visited = found.function.body, found.visited
+    loops = [op.regions[-1] for op in body.walk() if op.name in ("scf.for", "scf.while")]
+    return [visited.total[region] for region in loops], visited.notes
 
 
 def loop_runs(call: Any, target: str = "sm_90") -> list[float]:

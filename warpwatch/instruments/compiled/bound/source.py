@@ -31,5 +31,5 @@ def of_launch(launch: Launch) -> Source:
     """Read the source of ``launch`` and run its control flow."""
     function = ir.parse(launch.kernel.texts["ttgir"])
     arguments = by_compiled_names(function.arguments, launch.arguments)
-    visited = trip_counts.evaluate(function, launch)
+    visited = trip_counts.evaluate(function, launch, arguments)
     return Source(function, arguments, visited, work.of_function(function))

@@ -9,12 +9,13 @@ kernel fills) is assumed to run once and is noted.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from warpwatch.instruments.compiled.formats.ir import Function, Op, Region
-from warpwatch.instruments.compiled.formats.recording import Launch, by_compiled_names
+from warpwatch.instruments.compiled.formats.recording import Argument, Launch
 from warpwatch.instruments.compiled.formats.work import stored_arguments
 
 from .scalars import (
@@ -55,9 +56,10 @@ class _Scope:
         self.region, self.parent, self.known = region, parent, known
 
 
-def evaluate(function: Function, launch: Launch) -> Visits:
-    """Run the control flow of ``function`` for the programs of ``launch``."""
-    return _Evaluator(function, launch).run()
+def evaluate(function: Function, launch: Launch, arguments: Mapping[str, Argument]) -> Visits:
+    """Run the control flow of ``function`` for the programs of ``launch``; its ``arguments`` are
+    those by compiled names."""
+    return _Evaluator(function, launch, arguments).run()
 
 
 # Hides from the compiler that a number is always the same.
@@ -76,7 +78,9 @@ def _nests(region: Region) -> bool:
 
 
 class _Evaluator:
-    def __init__(self, function: Function, launch: Launch) -> None:
+    def __init__(
+        self, function: Function, launch: Launch, arguments: Mapping[str, Argument]
+    ) -> None:
         self._function = function
         self._grid = launch.grid
         limit = NESTED_PROGRAMS if _nests(function.body) else PLAIN_PROGRAMS
@@ -92,8 +96,7 @@ class _Evaluator:
         self._size = len(chosen)
         self._visits = Visits()
         self._runs: dict[Region, np.ndarray] = {}
-        given = by_compiled_names(function.arguments, launch.arguments)
-        self._arguments = {f"%{name}": argument(value) for name, value in given.items()}
+        self._arguments = {f"%{name}": argument(value) for name, value in arguments.items()}
         stored = stored_arguments(function)
         for name, value in self._arguments.items():
             # What the kernel itself writes may have changed before it is read.
