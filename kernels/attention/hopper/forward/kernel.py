@@ -8,7 +8,6 @@ docs/kernels/hopper/forward.md explains the design. portable/forward/kernel.py c
 and is its twin in tests.
 """
 
-import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -20,6 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from kernels.attention.common.numerics.constants import TO_BASE_E
 from kernels.attention.common.numerics.heavy_rows import HEAVY, marked
 from kernels.attention.hopper.copies import Memory, ask_first, produce
+from kernels.attention.hopper.forward.softmax import mask, softmax_step
 from kernels.attention.hopper.problem import Problem
 from kernels.attention.hopper.products import (
     leave,
@@ -33,55 +33,11 @@ from kernels.attention.hopper.products import (
 from kernels.attention.hopper.weight_pairs import pack
 from kernels.device.hopper_rings import ROWS, meet, new_ring
 
-NAN_TOO = gl.constexpr(tl.PropagateNan.ALL)
-
 
 @gluon.jit
 def _turn(OPERATION: gl.constexpr, I_CONSUMER: gl.constexpr, CONSUMERS: gl.constexpr):
     """Wait for the turn of a consumer to start matrix work (sync), or give it one (arrive)."""
     meet(OPERATION, I_CONSUMER % CONSUMERS)
-
-
-@gluon.jit
-def _mask(s, row, i_block, own, problem, LEFT_ALONE: gl.constexpr):
-    LAYOUT: gl.constexpr = s.type.layout
-    # A column is what its lane adds (bits 1 and 2) and a constant. Only the constant stays on the
-    # left: it becomes part of an instruction, where 32 sums would each take a register.
-    o_n = gl.arange(0, problem.BLOCK_N, gl.SliceLayout(0, LAYOUT))
-    constant = (o_n & ~6)[None, :]
-    last = own.seqlen_k - 1 - i_block * problem.BLOCK_N
-    if LEFT_ALONE:
-        pass
-    elif problem.CAUSAL:
-        diagonal = row + own.causal_offset - i_block * problem.BLOCK_N
-        last = gl.minimum(diagonal + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT)), last)
-        s = gl.where(constant <= last[:, None] - (o_n & 6)[None, :], s, float("-inf"))
-    else:
-        s = gl.where(constant <= last - (o_n & 6)[None, :], s, float("-inf"))
-    if problem.WINDOW:
-        first = row + own.left_offset - i_block * problem.BLOCK_N
-        first = first + gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
-        s = gl.where(constant >= first[:, None] - (o_n & 6)[None, :], s, float("-inf"))
-    return s
-
-
-@gluon.jit
-def _larger(a, b):
-    """NaN if either is; the instruction is as fast as the one that passes over it."""
-    return gl.maximum(a, b, propagate_nan=NAN_TOO)
-
-
-@gluon.jit
-def _softmax(s, maximum, total, scale_log2, MASKED: gl.constexpr):
-    """One step of the online softmax: exponentials, maximum and sum, and the old ones' factor."""
-    new = _larger(maximum, gl.reduce(s, 1, _larger))
-    shift = new * scale_log2
-    if MASKED:
-        # A row that has seen no key yet keeps -inf as maximum: subtract 0, or NaN would arise.
-        shift = gl.where(new == float("-inf"), 0.0, shift)
-    factor = gl.exp2(maximum * scale_log2 - shift)
-    p = gl.exp2(s * scale_log2 - shift[:, None])
-    return p, new, total * factor + gl.sum(p, 1), factor
 
 
 @gluon.jit
@@ -103,8 +59,8 @@ def _steps(
         k_ring.release(k_at.stage)
         k_at = k_at.next()
         if MASKED:
-            s = _mask(s, row, n_blocks - 1 - i, own, problem, LEFT_ALONE)
-        b_p, maximum, total, factor = _softmax(s, maximum, total, problem.scale_log2, MASKED)
+            s = mask(s, row, n_blocks - 1 - i, own, problem, LEFT_ALONE)
+        b_p, maximum, total, factor = softmax_step(s, maximum, total, problem.scale_log2, MASKED)
         acc = wait_for_values(acc, problem)
         v_ring.release(v_at.stage)
         v_at = v_at.next()
@@ -144,10 +100,10 @@ def _first_step(
     k_ring.release(k_at.stage)
     k_at = k_at.next()
     if not problem.EVEN:
-        s = _mask(s, row, n_blocks - 1, own, problem, False)
+        s = mask(s, row, n_blocks - 1, own, problem, False)
     maximum = gl.full([ROWS], float("-inf"), gl.float32, S_ROWS)
     total = gl.zeros([ROWS], gl.float32, S_ROWS)
-    b_p, maximum, total, _ = _softmax(s, maximum, total, problem.scale_log2, not problem.EVEN)
+    b_p, maximum, total, _ = softmax_step(s, maximum, total, problem.scale_log2, not problem.EVEN)
     return pack(b_p, k_ring.memory.dtype), maximum, total, k_at
 
 
@@ -178,7 +134,7 @@ def _store_lse(
 def _send(out, staging, row, i_h, own, problem):
     """Copy the output of a consumer's rows to global memory."""
     if problem.TAILS:
-        # Rows behind the tile's are another tile's.
+        # Rows after the tile's are another tile's.
         if row < own.seqlen_q:
             tma.async_copy_shared_to_global(out, own.q_box(i_h, row), staging)
     else:

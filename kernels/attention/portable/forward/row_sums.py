@@ -61,6 +61,6 @@ def is_heavy(b_max, b_sum, b_sink, b_lse, asked, FAR: tl.constexpr):
         # A heavy sink leaves the others nothing: it has no value, so its dp is exactly 0.
         b_others = b_sum - tl.exp2((b_sink - b_max) * (TO_BASE_2 if FAR else 1.0))
         b_heavy = b_heavy & (b_others > b_sum * HEAVY)
-    if FAR:  # where backward/far_rows.py serves; the log-sum-exp tells no weights there
+    if FAR:  # where backward/far_rows.py serves; no weights follow from the log-sum-exp there
         b_heavy = b_heavy & (tl.abs(b_lse) <= FAR_FROM)
     return b_heavy
