@@ -11,7 +11,7 @@ from typing import Any
 from tests.kernels import (
     attention_fp8_cases,
     flash_attn_cases,
-    kvcache_cases,
+    kvcache_case,
     scores_cases,
     test_attention_varlen,
     test_matmul,
@@ -115,7 +115,7 @@ def _alike(one: Errors, other: Errors) -> bool:
 
 def _rows(case: Any) -> int:
     """Rows of queries that see a key, of all heads; a thousand where there are no such rows."""
-    if isinstance(case, kvcache_cases.Case):
+    if isinstance(case, kvcache_case.Case):
         return (sum(case.queries) or len(case.keys) * case.S) * case.H
     if isinstance(case, test_attention_varlen.Case):
         lengths = case.counted

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kernels.attention.common.numerics import fp8_scales
-from tests.kernels import kvcache_cases
+from tests.kernels import kvcache_case
 from tests.kernels.interpreted import Errors, measure, strided
 
 FP8 = torch.float8_e4m3fn
@@ -268,7 +268,7 @@ def run(case: Case) -> dict[str, Errors]:
     return {name: measure(got[name], plain[name], truth[name]) for name in truth}
 
 
-def run_fa2_kvcache(case: kvcache_cases.Case) -> list[Errors]:
+def run_fa2_kvcache(case: kvcache_case.Case) -> list[Errors]:
     from kernels.flash_attn import flash_attn_with_kvcache
 
     def attend(*tensors: Any, **given: Any) -> Any:
@@ -276,10 +276,10 @@ def run_fa2_kvcache(case: kvcache_cases.Case) -> list[Errors]:
             assert given.pop(name) is None
         return flash_attn_with_kvcache(*_new(tensors, given), **_theirs(given))
 
-    return kvcache_cases.run(case, attend)
+    return kvcache_case.run(case, attend)
 
 
-def run_fa3_kvcache(case: kvcache_cases.Case) -> list[Errors]:
+def run_fa3_kvcache(case: kvcache_case.Case) -> list[Errors]:
     from kernels.flash_attn.fa3 import flash_attn_with_kvcache
 
     def attend(*tensors: Any, **given: Any) -> Any:
@@ -289,7 +289,7 @@ def run_fa3_kvcache(case: kvcache_cases.Case) -> list[Errors]:
         given["attention_chunk"] = given["attention_chunk"] or 0
         return flash_attn_with_kvcache(*_new(tensors, given), **_theirs(given))
 
-    return kvcache_cases.run(case, attend)
+    return kvcache_case.run(case, attend)
 
 
 def _new(tensors: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from tests.kernels.kvcache_cases import Case
+    from tests.kernels.kvcache_case import Case
 
 
 def formula(case: Case, q: Any, k: Any, v: Any, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -14,7 +14,8 @@ from kernels.attention.decode.combine import cut
 from kernels.attention.decode.tuning import alone, choose, choose_splits
 from kernels.runtime.targets import Target
 from tests.kernels.interpreted import Worker
-from tests.kernels.kvcache_cases import CASES, EITHER_WAY, SERVED, Case, run
+from tests.kernels.kvcache_case import Case, run
+from tests.kernels.kvcache_cases import CASES, EITHER_WAY, SERVED
 
 NO_RESERVE = 0x4000  # Linux's MAP_NORESERVE, which Python names from 3.13 on
 

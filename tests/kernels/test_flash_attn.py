@@ -13,7 +13,7 @@ import torch
 
 from tests.kernels.flash_attn_cases import Case, run, run_fa2_kvcache, run_fa3_kvcache
 from tests.kernels.interpreted import Worker
-from tests.kernels.kvcache_cases import Case as Kvcache
+from tests.kernels.kvcache_case import Case as Kvcache
 
 FA3 = Case(suite="fa3")
 VARLEN = Case(packed=True, q=(20, 1, 40), k=(33, 5, 20), D=16)

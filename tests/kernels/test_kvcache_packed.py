@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.kernels.interpreted import Worker
-from tests.kernels.kvcache_cases import Case
+from tests.kernels.kvcache_case import Case
 
 
 def run_chunks(page: int) -> list[torch.Tensor]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.kernels import (
     attention_fp8_cases,
-    kvcache_cases,
+    kvcache_case,
     scores_cases,
     test_attention_varlen,
     test_matmul,
@@ -240,7 +240,7 @@ def _kvcache(options: Random, lengths: Random, longest: int) -> Drawn:
     keys = keys[: lengths.randint(1, 4)]
     if _chance(lengths, 0.1):
         keys[-1] = new
-    case = kvcache_cases.Case(
+    case = kvcache_case.Case(
         keys=tuple(keys),
         S=S,
         H=H,
@@ -276,7 +276,7 @@ def _kvcache(options: Random, lengths: Random, longest: int) -> Drawn:
         case = replace(case, leftpad=tuple(pads))
     if _chance(options, 0.15):
         case = replace(case, chunk=options.choice((16, 50, 128, 1000)))
-    return Drawn("flash_attention_kvcache", case, kvcache_cases.run, ("out", "lse"))
+    return Drawn("flash_attention_kvcache", case, kvcache_case.run, ("out", "lse"))
 
 
 def _in_fp8(options: Random, lengths: Random, longest: int) -> dict[str, Any]:

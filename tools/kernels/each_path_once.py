@@ -23,8 +23,8 @@ from tests.kernels import findings, on_card, scores_cases, test_attention_backwa
 from tests.kernels.attention_fp8_cases import Case as LowAttention
 from tests.kernels.findings import Drawn
 from tests.kernels.interpreted import Errors
-from tests.kernels.kvcache_cases import Case as Cached
-from tests.kernels.kvcache_cases import run as run_cached
+from tests.kernels.kvcache_case import Case as Cached
+from tests.kernels.kvcache_case import run as run_cached
 from tests.kernels.scores_cases import Case as Attention
 from tests.kernels.test_attention_varlen import Case as Packed
 from tests.kernels.test_attention_varlen import run as run_packed

@@ -19,7 +19,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from tests.kernels import flash_attn_cases, kvcache_cases
+from tests.kernels import flash_attn_cases, kvcache_case
 from tests.kernels.findings import Drawn
 from tools.kernels.drawn_cases import SHAPES
 from tools.kernels.random_configurations import Told, every, once
@@ -51,7 +51,7 @@ def draw(seed: int, longest: int = 2048) -> Drawn:
     kinds = {_fa2: 34, _fa2_packed: 26, _fa2_cache: 12, _fa3: 12, _fa3_packed: 10, _fa3_cache: 10}
     (kind,) = options.choices(list(kinds), list(kinds.values()))
     name, case, run = kind(options, lengths, longest)
-    names = ("out", "lse") if isinstance(case, kvcache_cases.Case) else ()
+    names = ("out", "lse") if isinstance(case, kvcache_case.Case) else ()
     return Drawn(name, case, run, names, portable=False)
 
 
@@ -185,7 +185,7 @@ def _fa2_cache(options: Random, lengths: Random, longest: int) -> tuple[str, Any
     given = _cache(options, lengths, longest, 2)
     given["rotary"] = int(given.pop("rotary_fraction") * D) // 16 * 16
     given |= {"alibi": options.random() < 0.5, "page": options.choice((0, 256))}
-    case = kvcache_cases.Case(D=D, dtype="float16", **given)
+    case = kvcache_case.Case(D=D, dtype="float16", **given)
     return "fa2 with_kvcache", case, flash_attn_cases.run_fa2_kvcache
 
 
@@ -210,7 +210,7 @@ def _fa3_cache(options: Random, lengths: Random, longest: int) -> tuple[str, Any
             given |= {"new": 0, "news": tuple(lengths.randint(1, new) for _ in keys)}
     if given["rotary"] and options.random() < 0.5:
         given["turned_from"] = tuple(lengths.randint(0, n - new) for n in keys)
-    case = kvcache_cases.Case(D=D, dtype="bfloat16", **given)
+    case = kvcache_case.Case(D=D, dtype="bfloat16", **given)
     return f"fa3 with_kvcache {kind}", case, flash_attn_cases.run_fa3_kvcache
 
 
