@@ -22,7 +22,7 @@ class Case:
     the last ``new`` of them are appended, and of all columns the first ``rotary`` are turned. The
     cache is of dtype ``fp8``, scaled by "tensor", "head" or "sequence" and head; with ``all_fp8``
     so are queries and new keys. With ``queries`` of each sequence these
-    are packed, S rows of NaN behind the last. With ``news`` so many of each are appended, packed,
+    are packed, S rows of NaN after the last. With ``news`` so many of each are appended, packed,
     too. The first ``leftpad`` of ``keys`` are not its own. With ``qv`` values are keys, too.
     Positions are counted from ``turned_from`` on."""
 
@@ -228,8 +228,8 @@ def run(case: Case, attend: Any = None) -> list[Errors]:
             if case.all_fp8:
                 one = before[0 if name == "k" else 1]
             each = [_bits(one)[b, rows].view(one.dtype) for b, rows in enumerate(added)]
-            behind = torch.full(one[0, :2].shape, float("nan")).to(one.dtype)
-            options[name] = torch.cat([*each, behind]) if case.news else torch.stack(each)
+            rest = torch.full(one[0, :2].shape, float("nan")).to(one.dtype)
+            options[name] = torch.cat([*each, rest]) if case.news else torch.stack(each)
     if case.rotary:
         options["rotary_cos"], options["rotary_sin"] = case.angles()
         options["rotary_interleaved"] = case.interleaved
@@ -247,8 +247,8 @@ def run(case: Case, attend: Any = None) -> list[Errors]:
             factor = factor.repeat_interleave(case.H // case.G, -2)
         if case.queries and factor.dim() == 4:  # by the sequence that a packed row is of
             factor = factor[:, 0].repeat_interleave(torch.tensor(case.queries), 0)
-            behind = len(given) - len(factor)
-            factor = torch.cat((factor, factor.new_ones(behind, *factor.shape[1:])))
+            rest = len(given) - len(factor)
+            factor = torch.cat((factor, factor.new_ones(rest, *factor.shape[1:])))
         q = (given.double() * factor).float()
     got = attend(
         given,
