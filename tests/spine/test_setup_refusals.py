@@ -1,8 +1,9 @@
-"""`make setup` says in one line what a machine lacks, before it fetches anything."""
+"""`make setup` says in one line what a machine lacks, and can set up several things at once."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -42,3 +43,21 @@ def test_what_cannot_measure_is_refused(
     assert done.returncode == 2
     assert done.stderr.startswith(said), done.stderr
     assert not venv.exists()
+
+
+def test_what_is_set_up_at_once_shares_no_folder() -> None:
+    """`python -m venv` fails where another process has just made a folder above its own."""
+    environment = os.environ.copy()
+    environment.pop("MAKEFLAGS", None)
+    planned = subprocess.run(
+        ["make", "--dry-run", "--always-make", "setup-tools", "setup", "VENV=.planned"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    made = {Path(folder) for folder in re.findall(r"-m venv (?:--\S+ )*(\S+)", planned)}
+    assert len(made) >= 3
+    assert not [folder for folder in made if made & set(folder.parents)]
