@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tests.kernels.interpreted import Errors, measure, strided
-from tests.kernels.kvcache_formula import appended, formula
+from tests.kernels.kvcache_formula import appended, formula, rounding_error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +200,7 @@ def _bits(one: torch.Tensor) -> torch.Tensor:
 
 
 def _dequantised(case: Case, rows: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    return rows.float() * (by_heads(scale) if case.scaled else 1.0)
+    return rows.double() * (by_heads(scale) if case.scaled else 1.0)
 
 
 def run(case: Case, attend: Any = None) -> list[Errors]:
@@ -275,20 +275,28 @@ def run(case: Case, attend: Any = None) -> list[Errors]:
     true_q, true_k = appended(case, q.double(), k.double())
     if case.all_fp8:
         plain_q, q = plain_q.bfloat16(), q.bfloat16()
-    after: Any = (plain_k, v)
     true = (true_k, v.double())
-    if case.fp8:
-        after = [case.stored(*each) for each in zip(after, scales, strict=True)]
-        factors = [by_heads(one) for one in scales] if case.scaled else [1, 1]
-        true = tuple(one.double() * factor for one, factor in zip(after, factors, strict=True))
     # What was there, the new rows, and NaN as before everywhere else.
     firsts = tuple(one.start for one in case.own(before=True))
     whole = replace(case, new=0, news=(), leftpad=firsts)
-    for found, rows in zip((k_cache, v_cache), after, strict=True):
-        want = whole.cache(rows.contiguous(), 0)[0]
-        step = max(2e-3, torch.finfo(q.dtype).eps)
-        bar = {"rtol": 0.0, "atol": 0.0} if case.fp8 else {"rtol": step, "atol": 1e-5}
-        torch.testing.assert_close(found.float(), want.float(), **bar, equal_nan=True)
+    if case.fp8:
+        factors = [by_heads(one).double() for one in scales] if case.scaled else [1, 1]
+        written = zip((k_cache, v_cache), true, scales, (case.rotary, 0), strict=True)
+        for found, rows, scale, rotary in written:
+            off = rounding_error(replace(case, rotary=rotary), rows)
+            low, high = (
+                whole.cache(case.stored(one, scale).contiguous(), 0)[0].float()
+                for one in (rows - off, rows + off)
+            )
+            inside = (low <= found.float()) & (found.float() <= high)
+            assert (inside | (low.isnan() & found.float().isnan())).all()
+        after = [case.stored(*each).double() for each in zip(true, scales, strict=True)]
+        true = (after[0] * factors[0], after[1] * factors[1])
+    else:
+        for found, rows in zip((k_cache, v_cache), (plain_k, v), strict=True):
+            want = whole.cache(rows.contiguous(), 0)[0]
+            step = max(2e-3, torch.finfo(q.dtype).eps)
+            torch.testing.assert_close(found, want, rtol=step, atol=1e-5, equal_nan=True)
     kept = [one.to(q.dtype) for one in true] if case.fp8 else (plain_k, v)
     plain = formula(case, plain_q, *kept, case.dtype)
     truth = formula(case, true_q, *true, "float64")

@@ -65,11 +65,31 @@ def turned(case: Case, rows: torch.Tensor, positions: torch.Tensor) -> torch.Ten
         return rows
     wide = rows.to(torch.float64 if rows.dtype == torch.float64 else torch.float32)
     cos, sin = (one[positions][:, None].to(wide) for one in case.angles())
-    pairs = wide[..., : case.rotary]
-    pairs = pairs.unflatten(-1, (-1, 2) if case.interleaved else (2, -1))
+    x, y = _pairs(case, wide)
+    return _joined(case, x * cos - y * sin, y * cos + x * sin, wide).to(rows.dtype)
+
+
+def rounding_error(case: Case, rows: torch.Tensor) -> torch.Tensor:
+    """The most by which fp32 is off, of ``rows`` that it turned, scaled or both: of the size of
+    the pair that a value is turned in, 2**-21, which is 4 roundings."""
+    sizes = rows.abs()
+    if case.rotary:
+        length = torch.hypot(*_pairs(case, rows))
+        sizes = _joined(case, length, length, sizes)
+    return sizes * 2.0**-21
+
+
+def _pairs(case: Case, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both columns of each pair that is turned."""
+    pairs = rows[..., : case.rotary].unflatten(-1, (-1, 2) if case.interleaved else (2, -1))
     x, y = pairs.unbind(-1 if case.interleaved else -2)
-    both = torch.stack((x * cos - y * sin, y * cos + x * sin), -1 if case.interleaved else -2)
-    return torch.cat((both.flatten(-2), wide[..., case.rotary :]), -1).to(rows.dtype)
+    return x, y
+
+
+def _joined(case: Case, x: torch.Tensor, y: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """``rows`` with these pairs in place of theirs."""
+    both = torch.stack((x, y), -1 if case.interleaved else -2)
+    return torch.cat((both.flatten(-2), rows[..., case.rotary :]), -1)
 
 
 def appended(case: Case, q: Any, k: Any) -> tuple[torch.Tensor, torch.Tensor]:
