@@ -17,11 +17,17 @@ from tests.kernels.kvcache_case import Case as Kvcache
 
 FA3 = Case(suite="fa3")
 VARLEN = Case(packed=True, q=(20, 1, 40), k=(33, 5, 20), D=16)
+ONE_KEY = replace(
+    VARLEN, causal=True, window=(0, 286), dropout=0.17, dtype="bfloat16", D=32, H=6, G=6
+)
 CASES = [
     Case(causal=True, form="qkvpacked", q=(40, 40), k=(40, 40), G=4, window=(9, 3), alibi=True),
     Case(form="kvpacked", q=(20,), k=(50,), softcap=5.0, dtype="bfloat16", causal=True),
     Case(dropout=0.17, q=(40,), k=(50,), alibi=True, causal=True, dtype="bfloat16"),
     replace(VARLEN, causal=True, dropout=0.17, dtype="float32"),
+    # One key a row: gradients of q and k are 0, to the last place.
+    replace(ONE_KEY, q=(60, 33), k=(63, 30)),
+    replace(ONE_KEY, form="kvpacked", q=(260, 150), k=(260, 150), D=64),
     replace(VARLEN, form="kvpacked", window=(10, 4), alibi=True),
     replace(VARLEN, form="qkvpacked", k=VARLEN.q, G=4, causal=True),
     replace(VARLEN, page=16, causal=True, softcap=3.0, gradients=False),

@@ -34,7 +34,7 @@ from kernels.attention.portable.tuning.choose import choose_rows
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
-from .tiles import load_rows, weights
+from .tiles import load_rows, weighted_differences, weights
 
 # Blocks of rows a program looks at together: to find that there is no mark takes a launch's time.
 SOME = 16
@@ -103,7 +103,9 @@ def add_keys(
                 seen = seen & since(b_first - i_n, BLOCK_N)
         b_p = weights(b_s, b_exponent[:, None], seen, scale, MASKED)
         b_total += tl.sum(b_p, 1)
-        b_more += tl.sum(b_p * (b_dp - b_start[:, None]), 1)
+        # A row that sees one key has it where keys are hidden.
+        EXACT: tl.constexpr = MASKED and scores.asked.seed is not None
+        b_more += weighted_differences(b_p, b_dp, b_start, EXACT)
     return b_total, b_more
 
 
@@ -205,7 +207,8 @@ def attention_backward_marked(
                 b_lse = tl.load(lse + o_row + o_m, mask=in_m, other=0.0)
                 b_exponent = b_lse * TO_BASE_2
                 b_total = tl.zeros([BLOCK_M], dtype=tl.float32)
-                b_more = tl.zeros([BLOCK_M], dtype=tl.float32)
+                MORE: tl.constexpr = tl.float32 if asked.seed is None else tl.float64
+                b_more = tl.zeros([BLOCK_M], dtype=MORE)
                 if asked.sinks is not None:  # a score of its own, whose dp is 0
                     b_total += tl.exp2(tl.load(asked.sinks + i_h) * TO_BASE_2 - b_exponent)
                     b_more -= b_total * b_start

@@ -21,7 +21,7 @@ from kernels.attention.common.scores import (
 )
 from kernels.device.products import sum_type
 
-from .tiles import load_rows, shifted
+from .tiles import load_rows, shifted, weighted_differences
 
 
 @triton.jit
@@ -230,7 +230,8 @@ def attention_backward_rows(
         # A rounding of the sum would be in all weights of its row.
         b_sum = tl.sum(b_p.to(tl.float64) if FP32 else b_p, 1)
         b_total = b_total * b_alpha + b_sum
-        b_more = b_more * b_alpha + tl.sum(b_p * (b_dp - b_start[:, None]), 1)
+        b_more *= b_alpha
+        b_more += weighted_differences(b_p, b_dp, b_start, asked.seed is not None)
     b_total = tl.where(b_total == 0.0, 1.0, b_total)
     b_delta = b_start + b_more / b_total
     if dlse is not None:

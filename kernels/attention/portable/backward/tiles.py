@@ -83,3 +83,20 @@ def shifted(
 def divided(b_p, b_total):
     """b_p / b_total, rounded to the nearest."""
     return b_p / b_total if b_p.dtype == tl.float64 else tl.div_rn(b_p, b_total)
+
+
+@triton.jit
+def weighted_differences(b_p, b_x, b_start, EXACT: tl.constexpr):
+    """Of every row the sum of b_p * (b_x - b_start). EXACT, of fp32, gives fp64 in which one weight
+    of a row rounds nothing: each difference and each product is followed by what it was rounded
+    by (Knuth's TwoSum; an FMA). Dropout needs it: its output is rounded, so where dp nearly
+    cancels the start may be many times dp."""
+    if EXACT and b_p.dtype == tl.float32:
+        b_high = b_x - b_start[:, None]
+        b_back = b_high - b_x
+        b_low = (b_x - (b_high - b_back)) - (b_start[:, None] + b_back)
+        b_product = tl.fma(b_p, b_high, 0.0)  # as at ``dropped``: it must round by itself
+        b_rest = tl.fma(b_p, b_low, tl.fma(b_p, b_high, -b_product))
+        return tl.sum(b_product, 1).to(tl.float64) + tl.sum(b_rest, 1)
+    else:
+        return tl.sum(b_p * (b_x - b_start[:, None]), 1)
