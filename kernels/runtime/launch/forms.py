@@ -16,8 +16,8 @@ from triton.runtime.jit import JITFunction
 
 from kernels.runtime import targets, tracing
 
-from . import recording
-from .latest import LINE, Latest, check_of
+from . import latest, recording
+from .latest import Latest, check_of
 from .plan import Plan
 from .steps import Unrepeatable
 
@@ -100,12 +100,12 @@ def serve(
     if _INTERPRETS or _compiling() or recording.active():
         return body(*args, **kwargs)
     state: Any = None
-    for before, latest in plans.latest:
-        given = latest.given(args, kwargs)
+    for before, one in plans.latest:
+        given = one.given(args, kwargs)
         if given is not None:
             state = state or _state()
-            if state == before and not any(latest.plan.hooks):
-                return latest.plan.run(*given)
+            if state == before and not any(one.plan.hooks):
+                return one.plan.run(*given)
     found = _describe(args, kwargs)
     if found is None:
         return body(*args, **kwargs)
@@ -209,7 +209,7 @@ def _describe(
                     value.stride(),
                     value.dtype,
                     value.device,
-                    address % LINE,
+                    address % latest.LINE,
                     value.requires_grad,
                 )
                 tensors.append(value)

@@ -22,7 +22,6 @@ else:
 
 # A tensor's address counts modulo this: what a multiprocessor asks memory for at once.
 LINE = 128
-_WITHIN = LINE - 1
 
 Given = tuple[list[torch.Tensor], list[int]]
 
@@ -44,7 +43,7 @@ class Latest:
         self._names, self._count = tuple(kwargs), len(values)
         self._places = [i for i, one in enumerate(values) if isinstance(one, torch.Tensor)]
         self._check = check
-        self._phases = [values[i].data_ptr() & _WITHIN for i in self._places]
+        self._phases = [values[i].data_ptr() % LINE for i in self._places]
         self._others = [(i, x) for i, x in enumerate(values) if not isinstance(x, torch.Tensor)]
 
     def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
@@ -62,7 +61,7 @@ class Latest:
         if not self._check(*tensors):
             return None
         addresses = [one.data_ptr() for one in tensors]
-        if [one & _WITHIN for one in addresses] != self._phases:
+        if [one % LINE for one in addresses] != self._phases:
             return None
         for i, value in self._others:
             given = values[i]

@@ -18,7 +18,7 @@ import torch
 import triton
 
 from . import checks, fresh
-from .cases import Case, cases
+from .cases import Case, bare, cases
 from .timing import batches, middle, synchronised, where
 
 
@@ -40,7 +40,8 @@ def main() -> int:
     if not asked.without_gpu:
         print(f"checks: {len(failed)} failed", flush=True)
     with _driver() if asked.without_gpu else nullcontext():
-        for case in cases("cpu" if asked.without_gpu else "cuda"):
+        device = "cpu" if asked.without_gpu else "cuda"
+        for case in (*cases(device), bare(device)):
             print(_row(case, asked.runs, not asked.without_gpu), flush=True)
             if asked.parts:
                 _print_parts(case, not asked.without_gpu)
@@ -54,8 +55,12 @@ def main() -> int:
 
 
 def _driver() -> Any:
+    from kernels.runtime.launch import latest
     from tools.kernels.without_gpu import driver
 
+    # A GPU's memory begins with a line; a CPU's with 64 bytes, which would make several forms of a
+    # call whose results happen to lie elsewhere.
+    latest.LINE = 64
     return driver.active()
 
 
@@ -71,7 +76,8 @@ def _row(case: Case, runs: int, peers: bool) -> str:
     theirs, their_noise = middle(batches(case.theirs, runs))
     their_wait, _ = middle(synchronised(case.theirs, 5))
     text += f"; {case.peer} {theirs:7.1f} us +-{their_noise:4.0%}, waited for {their_wait:7.1f}"
-    return f"{text}; ratio {ours / theirs:5.2f}, to reach {case.to_reach}; {runs} runs"
+    wanted = "" if case.to_reach is None else f", to reach {case.to_reach}"
+    return f"{text}; ratio {ours / theirs:5.2f}{wanted}; {runs} runs"
 
 
 def _print_parts(case: Case, peers: bool) -> None:

@@ -21,7 +21,7 @@ class Case:
     ours: Call
     peer: str
     theirs: Call | None
-    to_reach: float
+    to_reach: float | None = None
 
 
 def _fa3() -> Any:
@@ -53,18 +53,55 @@ def _forward(device: str) -> Case:
     )
 
 
-def _gradients(device: str) -> Case:
+def _differentiated(device: str) -> tuple[Case, Case]:
+    """The forward pass where somebody wants gradients, and both passes."""
     import kernels
 
     given = [_drawn(1, 512, 8, 128, device=device).requires_grad_() for _ in range(3)]
     heads = [one.detach().transpose(1, 2).contiguous().requires_grad_() for one in given]
     dout, dheads = torch.randn_like(given[0]), torch.randn_like(heads[0])
-    return Case(
+    forward = Case(
+        "attention forward for gradients",
+        lambda: kernels.flash_attention(*given),
+        "SDPA",
+        lambda: _sdpa(*heads),
+    )
+    both = Case(
         "attention forward and backward",
         lambda: torch.autograd.grad(kernels.flash_attention(*given), given, dout),
         "SDPA",
         lambda: torch.autograd.grad(_sdpa(*heads), heads, dheads),
         1.0,
+    )
+    return forward, both
+
+
+class _Nothing(torch.autograd.Function):
+    """Reserves what both passes of attention give and keep, and launches nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: torch.Tensor) -> torch.Tensor:
+        out, rows = torch.empty_like(given[0]), given[0].new_empty(given[0].numel() // 128)
+        ctx.save_for_backward(*given, out, rows)
+        ctx.set_materialize_grads(False)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return tuple(torch.empty_like(one) for one in ctx.saved_tensors[:3])
+
+
+def bare(device: str) -> Case:
+    """Both passes of a function of autograd that does nothing: the part that is torch's own."""
+    given = [_drawn(1, 512, 8, 128, device=device).requires_grad_() for _ in range(3)]
+    dout = torch.randn_like(given[0])
+    # Without what Function.apply does for torch.func, as ours is called.
+    apply: Any = super(torch.autograd.Function, _Nothing).apply
+    return Case(
+        "a function that does nothing",
+        lambda: torch.autograd.grad(apply(*given), given, dout),
+        "no peer",
+        None,
     )
 
 
@@ -127,5 +164,5 @@ def _low(device: str) -> Case:
 
 def cases(device: str) -> list[Case]:
     """All cases, their tensors on ``device``."""
-    makers = (_forward, _gradients, _product, _decoding, _varlen, _low)
-    return [make(device) for make in makers]
+    makers = (_product, _decoding, _varlen, _low)
+    return [_forward(device), *_differentiated(device), *(make(device) for make in makers)]
