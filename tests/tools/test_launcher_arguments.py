@@ -65,17 +65,20 @@ def compare(recording: Any, library: Any) -> list[tuple[str, bool, int]]:
     """Of each launch of a call: the kernel, whether both ways give the driver the same bytes, and
     how many those are."""
     from kernels.runtime.launch import adapters
+    from kernels.runtime.launch.source import Names, function
     from kernels.runtime.launch.steps import Launch
 
     tensors = recording._kept
-    addresses = [one.data_ptr() for one in tensors]
+    known = {f"t{i}": one for i, one in enumerate(tensors)}
+    known |= {f"a{i}": one.data_ptr() for i, one in enumerate(tensors)}
     found = []
     for step in (one for one in recording.steps if isinstance(one, Launch)):
-        given = []
-        ways = [adapters._by_tensor(step), *[adapters._by_number(step)] * 2]
-        for way in ways:
+        given, names = [], Names()
+        lines = [adapters._by_tensor(step)(names), *[adapters._by_number(step)(names)] * 2]
+        names.values |= known
+        for line in lines:
             library.keep(sizes(step.compiled.src.signature.values()))
-            way(tensors, addresses, 0)
+            function("stream", [line], names)(0)
             given.append(library.kept())
         library.keep([])
         same = given[0] == given[1] == given[2]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import triton
 
-from .steps import Described, Launch, Slot, like, slots_in
+from .source import Names
+from .steps import Described, Launch, Slot, slots_in
 
 # Of Triton, whose launchers are known here.
 VERSIONS = ("3.6.", "3.7.")
@@ -23,49 +23,34 @@ VERSIONS = ("3.6.", "3.7.")
 # so many sets of addresses where each layer has its own.
 MOST_ADDRESSES = 1024
 
-# Of the tensors by slot, their addresses by slot, and the stream.
-Run: TypeAlias = Callable[[list[Any], list[int], int], None]
+# Writes a launch: a line that knows tensors and addresses by slot, and the stream.
+Line: TypeAlias = Callable[[Names], str]
 
 
 @dataclass(frozen=True)
 class Ready:
     """A launch, and what of its arguments has to be a tensor."""
 
-    run: Run
+    line: Line
     tensors: tuple[Any, ...]
 
 
 def launcher(step: Launch) -> Ready:
     """The launch by the adapter of this Triton where there is one, else as Triton does it."""
-    by_number = _by_number(step)
-    return Ready(_by_tensor(step), step.arguments) if by_number is None else Ready(by_number, ())
+    line = _by_number(step)
+    return Ready(_by_tensor(step), step.arguments) if line is None else Ready(line, ())
 
 
-def _by_tensor(step: Launch) -> Run:
-    compiled, grid, arguments = step.compiled, step.grid, step.arguments
-    run, function, packed = compiled.run, compiled.function, compiled.packed_metadata
+def _by_tensor(step: Launch) -> Line:
+    compiled = step.compiled
+    head = (compiled.function, compiled.packed_metadata, None, None, None)
 
-    def fill(value: Any, tensors: list[Any]) -> Any:
-        if isinstance(value, Slot):
-            return tensors[value.number]
-        if isinstance(value, Described):
-            found = copy.copy(value.descriptor)
-            found.base = tensors[value.slot.number]
-            return found
-        if isinstance(value, tuple):
-            return like(value, [fill(one, tensors) for one in value])
-        return value
+    def line(names: Names) -> str:
+        values = [*map(names.of, head), *map(names.filled, step.arguments)]
+        grid = map(names.of, step.grid)
+        return f"{names.of(compiled.run)}({', '.join((*grid, 'stream', *values))})"
 
-    constant = [not _varies(one) for one in arguments]
-
-    def launch(tensors: list[Any], addresses: list[int], stream: int) -> None:
-        values = [
-            one if same else fill(one, tensors)
-            for one, same in zip(arguments, constant, strict=True)
-        ]
-        run(*grid, stream, function, packed, None, None, None, *values)
-
-    return launch
+    return line
 
 
 def _varies(value: Any) -> bool:
@@ -80,7 +65,7 @@ def _describes(value: Any) -> bool:
     return isinstance(value, Described)
 
 
-def _by_number(step: Launch) -> Run | None:
+def _by_number(step: Launch) -> Line | None:
     """None where this Triton's launcher is not one of those known here."""
     version = str(triton.__version__)
     if not version.startswith(VERSIONS):
@@ -101,15 +86,15 @@ def _by_number(step: Launch) -> Run | None:
             return None
         start, metas = inner["launcher"], inner["tensordesc_meta"]
     arguments = _flat(step, metas, nvidia.make_tensordesc_arg)
-    compiled = step.compiled
+    compiled, grid = step.compiled, step.grid
     head = (compiled.function, found.launch_cooperative_grid, found.launch_pdl)
     packed = compiled.packed_metadata
     if version.startswith("3.6."):
         first: tuple[Any, ...] = (*head, None, None, packed, None, None, None)
-        return _repeated(start, step.grid, arguments, lambda values: (*first, *values))
+        return _repeated(start, arguments, lambda stream, values: (*grid, stream, *first, *values))
     nothing = (None,) * 5  # of scratch memory, metadata and hooks
     first = (*head, packed, *nothing, found.arg_annotations, found.kernel_signature)
-    return _repeated(start, step.grid, arguments, lambda values: (*first, values))
+    return _repeated(start, arguments, lambda stream, values: (*grid, stream, *first, values))
 
 
 @dataclass(frozen=True)
@@ -126,14 +111,13 @@ class _Arguments:
     descriptors: list[tuple[int, int, int, _Encoder]]
     tuples: list[tuple[int, tuple[Any, ...]]]
 
-    def varying(self) -> Callable[[list[int]], Any]:
-        """Takes, of addresses by slot, those that the arguments follow from."""
-        slots = {root for _, root, _ in self.pointers}
-        slots |= {root for _, root, *_ in self.descriptors}
-        slots |= {one.root for _, whole in self.tuples for one in slots_in(whole)}
-        return operator.itemgetter(*sorted(slots)) if slots else lambda addresses: None
+    def roots(self) -> list[int]:
+        """The slots whose addresses the arguments follow from."""
+        found = {root for _, root, _ in self.pointers}
+        found |= {root for _, root, *_ in self.descriptors}
+        return sorted(found | {one.root for _, whole in self.tuples for one in slots_in(whole)})
 
-    def filled(self, addresses: list[int]) -> list[Any]:
+    def filled(self, addresses: dict[int, int]) -> list[Any]:
         found = self.values.copy()
         for at, root, offset in self.pointers:
             found[at] = addresses[root] + offset
@@ -144,7 +128,7 @@ class _Arguments:
         return found
 
 
-def _addressed(value: Any, addresses: list[int]) -> Any:
+def _addressed(value: Any, addresses: dict[int, int]) -> Any:
     if isinstance(value, Slot):
         return addresses[value.root] + value.offset
     if isinstance(value, tuple):  # a launcher asks for no names
@@ -153,25 +137,25 @@ def _addressed(value: Any, addresses: list[int]) -> Any:
 
 
 class _Kept(dict[Any, Any]):
-    """The latest values by key: at least ``MOST_ADDRESSES``, at most twice as many."""
+    """The latest values by key, made where they are missing: at least ``MOST_ADDRESSES``, at most
+    twice as many."""
 
-    __slots__ = ("_before",)
+    __slots__ = ("_before", "_make")
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[Any], Any]) -> None:
         super().__init__()
         self._before: dict[Any, Any] = {}
+        self._make = make
 
-    def older(self, key: Any) -> Any:
-        """What was kept for a key that is not among the newer half."""
+    def __missing__(self, key: Any) -> Any:
         found = self._before.get(key)
-        return None if found is None else self.keep(key, found)
-
-    def keep(self, key: Any, value: Any) -> Any:
+        if found is None:
+            found = self._make(key)
         if len(self) >= MOST_ADDRESSES:
             self._before = dict(self)
             self.clear()
-        self[key] = value
-        return value
+        self[key] = found
+        return found
 
 
 def _flat(step: Launch, metas: Any, encode: Any) -> _Arguments:
@@ -194,27 +178,27 @@ def _flat(step: Launch, metas: Any, encode: Any) -> _Arguments:
     return found
 
 
-def _repeated(start: Any, grid: Any, arguments: _Arguments, whole: Callable[..., Any]) -> Run:
-    """Launches by ``start`` with ``whole`` of the arguments, made once a set of addresses."""
-    x, y, z = grid
-    take, fill = arguments.varying(), arguments.filled
-    kept = _Kept()
+def _repeated(start: Any, arguments: _Arguments, whole: Callable[..., Any]) -> Line:
+    """Launches by ``start`` with ``whole`` of a stream and the arguments, made once for each stream
+    and set of addresses."""
+    roots = arguments.roots()
 
-    def launch(tensors: list[Any], addresses: list[int], stream: int) -> None:
-        where = take(addresses)
-        given = kept.get(where)
-        if given is None:
-            given = kept.older(where) or kept.keep(where, whole(fill(addresses)))
-        start(x, y, z, stream, *given)
+    def make(key: tuple[int, ...]) -> tuple[Any, ...]:
+        stream, *addresses = key
+        return whole(stream, arguments.filled(dict(zip(roots, addresses, strict=True))))
 
-    return launch
+    def line(names: Names) -> str:
+        key = ", ".join(("stream", *(f"a{one}" for one in roots)))
+        return f"{names.of(start)}(*{names.of(_Kept(make))}[({key},)])"
+
+    return line
 
 
 class _Encoder:
     """Encodes a descriptor over memory at an address, once for each address."""
 
     def __init__(self, described: Described, meta: Any, encode: Any) -> None:
-        self._encoded = _Kept()
+        self._encoded = _Kept(self._over)
         descriptor = described.descriptor
         self._meta, self._encode = meta, encode
         self.shape, self.strides = list(descriptor.shape), list(descriptor.strides)
@@ -226,13 +210,12 @@ class _Encoder:
     def __call__(self, address: int) -> Any:
         if self._meta is None:  # lowered to an address and numbers
             return address
-        found = self._encoded.get(address)
-        found = self._encoded.older(address) if found is None else found
-        if found is None:
-            stand_in = copy.copy(self)
-            stand_in.base = _Address(address)
-            found = self._encoded.keep(address, self._encode(stand_in, self._meta)[0])
-        return found
+        return self._encoded[address]
+
+    def _over(self, address: int) -> Any:
+        stand_in = copy.copy(self)
+        stand_in.base = _Address(address)
+        return self._encode(stand_in, self._meta)[0]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -35,9 +34,10 @@ class Node:
     """A differentiable step of one plan: whatever calls it comes with tensors of one form.
 
     ``plan`` is of the forward pass, ``places`` are those of tensors among its ``count`` arguments,
-    ``keep`` takes what is ``saved`` of (None, tensors, results), ``attributes`` are what else the
-    ``formula`` remembers. Results of ``wanted`` are autograd's, the others only saved. ``passes``
-    has, by which arguments need gradients, the forms of the backward pass and that itself.
+    ``saved`` those of what is saved among (None, tensors, results), ``attributes`` are what else
+    the ``formula`` remembers. Results of ``wanted`` are autograd's, the others only saved: ``run``
+    gives both. ``passes`` has, by which arguments of ``Replayed`` need gradients, the forms of the
+    backward pass and that itself.
     """
 
     plan: Plan
@@ -45,17 +45,17 @@ class Node:
     count: int
     places: tuple[int, ...]
     saved: tuple[int, ...]
-    keep: Callable[[Sequence[Any]], tuple[torch.Tensor | None, ...]]
     attributes: dict[str, Any]
     materialize: bool
     results: int
     wanted: tuple[int, ...]
+    run: Body
     passes: dict[tuple[bool, ...], tuple[Forms, Body]] = field(default_factory=dict)
 
     def gradients(self, needs: tuple[bool, ...], saved: Any, grads: tuple[Any, ...]) -> Any:
-        """Of the tensors among the arguments, as ``formula`` gives them."""
+        """Of the arguments of ``Replayed``, as ``formula`` gives them."""
         needed, given = [False] * self.count, [None] * self.results
-        for i, one in zip(self.places, needs, strict=True):
+        for i, one in zip(self.places, needs[2:], strict=True):
             needed[i] = one
         for i, grad in zip(self.wanted, grads, strict=True):
             given[i] = grad
@@ -63,25 +63,19 @@ class Node:
         whole.saved_tensors, whole.needs_input_grad = saved, tuple(needed)
         found = self.formula(whole, *given)
         found = found if isinstance(found, tuple) else (found,)
-        return tuple(found[i] for i in self.places)
+        return (None, None, *(found[i] for i in self.places))
 
-    def narrowed(self, wanted: tuple[int, ...]) -> tuple[tuple[int, ...], Body]:
-        """The results that the step gives where the rest takes those of ``wanted``, and the step,
-        of addresses and tensors."""
+    def narrowed(self, wanted: tuple[int, ...]) -> tuple[tuple[int, ...], Body, Node]:
+        """The results that the step gives where the rest takes those of ``wanted``, the step, and
+        the node that it takes, then addresses and tensors."""
         if self.materialize or not wanted:  # the formula counts on every gradient
             wanted = self.wanted
-        used = {*wanted, *(one - 1 - len(self.places) for one in self.saved)}
-        plan = self.plan.without({*range(self.results)} - used)
-        node = replace(self, plan=plan, wanted=wanted, passes={})
-        return wanted, functools.partial(replay, node)
+        run = self.plan.giving(self.saved, wanted)
+        return wanted, replay, replace(self, run=run, wanted=wanted, passes={})
 
     def backward(self, needs: tuple[bool, ...]) -> tuple[Forms, Body]:
         """Known forms of the backward pass where ``needs`` says who needs a gradient, and that."""
-        found = self.passes.get(needs)
-        if found is None:
-            made = Forms(), functools.partial(self.replayed, needs)
-            found = self.passes.setdefault(needs, made)
-        return found
+        return self.passes.setdefault(needs, (Forms(), functools.partial(self.replayed, needs)))
 
     def replayed(self, needs: tuple[bool, ...], *tensors: Any) -> Any:
         """As ``gradients``, of saved tensors and then of gradients."""
@@ -93,23 +87,21 @@ class Replayed(torch.autograd.Function):
     """The step of a node. It takes that, the addresses of tensors, and these."""
 
     @staticmethod
-    def forward(ctx: Any, node: Node, addresses: list[int], *tensors: torch.Tensor) -> Any:
-        found = node.plan.run([*tensors], addresses)
-        results = (found,) if isinstance(found, torch.Tensor) else found
-        ctx.save_for_backward(*node.keep((None, *tensors, *results)))
+    def forward(ctx: Any, node: Node, addresses: Sequence[int], *tensors: torch.Tensor) -> Any:
+        saved, results = node.run(tensors, addresses)
+        ctx.save_for_backward(*saved)
         if not node.materialize:
             ctx.set_materialize_grads(False)
         ctx.node = node
-        wanted = node.wanted
-        return results[wanted[0]] if len(wanted) == 1 else tuple(results[i] for i in wanted)
+        return results
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        node, saved, needs = ctx.node, ctx.saved_tensors, ctx.needs_input_grad[2:]
+        node, needs = ctx.node, ctx.needs_input_grad
         if torch.is_grad_enabled():
-            return None, None, *node.gradients(needs, saved, grads)
-        plans, body = node.backward(needs)
-        return None, None, *serve(plans, body, (*saved, *grads), {})
+            return node.gradients(needs, ctx.saved_tensors, grads)
+        plans, body = node.passes.get(needs) or node.backward(needs)
+        return serve(plans, body, (*ctx.saved_tensors, *grads), {})
 
 
 # Without what Function.apply does for the transforms of torch.func: where one is, nothing is
@@ -137,13 +129,8 @@ def learner(body: Body, remember: Body, formula: Body) -> Callable[..., Node | N
         saved = tuple(numbers[id(one)] for one in kept.saved)
         others = {k: v for k, v in vars(kept).items() if k not in ("saved", "materialize")}
         count, of = len(arguments), len(made)
-        results = (kept.materialize, of, tuple(range(of)))
-        return Node(plan, formula, count, places, saved, _taking(saved), others, *results)
+        wanted = tuple(range(of))
+        run = plan.giving(saved, wanted)
+        return Node(plan, formula, count, places, saved, others, kept.materialize, of, wanted, run)
 
     return learn
-
-
-def _taking(numbers: tuple[int, ...]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    if len(numbers) > 1:
-        return operator.itemgetter(*numbers)
-    return lambda whole: tuple(whole[i] for i in numbers)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-import operator
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
-from .adapters import Run, launcher
+from .adapters import launcher
 from .recording import Recording
+from .source import Names, function, together
 from .steps import (
     Allocation,
     Applied,
@@ -19,9 +19,13 @@ from .steps import (
     Slot,
     Unrepeatable,
     View,
-    like,
     slots_in,
 )
+
+try:
+    from torch._C._dynamo import guards
+except ImportError:  # of another torch
+    guards = None  # type: ignore[assignment]
 
 # Of memory that torch reserves on a GPU.
 ALIGNMENT = 512
@@ -30,21 +34,7 @@ ALIGNMENT = 512
 class Plan:
     """A recorded call, to be run with other tensors of the same form."""
 
-    __slots__ = (
-        "_actions",
-        "_device",
-        "_driver",
-        "_results",
-        "_room",
-        "_spare",
-        "_take",
-        "_whole",
-        "hooks",
-    )
-
     def __init__(self, recording: Recording, result: Any, driver: Any) -> None:
-        self._driver = driver
-        self._device = driver.get_current_device()
         # Lists of Triton's, that whoever watches a kernel adds to at any time.
         self.hooks = [
             one.kernel.pre_run_hooks for one in recording.steps if isinstance(one, Launch)
@@ -54,11 +44,16 @@ class Plan:
                 self.hooks += one.node.plan.hooks
         launches = [launcher(step) for step in recording.steps if isinstance(step, Launch)]
         needed = _needed(recording, result, [one.tensors for one in launches])
-        arguments = len(recording.arguments())
-        self._room = [None] * (len(recording.slots) - arguments + 1)
-        self._actions: list[Run] = []
-        # Memory that only the caller may want, by the slot, and what reserves it.
-        self._spare: dict[int, Run] = {}
+        self._given = len(recording.arguments())
+        self._names = names = Names()
+        # Lines of the function, each with the slot of memory that only the caller may want.
+        self._lines: list[tuple[int | None, str]] = []
+        self._take = _taken(result, names)
+        made = result if isinstance(result, (tuple, list)) else (result,)
+        self._results = [None if one is None else one.number for one in made]
+        if launches:
+            stream, device = driver.get_current_stream, driver.get_current_device()
+            self._add(f"stream = {names.of(stream)}({names.of(device)})")
         used = _used(recording)
         ready = iter(launches)
         ends = _ends(recording, result)
@@ -68,73 +63,121 @@ class Plan:
         freed = _freed(recording, ends, apart, room)
         for i, step in enumerate(recording.steps):
             if isinstance(step, Launch):
-                self._actions.append(next(ready).run)
+                self._add(next(ready).line(names))
             elif isinstance(step, Allocation):
                 if step.slot not in apart:
-                    self._actions.append(_allocate(step, recording, apart))
-                    if step.slot not in used:
-                        self._spare[step.slot] = self._actions[-1]
+                    spare = None if step.slot in used else step.slot
+                    given = map(names.of, (step.size, step.stride, step.dtype))
+                    empty = names.of(_reserve(step.device, driver))
+                    self._add(f"t{step.slot} = {empty}({', '.join(given)})", spare)
+                    self._locate(step.slot, used)
                 elif step is hidden[0]:
-                    self._actions.append(_allocate_together(hidden, recording, room))
-            elif (action := _action(step, needed, recording)) is not None:
-                self._actions.append(action)
+                    self._allocate_together(hidden, room, driver)
+            elif not isinstance(step, View):
+                self._operate(step, needed, recording)
+            elif not needed.isdisjoint(_results(step)):
+                self._operate(step.operation, needed, recording)
             if i in freed and i < len(recording.steps) - 1:
-                self._actions.append(_free(freed[i]))
-        self._take = _taker(result)
-        made = result if isinstance(result, (tuple, list)) else (result,)
-        self._results = [getattr(one, "number", None) for one in made]
-        self._whole = _whole(recording, result, arguments, self._actions)
+                self._add(" = ".join((*(f"t{one}" for one in freed[i]), "None")))
 
-    def without(self, results: set[int]) -> Plan:
-        """The same call, with None for some of its results where nothing but them is left out."""
-        kept = {one for i, one in enumerate(self._results) if i not in results}
-        left_out = [run for slot, run in self._spare.items() if slot not in kept]
-        found = copy.copy(self)
-        found._actions = [one for one in self._actions if one not in left_out]
+    @functools.cached_property
+    def run(self) -> Callable[..., Any]:
+        """The call's result, of its tensors and their addresses."""
+        return self._ending(self._take, {None, *self._results})
+
+    def giving(self, saved: Sequence[int], wanted: Sequence[int]) -> Callable[..., Any]:
+        """The same call, which gives those of (None, its tensors, its results) whose places are
+        ``saved``, and its results of the places ``wanted``; memory of no other is reserved."""
+        numbers = [None, *range(self._given), *self._results]
+        kept, made = [numbers[i] for i in saved], [self._results[i] for i in wanted]
+        texts = [["None" if one is None else f"t{one}" for one in part] for part in (kept, made)]
+        taken = texts[1][0] if len(made) == 1 else together(texts[1])
+        return self._ending(f"{together(texts[0])}, {taken}", {None, *kept, *made})
+
+    def _ending(self, taken: str, kept: set[int | None]) -> Callable[..., Any]:
+        """``kept`` are the slots that ``taken`` names."""
+        unpacked = [
+            f"{''.join(f'{kind}{i}, ' for i in range(self._given))} = {whole}"
+            for kind, whole in (("t", "tensors"), ("a", "addresses"))
+        ]
+        lines = [line for spare, line in self._lines if spare in kept]
+        return function("tensors, addresses", (*unpacked, *lines, f"return {taken}"), self._names)
+
+    def _add(self, line: str, spare: int | None = None) -> None:
+        self._lines.append((spare, line))
+
+    def _locate(self, slot: int, used: set[int]) -> None:
+        if slot in used:
+            self._add(f"a{slot} = t{slot}.data_ptr()")
+
+    def _allocate_together(self, steps: list[Allocation], place: int, driver: Any) -> None:
+        """All memory of ``steps`` at once; ``place`` keeps it alive as long as the call."""
+        offsets, total = [], 0
+        for step in steps:
+            offsets.append((step.slot, total))
+            total += -(-step.nbytes // ALIGNMENT) * ALIGNMENT
+        names = self._names
+        given = map(names.of, ((total,), (1,), torch.uint8))
+        empty = names.of(_reserve(steps[0].device, driver))
+        self._add(f"t{place} = {empty}({', '.join(given)})")
+        self._add(f"a{place} = t{place}.data_ptr()")
+        for slot, offset in offsets:
+            self._add(f"a{slot} = a{place} + {names.of(offset)}")
+
+    def _operate(self, step: Operation, needed: set[int], recording: Recording) -> None:
+        used, names = _used(recording), self._names
+        results: Sequence[int | None] = step.results
+        many = step.tuple_of
+        if isinstance(step, Applied) and step.node is not None:
+            given = [one for one in step.args if isinstance(one, Slot)]
+            wanted, replay, node = step.node.narrowed(
+                tuple(i for i, one in enumerate(results) if one in needed | used)
+            )
+            results = [results[i] for i in wanted]
+            many = len(results) > 1
+            addresses = together(map(names.address, given))
+            arguments = [names.of(node), addresses, *map(names.filled, given)]
+        else:
+            replay = getattr(step.run, "_op", step.run)
+            arguments = [names.filled(one) for one in step.args]
+            arguments += [f"{name}={names.filled(one)}" for name, one in step.kwargs]
+        call = f"{names.of(replay)}({', '.join(arguments)})"
+        made = [(i, one) for i, one in enumerate(results) if one is not None]
+        if not made:
+            self._add(call)
+        elif many:
+            self._add(f"found = {call}")
+            for i, one in made:
+                self._add(f"t{one} = found[{i}]")
+            self._add("del found")
+        else:
+            self._add(f"t{made[0][1]} = {call}")
+        for _, one in made:
+            if recording.slots[one].root == one:
+                self._locate(one, used)
+
+
+def _reserve(device: torch.device, driver: Any) -> Callable[..., Any]:
+    """Reserves memory of a size, strides and dtype. Where this torch has it, that is the function
+    which its compiled code calls: no arguments are parsed and no dispatcher is asked."""
+    found = getattr(guards, f"_empty_strided_{device.type}", None)
+    if found is not None and device.index in (None, driver.get_current_device()):
         return found
-
-    def run(self, tensors: list[Any], addresses: list[int]) -> Any:
-        """The call's result for ``tensors`` that lie at ``addresses``."""
-        if self._whole is not None:
-            return self._whole(addresses, *tensors)
-        tensors += self._room
-        addresses += self._room  # type: ignore[arg-type]
-        stream = self._driver.get_current_stream(self._device)
-        for action in self._actions:
-            action(tensors, addresses, stream)
-        return self._take(tensors)
+    return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
 def _used(recording: Recording) -> set[int]:
     """Slots that a step uses, by their own number or as the memory of another."""
     found: set[int] = set()
     for step in recording.steps:
-        if isinstance(step, Allocation):
-            slots: list[Any] = [] if step.twin is None else [recording.slots[step.twin]]
-        elif isinstance(step, Launch):
+        slots: list[Slot] = []
+        if isinstance(step, Launch):
             slots = list(slots_in(step.arguments))
-        else:
+        elif not isinstance(step, Allocation):
             operation = step.operation if isinstance(step, View) else step
             slots = list(slots_in((operation.args, operation.kwargs)))
         found |= {number for one in slots for number in (one.number, one.root)}
     return found
-
-
-def _whole(
-    recording: Recording, result: Any, arguments: int, actions: list[Run]
-) -> Callable[..., Any] | None:
-    """The only step of a call, of addresses and tensors, where that is a node's, as of a public
-    function whose checks are all of the rest."""
-    steps = recording.steps
-    if len(steps) != 1 or not isinstance(steps[0], Applied) or steps[0].node is None:
-        return None
-    given = [one.number for one in steps[0].args if isinstance(one, Slot)]
-    wanted, replay = _narrowed(steps[0], {one.number for one in slots_in(result)})
-    made = [steps[0].results[i] for i in wanted]
-    taken = [result] if isinstance(result, Slot) else result
-    same = isinstance(taken, (tuple, list)) and made == [getattr(x, "number", None) for x in taken]
-    alone = isinstance(result, Slot) == (len(wanted) == 1) and not isinstance(result, list)
-    return replay if same and alone and given == [*range(arguments)] else None
 
 
 def _results(step: Any) -> Iterable[int]:
@@ -144,15 +187,6 @@ def _results(step: Any) -> Iterable[int]:
     if isinstance(operation, Operation):
         return (one for one in operation.results if one is not None)
     return ()
-
-
-def filled(value: Any, tensors: list[Any]) -> Any:
-    """A template with tensors in place of slots."""
-    if isinstance(value, Slot):
-        return tensors[value.number]
-    if isinstance(value, (tuple, list)):
-        return like(value, [filled(one, tensors) for one in value])
-    return value
 
 
 def _needed(recording: Recording, result: Any, launched: list[Any]) -> set[int]:
@@ -170,16 +204,6 @@ def _needed(recording: Recording, result: Any, launched: list[Any]) -> set[int]:
     return needed
 
 
-def _action(step: Any, needed: set[int], recording: Recording) -> Run | None:
-    if isinstance(step, View):
-        if needed.isdisjoint(_results(step)):
-            return None
-        step = step.operation
-    if isinstance(step, Applied) and step.node is not None:
-        return _differentiate(step, needed, recording)
-    return _operate(step, recording)
-
-
 def _ends(recording: Recording, result: Any) -> dict[int, int]:
     """The last step that needs the memory of each slot which a step made, by its number; memory of
     the result is not among them."""
@@ -191,8 +215,6 @@ def _ends(recording: Recording, result: Any) -> dict[int, int]:
             used |= {one.number for one in slots_in((operation.args, operation.kwargs))}
         elif isinstance(operation, Launch):
             used |= {one.number for one in slots_in(operation.arguments)}
-        elif operation.twin is not None:
-            used.add(operation.twin)
         found |= dict.fromkeys((recording.slots[one].root for one in used), i)
     made = {one for step in recording.steps for one in _results(step)}
     kept = {recording.slots[one.number].root for one in slots_in(result)}
@@ -223,123 +245,11 @@ def _freed(
     return found
 
 
-def _free(numbers: list[int]) -> Run:
-    def free(tensors: list[Any], addresses: list[int], stream: int) -> None:
-        for number in numbers:
-            tensors[number] = None
-
-    return free
-
-
-def _allocate_together(steps: list[Allocation], recording: Recording, place: int) -> Run:
-    """All memory of ``steps`` at once; ``place`` keeps it alive as long as the call."""
-    offsets, total = [], 0
-    for step in steps:
-        offsets.append((step.slot, total))
-        total += -(-step.nbytes // ALIGNMENT) * ALIGNMENT
-    lead = recording.arguments()[0]  # whose dtype is as good as another
-    reserve = _reserve((total // lead.dtype.itemsize,), lead.dtype, steps[0].device, recording)
-
-    def allocate(tensors: list[Any], addresses: list[int], stream: int) -> None:
-        made = tensors[place] = reserve(tensors)
-        base = made.data_ptr()
-        for slot, offset in offsets:
-            addresses[slot] = base + offset
-
-    return allocate
-
-
-def _reserve(
-    size: tuple[int, ...], dtype: torch.dtype, device: torch.device, recording: Recording
-) -> Callable[[list[Any]], torch.Tensor]:
-    """Contiguous memory; for torch it is less work where an argument says dtype and device."""
-    for number, one in enumerate(recording.arguments()):
-        if one.device == device and one.dtype == dtype:
-            return lambda tensors: tensors[number].new_empty(size)
-    empty = torch.empty
-    return lambda tensors: empty(size, dtype=dtype, device=device)
-
-
-def _allocate(step: Allocation, recording: Recording, apart: set[int]) -> Run:
-    slot, size, stride = step.slot, step.size, step.stride
-    twin = None if step.twin in apart else step.twin
-    dtype, device = step.dtype, step.device
-    strided, alike = torch.empty_strided, torch.empty_like
-    reserve = _reserve(size, dtype, device, recording)
-
-    def allocate(tensors: list[Any], addresses: list[int], stream: int) -> None:
-        if twin is not None:  # the least that torch asks for
-            made = alike(tensors[twin])
-        elif stride is None:
-            made = reserve(tensors)
-        else:
-            made = strided(size, stride, dtype=dtype, device=device)
-        tensors[slot] = made
-        addresses[slot] = made.data_ptr()
-
-    return allocate
-
-
-def _operate(step: Operation, recording: Recording) -> Run:
-    run = getattr(step.run, "_op", step.run)
-    args, kwargs, many = step.args, dict(step.kwargs), step.tuple_of
-    results = [(i, one) for i, one in enumerate(step.results) if one is not None]
-    owners = {one for _, one in results if recording.slots[one].root == one}
-    places = [(i, one.number) for i, one in enumerate(args) if isinstance(one, Slot)]
-    flat = len(places) == len(list(slots_in((args, tuple(kwargs.items())))))
-
-    def operate(tensors: list[Any], addresses: list[int], stream: int) -> None:
-        if flat:
-            given = list(args)
-            for i, number in places:
-                given[i] = tensors[number]
-            found = run(*given, **kwargs)
-        else:
-            named = {name: filled(one, tensors) for name, one in kwargs.items()}
-            found = run(*filled(args, tensors), **named)
-        for i, number in results:
-            made = found[i] if many else found
-            tensors[number] = made
-            if number in owners:
-                addresses[number] = made.data_ptr()
-
-    return operate
-
-
-def _differentiate(step: Applied, needed: set[int], recording: Recording) -> Run:
-    given = [one for one in step.args if isinstance(one, Slot)]
-    wanted, replay = _narrowed(step, needed | _used(recording))
-    numbers = [one.number for one in given]
-    where = [(one.root, one.offset) for one in given]
-    results: list[Any] = [step.results[i] for i in wanted]
-
-    def differentiate(tensors: list[Any], addresses: list[int], stream: int) -> None:
-        lie = [addresses[root] + offset for root, offset in where]
-        found = replay(lie, *[tensors[i] for i in numbers])
-        for number, made in zip(results, (found,) if len(results) == 1 else found, strict=True):
-            tensors[number] = made
-            addresses[number] = made.data_ptr()
-
-    return differentiate
-
-
-def _narrowed(step: Applied, needed: set[int]) -> Any:
-    """As a node narrows itself, to results that are ``needed``."""
-    return step.node.narrowed(tuple(i for i, one in enumerate(step.results) if one in needed))
-
-
-def _taker(result: Any) -> Callable[[list[Any]], Any]:
-    """Takes the result of a call from its tensors."""
-    if isinstance(result, Slot):
-        return operator.itemgetter(result.number)
-    if result is None:
-        return lambda tensors: None
-    if type(result) not in (tuple, list) or not all(
-        one is None or isinstance(one, Slot) for one in result
-    ):
-        raise Unrepeatable
-    kind = type(result)
-    numbers = [None if one is None else one.number for one in result]
-    if kind is tuple and len(numbers) > 1 and None not in numbers:
-        return operator.itemgetter(*numbers)
-    return lambda tensors: kind([None if i is None else tensors[i] for i in numbers])
+def _taken(result: Any, names: Names) -> str:
+    """How the result of a call is written."""
+    if result is not None and not isinstance(result, Slot):
+        if type(result) not in (tuple, list):
+            raise Unrepeatable
+        if not all(one is None or isinstance(one, Slot) for one in result):
+            raise Unrepeatable
+    return names.filled(result)

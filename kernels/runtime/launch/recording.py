@@ -117,12 +117,10 @@ class Recording(TorchDispatchMode):
             return
         placed, named = self.place(args), self.place(tuple(kwargs.items()))
         if func in _RESERVES and not kwargs.get("pin_memory"):
-            twin = self._twin(found)
-            number = self._add(found, None)
-            stride = None if found.is_contiguous() else found.stride()
-            size, kind, device = tuple(found.shape), found.dtype, found.device
+            number, size, stride = self._add(found, None), tuple(found.shape), found.stride()
             nbytes = found.untyped_storage().nbytes()
-            self.steps.append(Allocation(number, size, stride, kind, device, twin, nbytes))
+            kind, device = found.dtype, found.device
+            self.steps.append(Allocation(number, size, stride, kind, device, nbytes))
             return
         numbers: list[int | None] = []
         views = not func._schema.is_mutable
@@ -136,18 +134,6 @@ class Recording(TorchDispatchMode):
             numbers.append(self._add(one, of))
         operation = Operation(func, placed, named, tuple(numbers), many)
         self.steps.append(View(operation) if views else operation)
-
-    def _twin(self, tensor: torch.Tensor) -> int | None:
-        """A slot that owns its memory, of a tensor of the same metadata without gaps."""
-
-        def metadata(one: torch.Tensor) -> tuple[Any, ...]:
-            return one.shape, one.stride(), one.dtype, one.device
-
-        if not tensor.is_contiguous():
-            return None
-        wanted = metadata(tensor)
-        owners = (one.number for one in self.slots if one.root == one.number)
-        return next((i for i in owners if metadata(self._kept[i]) == wanted), None)
 
     def _reserved(self, tensor: torch.Tensor) -> int | None:
         """Its slot where this call reserved it."""

@@ -46,14 +46,13 @@ class Applied(Operation):
 
 @dataclass(frozen=True)
 class Allocation:
-    """Memory that nobody has written; ``twin`` is a slot of a tensor just like it, if any."""
+    """Memory that nobody has written."""
 
     slot: int
     size: tuple[int, ...]
-    stride: tuple[int, ...] | None  # None where it is contiguous
+    stride: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
-    twin: int | None
     nbytes: int
 
 
