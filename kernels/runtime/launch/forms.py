@@ -17,7 +17,7 @@ from triton.runtime.jit import JITFunction
 from kernels.runtime import targets, tracing
 
 from . import latest, recording
-from .latest import Latest, check_of
+from .latest import OTHER, check_of, recognised
 from .plan import Plan
 from .steps import Unrepeatable
 
@@ -51,7 +51,8 @@ class Forms(dict[Form, Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.latest: tuple[tuple[tuple[Any, ...], Latest], ...] = ()
+        # Of each the state that held, its plan, the hooks of that, and what serves such calls.
+        self.latest: tuple[tuple[tuple[Any, ...], Plan, list[Any], Callable[..., Any]], ...] = ()
         self.lookups = 0
 
     def served(self, plan: Plan, args: Any, kwargs: Any, tensors: Any, state: Any) -> None:
@@ -61,8 +62,8 @@ class Forms(dict[Form, Any]):
             return
         check = check_of(tensors)
         if check is not None:
-            others = tuple(one for one in self.latest if one[1].plan is not plan)
-            found = (state, Latest(plan, args, kwargs, check))
+            others = tuple(one for one in self.latest if one[1] is not plan)
+            found = (state, plan, plan.hooks, recognised(plan.run, args, kwargs, check))
             self.latest = (found, *others)[:MOST_LATEST]
 
     def clear(self) -> None:
@@ -99,13 +100,13 @@ def serve(
     """``body(*args, **kwargs)`` by one of ``plans``, where there is one of its form."""
     if _INTERPRETS or _compiling() or recording.active():
         return body(*args, **kwargs)
-    state: Any = None
-    for before, one in plans.latest:
-        given = one.given(args, kwargs)
-        if given is not None:
-            state = state or _state()
-            if state == before and not any(one.plan.hooks):
-                return one.plan.run(*given)
+    if plans.latest:
+        state = _state()
+        for before, _, hooks, run in plans.latest:
+            if state == before and not any(hooks):
+                result = run(args, kwargs)
+                if result is not OTHER:
+                    return result
     found = _describe(args, kwargs)
     if found is None:
         return body(*args, **kwargs)

@@ -8,10 +8,12 @@ dispatcher knows. Where this torch has none, or other arguments, every call's fo
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+
+from .source import Names, function, together
 
 try:
     from torch._C._dynamo import guards
@@ -23,51 +25,53 @@ else:
 # A tensor's address counts modulo this: what a multiprocessor asks memory for at once.
 LINE = 128
 
-Given = tuple[list[torch.Tensor], list[int]]
+# For a call that is another one: a result may be None.
+OTHER = object()
 
 
-class Latest:
-    """A call that was served by ``plan`` while ``state`` held."""
+def recognised(
+    run: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    check: Callable[..., bool],
+) -> Callable[..., Any]:
+    """``run`` for calls that are like the one of ``args`` and ``kwargs``.
 
-    __slots__ = ("_alike", "_check", "_count", "_names", "_others", "_phases", "_places", "plan")
+    Args:
+        run: Takes tensors and their addresses.
+        args: Of the call that was served.
+        kwargs: Likewise.
+        check: Tells of as many tensors whether they are like those of that call.
 
-    def __init__(
-        self,
-        plan: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        check: Callable[..., bool],
-    ) -> None:
-        values = (*args, *kwargs.values())
-        self.plan = plan
-        self._names, self._count = tuple(kwargs), len(values)
-        self._places = [i for i, one in enumerate(values) if isinstance(one, torch.Tensor)]
-        self._check = check
-        self._phases = [values[i].data_ptr() % LINE for i in self._places]
-        self._others = [(i, x) for i, x in enumerate(values) if not isinstance(x, torch.Tensor)]
+    Returns:
+        A function of other ``args`` and ``kwargs``: the result, or ``OTHER`` where they differ.
+    """
+    values, names, split = (*args, *kwargs.values()), Names(), len(args)
+    places = [i for i, one in enumerate(values) if isinstance(one, torch.Tensor)]
+    other = f"return {names.of(OTHER)}"
 
-    def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
-        """Tensors of a call and their addresses, None where it differs from the one served."""
-        values = args
-        if kwargs:
-            values = (*args, *kwargs.values())
-            if tuple(kwargs) != self._names:
-                return None
-        elif self._names:
-            return None
-        if len(values) != self._count:
-            return None
-        tensors = [values[i] for i in self._places]
-        if not self._check(*tensors):
-            return None
-        addresses = [one.data_ptr() for one in tensors]
-        if [one % LINE for one in addresses] != self._phases:
-            return None
-        for i, value in self._others:
-            given = values[i]
-            if given is not value and not _same(given, value):
-                return None
-        return tensors, addresses
+    def every(kind: str, numbers: Iterable[int]) -> str:
+        return together(f"{kind}{i}" for i in numbers)
+
+    others = f"(*kwargs,) != {names.of(tuple(kwargs))}" if kwargs else "kwargs"
+    lines = [f"if len(args) != {names.of(split)} or {others}: {other}"]
+    lines.append(f"{every('v', range(split))} = args")
+    if kwargs:
+        lines.append(f"{every('v', range(split, len(values)))} = kwargs.values()")
+    lines.append(f"if not {names.of(check)}{every('v', places)}: {other}")
+    lines += [f"a{i} = v{i}.data_ptr()" for i in places]
+    phases, within = [values[i].data_ptr() % LINE for i in places], names.of(LINE - 1)
+    if any(phases):
+        found = [f"a{i} & {within} != {names.of(x)}" for i, x in zip(places, phases, strict=True)]
+        lines.append(f"if {' or '.join(found)}: {other}")
+    else:
+        lines.append(f"if ({' | '.join(f'a{i}' for i in places)}) & {within}: {other}")
+    for i, one in enumerate(values):
+        if not isinstance(one, torch.Tensor):
+            value, same = names.of(one), names.of(_same)
+            lines.append(f"if v{i} is not {value} and not {same}(v{i}, {value}): {other}")
+    lines.append(f"return {names.of(run)}({every('v', places)}, {every('a', places)})")
+    return function("args, kwargs", lines, names)
 
 
 def _same(given: Any, value: Any) -> bool:
