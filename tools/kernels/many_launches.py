@@ -33,14 +33,15 @@ def _drawn(*shape: int, device: str, dtype: torch.dtype = torch.bfloat16) -> tor
 def forward(
     device: str, D: int, S: int, heads: int, causal: bool = False, tails: bool = False
 ) -> Case:
+    from kernels.attention.common.problem import Mask, Problem
     from kernels.attention.hopper.forward import launch as hopper
 
     q, k, v = (_drawn(1, S, heads, D, device=device) for _ in range(3))
     out, lse = torch.empty_like(q), torch.empty((1, heads, S), device=device)
-    options: dict[str, Any] = {"causal": causal, "causal_offset": 0, "scale": D**-0.5}
+    problem, config = Problem(q, k, v, Mask(causal, 0, None), D**-0.5), None
     if tails:
-        options["config"] = hopper.HopperConfig(3, block_n=128, stages=2, skip=True, tails=True)
-    return lambda: hopper.launch(q, k, v, out, lse, **options), [out, lse]
+        config = hopper.HopperConfig(3, block_n=128, stages=2, skip=True, tails=True)
+    return lambda: hopper.launch(problem, out, lse, config=config), [out, lse]
 
 
 def forward_fp8(device: str, D: int, S: int, causal: bool) -> Case:
@@ -103,31 +104,30 @@ def backward(
     two_kernels: bool | None = None,
     window: int | None = None,
 ) -> Case:
+    from kernels.attention.common.problem import Given, Mask, Problem
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
-    from kernels.attention.hopper.backward.row_stats import Tensors
     from kernels.attention.hopper.forward import launch as hopper
+    from kernels.attention.portable.backward.launch import reserved
 
     q, k, v, dout = (_drawn(1, S, 4, D, device=device) for _ in range(4))
     out, lse = torch.empty_like(q), torch.empty((1, 4, S), device=device)
-    options: dict[str, Any] = {"causal": causal, "causal_offset": 0, "scale": D**-0.5}
-    if window is not None:
-        options["left_offset"] = -window
-    hopper.launch(q, k, v, out, lse, **options)
+    mask, config = Mask(causal, 0, None if window is None else -window), None
+    problem = Problem(q, k, v, mask, D**-0.5)
+    hopper.launch(problem, out, lse)
     if two_kernels is not None:
         seen = 0 if two_kernels else S + hopper_backward_launch.SHORT
-        options["config"] = hopper_backward_launch.choose(D, seen)
-    made = [torch.empty_like(one) for one in (q, k, v)]
-    dq, dk, dv = made
-    tensors = Tensors(dout, None, q, k, v, out, lse, dq, dk, dv)
-    return lambda: hopper_backward_launch.launch(tensors, **options), made
+        config = hopper_backward_launch.choose(D, seen)
+    given, made = Given(dout, None, out, lse), reserved(problem)
+    return lambda: hopper_backward_launch.launch(problem, given, made, config=config), [*made]
 
 
 def backward_packed(device: str, D: int, lengths: tuple[int, ...], causal: bool) -> Case:
     """The search for blocks of keys, and the three launches of the gradients."""
     from kernels.attention.common.packed.sequences import Packed
+    from kernels.attention.common.problem import Given, Mask, Problem
     from kernels.attention.hopper.backward import launch as hopper_backward_launch
-    from kernels.attention.hopper.backward.row_stats import Tensors
     from kernels.attention.hopper.forward import launch as hopper
+    from kernels.attention.portable.backward.launch import reserved
 
     ends = torch.tensor((0, *lengths)).cumsum(0)
     tokens = int(ends[-1])
@@ -135,28 +135,26 @@ def backward_packed(device: str, D: int, lengths: tuple[int, ...], causal: bool)
     packed = Packed(ends, ends, max(lengths), max(lengths))
     q, k, v, dout = (_drawn(tokens, 4, D, device=device) for _ in range(4))
     out, lse = torch.empty_like(q), torch.empty((4, tokens), device=device)
-    options: dict[str, Any] = {"causal": causal, "causal_offset": 0, "scale": D**-0.5}
-    options["packed"] = packed
-    made = [torch.empty_like(one) for one in (q, k, v)]
     q, k, v, dout, out = (packed.spread(one) for one in (q, k, v, dout, out))
-    hopper.launch(q, k, v, out, lse, **options)
-    dq, dk, dv = made
-    tensors = Tensors(dout, None, q, k, v, out, lse, dq, dk, dv)
-    return lambda: hopper_backward_launch.launch(tensors, **options), made
+    problem = Problem(q, k, v, Mask(causal, 0, None), D**-0.5, packed)
+    hopper.launch(problem, out, lse)
+    given, made = Given(dout, None, out, lse), reserved(problem)
+    return lambda: hopper_backward_launch.launch(problem, given, made), [*made]
 
 
 def corrected(device: str, D: int, S: int, causal: bool) -> Case:
     """Before the gradients: delta of rows of one heavy weight, which some are."""
+    from kernels.attention.common.problem import Given, Mask, Problem
     from kernels.attention.hopper.backward.heavy_rows import launch as hopper_backward_exact
     from kernels.attention.hopper.forward import launch as hopper
 
     q, v, dout = (_drawn(1, S, 4, D, device=device) for _ in range(3))
     out, lse = torch.empty_like(q), torch.empty((1, 4, S), device=device)
     made = torch.empty_like(lse)
-    options: dict[str, Any] = {"causal": causal, "causal_offset": 0, "scale": D**-0.5}
-    hopper.launch(q, q, v, out, None, rows=lse, **options)
-    given = (dout, None, q, q, v, out, lse, made)
-    return lambda: hopper_backward_exact.launch(*given, left_offset=None, **options), [made]
+    problem = Problem(q, q, v, Mask(causal, 0, None), D**-0.5)
+    hopper.launch(problem, out, None, rows=lse)
+    given = Given(dout, None, out, lse)
+    return lambda: hopper_backward_exact.launch(problem, given, made), [made]
 
 
 def product(

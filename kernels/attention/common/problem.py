@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -149,3 +149,7 @@ class Given(NamedTuple):
     dlse: torch.Tensor | None
     out: torch.Tensor
     lse: torch.Tensor
+
+
+# Gradients of q, k and v.
+Found: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

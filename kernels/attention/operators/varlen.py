@@ -9,6 +9,7 @@ import torch
 from kernels.attention.common.options import NAMES, Options
 from kernels.attention.common.packed import tail as packed_rest
 from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.problem import Given, Mask, Problem
 from kernels.attention.dispatch import backward as gradients
 from kernels.attention.dispatch import forward as dispatch_forward
 from kernels.runtime import autograd
@@ -52,20 +53,11 @@ def flash_attention_varlen_op(
             if one.numel():
                 packed_rest.clear_outputs(out, one, packed.queries)
     if out.numel() and max_q and cu_q.numel() > 1:
-        dispatch_forward.launch(
-            packed.spread(q),
-            packed.spread(k),
-            packed.spread(v),
-            packed.spread(out),
-            operators.there(lse),
-            operators.there(rows),
-            Options(softcap, slopes, sinks, dropout, seed, exact_gradients),
-            causal=causal,
-            causal_offset=right,
-            left_offset=left,
-            scale=scale,
-            packed=packed,
-        )
+        options = Options(softcap, slopes, sinks, dropout, seed, exact_gradients)
+        q, k, v = map(packed.spread, (q, k, v))
+        problem = Problem(q, k, v, Mask(causal, right, left), scale, packed, options)
+        marked = operators.there(rows)
+        dispatch_forward.launch(problem, packed.spread(out), operators.there(lse), marked)
     return out, lse, rows
 
 
@@ -114,21 +106,10 @@ def flash_attention_varlen_backward_op(
     if cu_q.numel() == 1:  # no sequence
         return [one.zero_() for one in operators.like(q, k, v, sinks)]
     packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k, used_q, used_k)
-    return gradients.launch(
-        packed.spread(dout),
-        dlse,
-        packed.spread(q),
-        packed.spread(k),
-        packed.spread(v),
-        packed.spread(out),
-        lse,
-        causal=causal,
-        causal_offset=right,
-        left_offset=left,
-        scale=scale,
-        packed=packed,
-        options=Options(softcap, slopes, sinks, dropout, seed, exact_gradients),
-    )
+    options = Options(softcap, slopes, sinks, dropout, seed, exact_gradients)
+    dout, q, k, v, out = map(packed.spread, (dout, q, k, v, out))
+    problem = Problem(q, k, v, Mask(causal, right, left), scale, packed, options)
+    return gradients.launch(problem, Given(dout, dlse, out, lse))
 
 
 @flash_attention_varlen_backward_op.register_fake

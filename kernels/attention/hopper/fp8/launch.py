@@ -9,7 +9,7 @@ import triton
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.common.numerics.fp8_scales import Scales
-from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.problem import Problem
 from kernels.attention.hopper.descriptors import copyable, described
 from kernels.attention.hopper.forward.launch import ROWS
 from kernels.attention.hopper.packed.tiles import listed
@@ -72,18 +72,15 @@ def _by_head(config: Fp8HopperConfig, head_dim: int, longest: int, causal: bool)
     return config.consumers == 2 and (not causal or head_dim > 128 or longest > 1024)
 
 
-def supported(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scale: float,
-    packed: Packed | None = None,
-) -> bool:
-    """Whether this kernel takes the problem: on Hopper, enough queries, strides it can read."""
-    head_dim = q.shape[3]
-    rows = q.shape[1]
+def supported(problem: Problem) -> bool:
+    """Whether this kernel takes the problem: on Hopper, enough queries, strides it can read, at
+    most causal."""
+    q, k, v, packed = problem.q, problem.k, problem.v, problem.packed
+    head_dim, rows = q.shape[3], problem.lengths[0]
+    if problem.mask.left is not None or problem.options.softcap is not None:
+        return False
     if packed is not None:
-        batch, rows = len(q), packed.max_q
+        batch = len(q)
         # The batch is the same rows again, which descriptors of packed sequences know.
         q, k, v = q[:1], k[:1], v[:1]
         if max(q.shape[1], k.shape[1]) > BEYOND.value:
@@ -96,25 +93,23 @@ def supported(
         and head_dim == v.shape[3] <= 256
         and head_dim % 8 == 0
         and rows >= FEWEST_QUERIES[64 if head_dim <= 64 else 256]
-        and scale > 0.0
+        and problem.scale > 0.0
         and copyable(q)
         and copyable(k)
         and turnable(v)
     )
 
 
-def _chosen(q: torch.Tensor, causal: bool, packed: Packed | None) -> Fp8HopperConfig:
-    batch, seqlen_q, _, head_dim = q.shape
-    if packed is None:
-        return choose(head_dim, seqlen_q, causal, None)
-    return choose(head_dim, packed.max_q, causal, seqlen_q // batch)
+def _chosen(problem: Problem) -> Fp8HopperConfig:
+    batch, seqlen_q, _, head_dim = problem.q.shape
+    mean = None if problem.packed is None else seqlen_q // batch
+    return choose(head_dim, problem.lengths[0], problem.mask.causal, mean)
 
 
-def _tiles(
-    q: torch.Tensor, config: Fp8HopperConfig, causal: bool, packed: Packed | None
-) -> tuple[torch.Tensor | None, int]:
+def _tiles(problem: Problem, config: Fp8HopperConfig) -> tuple[torch.Tensor | None, int]:
     """The list of packed sequences' tiles, and how many programs there is work for."""
-    batch, seqlen_q, heads, head_dim = q.shape
+    batch, seqlen_q, heads, head_dim = problem.q.shape
+    packed, causal = problem.packed, problem.mask.causal
     block_m = ROWS * config.consumers
     if packed is None:
         return None, triton.cdiv(seqlen_q, block_m) * heads * batch
@@ -131,23 +126,17 @@ def _tiles(
 
 
 def launch(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    problem: Problem,
     out: torch.Tensor,
     lse: torch.Tensor,
-    *,
     scales: Scales,
-    causal: bool,
-    causal_offset: int,
-    scale: float,
-    packed: Packed | None = None,
     config: Fp8HopperConfig | None = None,
 ) -> None:
     """Fill ``out`` and ``lse`` for arguments that ``supported`` accepts, in two launches; of packed
-    sequences behind one that lists tiles, and ``causal_offset`` counts from each one's corner."""
+    sequences behind one that lists tiles, and the mask counts from each one's corner."""
+    q, k, v, packed, scale = problem.q, problem.k, problem.v, problem.packed, problem.scale
     batch, seqlen_q, heads, head_dim = q.shape
-    config = config or _chosen(q, causal, packed)
+    config = config or _chosen(problem)
     block_d = max(64, triton.next_power_of_2(head_dim))
     # Of fp32 more columns than 128 leave no memory for keys.
     of_box = min(128 if out.dtype == torch.float32 else block_d, block_d)
@@ -159,7 +148,7 @@ def launch(
 
     with targets.on_device_of(q):
         processors = targets.multiprocessors()
-        tiles, programs = _tiles(q, config, causal, packed)
+        tiles, programs = _tiles(problem, config)
         room = 0 if packed is None else max(KEYS, config.block_n)
         if packed is None:
             values, factors = prepare(v, heads, scale, scales)
@@ -185,12 +174,12 @@ def launch(
             batch,
             seqlen_q,
             k.shape[1],
-            causal_offset,
+            problem.mask.offset,
             CONSUMERS=config.consumers,
             BLOCK_N=config.block_n,
             HEAD_DIM=block_d,
             STAGES=config.stages,
-            CAUSAL=causal,
+            CAUSAL=problem.mask.causal,
             BY_SEQUENCE=scales.by_sequence,
             PAIRS=config.pairs,
             Q_STAGES=config.q_stages,

@@ -12,6 +12,7 @@ import torch
 from kernels.attention.common import shapes
 from kernels.attention.common.numerics import fp8_scales
 from kernels.attention.common.options import Options
+from kernels.attention.common.problem import Mask, Problem
 from kernels.attention.dispatch.fp8 import launch
 from kernels.runtime import autograd, checks
 from kernels.runtime.addressing import near
@@ -59,7 +60,7 @@ def attend(
     causal: bool,
     causal_offset: int,
     left_offset: int | None,
-    softmax_scale: float | None,
+    scale: float,
     *,
     softcap: float | None = None,
     **given: Any,
@@ -67,7 +68,6 @@ def attend(
     """(out, log-sum-exp) for tensors whose shapes are checked; ``given``, scales and ``out_dtype``,
     is checked here."""
     scales, out_dtype = checked(q, k, v, q.shape[0], **given)
-    scale = checks.softmax_scale(softmax_scale, q.shape[3])
     run: Any = flash_attention_fp8_op if checks.traced(q, k, v, *scales) else _forward
     masks = (causal, causal_offset, left_offset)
     named = {"q": q, "k": k, "v": v, **dict(zip(SCALES, scales, strict=True))}
@@ -143,19 +143,9 @@ def _forward(
     """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
     out, lse = _outputs(q, k, v, out_dtype)
     if out.numel():
-        launch(
-            q,
-            k,
-            v,
-            out,
-            lse,
-            scales=fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale)),
-            causal=causal,
-            causal_offset=causal_offset,
-            left_offset=left_offset,
-            scale=scale,
-            softcap=softcap,
-        )
+        mask, options = Mask(causal, causal_offset, left_offset), Options(softcap)
+        scales = fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale))
+        launch(Problem(q, k, v, mask, scale, None, options), out, lse, scales)
     return out, lse
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 
 from kernels.attention.common.numerics import fp8_scales
+from kernels.attention.common.options import Options
 from kernels.attention.common.packed import tail as packed_rest
 from kernels.attention.common.packed.sequences import Packed
+from kernels.attention.common.problem import Mask, Problem
 from kernels.attention.dispatch import fp8 as dispatch_fp8
 from kernels.runtime import autograd, checks
 from kernels.runtime.addressing import near
@@ -75,20 +77,11 @@ def _forward(
     if out.numel():
         packed_rest.clear_outputs(out, lse, packed.queries)
     if out.numel() and max_q and cu_q.numel() > 1:
-        dispatch_fp8.launch(
-            packed.spread(q),
-            packed.spread(k),
-            packed.spread(v),
-            packed.spread(out),
-            lse,
-            scales=fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale)),
-            causal=causal,
-            causal_offset=right,
-            left_offset=left,
-            scale=scale,
-            softcap=softcap,
-            packed=packed,
-        )
+        mask, options = Mask(causal, right, left), Options(softcap)
+        scales = fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale))
+        q, k, v = map(packed.spread, (q, k, v))
+        problem = Problem(q, k, v, mask, scale, packed, options)
+        dispatch_fp8.launch(problem, packed.spread(out), lse, scales)
     return out, lse
 
 

@@ -10,9 +10,8 @@ from kernels.attention.common.addressing import Layout
 from kernels.attention.common.masks import keys_of_rows
 from kernels.attention.common.numerics.constants import LOG2_E
 from kernels.attention.common.numerics.heavy_rows import marked
-from kernels.attention.common.options import PLAIN, Options
-from kernels.attention.common.packed.sequences import Packed, bounds, describable_as, described
-from kernels.attention.common.problem import Mask, Problem
+from kernels.attention.common.packed.sequences import bounds, describable_as, described
+from kernels.attention.common.problem import Problem
 from kernels.attention.common.program_order import taken, together
 from kernels.attention.common.scores import Scores, is_far, of_head
 from kernels.attention.portable.tuning.choose import choose_forward, measured, most_seen
@@ -213,30 +212,6 @@ attention_forward_few_keys = triton.jit(
 )
 
 
-def launch(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor | None,
-    *,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None = None,
-    scale: float,
-    packed: Packed | None = None,
-    options: Options = PLAIN,
-    rows: torch.Tensor | None = None,
-) -> None:
-    """Fill ``out``, ``lse`` and ``rows``, of 16-bit operands lse with marks
-    (common/numerics/heavy_rows.py), for checked arguments of layout (batch, seqlen, heads,
-    head_dim)."""
-    mask = Mask(causal, causal_offset, left_offset)
-    problem = Problem(q, k, v, mask, scale, packed, options).near()
-    with targets.on_device_of(q):
-        _launch(problem, out, lse, rows)
-
-
 def _is_ragged(problem: Problem) -> bool:
     """Whether keys after whole blocks have a loop of their own, or a branch in that of all: they
     are a number that no 16 divides, and nothing hides any."""
@@ -265,6 +240,20 @@ def _choose(problem: Problem, target: targets.Target, describable: bool) -> Forw
         describable=describable,
         ragged=_is_ragged(problem),
     )
+
+
+def launch(
+    problem: Problem,
+    out: torch.Tensor,
+    lse: torch.Tensor | None,
+    rows: torch.Tensor | None = None,
+) -> None:
+    """Fill ``out``, ``lse`` and ``rows``, of 16-bit operands lse with marks
+    (common/numerics/heavy_rows.py), for checked arguments of layout (batch, seqlen, heads,
+    head_dim)."""
+    problem = problem.near()
+    with targets.on_device_of(problem.q):
+        _launch(problem, out, lse, rows)
 
 
 def _launch(
