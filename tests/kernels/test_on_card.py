@@ -141,6 +141,7 @@ def test_hoppers_packed_sequences_run_hoppers_kernel() -> None:
 def test_hoppers_products_run_hoppers_kernels() -> None:
     """By strides, too: a case that the copy engine does not take runs the portable kernel."""
     from kernels.matmul.common.fp8_scales import Scale
+    from kernels.matmul.common.product import Product
     from kernels.matmul.hopper import launch as hopper
     from kernels.matmul.hopper.fp8 import launch as hopper_fp8
     from kernels.matmul.hopper.tf32 import launch as hopper_tf32
@@ -149,14 +150,13 @@ def test_hoppers_products_run_hoppers_kernels() -> None:
         for one in each_path_once.HOPPER_PRODUCTS:
             a, b = test_matmul.operands(one)
             tile = hopper_tf32 if one.tf32 else hopper
-            assert tile.supported(a, b, a.new_empty((one.M, one.N))), one
+            assert tile.supported(Product(a, b, a.new_empty((one.M, one.N)))), one
         for low in each_path_once.HOPPER_LOW_PRODUCTS:
             a, b = test_matmul_fp8.operands(low)
-            a_scale, b_scale = (
-                Scale(blocks=kind == "blocks") for kind in (low.a_scale, low.b_scale)
-            )
+            scales = [Scale(blocks=kind == "blocks") for kind in (low.a_scale, low.b_scale)]
             out = a.new_empty((low.M, low.N), dtype=getattr(torch, low.out))
-            assert hopper_fp8.supported(a, b, out, a_scale, b_scale, low.activation), low
+            product = Product(a, b, out, None, low.activation, None, *scales)
+            assert hopper_fp8.supported(product), low
 
 
 def test_every_tile_of_hoppers_matmul_is_taken_once() -> None:

@@ -161,13 +161,15 @@ def product(
     device: str, M: int, N: int, K: int, residual: bool = False, activation: str | None = None
 ) -> Case:
     """With an activation: and a bias."""
+    from kernels.matmul.common.product import Product
     from kernels.matmul.hopper import launch as hopper
 
     a, b = _drawn(M, K, device=device), _drawn(K, N, device=device)
     out = a.new_empty((M, N))
     added = _drawn(M, N, device=device) if residual else None
     bias = _drawn(N, device=device) if activation else None
-    return lambda: hopper.launch(a, b, out, bias, activation, added), [out]
+    made = Product(a, b, out, bias, activation, added)
+    return lambda: hopper.launch(made), [out]
 
 
 def product_of_few_rows(device: str, M: int, N: int, K: int) -> Case:
@@ -179,14 +181,16 @@ def product_of_few_rows(device: str, M: int, N: int, K: int) -> Case:
 
 
 def product_in_tf32(device: str, size: int) -> Case:
+    from kernels.matmul.common.product import Product
     from kernels.matmul.hopper.tf32 import launch as hopper_tf32
 
     a, b = (_drawn(size, size, device=device, dtype=torch.float32) for _ in range(2))
     out = torch.empty_like(a)
-    return lambda: hopper_tf32.launch(a, b, out, None, None), [out]
+    return lambda: hopper_tf32.launch(Product(a, b, out)), [out]
 
 
 def product_of_fp8(device: str, M: int, N: int, K: int, wide: bool | None) -> Case:
+    from kernels.matmul.common.product import Product
     from kernels.matmul.hopper.fp8 import launch as hopper_fp8
     from kernels.matmul.operators import fp8 as fp8_interface
 
@@ -195,7 +199,8 @@ def product_of_fp8(device: str, M: int, N: int, K: int, wide: bool | None) -> Ca
     scales = fp8_interface._scale_of_a(a, one), fp8_interface._scale_of_b(b.t(), one)
     out = torch.empty((M, N), dtype=torch.bfloat16, device=device)
     config = None if wide is None else hopper_fp8.WIDE if wide else hopper_fp8.NARROW
-    return lambda: hopper_fp8.launch(a, b.t(), out, *scales, None, None, config), [out]
+    made = Product(a, b.t(), out, None, None, None, *scales)
+    return lambda: hopper_fp8.launch(made, config), [out]
 
 
 def product_of_fp8_blocks(device: str, M: int, N: int, K: int) -> Case:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from kernels.matmul.common import tuning as configs
+from kernels.matmul.common.product import Product
 from kernels.matmul.portable import kernel as portable
 from kernels.matmul.portable import one_row
 from kernels.runtime import autograd, backends, targets
@@ -26,33 +27,22 @@ def product(
     if out is None:
         out = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
     if out.numel():
-        _launch(a, b, out, bias, activation, allow_tf32, residual)
+        _launch(Product(a, b, out, bias, activation, residual), allow_tf32)
     return out
 
 
-def _launch(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    allow_tf32: bool,
-    residual: torch.Tensor | None,
-) -> None:
-    with targets.on_device_of(a, "a"):
-        target = targets.current()
-        row = configs.choose_one_row(target, a, b)
+def _launch(product: Product, allow_tf32: bool) -> None:
+    with targets.on_device_of(product.a, "a"):
+        row = configs.choose_one_row(targets.current(), product.a, product.b)
         if row is not None:
-            return one_row.launch(a, b, out, bias, activation, residual, row)
-        in_tf32 = allow_tf32 and a.dtype == torch.float32
-        name = "matmul.hopper.tf32.launch" if in_tf32 else "matmul.hopper.launch"
-        added = {} if residual is None else {"residual": residual}
-        if (in_tf32 and added) or not backends.specialised(
-            name,
-            lambda hopper: hopper.supported(a, b, out, **added),
-            lambda hopper: hopper.launch(a, b, out, bias, activation, **added),
+            return one_row.launch(product, row)
+        in_tf32 = allow_tf32 and product.a.dtype == torch.float32
+        if not backends.specialised(
+            "matmul.hopper.tf32.launch" if in_tf32 else "matmul.hopper.launch",
+            lambda hopper: hopper.supported(product),
+            lambda hopper: hopper.launch(product),
         ):
-            portable.launch(a, b, out, bias, activation, allow_tf32, residual)
+            portable.launch(product, allow_tf32)
 
 
 @torch.library.custom_op("warpwatch::matmul", mutates_args=())

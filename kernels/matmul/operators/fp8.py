@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from kernels.matmul.common.fp8_scales import Scale
+from kernels.matmul.common.product import Product
 from kernels.matmul.portable import fp8
 from kernels.runtime import backends, checks, targets
 from kernels.runtime.addressing import near
@@ -30,29 +31,19 @@ def product(
     """``activation((a * a_scale) @ (b * b_scale) + bias) + residual`` for checked arguments."""
     if out.numel():
         scales = _scale_of_a(a, near(a_scale)), _scale_of_b(b, near(b_scale))
-        _launch(a, b, out, *scales, bias, activation, residual)
+        _launch(Product(a, b, out, bias, activation, residual, *scales))
     return out
 
 
-def _launch(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    a_scale: Scale,
-    b_scale: Scale,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None,
-) -> None:
+def _launch(product: Product) -> None:
     """The kernel of this architecture where there is one and it takes the problem."""
-    with targets.on_device_of(a, "a"):
-        given = (a, b, out, a_scale, b_scale, bias, activation)
-        if residual is not None or not backends.specialised(
+    with targets.on_device_of(product.a, "a"):
+        if not backends.specialised(
             "matmul.hopper.fp8.launch",
-            lambda hopper: hopper.supported(a, b, out, a_scale, b_scale, activation),
-            lambda hopper: hopper.launch(*given),
+            lambda hopper: hopper.supported(product),
+            lambda hopper: hopper.launch(product),
         ):
-            fp8.launch(*given, residual)
+            fp8.launch(product)
 
 
 @prepared

@@ -6,6 +6,7 @@ import torch
 import triton
 
 from kernels.device import hopper_rings as ring
+from kernels.matmul.common.product import Product
 from kernels.matmul.hopper.boxes import copyable, descriptor
 from kernels.matmul.hopper.choose import ROWS, HopperConfig, programs_in_step
 from kernels.runtime import targets
@@ -32,32 +33,26 @@ def choose(M: int, N: int, multiprocessors: int) -> HopperConfig:
     return TINY
 
 
-def supported(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> bool:
+def supported(product: Product) -> bool:
     """Whether this kernel takes the problem: on Hopper, enough rows to pay for a copy of b, strides
-    the copy engine takes, but for those of b, of which 32 bits count a tile."""
+    the copy engine takes, but for those of b, of which 32 bits count a tile; no residual."""
+    a = product.a
     return (
         targets.current().has_wgmma
+        and product.residual is None
         and a.dtype == torch.float32
         and a.shape[0] >= FEWEST_ROWS
         and a.shape[1] > 0
         and (copyable(a) or copyable(a.t()))
-        and copyable(out)
-        and 2 * hopper_tf32_copy.BLOCK * max(b.stride()) < LIMIT
+        and copyable(product.out)
+        and 2 * hopper_tf32_copy.BLOCK * max(product.b.stride()) < LIMIT
     )
 
 
-def launch(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    config: HopperConfig | None = None,
-) -> None:
-    """``out = activation(a @ b + bias)`` for arguments that ``supported`` accepts: a launch
-    copies b to memory of its own, one multiplies."""
-    M, K = a.shape
-    N = b.shape[1]
+def launch(product: Product, config: HopperConfig | None = None) -> None:
+    """Fill the ``out`` of a product that ``supported`` accepts: a launch copies b to memory of its
+    own, one multiplies."""
+    (M, N, K), a = product.sizes, product.a
     a_major_m = not copyable(a)
     with targets.on_device_of(a):
         multiprocessors = targets.multiprocessors()
@@ -67,9 +62,9 @@ def launch(
             descriptor(a.t(), config.block_k, ROWS)
             if a_major_m
             else descriptor(a, ROWS, config.block_k),
-            descriptor(hopper_tf32_copy.launch(b), config.block_n, config.block_k),
-            descriptor(out, ROWS, config.store_n),
-            bias,
+            descriptor(hopper_tf32_copy.launch(product.b), config.block_n, config.block_k),
+            descriptor(product.out, ROWS, config.store_n),
+            product.bias,
             M,
             N,
             K,
@@ -79,8 +74,8 @@ def launch(
             STAGES=config.stages,
             GROUP_M=config.group_m,
             A_MAJOR_M=a_major_m,
-            HAS_BIAS=bias is not None,
-            ACTIVATION=activation or "none",
+            HAS_BIAS=product.bias is not None,
+            ACTIVATION=product.activation or "none",
             **ring.registers(config.consumers),
             num_warps=4,
             # One consumer leaves more registers than the assembler takes for a limit.

@@ -8,6 +8,7 @@ import torch
 import triton
 
 from kernels.device import hopper_rings as ring
+from kernels.matmul.common.product import Product
 from kernels.matmul.hopper.boxes import by_class, classes_of, copyable, descriptor, phase_and_pitch
 from kernels.matmul.hopper.choose import programs_in_step
 from kernels.runtime import targets
@@ -68,18 +69,10 @@ def choose(a: torch.Tensor, b: torch.Tensor, now: int, multiprocessors: int) -> 
     return best if cut(best) <= WORTH * cost(now, AS_THEY_COME[classes]) else None
 
 
-def launch(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    config: LinesConfig,
-) -> None:
-    """``out = activation(a @ b + bias)``, the rows of a along K, their number a multiple of their
+def launch(product: Product, config: LinesConfig) -> None:
+    """Fill the ``out`` of a product whose rows of a lie along K, their number a multiple of their
     classes."""
-    M, K = a.shape
-    N = b.shape[1]
+    (M, N, K), a, b = product.sizes, product.a, product.b
     classes, b_major_n = classes_of(a), copyable(b)
     programs = programs_in_step(config.tiles(M, N, classes), targets.multiprocessors())
     noted(matmul_hopper_lines, (programs,))(
@@ -87,8 +80,8 @@ def launch(
         descriptor(b, config.block_k, config.block_n)
         if b_major_n
         else descriptor(b.t(), config.block_n, config.block_k),
-        by_class(out, classes, config.rows, config.store_n),
-        bias,
+        by_class(product.out, classes, config.rows, config.store_n),
+        product.bias,
         M,
         N,
         K,
@@ -97,8 +90,8 @@ def launch(
         CLASSES=classes,
         GROUP_M=config.group_m,
         B_MAJOR_N=b_major_n,
-        HAS_BIAS=bias is not None,
-        ACTIVATION=activation or "none",
+        HAS_BIAS=product.bias is not None,
+        ACTIVATION=product.activation or "none",
         **ring.registers(2),
         num_warps=4,
     )
