@@ -240,8 +240,8 @@ tidy_tf32 = Plant(
     (
         Edit(
             "kernels/matmul/hopper/tf32/launch.py",
-            "    (M, N, K), a = product.sizes, product.a\n    a_major_m = not copyable(a)\n",
-            "    a, (M, N, K) = product.a, product.sizes\n    a_major_m = not copyable(a)\n",
+            "    (M, N, K), a = product.sizes, product.a\n",
+            "    a, (M, N, K) = product.a, product.sizes\n",
         ),
     ),
 )

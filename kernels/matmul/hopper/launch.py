@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 import triton
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.device import hopper_rings as ring
 from kernels.matmul.common import combine_splits
@@ -14,12 +13,12 @@ from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
 from .boxes import (
+    along_either,
     begins_with_lines,
     by_class,
     classes_of,
     copyable,
     descriptor,
-    parts_of,
     phase_and_pitch,
 )
 from .choose import (
@@ -121,12 +120,6 @@ def launch(product: Product, config: HopperConfig | None = None) -> None:
             _launch_persistent(product, config)
 
 
-def _boxes_of_b(b: torch.Tensor, config: HopperConfig, columns: int) -> TensorDescriptor:
-    if copyable(b):
-        return descriptor(b, config.block_k, columns)
-    return descriptor(b.t(), columns, config.block_k)
-
-
 def _columns(config: HopperConfig, activation: str | None) -> int:
     """Of a tile that are stored at a time."""
     columns = min(config.store_n, config.block_n)
@@ -158,15 +151,13 @@ def _launch_once(product: Product, config: HopperConfig, classes: int) -> None:
     columns = _columns(config, product.activation)
     columns = min(columns, config.block_n // 2) if tail else columns
     part = product.in_parts(parts)
-    if parts > 1:
-        c_boxes = parts_of(part.out, rows, 32)
-    elif classes:
+    if classes:
         c_boxes = by_class(part.out, classes, rows, columns)
     else:
-        c_boxes = descriptor(part.out, rows, columns)
+        c_boxes = descriptor(part.out, rows, 32 if parts > 1 else columns)
     noted(matmul_hopper_once, (together, programs // tiles_m * parts, tiles_m // together))(
         a_boxes,
-        _boxes_of_b(b, config, config.block_n),
+        along_either(b, config.block_k, config.block_n),
         c_boxes,
         part.bias,
         N,
@@ -198,14 +189,10 @@ def _launch_persistent(product: Product, config: HopperConfig) -> None:
     in_step = multiprocessors
     if parts == 1:  # next to a last turn of parts all have as many whole tiles
         in_step = programs_in_step(tiles(config, M, N, 0), multiprocessors)
-    if a_major_m:
-        a_boxes = descriptor(a.t(), config.block_k, ROWS)
-    else:
-        a_boxes = descriptor(a, ROWS, config.block_k)
-    rest = _boxes_of_b(b, config, config.block_n // parts) if parts > 1 else None
+    rest = along_either(b, config.block_k, config.block_n // parts) if parts > 1 else None
     noted(matmul_hopper, (in_step,))(
-        a_boxes,
-        _boxes_of_b(b, config, config.block_n),
+        along_either(a, ROWS, config.block_k),
+        along_either(b, config.block_k, config.block_n),
         rest,
         descriptor(product.out, ROWS, columns),
         product.bias,

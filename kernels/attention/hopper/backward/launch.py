@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 import torch
 import triton
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.common.addressing import near
 from kernels.attention.common.numerics.constants import LOG2_E
@@ -18,6 +16,7 @@ from kernels.attention.common.problem import Found, Given, Problem
 from kernels.attention.hopper.backward.one_pass.kernel import attention_backward_hopper
 from kernels.attention.hopper.descriptors import described, numbers
 from kernels.attention.hopper.packed.tiles import listed
+from kernels.device import hopper_rings as ring
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
@@ -255,13 +254,7 @@ def _launch(one: _Sums, given: Given, found: Found, marked: bool) -> None:
             described(packed, dout, block_m, block_d),
             numbers(one.rows, block_m),
             one.bounds,
-            TensorDescriptor(
-                one.sums,
-                list(one.sums.shape),
-                [block_d, 1],
-                [block_m, block_d],
-                gl.NVMMASharedLayout.get_default_for([block_m, block_d], gl.int32),
-            ),
+            ring.boxes(one.sums, (block_m, block_d)),
             described(packed, dk, BLOCK_N, block_d),
             described(packed, dv, BLOCK_N, block_d),
             tiles,

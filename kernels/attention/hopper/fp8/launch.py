@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import torch
 import triton
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.common.numerics.fp8_scales import Scales
 from kernels.attention.common.problem import Problem
@@ -154,17 +153,10 @@ def launch(
             values, factors = prepare(v, heads, scale, scales)
         else:
             values, factors = prepare(v[:1], heads, scale, scales, packed.keys, room)
-        block = (1, 1, block_d, config.block_n)
         noted(attention_forward_fp8_hopper, (min(programs, processors),))(
             described(packed, q, ROWS, block_d),
             described(packed, k, config.block_n, block_d),
-            TensorDescriptor(
-                values,
-                list(values.shape),
-                list(values.stride()),
-                list(block),
-                ring.layout(block, values.dtype),
-            ),
+            ring.boxes(values, (1, 1, block_d, config.block_n)),
             described(packed, out, ROWS, of_box),
             lse,
             factors,

@@ -12,7 +12,7 @@ from kernels.matmul.common import combine_splits
 from kernels.matmul.common.fp8_scales import Scale
 from kernels.matmul.common.product import Product
 from kernels.matmul.common.tuning import MOST_PARTS, SPLIT_ROWS
-from kernels.matmul.hopper.boxes import copyable, descriptor, parts_of
+from kernels.matmul.hopper.boxes import copyable, descriptor
 from kernels.matmul.hopper.choose import PART_COLUMNS, ROWS, programs_in_step, whole_columns
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
@@ -220,11 +220,7 @@ def _launch_once(product: Product, config: Fp8OnceConfig) -> None:
         parts = split(config, M, N, K, targets.multiprocessors())
     rows_of_tile = ROWS * config.consumers
     part = product.in_parts(parts)
-    if parts > 1:
-        c_boxes = parts_of(part.out, rows_of_tile, 32)
-    else:
-        columns = min(128 // part.out.element_size(), config.block_n)
-        c_boxes = descriptor(part.out, rows_of_tile, columns)
+    columns = min(128 // part.out.element_size(), config.block_n)
     rows = min(rows_of_tile, max(8, triton.next_power_of_2(M)))
     by_blocks = product.by_blocks
     steps = triton.cdiv(triton.cdiv(K, config.blocks * 128), parts)
@@ -236,7 +232,7 @@ def _launch_once(product: Product, config: Fp8OnceConfig) -> None:
     )(
         descriptor(product.a, rows, 128),
         descriptor(product.b.t(), config.block_n, 128),
-        c_boxes,
+        descriptor(part.out, rows_of_tile, columns),
         a_scale.values,
         b_scale.values,
         part.bias,

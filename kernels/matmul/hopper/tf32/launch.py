@@ -7,7 +7,7 @@ import triton
 
 from kernels.device import hopper_rings as ring
 from kernels.matmul.common.product import Product
-from kernels.matmul.hopper.boxes import copyable, descriptor
+from kernels.matmul.hopper.boxes import along_either, copyable, descriptor
 from kernels.matmul.hopper.choose import ROWS, HopperConfig, programs_in_step
 from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT
@@ -53,15 +53,12 @@ def launch(product: Product, config: HopperConfig | None = None) -> None:
     """Fill the ``out`` of a product that ``supported`` accepts: a launch copies b to memory of its
     own, one multiplies."""
     (M, N, K), a = product.sizes, product.a
-    a_major_m = not copyable(a)
     with targets.on_device_of(a):
         multiprocessors = targets.multiprocessors()
         config = config or choose(M, N, multiprocessors)
         tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
         noted(matmul_hopper_tf32, (programs_in_step(tiles, multiprocessors),))(
-            descriptor(a.t(), config.block_k, ROWS)
-            if a_major_m
-            else descriptor(a, ROWS, config.block_k),
+            along_either(a, ROWS, config.block_k),
             descriptor(hopper_tf32_copy.launch(product.b), config.block_n, config.block_k),
             descriptor(product.out, ROWS, config.store_n),
             product.bias,
@@ -73,7 +70,7 @@ def launch(product: Product, config: HopperConfig | None = None) -> None:
             BLOCK_K=config.block_k,
             STAGES=config.stages,
             GROUP_M=config.group_m,
-            A_MAJOR_M=a_major_m,
+            A_MAJOR_M=not copyable(a),
             HAS_BIAS=product.bias is not None,
             ACTIVATION=product.activation or "none",
             **ring.registers(config.consumers),

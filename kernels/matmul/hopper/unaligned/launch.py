@@ -9,7 +9,13 @@ import triton
 
 from kernels.device import hopper_rings as ring
 from kernels.matmul.common.product import Product
-from kernels.matmul.hopper.boxes import by_class, classes_of, copyable, descriptor, phase_and_pitch
+from kernels.matmul.hopper.boxes import (
+    along_either,
+    by_class,
+    classes_of,
+    copyable,
+    phase_and_pitch,
+)
 from kernels.matmul.hopper.choose import programs_in_step
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
@@ -73,13 +79,11 @@ def launch(product: Product, config: LinesConfig) -> None:
     """Fill the ``out`` of a product whose rows of a lie along K, their number a multiple of their
     classes."""
     (M, N, K), a, b = product.sizes, product.a, product.b
-    classes, b_major_n = classes_of(a), copyable(b)
+    classes = classes_of(a)
     programs = programs_in_step(config.tiles(M, N, classes), targets.multiprocessors())
     noted(matmul_hopper_lines, (programs,))(
         by_class(a, classes, config.rows, config.block_k),
-        descriptor(b, config.block_k, config.block_n)
-        if b_major_n
-        else descriptor(b.t(), config.block_n, config.block_k),
+        along_either(b, config.block_k, config.block_n),
         by_class(product.out, classes, config.rows, config.store_n),
         product.bias,
         M,
@@ -89,7 +93,7 @@ def launch(product: Product, config: LinesConfig) -> None:
         STAGES=config.stages,
         CLASSES=classes,
         GROUP_M=config.group_m,
-        B_MAJOR_N=b_major_n,
+        B_MAJOR_N=copyable(b),
         HAS_BIAS=product.bias is not None,
         ACTIVATION=product.activation or "none",
         **ring.registers(2),
