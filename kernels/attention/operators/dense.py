@@ -14,6 +14,8 @@ from kernels.attention.dispatch.forward import launch
 from kernels.runtime import autograd, checks
 from kernels.runtime.launch import prepared
 
+from .outputs import with_marks
+
 
 @torch.library.custom_op("warpwatch::flash_attention", mutates_args=())
 @prepared
@@ -51,7 +53,7 @@ def _forward(
     problem: Problem, *, exact_gradients: bool, return_lse: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     asked = {"exact_gradients": exact_gradients, "return_lse": return_lse}
-    out, lse, rows = _outputs(problem.q, problem.k, problem.v, **asked)
+    out, lse, rows = with_marks(problem.q, problem.v, **asked)
     if out.numel():
         launch(problem, out, there(lse), there(rows))
     return out, lse, rows
@@ -62,34 +64,11 @@ def there(rows: torch.Tensor) -> torch.Tensor | None:
     return rows if rows.numel() else None
 
 
-def _outputs(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    exact_gradients: bool,
-    return_lse: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    batch, seqlen_q, heads = q.shape[:3]
-    out = torch.empty((batch, seqlen_q, heads, v.shape[3]), dtype=q.dtype, device=q.device)
-    return out, *log_sum_exps(q, (batch, heads, seqlen_q), exact_gradients, return_lse)
-
-
-def log_sum_exps(
-    q: torch.Tensor, shape: tuple[int, ...], exact_gradients: bool, return_lse: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Unwritten, as ``flash_attention_op`` returns them."""
-    marks = exact_gradients and q.dtype.itemsize == 2
-    shapes = (shape if return_lse or not marks else (0,), shape if marks else (0,))
-    lse, rows = (torch.empty(one, dtype=torch.float32, device=q.device) for one in shapes)
-    return lse, rows
-
-
 @flash_attention_op.register_fake
 def _fake(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *arguments: Any, **named: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _outputs(q, k, v, **asked(arguments[4:], named, NAMES))
+    return with_marks(q, v, **asked(arguments[4:], named, NAMES))
 
 
 def asked(

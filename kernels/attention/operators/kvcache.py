@@ -15,6 +15,8 @@ from kernels.runtime import checks
 from kernels.runtime.addressing import near
 from kernels.runtime.launch import prepared
 
+from .outputs import unwritten
+
 
 @prepared
 def _attend(
@@ -48,7 +50,7 @@ def _attend(
     turned_from: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments."""
-    out, lse = _outputs(q, k_cache, v_cache)
+    out, lse = unwritten(q, k_cache, v_cache)
     if cu_q is not None and out.numel():
         packed_rest.clear_outputs(out, lse, cu_q)
     if out.numel() and (cu_q is None or (max_q and cu_q.numel() > 1)):
@@ -77,15 +79,6 @@ def _attend(
             ),
         )
     return out, lse
-
-
-def _outputs(
-    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, *_: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of queries (batch, seqlen_q, heads, head_dim), or packed (tokens, heads, head_dim)."""
-    out = torch.empty((*q.shape[:-1], v_cache.shape[3]), dtype=q.dtype, device=q.device)
-    rows = (*q.shape[:-3], q.shape[-2], q.shape[-3])
-    return out, torch.empty(rows, dtype=torch.float32, device=q.device)
 
 
 @prepared
@@ -141,7 +134,7 @@ def _rotary(
 
 
 attend_op = torch.library.custom_op("warpwatch::flash_attention_kvcache", mutates_args=())(_attend)
-attend_op.register_fake(_outputs)
+attend_op.register_fake(unwritten)
 append_op = torch.library.custom_op(
     "warpwatch::kvcache_append", mutates_args=("k_cache", "v_cache")
 )(_append)

@@ -16,6 +16,7 @@ from kernels.runtime import autograd
 from kernels.runtime.launch import prepared
 
 from . import dense as operators
+from .outputs import with_marks
 
 # Of ``Options``: no bias, no lists of blocks.
 ASKED = NAMES[: NAMES.index("exact_gradients") + 1]
@@ -46,7 +47,7 @@ def flash_attention_varlen_op(
     used_k: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """As ``flash_attention_op`` for checked arguments."""
-    out, lse, rows = _outputs(q, v, exact_gradients=exact_gradients, return_lse=return_lse)
+    out, lse, rows = with_marks(q, v, exact_gradients=exact_gradients, return_lse=return_lse)
     packed = Packed.of(q, k, cu_q, cu_k, max_q, max_k, used_q, used_k)
     if out.numel():
         for one in (lse, rows):
@@ -61,19 +62,11 @@ def flash_attention_varlen_op(
     return out, lse, rows
 
 
-def _outputs(
-    q: torch.Tensor, v: torch.Tensor, *, exact_gradients: bool, return_lse: bool
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    tokens, heads = q.shape[:2]
-    out = torch.empty((tokens, heads, v.shape[2]), dtype=q.dtype, device=q.device)
-    return out, *operators.log_sum_exps(q, (heads, tokens), exact_gradients, return_lse)
-
-
 @flash_attention_varlen_op.register_fake
 def _fake(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *arguments: Any, **named: Any
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _outputs(q, v, **operators.asked(arguments[8:], named, ASKED))
+    return with_marks(q, v, **operators.asked(arguments[8:], named, ASKED))
 
 
 @torch.library.custom_op("warpwatch::flash_attention_varlen_backward", mutates_args=())

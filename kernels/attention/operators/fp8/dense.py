@@ -14,6 +14,7 @@ from kernels.attention.common.numerics import fp8_scales
 from kernels.attention.common.options import Options
 from kernels.attention.common.problem import Mask, Problem
 from kernels.attention.dispatch.fp8 import launch
+from kernels.attention.operators.outputs import unwritten
 from kernels.runtime import autograd, checks
 from kernels.runtime.addressing import near
 from kernels.runtime.launch import prepared
@@ -54,25 +55,29 @@ def check_options(q: torch.Tensor, options: Options) -> None:
 
 
 def attend(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    causal: bool,
-    causal_offset: int,
-    left_offset: int | None,
-    scale: float,
-    *,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *mask_and_scale: Any, **given: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, log-sum-exp) for tensors whose shapes are checked."""
+    named, batch = {"q": q, "k": k, "v": v}, q.shape[0]
+    return served(flash_attention_fp8_op, _forward, named, batch, *mask_and_scale, **given)
+
+
+def served(
+    operator: Any,
+    body: Any,
+    named: dict[str, Any],
+    batch: int,
+    *others: Any,
     softcap: float | None = None,
     **given: Any,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, log-sum-exp) for tensors whose shapes are checked; ``given``, scales and ``out_dtype``,
-    is checked here."""
-    scales, out_dtype = checked(q, k, v, q.shape[0], **given)
-    run: Any = flash_attention_fp8_op if checks.traced(q, k, v, *scales) else _forward
-    masks = (causal, causal_offset, left_offset)
-    named = {"q": q, "k": k, "v": v, **dict(zip(SCALES, scales, strict=True))}
+    """What ``operator`` or its ``body`` makes of ``named``, of scales and ``others``; ``given``,
+    scales and ``out_dtype``, is checked here."""
+    scales, out_dtype = checked(named["q"], named["k"], named["v"], batch, **given)
+    named |= dict(zip(SCALES, scales, strict=True))
+    run = operator if checks.traced(*named.values(), *others) else body
     outputs: tuple[torch.Tensor, torch.Tensor]
-    outputs = autograd.forward_only(run, NO_GRADIENT, named, *masks, scale, softcap, out_dtype)
+    outputs = autograd.forward_only(run, NO_GRADIENT, named, *others, softcap, out_dtype)
     return outputs
 
 
@@ -141,7 +146,7 @@ def _forward(
     out_dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, log-sum-exp) for checked arguments of layout (batch, seqlen, heads, head_dim)."""
-    out, lse = _outputs(q, k, v, out_dtype)
+    out, lse = unwritten(q, k, v, out_dtype)
     if out.numel():
         mask, options = Mask(causal, causal_offset, left_offset), Options(softcap)
         scales = fp8_scales.Scales(near(q_scale), near(k_scale), near(v_scale))
@@ -149,16 +154,7 @@ def _forward(
     return out, lse
 
 
-def _outputs(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    batch, seqlen_q, heads = q.shape[:3]
-    out = torch.empty((batch, seqlen_q, heads, v.shape[3]), dtype=rest[-1], device=q.device)
-    lse = torch.empty((batch, heads, seqlen_q), dtype=torch.float32, device=q.device)
-    return out, lse
-
-
 flash_attention_fp8_op = torch.library.custom_op("warpwatch::flash_attention_fp8", mutates_args=())(
     _forward
 )
-flash_attention_fp8_op.register_fake(_outputs)
+flash_attention_fp8_op.register_fake(unwritten)
