@@ -124,6 +124,11 @@ class Problem:
         return self.v.shape[3] == self.q.shape[3] and self.options.plain
 
     @property
+    def is_masked(self) -> bool:
+        """Whether something hides keys, or more is asked of scores."""
+        return self.mask.causal or self.mask.left is not None or not self.options.plain
+
+    @property
     def keys_seen(self) -> int:
         """By a row, as ``exactness.keys_seen`` counts them."""
         rows, keys = self.lengths

@@ -26,8 +26,16 @@ class MatmulConfig:
     tma: bool = False
     splits: int = 1
 
-    def options(self) -> dict[str, Any]:
-        return {"num_warps": self.num_warps, "num_stages": self.num_stages}
+    def constants(self) -> dict[str, Any]:
+        """The tile and the compiler's options, as kernels take them."""
+        return {
+            "BLOCK_M": self.block_m,
+            "BLOCK_N": self.block_n,
+            "BLOCK_K": self.block_k,
+            "GROUP_M": self.group_m,
+            "num_warps": self.num_warps,
+            "num_stages": self.num_stages,
+        }
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import triton
 
+from kernels.device import hopper_rings as ring
 from kernels.matmul.common.tuning import MOST_PARTS, SPLIT_ROWS
 
 ROWS = 64  # of C that one warpgroup accumulates: the M of wgmma
@@ -25,6 +27,20 @@ class HopperConfig:
     store_n: int = field(default=64, metadata={"values": (32, 64, 128, 256)})
     group_m: int = field(default=8, metadata={"values": (4, 8, 16)})
     halves: bool = False
+
+    def constants(self) -> dict[str, Any]:
+        """As kernels whose programs have several tiles take it."""
+        return {
+            "CONSUMERS": self.consumers,
+            "BLOCK_N": self.block_n,
+            "BLOCK_K": self.block_k,
+            "STAGES": self.stages,
+            "GROUP_M": self.group_m,
+            **ring.registers(self.consumers),
+            "num_warps": 4,
+            # One consumer leaves more registers than the assembler takes for a limit.
+            "maxnreg": 240 if self.consumers == 1 else None,
+        }
 
 
 WIDE = HopperConfig(consumers=2, block_n=256, stages=4)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 import triton
 
-from kernels.device import hopper_rings as ring
 from kernels.matmul.common import combine_splits
 from kernels.matmul.common import tuning as configs
 from kernels.matmul.common.product import Product
@@ -200,19 +199,11 @@ def _launch_persistent(product: Product, config: HopperConfig) -> None:
         M,
         N,
         K,
-        CONSUMERS=config.consumers,
-        BLOCK_N=config.block_n,
-        BLOCK_K=config.block_k,
-        STAGES=config.stages,
-        GROUP_M=config.group_m,
         A_MAJOR_M=a_major_m,
         B_MAJOR_N=copyable(b),
         HAS_BIAS=product.bias is not None,
         ACTIVATION=product.activation or "none",
         HAS_RESIDUAL=residual is not None,
         TAIL=parts,
-        **ring.registers(config.consumers),
-        num_warps=4,
-        # One consumer leaves more registers than the assembler takes for a limit.
-        maxnreg=240 if config.consumers == 1 else None,
+        **config.constants(),
     )

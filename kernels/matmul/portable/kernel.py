@@ -143,17 +143,13 @@ def tiled(product: Product, config: MatmulConfig) -> tuple[tuple[int, int], dict
         "N": N,
         "K": K,
         **{name: Pitch(*one) for name, one in zip(names, strides, strict=True)},
-        "BLOCK_M": config.block_m,
-        "BLOCK_N": config.block_n,
-        "BLOCK_K": config.block_k,
-        "GROUP_M": config.group_m,
         "ACTIVATION": part.activation or "none",
         "TMA": tma,
         "A_TRANSPOSED": tma and a.stride(1) != 1,
         "B_TRANSPOSED": tma and b.stride(1) != 1,
         "SPLIT": config.splits > 1,
         "FAR": far(config, *strides),
-        **config.options(),
+        **config.constants(),
     }
     tiles = triton.cdiv(M, config.block_m) * triton.cdiv(N, config.block_n)
     return (tiles, config.splits), given

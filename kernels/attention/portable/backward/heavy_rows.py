@@ -283,10 +283,8 @@ def launch(problem: Problem, given: Given) -> torch.Tensor | None:
             **problem.sight,
             scale=problem.scale,
             blocks=problem.walked(),
-            BLOCK_M=config.block_m,
-            BLOCK_N=config.block_n,
             **tiles,
             SOME=SOME,
-            **config.options(),
+            **config.constants(),
         )
     return corrected

@@ -168,10 +168,8 @@ def _rows(one: Pass) -> None:
         **problem.sizes,
         **one.sight,
         blocks=one.own_queries,
-        BLOCK_M=config.block_m,
-        BLOCK_N=config.block_n,
         **one.tiles,
-        **config.options(),
+        **config.constants(),
     )
 
 
@@ -203,8 +201,6 @@ def _queries(one: Pass) -> None:
         rows=one.per_head,
         **one.sight,
         blocks=one.own_queries,
-        BLOCK_M=config.block_m,
-        BLOCK_N=config.block_n,
         EVEN=alone and seqlen_k % config.block_n == 0,
         ROWS=planned.padded,
         TMA=planned.tma,
@@ -212,7 +208,7 @@ def _queries(one: Pass) -> None:
         BRANCH=planned.branch and config.branch,
         MARKED=planned.marked and with_delta,
         TOGETHER=together(heads) if planned.ordered and alone else 0,
-        **config.options(),
+        **config.constants(),
     )
 
 
@@ -241,8 +237,6 @@ def _keys(one: Pass) -> None:
         **(problem.sizes | {"tokens": one.per_head}),
         **one.sight,
         blocks=one.own_keys,
-        BLOCK_M=config.block_m,
-        BLOCK_N=config.block_n,
         EVEN=alone and unlisted and seqlen_q % config.block_m == 0,
         ROWS=planned.padded,
         TMA=planned.tma,
@@ -251,7 +245,7 @@ def _keys(one: Pass) -> None:
         FLAT=flat,
         # Packed sequences' kernel has no registers for the order where the loops are nested.
         TOGETHER=together(heads) if planned.ordered and (alone or flat) else 0,
-        **config.options(),
+        **config.constants(),
     )
 
 

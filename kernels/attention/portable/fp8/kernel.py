@@ -215,15 +215,13 @@ def launch(problem: Problem, out: torch.Tensor, lse: torch.Tensor, scales: Scale
             softcap=None if softcap is None else softcap * LOG2_E,
             HEAD_DIM=head_dim,
             HEAD_DIM_V=head_dim_v,
-            BLOCK_M=config.block_m,
-            BLOCK_N=config.block_n,
             BLOCK_D=block_d,
             BLOCK_DV=block_dv,
             CAUSAL=problem.mask.causal,
             EVEN=problem.packed is None and seqlen_k % config.block_n == 0,
             PRESCALE=softcap is not None or not problem.scale > 0.0,
             OFFSET=OFFSET[q.dtype],
-            **config.options(),
+            **config.constants(),
         )
 
 

@@ -26,9 +26,11 @@ class ForwardConfig:
     branch: bool = False
     flat: bool = False
 
-    def options(self) -> dict[str, Any]:
+    def constants(self) -> dict[str, Any]:
+        """The tile and the compiler's options, as kernels take them."""
+        tile = {"BLOCK_M": self.block_m, "BLOCK_N": self.block_n}
         options = {"num_warps": self.num_warps, "num_stages": self.num_stages}
-        return options | ({"waves_per_eu": self.waves_per_eu} if self.waves_per_eu else {})
+        return tile | options | ({"waves_per_eu": self.waves_per_eu} if self.waves_per_eu else {})
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 import triton
 
-from kernels.device import hopper_rings as ring
 from kernels.matmul.common.product import Product
 from kernels.matmul.hopper.boxes import along_either, copyable, descriptor
 from kernels.matmul.hopper.choose import ROWS, HopperConfig, programs_in_step
@@ -65,17 +64,9 @@ def launch(product: Product, config: HopperConfig | None = None) -> None:
             M,
             N,
             K,
-            CONSUMERS=config.consumers,
-            BLOCK_N=config.block_n,
-            BLOCK_K=config.block_k,
-            STAGES=config.stages,
-            GROUP_M=config.group_m,
             A_MAJOR_M=not copyable(a),
             HAS_BIAS=product.bias is not None,
             ACTIVATION=product.activation or "none",
-            **ring.registers(config.consumers),
-            num_warps=4,
-            # One consumer leaves more registers than the assembler takes for a limit.
-            maxnreg=240 if config.consumers == 1 else None,
+            **config.constants(),
             launch_pdl=True,  # it starts while the copy of b ends
         )
