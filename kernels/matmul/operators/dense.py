@@ -14,23 +14,6 @@ from kernels.runtime import autograd, backends, targets
 from kernels.runtime.launch import prepared
 
 
-def product(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    allow_tf32: bool,
-    residual: torch.Tensor | None = None,
-    out: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """``activation(a @ b + bias) + residual`` for checked arguments."""
-    if out is None:
-        out = torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
-    if out.numel():
-        _launch(Product(a, b, out, bias, activation, residual), allow_tf32)
-    return out
-
-
 def _launch(product: Product, allow_tf32: bool) -> None:
     with targets.on_device_of(product.a, "a"):
         row = configs.choose_one_row(targets.current(), product.a, product.b)
@@ -45,6 +28,25 @@ def _launch(product: Product, allow_tf32: bool) -> None:
             portable.launch(product, allow_tf32)
 
 
+@prepared
+def into(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    allow_tf32: bool,
+    residual: torch.Tensor | None,
+    out: torch.Tensor,
+) -> None:
+    """Write ``activation(a @ b + bias) + residual`` for checked arguments."""
+    if out.numel():
+        _launch(Product(a, b, out, bias, activation, residual), allow_tf32)
+
+
+matmul_into_op = torch.library.custom_op("warpwatch::matmul_into", into, mutates_args=("out",))
+matmul_into_op.register_fake(lambda *_: None)
+
+
 @torch.library.custom_op("warpwatch::matmul", mutates_args=())
 @prepared
 def matmul_op(
@@ -55,31 +57,14 @@ def matmul_op(
     allow_tf32: bool,
     residual: torch.Tensor | None,
 ) -> torch.Tensor:
-    return product(a, b, bias, activation, allow_tf32, residual)
+    out = _output(a, b)
+    into(a, b, bias, activation, allow_tf32, residual, out)
+    return out
 
 
 @matmul_op.register_fake
 def _output(a: torch.Tensor, b: torch.Tensor, *_: Any) -> torch.Tensor:
     return torch.empty((a.shape[0], b.shape[1]), dtype=a.dtype, device=a.device)
-
-
-@torch.library.custom_op("warpwatch::matmul_into", mutates_args=("out",))
-@prepared
-def matmul_into_op(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    allow_tf32: bool,
-    residual: torch.Tensor | None,
-    out: torch.Tensor,
-) -> None:
-    product(a, b, bias, activation, allow_tf32, residual, out)
-
-
-@matmul_into_op.register_fake
-def _written(*_: Any) -> None:
-    """``out`` keeps its shape."""
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:

@@ -18,7 +18,8 @@ OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 BLOCK = 128
 
 
-def product(
+@prepared
+def into(
     a: torch.Tensor,
     b: torch.Tensor,
     a_scale: torch.Tensor | None,
@@ -27,12 +28,18 @@ def product(
     activation: str | None,
     residual: torch.Tensor | None,
     out: torch.Tensor,
-) -> torch.Tensor:
-    """``activation((a * a_scale) @ (b * b_scale) + bias) + residual`` for checked arguments."""
+) -> None:
+    """Write ``activation((a * a_scale) @ (b * b_scale) + bias) + residual`` for checked
+    arguments."""
     if out.numel():
         scales = _scale_of_a(a, near(a_scale)), _scale_of_b(b, near(b_scale))
         _launch(Product(a, b, out, bias, activation, residual, *scales))
-    return out
+
+
+matmul_fp8_into_op = torch.library.custom_op(
+    "warpwatch::matmul_fp8_into", into, mutates_args=("out",)
+)
+matmul_fp8_into_op.register_fake(lambda *_: None)
 
 
 def _launch(product: Product) -> None:
@@ -57,8 +64,9 @@ def multiply(
     residual: torch.Tensor | None,
     out_dtype: torch.dtype,
 ) -> torch.Tensor:
-    out = _output(a, b, a_scale, b_scale, bias, activation, residual, out_dtype)
-    return product(a, b, a_scale, b_scale, bias, activation, residual, out)
+    out = _output(a, b, out_dtype)
+    into(a, b, a_scale, b_scale, bias, activation, residual, out)
+    return out
 
 
 matmul_fp8_op = torch.library.custom_op("warpwatch::matmul_fp8", mutates_args=())(multiply)
@@ -67,26 +75,6 @@ matmul_fp8_op = torch.library.custom_op("warpwatch::matmul_fp8", mutates_args=()
 @matmul_fp8_op.register_fake
 def _output(a: torch.Tensor, b: torch.Tensor, *rest: Any) -> torch.Tensor:
     return torch.empty((a.shape[0], b.shape[1]), dtype=rest[-1], device=a.device)
-
-
-@torch.library.custom_op("warpwatch::matmul_fp8_into", mutates_args=("out",))
-@prepared
-def matmul_fp8_into_op(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    a_scale: torch.Tensor | None,
-    b_scale: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    residual: torch.Tensor | None,
-    out: torch.Tensor,
-) -> None:
-    product(a, b, a_scale, b_scale, bias, activation, residual, out)
-
-
-@matmul_fp8_into_op.register_fake
-def _written(*_: Any) -> None:
-    """``out`` keeps its shape."""
 
 
 def checked_dtype(
