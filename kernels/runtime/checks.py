@@ -72,6 +72,14 @@ def dtype(name: str, value: torch.Tensor, allowed: tuple[torch.dtype, ...]) -> N
         )
 
 
+def integers(name: str, value: Any, *, rank: int, layout: str, **lead: torch.Tensor) -> None:
+    """Of 32 bits, on the device of ``lead``, by its name."""
+    tensor(name, value, rank=rank, layout=layout)
+    dtype(name, value, (torch.int32,))
+    for first, one in lead.items():
+        same_device(first, one, **{name: value})
+
+
 def shaped(value: torch.Tensor, *shapes: tuple[Any, ...]) -> bool:
     """Whether it has one of these shapes; of symbols dynamo compares tuples, but finds none among
     others."""
