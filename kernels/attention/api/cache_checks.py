@@ -223,27 +223,21 @@ def check_rotary(q: Any, k: Any, cos: Any, sin: Any, rows: int) -> None:
 
 def check_scales(k_cache: torch.Tensor, batch: int, **scales: Any) -> None:
     heads = k_cache.shape[2]
+
+    def expected() -> str:
+        shapes = f"(), ({heads},) or ({batch}, {heads})"
+        return f"a float32 tensor of shape {shapes}, one value a key head"
+
     for name, value in scales.items():
         if value is None:
             continue
-        # Filled in where it is needed: in a text dynamo makes a constant of a symbol.
-        expected = "a float32 tensor of shape (), ({0},) or ({1}, {0}), one value a key head"
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(
-                f"{name}: expected {expected.format(heads, batch)}, got {type(value).__name__}; "
-                f"torch.tensor({name}, device=q.device) makes one"
-            )
-        if k_cache.dtype not in e4m3.DTYPES:
+        if isinstance(value, torch.Tensor) and k_cache.dtype not in e4m3.DTYPES:
             raise ValueError(
                 f"{name}: expected None unless the caches are float8_e4m3fn or float8_e4m3fnuz, "
                 f"and k_cache is {str(k_cache.dtype).removeprefix('torch.')}"
             )
-        checks.dense(name, value)
         known = ((), (1,), (heads,), (batch, heads))
-        if value.dtype != torch.float32 or not checks.shaped(value, *known):
-            got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
-            raise ValueError(f"{name}: expected {expected.format(heads, batch)}, got {got}")
-        checks.same_device("k_cache", k_cache, **{name: value})
+        checks.scale(name, value, expected, *known, k_cache=k_cache)
 
 
 def refuse_gradients(**values: torch.Tensor | None) -> None:

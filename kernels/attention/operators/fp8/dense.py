@@ -108,26 +108,14 @@ def checked(
 def _check_scale(
     name: str, value: Any, lead: torch.Tensor, batch: int, heads: int, kv_heads: int
 ) -> None:
-    if value is None:
-        return
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            f"{name}: expected {_expected(name, batch, heads, kv_heads)}, got "
-            f"{type(value).__name__}; torch.tensor({name}, device=q.device) makes one"
-        )
-    checks.dense(name, value)
-    shapes = ((), (1,), (heads,), (batch, heads), (batch, kv_heads))
-    if value.dtype != torch.float32 or not checks.shaped(value, *shapes):
-        got = f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
-        raise ValueError(f"{name}: expected {_expected(name, batch, heads, kv_heads)}, got {got}")
-    checks.same_device(name[0], lead, **{name: value})
+    def expected() -> str:
+        found = f"a float32 tensor of shape (), ({heads},) or ({batch}, {heads}), one value a head "
+        shared = f", or ({batch}, {kv_heads}), one a head of k" if kv_heads != heads else ""
+        return f"{found}of {name[0]}{shared}"
 
-
-def _expected(name: str, batch: int, heads: int, kv_heads: int) -> str:
-    """Made where it is told alone: in a text dynamo makes a constant of a symbol."""
-    found = f"a float32 tensor of shape (), ({heads},) or ({batch}, {heads}), one value a head of "
-    shared = f", or ({batch}, {kv_heads}), one a head of k" if kv_heads != heads else ""
-    return found + name[0] + shared
+    if value is not None:
+        known = ((), (1,), (heads,), (batch, heads), (batch, kv_heads))
+        checks.scale(name, value, expected, *known, **{name[0]: lead})
 
 
 @prepared
