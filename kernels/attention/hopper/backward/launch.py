@@ -157,7 +157,7 @@ def launch(
     if config.two_kernels:
         kernels = wide if config.columns > 128 else short
         return kernels.launch(problem, given, found, marked=marked, stages=config.stages)
-    _launch(_Sums.of(problem, config), given, found, marked)
+    _launch(problem, config, given, found, marked)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +166,6 @@ class _Sums:
     ``places`` is where packed sequences stand (hopper/packed/places.py), ``n_m`` and ``n_n`` count
     blocks of rows and keys, ``blocks`` those of a sequence's keys."""
 
-    problem: Problem
-    config: HopperBackwardConfig
     rows: torch.Tensor
     sums: torch.Tensor
     bounds: torch.Tensor
@@ -198,53 +196,36 @@ class _Sums:
         # The same code for most lengths: they change from call to call.
         blocks = triton.next_power_of_2(max(blocks, 1 if packed is None else 256))
         counts = (n_heads, n_kv_heads, n_m, n_n, blocks)
-        return cls(problem, config, rows, sums, bounds, places, *counts)
-
-    @property
-    def lengths(self) -> tuple[int, int, int, int]:
-        """Of heads that read and that are read, and of rows and keys."""
-        q, k = self.problem.q, self.problem.k
-        return q.shape[2], k.shape[2], q.shape[1], k.shape[1]
-
-    @property
-    def sequences(self) -> int | None:
-        return None if self.problem.packed is None else self.problem.batch
-
-    @property
-    def shape(self) -> dict[str, int]:
-        head_dim, config = self.problem.q.shape[3], self.config
-        return {"HEAD_DIM": head_dim, "BLOCK_D": config.columns, "BLOCK_M": config.block_m}
-
-    def tiles(self) -> tuple[torch.Tensor | None, int]:
-        """The list of packed sequences' tiles, and how many programs there are."""
-        packed, causal = self.problem.packed, self.problem.mask.causal
-        if packed is None:
-            return None, self.n_n * self.n_kv_heads
-        _, kv_heads, _, seqlen_k = self.lengths
-        return listed(
-            packed.swapped(), seqlen_k, kv_heads, BLOCK_N,
-            causal=causal, pairs=False, by_head=not causal, spare=0,
-            places=self.places, place_rows=self.config.block_m,
-        )  # fmt: skip
+        return cls(rows, sums, bounds, places, *counts)
 
 
-def _launch(one: _Sums, given: Given, found: Found, marked: bool) -> None:
+def _launch(
+    problem: Problem, config: HopperBackwardConfig, given: Given, found: Found, marked: bool
+) -> None:
     """What sums are prepared with, the sums, and dq from those."""
-    problem, (dout, dlse, out, lse), (dq, dk, dv) = one.problem, given, found
+    (dout, dlse, out, lse), (dq, dk, dv), one = given, found, _Sums.of(problem, config)
     q, k, v, packed, scale = problem.q, problem.k, problem.v, problem.packed, problem.scale
     causal, causal_offset, left_offset = problem.mask
-    block_m, block_d = one.config.block_m, one.config.columns
-    heads, kv_heads, seqlen_q, seqlen_k = one.lengths
-    num_warps = 4 if packed is None else 8
+    block_m, block_d = config.block_m, config.columns
+    (batch, seqlen_q, heads, head_dim), (_, seqlen_k, kv_heads, _) = q.shape, k.shape
+    shape = {"HEAD_DIM": head_dim, "BLOCK_D": block_d, "BLOCK_M": block_m}
+    sequences, num_warps = (None, 4) if packed is None else (batch, 8)
     # Of q, dout and sums of one query head at a time: a program walks them one after the other.
     a_head = one.n_m * block_m * block_d * 8
     with targets.on_device_of(q):
-        tiles, programs = one.tiles()
+        tiles: torch.Tensor | None = None
+        programs = one.n_n * one.n_kv_heads
+        if packed is not None:
+            tiles, programs = listed(
+                packed.swapped(), seqlen_k, kv_heads, BLOCK_N,
+                causal=causal, pairs=False, by_head=not causal, spare=0,
+                places=one.places, place_rows=block_m,
+            )  # fmt: skip
         grid = (one.n_m * one.n_heads + one.n_n * one.n_kv_heads,)
         noted(attention_backward_hopper_prepare, grid)(
-            k, v, out, dout, lse, dlse, one.bounds, one.rows, one.sums, one.places, one.sequences,
+            k, v, out, dout, lse, dlse, one.bounds, one.rows, one.sums, one.places, sequences,
             *k.stride()[:3], *v.stride()[:3], *out.stride(), *dout.stride()[:3],
-            one.n_heads // heads, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **one.shape,
+            one.n_heads // heads, heads, kv_heads, seqlen_q, seqlen_k, BLOCK_N=BLOCK_N, **shape,
             MARKED=marked, num_warps=num_warps,
         )  # fmt: skip
         noted(attention_backward_hopper, (programs,))(
@@ -260,7 +241,7 @@ def _launch(one: _Sums, given: Given, found: Found, marked: bool) -> None:
             tiles,
             heads,
             kv_heads,
-            q.shape[0],
+            batch,
             seqlen_q,
             seqlen_k,
             causal_offset,
@@ -271,7 +252,7 @@ def _launch(one: _Sums, given: Given, found: Found, marked: bool) -> None:
             BLOCK_M=block_m,
             BLOCK_N=BLOCK_N,
             HEAD_DIM=block_d,
-            STAGES=one.config.stages,
+            STAGES=config.stages,
             CAUSAL=causal,
             EVEN=packed is None and seqlen_k % BLOCK_N == 0,
             BLOCKS=one.blocks,
@@ -280,7 +261,7 @@ def _launch(one: _Sums, given: Given, found: Found, marked: bool) -> None:
             launch_pdl=True,
         )
         noted(attention_backward_hopper_convert, (one.n_m * one.n_heads,))(
-            one.sums, one.rows, one.bounds, dq, one.places, one.sequences,
-            *one.lengths, scale, BLOCK_N=BLOCK_N, BLOCKS=one.blocks, **one.shape,
+            one.sums, one.rows, one.bounds, dq, one.places, sequences,
+            heads, kv_heads, seqlen_q, seqlen_k, scale, BLOCK_N=BLOCK_N, BLOCKS=one.blocks, **shape,
             num_warps=num_warps, launch_pdl=True,
         )  # fmt: skip
