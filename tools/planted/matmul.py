@@ -225,10 +225,10 @@ tidy_fp8_matmul = Plant(
     (
         Edit(
             "kernels/matmul/hopper/fp8/launch.py",
-            "        tiles = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)\n",
+            "        count = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)\n",
             "        tiles_m = triton.cdiv(M, ROWS * CONSUMERS)\n"
             "        tiles_n = triton.cdiv(N, config.block_n)\n"
-            "        tiles = tiles_m * tiles_n\n",
+            "        count = tiles_m * tiles_n\n",
         ),
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import triton
 
@@ -12,6 +12,17 @@ from kernels.matmul.common.tuning import MOST_PARTS, SPLIT_ROWS
 
 ROWS = 64  # of C that one warpgroup accumulates: the M of wgmma
 PART_COLUMNS = 4  # of parts in fp32, which lie dense: whole 16 bytes to the copy engine
+
+
+class Tile(Protocol):
+    """Of ``64 * consumers`` rows and ``block_n`` columns, ``block_k`` of K a step."""
+
+    @property
+    def consumers(self) -> int: ...
+    @property
+    def block_n(self) -> int: ...
+    @property
+    def block_k(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,7 @@ RUN = 16
 LOOPED_COLUMNS = 64
 
 
-def tiles(config: HopperConfig, M: int, N: int, classes: int = 0) -> int:
+def tiles(config: Tile, M: int, N: int, classes: int = 0) -> int:
     """Tiles of C, those of each class of rows by themselves where there are classes."""
     classes = max(classes, 1)
     rows = triton.cdiv(M // classes, ROWS * config.consumers)
@@ -178,7 +189,7 @@ def whole_columns(N: int, multiprocessors: int) -> int | None:
     return 1 if by_64 <= multiprocessors else 2
 
 
-def split(config: HopperConfig, M: int, N: int, K: int, multiprocessors: int) -> int:
+def split(config: Tile, M: int, N: int, K: int, multiprocessors: int) -> int:
     """How many parts of K are multiplied side by side where tiles leave multiprocessors idle. A
     part keeps four steps, and the launch that adds the parts costs as much as eight."""
     if N % PART_COLUMNS:

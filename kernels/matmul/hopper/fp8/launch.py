@@ -11,9 +11,9 @@ from kernels.device import hopper_rings as ring
 from kernels.matmul.common import combine_splits
 from kernels.matmul.common.fp8_scales import Scale
 from kernels.matmul.common.product import Product
-from kernels.matmul.common.tuning import MOST_PARTS, SPLIT_ROWS
+from kernels.matmul.common.tuning import SPLIT_ROWS
 from kernels.matmul.hopper.boxes import copyable, descriptor
-from kernels.matmul.hopper.choose import PART_COLUMNS, ROWS, programs_in_step, whole_columns
+from kernels.matmul.hopper.choose import ROWS, programs_in_step, split, tiles, whole_columns
 from kernels.runtime import targets
 from kernels.runtime.launch import noted
 
@@ -48,6 +48,10 @@ class Fp8OnceConfig:
     stages: int = field(metadata={"values": (2, 3, 4, 6, 8)})
     blocks: int = field(default=2, metadata={"values": (1, 2, 4)})
     consumers: int = field(default=1, metadata={"values": (1, 2)})
+
+    @property
+    def block_k(self) -> int:
+        return self.blocks * 128
 
 
 # Of up to 64 rows, by ``whole_columns``.
@@ -90,7 +94,7 @@ def choose(
     if rows * triton.cdiv(N, 256) >= 3 * multiprocessors and not crowded:
         return WIDE
     if 4 * rows * triton.cdiv(N, 128) >= 3 * multiprocessors and M > SPLIT_ROWS:
-        if blocks and _tiles(LARGE, M, N) <= multiprocessors:
+        if blocks and tiles(LARGE, M, N) <= multiprocessors:
             return LARGE
         return NARROW
     if M > SPLIT_ROWS:
@@ -103,28 +107,12 @@ def choose(
     return None if columns is None else FEW[columns]
 
 
-def _tiles(config: Fp8OnceConfig, M: int, N: int) -> int:
-    return triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
-
-
 def small(M: int, N: int, multiprocessors: int) -> Fp8OnceConfig | None:
     """The smaller tile that every program has one of."""
     for config in (SQUARE, OBLONG):
-        if _tiles(config, M, N) <= multiprocessors:
+        if tiles(config, M, N) <= multiprocessors:
             return config
     return None
-
-
-def split(config: Fp8OnceConfig, M: int, N: int, K: int, multiprocessors: int) -> int:
-    """As ``hopper.split``: into how many parts K is cut, of at least four steps, where that spares
-    the time of the launch that adds them."""
-    if N % PART_COLUMNS:
-        return 1
-    steps = triton.cdiv(K, config.blocks * 128)
-    parts = min(multiprocessors // _tiles(config, M, N), steps // 4, MOST_PARTS)
-    if parts < 2 or steps - steps // parts <= 8:
-        return 1
-    return triton.cdiv(steps, triton.cdiv(steps, parts))  # no part is empty
 
 
 def scales_held(blocks: int) -> int:
@@ -185,10 +173,10 @@ def launch(product: Product, config: Fp8HopperConfig | Fp8OnceConfig | None = No
                 "block_n: expected 128 beside scales of blocks, which has registers for two "
                 f"products, got {config.block_n}"
             )
-        tiles = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)
+        count = triton.cdiv(M, ROWS * CONSUMERS) * triton.cdiv(N, config.block_n)
         # The widest tile would spill 136 bytes with silu.
         once = not (config.block_n == 256 and activation == "silu")
-        noted(matmul_hopper_fp8, (programs_in_step(tiles, targets.multiprocessors()),))(
+        noted(matmul_hopper_fp8, (programs_in_step(count, targets.multiprocessors()),))(
             descriptor(a, ROWS, config.block_k),
             descriptor(b.t(), config.block_n, config.block_k),
             descriptor(out, ROWS, 128 // out.element_size()),
@@ -223,7 +211,7 @@ def _launch_once(product: Product, config: Fp8OnceConfig) -> None:
     columns = min(128 // part.out.element_size(), config.block_n)
     rows = min(rows_of_tile, max(8, triton.next_power_of_2(M)))
     by_blocks = product.by_blocks
-    steps = triton.cdiv(triton.cdiv(K, config.blocks * 128), parts)
+    steps = triton.cdiv(triton.cdiv(K, config.block_k), parts)
     blocks = steps * config.blocks  # of K that a program has at most
     chunk = scales_held(blocks) if by_blocks else 0
     noted(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-import triton
 
 from kernels.matmul.common.product import Product
 from kernels.matmul.hopper.boxes import along_either, copyable, descriptor
-from kernels.matmul.hopper.choose import ROWS, HopperConfig, programs_in_step
+from kernels.matmul.hopper.choose import ROWS, HopperConfig, programs_in_step, tiles
 from kernels.runtime import targets
 from kernels.runtime.addressing import LIMIT
 from kernels.runtime.launch import noted
@@ -26,8 +25,7 @@ FEWEST_ROWS = 512
 def choose(M: int, N: int, multiprocessors: int) -> HopperConfig:
     """The largest tile that gives most multiprocessors one: docs/log/kernels/hopper/matmul.md."""
     for config in (WIDE, SMALL):
-        tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
-        if tiles * 10 >= multiprocessors * 9:
+        if tiles(config, M, N) * 10 >= multiprocessors * 9:
             return config
     return TINY
 
@@ -55,8 +53,7 @@ def launch(product: Product, config: HopperConfig | None = None) -> None:
     with targets.on_device_of(a):
         multiprocessors = targets.multiprocessors()
         config = config or choose(M, N, multiprocessors)
-        tiles = triton.cdiv(M, ROWS * config.consumers) * triton.cdiv(N, config.block_n)
-        noted(matmul_hopper_tf32, (programs_in_step(tiles, multiprocessors),))(
+        noted(matmul_hopper_tf32, (programs_in_step(tiles(config, M, N), multiprocessors),))(
             along_either(a, ROWS, config.block_k),
             descriptor(hopper_tf32_copy.launch(product.b), config.block_n, config.block_k),
             descriptor(product.out, ROWS, config.store_n),
