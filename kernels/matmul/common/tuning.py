@@ -147,19 +147,15 @@ INTERPRETED_ONE_ROW: OneRowConfig | None = None
 # the 128 columns that share a block scale, and 128 is a multiple of every block_k. A
 # product without block scales and residual leaves registers for a wider tile first.
 FP8_WIDE = {"sm_100": C(128, 256, 128, 8, 3, tma=True)}
+_FP8_BY_TMA = (
+    C(64, 32, 128, 4, 4),
+    C(128, 128, 128, 8, 4, tma=True),
+    C(64, 128, 128, 4, 4, tma=True),
+    C(64, 64, 128, 4, 4, tma=True),
+)
 FP8: dict[str, tuple[MatmulConfig, ...]] = {
-    "sm_90": (
-        C(64, 32, 128, 4, 4),
-        C(128, 128, 128, 8, 4, tma=True),
-        C(64, 128, 128, 4, 4, tma=True),
-        C(64, 64, 128, 4, 4, tma=True),
-    ),
-    "sm_100": (
-        C(64, 32, 128, 4, 4),
-        C(128, 128, 128, 8, 4, tma=True),
-        C(64, 128, 128, 4, 4, tma=True),
-        C(64, 64, 128, 4, 4, tma=True),
-    ),
+    "sm_90": _FP8_BY_TMA,
+    "sm_100": _FP8_BY_TMA,
     "gfx942": (C(16, 32, 128, 2, 2), C(128, 128, 128, 8, 2), C(64, 64, 128, 4, 2)),
     "gfx950": (C(16, 64, 128, 4, 2), C(128, 128, 128, 8, 2), C(64, 64, 128, 4, 2)),
     "other": (C(64, 64, 64, 4, 2),),
