@@ -81,6 +81,7 @@ class Problem:
     def sizes(self) -> dict[str, Any]:
         """As kernels take them, but for the number of heads, of which some count those of keys."""
         return {
+            "sequences": self.sequences,
             "heads_per_kv": self.heads // self.kv_heads,
             "seqlen_q": self.lengths[0],
             "seqlen_k": self.lengths[1],

@@ -249,7 +249,6 @@ def _launch(
         out=out,
         lse=lse,
         rows=rows,
-        sequences=problem.sequences,
         strides=Layout.of(q=q, k=k, v=v, out=out),
         heads=problem.heads,
         **problem.sizes,

@@ -203,7 +203,6 @@ def launch(problem: Problem, out: torch.Tensor, lse: torch.Tensor, scales: Scale
             v=v,
             out=out,
             lse=lse,
-            sequences=problem.sequences,
             scales=scales,
             scale_strides=scales.strides(),
             strides=Layout.of(q=q, k=k, v=v, out=out),
