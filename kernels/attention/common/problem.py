@@ -10,7 +10,7 @@ import torch
 from kernels.runtime.targets import Target
 
 from .addressing import near
-from .block_masks import Blocks
+from .block_masks import Blocks, listed
 from .columns import columns
 from .numerics import exactness
 from .options import PLAIN, Options
@@ -111,7 +111,11 @@ class Problem:
 
     def walked(self, *, owns_keys: bool = False) -> Blocks:
         """Blocks of its mask that programs walk, which own rows of queries or of keys."""
-        return self.options.listed(self.mask.until, self.mask.left, owns_keys=owns_keys)
+        one, mask = self.options, self.mask
+        if one.block_mask is None or one.block_rows is None or one.block_columns is None:
+            return Blocks()
+        sizes = (one.block_rows, one.block_columns)
+        return listed(one.block_mask, *sizes, mask.until, mask.left, owns_keys=owns_keys)
 
     @property
     def scores(self) -> tuple[int, int, int, int]:

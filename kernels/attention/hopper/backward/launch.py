@@ -5,7 +5,7 @@ hopper/backward/wide/launch.py has those of wider heads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import triton
@@ -216,9 +216,9 @@ def _launch(
         tiles: torch.Tensor | None = None
         programs = one.n_n * one.n_kv_heads
         if packed is not None:
+            of_keys = replace(problem, q=k, k=q, packed=packed.swapped())
             tiles, programs = listed(
-                packed.swapped(), seqlen_k, kv_heads, BLOCK_N,
-                causal=causal, pairs=False, by_head=not causal, spare=0,
+                of_keys, BLOCK_N, pairs=False, by_head=not causal, spare=0,
                 places=one.places, place_rows=block_m,
             )  # fmt: skip
         grid = (one.n_m * one.n_heads + one.n_n * one.n_kv_heads,)

@@ -169,14 +169,7 @@ def _programs(
     block_m, processors = ROWS * config.consumers, targets.multiprocessors()
     if problem.packed is not None:
         tiles, programs = listed(
-            problem.packed,
-            seqlen_q,
-            heads,
-            block_m,
-            causal=problem.mask.causal,
-            pairs=config.pairs,
-            by_head=config.by_head,
-            spare=processors,
+            problem, block_m, pairs=config.pairs, by_head=config.by_head, spare=processors
         )
         return tiles, (0, 0, 1), (min(programs, processors),)
     per_head = triton.cdiv(seqlen_q, block_m)

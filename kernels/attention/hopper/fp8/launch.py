@@ -66,11 +66,6 @@ def choose(head_dim: int, seqlen_q: int, causal: bool, mean: int | None = None) 
     return Fp8HopperConfig(3, block_n=128, stages=3, skip=causal)
 
 
-def _by_head(config: Fp8HopperConfig, head_dim: int, longest: int, causal: bool) -> bool:
-    """Whether packed sequences' tiles are listed by head: as hopper/forward/launch.py has it."""
-    return config.consumers == 2 and (not causal or head_dim > 128 or longest > 1024)
-
-
 def supported(problem: Problem) -> bool:
     """Whether this kernel takes the problem: on Hopper, enough queries, strides it can read, at
     most causal."""
@@ -108,20 +103,13 @@ def _chosen(problem: Problem) -> Fp8HopperConfig:
 def _tiles(problem: Problem, config: Fp8HopperConfig) -> tuple[torch.Tensor | None, int]:
     """The list of packed sequences' tiles, and how many programs there is work for."""
     batch, seqlen_q, heads, head_dim = problem.q.shape
-    packed, causal = problem.packed, problem.mask.causal
     block_m = ROWS * config.consumers
-    if packed is None:
+    if problem.packed is None:
         return None, triton.cdiv(seqlen_q, block_m) * heads * batch
-    return listed(
-        packed,
-        seqlen_q,
-        heads,
-        block_m,
-        causal=causal,
-        pairs=config.pairs,
-        by_head=_by_head(config, head_dim, packed.max_q, causal),
-        spare=targets.multiprocessors(),
-    )
+    # By head as hopper/forward/launch.py has it.
+    by_head = not problem.mask.causal or head_dim > 128 or problem.lengths[0] > 1024
+    by_head, spare = by_head and config.consumers == 2, targets.multiprocessors()
+    return listed(problem, block_m, pairs=config.pairs, by_head=by_head, spare=spare)
 
 
 def launch(
